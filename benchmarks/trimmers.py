@@ -12,10 +12,11 @@ from importlib import import_module
 from pathlib import Path
 from time import process_time
 from types import SimpleNamespace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, Unpack
 
 import contextc as cc
 import converters
+from contextc.compiler.draft import CompilerOptionArguments
 from converters import CLAUDE, TOOL, Said, at_once, openai_message
 from transcripts import Step, system_prompt
 
@@ -86,7 +87,9 @@ class Ours:
         ),
     )
 
-    def __init__(self, address: str, name: str = "contextc", provider: str = PROVIDER, **options: object) -> None:
+    def __init__(
+        self, address: str, name: str = "contextc", provider: str = PROVIDER, **options: Unpack[CompilerOptionArguments]
+    ) -> None:
         self.name, self.address = name, address
         self.store = cc.open_store(address)
         self.provider = cc.provider(provider, window=WINDOW)

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from contextc._json import JSONObject
 from contextc.models.catalog import load_catalog
-from contextc.models.tokens.text_counting import load_vocabulary
+from contextc.models.tokens.counter import load_vocabulary
 
 SIZE = 4
 IMPORTED = (

@@ -13,7 +13,7 @@ import pytest
 import contextc as cc
 from contextc.doctor import Finding, RepairResult, repair_conversations, scan_store
 from contextc.messages import ValidatedMessage, canonical_content, decode_message, encode_message
-from contextc.store import message_chain, message_location
+from contextc.store import message_chain, message_rows
 from contextc.store.types import Transaction
 
 PROCESSES = multiprocessing.get_context("forkserver")
@@ -53,7 +53,7 @@ def change(store: cc.Store, seq: int, how: Callable[[bytes], bytes]) -> None:
 
     def work(tx: Transaction) -> None:
         for where, body in tx.rows("SELECT place, body FROM message"):
-            if where & message_location.SEQ_MASK == seq:
+            if where & message_rows.SEQ_MASK == seq:
                 tx.run("UPDATE message SET body = ? WHERE place = ?", how(bytes(body)), where)
 
     store.write(work)
@@ -173,7 +173,7 @@ def test_blank_messages_are_left_out(store: cc.Store) -> None:
         message_chain.insert_messages(
             tx,
             "demo",
-            message_location.load_tip(tx, "demo"),
+            message_rows.load_tip(tx, "demo"),
             [message_chain.prepare_entry(ValidatedMessage(blank, canonical_content(blank), {}))],
         )
 

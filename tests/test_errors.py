@@ -1,8 +1,18 @@
 """The texts and attributes of contextc's exceptions."""
 
+import copy
+import inspect
 import pickle
+from typing import Any
 
-from contextc.errors import InvalidInput, InvalidMessage, InvalidRequest
+import pytest
+
+from contextc import errors
+from contextc.errors import ContextcError, InvalidInput, InvalidMessage, InvalidRequest, LeaseLost
+
+CLASSES = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, ContextcError)]
+VALUES: dict[str, Any] = {"reply": {"id": "m"}, "kind": "rate", "seconds": 1.5, "retry_after": 1.5, "close": ("a", "b")}
+"""Arguments of errors that are not strings or integers."""
 
 
 def test_an_error_states_the_problem_the_value_and_the_fix() -> None:
@@ -25,6 +35,32 @@ def test_the_place_comes_first_and_can_be_named_later() -> None:
     assert str(InvalidRequest("not a list", path="messages", got={})) == "messages: not a list, got {}."
 
 
-def test_an_error_survives_pickling() -> None:
-    copy = pickle.loads(pickle.dumps(InvalidInput("no", got=1, fix="Yes.")))
-    assert (str(copy), copy.problem, copy.fix) == ("no, got 1. Yes.", "no, got 1", "Yes.")
+def example(kind: type[ContextcError]) -> ContextcError:
+    """Create an error with a value for each parameter."""
+    given: list[Any] = []
+    named: dict[str, Any] = {}
+    for name, parameter in inspect.signature(kind).parameters.items():
+        value = VALUES.get(name, 3 if "int" in str(parameter.annotation) else f"some {name}")
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+            named[name] = value
+        else:
+            given.append(value)
+    return kind(*given, **named)
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_an_error_survives_pickling_and_copying(kind: type[ContextcError]) -> None:
+    error = example(kind)
+    error.add_note("a note")
+    for other in (pickle.loads(pickle.dumps(error)), copy.copy(error), copy.deepcopy(error)):
+        assert type(other) is kind
+        assert (str(other), other.args, vars(other)) == (str(error), error.args, vars(error))
+
+
+def test_a_lost_lease_is_described() -> None:
+    error = LeaseLost("demo", "bot", number=3)
+    assert str(error) == (
+        "Conversation 'demo', agent 'bot': expected the current lease, got lease 3, which was released or taken over, "
+        "or whose conversation was deleted. Nothing was written. Acquire a new lease, load the conversation again, "
+        "and retry."
+    )

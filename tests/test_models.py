@@ -18,7 +18,7 @@ from contextc._json import JSONObject
 from contextc.config import read_models, read_settings
 from contextc.errors import UnknownModel
 from contextc.models import Model, Price, cost, list_models, list_vendors, model
-from contextc.models.lookup import find_entry
+from contextc.models.model_info import find_entry
 from tests.formats.traffic import FILES
 
 WHEN = datetime(2026, 11, 15, 8, tzinfo=UTC)  # prices change with the date, and DeepSeek's with the hour

@@ -6,6 +6,10 @@ below, and no thread ever waits for an event loop.
 
 A thread runs one piece of work at a time. Work that never ends keeps its thread, and the next piece gets another one.
 `ConcurrencyLimit` limits how many pieces of one kind run at a time.
+
+`run_blocking` is for store work of a turn. Started work is never abandoned: a cancellation that arrives while it runs
+is raised afterwards, when its outcome is known. Work that also runs user code (fragments, triggers) has a limit of its
+own: if such code blocks, the store can still be written.
 """
 
 import asyncio
@@ -16,7 +20,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from queue import Empty, SimpleQueue
-from typing import TypeAlias, TypeVar, TypeVarTuple, Unpack
+from typing import Any, Generic, TypeAlias, TypeVar, TypeVarTuple, Unpack, cast
 
 from contextc.errors import InvalidSetting, describe_error
 
@@ -186,3 +190,122 @@ class _Worker(threading.Thread):
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_idle.clear)  # a forked process has none of these threads
+
+
+MAX_THREADS = read_thread_limit("CONTEXTC_STORE_THREADS", 64)
+STORE_SLOTS, CALLBACK_SLOTS, REQUEST_SLOTS = (
+    ConcurrencyLimit(MAX_THREADS),
+    ConcurrencyLimit(MAX_THREADS),
+    ConcurrencyLimit(MAX_THREADS),
+)
+"""Thread limits for store work, for work that also runs user code, and for requests of the web server."""
+
+
+async def run_blocking(work: Callable[[Unpack[Args]], T], *given: *Args, slots: ConcurrencyLimit = STORE_SLOTS) -> T:
+    """Run blocking work on a thread. A cancellation that arrives meanwhile is raised when the work is done."""
+    job = _Job(lambda: work(*given), slots)
+    slots.acquire(job.start)
+    cancelled: asyncio.CancelledError | None = None
+    while not job.done:
+        try:
+            await job.wait()
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+    if job.error is not None:
+        raise as_exception(job.error)
+    return cast(T, job.value)
+
+
+def ends_task(error: BaseException) -> bool:
+    """Return True if an exception ends the current task or process, rather than being a failure of the called code.
+
+    User code may raise CancelledError itself although its task was not cancelled.
+    """
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is None or task.cancelling() > 0
+    return isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit)
+
+
+async def wait_until_done(future: "asyncio.Future[Any]") -> None:
+    """Wait until a future is done, without raising its error. A cancellation meanwhile is raised afterwards."""
+    cancelled: asyncio.CancelledError | None = None
+    while not future.done():
+        try:
+            await asyncio.wait({future})
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if not future.cancelled():
+        future.exception()  # mark it as retrieved
+    if cancelled is not None:
+        raise cancelled
+
+
+def defer(work: Callable[[], None]) -> None:
+    """Run a short callback on the event loop after the `run_blocking` work on this thread has ended.
+
+    This wakes the loop once per work, not once per callback. Outside of `run_blocking` the callback runs immediately.
+    """
+    job: _Job[Any] | None = getattr(_current, "job", None)
+    if job is None:
+        work()
+    else:
+        job.deferred.append(work)
+
+
+_current = threading.local()
+
+
+class _Job(Generic[T]):
+    """Work on another thread that an event loop awaits. `done` changes only on the loop."""
+
+    __slots__ = ("_loop", "_slots", "_waiting", "_work", "deferred", "done", "error", "value")
+
+    def __init__(self, work: Callable[[], T], slots: ConcurrencyLimit) -> None:
+        self._work, self._slots, self._loop = work, slots, asyncio.get_running_loop()
+        self._waiting: asyncio.Future[None] = self._loop.create_future()
+        self.done = False
+        self.deferred: list[Callable[[], None]] = []
+        self.value: T | None = None
+        self.error: BaseException | None = None
+
+    def start(self) -> None:
+        try:
+            submit(self._run, self._deliver)
+        except RuntimeError as error:  # no thread can be started
+            self.error = error
+            self._deliver()
+
+    def _run(self) -> None:
+        _current.job = self
+        try:
+            self.value = self._work()
+        except BaseException as error:
+            self.error = error
+        finally:
+            _current.job = None
+
+    def _deliver(self) -> None:
+        self._slots.release()
+        try:
+            self._loop.call_soon_threadsafe(self._end)
+        except RuntimeError:  # the loop was closed: nothing awaits the work
+            self._run_deferred()
+
+    def wait(self) -> "asyncio.Future[None]":
+        """Return the future to await, a new one after a cancellation."""
+        if self._waiting.done():
+            self._waiting = self._loop.create_future()
+        return self._waiting
+
+    def _end(self) -> None:
+        self._run_deferred()
+        self.done = True
+        if not self._waiting.done():
+            self._waiting.set_result(None)
+
+    def _run_deferred(self) -> None:
+        for work in self.deferred:
+            work()

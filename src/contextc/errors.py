@@ -78,6 +78,16 @@ class ContextcError(Exception):
         self.fix, self.case, self.detail = fix, case, detail
         super().__init__(f"{self.problem}. {fix}" if fix else problem if got is _NOTHING else f"{self.problem}.")
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Restore a pickled or copied error from its text and its attributes, not from arguments of `__init__`."""
+        return _restore, (type(self), self.args, self.__dict__)
+
+
+def _restore(kind: type[ContextcError], args: tuple[object, ...], attributes: dict[str, object]) -> ContextcError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(attributes)
+    return error
+
 
 class InvalidInput(ContextcError, ValueError):
     """The caller's input is invalid. Nothing was stored."""
@@ -301,9 +311,9 @@ class LeaseLost(Conflict):
     def __init__(self, conversation: str, agent: str, *, number: int) -> None:
         self.conversation, self.agent, self.number = conversation, agent, number
         super().__init__(
-            f"Lease {number} on conversation {conversation!r}, agent {agent!r}, has ended: it was released, or not "
-            "renewed in time",
-            fix="Acquire a new lease, load the conversation again, and retry.",
+            f"Conversation {conversation!r}, agent {agent!r}: expected the current lease, got lease {number}, which "
+            "was released or taken over, or whose conversation was deleted",
+            fix="Nothing was written. Acquire a new lease, load the conversation again, and retry.",
         )
 
 

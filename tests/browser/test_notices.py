@@ -6,7 +6,7 @@ from playwright.sync_api import Locator, expect
 import contextc as cc
 from contextc.events import AnyEvent, StepFinish, TextDelta, TurnFinish, UserNoticeCreated
 from contextc.store import execution_records
-from contextc.store.message_location import load_tip
+from contextc.store.message_rows import load_tip
 from tests.browser.page_driver import MESSAGES, Person
 from tests.browser.scripted_model import Model, text_reply
 

@@ -8,10 +8,11 @@ import random
 
 import contextc as cc
 from contextc._json import encode
+from contextc.compiler.draft import CompilerOptionArguments
 from contextc.compiler.ledger.cache import get_channel_cache
 from contextc.messages import Message
 from contextc.store.ledger_schema import Channel
-from contextc.store.message_location import find_tip, load_lineage, make_place, split_by_branch
+from contextc.store.message_rows import find_tip, load_lineage, make_place, split_by_branch
 from contextc.store.types import Transaction
 from tests.compiler.simulated_providers import MARK, SessionProvider, StatelessProvider
 
@@ -58,7 +59,7 @@ class Simulation:
         self.has_runs = chance.random() < 0.3
         self.statics = {agent: 0 for agent in AGENTS}
         self.dynamic = chance.choice(("", "Todos: none."))
-        self.options = {"strategy": chance.choice(("chunked", "chunked", "oldest"))}
+        self.options: CompilerOptionArguments = {"strategy": chance.choice(("chunked", "chunked", "oldest"))}
         self.ends: dict[str, SessionProvider | StatelessProvider] = {}
         for name in self.names:
             facts = PROVIDERS[name]

@@ -1,20 +1,23 @@
 """Helpers for session tests: a conversation with a provider that keeps sessions."""
 
+from typing import Unpack
+
 import contextc as cc
 from contextc.compiler import Compiled
+from contextc.compiler.draft import CompilerOptionArguments
 from contextc.providers import Provider
+from contextc.providers.registry import ProviderFacts
 from tests.compiler.simulated_providers import SessionProvider
 
 TOOL = cc.Tool(name="look", description="Looks.", parameters={"type": "object", "properties": {}})
 IDENTITY = cc.PromptFragment("identity", "You are a coder.")
 
 
-def keeper(**facts: object) -> Provider:
+def keeper(**facts: Unpack[ProviderFacts]) -> Provider:
     """A coding agent's own sessions: bound to a directory, forked to bring them back, static prompt kept."""
-    given: dict[str, object] = {"session_resumption": True, "directory_bound": True, "reverts": True} | facts
-    return cc.provider(
-        "keeper:one", window=20_000, output=1_000, format="anthropic", **({"keeps_static": True} | given)
-    )  # pyright: ignore[reportArgumentType]
+    own: ProviderFacts = {"session_resumption": True, "directory_bound": True, "reverts": True, "keeps_static": True}
+    own.update(facts)
+    return cc.provider("keeper:one", window=20_000, output=1_000, format="anthropic", **own)
 
 
 def plain() -> Provider:
@@ -34,7 +37,7 @@ def sent_texts(compiled: Compiled) -> list[str]:
 class Talk:
     """A conversation with a provider that keeps sessions."""
 
-    def __init__(self, store: cc.Store, provider: Provider, **options: object) -> None:
+    def __init__(self, store: cc.Store, provider: Provider, **options: Unpack[CompilerOptionArguments]) -> None:
         self.store, self.provider = store, provider
         self.compiler = cc.MessageCompiler(store, provider, **options)
         self.end = SessionProvider(reverts=provider.reverts)

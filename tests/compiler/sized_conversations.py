@@ -3,14 +3,16 @@
 from collections.abc import Callable, Sequence
 
 import contextc as cc
-from contextc._json import JSONObject
+from contextc.compiler.draft import CompilerOptionArguments
 from contextc.messages import Message
 
 LOOK = cc.Tool(name="look", description="Looks.", parameters={"type": "object", "properties": {}})
 CLAUDE = "anthropic:claude-sonnet-4-5"
 
 
-def compiler_for(window: int = 4_000, output: int = 500, *, options: JSONObject | None = None) -> cc.MessageCompiler:
+def compiler_for(
+    window: int = 4_000, output: int = 500, *, options: CompilerOptionArguments | None = None
+) -> cc.MessageCompiler:
     """A compiler on a store of its own, for a model with a small window."""
     provider = cc.provider(CLAUDE, window=window, output=output)
     return cc.MessageCompiler(cc.open_store("memory:"), provider, **(options or {}))

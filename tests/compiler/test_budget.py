@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 import contextc as cc
-from contextc.compiler.ledger.rendering import FETCH_TOOL
+from contextc.compiler.fetch_result import FETCH_TOOL
 from contextc.compiler.passes.fit_budget import STEPS_LEFT_OUT_TEXT
 from tests.compiler.sized_conversations import (
     CLAUDE,

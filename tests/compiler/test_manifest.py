@@ -2,11 +2,13 @@
 
 import json
 import logging
+from typing import Unpack
 
 import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
+from contextc.compiler.draft import CompilerOptionArguments
 
 CHAT = cc.provider("openai-chat:gpt-4o", window=10_000, output=1_000)
 BINDING = cc.provider("anthropic:claude-opus-5-5")
@@ -20,7 +22,7 @@ READ = cc.ToolCall(id="a", name="read", arguments={"path": "a.py"})
 
 
 class Desk:
-    def __init__(self, provider: cc.Provider = CHAT, **options: object) -> None:
+    def __init__(self, provider: cc.Provider = CHAT, **options: Unpack[CompilerOptionArguments]) -> None:
         self.store = cc.open_store("memory:")
         self.compiler = cc.MessageCompiler(self.store, provider, **options)
 

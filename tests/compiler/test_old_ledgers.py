@@ -20,7 +20,7 @@ from contextc.compiler.manifest import Manifest
 from contextc.compiler.pipeline import NEW_ENCODER
 from contextc.doctor import scan_store
 from contextc.events import encode_event
-from contextc.store import message_location
+from contextc.store import message_rows
 from contextc.store import session_transcripts as transcripts
 from contextc.store.execution_records import load_trigger_states
 from contextc.store.session_transcripts import TranscriptKey
@@ -192,7 +192,7 @@ def test_turns_of_an_older_schema_are_what_they_were(opened: cc.Store, golden: G
         waiting = [f"{each.number} {each.kind} {each.message.text}" for each in opened.queued(name)]
         assert waiting == then.get("queued", [])
         remembered = opened.read(
-            lambda tx, name=name: load_trigger_states(tx, message_location.load_tip(tx, name).conversation, "assistant")
+            lambda tx, name=name: load_trigger_states(tx, message_rows.load_tip(tx, name).conversation, "assistant")
         )
         assert remembered == then.get("triggers", {})
 

@@ -16,6 +16,7 @@ import pytest
 import contextc as cc
 from contextc._json import decode, encode
 from contextc.compiler import Compiled
+from contextc.compiler.arguments import CompileArguments
 from contextc.compiler.ledger.cache import get_channel_cache
 from contextc.messages import Message
 from tests.compiler.consistency_oracle import ConsistencyOracle
@@ -54,7 +55,7 @@ class Life(ConsistencyOracle):
     def _compile(self) -> Compiled:
         return self.compilers[self.provider].compile(self.current, **self.asked())  # pyright: ignore[reportArgumentType]
 
-    def asked(self) -> dict[str, object]:
+    def asked(self) -> CompileArguments:
         static = self.statics[self.agent]
         return {
             "agent": self.agent,

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.compiler.ledger.cache import get_channel_cache
-from contextc.store.in_memory import MemoryStore
+from contextc.store.sqlite import MemoryStore
 from contextc.store.types import Result, Transaction
 
 READ = cc.Tool(name="read", description="Reads a file.", parameters={"type": "object", "properties": {}})

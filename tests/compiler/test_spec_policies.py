@@ -9,16 +9,18 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
+from contextc.compiler.draft import CompilerOptionArguments
+from contextc.formats.reasoning_policy import ReasoningPolicy
 
 BIG = cc.provider("openai-chat:gpt-4o")
 SMALL = cc.provider("openai-chat:gpt-4o", window=300, output=100)
-LITERAL: dict[str, object] = {"policy": "sliding_window"}
+LITERAL: CompilerOptionArguments = {"policy": "sliding_window"}
 BOTH = pytest.mark.parametrize("options", [LITERAL, {}], ids=["sliding_window", "ours"])
 SentMessage = tuple[str, object]
 
 
 def compiled(
-    *log: cc.Message, provider: cc.Provider = BIG, prompt: str | None = None, options: dict[str, object] = LITERAL
+    *log: cc.Message, provider: cc.Provider = BIG, prompt: str | None = None, options: CompilerOptionArguments = LITERAL
 ) -> cc.Compiled:
     store = cc.open_store("memory:")
     store.extend("demo", log)
@@ -45,7 +47,7 @@ def long_talk(turns: int) -> list[cc.Message]:
 
 
 @BOTH
-def test_the_model_sees_prior_messages(options: dict[str, object]) -> None:
+def test_the_model_sees_prior_messages(options: CompilerOptionArguments) -> None:
     """Seed B: multi-turn works."""
     log = (cc.user("My name is Ann."), cc.assistant("Hello Ann."), cc.user("What is my name?"))
     assert sent_messages(compiled(*log, options=options)) == [
@@ -56,7 +58,7 @@ def test_the_model_sees_prior_messages(options: dict[str, object]) -> None:
 
 
 @BOTH
-def test_the_system_prompt_is_the_first_message(options: dict[str, object]) -> None:
+def test_the_system_prompt_is_the_first_message(options: CompilerOptionArguments) -> None:
     """Seed B: prepended when non-empty."""
     assert sent_messages(compiled(cc.user("hi"), prompt="Be brief.", options=options)) == [
         ("system", "Be brief."),
@@ -66,7 +68,7 @@ def test_the_system_prompt_is_the_first_message(options: dict[str, object]) -> N
 
 @BOTH
 @pytest.mark.parametrize("prompt", ["", None, "  "], ids=["empty", "none", "blank"])
-def test_an_empty_system_prompt_is_omitted(options: dict[str, object], prompt: str | None) -> None:
+def test_an_empty_system_prompt_is_omitted(options: CompilerOptionArguments, prompt: str | None) -> None:
     """Seed B; Guarantee 8.5."""
     assert sent_messages(compiled(cc.user("hi"), prompt=prompt, options=options)) == [("user", "hi")]
 
@@ -101,7 +103,7 @@ def test_truncation_by_the_letter_may_begin_with_an_answer_and_ours_never_does()
 
 @BOTH
 @pytest.mark.parametrize("window", [150, 200, 300, 500, 1_000])
-def test_the_new_user_message_is_always_there(options: dict[str, object], window: int) -> None:
+def test_the_new_user_message_is_always_there(options: CompilerOptionArguments, window: int) -> None:
     """Seed B: appended last, outside the truncation; Guarantee 7.3."""
     provider = cc.provider("openai-chat:gpt-4o", window=window, output=40)
     assert sent_messages(compiled(*long_talk(20), provider=provider, options=options))[-1] == (
@@ -128,7 +130,7 @@ def test_a_new_message_that_does_not_fit_is_an_error_with_every_figure() -> None
 
 
 @BOTH
-def test_failed_and_pending_messages_are_excluded(options: dict[str, object]) -> None:
+def test_failed_and_pending_messages_are_excluded(options: CompilerOptionArguments) -> None:
     """Seed B: only `status === 'sent'`."""
     store = cc.open_store("memory:")
     store.append("demo", cc.user("one"))
@@ -154,7 +156,7 @@ def test_assistant_blocks_are_concatenated_in_order() -> None:
     ("reasoning", "content"),
     [("native", "It is 4."), ("drop", "It is 4."), ("inline", "Let me think. It is 4.")],
 )
-def test_reasoning_is_a_policy_of_the_compiler(reasoning: str, content: str) -> None:
+def test_reasoning_is_a_policy_of_the_compiler(reasoning: ReasoningPolicy, content: str) -> None:
     """Guarantee 2.4: joined into the content only where somebody asks for it."""
     log = (cc.user("2 + 2?"), cc.assistant("It is 4.", reasoning="Let me think. "), cc.user("Sure?"))
     assert sent_messages(compiled(*log, options={"reasoning": reasoning}))[1] == ("assistant", content)

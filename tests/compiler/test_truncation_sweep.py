@@ -11,6 +11,7 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject, decode, encode
+from contextc.compiler.draft import TrimStrategy
 from contextc.compiler.passes.fit_budget import STEPS_LEFT_OUT_TEXT
 from contextc.formats import formatter
 from contextc.messages import Message
@@ -104,7 +105,7 @@ def is_paired(body: JSONObject, format: str) -> bool:
 @pytest.mark.parametrize("strategy", ["chunked", "oldest"])
 @pytest.mark.parametrize("format", having("MODEL"))
 def test_no_cut_leaves_an_orphan_begins_without_the_user_or_drops_the_current_message(
-    format: str, strategy: str
+    format: str, strategy: TrimStrategy
 ) -> None:
     """Guarantees 5.4, 7.2, 7.3; litellm#10696, langchain#29637, langchain#38352, openai-agents-python#4322,
     strands harness-sdk#2173 and #2087. Each conversation at nine budgets.

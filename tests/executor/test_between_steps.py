@@ -70,7 +70,7 @@ def test_a_session_begins_after_the_gap_that_is_set(
 ) -> None:
     """Turns that are ten minutes apart belong to one session, unless the gap is set to less."""
     clock = [1_000_000_000_000]
-    monkeypatch.setattr("contextc.executor.turn_lifecycle.now_ms", lambda: clock[0])
+    monkeypatch.setattr("contextc.executor.turn_store.now_ms", lambda: clock[0])
     heard: list[tuple[str, int]] = []
     for _ in range(2):
         executor = cc.AgentExecutor(store, SONNET, triggers=[listener(heard)], endpoint=steps(0), session_gap=gap)

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from contextc.executor.worker_threads import CALLBACK_SLOTS, STORE_SLOTS, defer, run_blocking
+from contextc._worker_threads import CALLBACK_SLOTS, STORE_SLOTS, defer, run_blocking
 
 
 def test_a_cancellation_is_raised_when_the_work_is_done() -> None:

@@ -11,7 +11,7 @@ import contextc as cc
 from contextc._json import JSONObject
 from contextc.errors import InvalidMessage, ProviderFailed
 from contextc.events import AnyEvent, ToolProgress, ToolStart, TurnFinish
-from contextc.executor.turn_lifecycle import CANCELLED_REASON, INTERRUPTED_RESULT
+from contextc.executor.turn_store import CANCELLED_REASON, INTERRUPTED_RESULT
 from contextc.messages import Media, Message, Text
 from contextc.providers.client import ProviderCall
 from contextc.store.postgres import PostgresStore

@@ -15,9 +15,8 @@ import contextc as cc
 from contextc.doctor import scan_store
 from contextc.errors import LeaseLost, StoreFull
 from contextc.events import ApprovalRequest, ToolStart
-from contextc.executor.tool_runner import Approve
-from contextc.executor.turn_lifecycle import NOT_RUN_RESULT, TurnLifecycle
-from contextc.executor.turn_store import TurnStore
+from contextc.executor.agent_config import Approve
+from contextc.executor.turn_store import NOT_RUN_RESULT, TurnStore
 from contextc.store.leases import RESULT_PROCESS_ENDED
 from contextc.store.postgres import PostgresStore
 from contextc.store.sqlite import SQLiteStore
@@ -231,13 +230,13 @@ def test_a_turn_whose_end_was_refused_does_not_say_that_it_ended_well(
     store: cc.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the caller is told is what is stored."""
-    close = TurnLifecycle.close
+    close = TurnStore.close
 
-    def too_late(self: TurnLifecycle, finish: str, **rest: str) -> bool:
+    def too_late(self: TurnStore, finish: str, **rest: str) -> bool:
         taken_over(store)
         return close(self, finish, **rest)  # pyright: ignore[reportArgumentType]
 
-    monkeypatch.setattr(TurnLifecycle, "close", too_late)
+    monkeypatch.setattr(TurnStore, "close", too_late)
 
     async def turn() -> cc.TurnResult:
         return await cc.AgentExecutor(store, SONNET, endpoint=Scripted([Say(text="Hi.")])).start("demo", "hello").wait()
@@ -252,9 +251,9 @@ def test_a_turn_that_is_cancelled_while_its_end_cannot_be_stored_is_told_once(
     store: cc.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The cancellation hides why the end was not stored; the turn then ends as cancelled, in both places."""
-    close, handles = TurnLifecycle.close, list[cc.executor.Turn]()
+    close, handles = TurnStore.close, list[cc.executor.Turn]()
 
-    def refused(self: TurnLifecycle, finish: str, **rest: str) -> bool:
+    def refused(self: TurnStore, finish: str, **rest: str) -> bool:
         if finish != "cancelled":
             asked = threading.Event()
             handles[0]._task.get_loop().call_soon_threadsafe(  # pyright: ignore[reportPrivateUsage]
@@ -264,7 +263,7 @@ def test_a_turn_that_is_cancelled_while_its_end_cannot_be_stored_is_told_once(
             raise StoreFull("The disk is full.")
         return close(self, finish, **rest)  # pyright: ignore[reportArgumentType]
 
-    monkeypatch.setattr(TurnLifecycle, "close", refused)
+    monkeypatch.setattr(TurnStore, "close", refused)
 
     async def turn() -> list[cc.TurnResult]:
         executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([Say(text="Hi.")]))
@@ -392,15 +391,15 @@ def test_the_end_of_a_turn_is_stored_once_though_the_answer_to_its_commit_is_los
     postgres_address: str, monkeypatch: pytest.MonkeyPatch, follows: bool
 ) -> None:
     """Whether it was stored can be seen, so the caller is told how the turn ended, and not that this is not known."""
-    store, close, ends = Cutting(postgres_address), TurnLifecycle.close, list[str]()
+    store, close, ends = Cutting(postgres_address), TurnStore.close, list[str]()
     store.initialize()
 
-    def cut(self: TurnLifecycle, finish: str, **rest: str) -> bool:
+    def cut(self: TurnStore, finish: str, **rest: str) -> bool:
         ends.append(finish)
         store.cuts = len(ends) == 1
         return close(self, finish, **rest)  # pyright: ignore[reportArgumentType]
 
-    monkeypatch.setattr(TurnLifecycle, "close", cut)
+    monkeypatch.setattr(TurnStore, "close", cut)
 
     async def turn() -> tuple[list[str], list[str]]:
         executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([lambda _: Say(text="Hi.")]))

@@ -16,8 +16,8 @@ from contextc._json import JSONObject, decode
 from contextc.errors import UnknownModel
 from contextc.formats.base import Formatter, Request
 from contextc.formats.registry import formatter
-from contextc.models.lookup import model as find_model
 from contextc.models.model_info import Model
+from contextc.models.model_info import model as find_model
 from tests.fake_vendors.replies import Reply, ScriptedCall, Tokens
 from tests.fake_vendors.responses import Event, FakeError, Outcome, RequestHead
 

@@ -21,7 +21,7 @@ import contextc as cc
 from contextc._json import JSONObject
 from contextc.formats import format_names
 from contextc.interchange import export_lines, export_request
-from contextc.store import message_location, session_transcripts
+from contextc.store import message_rows, session_transcripts
 from contextc.store.execution_records import load_trigger_states
 from contextc.store.session_transcripts import TranscriptKey
 from tests.golden.json_compare import mapped
@@ -191,7 +191,7 @@ def stored(store: cc.Store) -> JSONObject:
 def _triggers(store: cc.Store, name: str) -> JSONObject:
     """What triggers remember."""
     return cast(
-        JSONObject, store.read(lambda tx: load_trigger_states(tx, message_location.load_tip(tx, name).conversation,
+        JSONObject, store.read(lambda tx: load_trigger_states(tx, message_rows.load_tip(tx, name).conversation,
         "assistant"))
     )  # fmt: skip
 

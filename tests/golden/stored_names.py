@@ -19,19 +19,20 @@ from contextc.app.agent_factory import build_tools
 from contextc.cli import app
 from contextc.compiler.compaction import LEAD
 from contextc.compiler.draft import Budget, LeftOutMessage
-from contextc.compiler.ledger.rendering import FETCH_TOOL, REMOVED_TEXT
+from contextc.compiler.fetch_result import FETCH_TOOL
 from contextc.compiler.ledger.repository import OpenAttempt, StoredSummary
+from contextc.compiler.ledger.row_encoding import REMOVED_TEXT
 from contextc.compiler.manifest import Fragment, ManifestLine, RequestRecord
 from contextc.events import AnyEvent
 from contextc.executor.model_call import NO_RESULT_TEXT
 from contextc.executor.summarizer import SUMMARY_INSTRUCTIONS
 from contextc.executor.summarizer import SUMMARY_REQUEST as SUMMARIZE_NOW
 from contextc.executor.tool_runner import ALTERED_RESULT, DECLINED_RESULT, NO_APPROVER_RESULT
-from contextc.executor.turn_lifecycle import INTERRUPTED_RESULT, NOT_RUN_RESULT
+from contextc.executor.turn_store import INTERRUPTED_RESULT, NOT_RUN_RESULT
 from contextc.formats import format_names
 from contextc.interchange.jsonl_types import BlobLine, HeaderLine, MessageLine, TodosLine
 from contextc.messages import Message
-from contextc.messages.parts import PART_TYPES
+from contextc.messages.message import PART_TYPES
 from contextc.prompts import PromptBuilder
 from contextc.providers.registry import provider_names
 from contextc.store.execution_records import QueuedMessage, StepRecord, TurnRecord

@@ -16,7 +16,7 @@ from contextc.doctor import scan_store
 from contextc.events import AnyEvent, decode_event, encode_event
 from contextc.interchange import import_lines
 from contextc.messages import Role, Status, decode_message, encode_message
-from contextc.messages.parts import PART_TYPES
+from contextc.messages.message import PART_TYPES
 from contextc.store.execution_records import StepRecord, TurnRecord
 from contextc.store.ledger_schema import LedgerRow, state_from_json
 from contextc.tools.todos import TODO_STATES

@@ -1,9 +1,11 @@
 """Helpers for tests of the agent view: a conversation as the agent `coder` sees it."""
 
 from collections.abc import Sequence
+from typing import Unpack
 
 import contextc as cc
 from contextc._json import JSONObject
+from contextc.compiler.draft import CompilerOptionArguments
 
 CHAT = cc.provider("openai-chat:gpt-4o")
 CLAUDE = cc.provider("anthropic:claude-sonnet-4-5")
@@ -14,7 +16,9 @@ SentMessage = tuple[str, object]
 class Talk:
     """A conversation as the agent `coder` sees it, step by step."""
 
-    def __init__(self, *log: cc.Message, provider: cc.Provider = CHAT, **options: object) -> None:
+    def __init__(
+        self, *log: cc.Message, provider: cc.Provider = CHAT, **options: Unpack[CompilerOptionArguments]
+    ) -> None:
         self.store = cc.open_store("memory:")
         self.compiler = cc.MessageCompiler(self.store, provider, **options)
         self.add(*log)

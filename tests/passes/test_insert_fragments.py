@@ -1,11 +1,13 @@
 """Where prompt fragments go: static ones first and once, dynamic ones at the tail, where they then stay."""
 
 from collections.abc import Sequence
+from typing import Unpack
 
 import pytest
 
 import contextc as cc
 from contextc._json import JSONObject, encode
+from contextc.compiler.draft import CompilerOptionArguments
 
 CHAT = cc.provider("openai-chat:gpt-4o")
 TAGGED = cc.provider("anthropic:claude-sonnet-4-5")
@@ -22,7 +24,7 @@ def state(text: str) -> cc.PromptFragment:
 class Talk:
     """A conversation on one channel."""
 
-    def __init__(self, provider: cc.Provider = CHAT, **options: object) -> None:
+    def __init__(self, provider: cc.Provider = CHAT, **options: Unpack[CompilerOptionArguments]) -> None:
         self.store = cc.open_store("memory:")
         self.compiler = cc.MessageCompiler(self.store, provider, **options)
 

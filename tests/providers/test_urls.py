@@ -65,7 +65,7 @@ def test_settings_of_a_provider_are_a_copy() -> None:
 
 def test_an_address_is_text() -> None:
     with pytest.raises(InvalidSetting, match="url: must be a string"):
-        cc.provider("mine:own", url=9999, window=9_000)
+        cc.provider("mine:own", url=9999, window=9_000)  # pyright: ignore[reportArgumentType]
 
 
 @pytest.fixture

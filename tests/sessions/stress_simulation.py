@@ -174,7 +174,7 @@ class Person:
             turn.cancel()
             self.done["cancel"] += 1
         else:
-            self._kill(await turn.executor.client())
+            self._kill(turn.config.clients.get())
 
     def _kill(self, line: Endpoint) -> None:
         """Kill the programs that this client started."""

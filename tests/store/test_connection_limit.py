@@ -8,7 +8,7 @@ import pytest
 
 import contextc as cc
 from contextc.store.connection_limit import ConnectionSlots
-from contextc.store.in_memory import MemoryStore
+from contextc.store.sqlite import MemoryStore
 from contextc.store.types import Transaction
 from tests.store.observed_postgres import Watched
 

@@ -7,7 +7,7 @@ import pytest
 import contextc as cc
 from contextc.doctor import repair_conversations, scan_store
 from contextc.interchange import export_lines
-from contextc.store.message_location import SEQ_BITS, load_lineage
+from contextc.store.message_rows import SEQ_BITS, load_lineage
 
 
 @pytest.fixture

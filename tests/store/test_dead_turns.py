@@ -12,7 +12,7 @@ import pytest
 
 import contextc as cc
 from contextc.store import leases
-from contextc.store.process_identity import current_process, has_ended, is_running
+from contextc.store.leases import current_process, has_ended, is_running
 from contextc.store.types import Transaction
 from tests.store.test_leases import PROCESSES
 
@@ -51,7 +51,7 @@ def test_a_process_that_cannot_be_seen_is_not_a_dead_one(tmp_path: Path, monkeyp
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     machine, _, started = current_process().split()
     with child:
-        monkeypatch.setattr("contextc.store.process_identity.PROC", str(tmp_path))
+        monkeypatch.setattr("contextc.store.leases.PROC", str(tmp_path))
         assert not has_ended(f"{machine} {child.pid} {started}")
         assert not is_running(f"{machine} {child.pid} {started}")
         child.kill()
@@ -65,7 +65,7 @@ def test_a_process_of_another_user_is_not_a_dead_one(tmp_path: Path, monkeypatch
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
     machine, _, started = current_process().split()
-    monkeypatch.setattr("contextc.store.process_identity.PROC", str(tmp_path))
+    monkeypatch.setattr("contextc.store.leases.PROC", str(tmp_path))
     monkeypatch.setattr(os, "kill", refuse)
     assert not has_ended(f"{machine} 4711 {started}")
 

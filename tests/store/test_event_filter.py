@@ -20,7 +20,7 @@ from contextc.events import (
 from contextc.store import execution_records
 from contextc.store.events_by_type import load_events_of_types
 from contextc.store.execution_records import TurnRecord
-from contextc.store.message_location import load_tip
+from contextc.store.message_rows import load_tip
 from contextc.store.types import Row, Transaction
 
 KINDS = (UserNoticeCreated, ErrorOccurred)

@@ -15,8 +15,8 @@ from time import perf_counter
 import contextc as cc
 from contextc.doctor import scan_store
 from contextc.messages import validate_message
-from contextc.store import message_chain, message_location
-from contextc.store.message_location import BranchTip
+from contextc.store import message_chain, message_rows
+from contextc.store.message_rows import BranchTip
 from contextc.store.types import Transaction
 
 WORDS = "the quick brown fox jumps over the lazy dog while nobody looks at it "
@@ -45,7 +45,7 @@ def _fill(tx: Transaction, number: int, messages: int) -> None:
         rows.append(row)
         at = BranchTip(at.conversation, at.tree, at.branch, at.revision, at.seq + 1, row[1], at.last_active)
     tx.run_many("INSERT INTO message (place, id, time, body) VALUES (?, ?, ?, ?)", rows)
-    message_location.update_last_active(tx, f"conversation {number:05}")
+    message_rows.update_last_active(tx, f"conversation {number:05}")
 
 
 def measured(path: Path) -> dict[str, float]:

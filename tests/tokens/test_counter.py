@@ -23,8 +23,8 @@ from contextc.messages import (
     user,
 )
 from contextc.models.tokens import get_counter
+from contextc.models.tokens.counter import estimate_tokens
 from contextc.models.tokens.overhead_profiles import find_profile
-from contextc.models.tokens.text_counting import estimate_tokens
 
 GPT = get_counter("o200k_base", provider="openai", model="gpt-4o")
 CLAUDE = get_counter("claude", provider="anthropic", model="claude-sonnet-4-5")

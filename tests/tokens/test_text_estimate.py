@@ -1,6 +1,6 @@
 """The estimate, where no vocabulary is at hand."""
 
-from contextc.models.tokens.text_counting import estimate_tokens
+from contextc.models.tokens.counter import estimate_tokens
 
 
 def test_a_drawn_line_is_not_counted_sign_by_sign() -> None:

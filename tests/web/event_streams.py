@@ -19,7 +19,7 @@ import contextc as cc
 from contextc.errors import ProviderFailed
 from contextc.events import AnyEvent, TextDelta, TurnStart
 from contextc.store import execution_records
-from contextc.store.message_location import load_tip
+from contextc.store.message_rows import load_tip
 from tests.executor.scripted_provider import SONNET, Say, Scripted, add, call
 
 KINDS = get_args(AnyEvent)

@@ -14,7 +14,7 @@ import contextc as cc
 from contextc._json import JSON, JSONObject, decode, encode
 from contextc.events import CompactionFinished, ErrorOccurred, RetryScheduled, UserNoticeCreated
 from contextc.store import execution_records
-from contextc.store.message_location import load_tip
+from contextc.store.message_rows import load_tip
 from contextc.web.openapi_document import build_document
 from contextc.web.router import load_endpoints
 from tests.web.conftest import Answer, Served

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 from contextc.app.model_selection import LOCAL_CLIENT, ModelChoice
 from contextc.config import read_settings
 from contextc.executor import AgentExecutor, Limits
-from contextc.executor.tool_runner import Approve
+from contextc.executor.agent_config import Approve
 from contextc.prompts import PromptBuilder
 from contextc.providers import Endpoint, Provider, endpoint
 from contextc.store import Store

@@ -7,7 +7,7 @@ and are referenced, so that no identity is reused. The caches are small and are 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, TypeVar, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from contextc._json import JSONObject, encode, encode_canonical
 from contextc.compiler import request_head
 from contextc.compiler.draft import CompilerOptions
-from contextc.compiler.ledger.rendering import FETCH_TOOL
+from contextc.compiler.fetch_result import FETCH_TOOL
 from contextc.compiler.request_head import AnyTool, PreparedTools, RequestTerms, compute_budget, get_tool_name
 from contextc.errors import InvalidInput, InvalidSetting
 from contextc.formats.base import Formatter
@@ -25,18 +25,47 @@ from contextc.models.tokens import TokenCounter
 from contextc.prompts import Prompt, PromptBuilder, PromptContext, PromptFragment, hash_tools
 from contextc.providers import Provider
 from contextc.providers import provider as provider_named
-from contextc.store import Store
+from contextc.store import Reference, Store
 from contextc.store.ledger_schema import Channel
-from contextc.store.message_location import check_name
+from contextc.store.message_rows import check_name
 from contextc.store.store import Store as AnyStore
 from contextc.tools.spec import NativeTool, Tool
 from contextc.tools.todos import Todo
+
+if TYPE_CHECKING:  # importing it loads asyncio
+    from contextc.tools import ToolLike
 
 POLICY_ALIASES: dict[object, str] = {"seed_b": "sliding_window"}
 """Former values of the option `policy`."""
 TRANSPORT_FIELDS = ("extra_headers", "extra_query", "extra_body", "timeout", "api_key", "http_options")
 COMPILER_FIELDS = ("messages", "contents", "input", "tools", "system", "systemInstruction", "instructions")
 """Fields that the compiler writes itself. `model` may be set: some endpoints have several names for one model."""
+PromptSource: TypeAlias = Iterable[PromptFragment] | PromptBuilder | Prompt
+
+
+class AgentArguments(TypedDict, total=False):
+    """Those keyword arguments of `MessageCompiler.compile` that stay the same for all requests of an agent."""
+
+    agent: str
+    fragments: PromptSource
+    system_prompt: str | None
+    tools: "Iterable[AnyTool | ToolLike | JSONObject]"
+    settings: JSONObject | None
+    output: int | None
+    run: str | None
+    directory: str | None
+    context: PromptContext | None
+
+
+class CompileArguments(AgentArguments, total=False):
+    """The keyword arguments of `MessageCompiler.compile`, without `dry_run`."""
+
+    budget: int | None
+    running: Iterable[str] | None
+    retry: bool
+    edit: tuple[Reference, Message] | None
+    rewind: Reference | None
+    upcoming: Sequence[Message]
 
 
 def check_store(store: object) -> None:
@@ -225,7 +254,6 @@ def _type_name(value: object) -> str:
     return type(value).__name__
 
 
-PromptSource: TypeAlias = Iterable[PromptFragment] | PromptBuilder | Prompt
 MAX_CACHED = 64
 Cached = TypeVar("Cached")
 
@@ -242,6 +270,7 @@ class ArgumentCache:
 
     def __init__(self, store: Store, provider: Provider, counter: TokenCounter, options: CompilerOptions) -> None:
         self.store, self.provider, self.counter, self.options = store, provider, counter, options
+        self._formatter = provider.formatter
         self._given: dict[object, Sequence[AnyTool]] = {}
         self._last: tuple[bytes, Sequence[AnyTool]] = (b"", ())
         self._tools: dict[object, PreparedTools] = {}
@@ -260,16 +289,16 @@ class ArgumentCache:
         is_ours = type(tools) in (list, tuple) and all(
             [type(tool) is Tool or type(tool) is NativeTool for tool in given]
         )
-        read = cast(Sequence[AnyTool], given) if is_ours else as_tools(tools, self.provider.formatter)
+        read = cast(Sequence[AnyTool], given) if is_ours else as_tools(tools, self._formatter)
         try:
             content = encode(read)
         except (TypeError, ValueError, OverflowError, RecursionError):  # not JSON: encoding the request raises
-            return as_tools(tools, self.provider.formatter) if is_ours else read
+            return as_tools(tools, self._formatter) if is_ours else read
         last, found = self._last  # avoids hashing a long text at every step
         if content == last:
             return found
         if (kept := self._given.get(content)) is None:
-            checked = as_tools(tools, self.provider.formatter) if is_ours else read
+            checked = as_tools(tools, self._formatter) if is_ours else read
             kept = cache_put(self._given, content, tuple(deepcopy(list(checked))))
         self._last = content, kept
         return kept
@@ -288,9 +317,9 @@ class ArgumentCache:
         place_of = {name: index for index, name in enumerate(order)}
         if order and all(get_tool_name(tool) in place_of for tool in told):
             told.sort(key=lambda tool: place_of[get_tool_name(tool)])
-        encoded = self.provider.formatter.encode_tools(told)
+        encoded = self._formatter.encode_tools(told)
         tokens = self.counter.count_tools(encoded) if told else 0
-        marks = self.provider.formatter.count_cache_breakpoints(encoded)
+        marks = self._formatter.count_cache_breakpoints(encoded)
         return cache_put(
             self._tools, key, PreparedTools(tuple(told), hash_tools(told) if told else "", tokens, tuple(tools), marks)
         )
@@ -320,8 +349,8 @@ class ArgumentCache:
             settings=settings,
             settings_json=given,
             output=output,
-            formatter=provider.formatter,
-            head=request_head.hash_head(provider.formatter, options, prompt, tools, settings),
+            formatter=self._formatter,
+            head=request_head.hash_head(self._formatter, options, prompt, tools, settings),
             budget=compute_budget(
                 provider.model,
                 options,
@@ -334,7 +363,7 @@ class ArgumentCache:
             audiences=frozenset((channel.agent, f"{provider.name}:{provider.model_id}", str(channel))),
             breakpoints_left=provider.model.cache_points
             - tools.caller_breakpoints
-            - provider.formatter.count_cache_breakpoints([settings]),
+            - self._formatter.count_cache_breakpoints([settings]),
         )
         return cache_put(self._terms, key, terms)
 

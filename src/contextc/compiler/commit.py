@@ -13,14 +13,14 @@ from contextc.compiler.compiled import Compiled
 from contextc.compiler.ledger import repository
 from contextc.compiler.ledger.cache import ChannelCacheEntry, CommitTail
 from contextc.compiler.ledger.channel_snapshot import load_messages_at
-from contextc.compiler.ledger.rendering import apply_reasoning_policy, has_media, has_signed_reasoning, render_item
+from contextc.compiler.ledger.row_encoding import apply_reasoning_policy, has_media, has_signed_reasoning, render_item
 from contextc.compiler.manifest import record_from_json, record_to_json
 from contextc.errors import StaleCompile
 from contextc.messages import Message, Usage
-from contextc.models.tokens import MAX_FACTOR, MIN_FACTOR, TokenCounter
+from contextc.models.tokens import TokenCounter
 from contextc.store import message_chain
 from contextc.store.ledger_schema import ChannelState, Item, ProviderSession, RowRange, StoredRow, extend_layout
-from contextc.store.message_location import (
+from contextc.store.message_rows import (
     FIRST_UNANSWERED,
     SEQ_BITS,
     SEQ_MASK,
@@ -31,7 +31,7 @@ from contextc.store.message_location import (
     set_last_active,
     split_by_branch,
 )
-from contextc.store.message_location import BranchTip as Tip
+from contextc.store.message_rows import BranchTip as Tip
 from contextc.store.types import Transaction
 
 CHANNEL_CHANGED = (
@@ -188,8 +188,8 @@ def write_commit(
         session=None if compiled.replaced else session,
         replaced=compiled.replaced,
         lost="" if session or not compiled.provider.session_resumption else "the last reply came without a session",
-        input=measured_input(compiled, usage),
-        overhead=compute_overhead(compiled, usage),
+        input=compiled.measured_input(usage),
+        overhead=compiled.overhead_after(usage),
         again=final is not None and final.finish == "pause",
         shortened=shortened,
     )
@@ -206,7 +206,7 @@ def write_commit(
         layout=None if record.layout is None else layout,
         time=messages[-1].time if messages else message_chain.now_ms(),
         usage=usage,
-        partial=bool(usage and usage.input and not measured_input(compiled, usage)),
+        partial=bool(usage and usage.input and not compiled.measured_input(usage)),
         gave=session.id if session else "",
         remarks=(*record.remarks, *notes, *((SHORTENED,) if shortened else ())),
         produced=tuple([make_place(branch, message.seq) for message in messages]),
@@ -251,7 +251,7 @@ def save_unanswered(tx: Transaction, compiled: Compiled, usage: Usage | None) ->
         fragments=compiled.manifest.fragments,
         time=message_chain.now_ms(),
         usage=usage,
-        partial=bool(usage and usage.input and not measured_input(compiled, usage)),
+        partial=bool(usage and usage.input and not compiled.measured_input(usage)),
     )
     repository.save_manifest(tx, found.number, number, record_to_json(kept))
     return number
@@ -265,30 +265,6 @@ def _is_whole(tx: Transaction, compiled: Compiled, version: int) -> bool:
     if len(messages) < len(wanted) or any([message.redacted for message in messages.values()]):
         return False
     return version == max(1, compiled.snapshot.version) or not any([item.kind == "summary" for item in items])
-
-
-def measured_input(compiled: Compiled, usage: Usage | None) -> int:
-    """Return the input tokens that the provider counted; 0 if it reported none.
-
-    A figure below our estimate also counts as none if the provider may exclude cached tokens.
-    """
-    if usage is None or (usage.input < compiled.estimated_input and not compiled.formatter.input_includes_cached):
-        return 0
-    return usage.input
-
-
-def compute_overhead(compiled: Compiled, usage: Usage | None) -> int:
-    """Return the channel's overhead after a request: the tokens that the provider counted beyond what calibration
-    explains.
-
-    The overhead stays unchanged while calibration explains the difference.
-    """
-    before, real, counted = compiled.state.overhead, measured_input(compiled, usage), compiled.estimated_input
-    if not real or compiled.replaced or compiled.provider.runs_tools:  # its figure includes its own prompt
-        return before
-    if counted * MIN_FACTOR <= real - before <= counted * MAX_FACTOR:
-        return before
-    return max(0, real - round(counted * compiled.draft.factor))
 
 
 def build_cache_entry(

@@ -17,7 +17,7 @@ from contextc._json import fix_surrogates
 from contextc.compiler.compiled import Compiled
 from contextc.compiler.draft import Draft
 from contextc.compiler.ledger import repository
-from contextc.compiler.ledger.rendering import render_item
+from contextc.compiler.ledger.row_encoding import render_item
 from contextc.compiler.passes.agent_view import UNNAMED_AUTHOR
 from contextc.errors import describe_error
 from contextc.messages import Message
@@ -26,7 +26,7 @@ from contextc.prompts import escape_markers, with_tags
 from contextc.providers import Provider
 from contextc.store import Store, message_chain
 from contextc.store.ledger_schema import Item
-from contextc.store.message_location import SEQ_MASK
+from contextc.store.message_rows import SEQ_MASK
 from contextc.store.types import Transaction
 
 Summarizer: TypeAlias = Callable[[Sequence[Message], str | None], str]

@@ -18,6 +18,8 @@ from contextc.compiler.ledger.channel_snapshot import ChannelSnapshot
 from contextc.compiler.ledger.row_encoding import AssembledRows, NewRow
 from contextc.compiler.manifest import Manifest, RequestRecord
 from contextc.formats.base import Formatter
+from contextc.messages import Usage
+from contextc.models.tokens import MAX_FACTOR, MIN_FACTOR
 from contextc.providers import Provider
 from contextc.store.ledger_schema import Channel, ChannelState
 from contextc.tools.spec import NativeTool, Tool
@@ -162,6 +164,27 @@ class Compiled:
         draft = self.draft
         messages = self.state.tokens if draft.kept is None else sum([item.tokens for item in draft.kept])
         return self.state.above + messages
+
+    def measured_input(self, usage: Usage | None) -> int:
+        """Return the input tokens that the provider counted; 0 if it reported none.
+
+        A figure below our estimate also counts as none if the provider may exclude cached tokens.
+        """
+        if usage is None or (usage.input < self.estimated_input and not self.formatter.input_includes_cached):
+            return 0
+        return usage.input
+
+    def overhead_after(self, usage: Usage | None) -> int:
+        """Return the channel's overhead after this request: what the provider counted beyond what calibration explains.
+
+        The overhead stays unchanged while calibration explains the difference.
+        """
+        before, real, counted = self.state.overhead, self.measured_input(usage), self.estimated_input
+        if not real or self.replaced or self.provider.runs_tools:  # its figure includes its own prompt
+            return before
+        if counted * MIN_FACTOR <= real - before <= counted * MAX_FACTOR:
+            return before
+        return max(0, real - round(counted * self.draft.factor))
 
     @property
     def session_head(self) -> JSONObject:

@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 from msgspec.structs import asdict, replace
 
@@ -17,7 +17,7 @@ from contextc._deprecation import renamed_parameters
 from contextc._json import JSONObject
 from contextc.compiler import arguments, past_requests
 from contextc.compiler import commit as committing
-from contextc.compiler.arguments import ArgumentCache, PromptSource
+from contextc.compiler.arguments import ArgumentCache, CompileArguments, PromptSource
 from contextc.compiler.compaction import (
     CompactionResult,
     CompactionSteps,
@@ -27,9 +27,10 @@ from contextc.compiler.compaction import (
     with_unlimited_window,
 )
 from contextc.compiler.compiled import Compiled, HeadParts
+from contextc.compiler.draft import CompilerOptionArguments
+from contextc.compiler.fetch_result import MAX_LENGTH, fetch_result
 from contextc.compiler.ledger import repository
 from contextc.compiler.ledger.cache import ChannelCacheEntry, get_channel_cache
-from contextc.compiler.ledger.rendering import MAX_LENGTH, fetch_result
 from contextc.compiler.manifest import Manifest
 from contextc.compiler.pipeline import ContextLoader, compile_request
 from contextc.compiler.request_head import AnyTool, CompileInput
@@ -42,7 +43,7 @@ from contextc.providers import Provider
 from contextc.store import Lease, Reference, Store, message_chain
 from contextc.store.leases import check_lease as check_lease
 from contextc.store.ledger_schema import Channel, ProviderSession
-from contextc.store.message_location import BranchTip as Tip
+from contextc.store.message_rows import BranchTip as Tip
 from contextc.store.types import DEFAULT_AGENT, Transaction
 
 if TYPE_CHECKING:  # importing it loads asyncio
@@ -57,7 +58,7 @@ MAX_KNOWN_HEADS = 1_000
 class MessageCompiler:
     """Compiles conversations of one store for one provider. Cheap to create, because its caches belong to the store."""
 
-    def __init__(self, store: Store, provider: Provider | str, **options: object) -> None:
+    def __init__(self, store: Store, provider: Provider | str, **options: Unpack[CompilerOptionArguments]) -> None:
         arguments.check_store(store)
         self.store = store
         self.provider = arguments.as_provider(provider)
@@ -346,7 +347,9 @@ class MessageCompiler:
         if not attempt.committed:
             self.abort(compiled, "the attempt ended without a reply")
 
-    def compact(self, conversation: str, summarize: Summarizer, **asked: Any) -> CompactionResult | None:
+    def compact(
+        self, conversation: str, summarize: Summarizer, **asked: Unpack[CompileArguments]
+    ) -> CompactionResult | None:
         """Summarize the old part of a conversation as one agent sees it. The next request begins with the summary.
 
         `summarize` receives the messages and the previous summary, and returns a text; it may call a model. `asked` are
@@ -359,13 +362,13 @@ class MessageCompiler:
             )
         return complete_compaction(self.compaction(conversation, **asked), summarize)
 
-    def compaction(self, conversation: str, **arguments: Any) -> CompactionSteps:
+    def compaction(self, conversation: str, **arguments: Unpack[CompileArguments]) -> CompactionSteps:
         """Return the steps of a compaction, for callers that create the summaries themselves, as on an event loop."""
         now = self.compile(conversation, dry_run=True, **arguments)
         reader = MessageCompiler(self.store, with_unlimited_window(self.provider), **asdict(self.options))
         reader._loader.skip_summarized = True
-        rest: dict[str, Any] = {name: value for name, value in arguments.items() if name != "budget"}
-        whole = reader.compile(conversation, dry_run=True, **rest)
+        without_budget: CompileArguments = {**arguments, "budget": None}
+        whole = reader.compile(conversation, dry_run=True, **without_budget)
         return (
             yield from run_compaction_steps(
                 self.store, now, whole, lambda places: self._loader.fetch_messages(places, ()).messages
@@ -449,10 +452,10 @@ class MessageCompiler:
         """Return the calibration after this request; None if it has not changed enough to be stored."""
         if self.provider.runs_tools:  # its figure includes its own prompt
             return None
-        counted = committing.measured_input(compiled, usage)
+        counted = compiled.measured_input(usage)
         if not counted or self._loader.calibration is None or compiled.replaced:
             return None
-        counted -= committing.compute_overhead(compiled, usage)
+        counted -= compiled.overhead_after(usage)
         learned = self._loader.calibration.with_sample(compiled.estimated_input, counted)
         if learned.samples > ALWAYS_SAVED_SAMPLES and abs(learned.factor - self._loader.calibration.factor) < 0.005:
             return None

@@ -9,7 +9,7 @@ raised before anything is sent. It does not use `assert`, which `python -O` remo
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias, TypedDict
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -57,6 +57,26 @@ class CompilerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     @property
     def reasoning_policy(self) -> ReasoningPolicy:
         return "inline" if self.policy == "sliding_window" else self.reasoning
+
+
+class CompilerOptionArguments(TypedDict, total=False):
+    """The options of a compiler as keyword arguments. `CompilerOptions` describes them."""
+
+    strategy: TrimStrategy
+    high: float
+    low: float
+    decay: bool
+    recent: float
+    oversized: float
+    failed: Literal["exclude", "annotate"]
+    placement: Literal["tail", "head"]
+    refresh: int
+    static_change: Literal["update", "new session"]
+    keep_media: int
+    fetch: bool
+    reasoning: ReasoningPolicy
+    policy: Literal["", "sliding_window", "seed_b"]
+    """`seed_b` is the former name of `sliding_window`."""
 
 
 class DraftEntry(NamedTuple):

@@ -12,16 +12,16 @@ from msgspec.structs import replace
 
 from contextc.compiler.compiled import Cost, HeadParts, RequestAccount
 from contextc.compiler.draft import Draft, distribute
+from contextc.compiler.fetch_result import FETCH_TOOL
 from contextc.compiler.ledger.channel_snapshot import ChannelSnapshot
-from contextc.compiler.ledger.rendering import FETCH_TOOL, render_item
-from contextc.compiler.ledger.row_encoding import AssembledRows
+from contextc.compiler.ledger.row_encoding import AssembledRows, render_item
 from contextc.compiler.manifest import Fragment, Manifest, ManifestLine, RequestRecord
 from contextc.compiler.request_head import CompileInput
 from contextc.messages import Message, Reasoning, Usage
 from contextc.messages.message import to_plain_text
 from contextc.models import cost as price_of
 from contextc.store.ledger_schema import ChannelState, Item
-from contextc.store.message_location import SEQ_MASK
+from contextc.store.message_rows import SEQ_MASK
 
 _FETCH = FETCH_TOOL.name.encode()
 

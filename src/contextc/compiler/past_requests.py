@@ -19,10 +19,17 @@ from contextc.errors import InvalidInput, StoreCorrupt, UnknownModel, UnknownReq
 from contextc.formats.base import Formatter
 from contextc.models import Model, cost, model
 from contextc.providers import Provider, provider
+from contextc.providers.registry import ProviderFacts
 from contextc.store import Store
-from contextc.store.branches import load_context_start
 from contextc.store.ledger_schema import Channel, ChannelState, Item, RowRange, StoredRow, extend_layout
-from contextc.store.message_location import FIRST_UNANSWERED, SEQ_BITS, SEQ_MASK, load_lineage, split_by_branch
+from contextc.store.message_rows import (
+    FIRST_UNANSWERED,
+    SEQ_BITS,
+    SEQ_MASK,
+    load_context_start,
+    load_lineage,
+    split_by_branch,
+)
 from contextc.store.types import Transaction
 
 MANIFESTS_PER_BATCH = 64
@@ -72,10 +79,13 @@ def load_channel_provider(store: Store, channel: Channel) -> Provider:
         return repository.decode_state(channel.conversation, found.state), record_from_json(last[0]).budget.window
 
     standing, window = store.read(work)
-    facts = {"directory_bound": channel.directory, "session_resumption": standing.session or standing.lost}
-    given = {fact: True for fact, shown in facts.items() if shown}
+    facts: ProviderFacts = {}
+    if channel.directory:
+        facts["directory_bound"] = True
+    if standing.session or standing.lost:
+        facts["session_resumption"] = True
     format = standing.head.encoder.partition("/")[0] or None
-    return provider(f"{channel.provider}:{channel.model}", format=format, window=window, **given)
+    return provider(f"{channel.provider}:{channel.model}", format=format, window=window, **facts)
 
 
 def load_records(store: Store, channel: Channel) -> list[RequestRecord]:

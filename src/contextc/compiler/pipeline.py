@@ -36,7 +36,7 @@ from contextc.models.tokens import Calibration, TokenCounter, load_calibration, 
 from contextc.providers import Provider
 from contextc.store import Reference, Store
 from contextc.store.ledger_schema import Channel, ChannelState
-from contextc.store.message_location import SEQ_MASK, find_message, load_tip, make_place
+from contextc.store.message_rows import SEQ_MASK, find_message, load_tip, make_place
 from contextc.store.types import Transaction
 
 FIRST_REQUEST = "first request"

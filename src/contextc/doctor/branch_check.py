@@ -6,8 +6,7 @@ lost only if that message is missing.
 """
 
 from contextc.doctor.hash_check import BranchRow
-from contextc.store.message_location import SEQ_MASK, make_place
-from contextc.store.row_decoding import to_id
+from contextc.store.message_rows import SEQ_MASK, make_place, to_id
 from contextc.store.types import Row, Transaction
 
 DEPTH_BYTES = 4

@@ -19,8 +19,7 @@ from contextc.doctor.hash_check import (
 )
 from contextc.doctor.tool_pair_check import OpenCall, PairState
 from contextc.errors import StoreCorrupt
-from contextc.store.message_location import SEQ_MASK, MessageLocation, make_place, split_by_branch
-from contextc.store.row_decoding import to_id
+from contextc.store.message_rows import SEQ_MASK, MessageLocation, make_place, split_by_branch, to_id
 from contextc.store.types import Transaction
 
 

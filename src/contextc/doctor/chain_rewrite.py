@@ -29,9 +29,8 @@ from contextc.messages import (
 )
 from contextc.store import message_chain
 from contextc.store.history_comparison import original_uid
-from contextc.store.message_location import BranchTip, load_branch_end, make_place
+from contextc.store.message_rows import DECODE_ERRORS, BranchTip, load_branch_end, make_place
 from contextc.store.redaction import REPAIR_KEY, get_repair_note
-from contextc.store.row_decoding import DECODE_ERRORS
 from contextc.store.types import Transaction
 
 LOST_MESSAGE = "{what} This line stands in the place of what could not be read when the conversation was healed."

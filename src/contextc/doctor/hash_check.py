@@ -9,8 +9,7 @@ from typing import NamedTuple, TypeAlias
 from contextc._json import hash_blob
 from contextc.doctor.findings import ChainProblem
 from contextc.messages import Media, Message, ToolResult, canonical_content, decode_message, make_chain_id
-from contextc.store.message_location import SEQ_BITS, SEQ_MASK, make_place, split_by_branch
-from contextc.store.row_decoding import DECODE_ERRORS, to_id
+from contextc.store.message_rows import DECODE_ERRORS, SEQ_BITS, SEQ_MASK, make_place, split_by_branch, to_id
 from contextc.store.types import Transaction
 
 CHUNK = 1000

@@ -21,8 +21,8 @@ from contextc.doctor.tool_pair_check import OpenCall
 from contextc.errors import Conflict, ContextcError, InvalidInput, StoreCorrupt, UnknownConversation
 from contextc.messages import Message, validate_message
 from contextc.messages.pairing import make_synthetic_result
-from contextc.store import Store, message_chain, message_location
-from contextc.store.message_location import BranchTip
+from contextc.store import Store, message_chain, message_rows
+from contextc.store.message_rows import BranchTip
 from contextc.store.redaction import REPAIR_KEY
 from contextc.store.types import Transaction
 
@@ -73,7 +73,7 @@ def _unchanged(name: str, error: Exception) -> RepairResult:
 
 
 def _repair_conversation(tx: Transaction, name: str, findings: list[Finding]) -> RepairResult:
-    message_location.lock_tree(tx, name)
+    message_rows.lock_tree(tx, name)
     tx.row(f"SELECT 1 FROM conversation WHERE name = ?{tx.dialect.row_lock}", name)
     if name in conversations_with_running_turn(tx):
         text = "A turn is running in it, so nothing was changed. Repair it when the turn has ended."
@@ -98,7 +98,7 @@ def _repair_conversation(tx: Transaction, name: str, findings: list[Finding]) ->
         begun[here.branch] = ChainRewriter(tx, name, branches, found).write(here).branch
         sql = "UPDATE conversation SET branch = ?, revision = revision + 1 WHERE name = ?"
         tx.run(sql, begun[here.branch], name)
-        message_location.update_last_active(tx, name)
+        message_rows.update_last_active(tx, name)
     answers = here.branch in begun or any(finding.healing == "append" for finding in findings)
     results = (
         [message_chain.prepare_entry(validate_message(_placeholder_result(asked))) for asked in found.open_calls]
@@ -121,7 +121,7 @@ def _load_head(tx: Transaction, name: str) -> tuple[BranchTip, dict[int, BranchR
         raise StoreCorrupt(
             f"Its current branch {branch} is missing, or belongs to another conversation", fix="Scan the store again."
         )
-    end, tip = message_location.load_branch_end(tx, branch)
+    end, tip = message_rows.load_branch_end(tx, branch)
     return BranchTip(number, tree, branch, revision, end, tip), branches
 
 
@@ -151,7 +151,7 @@ def _describe_result(
     turned = switched is not None and switched.fault is not None
     notes = [f"Its current branch is now branch {found.branch}."] if turned and found.branch not in started else []
     for old, new in started.items():
-        base = message_location.load_base_seq(tx, new)
+        base = message_rows.load_base_seq(tx, new)
         after = f"after message {base}" if base else "at the root"
         notes.append(f"Branch {new}, started {after}, has the repaired messages of branch {old}. Branch {old} stays.")
         notes += [f"The current branch is now branch {new}."] if old == found.branch else []

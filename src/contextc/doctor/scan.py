@@ -32,7 +32,7 @@ from contextc.doctor.hash_check import CHUNK, BlobCheck, BranchRow, branch_linea
 from contextc.doctor.tool_pair_check import OpenCall, PairState
 from contextc.errors import UnknownConversation
 from contextc.store import Store
-from contextc.store.message_location import split_by_branch
+from contextc.store.message_rows import split_by_branch
 from contextc.store.types import Transaction
 
 Progress = Callable[[int, int], None]

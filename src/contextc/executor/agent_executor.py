@@ -5,50 +5,52 @@ executor is cheap and keeps all its state in the store: any number of them, in a
 conversation.
 """
 
-import asyncio
-import inspect
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from copy import copy
-from typing import Any, Literal, Self, TypeAlias
-from weakref import WeakKeyDictionary, WeakSet
+from dataclasses import replace
+from functools import partial
+from typing import Literal, Self, Unpack
+from weakref import WeakSet
 
 from contextc._deprecation import renamed_parameters
 from contextc._json import JSONObject
-from contextc._worker_threads import run_in_thread
-from contextc.compiler import Compiled, MessageCompiler
-from contextc.compiler.arguments import PromptSource, check_compile_arguments
+from contextc._worker_threads import run_blocking
+from contextc.compiler import MessageCompiler
+from contextc.compiler.arguments import AgentArguments, PromptSource, check_compile_arguments
 from contextc.compiler.compaction import CompactionResult
-from contextc.errors import ContextcError, InvalidInput, InvalidSetting, UnknownConversation, describe_error
+from contextc.compiler.draft import CompilerOptionArguments
+from contextc.errors import InvalidSetting, UnknownConversation
 from contextc.events import AnyEvent
 from contextc.events import CompactionFinished as Compacted
-from contextc.executor import validation
+from contextc.executor import agent_config
+from contextc.executor.agent_config import (
+    AgentConfig,
+    Approve,
+    ClientCache,
+    PrepareMessages,
+    ShouldContinue,
+    Summarize,
+    TurnInput,
+)
 from contextc.executor.event_hub import event_hub, watch
 from contextc.executor.limits import Limits
 from contextc.executor.step_preparation import PROVIDER_COMPACTION_STATE
-from contextc.executor.summarizer import ModelSummary, run_compaction, summarize_with_model
-from contextc.executor.tool_runner import Approve
-from contextc.executor.turn_handle import Turn
-from contextc.executor.turn_lifecycle import now_ms
-from contextc.executor.validation import TurnInput
-from contextc.executor.worker_threads import run_blocking
+from contextc.executor.summarizer import run_compaction
+from contextc.executor.summarizer import summarize as summarize_messages
+from contextc.executor.turn_handle import Turn, run_turn
 from contextc.messages import Message
 from contextc.prompts import PromptContext
 from contextc.providers import Provider
-from contextc.providers.client import Endpoint, endpoint
+from contextc.providers.client import Endpoint
 from contextc.store import Store, execution_records
 from contextc.store.execution_records import QueuedMessage, QueueKind
 from contextc.store.ledger_schema import Channel
-from contextc.store.message_location import check_name, find_tip, load_tip
+from contextc.store.message_chain import now_ms
+from contextc.store.message_rows import check_name, find_tip, load_tip
 from contextc.store.types import DEFAULT_AGENT
-from contextc.tools import ToolLike
-from contextc.tools.execution import is_async
+from contextc.tools import FunctionTool, ToolLike
 from contextc.tools.spec import NativeTool
 from contextc.triggers import ResourceUsage, Trigger, check_triggers, read_resources
-
-Summarize: TypeAlias = Callable[[Sequence[Message], str | None], str | Awaitable[str]]
-PrepareMessages: TypeAlias = Callable[[JSONObject, int], JSONObject | Awaitable[JSONObject | None] | None]
-ShouldContinue: TypeAlias = Callable[[Message, Sequence[Message]], bool]
 
 
 class AgentExecutor:
@@ -93,12 +95,11 @@ class AgentExecutor:
         resources: Callable[[], ResourceUsage] = read_resources,
         lease_seconds: float = 30,
         session_gap: float = 3600,
-        **options: object,
+        **options: Unpack[CompilerOptionArguments],
     ) -> None:
-        validation.check_options(AgentExecutor.__init__, options)
-        self.store, self.agent, self.budget, self.lease_seconds = store, agent, budget, lease_seconds
-        self.compiler = MessageCompiler(store, provider, **options)
-        self.provider = self.compiler.provider
+        agent_config.check_options(AgentExecutor.__init__, options)
+        compiler = MessageCompiler(store, provider, **options)
+        provider = compiler.provider
         check_compile_arguments(
             agent=agent,
             system_prompt=system_prompt,
@@ -109,53 +110,123 @@ class AgentExecutor:
             rewind=None,
             dry_run=False,
         )
-        self.tools, native = validation.split_tools(tools)
-        spoken = check_triggers(triggers if triggers is not None else ())
-        self.step_triggers = [each for each in spoken if each.at != ("mid_step",)]
-        self.mid_step_triggers = [each for each in spoken if "mid_step" in each.at]
-        self.channel_trigger_names = frozenset([each.name for each in spoken if each.scope == "channel"]) | {
-            PROVIDER_COMPACTION_STATE
-        }
-        self.limits = validation.validated_limits(limits)
-        validation.check_callback("approve", approve, parameters=("call", "tool"))
-        validation.check_callback("on_prepare_messages", on_prepare_messages, parameters=("request", "step"))
-        validation.check_callback("should_continue", should_continue, parameters=("reply", "results"), sync=True)
-        validation.check_callback("resources", resources, parameters=(), sync=True)
-        validation.check_client(endpoint)
-        validation.check_prompt_context(context, run)
-        validation.check_seconds("lease_seconds", lease_seconds)
-        validation.check_seconds("session_gap", session_gap)
-        self.session_gap = session_gap
-        if isinstance(summarize, str) and summarize != "model":
-            raise InvalidSetting(
-                'summarize must be "model", a function or None', got=summarize, fix="Pass None to disable summaries."
-            )
-        if not isinstance(summarize, str):
-            validation.check_callback("summarize", summarize, parameters=("messages", "previous"))
-        self.approve, self.should_continue, self.resources = approve, should_continue, resources
-        self._summarize, self._on_prepare_messages = summarize, on_prepare_messages
-        self.compile_arguments: dict[str, Any] = {  # keyword arguments of `compile`
-            "agent": agent,
-            "fragments": fragments,
-            "system_prompt": system_prompt,
-            "tools": (*[each.tool for each in self.tools.values()], *native),
-            "settings": {**self._provider_settings(has_tools=bool(self.tools or native)), **(settings or {})},
-            "output": output,
-            "directory": directory,
-            "context": context,
-            "run": run,
-        }
-        self.directory = directory or ""
-        self._given_client = endpoint
-        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, Endpoint] = WeakKeyDictionary()
+        functions, native = agent_config.split_tools(tools)
+        checked = check_triggers(triggers if triggers is not None else ())
+        limits = agent_config.validated_limits(limits)
+        agent_config.check_callback("approve", approve, parameters=("call", "tool"))
+        agent_config.check_callback("on_prepare_messages", on_prepare_messages, parameters=("request", "step"))
+        agent_config.check_callback("should_continue", should_continue, parameters=("reply", "results"), sync=True)
+        agent_config.check_callback("resources", resources, parameters=(), sync=True)
+        agent_config.check_client(endpoint)
+        agent_config.check_prompt_context(context, run)
+        agent_config.check_seconds("lease_seconds", lease_seconds)
+        agent_config.check_seconds("session_gap", session_gap)
+        if summarize != "model":
+            if isinstance(summarize, str):
+                raise InvalidSetting(
+                    'summarize must be "model", a function or None',
+                    got=summarize,
+                    fix="Pass None to disable summaries.",
+                )
+            agent_config.check_callback("summarize", summarize, parameters=("messages", "previous"))
+        prose = {} if functions or native else provider.prose_settings
+        self.config = AgentConfig(
+            store=store,
+            agent=agent,
+            provider=provider,
+            compiler=compiler,
+            compile_arguments={
+                "agent": agent,
+                "fragments": fragments,
+                "system_prompt": system_prompt,
+                "tools": (*[each.tool for each in functions.values()], *native),
+                "settings": {**provider.settings, **provider.stream_settings, **prose, **(settings or {})},
+                "output": output,
+                "directory": directory,
+                "context": context,
+                "run": run,
+            },
+            budget=budget,
+            run=run,
+            directory=directory or "",
+            limits=limits,
+            tools=functions,
+            step_triggers=[each for each in checked if each.at != ("mid_step",)],
+            mid_step_triggers=[each for each in checked if "mid_step" in each.at],
+            channel_trigger_names=frozenset([each.name for each in checked if each.scope == "channel"])
+            | {PROVIDER_COMPACTION_STATE},
+            approve=approve,
+            should_continue=should_continue,
+            on_prepare_messages=on_prepare_messages,
+            summarize=summarize,
+            resources=resources,
+            clients=ClientCache(provider, store, endpoint),
+            lease_seconds=lease_seconds,
+            session_gap=session_gap,
+        )
         self._turns: WeakSet[Turn] = WeakSet()
+
+    @property
+    def store(self) -> Store:
+        return self.config.store
+
+    @property
+    def agent(self) -> str:
+        return self.config.agent
+
+    @property
+    def provider(self) -> Provider:
+        return self.config.provider
+
+    @property
+    def compiler(self) -> MessageCompiler:
+        return self.config.compiler
+
+    @property
+    def tools(self) -> Mapping[str, FunctionTool]:
+        return self.config.tools
+
+    @property
+    def limits(self) -> Limits:
+        return self.config.limits
+
+    @property
+    def budget(self) -> int | None:
+        return self.config.budget
+
+    @property
+    def directory(self) -> str:
+        return self.config.directory
+
+    @property
+    def approve(self) -> Approve | None:
+        return self.config.approve
+
+    @property
+    def should_continue(self) -> ShouldContinue | None:
+        return self.config.should_continue
+
+    @property
+    def resources(self) -> Callable[[], ResourceUsage]:
+        return self.config.resources
+
+    @property
+    def lease_seconds(self) -> float:
+        return self.config.lease_seconds
+
+    @property
+    def session_gap(self) -> float:
+        return self.config.session_gap
+
+    @property
+    def compile_arguments(self) -> AgentArguments:
+        """The arguments of `compiler.compile` for this agent's requests, without the budget."""
+        return self.config.compile_arguments
 
     # ── turns ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     @renamed_parameters(given="input")
-    async def run(
-        self, conversation: str, input: TurnInput = None, *, wait: float = 0
-    ) -> AsyncGenerator[AnyEvent, None]:
+    def run(self, conversation: str, input: TurnInput = None, *, wait: float = 0) -> AsyncGenerator[AnyEvent, None]:
         """Run a turn and yield its events. Leaving the loop early cancels the turn.
 
         Without input the turn takes the next queued input, or answers the last unanswered message. `wait` is the number
@@ -163,28 +234,22 @@ class AgentExecutor:
         last event. To start the next turn right after leaving early, close the generator first
         (`contextlib.aclosing`).
         """
-        turn = self.start(conversation, input, wait=wait)
-        try:
-            async with aclosing(turn.events()) as events:
-                async for event in events:
-                    yield event
-        finally:
-            if not turn.done:
-                turn.cancel()
-                await turn.wait()
+        return run_turn(lambda: self.start(conversation, input, wait=wait))
 
     @renamed_parameters(given="input")
     def start(self, conversation: str, input: TurnInput = None, *, wait: float = 0) -> Turn:
         """Start a turn in a background task. Keep the returned handle: it has the events, `cancel` and the result."""
-        return self._start_turn(conversation, validation.input_messages(input, self.agent), resume=False, wait=wait)
+        return self._start_turn(
+            conversation, agent_config.input_messages(input, self.config.agent), resume=False, wait=wait
+        )
 
     def resume(self, conversation: str, *, wait: float = 0) -> Turn:
         """Continue a turn whose process died. Without such a turn, behave as `start` without input."""
         return self._start_turn(conversation, [], resume=True, wait=wait)
 
     def _start_turn(self, conversation: str, given: list[Message], *, resume: bool, wait: float) -> Turn:
-        validation.check_turn_arguments(conversation, wait)
-        turn = Turn(self, conversation, given, resume=resume, wait=wait)
+        agent_config.check_turn_arguments(conversation, wait)
+        turn = Turn(self.config, conversation, given, resume=resume, wait=wait)
         self._turns.add(turn)
         return turn
 
@@ -212,29 +277,28 @@ class AgentExecutor:
         The conversation need not exist yet.
         """
         check_name(conversation)
-        validation.check_after(after)
-        return watch(self.store, conversation, after)
+        agent_config.check_after(after)
+        return watch(self.config.store, conversation, after)
 
     async def compact(self, conversation: str) -> CompactionResult | None:
         """Summarize old messages now, as is done when the context is full. Return None if there is nothing to do."""
-        steps = self.compiler.compaction(conversation, budget=self.budget, **self.compile_arguments)
-        done, _ = await run_compaction(steps, self.summarize)
+        config = self.config
+        steps = config.compiler.compaction(conversation, budget=config.budget, **config.compile_arguments)
+        done, _ = await run_compaction(steps, partial(summarize_messages, config))
         if done is not None and not done.already:
             await run_blocking(self._publish_compaction, conversation, done)
         return done
 
     def asking(self, approve: Approve | None) -> Self:
         """Return a copy of this agent with another `approve` callback, for one conversation. It shares the client."""
-        validation.check_callback("approve", approve, parameters=("call", "tool"))
+        agent_config.check_callback("approve", approve, parameters=("call", "tool"))
         other = copy(self)
-        other.approve = approve
+        other.config = replace(self.config, approve=approve)
         return other
 
     async def close(self) -> None:
         """Close this event loop's client of the provider."""
-        line = self._clients.pop(asyncio.get_running_loop(), None)
-        if line is not None:
-            await line.close()
+        await self.config.clients.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -242,66 +306,13 @@ class AgentExecutor:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    def _provider_settings(self, *, has_tools: bool) -> JSONObject:
-        """Return the request settings that the provider always requires."""
-        provider = self.provider
-        prose = {} if has_tools else provider.prose_settings
-        return {**provider.settings, **provider.stream_settings, **prose}
-
     def channel(self, conversation: str) -> Channel:
         """Return the channel that this agent's requests are sent on."""
         return self.compiler.channel(conversation, agent=self.agent, directory=self.directory or None)
 
-    # ── for the turns ─────────────────────────────────────────────────────────────────────────────────────────────────
-
     async def client(self) -> Endpoint:
         """Return the client of the provider, one for each event loop."""
-        if self._given_client is not None:
-            return self._given_client
-        loop = asyncio.get_running_loop()
-        if loop not in self._clients:
-            self._clients[loop] = endpoint(self.provider, store=self.store)
-        return self._clients[loop]
-
-    @property
-    def has_summaries(self) -> bool:
-        return self._summarize is not None
-
-    async def summarize(self, messages: Sequence[Message], previous: str | None) -> ModelSummary:
-        """Summarize messages with the configured function or with the model."""
-        make = self._summarize
-        if make is None or isinstance(make, str):
-            if self.provider.runs_tools:  # a coding agent could act on text in the transcript: use a digest instead
-                return ModelSummary("")
-            return await summarize_with_model(await self.client(), self.provider, messages, previous)
-        made = make(messages, previous) if is_async(make) else await run_in_thread(make, messages, previous)
-        return ModelSummary(await made if inspect.isawaitable(made) else made)
-
-    async def apply_prepare_callback(self, compiled: Compiled, step: int) -> Compiled:
-        """Return the request after `on_prepare_messages` was applied to it."""
-        if self._on_prepare_messages is None:
-            return compiled
-        request = compiled.copy()
-        changed = self._on_prepare_messages(request, step)
-        if inspect.isawaitable(changed):
-            changed = await changed
-        if changed is None or changed == compiled.params:
-            return compiled
-        if not isinstance(changed, dict):
-            raise InvalidInput(
-                f"on_prepare_messages must return a dict or None, got {type(changed).__name__}",
-                fix="Return the whole request as a dict, or None.",
-            )
-        try:
-            compiled.replace(changed)
-        except ContextcError:
-            raise
-        except (TypeError, ValueError, RecursionError) as error:
-            raise InvalidInput(
-                f"on_prepare_messages: the returned request cannot be encoded as JSON: {describe_error(error)}",
-                fix="Return only dicts, lists, strings, numbers, booleans and None.",
-            ) from error
-        return compiled
+        return self.config.clients.get()
 
     def _publish_compaction(self, conversation: str, done: CompactionResult) -> None:
         event = Compacted(
@@ -318,7 +329,7 @@ class AgentExecutor:
         event_hub(self.store).refresh(conversation)
 
     async def _queue(self, conversation: str, given: str | Message, kind: QueueKind) -> QueuedMessage:
-        message = validation.input_message(given, self.agent)
+        message = agent_config.input_message(given, self.agent)
         begins = any(turn.conversation == conversation and not turn.done for turn in self._turns)
 
         def work() -> QueuedMessage:

@@ -13,9 +13,9 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, suppress
 from weakref import WeakKeyDictionary, ref
 
+from contextc._worker_threads import run_blocking
 from contextc.errors import ContextcError, UnknownConversation
 from contextc.events import AnyEvent
-from contextc.executor.worker_threads import run_blocking
 from contextc.store import Store
 from contextc.store.execution_records import load_last_event_numbers
 

@@ -78,15 +78,3 @@ class TurnResult(Struct, frozen=True, kw_only=True):
     @property
     def text(self) -> str:
         return self.message.text if self.message is not None else ""
-
-
-def add_usage(before: Usage, more: Usage | None) -> Usage:
-    if more is None:
-        return before
-    return Usage(
-        input=before.input + more.input,
-        output=before.output + more.output,
-        cache_read=before.cache_read + more.cache_read,
-        cache_write=before.cache_write + more.cache_write,
-        reasoning=before.reasoning + more.reasoning,
-    )

@@ -6,6 +6,7 @@ several messages. They are journaled as one message with the results among its p
 """
 
 import asyncio
+import inspect
 import random
 from collections.abc import Sequence
 from contextlib import aclosing
@@ -16,16 +17,16 @@ from time import monotonic
 from msgspec.structs import asdict, replace
 
 from contextc._json import JSONObject
+from contextc._worker_threads import run_blocking, wait_until_done
 from contextc.compiler import Compiled
-from contextc.errors import ProviderFailed
-from contextc.executor.turn_lifecycle import Piece
+from contextc.errors import ContextcError, InvalidInput, ProviderFailed, describe_error
+from contextc.executor.agent_config import AgentConfig
 from contextc.executor.turn_store import TurnStore
-from contextc.executor.worker_threads import run_blocking, wait_until_done
 from contextc.messages import AnyPart, Message, Reasoning, Text, ToolCall, ToolResult, Usage, tool_result
 from contextc.messages.pairing import find_open_calls
 from contextc.providers.client import Endpoint, Host, ProviderCall
 from contextc.store import message_chain
-from contextc.store.streams import join_deltas
+from contextc.store.streams import Piece, join_deltas
 
 FIRST_BATCH_SECONDS, BATCH_SECONDS = 0.03, 0.1
 """Seconds until received parts are journaled: for the first batch, and for later ones."""
@@ -53,6 +54,32 @@ def retry_delay(error: ProviderFailed, attempt: int) -> float:
 def _with_tool_name(part: AnyPart) -> AnyPart:
     """Return the part, a tool call without a name as `unnamed`, so that it can be answered as an unknown tool."""
     return replace(part, name=UNNAMED) if isinstance(part, ToolCall) and not part.name else part
+
+
+async def apply_prepare_callback(config: AgentConfig, compiled: Compiled, step: int) -> Compiled:
+    """Return the request after `on_prepare_messages` was applied to it."""
+    if config.on_prepare_messages is None:
+        return compiled
+    changed = config.on_prepare_messages(compiled.copy(), step)
+    if inspect.isawaitable(changed):
+        changed = await changed
+    if changed is None or changed == compiled.params:
+        return compiled
+    if not isinstance(changed, dict):
+        raise InvalidInput(
+            f"on_prepare_messages must return a dict or None, got {type(changed).__name__}",
+            fix="Return the whole request as a dict, or None.",
+        )
+    try:
+        compiled.replace(changed)
+    except ContextcError:
+        raise
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidInput(
+            f"on_prepare_messages: the returned request cannot be encoded as JSON: {describe_error(error)}",
+            fix="Return only dicts, lists, strings, numbers, booleans and None.",
+        ) from error
+    return compiled
 
 
 class ReplyStream:

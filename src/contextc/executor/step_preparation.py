@@ -7,15 +7,16 @@ sees them in the same step.
 """
 
 from collections.abc import Generator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from contextc._json import JSONObject
-from contextc.compiler import Compiled, MessageCompiler
+from contextc.compiler import Compiled
+from contextc.compiler.arguments import AgentArguments
 from contextc.compiler.compaction import SummarizerInput
 from contextc.compiler.ledger.channel_snapshot import load_messages_at
 from contextc.errors import ContextOverflow
 from contextc.events import CompactionFinished
-from contextc.executor.limits import Limits
+from contextc.executor.agent_config import AgentConfig
 from contextc.executor.turn_store import TurnStore
 from contextc.executor.turn_totals import TurnState
 from contextc.messages import Message
@@ -64,21 +65,16 @@ class StepPreparer:
 
     def __init__(
         self,
-        compiler: MessageCompiler,
+        config: AgentConfig,
         turn_store: TurnStore,
         turn_state: TurnState,
-        limits: Limits,
-        triggers: list[Trigger],
-        compile_arguments: dict[str, Any],  # keyword arguments of `compile`
-        *,
-        session_gap: float,
-        has_summaries: bool,
+        compile_arguments: AgentArguments,
     ) -> None:
-        self.compiler, self.turn_store, self.turn_state = compiler, turn_store, turn_state
-        self.limits, self.triggers, self._compile_arguments = limits, triggers, compile_arguments
-        self._session_gap, self._has_summaries = session_gap, has_summaries
-        self._agent_triggers = [each for each in triggers if each.scope == "agent"]
-        self._channel_triggers = [each for each in triggers if each.scope == "channel"]
+        self.config, self.turn_store, self.turn_state = config, turn_store, turn_state
+        self.triggers, self._compile_arguments = config.step_triggers, compile_arguments
+        self._has_summaries = config.summarize is not None
+        self._agent_triggers = [each for each in self.triggers if each.scope == "agent"]
+        self._channel_triggers = [each for each in self.triggers if each.scope == "channel"]
         self._due_times: list[TriggerTime] = []
         """The `at` values of this step for which triggers about context usage are evaluated."""
         self._todos: list[Todo] | None = None
@@ -121,16 +117,20 @@ class StepPreparer:
 
     def compile(self, upcoming: Sequence[Message] = ()) -> Compiled:
         """Compile the request. With `upcoming` messages, compile a dry run that includes them."""
-        again = self.turn_state.finish == "pause"
-        asked: dict[str, Any] = (
-            {**self._compile_arguments, "upcoming": upcoming, "dry_run": True} if upcoming else self._compile_arguments
+        return self.config.compiler.compile(
+            self.turn_store.conversation,
+            budget=self.turn_state.budget,
+            retry=self.turn_state.finish == "pause",
+            upcoming=upcoming,
+            dry_run=bool(upcoming),
+            **self._compile_arguments,
         )
-        return self.compiler.compile(self.turn_store.conversation, budget=self.turn_state.budget, retry=again, **asked)
 
     def summarize(self) -> Generator[SummarizerInput, str, CompactionFinished | None]:
         """Summarize old messages. Return None if there is nothing to summarize."""
-        asked = {"budget": self.turn_state.budget, **self._compile_arguments}
-        done = yield from self.compiler.compaction(self.turn_store.conversation, **asked)
+        done = yield from self.config.compiler.compaction(
+            self.turn_store.conversation, budget=self.turn_state.budget, **self._compile_arguments
+        )
         if done is None or done.already:
             return None
         return CompactionFinished(upto=done.upto, before=done.before, after=done.after, fallback=done.fallback)
@@ -258,12 +258,12 @@ class StepPreparer:
         if self._todos is None:
             self._todos = self.turn_store.store.todos(self.turn_store.conversation, turn.agent)
         return self.turn_state.trigger_context(
-            when, compiled, turn, self.limits, step=index, todos=self._todos, after_cut=after_cut
+            when, compiled, turn, self.config.limits, step=index, todos=self._todos, after_cut=after_cut
         )
 
     def _starts_session(self) -> bool:
         before: TurnRecord | None = self.turn_store.previous_turn
-        return before is None or self.turn_store.turn.started - before.ended > self._session_gap * 1000
+        return before is None or self.turn_store.turn.started - before.ended > self.config.session_gap * 1000
 
 
 def leaves_messages_out(compiled: Compiled) -> bool:

@@ -5,6 +5,7 @@ uses a plain digest instead if it is empty or not smaller.
 """
 
 import asyncio
+import inspect
 import re
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import aclosing
@@ -12,11 +13,11 @@ from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
 from contextc._json import encode, fix_surrogates
-from contextc._worker_threads import as_exception
+from contextc._worker_threads import CALLBACK_SLOTS, as_exception, ends_task, run_blocking, run_in_thread
 from contextc.compiler.compaction import SummarizerInput
 from contextc.errors import ProviderFailed
+from contextc.executor.agent_config import AgentConfig
 from contextc.executor.model_call import MAX_RETRIES, MAX_RETRY_SECONDS, retry_delay, valid_usage
-from contextc.executor.worker_threads import CALLBACK_SLOTS, ends_task, run_blocking
 from contextc.formats.base import Request
 from contextc.formats.request_settings import RequestSettings
 from contextc.messages import Message, Usage, system, user
@@ -24,6 +25,7 @@ from contextc.models.tokens import get_counter
 from contextc.prompts import escape_markers
 from contextc.providers import Provider
 from contextc.providers.client import Endpoint, ProviderCall
+from contextc.tools.execution import is_async
 
 T = TypeVar("T")
 SUMMARY_INSTRUCTIONS = (
@@ -47,6 +49,17 @@ class ModelSummary(NamedTuple):
 
 class _Finished(NamedTuple, Generic[T]):
     value: T
+
+
+async def summarize(config: AgentConfig, messages: Sequence[Message], previous: str | None) -> ModelSummary:
+    """Summarize messages with the agent's function or with its model."""
+    make = config.summarize
+    if make is None or isinstance(make, str):
+        if config.provider.runs_tools:  # a coding agent could act on text in the transcript: use a digest instead
+            return ModelSummary("")
+        return await summarize_with_model(config.clients.get(), config.provider, messages, previous)
+    made = make(messages, previous) if is_async(make) else await run_in_thread(make, messages, previous)
+    return ModelSummary(await made if inspect.isawaitable(made) else made)
 
 
 async def run_compaction(

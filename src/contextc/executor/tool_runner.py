@@ -9,49 +9,28 @@ import asyncio
 import inspect
 import logging
 import secrets
-from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from time import monotonic
-from typing import TypeAlias, cast
+from typing import cast
 
 from contextc._json import encode_canonical
-from contextc._worker_threads import run_in_thread
-from contextc.compiler import MessageCompiler
-from contextc.compiler.ledger.rendering import FETCH_TOOL
+from contextc._worker_threads import CALLBACK_SLOTS, STORE_SLOTS, run_blocking, run_in_thread, wait_until_done
+from contextc.compiler.fetch_result import FETCH_TOOL
 from contextc.errors import LeaseLost
 from contextc.events import ApprovalRequest, ToolProgress, ToolStart
-from contextc.executor.limits import Limits
-from contextc.executor.turn_lifecycle import NOT_RUN_RESULT
-from contextc.executor.turn_store import TurnStore
-from contextc.executor.worker_threads import CALLBACK_SLOTS, STORE_SLOTS, run_blocking, wait_until_done
+from contextc.executor.agent_config import AgentConfig, ApprovalAnswer, Approve, PendingApprovals
+from contextc.executor.turn_store import NOT_RUN_RESULT, TurnStore
 from contextc.messages import Message, ToolCall, ToolResult
 from contextc.tools import FunctionTool, ToolContext, tool, unknown_tool_result
 from contextc.tools.spec import Tool
 from contextc.triggers import Evaluation, Trigger, TriggerContext, evaluate_triggers
 
 log = logging.getLogger("contextc.executor")
-ApprovalAnswer: TypeAlias = bool | str | None
-Approve: TypeAlias = Callable[[ToolCall, FunctionTool], ApprovalAnswer | Awaitable[ApprovalAnswer]]
-"""Callback before a tool with `approval` runs. True approves. A string declines with a reason, which the model gets if
-its provider supports that."""
-
 NO_APPROVER_RESULT = "Not run: this tool needs a person's approval, and nobody is there to give it."
 DECLINED_RESULT = "Not run: the user declined."
 ALTERED_RESULT = "Not run: the call was altered while it waited for approval."
 PROGRESS_SECONDS = 0.25
-
-
-class PendingApprovals(ABC):
-    """An `approve` callback that is answered by approval id. An approval is pending before its event is stored."""
-
-    @abstractmethod
-    def pending(self, approval: str, call: ToolCall) -> AbstractContextManager[Awaitable[ApprovalAnswer]]:
-        """Keep an approval pending for the duration of the block. The awaitable resolves to the answer."""
-
-    async def __call__(self, call: ToolCall, tool: FunctionTool) -> ApprovalAnswer:
-        with self.pending(secrets.token_urlsafe(16), call) as answered:
-            return await answered
 
 
 class ToolRunner:
@@ -59,24 +38,17 @@ class ToolRunner:
 
     def __init__(
         self,
-        tools: Mapping[str, FunctionTool],
-        compiler: MessageCompiler,
+        config: AgentConfig,
         turn_store: TurnStore,
-        limits: Limits,
         *,
         step: int,
-        approve: Approve | None,
         mid_step_triggers: Sequence[Trigger],
         trigger_context: Callable[[int, int, Sequence[Message]], TriggerContext],
         calls_before: int | None = None,
     ) -> None:
-        self.tools, self.compiler, self.turn_store, self.limits = tools, compiler, turn_store, limits
-        self.step, self.approve, self.mid_step_triggers, self._trigger_context = (
-            step,
-            approve,
-            mid_step_triggers,
-            trigger_context,
-        )
+        self.config, self.turn_store, self.step = config, turn_store, step
+        self.mid_step_triggers, self._trigger_context = mid_step_triggers, trigger_context
+        limits = config.limits
         self._calls_before = turn_store.turn.tool_calls if calls_before is None else calls_before
         self._calls_left = None if limits.tool_calls is None else max(0, limits.tool_calls - self._calls_before)
         self._stored_results, self._result_tokens = 0, 0
@@ -95,7 +67,7 @@ class ToolRunner:
 
     def allowed_calls(self, calls: Sequence[ToolCall]) -> Sequence[ToolCall]:
         """Return the calls that the tool call limits allow."""
-        bounds = [bound for bound in (self._calls_left, self.limits.calls_per_reply) if bound is not None]
+        bounds = [bound for bound in (self._calls_left, self.config.limits.calls_per_reply) if bound is not None]
         return calls[: min(bounds)] if bounds else calls
 
     def calls_without_approval(self, calls: Sequence[ToolCall]) -> list[ToolCall]:
@@ -140,7 +112,7 @@ class ToolRunner:
         ids: set[str] = set()
         together = False
         for index, call in enumerate(calls):
-            tool = self.tools.get(call.name)
+            tool = self.config.tools.get(call.name)
             parallel = tool is None or (tool.parallel and not tool.approval)
             if parallel and together and call.id not in ids:
                 groups[-1].append(index)
@@ -174,18 +146,18 @@ class ToolRunner:
         stored = self.turn_store.store_result(result, took, verdict.messages, verdict.states)
         self._stored_results += 1
         if self.mid_step_triggers:
-            self._result_tokens += self.compiler.counter.count_message(stored)
+            self._result_tokens += self.config.compiler.counter.count_message(stored)
         return stored
 
     async def run_call(self, call: ToolCall) -> ToolResult:
-        tool = self.tools.get(call.name)
+        tool = self.config.tools.get(call.name)
         if tool is None and call.name == FETCH_TOOL.name:
             text = await run_blocking(
-                lambda: self.compiler.fetch(self.turn_store.conversation, call, agent=self.turn_store.agent)
+                lambda: self.config.compiler.fetch(self.turn_store.conversation, call, agent=self.turn_store.agent)
             )
             return ToolResult(call_id=call.id, name=call.name, content=text)
         if tool is None:
-            return unknown_tool_result(call, self.tools)
+            return unknown_tool_result(call, self.config.tools)
         if self._needs_approval(call):
             refusal = await self.ask_approval(call, tool)
             if refusal:
@@ -203,12 +175,12 @@ class ToolRunner:
         self._running.add(call.id)
         self.turn_store.running_calls.add(call.id)
         try:
-            return await tool.run(call, context, timeout=self.limits.tool_seconds)
+            return await tool.run(call, context, timeout=self.config.limits.tool_seconds)
         finally:
             self._running.discard(call.id)
 
     def _needs_approval(self, call: ToolCall) -> bool:
-        tool = self.tools.get(call.name)
+        tool = self.config.tools.get(call.name)
         return tool is not None and tool.approval and not call.malformed
 
     async def run_hosted_call(self, call: ToolCall) -> ToolResult:
@@ -230,25 +202,26 @@ class ToolRunner:
             await run_blocking(
                 self.turn_store.append_events, ToolStart(id=call.id, name=call.name)
             )  # raises if the lease is lost
-        tool = self.tools.get(call.name)
+        tool = self.config.tools.get(call.name)
         is_parallel = tool is None or (tool.parallel and not tool.approval)
         async with self._parallel_slots if is_parallel else self._exclusive_lock:
             return await self.run_call(call)
 
     async def ask_approval(self, call: ToolCall, tool: FunctionTool) -> str:
         """Ask for approval. Return the reason why the call must not run, empty if it was approved."""
-        if self.approve is None:
+        approve = self.config.approve
+        if approve is None:
             return NO_APPROVER_RESULT
         self.pending_approvals.add(call.id)
         shown, approval = _canonical_call(call), secrets.token_urlsafe(16)
         event = ApprovalRequest(id=call.id, name=call.name, arguments=call.arguments, approval=approval)
-        if isinstance(self.approve, PendingApprovals):
-            with self.approve.pending(approval, call) as answered:
+        if isinstance(approve, PendingApprovals):
+            with approve.pending(approval, call) as answered:
                 await run_blocking(self.turn_store.append_events, event)
                 answer = await answered
         else:
             await run_blocking(self.turn_store.append_events, event)
-            answer = await self._call_approve(self.approve, call, tool)
+            answer = await self._call_approve(approve, call, tool)
         self.pending_approvals.discard(call.id)
         if answer is True:
             return "" if _canonical_call(call) == shown else ALTERED_RESULT

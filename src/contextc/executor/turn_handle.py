@@ -7,20 +7,17 @@ result, and is raised to readers of its events.
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing, suppress
-from typing import TYPE_CHECKING
 
+from contextc._worker_threads import run_blocking
 from contextc.errors import ContextcError, ConversationBusy, LeaseLost
 from contextc.events import AnyEvent
+from contextc.executor.agent_config import AgentConfig
 from contextc.executor.event_hub import Inbox, event_hub, watch_batches
 from contextc.executor.limits import TurnResult
 from contextc.executor.turn_loop import TurnRunner
 from contextc.executor.turn_store import TurnStore
-from contextc.executor.worker_threads import run_blocking
 from contextc.messages import Message
 from contextc.store.types import Lease
-
-if TYPE_CHECKING:
-    from contextc.executor.agent_executor import AgentExecutor
 
 
 class Turn:
@@ -30,9 +27,9 @@ class Turn:
     """
 
     def __init__(
-        self, executor: "AgentExecutor", conversation: str, given: list[Message], *, resume: bool, wait: float
+        self, config: AgentConfig, conversation: str, given: list[Message], *, resume: bool, wait: float
     ) -> None:
-        self.executor, self.conversation = executor, conversation
+        self.config, self.conversation = config, conversation
         self._input, self._resume, self._wait = given, resume, wait
         self.results: list[TurnResult] = []
         self._is_cancelled = False
@@ -44,7 +41,7 @@ class Turn:
         self._has_reader = False
         self._inbox = Inbox()
         self._inboxes = [self._inbox]
-        event_hub(executor.store).add_watcher(conversation, self._inbox)
+        event_hub(config.store).add_watcher(conversation, self._inbox)
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"turn of {conversation}")
         self._task.add_done_callback(self._on_done)
 
@@ -98,32 +95,29 @@ class Turn:
             inbox = Inbox()
             if not self._task.done():
                 self._inboxes.append(inbox)
-                event_hub(self.executor.store).add_watcher(self.conversation, inbox)
+                event_hub(self.config.store).add_watcher(self.conversation, inbox)
         else:
             self._has_reader = True
         try:
             await self._opened.wait()
             if self._first_event:
                 start = self._first_event - 1 if after is None else after
-                store = self.executor.store
+                store = self.config.store
                 found = watch_batches(
-                    store, self.conversation, start, inbox=inbox, done=self._is_done, read_first=look, heartbeat=pulse
+                    store, self.conversation, start, inbox=inbox, done=self._task.done, read_first=look, heartbeat=pulse
                 )
                 async with aclosing(found):
                     async for events in found:
-                        yield [event for event in events if event.agent == self.executor.agent]
+                        yield [event for event in events if event.agent == self.config.agent]
         finally:
             if look and inbox in self._inboxes:
                 self._inboxes.remove(inbox)
-                event_hub(self.executor.store).remove_watcher(self.conversation, inbox)
-
-    def _is_done(self) -> bool:
-        return self._task.done()
+                event_hub(self.config.store).remove_watcher(self.conversation, inbox)
 
     def _on_done(self, _: "asyncio.Task[None]") -> None:
         self._opened.set()
         for inbox in self._inboxes:
-            event_hub(self.executor.store).remove_watcher(self.conversation, inbox)
+            event_hub(self.config.store).remove_watcher(self.conversation, inbox)
             inbox.wake()
 
     async def _run(self) -> None:
@@ -131,7 +125,7 @@ class Turn:
             await self._run_turns()
         finally:  # a lease that was not released expires: no turn runs under it any more
             if self._lease is not None:
-                self.executor.store.stop_renewing(self._lease)
+                self.config.store.stop_renewing(self._lease)
 
     async def _run_turns(self) -> None:
         stopped = False
@@ -150,14 +144,15 @@ class Turn:
         self._opened.set()
         for inbox in self._inboxes:
             inbox.wake()
-        loop = self._loop = TurnRunner(self.executor, record, self.results)
+        loop = self._loop = TurnRunner(self.config, record, self.results)
         await loop.run(cancelled=stopped)
         if loop.cancelled and not self._is_cancelled:
             raise asyncio.CancelledError
 
     async def _acquire_and_open(self) -> TurnStore:
         """Acquire the lease, waiting if necessary, then open the turn and return its record."""
-        store, agent, ttl = self.executor.store, self.executor.agent, self.executor.lease_seconds
+        config = self.config
+        store, agent, ttl = config.store, config.agent, config.lease_seconds
         loop, woken = asyncio.get_running_loop(), asyncio.Event()
 
         def on_loop(call: Callable[[], None]) -> None:
@@ -172,9 +167,11 @@ class Turn:
                 self.conversation,
                 agent,
                 lease,
-                run=self.executor.compile_arguments["run"],
-                channel=str(self.executor.channel(self.conversation)),
-                channel_triggers=self.executor.channel_trigger_names,
+                run=config.run,
+                channel=str(
+                    config.compiler.channel(self.conversation, agent=agent, directory=config.directory or None)
+                ),
+                channel_triggers=config.channel_trigger_names,
             )
             self._turn_store.open(self._input, resume=self._resume)
             return self._turn_store
@@ -214,7 +211,20 @@ class Turn:
 
     async def _release(self, lease: Lease) -> None:
         try:
-            await run_blocking(self.executor.store.release, lease)
+            await run_blocking(self.config.store.release, lease)
         except asyncio.CancelledError:  # the lease is released nevertheless
             if not self._is_cancelled:
                 raise
+
+
+async def run_turn(start: Callable[[], Turn]) -> AsyncGenerator[AnyEvent, None]:
+    """Start a turn and yield its events. Leaving the loop early cancels the turn."""
+    turn = start()
+    try:
+        async with aclosing(turn.events()) as events:
+            async for event in events:
+                yield event
+    finally:
+        if not turn.done:
+            turn.cancel()
+            await turn.wait()

@@ -9,35 +9,38 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import cache
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from functools import cache, partial
+from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
 from contextc._json import JSONObject, fix_surrogates
-from contextc._worker_threads import as_exception
+from contextc._worker_threads import CALLBACK_SLOTS, as_exception, run_blocking
 from contextc.compiler import Compiled
+from contextc.compiler.arguments import AgentArguments
 from contextc.compiler.ledger.session_manager import SessionManager
 from contextc.errors import ContextcError, ContextOverflow, LeaseLost, ProviderFailed, describe_error
 from contextc.events import ErrorKind, RetryScheduled, ToolStart
+from contextc.executor.agent_config import AgentConfig
 from contextc.executor.limits import MAX_CALLS_PER_REPLY, MAX_COST, MAX_SECONDS, MAX_STEPS, MAX_TOOL_CALLS, TurnResult
-from contextc.executor.model_call import MAX_RETRIES, MAX_RETRY_SECONDS, ReplyStream, retry_delay
+from contextc.executor.model_call import (
+    MAX_RETRIES,
+    MAX_RETRY_SECONDS,
+    ReplyStream,
+    apply_prepare_callback,
+    retry_delay,
+)
 from contextc.executor.step_preparation import PreparedStep, StepPreparer
-from contextc.executor.summarizer import run_compaction
+from contextc.executor.summarizer import run_compaction, summarize
 from contextc.executor.tool_runner import ToolHost, ToolRunner
-from contextc.executor.turn_lifecycle import CANCELLED_REASON, FAILED_REASON
-from contextc.executor.turn_store import TurnStore, total_usage
-from contextc.executor.turn_totals import TurnState
-from contextc.executor.worker_threads import CALLBACK_SLOTS, run_blocking
+from contextc.executor.turn_store import CANCELLED_REASON, FAILED_REASON, TurnStore
+from contextc.executor.turn_totals import TurnState, total_usage
 from contextc.messages import Message
 from contextc.prompts import PromptContext
 from contextc.providers import Provider
 from contextc.providers.client import Endpoint
 from contextc.store.streams import drop_incomplete_call, may_have_run
 from contextc.triggers import TriggerContext
-
-if TYPE_CHECKING:
-    from contextc.executor.agent_executor import AgentExecutor
 
 log = logging.getLogger("contextc.executor")
 RETRY_BUDGET_SHARE = 0.75
@@ -57,8 +60,8 @@ class ReceivedReply(NamedTuple):
 class TurnRunner:
     """Runs turns under one lease, one after the other, until no input is queued."""
 
-    def __init__(self, executor: "AgentExecutor", turn_store: TurnStore, results: list[TurnResult]) -> None:
-        self.executor, self.turn_store, self.results = executor, turn_store, results
+    def __init__(self, config: AgentConfig, turn_store: TurnStore, results: list[TurnResult]) -> None:
+        self.config, self.turn_store, self.results = config, turn_store, results
         self.cancelled = False
         """True if a turn was cancelled. The finish reason does not tell: a provider may report `cancelled` too."""
         self.lease_lost: LeaseLost | None = None
@@ -66,21 +69,13 @@ class TurnRunner:
         self._reset()
 
     def _reset(self) -> None:
-        executor, asked = self.executor, self.executor.compile_arguments
-        context = asked["context"] or PromptContext()
+        config = self.config
+        asked: AgentArguments = config.compile_arguments
+        context = asked.get("context") or PromptContext()
         if context.responding_to is None and self.turn_store.opening_author is not None:
             asked = {**asked, "context": replace(context, responding_to=self.turn_store.opening_author)}
-        self.turn_state = TurnState(self.turn_store.turn, executor.budget, executor.resources)
-        self.preparer = StepPreparer(
-            executor.compiler,
-            self.turn_store,
-            self.turn_state,
-            executor.limits,
-            executor.step_triggers,
-            asked,
-            session_gap=executor.session_gap,
-            has_summaries=executor.has_summaries,
-        )
+        self.turn_state = TurnState(self.turn_store.turn, config.budget, config.resources)
+        self.preparer = StepPreparer(config, self.turn_store, self.turn_state, asked)
 
     async def run(self, *, cancelled: bool = False) -> None:
         """Run the turns and append the result of each to `results`. With `cancelled`, end the first one immediately."""
@@ -91,7 +86,7 @@ class TurnRunner:
             try:
                 if cancelled:
                     raise asyncio.CancelledError
-                async with asyncio.timeout(self.executor.limits.seconds) as limit:
+                async with asyncio.timeout(self.config.limits.seconds) as limit:
                     finish = await self._run_steps()
                 why = finish
             except asyncio.CancelledError:
@@ -170,7 +165,7 @@ class TurnRunner:
 
     async def _run_steps(self) -> str:
         """Run steps until the turn is over. Return the finish reason."""
-        endpoint = await self.executor.client()
+        endpoint = self.config.clients.get()
         if self.turn_store.turn.steps:  # the turn was interrupted and is resumed
             await run_blocking(
                 self.turn_state.restore, self.turn_store.store, self.turn_store.conversation, self.turn_store.turn
@@ -213,7 +208,7 @@ class TurnRunner:
 
     def _reached_limit(self) -> str | None:
         """Return the finish reason of the limit that was reached, or None."""
-        limits, turn, spent = self.executor.limits, self.turn_store.turn, self.turn_state.cost
+        limits, turn, spent = self.config.limits, self.turn_store.turn, self.turn_state.cost
         if limits.steps is not None and turn.steps >= limits.steps:
             return MAX_STEPS
         if limits.tool_calls is not None and turn.tool_calls >= limits.tool_calls:
@@ -232,7 +227,7 @@ class TurnRunner:
         finish = reply.finish or "stop"
         self.turn_state.truncated_replies = self.turn_state.truncated_replies + 1 if finish == "length" else 0
         if results:
-            proceed = self.executor.should_continue
+            proceed = self.config.should_continue
             return None if proceed is None or proceed(reply, results) else "stop"
         if finish == "pause" or (finish == "length" and self.turn_state.truncated_replies <= MAX_CONTINUATIONS):
             return None
@@ -244,8 +239,8 @@ class TurnRunner:
         """Send the request and return the reply. Retry a transient failure if nothing of the reply had arrived."""
         compiled, states, tries, hardened = prepared.compiled, prepared.states, 0, False
         while True:
-            compiled = await self.executor.apply_prepare_callback(compiled, index)
-            incoming = ReplyStream(self.turn_store, compiled, index, directory=self.executor.directory)
+            compiled = await apply_prepare_callback(self.config, compiled, index)
+            incoming = ReplyStream(self.turn_store, compiled, index, directory=self.config.directory)
             tools = self._make_tool_runner(compiled, index)
             before = self.turn_store.step
             try:
@@ -287,13 +282,13 @@ class TurnRunner:
 
     def _make_tool_runner(self, compiled: Compiled | None, index: int, *, before: int | None = None) -> ToolRunner:
         """Return the tools of a step. A resumed step has no compiled request, so no `mid_step` triggers run for it."""
-        executor = self.executor
+        config = self.config
 
         @cache
         def reply() -> int:
             """Return the tokens of the reply whose tools run, counted once and not with each result."""
             return sum(
-                [executor.compiler.counter.count_message(message) for message in self.turn_state.last_messages[-1:]]
+                [config.compiler.counter.count_message(message) for message in self.turn_state.last_messages[-1:]]
             )
 
         def moment(more: int, number: int, results: Sequence[Message]) -> TriggerContext:
@@ -301,20 +296,17 @@ class TurnRunner:
             return self._mid_step_context(compiled, more + reply(), number, index, results)
 
         return ToolRunner(
-            executor.tools,
-            executor.compiler,
+            config,
             self.turn_store,
-            executor.limits,
             step=index,
-            approve=executor.approve,
-            mid_step_triggers=executor.mid_step_triggers if compiled is not None else (),
+            mid_step_triggers=config.mid_step_triggers if compiled is not None else (),
             trigger_context=moment,
             calls_before=before,
         )
 
     def _start_step(self, compiled: Compiled, index: int, states: dict[str, JSONObject]) -> None:
         also, begun = self.turn_store.start_step(compiled, index, states)
-        self.executor.compiler.begin(compiled, lease=self.turn_store.lease, in_transaction=also)
+        self.config.compiler.begin(compiled, lease=self.turn_store.lease, in_transaction=also)
         begun()
 
     async def _store_failure(
@@ -337,7 +329,7 @@ class TurnRunner:
         rest = incoming.unjournaled_parts()
 
         def work() -> None:
-            kept = self.executor.compiler.abort(compiled, why, usage=total_usage(partial))
+            kept = self.config.compiler.abort(compiled, why, usage=total_usage(partial))
             self.turn_store.fail_step(partial, stream, why, rest, kept=kept)
 
         if partial:
@@ -353,7 +345,7 @@ class TurnRunner:
 
     async def _store_and_run_tools(self, answered: ReceivedReply, index: int) -> list[Message]:
         """Store the reply and the ledger, then run the reply's tools. Return the tool results."""
-        executor, record, progress = self.executor, self.turn_store, self.turn_state
+        config, record, progress = self.config, self.turn_store, self.turn_state
         incoming, messages, compiled, tools = answered
         *produced, message = messages
         calls = message.tool_calls
@@ -370,7 +362,7 @@ class TurnRunner:
         reader = incoming.reader
 
         def work() -> list[Message]:
-            stored = executor.compiler.commit(
+            stored = config.compiler.commit(
                 compiled,
                 message,
                 produced=produced,
@@ -401,16 +393,16 @@ class TurnRunner:
         turn = replace(self.turn_store.turn, tool_calls=number)
         todos = self.turn_store.store.todos(self.turn_store.conversation, turn.agent)
         return self.turn_state.trigger_context(
-            "mid_step", compiled, turn, self.executor.limits, step=index, todos=todos, more=more, results=results
+            "mid_step", compiled, turn, self.config.limits, step=index, todos=todos, more=more, results=results
         )
 
     # ── summaries ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _summarize(self, prepared: PreparedStep, index: int) -> PreparedStep:
         """Summarize the messages that would be left out, then compile again."""
-        done, spent = await run_compaction(self.preparer.summarize(), self.executor.summarize)
+        done, spent = await run_compaction(self.preparer.summarize(), partial(summarize, self.config))
         for usage in spent:
-            self.turn_state.add_usage(usage, self.executor.provider.model)
+            self.turn_state.add_usage(usage, self.config.provider.model)
         if done is None:
             return await run_blocking(self.preparer.add_usage_messages, prepared, index, slots=CALLBACK_SLOTS)
         return await run_blocking(

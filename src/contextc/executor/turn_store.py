@@ -1,48 +1,211 @@
-"""Store the steps and tool results of a turn. Each method is one transaction under the turn's lease.
+"""The record of a turn in the store: everything that a turn reads and writes, under its lease.
 
-Stored events are published to watchers. After every method the turn's number, totals and messages are in the store, so
-a turn can be resumed from the store alone.
+Each method is one transaction, after which the turn can be resumed from the store alone. Events are published to
+watchers after their transaction was committed, never before. The transaction that ends a turn answers its open calls,
+then opens the next turn with queued input, or releases the lease.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from functools import reduce
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from msgspec.structs import replace
 
 from contextc._json import JSONObject
+from contextc._worker_threads import defer
 from contextc.compiler import Compiled
-from contextc.compiler.commit import measured_input
 from contextc.events import (
     AnyEvent,
+    ErrorKind,
+    ErrorOccurred,
+    InputDequeued,
     StepFinish,
     StepStart,
     SystemMessageCreated,
     ToolStart,
     TriggerFailed,
+    TurnFinish,
+    TurnStart,
     UsageReport,
     UserNoticeCreated,
 )
-from contextc.executor.limits import add_usage
-from contextc.executor.turn_lifecycle import Piece, TurnLifecycle, delta_events, now_ms, result_event
-from contextc.messages import (
-    Message,
-    ToolCall,
-    Usage,
-    UserNotice,
-    system,
-)
+from contextc.executor.event_hub import event_hub
+from contextc.executor.turn_totals import total_usage
+from contextc.messages import AnyPart, Message, ToolCall, Usage, UserNotice, validate_message
 from contextc.messages import ToolResult as ResultPart
-from contextc.store import execution_records, message_chain, streams
-from contextc.store.execution_records import StepRecord, TurnRecord
+from contextc.messages.pairing import find_open_calls
+from contextc.store import Lease, Store, branches, execution_records, leases, message_chain, streams
+from contextc.store.execution_records import QueuedMessage, StepRecord, TurnRecord, UnstartedCalls, result_event
+from contextc.store.message_chain import now_ms
+from contextc.store.message_rows import load_base_seq, load_tip
+from contextc.store.streams import Piece, delta_events
 from contextc.store.types import Transaction
 from contextc.triggers import Evaluation, Trigger, TriggerMessage
 
 log = logging.getLogger("contextc.executor")
+T = TypeVar("T")
+INTERRUPTED_RESULT = (
+    "Interrupted: the turn ended ({why}) while this tool was running. What it had done by then stays done; it was not "
+    "run again."
+)
+NOT_RUN_RESULT = "Not run: the turn ended before ({why})."
+CANCELLED_REASON, FAILED_REASON, INTERRUPTED_REASON = "it was cancelled", "an error", "it was interrupted"
 
 
-class TurnStore(TurnLifecycle):
-    """The stored record of one turn: its start and end, its steps, and its tool results."""
+class TurnStore:
+    """The stored record of one turn under one lease. Methods are called one after the other, from any thread."""
+
+    def __init__(
+        self,
+        store: Store,
+        conversation: str,
+        agent: str,
+        lease: Lease,
+        *,
+        run: str | None = None,
+        channel: str = "",
+        channel_triggers: Collection[str] = (),
+    ) -> None:
+        self.store, self.conversation, self.agent, self.lease, self.run = store, conversation, agent, lease, run
+        self.opening_author: str | None = None
+        """The author of the message that opened the turn."""
+        self.channel, self._channel_triggers = channel, frozenset(channel_triggers)
+        """The channel that requests are sent on, and the triggers whose states and messages belong to it."""
+        self._hub = event_hub(store)
+        self.turn = TurnRecord(number=0, agent=agent)
+        self.first_event = 0
+        """The number of the turn's TurnStart event."""
+        self.step: StepRecord | None = None
+        self.trigger_states: dict[str, JSONObject] = {}
+        self._branch = 0
+        """The branch on which the turn's opening message was last found."""
+        self.previous_turn: TurnRecord | None = None
+        """The turn of this agent before this one."""
+        self.running_calls: set[str] = set()
+        """Ids of calls whose tool has started and whose result is not stored."""
+
+    def append_events(self, *events: AnyEvent, step: int | None = None) -> None:
+        """Store and publish events in a transaction of their own."""
+        self._write(lambda tx: (None, events), step=step)
+
+    # ── begin and end ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def open(self, input: Sequence[Message], *, resume: bool) -> None:
+        """Open a turn with the given or queued input, or resume an interrupted one.
+
+        If there is nothing to do, the turn number stays 0.
+        """
+        entries, root = [self._entry(message) for message in input], self.lease.root
+
+        def work(
+            tx: Transaction,
+        ) -> tuple[TurnRecord | None, TurnRecord | None, list[AnyEvent], list[AnyEvent], dict[str, JSONObject]]:
+            leases.check_lease(tx, self.lease, self.conversation)
+            previous = execution_records.load_last_turn(tx, root, self.agent)
+            states = execution_records.load_trigger_states(tx, root, self.agent)
+            if self._channel_triggers:
+                states |= execution_records.load_trigger_states(tx, root, self.channel)
+            interrupted = previous if previous is not None and previous.state == "interrupted" else None
+            if resume and interrupted is not None and self._is_turn_on_branch(tx, interrupted):
+                turn = replace(interrupted, state="running", ended=0)
+                previous = execution_records.load_last_turn(tx, root, self.agent, before=turn.number)
+                execution_records.save_turn(tx, root, turn)
+                told = self._append(tx, [TurnStart(seq=turn.opened, resumed=True)], turn)
+                return turn, previous, [], told, states
+            before: list[AnyEvent] = []
+            if interrupted is not None:  # not resumed: its open calls are answered
+                for message in self._answer_open_calls(tx, INTERRUPTED_REASON, interrupted):
+                    before += self._append(tx, [result_event(message, 0)], interrupted, step=message.step or 0)
+            waiting = execution_records.load_queue(tx, root, self.agent)
+            if entries:  # input queued to steer an earlier turn comes before this input
+                _, taken = self._take_queued(tx, [each for each in waiting if each.kind == "steer"])
+                opened = message_chain.append_messages(tx, self.conversation, entries)[-1].seq
+            elif waiting:
+                opened, taken = self._take_queued(tx, waiting[:1])
+            elif unanswered := branches.find_unanswered(tx, self.conversation, self.agent):
+                opened, taken = unanswered, list[AnyEvent]()
+            else:
+                return None, previous, before, [], states
+            turn = self._open_turn(tx, opened)
+            return turn, previous, before, self._append(tx, [TurnStart(seq=turn.opened), *taken], turn), states
+
+        turn, self.previous_turn, before, told, self.trigger_states = self.store.write(work)
+        if turn is not None:
+            self.turn, self.first_event = turn, told[0].number
+        self._publish([*before, *told])
+
+    def close(self, finish: str, *, error: str = "", kind: ErrorKind = "internal", why: str = CANCELLED_REASON) -> bool:
+        """End the turn: answer open calls, with `why` as the reason, and release the lease.
+
+        Return True if queued input has opened the next turn. The lease is then kept.
+        """
+        root = self.lease.root
+
+        def work(tx: Transaction) -> tuple[TurnRecord, TurnRecord | None, list[AnyEvent]]:
+            if tx.is_retry:
+                done = execution_records.load_turns_by_number(tx, root, [self.turn.number]).get(self.turn.number)
+                if done is not None and done.state == "finished":  # the previous attempt was committed
+                    last, holder, _ = leases.load_lease(tx, self.conversation, self.agent)
+                    kept = last == self.lease.number and holder
+                    return done, execution_records.load_last_turn(tx, root, self.agent) if kept else None, []
+            leases.check_lease(tx, self.lease, self.conversation)
+            for uid in streams.list_open_of_turn(tx, self.conversation, self.agent, self.lease.number):
+                leases.close_stream(tx, self.conversation, uid, Message(role="assistant", status="error", error=error))
+            events = [result_event(message, 0) for message in self._answer_open_calls(tx, why, self.turn)]
+            end = replace(self.turn, state="finished", finish=finish, error=error, ended=now_ms())
+            execution_records.save_turn(tx, root, end)
+            if error:
+                events.append(ErrorOccurred(kind=kind, error=error))
+            finished = TurnFinish(
+                finish=finish, steps=end.steps, tool_calls=end.tool_calls, usage=end.usage, cost=end.cost, error=error
+            )
+            told = self._append(tx, [*events, finished], end)
+            is_stopped = finish in ("cancelled", "error")
+            waiting = [] if is_stopped else execution_records.load_queue(tx, root, self.agent)
+            if not waiting:  # in the same transaction, so that a reader of TurnFinish may start the next turn
+                leases.release(tx, self.lease, failed=False)
+                return end, None, told
+            opened, taken = self._take_queued(tx, waiting[:1])
+            following = self._open_turn(tx, opened)
+            return end, following, [*told, *self._append(tx, [TurnStart(seq=opened), *taken], following)]
+
+        ended, following, told = self.store.write(work, repeatable=True)
+        if following is None:
+            self.store.finish_release(self.lease)
+        self.previous_turn, self.step, self.running_calls = ended, None, set()
+        self.turn = following or ended
+        self._publish(told)
+        if not told:  # stored by an earlier attempt
+            defer(lambda: self._hub.refresh(self.conversation))
+        return following is not None
+
+    def load_unstarted_calls(self) -> UnstartedCalls | None:
+        """Return the calls of the turn's last reply that were never started, or None."""
+        load = execution_records.load_unstarted_calls
+        return self.store.read(lambda tx: load(tx, self.conversation, self.lease.root, self.turn))
+
+    def is_on_branch(self, branch: int) -> bool:
+        """Return True if the message that opened this turn is on the conversation's current branch."""
+        if branch != self._branch and self.store.read(lambda tx: self._is_turn_on_branch(tx, self.turn, branch)):
+            self._branch = branch
+        return branch == self._branch
+
+    # ── input and trigger messages ────────────────────────────────────────────────────────────────────────────────────
+
+    def take_steering_input(self) -> list[Message]:
+        """Append the queued steering input to the conversation and return its messages."""
+        asked = execution_records.SELECT_STEERING, self.lease.root, self.agent
+        rows = self.store.try_read_statement(*asked)  # runs before every step, as a single statement if possible
+        if not (rows if rows is not None else self.store.read(lambda tx: tx.rows(*asked))):
+            return []
+
+        def work(tx: Transaction) -> tuple[list[Message], list[AnyEvent]]:
+            waiting = execution_records.load_queue(tx, self.lease.root, self.agent)
+            before = load_tip(tx, self.conversation).seq
+            _, taken = self._take_queued(tx, [each for each in waiting if each.kind == "steer"])
+            return message_chain.load_messages(tx, self.conversation, after=before), taken
+
+        return self._write(work)
 
     def store_trigger_messages(
         self, says: Sequence[tuple[Trigger, TriggerMessage]], states: Mapping[str, JSONObject], *, step: int | None
@@ -51,40 +214,28 @@ class TurnStore(TurnLifecycle):
 
         Text of kind `system` becomes a message for the model, a `hint` only an event for people.
         """
-        spoken = [(trigger, say) for trigger, say in says if say.kind == "system"]
+        spoken = [trigger for trigger, say in says if say.kind == "system"]
         entries = [self._entry(message) for message in self.trigger_messages(says, step=step)]
+        hints = [(trigger, say) for trigger, say in says if say.kind == "hint"]
 
-        def work(tx: Transaction) -> list[AnyEvent]:
-            number = self._check_lease(tx)
+        def work(tx: Transaction) -> tuple[None, list[AnyEvent]]:
             stored = message_chain.append_messages(tx, self.conversation, entries) if entries else []
-            self._save_states(tx, number, states)
+            self._save_states(tx, states)
             events: list[AnyEvent] = [
                 SystemMessageCreated(seq=message.seq, uid=message.uid, text=message.text, trigger=trigger.name)
-                for message, (trigger, _) in zip(stored, spoken, strict=True)
+                for message, trigger in zip(stored, spoken, strict=True)
             ]
-            events += [
-                UserNoticeCreated(text=say.text, trigger=trigger.name) for trigger, say in says if say.kind == "hint"
-            ]
-            return execution_records.append_events(
-                tx, number, [self._with_turn_fields(event, step=step or 0) for event in events]
-            )
+            return None, [*events, *_notices(hints)]
 
-        told = self.store.write(work)
+        self._write(work, step=step or 0)
         self.trigger_states |= states
-        self._publish(told)
 
     def trigger_messages(
         self, says: Sequence[tuple[Trigger, TriggerMessage]], *, step: int | None = None
     ) -> list[Message]:
         """Return the `system` texts of triggers as messages, without storing them."""
         return [
-            system(
-                say.text,
-                audience=self.audience_of(trigger.name),
-                turn=self.turn.number,
-                step=step,
-                meta={"trigger": trigger.name, **({"closes": True} if say.closes else {})},
-            )
+            say.as_message(trigger.name, audience=self._audience_of(trigger.name), turn=self.turn.number, step=step)
             for trigger, say in says
             if say.kind == "system"
         ]
@@ -94,35 +245,31 @@ class TurnStore(TurnLifecycle):
         for name, failure in verdict.failures:
             log.warning("%s: trigger %s failed: %s", self.conversation, name, failure)
         if verdict.failures:
-            self.append_events(
-                *[TriggerFailed(trigger=name, error=failure) for name, failure in verdict.failures], step=step
-            )
+            failed = [TriggerFailed(trigger=name, error=failure) for name, failure in verdict.failures]
+            self.append_events(*failed, step=step)
+
+    # ── steps ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def start_step(
         self, compiled: Compiled, index: int, states: Mapping[str, JSONObject]
     ) -> tuple[Callable[[Transaction], None], Callable[[], None]]:
         """Return the write to run with the attempt, before the request is sent, and a callback for after the commit."""
         budget, tries = compiled.budget, list[tuple[StepRecord, list[AnyEvent]]]()
+        provider, model, request = compiled.provider.name, compiled.provider.model_id, compiled.record.request
 
         def also(tx: Transaction) -> None:
-            number = self.lease.root
-            if tx.is_retry and tries and tries[-1][0] in execution_records.load_steps(tx, number, self.turn.number):
+            root, turn = self.lease.root, self.turn.number
+            if tx.is_retry and tries and tries[-1][0] in execution_records.load_steps(tx, root, turn):
                 return  # the previous attempt was committed
-            self._save_states(tx, number, states)
+            self._save_states(tx, states)
             step = StepRecord(
-                number=0,
-                turn=self.turn.number,
-                index=index,
-                provider=compiled.provider.name,
-                model=compiled.provider.model_id,
-                request=compiled.record.request,
-                started=now_ms(),
+                number=0, turn=turn, index=index, provider=provider, model=model, request=request, started=now_ms()
             )
-            step = execution_records.insert_step(tx, number, step)
+            step = execution_records.insert_step(tx, root, step)
             event = StepStart(
-                provider=compiled.provider.name,
-                model=compiled.provider.model_id,
-                request=compiled.record.request,
+                provider=provider,
+                model=model,
+                request=request,
                 mode=compiled.mode,
                 epoch=compiled.record.epoch,
                 why=compiled.record.why,
@@ -130,9 +277,7 @@ class TurnStore(TurnLifecycle):
                 available=budget.room,
                 cut=bool(budget.wanted),
             )
-            tries.append(
-                (step, execution_records.append_events(tx, number, [self._with_turn_fields(event, step=index)]))
-            )
+            tries.append((step, self._append(tx, [event], step=index)))
 
         def begun() -> None:
             self.step, told = tries[-1]
@@ -156,46 +301,27 @@ class TurnStore(TurnLifecycle):
 
         The write stores the step, its usage, the remaining deltas and the tools that start.
         """
-        assert self.step is not None, "step_begins must run before step_ends"
+        assert self.step is not None, "start_step must run before finish_step"
         begun, tries = self.step, list[tuple[StepRecord, TurnRecord, list[AnyEvent]]]()
 
         def also(tx: Transaction, stored: list[Message]) -> None:
-            number = self.lease.root
+            root, reply, spent = self.lease.root, stored[-1], total_usage(stored)
+            finish, took = reply.finish or "", now_ms() - begun.started
             if stream:
                 streams.delete_stream(tx, stream)
-            reply = stored[-1]
-            spent = total_usage(stored)
-            took = now_ms() - begun.started
-            step = replace(
-                begun,
-                state="finished",
-                finish=reply.finish or "",
-                usage=spent,
-                seq=reply.seq,
-                milliseconds=took,
-            )
-            execution_records.save_step(tx, number, step)
-            turn = replace(
-                self.turn,
-                steps=self.turn.steps + 1,
-                tool_calls=self.turn.tool_calls + calls,
-                usage=usage,
-                cost=cost,
-            )
-            execution_records.save_turn(tx, number, turn)
-            events = delta_events(rest if stream else _with_stored_uids(rest, stored))
+            step = replace(begun, state="finished", finish=finish, usage=spent, seq=reply.seq, milliseconds=took)
+            execution_records.save_step(tx, root, step)
+            steps, tool_calls = self.turn.steps + 1, self.turn.tool_calls + calls
+            turn = replace(self.turn, steps=steps, tool_calls=tool_calls, usage=usage, cost=cost)
+            execution_records.save_turn(tx, root, turn)
+            events = delta_events(rest, None if stream else stored)
             last = next((message.usage for message in reversed(stored) if message.usage is not None), None)
             if spent is not None and last is not None:
-                used = (measured_input(compiled, last) or compiled.budget.input) + last.output
+                used = (compiled.measured_input(last) or compiled.budget.input) + last.output
                 events.append(UsageReport(usage=spent, used=used, available=compiled.budget.room, cost=cost))
-            events.append(
-                StepFinish(finish=reply.finish or "", uid=reply.uid, seq=reply.seq, usage=spent, milliseconds=took)
-            )
+            events.append(StepFinish(finish=finish, uid=reply.uid, seq=reply.seq, usage=spent, milliseconds=took))
             events += [ToolStart(id=call.id, name=call.name) for call in starting]
-            told = execution_records.append_events(
-                tx, number, [self._with_turn_fields(event, step=begun.index) for event in events]
-            )
-            tries.append((step, turn, told))
+            tries.append((step, turn, self._append(tx, events, step=begun.index)))
 
         def ended() -> None:
             self.step, self.turn, told = tries[-1]
@@ -206,15 +332,13 @@ class TurnStore(TurnLifecycle):
     def append_journal(self, beginning: Message, number: int, pieces: Sequence[Piece]) -> None:
         """Store and publish a batch of parts of a reply that is still being received."""
 
-        def work(tx: Transaction) -> list[AnyEvent]:
-            conversation = self._check_lease(tx)
+        def work(tx: Transaction) -> tuple[None, list[AnyEvent]]:
             if number == 0:
                 streams.open_stream(tx, self.lease, beginning)
             streams.save_deltas(tx, beginning.uid, number, [part for _, part in pieces])
-            events = [self._with_turn_fields(event) for event in delta_events(pieces)]
-            return execution_records.append_events(tx, conversation, events)
+            return None, delta_events(pieces)
 
-        self._publish(self.store.write(work))
+        self._write(work)
 
     def fail_step(
         self, partial: Sequence[Message], stream: str, error: str, rest: Sequence[Piece] = (), *, kept: int = 0
@@ -225,90 +349,151 @@ class TurnStore(TurnLifecycle):
         """
         entries = [self._entry(message) for message in partial if message.parts]
 
-        def work(tx: Transaction) -> list[AnyEvent]:
-            number = self._check_lease(tx)
+        def work(tx: Transaction) -> tuple[None, list[AnyEvent]]:
             if stream:
                 streams.delete_stream(tx, stream)
             stored = message_chain.append_messages(tx, self.conversation, entries) if entries else []
             if self.step is not None:
-                usage = total_usage(partial)
-                failed = replace(
-                    self.step,
-                    state="failed",
-                    error=error,
-                    usage=usage,
-                    seq=stored[0].seq if stored else 0,
-                    uid=stored[0].uid if stored else "",
-                    kept=kept,
-                    milliseconds=now_ms() - self.step.started,
-                )
-                execution_records.save_step(tx, number, failed)
-            execution_records.save_turn(tx, number, self.turn)
-            events = delta_events(rest if stream else _with_stored_uids(rest, stored)) if stored else []
-            events += [
-                StepFinish(finish=message.status, uid=message.uid, seq=message.seq, usage=message.usage)
-                for message in stored[-1:]
-            ]
-            return execution_records.append_events(tx, number, [self._with_turn_fields(event) for event in events])
+                usage, took = total_usage(partial), now_ms() - self.step.started
+                failed = replace(self.step, state="failed", error=error, usage=usage, kept=kept, milliseconds=took)
+                failed = replace(failed, seq=stored[0].seq, uid=stored[0].uid) if stored else failed
+                execution_records.save_step(tx, self.lease.root, failed)
+            execution_records.save_turn(tx, self.lease.root, self.turn)
+            if not stored:
+                return None, []
+            last = stored[-1]
+            finish = StepFinish(finish=last.status, uid=last.uid, seq=last.seq, usage=last.usage)
+            return None, [*delta_events(rest, None if stream else stored), finish]
 
-        self._publish(self.store.write(work))
+        self._write(work)
+
+    # ── tool results ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def store_result(
         self,
         result: ResultPart,
         milliseconds: int,
-        hints: Sequence[tuple[Trigger, TriggerMessage]] = (),
-        states: Mapping[str, JSONObject] | None = None,
+        hints: Sequence[tuple[Trigger, TriggerMessage]],
+        states: Mapping[str, JSONObject],
     ) -> Message:
         """Store a tool result, with user notices of `mid_step` triggers and their states."""
-        parts = (result, *(UserNotice(say.text) for _, say in hints))
-        message = Message(role="tool", parts=parts, author=self.agent, turn=self.turn.number, step=self._step_index)
-        entry = self._entry(message)
+        entry = self._result_entry(result, *[UserNotice(say.text) for _, say in hints])
 
         def work(tx: Transaction) -> tuple[Message, list[AnyEvent]]:
-            number = self._check_lease(tx)
             stored = message_chain.append_messages(tx, self.conversation, [entry])[0]
-            self._save_states(tx, number, states or {})
-            events: list[AnyEvent] = [result_event(stored, milliseconds)]
-            events += [UserNoticeCreated(text=say.text, trigger=trigger.name) for trigger, say in hints]
-            return stored, execution_records.append_events(
-                tx, number, [self._with_turn_fields(event) for event in events]
-            )
+            self._save_states(tx, states)
+            return stored, [result_event(stored, milliseconds), *_notices(hints)]
 
-        stored, told = self.store.write(work)
+        stored = self._write(work)
         self.running_calls.discard(result.call_id)
-        self.trigger_states |= states or {}
-        self._publish(told)
+        self.trigger_states |= states
         return stored
 
     def store_refused_results(self, results: Sequence[ResultPart]) -> list[Message]:
         """Store the results of calls that were not run, in one transaction."""
-        turn, step = self.turn.number, self._step_index
-        entries = [
-            self._entry(Message(role="tool", parts=(result,), author=self.agent, turn=turn, step=step))
-            for result in results
-        ]
+        entries = [self._result_entry(result) for result in results]
 
         def work(tx: Transaction) -> tuple[list[Message], list[AnyEvent]]:
-            number = self._check_lease(tx)
             stored = message_chain.append_messages(tx, self.conversation, entries)
-            events = [self._with_turn_fields(result_event(message, 0)) for message in stored]
-            return stored, execution_records.append_events(tx, number, events)
+            return stored, [result_event(message, 0) for message in stored]
 
-        stored, told = self.store.write(work)
+        return self._write(work)
+
+    # ── within a transaction ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def _write(self, work: Callable[[Transaction], tuple[T, Sequence[AnyEvent]]], *, step: int | None = None) -> T:
+        """Run work under the lease, store the events that it returns, and publish them after the commit."""
+
+        def checked(tx: Transaction) -> tuple[T, list[AnyEvent]]:
+            leases.check_lease(tx, self.lease, self.conversation)
+            value, events = work(tx)
+            return value, self._append(tx, events, step=step)
+
+        value, told = self.store.write(checked)
         self._publish(told)
-        return stored
+        return value
+
+    def _append(
+        self, tx: Transaction, events: Sequence[AnyEvent], turn: TurnRecord | None = None, *, step: int | None = None
+    ) -> list[AnyEvent]:
+        """Store events of a turn, by default of this one. Return them with their numbers."""
+        index = step if step is not None else self.step.index if self.step is not None else 0
+        moment, number = now_ms(), (turn or self.turn).number
+        told = [replace(event, time=moment, agent=self.agent, turn=number, step=index) for event in events]
+        return execution_records.append_events(tx, self.lease.root, told)
+
+    def _publish(self, events: Sequence[AnyEvent]) -> None:
+        if events:
+            defer(lambda: self._hub.publish(self.conversation, events))
+
+    def _audience_of(self, trigger: str) -> str:
+        """Return the agent or the channel that a trigger's messages are addressed to."""
+        return self.channel if trigger in self._channel_triggers else self.agent
+
+    def _save_states(self, tx: Transaction, states: Mapping[str, JSONObject]) -> None:
+        for name, state in states.items():
+            execution_records.save_trigger_states(tx, self.lease.root, self._audience_of(name), {name: state})
+
+    def _entry(self, message: Message) -> message_chain.PendingMessage:
+        if self.run is not None and message.role in ("assistant", "tool") and message.author == self.agent:
+            message = replace(message, run=message.run or self.run)
+        return message_chain.prepare_entry(validate_message(message))
+
+    def _result_entry(self, *parts: AnyPart) -> message_chain.PendingMessage:
+        step = self.step.index if self.step is not None else None
+        return self._entry(Message(role="tool", parts=parts, author=self.agent, turn=self.turn.number, step=step))
+
+    def _take_queued(self, tx: Transaction, waiting: Sequence[QueuedMessage]) -> tuple[int, list[AnyEvent]]:
+        """Move queued input into the conversation. Return the last seq, and the events."""
+        events: list[AnyEvent] = []
+        seq = 0
+        for each in waiting:
+            if execution_records.dequeue(tx, each.number):  # its uid may be taken, and its media removed, meanwhile
+                entry = self._entry(execution_records.without_removed_media(tx, each.message))
+                entry = branches.with_free_uid(tx, load_tip(tx, self.conversation).tree, entry)
+                stored = message_chain.append_messages(tx, self.conversation, [entry])[0]
+                seq = stored.seq
+                events.append(InputDequeued(queued=each.number, seq=seq, uid=stored.uid))
+        return seq, events
+
+    def _open_turn(self, tx: Transaction, seq: int) -> TurnRecord:
+        """Open a turn for the message `seq`, or for the last message if `seq` is 0."""
+        here = load_tip(tx, self.conversation)
+        seq = seq or here.seq
+        opening = message_chain.load_between(tx, here.branch, seq - 1, seq)[0]
+        self._set_sender(opening)
+        turn = TurnRecord(number=0, agent=self.agent, opened=seq, opening=opening.uid, started=now_ms())
+        return execution_records.insert_turn(tx, self.lease.root, turn)
+
+    def _is_turn_on_branch(self, tx: Transaction, turn: TurnRecord, branch: int | None = None) -> bool:
+        """Return True if the message that opened a turn is on a branch, by default on the current one."""
+        branch = load_tip(tx, self.conversation).branch if branch is None else branch
+        opening = execution_records.find_opening_message(tx, branch, turn)
+        if opening is not None:
+            self._set_sender(opening)
+        return opening is not None
+
+    def _set_sender(self, opening: Message) -> None:
+        """Set the sender to the author of the opening message, if the turn answers that message."""
+        is_input = opening.role == "user" or opening.is_addressed_to(self.agent)
+        self.opening_author = opening.author if is_input else None
+
+    def _answer_open_calls(self, tx: Transaction, why: str, turn: TurnRecord) -> list[Message]:
+        """Append error results for the open calls of a turn that is over, started or not, and return them."""
+        if not turn.number:
+            return []
+        here = load_tip(tx, self.conversation)
+        start = turn.opened - 1
+        if here.branch != leases.check_lease(tx, self.lease, self.conversation)[0]:  # rewound or edited meanwhile
+            start = min(start, load_base_seq(tx, here.branch))
+        written = message_chain.load_messages(tx, self.conversation, after=max(0, min(start, here.seq)))
+        entries: list[message_chain.PendingMessage] = []
+        for message, call in find_open_calls(written):
+            if message.author == self.agent and message.turn == turn.number:
+                text = (INTERRUPTED_RESULT if call.id in self.running_calls else NOT_RUN_RESULT).format(why=why)
+                entries.append(self._entry(leases.error_result(message, call, text)))
+        return message_chain.append_messages(tx, self.conversation, entries) if entries else []
 
 
-def total_usage(messages: Sequence[Message]) -> Usage | None:
-    """Return the usage of a reply, which may be several messages; None if the provider reported none."""
-    found = [message.usage for message in messages if message.usage is not None]
-    return found[0] if len(found) == 1 else reduce(add_usage, found, Usage()) if found else None
-
-
-def _with_stored_uids(pieces: Sequence[Piece], stored: Sequence[Message]) -> list[Piece]:
-    """Return pieces of replies that were never journaled, with the uids under which the replies were stored."""
-    replies = [message.uid for message in stored if message.role == "assistant"]
-    uids = list(dict.fromkeys(uid for uid, _ in pieces))
-    names = dict(zip(uids, replies, strict=False))
-    return [(names.get(uid, uid), part) for uid, part in pieces]
+def _notices(hints: Iterable[tuple[Trigger, TriggerMessage]]) -> list[AnyEvent]:
+    return [UserNoticeCreated(text=say.text, trigger=trigger.name) for trigger, say in hints]

@@ -1,17 +1,30 @@
 """The running totals of a turn, for triggers and limits. All of them can be restored from the store."""
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, reduce
 from time import monotonic, time
 
 from contextc.compiler import Compiled
-from contextc.executor.limits import Limits, add_usage
+from contextc.executor.limits import Limits
 from contextc.messages import Message, Usage
 from contextc.models import Model, cost
 from contextc.store import Store
 from contextc.store.execution_records import TurnRecord
 from contextc.tools.todos import Todo
 from contextc.triggers import ResourceUsage, TriggerContext, TriggerTime
+
+
+def add_usage(before: Usage, more: Usage | None) -> Usage:
+    if more is None:
+        return before
+    return Usage(
+        input=before.input + more.input,
+        output=before.output + more.output,
+        cache_read=before.cache_read + more.cache_read,
+        cache_write=before.cache_write + more.cache_write,
+        reasoning=before.reasoning + more.reasoning,
+    )
+
 
 KEPT_STEPS = 16
 
@@ -110,3 +123,9 @@ class TurnState:
             todos=tuple(todos),
             resources=cache(self._resources),
         )
+
+
+def total_usage(messages: Sequence[Message]) -> Usage | None:
+    """Return the usage of a reply, which may be several messages; None if the provider reported none."""
+    found = [message.usage for message in messages if message.usage is not None]
+    return found[0] if len(found) == 1 else reduce(add_usage, found, Usage()) if found else None

@@ -8,7 +8,7 @@ request would have. Dynamic fragments cannot be previewed, because the program r
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from copy import deepcopy
-from typing import cast
+from typing import Unpack, cast
 
 import msgspec
 from msgspec import Struct
@@ -18,10 +18,10 @@ from contextc._json import JSONObject, decode, encode
 from contextc.compiler.arguments import COMPILER_FIELDS
 from contextc.compiler.compiled import Compiled
 from contextc.compiler.compiler import MessageCompiler
-from contextc.compiler.draft import Budget
+from contextc.compiler.draft import Budget, CompilerOptionArguments
+from contextc.compiler.fetch_result import FETCH_TOOL
 from contextc.compiler.ledger import repository
 from contextc.compiler.ledger.channel_snapshot import load_messages_at
-from contextc.compiler.ledger.rendering import FETCH_TOOL
 from contextc.compiler.manifest import RequestRecord, record_from_json
 from contextc.compiler.past_requests import find_epoch_start
 from contextc.errors import InvalidInput, InvalidRequest, UnknownMessage
@@ -76,7 +76,7 @@ def preview_request(
     output: int | None = None,
     edit: tuple[int, str] | None = None,
     rewind: int | None = None,
-    **options: object,
+    **options: Unpack[CompilerOptionArguments],
 ) -> Compiled:
     """Compile the next request as a dry run, optionally after an `edit` (a message's seq and its new text) or a
     `rewind`.
@@ -88,7 +88,8 @@ def preview_request(
     prompt = head.prompt
     if system_prompt is not None:
         prompt = PromptBuilder([PromptFragment("system_prompt", system_prompt)]).render()
-    return MessageCompiler(store, provider, **{"fetch": head.fetch, **options}).compile(
+    arguments: CompilerOptionArguments = {"fetch": head.fetch, **options}
+    return MessageCompiler(store, provider, **arguments).compile(
         conversation,
         agent=agent,
         directory=directory,

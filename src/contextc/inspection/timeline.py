@@ -13,8 +13,7 @@ from contextc.models import cost
 from contextc.store import Store
 from contextc.store.execution_records import StepRecord
 from contextc.store.ledger_schema import Channel
-from contextc.store.message_location import SEQ_MASK
-from contextc.store.row_decoding import DECODE_ERRORS
+from contextc.store.message_rows import DECODE_ERRORS, SEQ_MASK
 from contextc.store.types import Transaction
 
 BLOCK_SIZE = 512

@@ -19,9 +19,9 @@ from contextc.interchange.jsonl_types import (
     blob_names,
     encode_line,
 )
-from contextc.store import Store, message_location, todos
+from contextc.store import Store, message_rows, todos
 from contextc.store.message_chain import load_and_verify
-from contextc.store.row_decoding import DOCTOR_HINT
+from contextc.store.message_rows import DOCTOR_HINT
 from contextc.store.types import Transaction
 
 DAMAGED_BRANCH_FIX = (
@@ -64,7 +64,7 @@ def export_lines(store: Store, conversation: str, progress: Progress | None = No
 
 
 def _header(tx: Transaction, conversation: str) -> tuple[HeaderLine, list[BranchRange], list[TodosLine]]:
-    at = message_location.load_tip(tx, conversation)
+    at = message_rows.load_tip(tx, conversation)
     ranges = _branch_ranges(tx, conversation)
     lists = [
         TodosLine(agent=agent, todos=tuple(todos.load_todos(tx, conversation, agent)))
@@ -84,7 +84,7 @@ def _header(tx: Transaction, conversation: str) -> tuple[HeaderLine, list[Branch
     header = HeaderLine(
         version=VERSION if lists or any(line.pins for line in lines) else VERSION_WITHOUT_TODOS,
         conversation=conversation,
-        root=message_location.load_root(tx, at.tree).hex(),
+        root=message_rows.load_root(tx, at.tree).hex(),
         branch=at.branch,
         branches=lines,
         messages=sum(each.until - each.base for each in ranges),
@@ -94,9 +94,9 @@ def _header(tx: Transaction, conversation: str) -> tuple[HeaderLine, list[Branch
 
 def _marked_seqs(tx: Transaction, table: str, range_: BranchRange) -> tuple[int, ...]:
     """Return the seqs of a branch that a table lists."""
-    low, high = message_location.make_place(range_.number, 0), message_location.make_place(range_.number, range_.until)
+    low, high = message_rows.make_place(range_.number, 0), message_rows.make_place(range_.number, range_.until)
     rows = tx.rows(f"SELECT place FROM {table} WHERE place BETWEEN ? AND ? ORDER BY place", low, high)
-    return tuple(row[0] & message_location.SEQ_MASK for row in rows)
+    return tuple(row[0] & message_rows.SEQ_MASK for row in rows)
 
 
 def _branch_ranges(tx: Transaction, conversation: str) -> list[BranchRange]:
@@ -104,7 +104,7 @@ def _branch_ranges(tx: Transaction, conversation: str) -> list[BranchRange]:
     found: dict[int, BranchRange] = {}
     own = tx.rows("SELECT number, parent, base_seq FROM branch WHERE conversation = ?", conversation)
     for number, parent, base in own:
-        found[number] = BranchRange(number, parent, base, message_location.load_branch_end(tx, number)[0], True)
+        found[number] = BranchRange(number, parent, base, message_rows.load_branch_end(tx, number)[0], True)
     below = [(parent, base) for _, parent, base in own]
     while below:
         number, upto = below.pop()
@@ -121,7 +121,7 @@ def _branch_ranges(tx: Transaction, conversation: str) -> list[BranchRange]:
 
 
 def _messages(tx: Transaction, conversation: str, reach: BranchRange, after: int, upto: int) -> list[MessageLine]:
-    low, high = message_location.make_place(reach.number, after + 1), message_location.make_place(reach.number, upto)
+    low, high = message_rows.make_place(reach.number, after + 1), message_rows.make_place(reach.number, upto)
     keys = dict(
         tx.rows(
             "SELECT place, key FROM append_key WHERE conversation = ? AND place BETWEEN ? AND ?",
@@ -135,9 +135,7 @@ def _messages(tx: Transaction, conversation: str, reach: BranchRange, after: int
     except StoreCorrupt as error:
         raise StoreCorrupt(f"{error} {DAMAGED_BRANCH_FIX}") from error
     return [
-        MessageLine(
-            branch=reach.number, message=each, key=keys.get(message_location.make_place(reach.number, each.seq))
-        )
+        MessageLine(branch=reach.number, message=each, key=keys.get(message_rows.make_place(reach.number, each.seq)))
         for each in found
     ]
 

@@ -34,7 +34,7 @@ from contextc.messages import (
     make_chain_id,
     validate_message,
 )
-from contextc.store import Conversation, Store, message_chain, message_location, todos
+from contextc.store import Conversation, Store, message_chain, message_rows, todos
 from contextc.store.branches import load_conversation
 from contextc.store.types import Transaction
 from contextc.tools.todos import numbered_todos
@@ -194,7 +194,7 @@ class _JSONLImport:
             elif isinstance(line, TodosLine):
                 todos.replace_todos(tx, self.name, line.agent, list(line.todos))
             elif isinstance(line, MessageLine):
-                place = message_location.make_place(numbers[line.branch], line.message.seq)
+                place = message_rows.make_place(numbers[line.branch], line.message.seq)
                 batch.append((place, line.message))
                 if used := {name: blobs.get(name) for name in blob_names(line.message)}:
                     message_chain.save_blobs(tx, self.name, place, used)
@@ -207,7 +207,7 @@ class _JSONLImport:
                     if self.progress:
                         self.progress(done, self.header.messages)
         self._write_messages(tx, tree[0], batch)
-        message_location.update_last_active(tx, self.name)
+        message_rows.update_last_active(tx, self.name)
         if self.progress:
             self.progress(self.header.messages, self.header.messages)
         return load_conversation(tx, self.name)
@@ -237,9 +237,9 @@ class _JSONLImport:
             if not branch.own:
                 tx.run("UPDATE branch SET conversation = NULL WHERE number = ?", numbers[branch.number])
             for edge in branch.edges:
-                tx.run("INSERT INTO edge (place) VALUES (?)", message_location.make_place(numbers[branch.number], edge))
+                tx.run("INSERT INTO edge (place) VALUES (?)", message_rows.make_place(numbers[branch.number], edge))
             for pin in branch.pins:
-                tx.run("INSERT INTO pin (place) VALUES (?)", message_location.make_place(numbers[branch.number], pin))
+                tx.run("INSERT INTO pin (place) VALUES (?)", message_rows.make_place(numbers[branch.number], pin))
         tx.run("UPDATE conversation SET branch = ? WHERE name = ?", numbers[self.header.branch], self.name)
         if any(branch.pins for branch in self.header.branches):  # at revision 0, readers skip the pins
             tx.run("UPDATE conversation SET revision = revision + 1 WHERE name = ?", self.name)
@@ -280,7 +280,7 @@ def _check_todos(number: int, line: TodosLine, agents: set[str]) -> None:
         raise InvalidImport(f"a second todo list for agent {line.agent!r}", line=number)
     agents.add(line.agent)
     try:
-        message_location.check_name(line.agent, "agent")
+        message_rows.check_name(line.agent, "agent")
         if numbered_todos(line.todos) != list(line.todos):
             raise InvalidImport("todos must be numbered from 1, and each text must be a single line", line=number)
     except InvalidInput as error:

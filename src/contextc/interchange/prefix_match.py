@@ -12,7 +12,7 @@ from contextc.interchange.stored_tree_match import StoredTree, extend_path
 from contextc.messages import Message, decode_message
 from contextc.store import Store
 from contextc.store.message_chain import PendingMessage
-from contextc.store.message_location import SEQ_MASK
+from contextc.store.message_rows import SEQ_MASK
 from contextc.store.types import Transaction
 
 

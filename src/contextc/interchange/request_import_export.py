@@ -14,7 +14,7 @@ from contextc.formats.base import ConversionNote, Formatter, Request
 from contextc.interchange.jsonl_types import Progress, blob_names
 from contextc.linting.request_coercion import coerce_request
 from contextc.messages import Message, validate_message
-from contextc.store import Conversation, Store, message_chain, message_location
+from contextc.store import Conversation, Store, message_chain, message_rows
 from contextc.store.branches import load_conversation
 from contextc.store.types import Transaction
 
@@ -42,7 +42,7 @@ def import_requests(
     def work(tx: Transaction) -> list[Conversation]:
         made: list[Conversation] = []
         for done, (name, entries, _) in enumerate(read, 1):
-            if message_location.find_tip(tx, name, lock=True) is not None:
+            if message_rows.find_tip(tx, name, lock=True) is not None:
                 raise ConversationExists(name)
             message_chain.append_messages(tx, name, entries)
             made.append(load_conversation(tx, name))

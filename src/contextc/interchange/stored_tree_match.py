@@ -17,9 +17,9 @@ from msgspec.structs import replace
 from contextc._json import encode_canonical
 from contextc.interchange.truncated_results import longer_results
 from contextc.messages import Media, Message, ProviderBlock, ToolCall, canonical_content, decode_message, make_chain_id
-from contextc.store import message_location
+from contextc.store import message_rows
 from contextc.store.history_comparison import original_uid
-from contextc.store.message_location import SEQ_BITS, SEQ_MASK
+from contextc.store.message_rows import SEQ_BITS, SEQ_MASK
 from contextc.store.redaction import get_repair_note
 from contextc.store.types import Transaction
 
@@ -55,11 +55,11 @@ class StoredTree:
         self._places: dict[int, int] = {}
         self._named: dict[MessageKey, list[StoredNode]] = {}
         self._instead: dict[int, StoredNode] = {}
-        head = message_location.find_tip(tx, name, lock)
+        head = message_rows.find_tip(tx, name, lock)
         self.is_new = head is None
         self.branch = head.branch if head is not None else 0
         if head is not None:
-            self.root.id = message_location.load_root(tx, head.tree)
+            self.root.id = message_rows.load_root(tx, head.tree)
             self._load(tx, head.tree)
 
     def find_next(self, node: StoredNode, message: Message) -> list[StoredNode]:
@@ -153,7 +153,7 @@ class StoredTree:
         """Return the message after which a branch starts; if it is missing, the last one before."""
         parent, seq, _ = table[number]
         while parent is not None and seq > 0:
-            if (found := nodes.get(message_location.make_place(parent, seq))) is not None:
+            if (found := nodes.get(message_rows.make_place(parent, seq))) is not None:
                 return found
             above, base, _ = table[parent]
             parent, seq = (parent, seq - 1) if seq - 1 > base else (above, min(seq, base))
@@ -162,7 +162,7 @@ class StoredTree:
     def _read(
         self, tx: Transaction, nodes: dict[int, StoredNode], number: int, upto: int, node: StoredNode
     ) -> StoredNode:
-        low, high = message_location.make_place(number, 0), message_location.make_place(number, upto)
+        low, high = message_rows.make_place(number, 0), message_rows.make_place(number, upto)
         for where, identity, body in tx.rows(
             "SELECT place, id, body FROM message WHERE place BETWEEN ? AND ? ORDER BY place", low, high
         ):

@@ -18,7 +18,7 @@ from contextc.interchange.jsonl_types import CHUNK, Progress
 from contextc.interchange.prefix_match import PrefixIndex
 from contextc.interchange.stored_tree_match import StoredNode, StoredTree, content_key, has_other_version
 from contextc.messages import Message, decode_message, validate_message
-from contextc.store import Conversation, Store, branches, message_chain, message_location
+from contextc.store import Conversation, Store, branches, message_chain, message_rows
 from contextc.store.leases import holds_none, may_take
 from contextc.store.message_chain import PendingMessage
 from contextc.store.types import Transaction
@@ -143,7 +143,7 @@ def _find_named_target(
 
 
 def _is_free(tx: Transaction, name: str) -> bool:
-    return message_location.find_tip(tx, name, lock=True) is None
+    return message_rows.find_tip(tx, name, lock=True) is None
 
 
 def _may_have_origin(tx: Transaction, name: str, origin: Origin) -> bool:
@@ -200,7 +200,7 @@ class _ImportTarget:
                 self._check_no_turn(tx)
             is_newer = self._switch_for(tx, way, line, matched, fresh=fresh)
             self._append(tx, way, line[matched:], progress if total > LONG_CONVERSATION else None, total)
-            current = message_location.load_tip(tx, self.name).branch if is_newer else current
+            current = message_rows.load_tip(tx, self.name).branch if is_newer else current
         if fresh:
             way, _ = self._match(self.lines[-1])
             current = self.stored.any_branch(way.nodes[0])
@@ -287,7 +287,7 @@ class _ImportTarget:
         for start in range(0, len(rest), CHUNK):
             batch = rest[start : start + CHUNK]
             stored = message_chain.append_messages(tx, self.name, [self._free(tx, entry) for entry in batch])
-            branch = message_location.load_tip(tx, self.name).branch
+            branch = message_rows.load_tip(tx, self.name).branch
             for entry, message in zip(batch, stored, strict=True):
                 node = self.stored.add_message(node, branch, message)
                 way.next[id(entry)] = way = _TreePosition([node])
@@ -298,7 +298,7 @@ class _ImportTarget:
     def _free(self, tx: Transaction, entry: PendingMessage) -> PendingMessage:
         if self.stored.is_new or not entry.admitted.message.uid:
             return entry
-        return branches.with_free_uid(tx, message_location.load_tip(tx, self.name).tree, entry)
+        return branches.with_free_uid(tx, message_rows.load_tip(tx, self.name).tree, entry)
 
     def _check_no_turn(self, tx: Transaction) -> None:
         """Raise Conflict if a turn is running: it has exclusive access to the conversation."""

@@ -10,7 +10,7 @@ from contextc.formats.lint_engine import UNKNOWN_MODEL, ModelFacts, Violation
 from contextc.formats.registry import formatter
 from contextc.linting.request_coercion import validate_json
 from contextc.models import model
-from contextc.models.lookup import find_entry, has_open_weights, is_vendor_name
+from contextc.models.model_info import find_entry, has_open_weights, is_vendor_name
 
 
 def lint(body: JSON, *, format: str) -> list[Violation]:

@@ -21,10 +21,10 @@ from msgspec.structs import replace
 
 from contextc._json import find_json_problem, fix_surrogates_in_json, hash_blob
 from contextc.errors import InvalidMessage
-from contextc.messages.message import Message, canonical_content, decode_message, encode_message
-from contextc.messages.parts import (
+from contextc.messages.message import (
     AnyPart,
     Media,
+    Message,
     Part,
     ProviderBlock,
     Reasoning,
@@ -32,6 +32,9 @@ from contextc.messages.parts import (
     ToolCall,
     ToolResult,
     UserNotice,
+    canonical_content,
+    decode_message,
+    encode_message,
 )
 
 MAX_BYTES = 256 * 1024 * 1024

@@ -1,16 +1,22 @@
-"""Collect prompt fragments and render them.
+"""Collect prompt fragments and render them into a system prompt.
 
 The order is stable: static before dynamic, then by priority, then as given. A user's fragment replaces the built-in one
 with the same id. Rendering does not change the builder, so one builder serves every turn. A static text may differ from
 the previous rendering; it then starts a new epoch.
+
+Equal texts have equal hashes, in any process. `static_hash` covers the static fragments one by one, because they may be
+sent as one block or as several.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
 from inspect import iscoroutine
 from typing import Self, cast
 
+from msgspec import Struct
+
 from contextc._deprecation import renamed_parameters
-from contextc._json import fix_surrogates
+from contextc._json import encode, fix_surrogates
 from contextc.errors import FragmentFailed, InvalidInput
 from contextc.prompts.builtin_fragments import (
     ADDED_BY_NAME,
@@ -18,9 +24,70 @@ from contextc.prompts.builtin_fragments import (
     behaviour_fragment,
     default_system_prompt,
 )
-from contextc.prompts.fragment import PromptContext, PromptFragment
-from contextc.prompts.rendered_prompt import Prompt, PromptWarning, RenderedFragment, hash_text
+from contextc.prompts.fragment import Lifecycle, PromptContext, PromptFragment
 from contextc.prompts.timestamp_check import find_timestamp
+from contextc.tools.spec import NativeTool, Tool
+
+SEPARATOR = "\n\n"
+
+
+def hash_text(content: bytes) -> str:
+    return blake2b(content, digest_size=16, person=b"contextc prompt").hexdigest()
+
+
+def hash_tools(tools: Sequence[Tool | NativeTool]) -> str:
+    """Return the hash of tool definitions as sent. It depends on their order, as the cached prefix does."""
+    return hash_text(encode(tools))
+
+
+def heading_of(id: str) -> str:
+    """Return the id of a fragment as a heading: `open_work` becomes `Open work`."""
+    title = id.replace("_", " ").replace("-", " ").strip() or id
+    return title[0].upper() + title[1:]
+
+
+class RenderedFragment(Struct, frozen=True):
+    """A fragment with its rendered text."""
+
+    id: str
+    text: str
+    lifecycle: Lifecycle
+    hash: str
+
+    @property
+    def heading(self) -> str:
+        """The id as a heading: `open_work` becomes `Open work`."""
+        return heading_of(self.id)
+
+
+class PromptWarning(Struct, frozen=True):
+    """A warning about a fragment that is allowed, but probably a mistake."""
+
+    fragment: str
+    code: str
+    message: str
+
+
+class Prompt(Struct, frozen=True):
+    """The rendered fragments that are not blank, in order."""
+
+    static: tuple[RenderedFragment, ...] = ()
+    dynamic: tuple[RenderedFragment, ...] = ()
+    warnings: tuple[PromptWarning, ...] = ()
+
+    @property
+    def static_text(self) -> str:
+        return SEPARATOR.join([fragment.text for fragment in self.static])
+
+    @property
+    def dynamic_text(self) -> str:
+        """The dynamic fragments as one block, each under its heading."""
+        return SEPARATOR.join([f"## {fragment.heading}\n{fragment.text}" for fragment in self.dynamic])
+
+    @property
+    def static_hash(self) -> str:
+        return hash_text("".join([fragment.hash for fragment in self.static]).encode())
+
 
 EMPTY_CONTEXT = PromptContext()
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from copy import deepcopy
 from difflib import get_close_matches
 from functools import cache, lru_cache
-from typing import NamedTuple, cast
+from typing import NamedTuple, Unpack, cast
 from urllib.parse import urlsplit
 
 from msgspec import Struct
@@ -26,8 +26,10 @@ from contextc.errors import FailureKind, InvalidSetting, UnknownModel
 from contextc.formats.base import Formatter
 from contextc.formats.registry import format_names, is_format
 from contextc.formats.registry import formatter as formatter_named
-from contextc.models.lookup import FACT_NAMES as MODEL_FACTS
-from contextc.models.lookup import (
+from contextc.models.model_info import FACT_NAMES as MODEL_FACTS
+from contextc.models.model_info import (
+    Model,
+    ModelFacts,
     find_configured_facts,
     find_entry,
     has_open_weights,
@@ -35,7 +37,6 @@ from contextc.models.lookup import (
     list_vendor_models,
     model,
 )
-from contextc.models.model_info import Model
 
 DEFAULT_FORMAT = "openai_chat"
 UNLIMITED_WINDOW = 1 << 30
@@ -147,6 +148,23 @@ class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return deepcopy(found)
 
 
+class ProviderFacts(ModelFacts, total=False):
+    """Facts about a provider and its model as keyword arguments. `Provider` and `Model` describe them."""
+
+    vendor: str | None
+    runs_tools: bool
+    session_resumption: bool
+    directory_bound: bool
+    system_in_session: bool
+    reverts: bool
+    keeps_static: bool
+    compacts_itself: bool
+    resends_head: bool
+    client: str
+    url: str
+    key: str
+
+
 FLAG_FIELDS = tuple(field.name for field in fields(Provider) if field.type is bool)
 CLIENT_FIELDS = ("client", "url", "key")
 CONFIG_KEYS: dict[str, type] = {
@@ -172,7 +190,12 @@ class ProviderTables(NamedTuple):
 
 @renamed_parameters(house="vendor")
 def provider(
-    spec: str, *, window: int | None = None, output: int | None = None, format: str | None = None, **facts: object
+    spec: str,
+    *,
+    window: int | None = None,
+    output: int | None = None,
+    format: str | None = None,
+    **facts: Unpack[ProviderFacts],
 ) -> Provider:
     """Return the provider for "provider:model", or for a model name whose vendor serves it.
 

@@ -80,7 +80,7 @@ def _backend(address: str | os.PathLike[str]) -> Store:
 
 
 def _memory(address: str) -> Store:
-    from contextc.store.in_memory import MemoryStore
+    from contextc.store.sqlite import MemoryStore
 
     return MemoryStore()
 

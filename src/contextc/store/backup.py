@@ -1,4 +1,4 @@
-"""Backup and restore of SQLite stores: online copies, verified before use.
+"""Restore of SQLite stores from copies, which are verified before use. `SQLiteStore.backup` makes them.
 
 A store in WAL mode is up to three files. Copying one of them alone, or placing a copy beside the log of another file,
 loses or corrupts data. Copies are therefore made with SQLite's backup API: one consistent snapshot in one file without
@@ -10,36 +10,12 @@ import sqlite3
 from contextlib import closing, suppress
 
 from contextc.errors import InvalidSetting, SchemaTooNew, StoreBusy, StoreCorrupt, StoreError, StoreUnavailable
+from contextc.store import open_for_inspection
 from contextc.store.migrations import migrations
+from contextc.store.sqlite import SQLiteStore, remove_if_exists, sync_to_disk
 
 SIDE_FILES = ("-wal", "-shm", "-journal")
 WAIT_SECONDS = 1.0
-PRIVATE_MODE = 0o600
-
-
-def write_copy(source: sqlite3.Connection, target: str) -> None:
-    """Write the content that a connection sees into a new file, verified and synced, or create no file."""
-    if os.path.lexists(target):
-        raise InvalidSetting(f"{target}: the file already exists", fix="Choose another name.")
-    partial = f"{target}.part"
-    try:
-        _remove(partial)
-        os.close(os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE_MODE))
-        with closing(sqlite3.connect(partial, isolation_level=None)) as copy:
-            source.backup(copy)
-            copy.execute("PRAGMA journal_mode = DELETE").fetchall()  # one file, readable from a read-only folder
-            if (found := copy.execute("PRAGMA integrity_check").fetchall()) != [("ok",)]:
-                raise StoreCorrupt(f"{target}: the copy is corrupt: {found[0][0]}", fix="Check the store itself.")
-            if copy.execute("SELECT 1 FROM sqlite_master WHERE name = 'erasure'").fetchall():
-                copy.execute("DELETE FROM erasure")  # the copy has no log that could hold erased content
-        _sync(partial)
-        os.rename(partial, target)
-        _sync(os.path.dirname(os.path.abspath(target)))
-    except OSError as error:
-        raise StoreUnavailable(f"{target}: cannot write the copy: {error.strerror}", fix="Check the folder.") from error
-    finally:
-        with suppress(OSError):
-            os.remove(partial)
 
 
 def restore(source: str | os.PathLike[str], address: str) -> str | None:
@@ -47,9 +23,6 @@ def restore(source: str | os.PathLike[str], address: str) -> str | None:
 
     Raises `StoreBusy` if another process has the store open.
     """
-    from contextc.store import open_for_inspection
-    from contextc.store.sqlite import SQLiteStore
-
     source = os.fspath(source)
     with open_for_inspection(address) as store:
         path = store.path if isinstance(store, SQLiteStore) else ""
@@ -61,7 +34,7 @@ def restore(source: str | os.PathLike[str], address: str) -> str | None:
     if os.path.exists(path) and os.path.samefile(source, path):
         raise InvalidSetting(f"{source}: this is the store itself", fix="Give the file of a backup.")
     partial = f"{path}.restoring"
-    _remove(partial)
+    remove_if_exists(partial)
     try:
         with SQLiteStore(source, read_only=True) as copy:
             version, known = copy.schema_version(), migrations()[-1].version
@@ -79,7 +52,7 @@ def restore(source: str | os.PathLike[str], address: str) -> str | None:
     try:
         aside = _move_aside(path)
         os.replace(partial, path)
-        _sync(os.path.dirname(os.path.abspath(path)))
+        sync_to_disk(os.path.dirname(os.path.abspath(path)))
     except OSError as error:
         raise StoreUnavailable(f"{path}: cannot write the store: {error.strerror}", fix="Check the folder.") from error
     finally:
@@ -117,7 +90,7 @@ def _move_aside(path: str) -> str | None:
             is_damaged = not _merge_log(path)
         finally:
             if not is_damaged:
-                _remove(f"{aside}-wal")
+                remove_if_exists(f"{aside}-wal")
         try:
             os.link(path, aside)  # the old name keeps a complete store until the copy replaces it
         except OSError:  # the file system has no hard links
@@ -151,16 +124,3 @@ def _find_free_name(path: str) -> str:
         number += 1
         found = f"{path}.before-restore-{number}"
     return found
-
-
-def _remove(path: str) -> None:
-    with suppress(FileNotFoundError):
-        os.remove(path)
-
-
-def _sync(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

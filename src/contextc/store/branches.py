@@ -24,7 +24,7 @@ from contextc.store.message_chain import (
     load_between,
     now_ms,
 )
-from contextc.store.message_location import (
+from contextc.store.message_rows import (
     SEQ_MASK,
     BranchTip,
     MessageLocation,
@@ -33,15 +33,16 @@ from contextc.store.message_location import (
     find_message,
     find_tip,
     load_branch_end,
+    load_context_start,
     load_root,
     load_tip,
     load_tip_of_branch,
     lock_tree,
     make_place,
+    to_id,
     update_last_active,
 )
 from contextc.store.redaction import delete_unused_blobs
-from contextc.store.row_decoding import to_id
 from contextc.store.todos import copy_todos as copy_todos
 from contextc.store.types import Branch, Conversation, Reference, Row, Transaction
 
@@ -269,11 +270,31 @@ def _create_branch_after(tx: Transaction, conversation: str, tree: int, line: in
     return number
 
 
-def load_context_start(tx: Transaction, branch: int, until: int) -> int:
-    row = tx.row(
-        "SELECT max(place) FROM edge WHERE place BETWEEN ? AND ?", make_place(branch, 0), make_place(branch, until)
-    )
-    return row[0] & SEQ_MASK if row and row[0] is not None else 0
+MAX_SEARCHED_MESSAGES, SEARCH_BATCH = 1_024, 64
+"""Number of messages that are searched for one addressed to an agent, and the size of one read."""
+
+
+def find_unanswered(tx: Transaction, conversation: str, agent: str) -> int:
+    """Return the seq of the message that an agent has not answered, 0 if there is none.
+
+    That is the last message, unless it is a reply of this agent or of another one. Otherwise it is a message that
+    another agent addressed to this one since this one's last reply.
+    """
+    here = load_tip(tx, conversation)
+    until, first = here.seq, max(load_context_start(tx, here.branch, here.seq), here.seq - MAX_SEARCHED_MESSAGES)
+    while until > first:
+        after = max(first, until - SEARCH_BATCH)
+        for message in reversed(load_between(tx, here.branch, after, until)):
+            said = message.role in ("assistant", "tool")
+            if said and message.author not in (None, agent):
+                if message.is_addressed_to(agent) and message.status == "sent":
+                    return message.seq
+            elif message.seq == here.seq and (message.role != "assistant" or message.status != "sent"):
+                return message.seq
+            elif said:
+                return 0
+        until = after
+    return 0
 
 
 def _set_current_branch(tx: Transaction, conversation: str, branch: int) -> None:

@@ -13,8 +13,7 @@ from msgspec import Struct
 from contextc.errors import InvalidInput, UnknownConversation
 from contextc.messages import Message, decode_message
 from contextc.store.execution_records import load_last_steps
-from contextc.store.message_location import SEQ_MASK, check_name, load_tip, make_place, split_by_branch
-from contextc.store.row_decoding import DECODE_ERRORS
+from contextc.store.message_rows import DECODE_ERRORS, SEQ_MASK, check_name, load_tip, make_place, split_by_branch
 from contextc.store.types import Row, Transaction
 
 MAX_PAGE_SIZE = 500

@@ -27,7 +27,7 @@ from contextc.store.conversation_list import (
     load_details,
     parse_cursor,
 )
-from contextc.store.message_location import SEQ_MASK, make_place, split_by_branch
+from contextc.store.message_rows import SEQ_MASK, make_place, split_by_branch
 from contextc.store.types import Transaction
 
 MAX_MESSAGES = 40_000

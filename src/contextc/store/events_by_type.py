@@ -20,8 +20,7 @@ from contextc.events import (
     decode_event,
 )
 from contextc.store.execution_records import TurnRecord, load_turns_by_number
-from contextc.store.message_location import SEQ_MASK, make_place
-from contextc.store.row_decoding import DOCTOR_HINT, decode_row
+from contextc.store.message_rows import DOCTOR_HINT, SEQ_MASK, decode_row, make_place
 from contextc.store.types import Transaction
 
 EventType = TypeVar("EventType", bound=Event)

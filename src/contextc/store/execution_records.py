@@ -5,28 +5,29 @@ locked the conversation, so turns of different agents never get the same number.
 while its lease has ended was interrupted; recovery records that here.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Literal, TypeAlias
+from collections.abc import Collection, Mapping, Sequence
+from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from contextc._json import JSON, JSONObject, decode, encode, fix_surrogates_in_json
+from contextc._json import JSONObject, decode, encode, fix_surrogates_in_json
 from contextc.events import (
-    TEXT_FIELDS,
     AnyEvent,
     InputQueued,
     StepFinish,
+    ToolFailed,
+    ToolFinished,
     ToolStart,
     TurnInterrupted,
     decode_event,
     encode_event,
 )
-from contextc.messages import Message, Usage, decode_message, encode_message
-from contextc.store.message_chain import now_ms
-from contextc.store.message_location import SEQ_MASK, make_place
-from contextc.store.row_decoding import SEQ_BITS, decode_row, decode_rows
+from contextc.messages import AnyPart, Media, Message, Text, Usage, decode_message, encode_message
+from contextc.messages.pairing import find_open_calls
+from contextc.store.message_chain import load_between, load_messages, now_ms
+from contextc.store.message_rows import SEQ_BITS, SEQ_MASK, decode_row, decode_rows, load_branch_end
 from contextc.store.types import Transaction
 
 MAX_EVENT_TEXT = 2_000  # characters of a text that an event includes; its message has the rest
@@ -73,6 +74,17 @@ class StepRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
     milliseconds: int = 0
 
 
+class UnstartedCalls(NamedTuple):
+    """The calls of the last reply that were never started, by index, with their reply, results and step."""
+
+    reply: Message
+    indexes: list[int]
+    results: list[Message]
+    step: StepRecord
+    calls_before: int
+    """Number of calls that the turn had made before this reply."""
+
+
 class QueuedMessage(Struct, frozen=True, kw_only=True):
     """Input in the queue of a conversation."""
 
@@ -84,6 +96,11 @@ class QueuedMessage(Struct, frozen=True, kw_only=True):
 
 _turn_from_json = msgspec.json.Decoder(TurnRecord).decode
 _step_from_json = msgspec.json.Decoder(StepRecord).decode
+
+
+def _place(conversation: int, number: int) -> int:
+    """Return the place of a record: the number of its conversation, and its own number within it."""
+    return conversation << SEQ_BITS | number
 
 
 # ── events ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -102,7 +119,7 @@ def append_events(tx: Transaction, conversation: int, events: Sequence[AnyEvent]
         told = [decode_event(body) for body in bodies]
     tx.run_many(
         "INSERT INTO event (place, body) VALUES (?, ?)",
-        [(make_place(conversation, event.number), body) for event, body in zip(told, bodies, strict=True)],
+        [(_place(conversation, event.number), body) for event, body in zip(told, bodies, strict=True)],
     )
     return told
 
@@ -110,8 +127,8 @@ def append_events(tx: Transaction, conversation: int, events: Sequence[AnyEvent]
 def load_events(tx: Transaction, conversation: int, after: int, limit: int | None) -> list[AnyEvent]:
     rows = tx.rows(
         "SELECT body FROM event WHERE place BETWEEN ? AND ? ORDER BY place" + (f" LIMIT {limit:d}" if limit else ""),
-        make_place(conversation, after + 1),
-        make_place(conversation, SEQ_MASK),
+        _place(conversation, after + 1),
+        _place(conversation, SEQ_MASK),
     )
     return decode_rows(decode_event, [body for (body,) in rows], "Event")
 
@@ -119,8 +136,8 @@ def load_events(tx: Transaction, conversation: int, after: int, limit: int | Non
 def load_last_number(tx: Transaction, table: str, conversation: int) -> int:
     row = tx.row(
         f"SELECT max(place) FROM {table} WHERE place BETWEEN ? AND ?",
-        make_place(conversation, 0),
-        make_place(conversation, SEQ_MASK),
+        _place(conversation, 0),
+        _place(conversation, SEQ_MASK),
     )
     return row[0] & SEQ_MASK if row and row[0] is not None else 0
 
@@ -140,45 +157,18 @@ def load_last_event_numbers(tx: Transaction, names: Sequence[str]) -> dict[str, 
     return found
 
 
-def redact_events(tx: Transaction, tree: int, uids: Iterable[str]) -> None:
-    """Redact messages in the events of every conversation of a tree.
-
-    Events about their calls are redacted too, and all error texts, which may quote what was sent.
-    """
-    gone = {*uids}
-    for (number,) in tx.rows("SELECT number FROM conversation WHERE tree = ?", tree):
-        low, high = make_place(number, 0), make_place(number, SEQ_MASK)
-        rows = tx.rows("SELECT place, body FROM event WHERE place BETWEEN ? AND ?", low, high)
-        told: list[tuple[int, JSONObject]] = [(where, decode_row(decode, body, "Event")) for where, body in rows]
-        theirs = [event for _, event in told if event.get("uid") in gone]
-        waited = {event.get("queued") for event in theirs} - {None}  # the number of queued input, before it had a uid
-        steps = {(event.get("turn"), event.get("step")) for event in theirs if event.get("step")}
-        for where, event in told:
-            is_of_them = event.get("uid") in gone or event.get("queued") in waited
-            is_beside = event["type"] in STEP_EVENTS and (event.get("turn"), event.get("step")) in steps
-            names = (*TEXT_FIELDS, *ERROR_FIELDS) if is_of_them or is_beside else ERROR_FIELDS
-            if any(event.get(name) for name in names):
-                blank = {name: _empty_value(value) if name in names else value for name, value in event.items()}
-                tx.run("UPDATE event SET body = ? WHERE place = ?", encode(blank), where)
-        _redact_errors(tx, number)
-
-
-ERROR_FIELDS = ("error", "fallback")
-STEP_EVENTS = ("approval-request", "tool-progress", "system-hint")
-"""Types of events that quote a message of their step without naming it."""
-
-
-def _empty_value(value: JSON) -> JSON:
-    return {} if isinstance(value, dict) else ""
-
-
-def _redact_errors(tx: Transaction, conversation: int) -> None:
-    for turn in load_turns(tx, conversation):
-        if turn.error:
-            save_turn(tx, conversation, replace(turn, error=""))
-    for step in load_steps(tx, conversation, None):
-        if step.error:
-            save_step(tx, conversation, replace(step, error=""))
+def result_event(message: Message, milliseconds: int) -> AnyEvent:
+    """Return the event for a stored tool result."""
+    result = message.tool_results[0]
+    kind = ToolFailed if result.is_error else ToolFinished
+    return kind(
+        id=result.call_id,
+        name=result.name,
+        seq=message.seq,
+        uid=message.uid,
+        text=result.text[:MAX_EVENT_TEXT],
+        milliseconds=milliseconds,
+    )
 
 
 # ── turns and steps ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -189,7 +179,7 @@ def insert_turn(tx: Transaction, conversation: int, turn: TurnRecord) -> TurnRec
     turn = replace(turn, number=load_last_number(tx, "turn", conversation) + 1)
     tx.run(
         "INSERT INTO turn (place, agent, running, body) VALUES (?, ?, 1, ?)",
-        make_place(conversation, turn.number),
+        _place(conversation, turn.number),
         turn.agent,
         msgspec.json.encode(turn),
     )
@@ -201,15 +191,15 @@ def save_turn(tx: Transaction, conversation: int, turn: TurnRecord) -> None:
         "UPDATE turn SET running = ?, body = ? WHERE place = ?",
         int(turn.state == "running"),
         msgspec.json.encode(turn),
-        make_place(conversation, turn.number),
+        _place(conversation, turn.number),
     )
 
 
 def load_turns(tx: Transaction, conversation: int, *, last: int | None = None) -> list[TurnRecord]:
     rows = tx.rows(
         "SELECT body FROM turn WHERE place BETWEEN ? AND ? ORDER BY place DESC" + (f" LIMIT {last:d}" if last else ""),
-        make_place(conversation, 0),
-        make_place(conversation, SEQ_MASK),
+        _place(conversation, 0),
+        _place(conversation, SEQ_MASK),
     )
     return decode_rows(_turn_from_json, [body for (body,) in reversed(rows)], "Turn")
 
@@ -218,8 +208,8 @@ def load_last_turn(tx: Transaction, conversation: int, agent: str, *, before: in
     """Return the last turn of an agent, or the last before turn `before`."""
     row = tx.row(
         "SELECT body FROM turn WHERE place BETWEEN ? AND ? AND agent = ? ORDER BY place DESC LIMIT 1",
-        make_place(conversation, 0),
-        make_place(conversation, before - 1),
+        _place(conversation, 0),
+        _place(conversation, before - 1),
         agent,
     )
     return decode_row(_turn_from_json, row[0], f"Last turn of {agent!r}") if row else None
@@ -231,7 +221,7 @@ def load_turns_by_number(tx: Transaction, conversation: int, numbers: Collection
         return {}
     rows = tx.rows(
         f"SELECT body FROM turn WHERE place IN ({', '.join('?' for _ in numbers)})",
-        *[make_place(conversation, number) for number in numbers],
+        *[_place(conversation, number) for number in numbers],
     )
     return {turn.number: turn for turn in decode_rows(_turn_from_json, [body for (body,) in rows], "Turn")}
 
@@ -256,10 +246,10 @@ def find_started_calls(tx: Transaction, conversation: int, turn: int, seq: int) 
     if not any(step.state == "finished" and step.seq == seq for step in load_steps(tx, conversation, turn)):
         return None
     found: set[str] = set()
-    last = make_place(conversation, SEQ_MASK)
+    last = _place(conversation, SEQ_MASK)
     while rows := tx.rows(
         "SELECT place, body FROM event WHERE place BETWEEN ? AND ? ORDER BY place DESC LIMIT 200",
-        make_place(conversation, 0),
+        _place(conversation, 0),
         last,
     ):
         last = rows[-1][0] - 1
@@ -271,11 +261,42 @@ def find_started_calls(tx: Transaction, conversation: int, turn: int, seq: int) 
     return None
 
 
+def load_unstarted_calls(tx: Transaction, name: str, conversation: int, turn: TurnRecord) -> UnstartedCalls | None:
+    """Return the calls of a turn's last reply that were never started, or None."""
+    written = [
+        message
+        for message in load_messages(tx, name, after=max(0, turn.opened - 1))
+        if message.author == turn.agent and message.turn == turn.number
+    ]
+    waiting = find_open_calls(written)
+    if not waiting:
+        return None
+    reply = waiting[-1][0]
+    started = find_started_calls(tx, conversation, turn.number, reply.seq)
+    steps = load_steps(tx, conversation, turn.number)
+    step = next((each for each in steps if each.seq == reply.seq), None)
+    if started is None or step is None:
+        return None
+    open_now = [call for message, call in waiting if message is reply and call.id not in started]
+    calls = [index for index, call in enumerate(reply.tool_calls) if any(call is each for each in open_now)]
+    results = [message for message in written if message.role == "tool" and message.seq > reply.seq]
+    before = sum([len(each.tool_calls) for each in written if each.seq < reply.seq and each.status == "sent"])
+    return UnstartedCalls(reply, calls, results, step, before) if calls else None
+
+
+def find_opening_message(tx: Transaction, branch: int, turn: TurnRecord) -> Message | None:
+    """Return the message that opened a turn, or None if it is not on that branch."""
+    if load_branch_end(tx, branch)[0] < turn.opened:
+        return None
+    found = load_between(tx, branch, turn.opened - 1, turn.opened)
+    return found[0] if found and found[0].uid == turn.opening else None
+
+
 def insert_step(tx: Transaction, conversation: int, step: StepRecord) -> StepRecord:
     step = replace(step, number=load_last_number(tx, "step", conversation) + 1)
     tx.run(
         "INSERT INTO step (place, turn, body) VALUES (?, ?, ?)",
-        make_place(conversation, step.number),
+        _place(conversation, step.number),
         step.turn,
         msgspec.json.encode(step),
     )
@@ -283,14 +304,14 @@ def insert_step(tx: Transaction, conversation: int, step: StepRecord) -> StepRec
 
 
 def save_step(tx: Transaction, conversation: int, step: StepRecord) -> None:
-    tx.run("UPDATE step SET body = ? WHERE place = ?", msgspec.json.encode(step), make_place(conversation, step.number))
+    tx.run("UPDATE step SET body = ? WHERE place = ?", msgspec.json.encode(step), _place(conversation, step.number))
 
 
 def load_steps(tx: Transaction, conversation: int, turn: int | None) -> list[StepRecord]:
     rows = tx.rows(
         "SELECT body FROM step WHERE place BETWEEN ? AND ? AND (turn = ? OR ? < 0) ORDER BY place",
-        make_place(conversation, 0),
-        make_place(conversation, SEQ_MASK),
+        _place(conversation, 0),
+        _place(conversation, SEQ_MASK),
         turn or 0,
         -1 if turn is None else 0,
     )
@@ -351,6 +372,17 @@ def dequeue(tx: Transaction, number: int) -> bool:
     return bool(tx.run("DELETE FROM queue WHERE number = ?", number))
 
 
+def without_removed_media(tx: Transaction, message: Message) -> Message:
+    """Return queued input with a placeholder for media that was removed from the store meanwhile."""
+
+    def replaced(part: AnyPart) -> AnyPart:
+        if not isinstance(part, Media) or not part.blob or tx.row("SELECT 1 FROM blob WHERE name = ?", part.blob):
+            return part
+        return Text(f"[{part.kind}: it was removed from the record]")
+
+    return replace(message, parts=tuple([replaced(part) for part in message.parts]))
+
+
 # ── trigger states ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -387,7 +419,7 @@ def copy_trigger_states(tx: Transaction, source: int, target: int) -> None:
 def delete_records(tx: Transaction, conversation: int) -> None:
     """Remove all rows of a deleted conversation."""
     for table in ("turn", "step", "event"):
-        low, high = make_place(conversation, 0), make_place(conversation, SEQ_MASK)
+        low, high = _place(conversation, 0), _place(conversation, SEQ_MASK)
         tx.run(f"DELETE FROM {table} WHERE place BETWEEN ? AND ?", low, high)
     for table in ("queue", "trigger_state"):
         tx.run(f"DELETE FROM {table} WHERE conversation = ?", conversation)

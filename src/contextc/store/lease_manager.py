@@ -1,7 +1,11 @@
-"""Leases of a store, and the streams that are written under them: acquire, renew, release, recover.
+"""Leases of a store, and the streams that are written under them: acquire, wait, renew, release, recover.
 
 `LeaseManager` extends the transaction engine; `Store` adds the operations on conversations. A lease is renewed in the
 background until it is released.
+
+Turns that wait for another turn to end are queued within one process: first in, first out. The first waiter polls the
+store, because the running turn may belong to another process, or its process may die. If the running turn belongs to
+this process, the first waiter is woken. The others sleep until they are first.
 """
 
 import os
@@ -9,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
+from time import monotonic
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -26,11 +31,82 @@ from contextc.errors import (
 )
 from contextc.messages import AnyPart, Message
 from contextc.store import leases, message_chain, streams
-from contextc.store.background_thread import log_warning
-from contextc.store.lease_queue import LeaseQueue
-from contextc.store.message_location import check_name
-from contextc.store.transactions import Connection, TransactionEngine
+from contextc.store.message_rows import check_name
+from contextc.store.transactions import Connection, TransactionEngine, jitter, log_warning
 from contextc.store.types import DEFAULT_AGENT, Lease, Recovered, Transaction
+
+LOCAL_POLL_SECONDS = 1.0
+"""Interval between two checks of a turn of this process, whose end wakes the waiter."""
+
+
+class LeaseWaiter:
+    """A waiting turn, for at most `wait` seconds. `wake` is called when the lease may be free."""
+
+    def __init__(self, wake: Callable[[], None], wait: float, ttl: float) -> None:
+        self.wake = wake
+        self.queue: list[LeaseWaiter] = []
+        self._deadline, self._grace = monotonic() + wait, ttl / 3 if wait else 0.0
+        self._late: tuple[int, float] | None = None
+
+    @property
+    def is_first(self) -> bool:
+        return self.queue[0] is self
+
+    @property
+    def is_patient(self) -> bool:
+        """True if a late process that is alive still gets time to renew its lease."""
+        return self._grace > 0 and (self._late is None or monotonic() - self._late[1] < self._grace)
+
+    def next_poll_delay(self, busy: ConversationBusy, *, held_here: bool) -> float:
+        """Return the seconds until the next check. Raise `busy` if no time is left."""
+        now = monotonic()
+        if busy.seconds <= 0 and (self._late is None or self._late[0] != busy.number):
+            self._late = busy.number, now
+        left = self._deadline - now
+        if left <= 0:
+            raise busy
+        if not self.is_first:
+            return left
+        return min(left, LOCAL_POLL_SECONDS if held_here else 0.02 + jitter(0.08))
+
+
+class LeaseQueue:
+    """All waiting turns of one process, by conversation and agent."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._queues: dict[tuple[str, str], list[LeaseWaiter]] = {}
+
+    def __len__(self) -> int:
+        with self._lock:
+            return sum([len(queue) for queue in self._queues.values()])
+
+    @contextmanager
+    def join(
+        self, conversation: str, agent: str, wake: Callable[[], None], *, wait: float, ttl: float
+    ) -> Generator[LeaseWaiter]:
+        """Queue a waiter until the block ends."""
+        key, waiter = (conversation, agent), LeaseWaiter(wake, wait, ttl)
+        try:
+            with self._lock:
+                waiter.queue = self._queues.setdefault(key, waiter.queue)
+                waiter.queue.append(waiter)
+            yield waiter
+        finally:  # also after an interrupt in the middle
+            with self._lock:
+                if waiter in waiter.queue:
+                    waiter.queue.remove(waiter)
+                if not self._queues.get(key, True):
+                    del self._queues[key]
+            self.wake_first(conversation, agent)
+
+    def wake_first(self, conversation: str, agent: str) -> None:
+        """Wake the first waiter."""
+        with self._lock:
+            first = next(iter(self._queues.get((conversation, agent), ())), None)
+        if first is not None:
+            first.wake()
+
 
 MAX_RECOVERED = 100
 CLOSING_SECONDS = 5.0
@@ -114,10 +190,6 @@ class LeaseManager(TransactionEngine[Connection]):
     def release(self, lease: Lease, *, failed: bool = False) -> None:
         """End the turn. Its open streams end as `error`; open calls of a `failed` turn get an error result."""
         self._release(lease, failed=failed)
-
-    def release_in_transaction(self, tx: Transaction, lease: Lease) -> None:
-        """End a turn inside a transaction. Call `finish_release` after the commit."""
-        leases.release(tx, lease, failed=False)
 
     def finish_release(self, lease: Lease) -> None:
         """Stop renewing a lease that has been released, and wake the first waiting turn."""

@@ -5,6 +5,11 @@ over, which changes the number. An expired lease that was not taken over is only
 waited for a lock, and may continue. Taking over a lease and opening a store both recover the dead turn. Its
 unfinished messages are appended with status `error`, and calls that may have run get an error result. Calls that were
 never started stay open. No tool is run again.
+
+A lease names the process that holds it. Expiry is sufficient but slow after a crash, so on Linux a process on the same
+machine is looked up directly. The machine is identified by the kernel's boot id and the process namespace, because two
+containers that share a file do not see each other's processes. The start time distinguishes a process from a later one
+with the same pid. A process that cannot be seen is not assumed dead.
 """
 
 import os
@@ -26,9 +31,85 @@ from contextc.store.message_chain import (
     now_ms,
     prepare_entry,
 )
-from contextc.store.message_location import find_tip, load_base_seq, load_tip
-from contextc.store.process_identity import current_process, has_ended, is_running
+from contextc.store.message_rows import find_tip, load_base_seq, load_tip
 from contextc.store.types import Lease, Recovered, Transaction
+
+PROC = "/proc"
+
+
+# ── processes ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def current_process() -> str:
+    pid = os.getpid()
+    return f"{_machine_id()} {pid} {_read_start_time(pid) or ''}"
+
+
+def has_ended(holder: str) -> bool:
+    """Return True only if it is certain that the process was on this machine and has ended."""
+    pid, started = _parse_local(holder)
+    if not pid:
+        return False
+    found = _read_start_time(pid)
+    return not _exists(pid) if found is None else found != started
+
+
+def is_running(holder: str) -> bool:
+    """Return True only if it is certain that the process is on this machine and runs, or is suspended."""
+    pid, started = _parse_local(holder)
+    return bool(pid) and _read_start_time(pid) == started
+
+
+def _parse_local(holder: str) -> tuple[int, str]:
+    """Return pid and start time of a process on this machine; pid 0 for another machine, or if it cannot be checked."""
+    machine, _, process = holder.partition(" ")
+    pid, _, started = process.partition(" ")
+    return (int(pid), started) if started and machine == _machine_id() and pid.isdigit() else (0, "")
+
+
+@cache
+def _machine_id() -> str:
+    try:
+        with open(f"{PROC}/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return f"{file.read().strip()}/{os.readlink(f'{PROC}/self/ns/pid')}"
+    except OSError:
+        return "unknown"
+
+
+def _read_start_time(pid: int) -> str | None:
+    """Return the start time of a process in kernel ticks, "" for a zombie, None if it cannot be read.
+
+    It cannot be read if the process does not exist, or if `/proc` hides other users' processes (`hidepid`).
+    """
+    try:
+        with open(f"{PROC}/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            fields = file.read().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return "" if fields[0] in ("Z", "X") else fields[19]
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # not permitted: another user's process
+        return True
+    return True
+
+
+def describe_process(holder: str) -> str:
+    """Name the process of a holder, for an error message."""
+    if not holder:
+        return "unknown"
+    machine, _, process = holder.partition(" ")
+    where = "this machine" if machine == current_process().partition(" ")[0] else "another machine"
+    return f"process {process.partition(' ')[0]} on {where}"
+
+
+# ── leases ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
 
 PROCESS_ENDED = "The process that was running this turn ended before the turn was over."
 NOT_RENEWED = "The process that was running this turn did not renew its lease, and the turn was taken over."
@@ -276,6 +357,12 @@ def close_stream(tx: Transaction, conversation: str, uid: str, final: Message) -
     )
 
 
+def error_result(message: Message, call: ToolCall, text: str) -> Message:
+    """Return an error result for a call of a message."""
+    author, turn, step = message.author, message.turn, message.step
+    return tool_result(call.id, call.name, text, is_error=True, author=author, turn=turn, step=step)
+
+
 def _answer_open_calls(
     tx: Transaction, conversation: str, agent: str, since: tuple[int, int], text: str
 ) -> list[Message]:
@@ -305,16 +392,7 @@ def _answer_open_calls(
         return (ids := started(message.seq)) is None or call.id in ids
 
     results = [
-        tool_result(
-            call.id,
-            call.name,
-            text,
-            is_error=True,
-            author=message.author,
-            run=message.run,
-            turn=message.turn,
-            step=message.step,
-        )
+        replace(error_result(message, call, text), run=message.run)
         for message, call in find_open_calls(written)
         if message.author in authors and may_have_run(message, call)
     ]

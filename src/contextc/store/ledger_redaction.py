@@ -10,8 +10,7 @@ from msgspec.structs import replace
 
 from contextc._json import JSONObject, decode, encode
 from contextc.store.ledger_schema import Item, LedgerRow, row_to_json, rows_from_json, state_from_json, state_to_json
-from contextc.store.message_location import FIRST_UNANSWERED, SEQ_MASK, make_place
-from contextc.store.row_decoding import decode_row
+from contextc.store.message_rows import FIRST_UNANSWERED, SEQ_MASK, decode_row, make_place
 from contextc.store.session_transcripts import delete_of_conversation, redact_of_tree
 from contextc.store.types import Transaction
 

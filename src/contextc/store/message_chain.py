@@ -29,7 +29,8 @@ from contextc.messages import (
     validate_message,
 )
 from contextc.store.history_comparison import VERSION_SEPARATOR
-from contextc.store.message_location import (
+from contextc.store.message_rows import (
+    DECODE_ERRORS,
     MAX_NAME,
     SEQ_BITS,
     SEQ_MASK,
@@ -37,10 +38,12 @@ from contextc.store.message_location import (
     BranchTip,
     check_name,
     check_new_name,
+    decode_message_row,
     find_by_name,
     find_gap_error,
     find_message,
     find_tip,
+    hash_mismatch_error,
     load_branch_base,
     load_lineage,
     load_root,
@@ -50,8 +53,8 @@ from contextc.store.message_location import (
     missing_message_error,
     set_last_active,
     split_by_branch,
+    to_id,
 )
-from contextc.store.row_decoding import DECODE_ERRORS, decode_message_row, hash_mismatch_error, to_id
 from contextc.store.types import Reference, Transaction
 
 

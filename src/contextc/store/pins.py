@@ -3,7 +3,7 @@
 from contextc.errors import UnknownMessage
 from contextc.messages import Message
 from contextc.store.message_chain import load_between
-from contextc.store.message_location import (
+from contextc.store.message_rows import (
     SEQ_MASK,
     BranchTip,
     find_message,

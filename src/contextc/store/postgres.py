@@ -28,10 +28,9 @@ from contextc.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
-from contextc.store.background_thread import THREAD_NAME
 from contextc.store.connection_limit import ConnectionSlots
 from contextc.store.store import Store
-from contextc.store.transactions import OUTAGE_SECONDS, ConnectionLost, RetryTransaction
+from contextc.store.transactions import OUTAGE_SECONDS, THREAD_NAME, ConnectionLost, RetryTransaction
 from contextc.store.types import Dialect, Result, Row, Transaction
 
 try:

@@ -5,26 +5,30 @@ no other message uses, and with copies of the message that a repair made. Every 
 revision, so that requests compiled from the old content are refused.
 """
 
+from collections.abc import Iterable
 from typing import cast
 
 from msgspec.structs import replace
 
-from contextc._json import JSONObject
+from contextc._json import JSON, JSONObject, decode, encode
 from contextc.errors import UnknownMessage
+from contextc.events import TEXT_FIELDS
 from contextc.messages import Message, canonical_content, encode_message
-from contextc.store.execution_records import redact_events
+from contextc.store import execution_records
 from contextc.store.history_comparison import VERSION_SEPARATOR, original_uid
 from contextc.store.ledger_redaction import redact_ledgers
-from contextc.store.message_location import (
+from contextc.store.message_rows import (
     SEQ_BITS,
+    SEQ_MASK,
     BranchTip,
+    decode_message_row,
+    decode_row,
     find_by_name,
     find_message,
     load_tip,
     lock_tree,
     make_place,
 )
-from contextc.store.row_decoding import decode_message_row
 from contextc.store.types import Reference, Transaction
 
 REPAIR_KEY = "contextc_healed"
@@ -134,3 +138,44 @@ def _redact_row(tx: Transaction, where: int) -> Message | None:
     tx.run("UPDATE message SET body = ?, redacted = 1 WHERE place = ?", encode_message(message), where)
     delete_unused_blobs(tx, where, where)
     return message
+
+
+def redact_events(tx: Transaction, tree: int, uids: Iterable[str]) -> None:
+    """Redact messages in the events of every conversation of a tree.
+
+    Events about their calls are redacted too, and all error texts, which may quote what was sent.
+    """
+    gone = {*uids}
+    for (number,) in tx.rows("SELECT number FROM conversation WHERE tree = ?", tree):
+        low, high = make_place(number, 0), make_place(number, SEQ_MASK)
+        rows = tx.rows("SELECT place, body FROM event WHERE place BETWEEN ? AND ?", low, high)
+        told: list[tuple[int, JSONObject]] = [(where, decode_row(decode, body, "Event")) for where, body in rows]
+        theirs = [event for _, event in told if event.get("uid") in gone]
+        waited = {event.get("queued") for event in theirs} - {None}  # the number of queued input, before it had a uid
+        steps = {(event.get("turn"), event.get("step")) for event in theirs if event.get("step")}
+        for where, event in told:
+            is_of_them = event.get("uid") in gone or event.get("queued") in waited
+            is_beside = event["type"] in STEP_EVENTS and (event.get("turn"), event.get("step")) in steps
+            names = (*TEXT_FIELDS, *ERROR_FIELDS) if is_of_them or is_beside else ERROR_FIELDS
+            if any(event.get(name) for name in names):
+                blank = {name: _empty_value(value) if name in names else value for name, value in event.items()}
+                tx.run("UPDATE event SET body = ? WHERE place = ?", encode(blank), where)
+        _redact_errors(tx, number)
+
+
+ERROR_FIELDS = ("error", "fallback")
+STEP_EVENTS = ("approval-request", "tool-progress", "system-hint")
+"""Types of events that quote a message of their step without naming it."""
+
+
+def _empty_value(value: JSON) -> JSON:
+    return {} if isinstance(value, dict) else ""
+
+
+def _redact_errors(tx: Transaction, conversation: int) -> None:
+    for turn in execution_records.load_turns(tx, conversation):
+        if turn.error:
+            execution_records.save_turn(tx, conversation, replace(turn, error=""))
+    for step in execution_records.load_steps(tx, conversation, None):
+        if step.error:
+            execution_records.save_step(tx, conversation, replace(step, error=""))

@@ -14,8 +14,7 @@ from typing import NamedTuple, TypeAlias
 from contextc._json import JSON, JSONObject
 from contextc.errors import InvalidInput, UnknownConversation
 from contextc.store.message_chain import now_ms
-from contextc.store.message_location import SEQ_MASK, check_name, make_place
-from contextc.store.row_decoding import decode_row
+from contextc.store.message_rows import SEQ_MASK, check_name, decode_row, make_place
 from contextc.store.types import Transaction
 
 NAMES_PER_QUERY = 500

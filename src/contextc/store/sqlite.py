@@ -1,19 +1,24 @@
-"""The SQLite back-end, the embedded default.
+"""The SQLite back-end: the embedded default, and the in-memory store.
 
 It uses WAL, so that readers and a writer do not block each other, and full sync, so that a committed transaction
 survives a power failure. A writer takes the write lock at its first statement, so a running transaction cannot
 conflict. SQLite continues to write to a file that was deleted or moved; this module detects that and raises.
+
+The in-memory store is SQLite without a file. It behaves like the durable one except for durability.
 """
 
 import os
 import sqlite3
+import threading
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
+from functools import partial
 from time import monotonic, sleep
 from typing import Any
 
 from contextc.errors import (
     ContextcError,
+    InvalidSetting,
     SchemaTooNew,
     StoreBusy,
     StoreCorrupt,
@@ -22,13 +27,11 @@ from contextc.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
-from contextc.store.background_thread import log_warning
-from contextc.store.backup import PRIVATE_MODE, write_copy
 from contextc.store.group_commit import WorkOutcome, WriteQueue
 from contextc.store.message_chain import now_ms
 from contextc.store.migrations import migrations
 from contextc.store.store import Store
-from contextc.store.transactions import jitter
+from contextc.store.transactions import jitter, log_warning
 from contextc.store.types import Dialect, Result, Row, Transaction
 
 SQLITE = Dialect(
@@ -42,6 +45,7 @@ ERASE_WAIT_SECONDS = 0.2  # how long a redaction waits for readers; other writer
 ERASE_RETRY_SECONDS = 1.0
 FILE_CHECK_SECONDS = 0.02  # a check costs as much as a small write, so a burst of writes shares one
 MIN_SQLITE_VERSION = (3, 35, 0)
+PRIVATE_MODE = 0o600
 
 
 class SQLiteTransaction:
@@ -84,7 +88,8 @@ class SQLiteStore(Store[sqlite3.Connection]):
             )
 
     def write(self, work: Callable[[Transaction], Result], *, repeatable: bool = False) -> Result:
-        return self._write_queue.write(work, lambda: super(SQLiteStore, self).write(work, repeatable=repeatable))
+        alone = partial(self._run_with_retries, work, writing=True, repeatable=repeatable)
+        return self._write_queue.write(work, alone)
 
     def _run_group(self, works: Sequence[Callable[[Transaction], Any]]) -> list[WorkOutcome] | None:
         """Run the work of several writers in one transaction."""
@@ -386,3 +391,101 @@ def _file_identity(path: str) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
+
+
+def write_copy(source: sqlite3.Connection, target: str) -> None:
+    """Write the content that a connection sees into a new file, verified and synced, or create no file."""
+    if os.path.lexists(target):
+        raise InvalidSetting(f"{target}: the file already exists", fix="Choose another name.")
+    partial = f"{target}.part"
+    try:
+        remove_if_exists(partial)
+        os.close(os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE_MODE))
+        with closing(sqlite3.connect(partial, isolation_level=None)) as copy:
+            source.backup(copy)
+            copy.execute("PRAGMA journal_mode = DELETE").fetchall()  # one file, readable from a read-only folder
+            if (found := copy.execute("PRAGMA integrity_check").fetchall()) != [("ok",)]:
+                raise StoreCorrupt(f"{target}: the copy is corrupt: {found[0][0]}", fix="Check the store itself.")
+            if copy.execute("SELECT 1 FROM sqlite_master WHERE name = 'erasure'").fetchall():
+                copy.execute("DELETE FROM erasure")  # the copy has no log that could hold erased content
+        sync_to_disk(partial)
+        os.rename(partial, target)
+        sync_to_disk(os.path.dirname(os.path.abspath(target)))
+    except OSError as error:
+        raise StoreUnavailable(f"{target}: cannot write the copy: {error.strerror}", fix="Check the folder.") from error
+    finally:
+        with suppress(OSError):
+            os.remove(partial)
+
+
+def remove_if_exists(path: str) -> None:
+    with suppress(FileNotFoundError):
+        os.remove(path)
+
+
+def sync_to_disk(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class MemoryStore(SQLiteStore):
+    """A store on a single connection; transactions run one after the other."""
+
+    def __init__(self) -> None:
+        super().__init__(":memory:")
+        self.address, self.path = "memory:", ""
+        self._lock = threading.RLock()
+        self._connection = sqlite3.connect(
+            ":memory:", isolation_level=None, check_same_thread=False, cached_statements=256
+        )
+
+    def _connect(self) -> sqlite3.Connection:
+        return self._connection
+
+    def _checkout(self) -> sqlite3.Connection:
+        return super()._checkout() if self._closed else self._connection  # raises if closed
+
+    def _disconnect(self, connection: sqlite3.Connection) -> None:
+        if self._closed:
+            with self._lock:  # another thread may have a transaction open on it
+                super()._disconnect(connection)
+
+    def _run(
+        self, connection: sqlite3.Connection, work: Callable[[Transaction], Result], *, writing: bool, again: bool
+    ) -> Result:
+        with self._lock:
+            return super()._run(
+                self._checkout(), work, writing=writing, again=again
+            )  # it may have been closed meanwhile
+
+    def _execute_single(self, sql: str, values: tuple[object, ...], *, writing: bool) -> tuple[list[Row], int]:
+        with self._lock:
+            return super()._execute_single(sql, values, writing=writing)
+
+    def _reset_after_fork(self) -> None:
+        """Replace the lock, which another thread of the parent process may have held."""
+        super()._reset_after_fork()
+        self._lock = threading.RLock()
+
+    def _checkin(self, connection: sqlite3.Connection) -> None:
+        """Do nothing: the only connection is always available."""
+
+    def _check_file(self) -> None:
+        """Do nothing: there is no file."""
+
+    def _record_erasure(self, tx: Transaction) -> None:
+        """Do nothing: there is no file."""
+
+    def _erase_removed_content(self) -> None:
+        """Do nothing: there is no file."""
+
+    def backup(self, target: str | os.PathLike[str]) -> None:
+        with self._lock:
+            super().backup(target)
+
+    def close(self) -> None:
+        super().close()
+        self._disconnect(self._connection)

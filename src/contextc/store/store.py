@@ -10,16 +10,7 @@ from contextc._deprecation import renamed_parameters
 from contextc.errors import InvalidInput, InvalidMessage, InvalidSetting, StoreCorrupt
 from contextc.events import AnyEvent
 from contextc.messages import Message, validate_message
-from contextc.store import (
-    branches,
-    leases,
-    message_chain,
-    message_location,
-    pins,
-    redaction,
-    session_transcripts,
-    streams,
-)
+from contextc.store import branches, leases, message_chain, message_rows, pins, redaction, session_transcripts, streams
 from contextc.store import conversation_list as lists
 from contextc.store import conversation_search as searching
 from contextc.store import execution_records as running
@@ -27,8 +18,7 @@ from contextc.store import todos as todo_lists
 from contextc.store.conversation_list import ConversationOverview, ConversationPage
 from contextc.store.execution_records import QueuedMessage, QueueKind, StepRecord, TurnRecord
 from contextc.store.lease_manager import LeaseManager
-from contextc.store.message_location import BranchTip, check_name
-from contextc.store.row_decoding import DOCTOR_HINT, bytes_or_none
+from contextc.store.message_rows import DOCTOR_HINT, BranchTip, bytes_or_none, check_name
 from contextc.store.session_transcripts import TranscriptKey
 from contextc.store.transactions import Connection
 from contextc.store.types import DEFAULT_AGENT, Branch, Conversation, Lease, Reference, Transaction
@@ -121,7 +111,7 @@ class Store(LeaseManager[Connection]):
         ]
 
         def work(tx: Transaction) -> list[Message]:
-            here = message_location.find_tip(tx, conversation, True)
+            here = message_rows.find_tip(tx, conversation, True)
             if here is None:
                 return message_chain.append_messages(tx, conversation, entries) if entries else []
             if tx.is_retry and (stored := message_chain.find_stored(tx, tails[-1])):
@@ -222,8 +212,8 @@ class Store(LeaseManager[Connection]):
         """Return the seqs of the pinned messages."""
         return self.read(
             lambda tx: [
-                where & message_location.SEQ_MASK
-                for where in pins.load_pinned_places(tx, message_location.load_tip(tx, conversation))
+                where & message_rows.SEQ_MASK
+                for where in pins.load_pinned_places(tx, message_rows.load_tip(tx, conversation))
             ]
         )
 
@@ -349,14 +339,12 @@ class Store(LeaseManager[Connection]):
     def turns(self, conversation: str, *, last: int | None = None) -> list[TurnRecord]:
         """Return the turns of a conversation, oldest first."""
         return self.read(
-            lambda tx: running.load_turns(tx, message_location.load_tip(tx, conversation).conversation, last=last)
+            lambda tx: running.load_turns(tx, message_rows.load_tip(tx, conversation).conversation, last=last)
         )
 
     def steps(self, conversation: str, turn: int | None = None) -> list[StepRecord]:
         """Return the steps of a turn, or of all turns."""
-        return self.read(
-            lambda tx: running.load_steps(tx, message_location.load_tip(tx, conversation).conversation, turn)
-        )
+        return self.read(lambda tx: running.load_steps(tx, message_rows.load_tip(tx, conversation).conversation, turn))
 
     def events(self, conversation: str, *, after: int = 0, limit: int | None = None) -> list[AnyEvent]:
         """Return the events of a conversation after event `after`, in order."""
@@ -364,7 +352,7 @@ class Store(LeaseManager[Connection]):
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
                 raise InvalidInput(f"{name} must be an integer, {least} or more", got=value)
         return self.read(
-            lambda tx: running.load_events(tx, message_location.load_tip(tx, conversation).conversation, after, limit)
+            lambda tx: running.load_events(tx, message_rows.load_tip(tx, conversation).conversation, after, limit)
         )
 
     def enqueue(
@@ -377,9 +365,7 @@ class Store(LeaseManager[Connection]):
         blobs = message_chain.validate_for(message, conversation).blobs
 
         def work(tx: Transaction) -> QueuedMessage:
-            here = message_location.find_tip(tx, conversation, True) or message_chain.insert_conversation(
-                tx, conversation
-            )
+            here = message_rows.find_tip(tx, conversation, True) or message_chain.insert_conversation(tx, conversation)
             message_chain.check_blobs(tx, conversation, blobs)
             return running.enqueue_message(tx, here.conversation, agent, kind, message)
 
@@ -387,9 +373,7 @@ class Store(LeaseManager[Connection]):
 
     def queued(self, conversation: str, agent: str = DEFAULT_AGENT) -> list[QueuedMessage]:
         """Return the queued input of an agent in order of arrival."""
-        return self.read(
-            lambda tx: running.load_queue(tx, message_location.load_tip(tx, conversation).conversation, agent)
-        )
+        return self.read(lambda tx: running.load_queue(tx, message_rows.load_tip(tx, conversation).conversation, agent))
 
     def _append_at_tip(self, conversation: str, entry: message_chain.PendingMessage) -> Message | None:
         """Append with a single statement at the tip that this handle last saw, the fast path of a plain append.
@@ -426,7 +410,7 @@ class Store(LeaseManager[Connection]):
                 leases.check_lease(tx, lease, conversation)
             stored = message_chain.append_messages(tx, conversation, entries, key=key, parent=parent)
             if plain:
-                ends.append(message_location.load_tip(tx, conversation))
+                ends.append(message_rows.load_tip(tx, conversation))
             return stored
 
         plain, ends = key is None and parent is None and lease is None, list[BranchTip]()

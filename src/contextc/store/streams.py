@@ -13,8 +13,9 @@ from typing import Literal, Self, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from contextc._json import fix_surrogates_in_json
+from contextc._json import encode, fix_surrogates_in_json
 from contextc.errors import ContextcError, InvalidInput, InvalidMessage, LeaseLost
+from contextc.events import AnyEvent, ReasoningDelta, TextDelta, ToolCallDelta, ToolFailed, ToolFinished
 from contextc.messages import (
     AnyPart,
     Extra,
@@ -29,13 +30,15 @@ from contextc.messages import (
     tool_call,
     validate_message,
 )
-from contextc.store.message_location import check_name, find_by_name, load_tip
-from contextc.store.row_decoding import decode_row, decode_rows
+from contextc.store.execution_records import MAX_EVENT_TEXT
+from contextc.store.message_rows import check_name, decode_row, decode_rows, find_by_name, load_tip
 from contextc.store.types import Lease, Transaction
 
 BATCH_SECONDS = 0.25
 StreamStatus: TypeAlias = Literal["sent", "error", "cancelled"]
 StreamDelta: TypeAlias = Text | Reasoning | ToolCall
+Piece: TypeAlias = tuple[str, AnyPart]
+"""The uid of a message, and a part of it that was received."""
 EMPTY_REPLY = Message(role="assistant")
 
 _parts_to_json = msgspec.json.Encoder().encode
@@ -327,3 +330,36 @@ class Stream:
         else:
             why = f"{type(error).__name__}: {error}".removesuffix(": ")
             self.end(status="error" if isinstance(error, Exception) else "cancelled", error=why)
+
+
+def delta_events(pieces: Sequence[Piece], stored: Sequence[Message] | None = None) -> list[AnyEvent]:
+    """Return pieces of a reply as events. A result among them comes from a tool that the provider ran itself.
+
+    `stored` are the messages of a reply that was never journaled. Their uids replace those of the pieces.
+    """
+    events: list[AnyEvent] = []
+    uids = [message.uid for message in stored or () if message.role == "assistant"]
+    names = dict(zip(dict.fromkeys(uid for uid, _ in pieces), uids, strict=False))
+    for old, part in pieces:
+        uid = names.get(old, old)
+        match part:
+            case Text():
+                events.append(TextDelta(uid=uid, text=part.text))
+            case Reasoning():
+                if part.text:
+                    events.append(ReasoningDelta(uid=uid, text=part.text))
+            case ToolCall():
+                events.append(ToolCallDelta(uid=uid, id=part.id, name=part.name, arguments=_arguments_text(part)))
+            case ToolResult():
+                kind = ToolFailed if part.is_error else ToolFinished
+                events.append(kind(id=part.call_id, name=part.name, text=part.text[:MAX_EVENT_TEXT]))
+            case _:
+                pass
+    return events
+
+
+def _arguments_text(call: ToolCall) -> str:
+    """Return the arguments as the model wrote them, or encoded if the provider sent them as data."""
+    if call.raw is None and call.arguments:
+        return encode(call.arguments).decode()
+    return call.raw or ""

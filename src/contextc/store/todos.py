@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from contextc.errors import InvalidInput
 from contextc.store.message_chain import insert_conversation
-from contextc.store.message_location import check_name, find_tip, load_tip
+from contextc.store.message_rows import check_name, find_tip, load_tip
 from contextc.store.types import Transaction
 from contextc.tools.todos import Todo, TodoChange, check_count, validated_state, validated_text
 

@@ -14,7 +14,7 @@ from msgspec.structs import force_setattr
 
 from contextc._json import JSONObject
 from contextc.errors import InvalidInput
-from contextc.messages import Message
+from contextc.messages import Message, system
 from contextc.tools.todos import Todo
 
 TriggerTime: TypeAlias = Literal["session_start", "before_step", "mid_step", "after_compaction"]
@@ -87,6 +87,11 @@ class TriggerMessage(Struct, frozen=True, kw_only=True):
     kind: TriggerKind = "system"
     title: str = ""
     closes: bool = False
+
+    def as_message(self, trigger: str, *, audience: str, turn: int, step: int | None) -> Message:
+        """Return the text as a system message from the trigger of this name."""
+        meta = {"trigger": trigger, **({"closes": True} if self.closes else {})}
+        return system(self.text, audience=audience, turn=turn, step=step, meta=meta)
 
 
 class Trigger(Struct, frozen=True, kw_only=True):

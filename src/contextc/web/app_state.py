@@ -7,17 +7,16 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from contextc._worker_threads import run_blocking
 from contextc.app.agent_factory import ToolSelection, build_agent
 from contextc.app.model_selection import ModelChoice, resolve_model
 from contextc.errors import ContextcError
 from contextc.executor import AgentExecutor, Limits
 from contextc.executor.event_hub import event_hub
-from contextc.executor.worker_threads import run_blocking
 from contextc.providers import Endpoint
 from contextc.store import Store
 from contextc.store.execution_records import TurnRecord
-from contextc.store.leases import load_holder
-from contextc.store.process_identity import describe_process
+from contextc.store.leases import describe_process, load_holder
 from contextc.store.types import DEFAULT_AGENT
 from contextc.web.deletion_events import DeletionEvents
 from contextc.web.http_errors import HTTPError

@@ -11,7 +11,7 @@ from typing import NamedTuple, cast
 
 from contextc.messages import Media, Message, Text, validate_message
 from contextc.store.history_comparison import original_uid
-from contextc.store.message_location import UID_PATTERN, check_name
+from contextc.store.message_rows import UID_PATTERN, check_name
 
 
 class ContinuationPoint(NamedTuple):

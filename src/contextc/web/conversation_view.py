@@ -10,10 +10,9 @@ from contextc.inspection.preview import load_last_request
 from contextc.inspection.unanswered_requests import compute_total_cost
 from contextc.messages import AnyPart
 from contextc.store import Store, execution_records, streams
-from contextc.store.branches import load_context_start
 from contextc.store.conversation_list import load_overview
 from contextc.store.execution_records import QueueKind
-from contextc.store.message_location import SEQ_MASK, load_tip
+from contextc.store.message_rows import SEQ_MASK, load_context_start, load_tip
 from contextc.store.pins import load_pinned_places
 from contextc.store.todos import load_todos as load_todos
 from contextc.store.types import Transaction

@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager
 from typing import TypeAlias
 from weakref import WeakValueDictionary
 
+from contextc._worker_threads import run_blocking
 from contextc.app.model_selection import ModelChoice, resolve_model
 from contextc.executor import AgentExecutor
-from contextc.executor.worker_threads import run_blocking
 from contextc.providers import Endpoint
 
 MAX_EXECUTORS = 16

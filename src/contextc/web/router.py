@@ -13,8 +13,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from contextc._worker_threads import REQUEST_SLOTS, run_blocking
 from contextc.errors import InvalidRequest
-from contextc.executor.worker_threads import REQUEST_SLOTS, run_blocking
 from contextc.web import api
 from contextc.web.app_state import AppState
 from contextc.web.endpoint import ENDPOINTS, Endpoint, EventStream, RawResponse

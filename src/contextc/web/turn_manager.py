@@ -15,19 +15,18 @@ from pathlib import Path
 from msgspec import Struct
 
 from contextc._json import JSONObject, encode_canonical
+from contextc._worker_threads import run_blocking
 from contextc.app.approval_preview import preview_call
 from contextc.app.model_selection import resolve_model
 from contextc.compiler.compaction import CompactionResult
 from contextc.errors import ContextcError
 from contextc.executor import Turn
+from contextc.executor.agent_config import ApprovalAnswer, PendingApprovals, TurnInput, input_message
 from contextc.executor.event_hub import event_hub
-from contextc.executor.tool_runner import ApprovalAnswer, PendingApprovals
-from contextc.executor.validation import TurnInput, input_message
-from contextc.executor.worker_threads import run_blocking
 from contextc.messages import ToolCall
 from contextc.store import Store
 from contextc.store.execution_records import QueuedMessage, QueueKind, load_last_steps
-from contextc.store.message_location import load_tip
+from contextc.store.message_rows import load_tip
 from contextc.web.executor_pool import ExecutorFactory, ExecutorPool
 from contextc.web.http_errors import HTTPError
 

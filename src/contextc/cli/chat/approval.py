@@ -10,11 +10,11 @@ from pathlib import Path
 
 from rich.text import Text
 
+from contextc._worker_threads import run_blocking
 from contextc.app.approval_preview import preview_call
 from contextc.cli.chat.formatting import wrap_lines
 from contextc.cli.chat.renderer import TerminalRenderer
 from contextc.cli.chat.terminal_input import TerminalInput
-from contextc.executor.worker_threads import run_blocking
 from contextc.messages import ToolCall
 from contextc.tools import FunctionTool
 

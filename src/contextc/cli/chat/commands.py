@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from rich.table import Table
 
+from contextc._worker_threads import run_blocking
 from contextc.cli.chat.formatting import format_dollars
 from contextc.cli.console import escape_markup, out, pluralize
 from contextc.cli.manifest_view import print_manifest, print_overflow
 from contextc.compiler.ledger.session_manager import SessionManager
 from contextc.errors import ContextOverflow, InvalidInput, UnknownConversation
-from contextc.executor.worker_threads import run_blocking
 from contextc.providers.registry import provider_names
 from contextc.tools.todos import format_todos
 

@@ -28,7 +28,7 @@ from contextc.config import mask_secrets
 from contextc.errors import ContextcError, InvalidSetting, UnknownConversation
 from contextc.events import AnyEvent, ErrorOccurred
 from contextc.executor import AgentExecutor, Limits, Turn, TurnResult
-from contextc.executor.tool_runner import Approve
+from contextc.executor.agent_config import Approve
 from contextc.providers import Endpoint
 from contextc.store import Store
 

@@ -19,7 +19,7 @@ from contextc.compiler.ledger.repository import Summary
 from contextc.messages import Message
 from contextc.store import Store
 from contextc.store.ledger_schema import Channel, ChannelState, StoredRow
-from contextc.store.message_location import BranchTip
+from contextc.store.message_rows import BranchTip
 
 MAX_BYTES = 64_000_000
 ROW_BYTES = 400  # estimated memory of a row besides its wire form

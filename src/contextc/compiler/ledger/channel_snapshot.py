@@ -1,8 +1,7 @@
 """Load a channel: what was sent on it, and which messages are new.
 
-If only appends happened, this takes three short queries, regardless of the length of the history. The next step of a
-channel that this handle has just written takes one (`load_next`). After an edit, a rewind, a clear or a redaction, the
-sent items are compared with the current branch, and those that are no longer on it are removed.
+If only appends happened, this takes three short queries, whatever the length of the history, or one if this handle has
+just written the channel (`load_next`). After any other change, sent items that left the current branch are removed.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -17,19 +16,21 @@ from contextc.compiler.ledger.cache import ChannelCache, ChannelCacheEntry
 from contextc.compiler.ledger.repository import Summary
 from contextc.messages import Message, decode_message
 from contextc.store import Store
-from contextc.store.branches import load_context_start
 from contextc.store.ledger_schema import Channel, ChannelState, Item, find_latest_copies
-from contextc.store.message_location import (
+from contextc.store.message_rows import (
+    DECODE_ERRORS,
     SEQ_BITS,
     SEQ_MASK,
     BranchTip,
+    decode_message_rows,
+    load_context_start,
     load_lineage,
     load_tip,
     make_place,
     split_by_branch,
+    to_id,
 )
 from contextc.store.pins import load_pinned_places
-from contextc.store.row_decoding import DECODE_ERRORS, decode_message_rows, to_id
 from contextc.store.types import Transaction
 
 BLOCK_SIZE = 512

@@ -26,15 +26,16 @@ from contextc.store.ledger_schema import (
     state_from_json,
     state_to_json,
 )
-from contextc.store.message_location import (
+from contextc.store.message_rows import (
     FIRST_UNANSWERED,
     SEQ_MASK,
     BranchTip,
+    decode_row,
+    decode_rows,
     load_lineage,
     make_place,
     split_by_branch,
 )
-from contextc.store.row_decoding import decode_row, decode_rows
 from contextc.store.types import Transaction
 
 

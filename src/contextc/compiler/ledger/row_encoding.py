@@ -1,9 +1,10 @@
 """Encode a draft into ledger rows, one segment at a time, and join them to the sealed rows.
 
 Without a new epoch only the tail is encoded. A new epoch reuses its unchanged rows and encodes the others again.
+Rendering an item and its message as the message that a model gets is deterministic: the item determines the form.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from operator import is_
 from typing import NamedTuple, TypeAlias
@@ -13,17 +14,158 @@ from msgspec.structs import replace
 
 from contextc._json import JSONObject
 from contextc.compiler.draft import Draft, DraftEntry
+from contextc.compiler.fetch_result import FETCH_TOOL, result_id
 from contextc.compiler.ledger.cache import join_messages, split_chunk
-from contextc.compiler.ledger.rendering import render_item
-from contextc.formats.base import ConversionNote, EncodedSegment, Formatter, note_for_repair, split_segments
-from contextc.messages import Media, Message, Text, ToolCall, ToolResult
+from contextc.formats.base import (
+    ConversionNote,
+    EncodedSegment,
+    Formatter,
+    describe_media,
+    note_for_repair,
+    split_segments,
+)
+from contextc.formats.reasoning_policy import ReasoningPolicy, apply_policy_to_message, contains_reasoning
+from contextc.messages import AnyPart, Media, Message, Reasoning, Text, ToolCall, ToolResult
+from contextc.messages.message import UserNotice
 from contextc.prompts import SYSTEM_CONTEXT
-from contextc.prompts.rendered_prompt import SEPARATOR
+from contextc.prompts.builder import SEPARATOR
+from contextc.prompts.escaping import escape_markers
 from contextc.store.ledger_schema import Item, LedgerRow, StoredRow
+
+REMOVED_TEXT = "[This message was removed.]"
+
+
+def render_item(item: Item, message: Message | None, *, fetchable: bool = True) -> Message:
+    """Return the message for an item: its text, or its stored message in the item's role and form."""
+    if message is None or item.kind != "message":
+        return Message(role=item.role, parts=(Text(item.text),))
+    if message.redacted:
+        return replace(message, role=item.role, parts=(Text(REMOVED_TEXT),) if item.role != "tool" else ())
+    if (
+        item.role == message.role
+        and not (item.prefix or item.limit or item.decayed or item.bare or item.blind or item.failed or item.only)
+        and not item.inline
+        and (message.role != "user" or needs_no_escaping(message))
+    ):
+        return message
+    parts = message.parts
+    if message.role == "assistant" and (item.role != "assistant" or item.prefix):  # a prefix marks another agent
+        parts = tuple([part for part in parts if type(part) is Text or type(part) is Media])
+    if item.inline or item.bare:
+        message = apply_policy_to_message(replace(message, parts=parts), "inline" if item.inline else "drop")
+        parts = message.parts
+    if item.decayed or item.limit:
+        results = 0
+        shorter: list[AnyPart] = []
+        for part in parts:
+            if type(part) is ToolResult:
+                results += 1
+                part = _shorten_result(part, item, result_id(message.seq, results), fetchable)
+            shorter.append(part)
+        parts = tuple(shorter)
+    if item.only:
+        parts = select_results(parts, item.only)
+    if item.blind:
+        parts = tuple([_described(part) for part in parts])
+    if message.role == "user" or (item.role == "user" and message.role == "assistant"):
+        parts = tuple([replace(part, text=escape_markers(part.text)) if type(part) is Text else part for part in parts])
+    if item.failed:
+        why = message.error or ("it was cancelled" if message.status == "cancelled" else "an error")
+        parts = (*parts, Text(f"\n[This message broke off: {why}]"))
+    if item.prefix:
+        parts = _prefixed(parts, item.prefix)
+    return replace(message, role=item.role, parts=parts)
+
+
+def needs_no_escaping(message: Message) -> bool:
+    """Return True if no text of a message needs escaping."""
+    return all([type(part) is not Text or escape_markers(part.text) == part.text for part in message.parts])
+
+
+def _prefixed(parts: tuple[AnyPart, ...], prefix: str) -> tuple[AnyPart, ...]:
+    for index, part in enumerate(parts):
+        if type(part) is Text:
+            return (*parts[:index], replace(part, text=prefix + part.text), *parts[index + 1 :])
+    return (Text(prefix.rstrip()), *parts)
+
+
+def _described(part: AnyPart) -> AnyPart:
+    if type(part) is Media:
+        return Text(describe_media(part))
+    if type(part) is ToolResult and type(part.content) is not str:
+        return replace(part, content=tuple([Text(describe_media(each)) if type(each) is Media else each
+                                            for each in part.content]))  # fmt: skip
+    return part
+
+
+def _shorten_result(result: ToolResult, item: Item, name: str, fetchable: bool) -> ToolResult:
+    text = result.text
+    if item.decayed:
+        how = f' Call {FETCH_TOOL.name} with id "{name}" to read it.' if fetchable else ""
+        line = (
+            f"[The result of {result.name}, {len(text):,} characters{_media(result)}, was left out to save room.{how}]"
+        )
+        return result if type(result.content) is str and len(text) <= len(line) else replace(result, content=line)
+    if len(text) <= item.limit:
+        return result
+    head, tail = item.limit * 3 // 4, item.limit // 4
+    gone = len(text) - head - tail
+    how = f' Call {FETCH_TOOL.name} with id "{name}" and offset {head} to read on.' if fetchable else ""
+    short = f"{text[:head]}\n[… {gone:,} characters were left out.{how} …]\n{text[-tail:]}"
+    if type(result.content) is str:
+        return replace(result, content=short)
+    return replace(result, content=(Text(short), *(part for part in result.content if type(part) is Media)))
+
+
+def _media(result: ToolResult) -> str:
+    shown = [] if type(result.content) is str else [part.kind for part in result.content if type(part) is Media]
+    return f" and {len(shown)} {shown[0]}{'s' if len(shown) > 1 else ''}" if shown else ""
+
+
+def apply_reasoning_policy(item: Item, message: Message, policy: ReasoningPolicy) -> Item:
+    """Return the item with the reasoning policy applied."""
+    if policy == "native" or item.role != "assistant" or not contains_reasoning(message):
+        return item
+    return replace(item, inline=policy == "inline", bare=policy == "drop", signed=False)
+
+
+def select_results(parts: tuple[AnyPart, ...], ids: Collection[str]) -> tuple[AnyPart, ...]:
+    """Return the parts, restricted to results for these call ids."""
+    return tuple([part for part in parts if type(part) is not ToolResult or part.call_id in ids])
+
+
+def has_model_content(message: Message) -> bool:
+    """Return True if a message has any part for a model. User notices alone do not count."""
+    return any(type(part) is not UserNotice and not (type(part) is Text and not part.text) for part in message.parts)
+
+
+def has_media(message: Message) -> bool:
+    for part in message.parts:
+        if type(part) is Media:
+            return True
+        if (
+            type(part) is ToolResult
+            and type(part.content) is not str
+            and any(type(each) is Media for each in part.content)
+        ):
+            return True
+    return False
+
+
+def has_signed_reasoning(message: Message, provider: str) -> bool:
+    """Return True if a message has reasoning that this provider signed and expects back unchanged."""
+    for part in message.parts:
+        if type(part) is Reasoning and part.provider == provider and (part.signature or part.data):
+            return True
+    return False
+
 
 REPLIES = ("assistant", "model")
 NO_PLACES: frozenset[int] = frozenset()
 HELD = "held"  # role of a placeholder for the session's content, so that nothing is merged into it
+
+
+# ── rows ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class NewRow(NamedTuple):

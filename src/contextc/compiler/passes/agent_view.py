@@ -18,7 +18,7 @@ from typing import cast
 from msgspec.structs import replace
 
 from contextc.compiler.draft import Draft, DraftEntry, LeftOutMessage
-from contextc.compiler.ledger.rendering import (
+from contextc.compiler.ledger.row_encoding import (
     apply_reasoning_policy,
     has_media,
     has_model_content,
@@ -29,9 +29,9 @@ from contextc.compiler.ledger.rendering import (
 )
 from contextc.formats.base import describe_media
 from contextc.messages import Media, Message, Reasoning, Text, ToolCall, ToolResult
-from contextc.models.lookup import find_entry
+from contextc.models.model_info import find_entry
 from contextc.store.ledger_schema import Item
-from contextc.store.message_location import SEQ_MASK
+from contextc.store.message_rows import SEQ_MASK
 
 UNNAMED_AUTHOR = ""
 PLACEHOLDER_TOKENS = 40  # estimated tokens of a placeholder result

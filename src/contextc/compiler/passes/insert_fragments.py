@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from contextc.compiler.draft import Draft, DraftEntry
 from contextc.messages import Message, Text
 from contextc.prompts import SYSTEM_CONTEXT, heading_of
-from contextc.prompts.rendered_prompt import SEPARATOR
+from contextc.prompts.builder import SEPARATOR
 from contextc.store.ledger_schema import FragmentCopy, Item
 
 PROMPT_CHANGED_TEXT = "The instructions you were given at the start have changed. From now on these hold:\n\n"

@@ -14,7 +14,7 @@ from contextc.formats.base import EncodedSegment, merge_extra, own_extra
 from contextc.formats.message_groups import APART_KEY
 from contextc.formats.part_encoding import PartEncoder, tag_system_blocks
 from contextc.messages import AnyPart, Media, Message, ProviderBlock, Reasoning, Text, ToolCall, ToolResult
-from contextc.messages.parts import UserNotice
+from contextc.messages.message import UserNotice
 
 BETWEEN_KEY, FIELDS_KEY = "between", "fields"
 IMAGE_TYPES = ("image/jpeg", "image/png", "image/gif", "image/webp")

@@ -17,7 +17,7 @@ from contextc.formats.message_groups import APART_KEY
 from contextc.formats.part_encoding import PartEncoder, tag_system_blocks
 from contextc.formats.tool_codecs import encode_definition
 from contextc.messages import AnyPart, Media, Message, ProviderBlock, Reasoning, Text, ToolCall, ToolResult
-from contextc.messages.parts import UserNotice
+from contextc.messages.message import UserNotice
 from contextc.tools.spec import NativeTool, Tool
 
 BETWEEN_KEY, UNCHANGED_KEY, CACHE_POINT_KEY = "between", "as it came", "cachePoint"

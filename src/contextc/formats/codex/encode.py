@@ -30,7 +30,7 @@ from contextc.formats.codex.names_and_ids import NAMES
 from contextc.formats.media_encoding import to_data_url
 from contextc.formats.part_encoding import PartEncoder
 from contextc.messages import AnyPart, Extra, Media, Message, ProviderBlock, Reasoning, Text, ToolCall, ToolResult
-from contextc.messages.parts import UserNotice
+from contextc.messages.message import UserNotice
 from contextc.prompts.escaping import SYSTEM_CONTEXT
 
 ITEM_KEY = "item"

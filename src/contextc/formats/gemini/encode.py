@@ -23,7 +23,7 @@ from contextc.formats.media_encoding import encode_base64
 from contextc.formats.message_groups import APART_KEY
 from contextc.formats.part_encoding import PartEncoder, tag_system_blocks
 from contextc.messages import AnyPart, Media, Message, ProviderBlock, Reasoning, Text, ToolCall, ToolResult
-from contextc.messages.parts import UserNotice
+from contextc.messages.message import UserNotice
 from contextc.tools.spec import NativeTool, Tool
 
 PLACEHOLDER_SIGNATURE = "skip_thought_signature_validator"

@@ -19,7 +19,7 @@ from contextc.formats.media_encoding import to_data_url
 from contextc.formats.mistral.lint_parser import ALLOWED_CHUNKS, CHUNKS
 from contextc.formats.part_encoding import PartEncoder, arguments_text, simplify_content, tag_system_blocks
 from contextc.messages import AnyPart, Media, Message, ProviderBlock, Reasoning, Role, Text, ToolCall, ToolResult
-from contextc.messages.parts import UserNotice
+from contextc.messages.message import UserNotice
 
 EMPTY_CONTENT, OBJECT_ARGUMENTS, UNNAMED_RESULT = "content", "object", "nameless"
 """Keys in `extra`: the empty content of a message; arguments given as an object; a result without a tool name."""

@@ -17,7 +17,7 @@ from contextc.formats.ollama.tool_schema_check import remove_type_mismatches
 from contextc.formats.part_encoding import PartEncoder
 from contextc.formats.tool_codecs import NO_PARAMETERS, encode_definition, merge_function_extra
 from contextc.messages import AnyPart, Media, Message, ProviderBlock, Reasoning, Role, Text, ToolCall, ToolResult
-from contextc.messages.parts import UserNotice
+from contextc.messages.message import UserNotice
 from contextc.tools.spec import Tool
 
 IMAGE_TYPES = ("image/png", "image/jpeg", "image/webp")

@@ -15,7 +15,7 @@ from contextc.formats.media_encoding import encode_base64
 from contextc.formats.openai_chat import reasoning_details as details
 from contextc.formats.part_encoding import PartEncoder, arguments_text, simplify_content
 from contextc.messages import AnyPart, Media, Message, ProviderBlock, Reasoning, Role, Text, ToolCall, ToolResult
-from contextc.messages.parts import UserNotice
+from contextc.messages.message import UserNotice
 
 FIELD = details.FIELD
 REASONING_FIELDS = ("reasoning_content", "reasoning")

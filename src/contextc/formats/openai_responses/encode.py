@@ -20,7 +20,7 @@ from contextc.formats.common_fixes import without_fields
 from contextc.formats.media_encoding import to_data_url
 from contextc.formats.part_encoding import PartEncoder, arguments_text, simplify_content
 from contextc.messages import AnyPart, Extra, Media, Message, ProviderBlock, Reasoning, Text, ToolCall, ToolResult
-from contextc.messages.parts import UserNotice
+from contextc.messages.message import UserNotice
 
 ROLES = {"system": "developer", "user": "user", "tool": "user"}
 ITEM, NESTED, STRING_INPUT = "item", "within", "bare"

@@ -18,7 +18,7 @@ from contextc.formats.media_encoding import encode_base64
 from contextc.formats.part_encoding import PartEncoder, simplify_content
 from contextc.formats.vercel import ui_messages
 from contextc.messages import AnyPart, Extra, Media, Message, ProviderBlock, Reasoning, Text, ToolCall, ToolResult
-from contextc.messages.parts import UserNotice
+from contextc.messages.message import UserNotice
 
 ORIGINAL_FORM = "shape"
 """Key in `extra`: the original form of an object, where the SDK accepts several forms."""

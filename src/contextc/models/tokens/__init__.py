@@ -1,7 +1,15 @@
 """Token counting: exact with a vocabulary, otherwise estimated, and calibrated with reported usage."""
 
-from contextc.models.tokens.calibration import MAX_FACTOR, MIN_FACTOR, Calibration, estimate_next_input
-from contextc.models.tokens.count_store import load_calibration, load_counts, save_calibration, save_counts
+from contextc.models.tokens.count_store import (
+    MAX_FACTOR,
+    MIN_FACTOR,
+    Calibration,
+    estimate_next_input,
+    load_calibration,
+    load_counts,
+    save_calibration,
+    save_counts,
+)
 from contextc.models.tokens.counter import TokenCounter, get_counter
 
 __all__ = [

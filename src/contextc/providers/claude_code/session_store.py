@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 from contextc._json import JSONObject
 from contextc.store import Store, session_transcripts
-from contextc.store.message_location import check_name
+from contextc.store.message_rows import check_name
 from contextc.store.session_transcripts import EntryBatch, TranscriptKey
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import cast
 from msgspec import Struct, field
 
 from contextc._json import JSON, JSONObject
+from contextc._worker_threads import run_blocking
 from contextc.errors import InvalidRequest, UnknownConversation
-from contextc.executor.worker_threads import run_blocking
 from contextc.messages import Message
 from contextc.store import Store
 from contextc.web.app_state import AppState

@@ -12,14 +12,14 @@ from urllib.parse import quote
 
 from msgspec import Meta, Struct, structs
 
+from contextc._worker_threads import run_blocking
 from contextc.compiler.ledger.channel_snapshot import load_messages_at
-from contextc.executor.worker_threads import run_blocking
 from contextc.inspection.preview import build_edited_message
 from contextc.interchange import export_lines
 from contextc.messages import Message
 from contextc.store import Branch
 from contextc.store.conversation_list import ConversationOverview
-from contextc.store.message_location import make_place
+from contextc.store.message_rows import make_place
 from contextc.web.app_state import AppState
 from contextc.web.conversation_view import ConversationView, load_conversation_view
 from contextc.web.endpoint import EmptyObject, EventStream, endpoint

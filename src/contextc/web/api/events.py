@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 from starlette.requests import Request
 
-from contextc.executor.worker_threads import run_blocking
-from contextc.store.row_decoding import SEQ_MASK
+from contextc._worker_threads import run_blocking
+from contextc.store.message_rows import SEQ_MASK
 from contextc.web.app_state import AppState
 from contextc.web.endpoint import EventStream, endpoint
 from contextc.web.streams import sse

@@ -6,7 +6,7 @@ from msgspec import Meta, Struct
 
 from contextc.events import CompactionFinished, ErrorOccurred, RetryScheduled, UserNoticeCreated
 from contextc.store.events_by_type import load_events_of_types
-from contextc.store.message_location import load_tip
+from contextc.store.message_rows import load_tip
 from contextc.web.app_state import AppState
 from contextc.web.endpoint import endpoint
 

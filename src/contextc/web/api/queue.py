@@ -1,7 +1,7 @@
 """Removal of queued input."""
 
 from contextc.store import execution_records
-from contextc.store.message_location import load_tip
+from contextc.store.message_rows import load_tip
 from contextc.store.types import Transaction
 from contextc.web.app_state import AppState
 from contextc.web.endpoint import EmptyObject, endpoint

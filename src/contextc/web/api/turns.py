@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from contextc.executor.worker_threads import run_blocking
+from contextc._worker_threads import run_blocking
 from contextc.messages import Message
 from contextc.store.execution_records import QueueKind, TurnRecord
 from contextc.web.app_state import AppState

@@ -11,12 +11,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
+from contextc._worker_threads import run_blocking
 from contextc.errors import InvalidRequest, UnknownConversation
-from contextc.executor.worker_threads import run_blocking
 from contextc.formats.vercel import VercelFormatter, ui_messages
 from contextc.messages import Message
 from contextc.store import Store, message_chain
-from contextc.store.message_location import load_tip
+from contextc.store.message_rows import load_tip
 from contextc.web.app_state import AppState
 from contextc.web.client_history import check_client_messages, find_continuation
 from contextc.web.endpoint import EventStream, RawResponse, endpoint

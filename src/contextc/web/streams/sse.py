@@ -12,13 +12,12 @@ from typing import Protocol, TypeAlias
 
 from starlette.requests import Request
 
+from contextc._worker_threads import run_blocking
 from contextc.errors import InvalidRequest, UnknownConversation
 from contextc.events import AnyEvent, encode_event
 from contextc.executor.event_hub import Inbox, event_hub, watch_batches
-from contextc.executor.worker_threads import run_blocking
 from contextc.store import Store
-from contextc.store.message_location import load_tip
-from contextc.store.row_decoding import SEQ_MASK
+from contextc.store.message_rows import SEQ_MASK, load_tip
 from contextc.web.app_state import AppState
 from contextc.web.turn_manager import RunningTurn
 

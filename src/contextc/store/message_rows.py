@@ -1,19 +1,94 @@
-"""Addressing of messages: by seq, uid or id, along the branches of a chain.
+"""Rows of messages: where a message is, and how a row is decoded.
 
 A branch holds consecutive messages. `make_place` combines the number of a branch and the seq of a message in one
 integer. A chain is read along its lineage: the branch itself, then its parent up to where the branch begins, and so on
 to the root. No index is needed: an id begins with the seq, and a generated uid contains the place.
+
+Other programs can write to the database. Rows are therefore validated here: a body may not be JSON, a number may be a
+text. A row that cannot be decoded raises `StoreCorrupt` with its location and a fix.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
-from msgspec import Struct
+from msgspec import MsgspecError, Struct
 
 from contextc.errors import InvalidInput, StoreCorrupt, UnknownBranch, UnknownConversation, UnknownMessage
-from contextc.messages import Message
-from contextc.store.row_decoding import DOCTOR_HINT, SEQ_BITS, SEQ_MASK, decode_message_row, to_id
+from contextc.messages import Message, decode_message
 from contextc.store.types import Reference, Transaction
+
+Value = TypeVar("Value")
+Source = TypeVar("Source")
+
+SEQ_BITS = 32
+SEQ_MASK = (1 << SEQ_BITS) - 1
+DECODE_ERRORS = (MsgspecError, UnicodeDecodeError, TypeError, RecursionError)
+"""Exceptions that a decoder raises for an invalid body."""
+DOCTOR_HINT = "Run `contextc doctor` to list the damage and the possible repairs."
+
+
+def decode_message_row(tx: Transaction, where: int, body: bytes) -> Message:
+    """Decode the message at a place."""
+    try:
+        return decode_message(body)
+    except DECODE_ERRORS as error:
+        raise unreadable_error(tx, where, error) from error
+
+
+def decode_message_rows(tx: Transaction, rows: Sequence[tuple[int, bytes]]) -> list[tuple[int, Message]]:
+    """Decode messages. Return them with their places."""
+    try:
+        return [(where, decode_message(body)) for where, body in rows]
+    except DECODE_ERRORS:  # decode one by one to name the unreadable one
+        return [(where, decode_message_row(tx, where, body)) for where, body in rows]
+
+
+def unreadable_error(tx: Transaction, where: int, error: Exception) -> StoreCorrupt:
+    return StoreCorrupt(f"{_describe_place(tx, where)} cannot be read: {_error_text(error)}", fix=DOCTOR_HINT)
+
+
+def hash_mismatch_error(tx: Transaction, where: int) -> StoreCorrupt:
+    """Return the error for a row that was changed after it was stored."""
+    return StoreCorrupt(
+        f"{_describe_place(tx, where)} does not match its hash: the row was changed or damaged", fix=DOCTOR_HINT
+    )
+
+
+def _describe_place(tx: Transaction, where: int) -> str:
+    branch, seq = where >> SEQ_BITS, where & SEQ_MASK
+    row = tx.row("SELECT conversation FROM branch WHERE number = ?", branch)
+    whose = f" of {row[0]!r}" if row and row[0] else ""
+    return f"Message {seq} on branch {branch}{whose}"
+
+
+def decode_row(decode: Callable[[Source], Value], body: Source, what: str) -> Value:
+    """Decode a row other than a message. `what` names it in the error."""
+    try:
+        return decode(body)
+    except (*DECODE_ERRORS, ValueError) as error:
+        raise StoreCorrupt(
+            f"{what} cannot be read: {_error_text(error)}", fix="Restore a backup of the store."
+        ) from error
+
+
+def decode_rows(decode: Callable[[bytes], Value], bodies: Iterable[bytes], what: str) -> list[Value]:
+    return decode_row(lambda given: [decode(body) for body in given], bodies, what)
+
+
+def bytes_or_none(value: object) -> bytes | None:
+    """Return the value if it is bytes, otherwise None."""
+    return value if isinstance(value, bytes) else None
+
+
+def to_id(value: object) -> bytes:
+    """Return the id of a message as bytes. A value of another type becomes bytes that match no id."""
+    return value if isinstance(value, bytes) else str(value).encode()
+
+
+def _error_text(error: Exception) -> str:
+    return str(error).rstrip(".")
+
 
 MAX_NAME = 512
 DOT_NAMES = (".", "..")
@@ -42,6 +117,9 @@ class MessageLocation(Struct, frozen=True, gc=False):
     branch: int
     seq: int
     id: bytes
+
+
+# ── places, branches and messages ─────────────────────────────────────────────────────────────────────────────────────
 
 
 def make_place(branch: int, seq: int) -> int:
@@ -131,6 +209,14 @@ def load_branch_end(tx: Transaction, branch: int) -> tuple[int, bytes]:
         make_place(branch, SEQ_MASK),
     )
     return (last[0] & SEQ_MASK, to_id(last[1])) if last is not None else load_branch_base(tx, branch)
+
+
+def load_context_start(tx: Transaction, branch: int, until: int) -> int:
+    """Return the seq after which the context of a branch starts, up to message `until`."""
+    row = tx.row(
+        "SELECT max(place) FROM edge WHERE place BETWEEN ? AND ?", make_place(branch, 0), make_place(branch, until)
+    )
+    return row[0] & SEQ_MASK if row and row[0] is not None else 0
 
 
 def load_base_seq(tx: Transaction, branch: int) -> int:
