@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 import contextc as cc
-from contextc.compiler.ledger import channel_snapshot as ledger_look
+from contextc.compiler.ledger import channel_loader as ledger_look
 from contextc.store.types import Transaction
 
 TOOL = cc.Tool(name="look_up")

@@ -15,7 +15,7 @@ from contextc.executor.turn_store import CANCELLED_REASON, INTERRUPTED_RESULT
 from contextc.messages import Media, Message, Text
 from contextc.providers.client import ProviderCall
 from contextc.store.postgres import PostgresStore
-from contextc.store.transactions import ConnectionLost
+from contextc.store.transaction_engine import ConnectionLost
 from contextc.store.types import Result, Row, Transaction
 from contextc.tools import ToolContext, tool
 from tests.executor.scripted_provider import SONNET, Say, Scripted, add, call, kinds, played, taken_over

@@ -20,7 +20,7 @@ from contextc.executor.turn_store import NOT_RUN_RESULT, TurnStore
 from contextc.store.leases import RESULT_PROCESS_ENDED
 from contextc.store.postgres import PostgresStore
 from contextc.store.sqlite import SQLiteStore
-from contextc.store.transactions import ConnectionLost
+from contextc.store.transaction_engine import ConnectionLost
 from contextc.store.types import Result, Row, Transaction
 from contextc.tools import FunctionTool
 from tests.executor.scripted_provider import SONNET, Say, Scripted, kinds, played, taken_over

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import psycopg
 
 from contextc.store.postgres import PostgresStore
-from contextc.store.transactions import ConnectionLost
+from contextc.store.transaction_engine import ConnectionLost
 from contextc.store.types import Row
 
 

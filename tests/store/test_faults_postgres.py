@@ -10,7 +10,7 @@ import pytest
 import contextc as cc
 from contextc.store.migrations import migrations
 from contextc.store.postgres import PostgresStore
-from contextc.store.transactions import ConnectionLost
+from contextc.store.transaction_engine import ConnectionLost
 from contextc.store.types import Result, Row, Transaction
 
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 import contextc as cc
 from contextc.store import leases
-from contextc.store.transactions import Scheduler
+from contextc.store.transaction_engine import Scheduler
 from contextc.store.types import Transaction
 
 PROCESSES = multiprocessing.get_context("forkserver")

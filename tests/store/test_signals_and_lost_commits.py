@@ -14,7 +14,7 @@ import contextc as cc
 from contextc.doctor import scan_store
 from contextc.store import branches
 from contextc.store.postgres import PostgresStore
-from contextc.store.transactions import ConnectionLost
+from contextc.store.transaction_engine import ConnectionLost
 from contextc.store.types import Result, Row, Transaction
 
 

@@ -11,7 +11,7 @@ import contextc as cc
 from contextc.compiler.draft import Budget
 from contextc.compiler.manifest import RequestRecord
 from contextc.compiler.past_requests import explain
-from contextc.inspection.timeline import TimelineEntry
+from contextc.inspection.request_timeline import TimelineEntry
 from contextc.inspection.unanswered_requests import UnansweredRequest, load_unanswered_requests, sum_costs
 from contextc.store.execution_records import TurnRecord
 from contextc.store.ledger_schema import Channel

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from contextc.compiler.compiled import Cost, HeadParts, RequestAccount
 from contextc.compiler.draft import Draft, distribute
 from contextc.compiler.fetch_result import FETCH_TOOL
-from contextc.compiler.ledger.channel_snapshot import ChannelSnapshot
+from contextc.compiler.ledger.channel_loader import ChannelSnapshot
 from contextc.compiler.ledger.row_encoding import AssembledRows, render_item
 from contextc.compiler.manifest import Fragment, Manifest, ManifestLine, RequestRecord
 from contextc.compiler.request_head import CompileInput

@@ -1,7 +1,7 @@
 """One compilation: load the channel, new messages, summaries and token counts, then build the request. Writes nothing.
 
 All reads use one consistent snapshot of the store. The next step of a channel that this handle used last takes a fast
-path with one statement (`channel_snapshot.load_next`).
+path with one statement (`channel_loader.load_next`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from contextc.compiler.compiled import Compiled
 from contextc.compiler.draft import Budget, Draft
 from contextc.compiler.ledger import repository
 from contextc.compiler.ledger.cache import ChannelCache
-from contextc.compiler.ledger.channel_snapshot import (
+from contextc.compiler.ledger.channel_loader import (
     ChannelSnapshot,
     load_messages_at,
     load_next,

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from contextc._json import JSONObject, encode_canonical
 from contextc.compiler.compiled import MESSAGES_PLACEHOLDER, SESSION_PLACEHOLDER, HeadParts
 from contextc.compiler.draft import Budget, CompilerOptions
-from contextc.compiler.ledger.channel_snapshot import ChannelSnapshot
+from contextc.compiler.ledger.channel_loader import ChannelSnapshot
 from contextc.compiler.ledger.repository import Summary
 from contextc.compiler.ledger.row_encoding import FetchMessages
 from contextc.errors import InvalidInput

@@ -220,11 +220,11 @@ def check_client(client: object) -> None:
         )
 
 
-def check_prompt_context(surroundings: object, run: object) -> None:
+def check_prompt_context(context: object, run: object) -> None:
     """Check the prompt context of an agent's turns and the run that its messages belong to."""
-    if surroundings is not None and not isinstance(surroundings, PromptContext):
+    if context is not None and not isinstance(context, PromptContext):
         raise InvalidSetting(
-            f"surroundings must be a cc.prompts.PromptContext, got {_type_name(surroundings)}",
+            f"context must be a cc.prompts.PromptContext, got {_type_name(context)}",
             fix="Pass cc.prompts.PromptContext(project=…), or omit it.",
         )
     if run is not None and (not isinstance(run, str) or not run):

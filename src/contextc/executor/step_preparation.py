@@ -13,7 +13,7 @@ from contextc._json import JSONObject
 from contextc.compiler import Compiled
 from contextc.compiler.arguments import AgentArguments
 from contextc.compiler.compaction import SummarizerInput
-from contextc.compiler.ledger.channel_snapshot import load_messages_at
+from contextc.compiler.ledger.channel_loader import load_messages_at
 from contextc.errors import ContextOverflow
 from contextc.events import CompactionFinished
 from contextc.executor.agent_config import AgentConfig

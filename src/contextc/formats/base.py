@@ -289,7 +289,7 @@ class Formatter(ABC):
     def _collect(self, events: Iterable[JSONObject]) -> JSONObject:
         """Return a reply as the provider would have sent it unstreamed, from the events of its stream."""
         raise InvalidInput(
-            f"format {self.name}: streams are not supported", fix="Define `_gather`, or decode a whole reply."
+            f"format {self.name}: streams are not supported", fix="Define `_collect`, or decode a whole reply."
         )
 
     def format(self, history: Sequence[Message], system_prompt: str | None = None) -> list[JSONObject]:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from contextc.compiler.ledger import repository
-from contextc.compiler.ledger.channel_snapshot import load_messages_at
+from contextc.compiler.ledger.channel_loader import load_messages_at
 from contextc.compiler.manifest import ManifestLine, record_from_json
 from contextc.compiler.manifest_builder import build_lines
 from contextc.compiler.past_requests import find_request, load_channel_provider, load_records

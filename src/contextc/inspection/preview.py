@@ -21,7 +21,7 @@ from contextc.compiler.compiler import MessageCompiler
 from contextc.compiler.draft import Budget, CompilerOptionArguments
 from contextc.compiler.fetch_result import FETCH_TOOL
 from contextc.compiler.ledger import repository
-from contextc.compiler.ledger.channel_snapshot import load_messages_at
+from contextc.compiler.ledger.channel_loader import load_messages_at
 from contextc.compiler.manifest import RequestRecord, record_from_json
 from contextc.compiler.past_requests import find_epoch_start
 from contextc.errors import InvalidInput, InvalidRequest, UnknownMessage

@@ -14,7 +14,7 @@ from msgspec import Struct
 from contextc.compiler.compiled import Compiled
 from contextc.compiler.draft import Budget, distribute
 from contextc.compiler.ledger import repository
-from contextc.compiler.ledger.channel_snapshot import load_messages_at
+from contextc.compiler.ledger.channel_loader import load_messages_at
 from contextc.compiler.manifest import Fragment, ManifestLine, RequestRecord, record_from_json
 from contextc.compiler.manifest_builder import (
     build_included_line,

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from contextc.compiler.ledger import repository
 from contextc.compiler.ledger.repository import OpenAttempt
 from contextc.compiler.past_requests import find_channel_model
-from contextc.inspection.timeline import TimelineEntry, load_timeline
+from contextc.inspection.request_timeline import TimelineEntry, load_timeline
 from contextc.messages import Usage
 from contextc.models import cost as cost_of
 from contextc.store import Store

@@ -21,8 +21,8 @@ from contextc.interchange.file_import import detect_source, is_own_format
 from contextc.interchange.format_detection import FormatDetector, detect_message_format
 from contextc.interchange.found_conversation import DATA_ERRORS, as_object, as_objects
 from contextc.interchange.input_files import ImportInput, InputFile
-from contextc.interchange.jsonl_import import import_lines
 from contextc.interchange.log_entries import Exchange, is_request_body, parse_exchange
+from contextc.interchange.native_import import import_lines
 from contextc.interchange.python_repr import repr_to_json
 from contextc.interchange.sources import ExchangeSource, load_source
 from contextc.interchange.transcript_reader import parse_lines

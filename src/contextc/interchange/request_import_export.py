@@ -11,7 +11,7 @@ from contextc._json import JSON, JSONObject
 from contextc.errors import ConversationExists, InvalidMessage, InvalidRequest
 from contextc.formats import formatter
 from contextc.formats.base import ConversionNote, Formatter, Request
-from contextc.interchange.jsonl_types import Progress, blob_names
+from contextc.interchange.native_types import Progress, blob_names
 from contextc.linting.request_coercion import coerce_request
 from contextc.messages import Message, validate_message
 from contextc.store import Conversation, Store, message_chain, message_rows

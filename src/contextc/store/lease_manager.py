@@ -32,7 +32,7 @@ from contextc.errors import (
 from contextc.messages import AnyPart, Message
 from contextc.store import leases, message_chain, streams
 from contextc.store.message_rows import check_name
-from contextc.store.transactions import Connection, TransactionEngine, jitter, log_warning
+from contextc.store.transaction_engine import Connection, TransactionEngine, jitter, log_warning
 from contextc.store.types import DEFAULT_AGENT, Lease, Recovered, Transaction
 
 LOCAL_POLL_SECONDS = 1.0

@@ -30,7 +30,7 @@ from contextc.errors import (
 )
 from contextc.store.connection_limit import ConnectionSlots
 from contextc.store.store import Store
-from contextc.store.transactions import OUTAGE_SECONDS, THREAD_NAME, ConnectionLost, RetryTransaction
+from contextc.store.transaction_engine import OUTAGE_SECONDS, THREAD_NAME, ConnectionLost, RetryTransaction
 from contextc.store.types import Dialect, Result, Row, Transaction
 
 try:

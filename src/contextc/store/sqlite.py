@@ -31,7 +31,7 @@ from contextc.store.group_commit import WorkOutcome, WriteQueue
 from contextc.store.message_chain import now_ms
 from contextc.store.migrations import migrations
 from contextc.store.store import Store
-from contextc.store.transactions import jitter, log_warning
+from contextc.store.transaction_engine import jitter, log_warning
 from contextc.store.types import Dialect, Result, Row, Transaction
 
 SQLITE = Dialect(

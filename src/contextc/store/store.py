@@ -20,7 +20,7 @@ from contextc.store.execution_records import QueuedMessage, QueueKind, StepRecor
 from contextc.store.lease_manager import LeaseManager
 from contextc.store.message_rows import DOCTOR_HINT, BranchTip, bytes_or_none, check_name
 from contextc.store.session_transcripts import TranscriptKey
-from contextc.store.transactions import Connection
+from contextc.store.transaction_engine import Connection
 from contextc.store.types import DEFAULT_AGENT, Branch, Conversation, Lease, Reference, Transaction
 from contextc.tools.todos import Todo, TodoChange, TodoState, numbered_todos, validated_text
 

@@ -1,4 +1,4 @@
-"""The search_files tool: lines that match a regular expression. `searching.py` runs in a process of its own."""
+"""The search_files tool: lines that match a regular expression. `search_worker.py` runs in a process of its own."""
 
 import json
 import queue

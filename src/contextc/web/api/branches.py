@@ -13,7 +13,7 @@ from urllib.parse import quote
 from msgspec import Meta, Struct, structs
 
 from contextc._worker_threads import run_blocking
-from contextc.compiler.ledger.channel_snapshot import load_messages_at
+from contextc.compiler.ledger.channel_loader import load_messages_at
 from contextc.inspection.preview import build_edited_message
 from contextc.interchange import export_lines
 from contextc.messages import Message
@@ -22,7 +22,7 @@ from contextc.store.conversation_list import ConversationOverview
 from contextc.store.message_rows import make_place
 from contextc.web.app_state import AppState
 from contextc.web.conversation_view import ConversationView, load_conversation_view
-from contextc.web.endpoint import EmptyObject, EventStream, endpoint
+from contextc.web.endpoint_decorator import EmptyObject, EventStream, endpoint
 
 TAG = "branches"
 LINES_PER_CHUNK = 200

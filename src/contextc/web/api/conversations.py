@@ -4,12 +4,12 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from contextc.app.conversation_names import time_based_names
+from contextc.app.default_names import time_based_names
 from contextc.errors import ConversationExists
 from contextc.store.conversation_list import MAX_PAGE_SIZE, ConversationOverview
 from contextc.web.app_state import AppState
 from contextc.web.conversation_view import ConversationView, load_conversation_view
-from contextc.web.endpoint import endpoint
+from contextc.web.endpoint_decorator import endpoint
 
 TAG = "conversations"
 

@@ -11,7 +11,7 @@ from contextc.interchange.open_any import detect_format
 from contextc.linting import convert, fix, lint
 from contextc.linting.request_coercion import check_request
 from contextc.web.app_state import AppState
-from contextc.web.endpoint import endpoint
+from contextc.web.endpoint_decorator import endpoint
 from contextc.web.http_errors import HTTPError
 from contextc.web.pasted_request import parse_untrusted
 from contextc.web.request_view import FindingView, finding_views

@@ -8,7 +8,7 @@ from contextc.errors import InvalidInput
 from contextc.messages import Message, system, user
 from contextc.store import message_chain
 from contextc.web.app_state import AppState
-from contextc.web.endpoint import endpoint
+from contextc.web.endpoint_decorator import endpoint
 
 TAG = "messages"
 LARGEST_PAGE = 1_000

@@ -4,7 +4,7 @@ from contextc.store import execution_records
 from contextc.store.message_rows import load_tip
 from contextc.store.types import Transaction
 from contextc.web.app_state import AppState
-from contextc.web.endpoint import EmptyObject, endpoint
+from contextc.web.endpoint_decorator import EmptyObject, endpoint
 from contextc.web.http_errors import HTTPError
 
 TAG = "queue"

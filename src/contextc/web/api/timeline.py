@@ -2,13 +2,13 @@
 
 from msgspec import Struct
 
-from contextc.inspection.timeline import TimelineEntry, load_timeline
+from contextc.inspection.request_timeline import TimelineEntry, load_timeline
 from contextc.inspection.unanswered_requests import UnansweredRequest, load_unanswered_requests, sum_costs
 from contextc.store.execution_records import TurnRecord
 from contextc.store.message_rows import SEQ_MASK
 from contextc.web.app_state import AppState
 from contextc.web.channel_view import ChannelView, channel_id, channel_views, find_channel
-from contextc.web.endpoint import endpoint
+from contextc.web.endpoint_decorator import endpoint
 from contextc.web.request_view import UsageView, usage_view
 
 TAG = "timeline"

@@ -6,7 +6,7 @@ from contextc._worker_threads import run_blocking
 from contextc.messages import Message
 from contextc.store.execution_records import QueueKind, TurnRecord
 from contextc.web.app_state import AppState
-from contextc.web.endpoint import EmptyObject, endpoint
+from contextc.web.endpoint_decorator import EmptyObject, endpoint
 from contextc.web.http_errors import HTTPError
 from contextc.web.turn_manager import RUNS_ELSEWHERE
 

@@ -19,7 +19,7 @@ from contextc.store import Store, message_chain
 from contextc.store.message_rows import load_tip
 from contextc.web.app_state import AppState
 from contextc.web.client_history import check_client_messages, find_continuation
-from contextc.web.endpoint import EventStream, RawResponse, endpoint
+from contextc.web.endpoint_decorator import EventStream, RawResponse, endpoint
 from contextc.web.http_errors import HTTPError
 from contextc.web.streams.sse import parse_event_number, stream_turn
 from contextc.web.streams.vercel_encoder import HEADERS, VercelEncoder

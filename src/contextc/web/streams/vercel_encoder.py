@@ -1,6 +1,6 @@
 """Encoding of events as Vercel AI SDK UI message chunks, version 1: a turn is one assistant message.
 
-It is a pure state machine, like `agui`. Events without an equivalent are transient `data-contextc` parts, which
+It is a pure state machine, like `agui_encoder`. Events without an equivalent are transient `data-contextc` parts, which
 clients get by `onData`. Context use is a persistent `data-context` part. Only features that
 SDK versions 5 to 7 share are used.
 """
