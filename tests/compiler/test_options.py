@@ -16,7 +16,7 @@ def test_compiler_options_can_all_be_passed_by_name() -> None:
 
 
 def test_facts_about_models_and_providers_can_all_be_passed_by_name() -> None:
-    explicit = {"house", "window", "output"}
+    explicit = {"vendor", "window", "output"}
     assert {*ModelFacts.__annotations__} == {*FACT_NAMES} - explicit
     assert {*ProviderFacts.__annotations__} == {*FACT_NAMES, *FLAG_FIELDS, *CLIENT_FIELDS} - {"window", "output"}
 

@@ -110,7 +110,7 @@ def test_a_token_is_sent_where_it_is_named_and_to_no_other_address_than_amazons(
     assert arrived(key=VARIABLE).headers["authorization"] == f"Bearer {KEY}"
 
 
-@pytest.mark.usefixtures("nobody_at_all")
+@pytest.mark.usefixtures("without_credential_sources")
 def test_an_address_of_ones_own_is_asked_without_credentials_where_there_are_none() -> None:
     assert "authorization" not in arrived().headers
 
@@ -131,7 +131,7 @@ def unreached(**environment: str) -> cc.errors.ProviderFailed:
     return caught.value
 
 
-@pytest.mark.usefixtures("nobody_at_all")
+@pytest.mark.usefixtures("without_credential_sources")
 def test_without_credentials_the_ways_to_them_are_named() -> None:
     """Guarantee 15.1."""
     failed = unreached(AWS_REGION="us-east-1")
