@@ -2,8 +2,8 @@
 
 An accepted text is not changed. Elsewhere, each character that is not allowed is written as its code point:
 `files.read` becomes `files_x2E_read`, and decoding reverses it. A text that would become too long ends in a hash, and
-is read back only with the original at hand (`NameCodec.restore_names`). The encoding is deterministic, so a call and its result
-always match.
+is read back only with the original at hand (`NameCodec.restore_names`). The encoding is deterministic, so a call and
+its result always match.
 """
 
 import re

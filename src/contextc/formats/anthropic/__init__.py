@@ -15,10 +15,9 @@ from contextc.formats.anthropic.rules import RULES
 from contextc.formats.anthropic.settings import SETTINGS
 from contextc.formats.anthropic.stream import AnthropicStreamReader
 from contextc.formats.base import OPENING_TEXT, EncodedSegment, Request
-from contextc.formats.codec_formatter import Codec, CodecFormatter
+from contextc.formats.codec_base import Codec, CodecFormatter, tag_system_blocks
 from contextc.formats.identifiers import IdentifierCodec, NameCodec
 from contextc.formats.message_groups import APART_KEY
-from contextc.formats.part_encoding import tag_system_blocks
 from contextc.formats.reasoning_policy import ReasoningPolicy
 from contextc.messages import Message
 

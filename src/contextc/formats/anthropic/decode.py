@@ -13,16 +13,17 @@ from msgspec.structs import replace
 from contextc._json import JSON, JSONObject
 from contextc.formats.anthropic.encode import BETWEEN_KEY, FIELDS_KEY, encode_segment
 from contextc.formats.base import Request, append_text, own_extra
-from contextc.formats.media_encoding import decode_base64, guess_media_type
-from contextc.formats.part_decoding import (
+from contextc.formats.codec_base import (
     UNKNOWN_TOOL,
+    decode_definition,
+    encode_definition,
     mark_apart,
     other_fields,
     result_content,
     split_at_results,
     with_extra,
 )
-from contextc.formats.tool_codecs import decode_definition, encode_definition
+from contextc.formats.media_encoding import decode_base64, guess_media_type
 from contextc.messages import (
     AnyPart,
     Extra,

@@ -22,7 +22,7 @@ from contextc.formats.bedrock.media import FORMATS, with_bytes, with_unique_docu
 from contextc.formats.bedrock.rules import RULES
 from contextc.formats.bedrock.settings import SETTINGS
 from contextc.formats.bedrock.stream import BedrockStreamReader
-from contextc.formats.codec_formatter import Codec
+from contextc.formats.codec_base import Codec
 from contextc.formats.identifiers import IdentifierCodec, NameCodec
 from contextc.formats.message_groups import APART_KEY
 from contextc.formats.reasoning_policy import ReasoningPolicy

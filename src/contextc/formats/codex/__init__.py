@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from contextc._json import JSONObject
 from contextc.formats.base import EncodedSegment, Request, text_of
-from contextc.formats.codec_formatter import Codec, CodecFormatter
+from contextc.formats.codec_base import Codec, CodecFormatter
 from contextc.formats.codex import decode, turn_decoding
 from contextc.formats.codex.encode import BARE_KEY, ITEM_KEY, encode_segment, encode_text
 from contextc.formats.codex.event_collector import is_event

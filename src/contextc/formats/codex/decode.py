@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, encode
 from contextc.formats.base import Request, extra_of, text_of
+from contextc.formats.codec_base import NO_PARAMETERS, decode_definition, other_fields, with_extra
 from contextc.formats.codex import rollout
 from contextc.formats.codex.encode import BARE_KEY, EMPTY_REASONING, ITEM_KEY, Encoder
 from contextc.formats.codex.event_collector import (
@@ -24,9 +25,7 @@ from contextc.formats.codex.event_collector import (
 )
 from contextc.formats.codex.items import CALL_TYPES, CallType, is_error, is_running, with_result, without_output
 from contextc.formats.media_encoding import media_from_url
-from contextc.formats.part_decoding import other_fields, with_extra
 from contextc.formats.request_settings import object_or_empty
-from contextc.formats.tool_codecs import NO_PARAMETERS, decode_definition
 from contextc.messages import (
     AnyPart,
     Extra,

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, encode_canonical
 from contextc.formats.base import EncodedSegment, merge_extra, own_extra, text_of
+from contextc.formats.codec_base import PartEncoder
 from contextc.formats.codex.items import (
     CALL_TYPES,
     COMPLETED,
@@ -28,7 +29,6 @@ from contextc.formats.codex.items import (
 )
 from contextc.formats.codex.names_and_ids import NAMES
 from contextc.formats.media_encoding import to_data_url
-from contextc.formats.part_encoding import PartEncoder
 from contextc.messages import AnyPart, Extra, Media, Message, ProviderBlock, Reasoning, Text, ToolCall, ToolResult
 from contextc.messages.message import UserNotice
 from contextc.prompts.escaping import SYSTEM_CONTEXT

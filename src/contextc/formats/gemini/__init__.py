@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from contextc._json import JSONObject
 from contextc.formats.base import OPENING_TEXT, EncodedSegment, Request, own_extra
-from contextc.formats.codec_formatter import Codec, CodecFormatter
+from contextc.formats.codec_base import Codec, CodecFormatter
 from contextc.formats.gemini import decode
 from contextc.formats.gemini.encode import (
     ALONE_KEY,

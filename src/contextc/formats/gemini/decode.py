@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, encode, encode_canonical
 from contextc.formats.base import Request, append_text, extra_of, own_extra
+from contextc.formats.codec_base import mark_apart, other_fields, split_at_results
 from contextc.formats.gemini.encode import (
     ALONE_KEY,
     BESIDE_KEY,
@@ -29,7 +30,6 @@ from contextc.formats.gemini.encode import (
 )
 from contextc.formats.media_encoding import decode_base64
 from contextc.formats.open_calls import OpenCalls
-from contextc.formats.part_decoding import mark_apart, other_fields, split_at_results
 from contextc.formats.request_settings import object_or_empty as object_or_empty
 from contextc.messages import (
     AnyPart,

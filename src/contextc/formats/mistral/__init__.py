@@ -5,7 +5,7 @@ from typing import cast
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import OPENING_TEXT, EncodedSegment, Request
-from contextc.formats.codec_formatter import Codec, CodecFormatter
+from contextc.formats.codec_base import Codec, CodecFormatter
 from contextc.formats.identifiers import IdentifierCodec, NameCodec
 from contextc.formats.mistral import decode
 from contextc.formats.mistral.call_ids import NineCharacterIds

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import Request, append_text
+from contextc.formats.codec_base import UNKNOWN_TOOL, decode_definition, generated_id, other_fields, with_extra
 from contextc.formats.media_encoding import decode_base64, from_data_url, guess_media_type, media_from_url
 from contextc.formats.mistral.encode import (
     EMPTY_CONTENT,
@@ -22,8 +23,6 @@ from contextc.formats.mistral.encode import (
 )
 from contextc.formats.mistral.lint_parser import ALLOWED_CHUNKS, CHUNKS
 from contextc.formats.openai_chat.decode import merge_call_fragment
-from contextc.formats.part_decoding import UNKNOWN_TOOL, generated_id, other_fields, with_extra
-from contextc.formats.tool_codecs import decode_definition
 from contextc.messages import (
     AnyPart,
     Media,

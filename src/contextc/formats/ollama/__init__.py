@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from contextc._json import JSONObject
 from contextc.formats.base import EncodedSegment, Request
-from contextc.formats.codec_formatter import Codec, CodecFormatter
+from contextc.formats.codec_base import Codec, CodecFormatter, merge_function_extra
 from contextc.formats.identifiers import NameCodec
 from contextc.formats.ollama import decode
 from contextc.formats.ollama.encode import encode_segment, encode_tool
@@ -13,7 +13,6 @@ from contextc.formats.ollama.settings import SETTINGS
 from contextc.formats.ollama.stream import OllamaStreamReader
 from contextc.formats.reasoning_policy import ReasoningPolicy
 from contextc.formats.request_settings import object_or_empty
-from contextc.formats.tool_codecs import merge_function_extra
 from contextc.messages import Extra, Message
 
 SDK_ARGUMENTS = (

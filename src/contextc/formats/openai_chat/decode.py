@@ -7,12 +7,18 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import Request, append_text, extra_of, own_extra
+from contextc.formats.codec_base import (
+    UNKNOWN_TOOL,
+    decode_definition,
+    encode_definition,
+    generated_id,
+    other_fields,
+    with_extra,
+)
 from contextc.formats.media_encoding import decode_base64, from_data_url, media_from_url
 from contextc.formats.open_calls import OpenCalls
 from contextc.formats.openai_chat import reasoning_details
 from contextc.formats.openai_chat.encode import AUDIO_FORMATS, FIELD, REASONING_FIELDS, encode_segment
-from contextc.formats.part_decoding import UNKNOWN_TOOL, generated_id, other_fields, with_extra
-from contextc.formats.tool_codecs import decode_definition, encode_definition
 from contextc.messages import (
     AnyPart,
     Extra,

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import EncodedSegment, Request
-from contextc.formats.codec_formatter import Codec, CodecFormatter
+from contextc.formats.codec_base import Codec, CodecFormatter
 from contextc.formats.identifiers import IdentifierCodec, NameCodec
 from contextc.formats.openai_responses import decode
 from contextc.formats.openai_responses.encode import (

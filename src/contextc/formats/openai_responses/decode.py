@@ -12,6 +12,14 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import Request, append_text, extra_of, text_of
+from contextc.formats.codec_base import (
+    NO_PARAMETERS,
+    UNKNOWN_TOOL,
+    decode_definition,
+    encode_definition,
+    other_fields,
+    result_content,
+)
 from contextc.formats.media_encoding import from_data_url, media_from_url
 from contextc.formats.message_groups import merge_neighbours
 from contextc.formats.openai_responses.encode import (
@@ -24,8 +32,6 @@ from contextc.formats.openai_responses.encode import (
     extra_fields,
     extra_key,
 )
-from contextc.formats.part_decoding import UNKNOWN_TOOL, other_fields, result_content
-from contextc.formats.tool_codecs import NO_PARAMETERS, decode_definition, encode_definition
 from contextc.messages import (
     AnyPart,
     Media,

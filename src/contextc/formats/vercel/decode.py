@@ -13,9 +13,8 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, encode
 from contextc.formats.base import Request, extra_of
+from contextc.formats.codec_base import as_text, decode_definition, encode_definition, split_at_results, with_extra
 from contextc.formats.media_encoding import decode_base64
-from contextc.formats.part_decoding import as_text, split_at_results, with_extra
-from contextc.formats.tool_codecs import decode_definition, encode_definition
 from contextc.formats.vercel import ui_messages
 from contextc.formats.vercel.decode_ui_messages import decode_ui_message, message_metadata
 from contextc.formats.vercel.encode import (

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from contextc._json import JSONObject
 from contextc.formats.base import EncodedSegment, Request
-from contextc.formats.codec_formatter import Codec, CodecFormatter
+from contextc.formats.codec_base import Codec, CodecFormatter
 from contextc.formats.identifiers import NameCodec
 from contextc.formats.reasoning_policy import ReasoningPolicy
 from contextc.formats.vercel_legacy import decode

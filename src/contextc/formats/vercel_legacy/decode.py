@@ -12,11 +12,17 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, parse_object
 from contextc.formats.base import Request
+from contextc.formats.codec_base import (
+    UNKNOWN_TOOL,
+    as_text,
+    decode_definition,
+    encode_definition,
+    other_fields,
+    with_extra,
+)
 from contextc.formats.media_encoding import decode_base64
 from contextc.formats.message_groups import merge_neighbours
 from contextc.formats.open_calls import OpenCalls
-from contextc.formats.part_decoding import UNKNOWN_TOOL, as_text, other_fields, with_extra
-from contextc.formats.tool_codecs import decode_definition, encode_definition
 from contextc.formats.vercel_legacy.encode import ATTACHMENTS, GENERATED_ID, encode_segment
 from contextc.messages import (
     AnyPart,
