@@ -1,6 +1,4 @@
-"""What encoders and decoders of several formats share: the base class of formats that are plain functions, codecs of tool
-definitions, the base class of encoders, and functions of decoders.
-"""
+"""Shared parts of encoders and decoders: base classes, codecs of tool definitions, functions of decoders."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import ClassVar, NamedTuple, TypeVar, cast
