@@ -58,7 +58,7 @@ floors: setup
 	$(BIN)/lint-imports
 
 tests: setup programs
-	$(BIN)/python -m pytest -n 3 --dist worksteal --durations=15
+	$(BIN)/python -m pytest -n 4 --dist worksteal --durations=15
 
 # The page is tested in a browser, and PostgreSQL also through pgbouncer. Where one is missing, and it can be had without
 # asking anybody, Debian's is installed. The headless browser needs a quarter less CPU time than the whole one.
@@ -97,7 +97,7 @@ $(PEERS)/.ready: benchmarks/requirements.txt pyproject.toml
 	@touch $@
 
 prove: setup programs types
-	CONTEXTC_THOROUGH=1 $(BIN)/python -m pytest -n 3 --dist worksteal
+	CONTEXTC_THOROUGH=1 $(BIN)/python -m pytest -n 4 --dist worksteal
 	$(BIN)/python -m tests.long_runs $(PROOFS) $(if $(ONLY),--only $(ONLY)) $(if $(SCALE),--scale $(SCALE))
 
 stress: setup programs

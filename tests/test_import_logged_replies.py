@@ -9,8 +9,8 @@ import contextc as cc
 from contextc._json import JSON, JSONObject
 from contextc.formats import format_names, formatter
 from contextc.interchange import ImportSummary, import_files, log_entries
-from contextc.interchange.reply_decoding import parse_events
 from contextc.messages import Reasoning
+from contextc.observation.reply_decoding import parse_events
 from contextc.providers.registry import format_of_model, formats_of_url
 
 ASKED: JSONObject = {"role": "user", "content": "What grows here?"}

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from contextc import manager as manager
     from contextc import messages as messages
     from contextc import models as models
+    from contextc import observation as observation
     from contextc import prompts as prompts
     from contextc import providers as providers
     from contextc import store as store
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
         user,
     )
     from contextc.models import Model, model
+    from contextc.observation import observe, tap
     from contextc.prompts import PromptBuilder, PromptFragment
     from contextc.providers import Provider, endpoint, provider
     from contextc.store import Store, open_store
@@ -94,9 +96,11 @@ __all__ = [
     "formatter",
     "lint",
     "model",
+    "observe",
     "open_store",
     "provider",
     "system",
+    "tap",
     "tool",
     "tool_call",
     "tool_result",
@@ -114,6 +118,7 @@ _NAMES = {
     "manager": "MessageManager",
     "messages": "Media Message Reasoning Text ToolCall ToolResult Usage assistant system tool_call tool_result user",
     "models": "Model model",
+    "observation": "observe tap",
     "prompts": "PromptBuilder PromptFragment",
     "providers": "Provider endpoint provider",
     "store": "Store open_store",
@@ -134,6 +139,7 @@ _PACKAGES = frozenset(
         "manager",
         "messages",
         "models",
+        "observation",
         "prompts",
         "providers",
         "store",

@@ -141,3 +141,27 @@ def fix_surrogates_in_json(value: JSON) -> JSON:
     if isinstance(value, dict):
         return {fix_surrogates(key): fix_surrogates_in_json(each) for key, each in cast(JSONObject, value).items()}
     return value
+
+
+def as_object(value: JSON) -> JSONObject:
+    """Return the value if it is an object; else an empty one."""
+    return cast(JSONObject, value) if isinstance(value, dict) else {}
+
+
+def as_objects(value: JSON) -> list[JSONObject]:
+    """Return the objects in a list; none if the value is not a list."""
+    held = cast(list[JSON], value) if isinstance(value, list) else []
+    return [cast(JSONObject, each) for each in held if isinstance(each, dict)]
+
+
+def decode_json(data: bytes) -> JSON:
+    """Decode JSON, also with a split surrogate pair or invalid UTF-8. Raise ValueError."""
+    try:
+        return msgspec.json.decode(data)
+    except RecursionError as error:
+        raise ValueError("the value is nested too deep") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        found = parse_object(data.decode("utf-8", "replace"))
+        if found is None:
+            raise ValueError(str(error)) from error
+        return found

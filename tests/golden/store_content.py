@@ -89,7 +89,9 @@ def rows(file: Path) -> dict[str, list[JSONObject]]:
         return {
             name: [
                 {key: _cell(row[key]) for key in row.keys()}  # noqa: SIM118  # a Row iterates over its values
-                for row in connection.execute(f"SELECT * FROM {name} ORDER BY rowid")
+                for row in connection.execute(
+                    f"SELECT * FROM {name} ORDER BY {'key' if name == 'observed_key' else 'rowid'}"
+                )
             ]
             for (name,) in names
             if not name.startswith("sqlite_")

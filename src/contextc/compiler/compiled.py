@@ -25,6 +25,8 @@ from contextc.store.ledger_schema import Channel, ChannelState
 from contextc.tools.spec import NativeTool, Tool
 
 RequestMode: TypeAlias = Literal["full", "resume"]
+OBSERVED = "observed"
+"""The mode of a request that other software sent."""
 MESSAGES_PLACEHOLDER: JSONObject = {"role": "system", "here": "the messages"}  # placeholder for the messages
 SESSION_PLACEHOLDER = "<the session>"  # placeholder for the session id
 MAX_CACHED_CHUNKS = 8

@@ -27,6 +27,24 @@ class Fragment(Struct, frozen=True, kw_only=True):
     tokens: int = 0
 
 
+class ObservedFacts(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """The facts of a request that other software sent.
+
+    `gaps` are the separators of its messages: none if all are commas, one if all are equal. `marks` are the cache
+    breakpoints by the index of their row, each with its offset. `began` and `ended` are in milliseconds; `ended` is
+    when the reply ended. `error` is the text of an error reply. `inexact`: content was redacted before storing.
+    """
+
+    gaps: tuple[str, ...] = ()
+    marks: dict[int, tuple[tuple[int, str], ...]] = {}
+    status: str = "ok"
+    code: int = 0
+    error: str = ""
+    began: int = 0
+    ended: int = 0
+    inexact: bool = False
+
+
 class RequestRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The stored part of a manifest. `rows` is the last row of its ledger; `layout` is set where an epoch or a fork
     begins.
@@ -65,6 +83,8 @@ class RequestRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
     partial: bool = False
     """True if the provider counted only a part of the input, so its figure is not the size of the request."""
     produced: tuple[int, ...] = ()
+    observed: ObservedFacts | None = None
+    """Set if other software sent the request."""
 
     @property
     def corrected_budget(self) -> Budget:

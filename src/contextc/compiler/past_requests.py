@@ -13,8 +13,9 @@ from contextc.compiler.ledger import repository
 from contextc.compiler.ledger.cache import join_messages, split_chunk
 from contextc.compiler.ledger.channel_loader import MAX_LEADING, load_messages_at
 from contextc.compiler.ledger.row_encoding import hash_chunks
-from contextc.compiler.manifest import Fragment, Manifest, ManifestLine, RequestRecord, record_from_json
+from contextc.compiler.manifest import Fragment, Manifest, ManifestLine, ObservedFacts, RequestRecord, record_from_json
 from contextc.compiler.manifest_builder import build_lines, find_included_places, offers_fetch
+from contextc.compiler.observed_body import insert_marks, join_body, split_elements
 from contextc.errors import InvalidInput, StoreCorrupt, UnknownModel, UnknownRequest
 from contextc.formats.base import Formatter
 from contextc.models import Model, cost, model
@@ -231,10 +232,20 @@ def rebuild(store: Store, channel: Channel, formatter: Formatter, request: int |
             )
         return whole
     _check_rows(past, channel)
+    if record.observed is not None:
+        return _join_observed(stored, past.rows, record.observed)
     rows = past.rows[len(past.rows) - record.added :] if record.mode == "resume" else past.rows
     body: JSONObject = decode(stored)
     head = HeadParts.from_body(formatter.messages_key, body, {})
     return head.bytes(_chunks(formatter, record, rows), record.session or None)
+
+
+def _join_observed(head: bytes, rows: Sequence[StoredRow], facts: ObservedFacts) -> bytes:
+    """Return the bytes of a request that other software sent."""
+    chunks = [insert_marks(row.chunk, facts.marks.get(index, ())) for index, row in enumerate(rows)]
+    if facts.gaps:
+        chunks = [element for chunk in chunks for element in split_elements(chunk)]
+    return join_body(head, chunks, facts.gaps)
 
 
 def rebuild_session_view(store: Store, channel: Channel, formatter: Formatter, request: int) -> bytes:

@@ -102,7 +102,7 @@ def describe_reason(why: str) -> str:
 
 def _before(tx: Transaction, number: int, record: RequestRecord) -> _WireRequest:
     rows = repository.load_rows(tx, load_request_layout(tx, number, record)[0])
-    whole = record if record.mode == "full" else find_epoch_start(tx, number, record)
+    whole = record if record.mode != "resume" else find_epoch_start(tx, number, record)
     return _WireRequest(_head(tx, number, whole), _messages(rows))
 
 

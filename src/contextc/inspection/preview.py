@@ -150,7 +150,7 @@ def load_last_head(store: Store, channel: Channel, provider: Provider) -> Reques
         if found is None or not last:
             return None
         state = state_from_json(found.state)
-        whole = last[0] if last[0].mode == "full" else find_epoch_start(tx, found.number, last[0])
+        whole = last[0] if last[0].mode != "resume" else find_epoch_start(tx, found.number, last[0])
         stored = repository.load_head(tx, found.number, bytes.fromhex(whole.head))
         lead = load_messages_at(tx, state.lead or ())
         return (state, stored, "\n\n".join([message.text for message in lead.values()])) if stored else None

@@ -7,7 +7,7 @@ from typing import cast
 
 from msgspec import Struct
 
-from contextc._json import JSON, JSONObject
+from contextc._json import JSON, JSONObject, as_object
 from contextc.errors import ContextcError
 from contextc.messages import Message
 
@@ -83,17 +83,6 @@ def read_or_error(id: str, read: Callable[[], FoundConversation]) -> FoundConver
             lines=(),
             error=f"The conversation does not have the structure that its program writes: {why.rstrip('.')}.",
         )
-
-
-def as_object(value: JSON) -> JSONObject:
-    """Return the value if it is an object; else an empty one."""
-    return cast(JSONObject, value) if isinstance(value, dict) else {}
-
-
-def as_objects(value: JSON) -> list[JSONObject]:
-    """Return the objects in a list; none if the value is not a list."""
-    held = cast(list[JSON], value) if isinstance(value, list) else []
-    return [cast(JSONObject, each) for each in held if isinstance(each, dict)]
 
 
 def short_id(id: str) -> str:

@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from contextc._json import JSON, JSONObject, parse_object
+from contextc._json import JSON, JSONObject, decode_json
 from contextc.errors import InvalidImport, InvalidInput, InvalidSetting
 from contextc.interchange.native_types import Progress
 
@@ -244,19 +244,6 @@ class ImportInput(NamedTuple):
             yield row
             if self.progress:
                 self.progress(number + 1, len(rows))
-
-
-def decode_json(data: bytes) -> JSON:
-    """Decode JSON, also with a split surrogate pair or invalid UTF-8. Raise ValueError."""
-    try:
-        return msgspec.json.decode(data)
-    except RecursionError as error:
-        raise ValueError("the value is nested too deep") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        found = parse_object(data.decode("utf-8", "replace"))
-        if found is None:
-            raise ValueError(str(error)) from error
-        return found
 
 
 def _is_json(line: bytes) -> bool:

@@ -10,10 +10,9 @@ from typing import cast
 
 from msgspec import Struct
 
-from contextc._json import JSON, JSONObject
-from contextc.interchange.found_conversation import as_object, as_objects, parse_time
-from contextc.interchange.input_files import decode_json
-from contextc.interchange.reply_decoding import is_reply, parse_events
+from contextc._json import JSON, JSONObject, as_object, as_objects, decode_json
+from contextc.interchange.found_conversation import parse_time
+from contextc.observation.reply_decoding import is_reply, parse_events
 
 REQUEST_FIELDS = ("request", "req", "body", "params", "kwargs", "payload", "json", "data", "input")
 REPLY_ONLY_FIELDS = ("response", "resp", "reply", "completion", "output", "answer")

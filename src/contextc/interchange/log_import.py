@@ -10,17 +10,17 @@ from hashlib import blake2b
 
 from msgspec.structs import replace
 
-from contextc._json import JSON, JSONObject, encode
+from contextc._json import JSON, JSONObject, as_object, as_objects, encode
 from contextc.errors import ContextcError, InvalidInput
 from contextc.formats import formatter
 from contextc.formats.base import Formatter
-from contextc.interchange.format_detection import FormatDetector
-from contextc.interchange.found_conversation import FoundConversation, as_object, as_objects
+from contextc.interchange.found_conversation import FoundConversation
 from contextc.interchange.log_entries import UNKNOWN_REPLY, Exchange
 from contextc.interchange.merge_requests import MergeNode, RequestEnd, RequestTree
-from contextc.interchange.reply_decoding import DECODE_ERRORS, decode_logged_reply
 from contextc.linting.request_coercion import coerce_request
 from contextc.messages import Message
+from contextc.observation.format_detection import FormatDetector
+from contextc.observation.reply_decoding import DECODE_ERRORS, decode_logged_reply
 
 LoggedExchanges = Iterable[tuple[str, Exchange | None]]
 """Exchanges with their positions; None for an entry without one."""
@@ -122,7 +122,7 @@ class _LogReader:
             self._request(where, exchange, exchange.body or {})
 
     def _request(self, where: str, exchange: Exchange, body: JSONObject) -> None:
-        form = formatter(self.format or self.detector.format_of(exchange))
+        form = formatter(self.format or self.detector.format_of(body, exchange.reply, exchange.address))
         try:
             place = self._asked(form, exchange, body)
         except (ContextcError, *DECODE_ERRORS) as error:

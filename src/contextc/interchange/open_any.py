@@ -13,13 +13,12 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from contextc._json import JSON, JSONObject, decode, encode, find_json_problem, parse_object
+from contextc._json import JSON, JSONObject, as_object, as_objects, decode, encode, find_json_problem, parse_object
 from contextc.errors import ContextcError, InvalidRequest, InvalidSetting
 from contextc.formats import format_names, formatter
 from contextc.formats.base import Request
 from contextc.interchange.file_import import detect_source, is_own_format
-from contextc.interchange.format_detection import FormatDetector, detect_message_format
-from contextc.interchange.found_conversation import DATA_ERRORS, as_object, as_objects
+from contextc.interchange.found_conversation import DATA_ERRORS
 from contextc.interchange.input_files import ImportInput, InputFile
 from contextc.interchange.log_entries import Exchange, is_request_body, parse_exchange
 from contextc.interchange.native_import import import_lines
@@ -29,6 +28,7 @@ from contextc.interchange.transcript_reader import parse_lines
 from contextc.linting.request_coercion import coerce_request
 from contextc.linting.request_files import detect_session_format
 from contextc.messages import Message, decode_message, encode_message
+from contextc.observation.format_detection import FormatDetector, detect_message_format
 from contextc.store import open_store
 
 InputKind: TypeAlias = Literal["request", "messages", "transcript"]
@@ -97,7 +97,7 @@ def detect_format(body: JSON) -> str:
         raise InvalidRequest(problem[1], path=problem[0])
     found = ""
     if isinstance(body, dict) and is_request_body(cast(JSONObject, body)):
-        found = FormatDetector().format_of(Exchange(body=cast(JSONObject, body)))
+        found = FormatDetector().format_of(cast(JSONObject, body))
     else:
         held = as_object(body)
         messages = as_objects(held.get("messages", [held] if "role" in held else []) if held else body)
@@ -121,7 +121,11 @@ def recorded_requests(data: bytes, format: str | None = None) -> list[tuple[str,
     dialects = FormatDetector()
     asked = _chat_exchanges([exchange for placed in file.values() for exchange in found.read_exchanges(placed.value)])
     return [
-        (f"request {number} of {len(asked)}", cast(JSONObject, each.body), format or dialects.format_of(each))
+        (
+            f"request {number} of {len(asked)}",
+            cast(JSONObject, each.body),
+            format or dialects.format_of(each.body or {}, each.reply, each.address),
+        )
         for number, each in enumerate(asked, 1)
     ]
 
@@ -157,7 +161,7 @@ def _recognise(text: str, format: str | None, request: int | None) -> OpenedInpu
 def _request(exchange: Exchange, format: str | None, notes: tuple[str, ...] = ()) -> OpenedInput:
     if exchange.body is None:
         raise InvalidRequest(NOT_RECOGNISED)
-    name = format or FormatDetector().format_of(exchange)
+    name = format or FormatDetector().format_of(exchange.body or {}, exchange.reply, exchange.address)
     return OpenedInput(format=name, kind="request", body=exchange.body, request=_read(name, exchange.body), notes=notes)
 
 

@@ -7,9 +7,8 @@ mostly in the content again. A block without a matching part type is kept unchan
 from collections.abc import Iterator, Mapping
 from typing import cast
 
-from contextc._json import JSON, JSONObject, encode
+from contextc._json import JSON, JSONObject, as_object, as_objects, encode
 from contextc.formats.media_encoding import decode_base64, from_data_url, guess_media_type
-from contextc.interchange.found_conversation import as_object, as_objects
 from contextc.messages import (
     AnyPart,
     Media,

@@ -258,6 +258,21 @@ def _drop_unused_branches(tx: Transaction, tree: int) -> None:
             tx.run("DELETE FROM branch WHERE number = ?", number)
 
 
+def create_branch(tx: Transaction, conversation: str, here: BranchTip, at: Reference, *, is_current: bool) -> BranchTip:
+    """Create a branch after a message and return its end. The branch becomes the current one if `is_current`."""
+    spot = find_message(tx, conversation, here, at)
+    number = _create_branch_after(tx, conversation, here.tree, here.branch, spot)
+    if is_current:
+        _set_current_branch(tx, conversation, number)
+    return BranchTip(here.conversation, here.tree, number, here.revision + is_current, spot.seq, spot.id)
+
+
+def switch_branch(tx: Transaction, conversation: str, there: BranchTip) -> BranchTip:
+    """Make another branch current and return its end."""
+    _set_current_branch(tx, conversation, there.branch)
+    return replace(there, revision=there.revision + 1)
+
+
 def _create_branch_after(tx: Transaction, conversation: str, tree: int, line: int, spot: MessageLocation) -> int:
     """Create a branch that begins after a message, with the context edges that branch `line` has up to there."""
     number = insert_branch(tx, conversation, tree=tree, parent=spot.branch, base_seq=spot.seq, base_id=spot.id)

@@ -97,6 +97,10 @@ def delete_channels(tx: Transaction, conversation: str) -> None:
             low, high = make_place(channel, 0), make_place(channel, SEQ_MASK)
             tx.run(f"DELETE FROM {table} WHERE place BETWEEN ? AND ?", low, high)
         tx.run("DELETE FROM head WHERE channel = ?", channel)
+    for table in ("observed_key", "observed_conversation"):
+        tx.run(
+            f"DELETE FROM {table} WHERE conversation = (SELECT number FROM conversation WHERE name = ?)", conversation
+        )
     tx.run("DELETE FROM channel WHERE conversation = ?", conversation)
     tx.run(  # forks may continue its rows
         "UPDATE channel SET version = version + 1 WHERE conversation IN (SELECT name FROM conversation WHERE tree ="

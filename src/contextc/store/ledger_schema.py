@@ -23,7 +23,7 @@ one; a summary; a notice about what was left out; a result that arrived after a 
 class Item(Struct, frozen=True, omit_defaults=True, gc=False, rename={
     "kind": "k", "place": "p", "role": "r", "tokens": "t", "opens": "o", "prefix": "x", "text": "w", "limit": "l",
     "decayed": "d", "bare": "b", "blind": "n", "failed": "f", "signed": "s", "media": "m",
-    "only": "y", "inline": "i", "results": "c", "fragment": "g", "hash": "h",
+    "only": "y", "inline": "i", "results": "c", "fragment": "g", "hash": "h", "verbatim": "v",
 }):  # fmt: skip
     """One message or inserted text of a request. `place` is the message's place; 0 if there is none."""
 
@@ -61,6 +61,8 @@ class Item(Struct, frozen=True, omit_defaults=True, gc=False, rename={
     """
     hash: str = ""
     """Hash of the fragment's text; empty if the fragment is withdrawn."""
+    verbatim: bool = False
+    """True if other software sent the message: it is not escaped or changed."""
 
 
 class FragmentCopy(NamedTuple):
@@ -98,6 +100,8 @@ class LedgerRow(Struct, frozen=True, omit_defaults=True, gc=False):
     open: dict[str, str] = {}
     end: str = ""
     held: bool = False
+    packed: int = 0
+    """Number of wire bytes, if they are stored compressed against the row's messages."""
     gone: bool = False
     """True if some of its content was redacted, so its wire form was removed."""
 

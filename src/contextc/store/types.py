@@ -39,6 +39,7 @@ class Dialect(NamedTuple):
             (" INTEGER", " BIGINT"),
             (" BLOB", " BYTEA"),
             (" REAL", " DOUBLE PRECISION"),
+            (") WITHOUT ROWID", ")"),
         ):
             statement = statement.replace(ours, theirs)
         return statement

@@ -7,13 +7,14 @@ that anchor. It applies to every branch that contains the anchor. So a fork has 
 makes it inapplicable.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from msgspec import Raw, Struct
 from msgspec.json import Decoder, Encoder
 from msgspec.structs import replace
 
+from contextc.compiler.ledger.packing import unpack_record, unpack_wire
 from contextc.store import Store
 from contextc.store.ledger_schema import (
     Channel,
@@ -58,6 +59,7 @@ _encode_attempt = Encoder().encode
 _decode_attempt = Decoder(OpenAttempt).decode
 _check_json = Decoder(Raw).decode
 ROW_LABEL = "A ledger row"
+BODIES_PER_QUERY = 512
 
 FIND_CHANNEL = (
     "SELECT number, version, state, attempt FROM channel"
@@ -93,12 +95,36 @@ def decode_state(conversation: str, state: bytes) -> ChannelState:
 
 def load_rows(tx: Transaction, layout: Iterable[RowRange]) -> list[StoredRow]:
     """Return the rows of an epoch, in order."""
-    return [StoredRow(where, row, wire) for where, row, wire in _rows(tx, layout, "wire")]
+    rows = _rows(tx, layout, "wire")
+    packed = [item.place for _, row, wire in rows if row.packed and wire for item in row.items]
+    bodies = load_bodies(tx, packed) if packed else {}
+    return [
+        StoredRow(where, row, _unpacked(row, wire, bodies) if row.packed and wire else wire)
+        for where, row, wire in rows
+    ]
+
+
+def load_bodies(tx: Transaction, places: Sequence[int]) -> dict[int, bytes]:
+    """Return the stored bytes of messages by place."""
+    found: dict[int, bytes] = {}
+    for start in range(0, len(places), BODIES_PER_QUERY):
+        some = places[start : start + BODIES_PER_QUERY]
+        marks = ", ".join("?" * len(some))
+        found |= {
+            where: bytes(body)
+            for where, body in tx.rows(f"SELECT place, body FROM message WHERE place IN ({marks})", *some)
+        }
+    return found
+
+
+def _unpacked(row: LedgerRow, wire: bytes, bodies: Mapping[int, bytes]) -> bytes:
+    known = b"".join([bodies.get(item.place, b"") for item in row.items])
+    return decode_row(lambda stored: unpack_wire(stored, known), bytes(wire), ROW_LABEL)
 
 
 def load_row_items(tx: Transaction, layout: Iterable[RowRange]) -> list[tuple[int, LedgerRow, int]]:
     """Return the rows of an epoch without their wire form: place, row, and number of wire bytes."""
-    return _rows(tx, layout, "length(wire)")
+    return [(where, row, row.packed or size) for where, row, size in _rows(tx, layout, "length(wire)")]
 
 
 def _rows(
@@ -215,8 +241,9 @@ def next_unanswered_row(tx: Transaction, channel: int) -> int:
 
 def _checked_body(body: bytes) -> bytes:
     """Return the body if it is valid JSON. The caller decodes it."""
+    body = unpack_record(bytes(body))
     _check_json(body)
-    return bytes(body)
+    return body
 
 
 def save_attempt(tx: Transaction, number: int, attempt: OpenAttempt) -> None:

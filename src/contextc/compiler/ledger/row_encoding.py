@@ -39,6 +39,8 @@ def render_item(item: Item, message: Message | None, *, fetchable: bool = True) 
     """Return the message for an item: its text, or its stored message in the item's role and form."""
     if message is None or item.kind != "message":
         return Message(role=item.role, parts=(Text(item.text),))
+    if item.verbatim and not message.redacted:
+        return message
     if message.redacted:
         return replace(message, role=item.role, parts=(Text(REMOVED_TEXT),) if item.role != "tool" else ())
     if (

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from contextc._json import JSON, JSONObject
+from contextc._json import JSON, JSONObject, as_object, as_objects
 from contextc.interchange import log_import
-from contextc.interchange.found_conversation import FoundConversation, as_object, as_objects
+from contextc.interchange.found_conversation import FoundConversation
 from contextc.interchange.input_files import FileSample, ImportInput
 from contextc.interchange.log_entries import Exchange, parse_exchange
 

@@ -11,10 +11,10 @@ from typing import NamedTuple, cast
 
 import msgspec
 
-from contextc._json import JSON, JSONObject, find_json_problem
+from contextc._json import JSON, JSONObject, as_object, as_objects, decode_json, find_json_problem
 from contextc.interchange import read_langchain
-from contextc.interchange.found_conversation import FoundConversation, as_object, as_objects, parse_time, read_or_error
-from contextc.interchange.input_files import FileSample, ImportInput, decode_json
+from contextc.interchange.found_conversation import FoundConversation, parse_time, read_or_error
+from contextc.interchange.input_files import FileSample, ImportInput
 from contextc.messages import Message
 
 ABOUT = "threads of LangGraph's SQLite checkpointer"

@@ -9,9 +9,9 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from contextc._json import JSON, JSONObject, parse_object
+from contextc._json import JSON, JSONObject, as_object, as_objects, parse_object
 from contextc.errors import InvalidInput
-from contextc.interchange.found_conversation import FoundConversation, as_object, as_objects, parse_time, read_or_error
+from contextc.interchange.found_conversation import FoundConversation, parse_time, read_or_error
 from contextc.interchange.input_files import FileSample, ImportInput
 from contextc.messages import AnyPart, Media, Message, ProviderBlock, Reasoning, Role, Text, ToolCall, ToolResult, Usage
 

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
-from contextc._json import JSON, JSONObject
+from contextc._json import JSON, JSONObject, as_object, as_objects
 from contextc.formats import formatter
-from contextc.interchange.found_conversation import FoundConversation, as_object, as_objects, parse_time, read_or_error
+from contextc.interchange.found_conversation import FoundConversation, parse_time, read_or_error
 from contextc.interchange.input_files import FileSample, ImportInput
 from contextc.linting.request_coercion import coerce_request
 from contextc.messages import Message

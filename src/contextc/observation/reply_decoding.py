@@ -4,6 +4,7 @@ A stream is its raw text, as events or as lines of JSON, or a list of either. If
 them is decoded. A text is a plain reply only if it is nothing else.
 """
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -11,12 +12,10 @@ from typing import NamedTuple, cast
 
 from msgspec.structs import replace
 
-from contextc._json import JSON, JSONObject
+from contextc._json import JSON, JSONObject, as_object, as_objects, decode_json
 from contextc.errors import ContextcError, InvalidReply
 from contextc.formats import format_names, formatter
 from contextc.formats.base import Formatter
-from contextc.interchange.found_conversation import as_object, as_objects
-from contextc.interchange.input_files import decode_json
 from contextc.messages import Message, Text, Usage
 from contextc.providers.registry import client_of_format
 
@@ -27,6 +26,12 @@ MODEL_ROLES = ("assistant", "model")
 LINE_END = re.compile(r"\r\n|\n|\r")  # line ends of a stream; other line breaks may be part of a text
 DATA_LINE = re.compile(r"data:\s*\{")
 STREAM_END = "[DONE]"
+FRAME = re.compile(
+    r":(event|exception)-type\x07.{2}(\w+?)(?:\r:content-type\x07.*?)?\r:message-type\x07.{2}\w+?(?=\{)", re.S
+)
+"""The headers of an event in an AWS event stream, up to its payload."""
+FRAME_START = 400
+_JSON = json.JSONDecoder()
 
 
 class StreamEvents(NamedTuple):
@@ -51,6 +56,8 @@ def request_formats() -> tuple[str, ...]:
 
 def parse_events(text: str) -> StreamEvents:
     """Return the events in the logged text of a stream; none if it is not a stream."""
+    if FRAME.search(text[:FRAME_START]):
+        return parse_frames(text)
     found, unread = list[JSONObject](), 0
     lines = LINE_END.split(text)
     if not any(DATA_LINE.match(line) for line in lines):
@@ -62,6 +69,20 @@ def parse_events(text: str) -> StreamEvents:
         elif not line and block:
             values, strange = _parse_block([each for each in block if each and not each.startswith(STREAM_END)])
             found, unread, block = found + values, unread + strange, []
+    return StreamEvents(found, unread)
+
+
+def parse_frames(text: str) -> StreamEvents:
+    """Return the events in the logged text of an AWS event stream. Its binary parts may be damaged, the events not."""
+    found, unread = list[JSONObject](), 0
+    for frame in FRAME.finditer(text):
+        try:
+            payload = as_object(_JSON.raw_decode(text, frame.end())[0])
+        except (ValueError, RecursionError):
+            unread += 1
+            continue
+        payload.pop("p", None)  # padding
+        found.append({"error": {**payload, "type": frame[2]}} if frame[1] == "exception" else {frame[2]: payload})
     return StreamEvents(found, unread)
 
 

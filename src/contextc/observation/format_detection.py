@@ -9,10 +9,9 @@ from contextc._json import JSON, JSONObject
 from contextc.errors import ContextcError
 from contextc.formats import format_names, formatter
 from contextc.formats.base import Formatter
-from contextc.interchange.log_entries import Exchange
-from contextc.interchange.reply_decoding import DECODE_ERRORS, decode_or_none, parse_events, request_formats
 from contextc.linting.request_coercion import coerce_request
 from contextc.messages import Message, ProviderBlock
+from contextc.observation.reply_decoding import DECODE_ERRORS, decode_or_none, parse_events, request_formats
 from contextc.providers.registry import DEFAULT_FORMAT, format_of_model, formats_of_url
 
 UNDECODABLE = 1_000_000
@@ -24,16 +23,15 @@ class FormatDetector:
     def __init__(self) -> None:
         self._known: dict[tuple[object, ...], list[tuple[str, int]]] = {}
 
-    def format_of(self, exchange: Exchange) -> str:
-        body = exchange.body or {}
-        mark = (exchange.address.partition("?")[0], str(body.get("model")), frozenset(body))
+    def format_of(self, body: JSONObject, reply: JSON = None, address: str = "") -> str:
+        mark = (address.partition("?")[0], str(body.get("model")), frozenset(body))
         if mark not in self._known:
-            self._known[mark] = _candidates(exchange.address, body)
+            self._known[mark] = _candidates(address, body)
         likeliest, *others = self._known[mark]
-        if not others or exchange.reply is None or not _count_unknown_in_reply(formatter(likeliest[0]), exchange.reply):
+        if not others or reply is None or not _count_unknown_in_reply(formatter(likeliest[0]), reply):
             return likeliest[0]
         fitting = [likeliest, *others]
-        return min(fitting, key=lambda each: each[1] + _count_unknown_in_reply(formatter(each[0]), exchange.reply))[0]
+        return min(fitting, key=lambda each: each[1] + _count_unknown_in_reply(formatter(each[0]), reply))[0]
 
 
 def detect_message_format(messages: list[JSONObject]) -> str:

@@ -1,0 +1,438 @@
+"""Find the conversation of an observed request: by the caller's name, by the client's own ids, or by its content.
+
+By content, a request belongs to the conversation whose last request and reply it continues. Of several, the most recent
+one counts. A request that only begins like another one starts a conversation of its own, unless it repeats a request
+that got no answer, or ends with the last reply of the other one: then the client left out messages. Within one session
+of a client, a request that continues nothing is a side request or a sub-agent if its system prompt and tools are other
+ones; otherwise the client rewrote its history. The parent of a sub-agent is the request whose reply called a tool with
+the sub-agent's task.
+"""
+
+from collections.abc import Callable, Sequence
+from hashlib import blake2b
+from itertools import count
+from typing import Literal, NamedTuple, TypeAlias, cast
+
+from contextc._json import JSON, JSONObject, as_object, decode_json
+from contextc.compiler.ledger import repository
+from contextc.compiler.ledger.channel_loader import load_messages_at
+from contextc.compiler.ledger.packing import unpack_record
+from contextc.compiler.manifest import RequestRecord, record_from_json
+from contextc.errors import ContextcError
+from contextc.messages import Message
+from contextc.observation.chain_writer import is_same
+from contextc.observation.client_ids import EXPLICIT
+from contextc.observation.exchange_parser import DECODE_ERRORS, ObservedInput, ObservedReply, decode_elements
+from contextc.observation.request_rows import is_model_output
+from contextc.store.ledger_schema import HeadHashes
+from contextc.store.message_rows import SEQ_BITS, SEQ_MASK, find_tip
+from contextc.store.types import Transaction
+
+Kind: TypeAlias = Literal["main", "agent", "side"]
+MAX_CANDIDATES = 64
+MAX_NAME_PART, MAX_NAME_LENGTH = 80, 150
+RESPONSE_ID_FORMATS = ("openai_responses",)
+KEY_BYTES = 16
+TASK_ELEMENTS = 4
+"""Elements at the end of a sub-agent's first request that may contain its task."""
+MIN_CALL_LENGTH = 8
+MIN_TASK_LENGTH = 16
+"""Length of a task that identifies a sub-agent of a client without ids."""
+
+
+class ConversationMatch(NamedTuple):
+    """The conversation of a request; `name` is "" for a new one. `parent` is the request it belongs to, if it is not
+    the main conversation of its session.
+    """
+
+    name: str = ""
+    kind: Kind = "main"
+    parent: int = 0
+    parent_place: int = 0
+
+
+class KnownThread(NamedTuple):
+    """An observed conversation: number, name, kind, and the place of its last request."""
+
+    number: int
+    name: str
+    agent: str
+    kind: str
+
+
+def make_key(kind: str, *values: str | bytes) -> bytes:
+    """Return the stored form of a key."""
+    joined = b"\0".join([kind.encode(), *(each.encode() if isinstance(each, str) else each for each in values)])
+    return blake2b(joined, digest_size=KEY_BYTES, person=b"contextc observe").digest()
+
+
+def content_key(key: bytes, group: str) -> bytes:
+    """Return the stored form of the key of a conversation's content, within a group of conversations."""
+    return make_key("content", group, key)
+
+
+def find_by_key(tx: Transaction, key: bytes, model: str = "") -> list[tuple[int, str, int]]:
+    """Return conversations with a key: number, name, place of the request. Requests to the model come first, then the
+    most recent ones.
+    """
+    return [
+        (number, name, place)
+        for place, number, name in tx.rows(
+            "SELECT k.place, k.conversation, c.name FROM observed_key k JOIN conversation c"
+            " ON c.number = k.conversation JOIN channel h ON h.number = k.place / 4294967296 WHERE k.key = ?"
+            f" ORDER BY CASE WHEN h.model = ? THEN 0 ELSE 1 END, k.place DESC LIMIT {MAX_CANDIDATES}",
+            key,
+            model,
+        )
+    ]
+
+
+def save_key(tx: Transaction, key: bytes, place: int, conversation: int) -> None:
+    tx.run(
+        "INSERT INTO observed_key (key, place, conversation) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+        key,
+        place,
+        conversation,
+    )
+
+
+def session_threads(tx: Transaction, session: str) -> list[KnownThread]:
+    """Return the conversations of a client's session, oldest first."""
+    rows = tx.rows(
+        "SELECT o.conversation, c.name, o.agent, o.kind FROM observed_conversation o"
+        " JOIN conversation c ON c.number = o.conversation WHERE o.session = ? ORDER BY o.conversation",
+        session,
+    )
+    return [KnownThread(*row) for row in rows]
+
+
+def save_thread(tx: Transaction, number: int, client: str, session: str, agent: str, match: ConversationMatch) -> None:
+    tx.run(
+        "INSERT INTO observed_conversation (conversation, client, session, agent, kind, parent, parent_place)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+        number,
+        client,
+        session,
+        agent,
+        match.kind,
+        match.parent,
+        match.parent_place,
+    )
+
+
+def last_request(tx: Transaction, conversation: str) -> int:
+    """Return the place of the last request of a conversation; 0 if it has none."""
+    row = tx.row(
+        "SELECT max(m.place) FROM channel c JOIN manifest m ON m.place BETWEEN c.number * 4294967296 AND"
+        " c.number * 4294967296 + 1073741824 WHERE c.conversation = ?",
+        conversation,
+    )
+    return row[0] if row and row[0] is not None else 0
+
+
+def load_record(tx: Transaction, place: int) -> RequestRecord | None:
+    row = tx.row("SELECT body FROM manifest WHERE place = ?", place)
+    return record_from_json(unpack_record(bytes(row[0]))) if row else None
+
+
+def last_of_channel(tx: Transaction, place: int) -> int:
+    """Return the number of the last request on the channel of a request."""
+    channel = place >> SEQ_BITS
+    row = tx.row(
+        "SELECT max(place) FROM manifest WHERE place BETWEEN ? AND ?",
+        channel << SEQ_BITS,
+        (channel << SEQ_BITS) + (1 << 30),
+    )
+    return row[0] & SEQ_MASK if row and row[0] is not None else 0
+
+
+def match_content(
+    tx: Transaction,
+    keys: Sequence[bytes],
+    group: str,
+    is_continuation: Callable[[Transaction, RequestRecord, int], bool],
+    only: frozenset[int] | None = None,
+    model: str = "",
+) -> tuple[str, int] | None:
+    """Return the conversation that a request continues by its content, and the place of the request it continues.
+
+    `is_continuation` reports whether the elements after a position begin with the reply of a request. Of several
+    conversations, those with the same model come first.
+    """
+    rewound: tuple[str, int] | None = None
+    for index in range(len(keys) - 1, -1, -1):
+        for number, name, place in find_by_key(tx, content_key(keys[index], group), model):
+            if only is not None and number not in only:
+                continue
+            record = load_record(tx, place)
+            if record is None or record.observed is None:
+                continue
+            is_last = last_of_channel(tx, place) == place & SEQ_MASK
+            is_end = index == len(keys) - 1
+            if is_end and record.observed.status in ("error", "unanswered") and is_last:
+                return name, place  # a retry
+            if not is_end and is_last and is_continuation(tx, record, index + 1):
+                return name, place
+            if (
+                rewound is None
+                and (
+                    (is_end and (index > 0 or only is not None))
+                    or (not is_end and is_continuation(tx, record, index + 1))
+                )
+            ) or (rewound is None and only is not None and not is_end):
+                rewound = name, place
+    return rewound
+
+
+class ConversationFinder:
+    """Finds the conversation of one exchange, within its transaction."""
+
+    def __init__(
+        self, given: ObservedInput, answer: ObservedReply, conversation: str | None, began: int, head: HeadHashes
+    ) -> None:
+        self.given, self.answer, self.conversation, self.began, self.head = given, answer, conversation, began, head
+        self._waiting = ""
+
+    @property
+    def group(self) -> str:
+        """The group of conversations within which content is compared: a session, or all of a format."""
+        ids = self.given.ids
+        return ids.session if ids.session and not ids.is_weak else f"{ids.session}/{self.given.form.name}"
+
+    def find(self, tx: Transaction) -> tuple[str, ConversationMatch | None, int]:
+        """Return the name, the match if the conversation is new, and the place of the request that is continued."""
+        given, ids = self.given, self.given.ids
+        if self.conversation or ids.client == EXPLICIT:
+            name = self.conversation or _printable(ids.session)
+            return name, ConversationMatch(name), 0
+        if given.previous_response:
+            for _, name, place in find_by_key(tx, make_key("response", given.previous_response)):
+                return name, None, place
+        if ids.session and not ids.is_weak:
+            return self._find_in_session(tx, ids.session)
+        found = match_content(tx, given.parsed.keys, self.group, self._continues, model=given.model)
+        found = found or self._match_reply(tx)
+        if self._is_side:
+            parent = (self._number_of(tx, found[0]), found[1]) if found is not None else (0, 0)
+            return self._new_name(tx, given.provider_name), ConversationMatch("", "side", *parent), 0
+        if found is not None:
+            return found[0], None, found[1]
+        caller = next((each for each in self._callers(tx, MIN_TASK_LENGTH) if _is_last(tx, each[2])), None)
+        match = ConversationMatch("", "agent", caller[0], caller[2]) if caller is not None else ConversationMatch()
+        return self._new_name(tx, given.provider_name), match, 0
+
+    def _find_in_session(self, tx: Transaction, session: str) -> tuple[str, ConversationMatch | None, int]:
+        given, ids = self.given, self.given.ids
+        threads = session_threads(tx, session)
+        is_unnamed = ids.is_agent and not ids.agent
+        mine = [each for each in threads if each.agent == ids.agent and (each.kind == "agent" or not is_unnamed)]
+        main = next((each for each in mine if each.kind != "side"), None)
+        is_side = self._is_side
+        if not is_side and mine:
+            numbers = frozenset(each.number for each in mine)
+            found = match_content(tx, given.parsed.keys, self.group, self._continues, numbers)
+            if found is not None and (
+                ids.is_certain or self._has_same_head(tx, found[0]) or self._extends(tx, found[1])
+            ):
+                return found[0], None, found[1]
+        base = f"{ids.client}-{session}"[:MAX_NAME_PART]
+        if is_unnamed and not is_side:
+            name, parent = self._new_name(tx, f"{base}-agent"), self._find_caller(tx, threads)
+            return name, ConversationMatch("", "agent", *parent), 0
+        if main is None and not is_side:
+            if ids.agent:
+                name, parent = self._new_name(tx, f"{base}-{ids.agent}"), self._find_caller(tx, threads)
+                return name, ConversationMatch("", "agent", *parent), 0
+            self._waiting = session
+            return self._new_name(tx, base, is_exact=True), ConversationMatch(), 0
+        if (
+            main is not None
+            and not is_side
+            and (ids.is_certain or ids.is_compacted or self._has_same_head(tx, main.name))
+        ):
+            return main.name, None, 0  # the client rewrote its history
+        if main is not None and not is_side and self._is_first_real(tx, main):
+            tx.run("UPDATE observed_conversation SET kind = 'side' WHERE conversation = ?", main.number)
+            self._waiting = session
+            return self._new_name(tx, base), ConversationMatch(), 0
+        if is_side or not given.json.get("tools"):
+            parent = self._last_of(tx, main or _find_main(threads))
+            return self._new_name(tx, f"{base}-side"), ConversationMatch("", "side", *parent), 0
+        return self._new_name(tx, f"{base}-agent"), ConversationMatch("", "agent", *self._find_caller(tx, threads)), 0
+
+    def _is_first_real(self, tx: Transaction, main: KnownThread) -> bool:
+        """Return True if the main conversation so far was one request without tools, such as a probe, and this request
+        has tools.
+        """
+        states = [state for _, _, state, _ in repository.load_channels(tx, main.name)]
+        is_alone = sum([state.requests for state in states]) == 1 and not states[0].head.tools
+        return main.kind == "main" and is_alone and bool(self.head.tools)
+
+    @property
+    def _is_side(self) -> bool:
+        return self.given.ids.is_side or self.answer.is_token_count
+
+    def _find_caller(self, tx: Transaction, threads: Sequence[KnownThread]) -> tuple[int, int]:
+        """Return the conversation and the place of the request whose reply started this sub-agent.
+
+        It called a tool with the sub-agent's task, or the sub-agent continues its messages, or it is the last request
+        of the conversation that is named as the parent.
+        """
+        ids = self.given.ids
+        numbers = {each.number: each for each in threads if each.kind != "side"}
+        callers = [(number, place) for number, _, place in self._callers(tx) if number in numbers]
+        if callers:
+            named = [each for each in callers if numbers[each[0]].agent == ids.parent]
+            return (named or callers)[0]
+        found = match_content(tx, self.given.parsed.keys, self.group, self._continues, frozenset(numbers))
+        if found is not None:
+            return self._number_of(tx, found[0]), found[1]
+        named = [each for each in numbers.values() if each.agent == ids.parent]
+        return self._last_of(tx, named[0] if named else _find_main(threads))
+
+    def _callers(self, tx: Transaction, least: int = 1) -> list[tuple[int, str, int]]:
+        """Return the requests whose reply called a tool with a text of this request: number, name, place."""
+        texts = [text for raw in self.given.parsed.bases[-TASK_ELEMENTS:] for text in _user_texts(raw)]
+        return [
+            found
+            for text in reversed(texts)
+            if len(text) >= least
+            for found in find_by_key(tx, make_key("call", self.group, text))
+        ]
+
+    def _match_reply(self, tx: Transaction) -> tuple[str, int] | None:
+        """Return the conversation that begins like this one, and whose last reply is the last one in this request. The
+        client left out what was between them.
+        """
+        bases = self.given.parsed.bases
+        last = next((index for index in range(len(bases) - 1, -1, -1) if is_model_output(bases[index])), None)
+        if last is None:
+            return None
+        try:
+            said = decode_elements(self.given.form, bases[last : last + 1])
+        except (ContextcError, *DECODE_ERRORS):
+            return None
+        key = self._reply_key(said[-1]) if said else None
+        found = find_by_key(tx, key) if key is not None else []
+        return next(((name, place) for _, name, place in found if _is_last(tx, place)), None)
+
+    def _reply_key(self, reply: Message) -> bytes | None:
+        """Return the key of a conversation's head, beginning and last reply; None if there is no text."""
+        raws, head = self.given.parsed.bases, self.head
+        start = next((index for index, raw in enumerate(raws) if any(_user_texts(raw))), None)
+        text = reply.text.strip()
+        if start is None or not text:
+            return None
+        key = self.given.parsed.keys[start]
+        return make_key("reply", self.group, self.given.model, head.static, head.tools, key, text)
+
+    def _number_of(self, tx: Transaction, name: str) -> int:
+        row = tx.row("SELECT number FROM conversation WHERE name = ?", name)
+        return row[0] if row else 0
+
+    def _last_of(self, tx: Transaction, thread: KnownThread | None) -> tuple[int, int]:
+        return (thread.number, last_request(tx, thread.name)) if thread is not None else (0, 0)
+
+    def _new_name(self, tx: Transaction, base: str, *, is_exact: bool = False) -> str:
+        base = _printable(base)
+        if is_exact and find_tip(tx, base, False) is None:
+            return base
+        made = blake2b(f"{base}{self.began}".encode() + self.given.body, digest_size=4).hexdigest()
+        names = (f"{base}-{made}" if not number else f"{base}-{made}-{number}" for number in count())
+        return next(name for name in names if find_tip(tx, name, False) is None)
+
+    def _has_same_head(self, tx: Transaction, conversation: str) -> bool:
+        """Return True if the request has the tools, or else the system prompt, of a request of the conversation."""
+        mine = self.head
+        states = [state.head for _, _, state, _ in repository.load_channels(tx, conversation)]
+        return any(head.tools == mine.tools and (mine.tools or head.static == mine.static) for head in states)
+
+    def _extends(self, tx: Transaction, place: int) -> bool:
+        """Return True if the request contains all messages of an earlier request, and more."""
+        keys = self.given.parsed.keys[:-1]
+        return any(
+            where == place for key in reversed(keys) for *_, where in find_by_key(tx, content_key(key, self.group))
+        )
+
+    def _continues(self, tx: Transaction, record: RequestRecord, index: int) -> bool:
+        """Return True if the elements from an index on begin with the reply of a request."""
+        elements = self.given.parsed.bases
+        if index >= len(elements) or not is_model_output(elements[index]):
+            return False
+        stored = load_messages_at(tx, list(record.produced[:1]))
+        end = next((at for at in range(index, len(elements)) if not is_model_output(elements[at])), len(elements))
+        try:
+            mine = decode_elements(self.given.form, elements[index:end])
+        except (ContextcError, *DECODE_ERRORS):
+            return True
+        return not stored or not mine or is_same(next(iter(stored.values())), mine[0])
+
+    def save_keys(self, tx: Transaction, conversation: int, place: int) -> None:
+        given = self.given
+        if self._waiting:
+            link_waiting(tx, self._waiting, conversation, place)
+        if self._is_side:
+            return
+        if given.parsed.keys and not given.previous_response:
+            save_key(tx, content_key(given.parsed.keys[-1], self.group), place, conversation)
+        if self.answer.response_id and given.form.name in RESPONSE_ID_FORMATS:
+            save_key(tx, make_key("response", self.answer.response_id), place, conversation)
+        for message in self.answer.messages:
+            for call in message.tool_calls:
+                task = max(_strings(call.arguments), key=len, default="").strip()
+                if len(task) >= MIN_CALL_LENGTH:
+                    save_key(tx, make_key("call", self.group, task), place, conversation)
+        if self.answer.messages and not given.previous_response and (not given.ids.session or given.ids.is_weak):
+            last = self.answer.messages[-1]
+            if not last.tool_calls and (key := self._reply_key(last)) is not None:
+                save_key(tx, key, place, conversation)
+
+
+def link_waiting(tx: Transaction, session: str, parent: int, place: int) -> None:
+    """Link side requests that came before the first request of their session's main conversation."""
+    tx.run(
+        "UPDATE observed_conversation SET parent = ?, parent_place = ? WHERE session = ? AND parent = 0"
+        " AND kind <> 'main'",
+        parent,
+        place,
+        session,
+    )
+
+
+def _find_main(threads: Sequence[KnownThread]) -> KnownThread | None:
+    return next((each for each in threads if each.kind == "main"), None)
+
+
+def _is_last(tx: Transaction, place: int) -> bool:
+    return last_of_channel(tx, place) == place & SEQ_MASK
+
+
+def _user_texts(raw: bytes) -> list[str]:
+    """Return the texts of an element that is input of a user."""
+    try:
+        value: JSON = decode_json(raw)
+    except ValueError:
+        return []
+    if isinstance(value, str):
+        return [value.strip()]
+    element = as_object(value)
+    if element.get("role") not in ("user", None):
+        return []
+    content = element.get("content") or element.get("parts")
+    blocks = [element] if content is None else cast(list[JSON], content) if isinstance(content, list) else [content]
+    texts = [each if isinstance(each, str) else as_object(each).get("text") for each in blocks]
+    return [each.strip() for each in texts if isinstance(each, str) and each.strip()]
+
+
+def _strings(value: JSON) -> list[str]:
+    """Return the texts in the arguments of a call."""
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, dict):
+        return [text for each in cast(JSONObject, value).values() for text in _strings(each)]
+    return [text for each in cast(list[JSON], value) for text in _strings(each)] if isinstance(value, list) else []
+
+
+def _printable(name: str) -> str:
+    """Return the id of a client in a form that can be part of a conversation's name."""
+    return "".join([each if each.isprintable() else "-" for each in name])[:MAX_NAME_LENGTH]

@@ -1,0 +1,348 @@
+"""A request and its reply as other software exchanged them, parsed before anything is stored."""
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from hashlib import blake2b
+from threading import Lock
+from typing import Literal, NamedTuple, TypeAlias, cast
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from contextc._json import JSON, JSONObject, as_object, as_objects, decode, decode_json, encode
+from contextc.compiler.observed_body import (
+    MARK_BLOCK,
+    MARK_FIELD,
+    comparable,
+    comparable_bytes,
+    split_body,
+    strip_marks,
+)
+from contextc.errors import ContextcError, InvalidInput, UnknownModel
+from contextc.formats import formatter
+from contextc.formats.base import Formatter, Request, as_json
+from contextc.linting.request_coercion import coerce_request
+from contextc.messages import Message, Usage, validate_message
+from contextc.observation.client_ids import ClientIds, read_ids
+from contextc.observation.format_detection import FormatDetector
+from contextc.observation.reply_decoding import DECODE_ERRORS, decode_logged_reply
+from contextc.providers import Provider, provider
+from contextc.providers.registry import format_of_provider, provider_names
+
+Status: TypeAlias = Literal["ok", "error", "unfinished", "unanswered"]
+UNKNOWN_MODEL, UNKNOWN_WINDOW = "unknown", 200_000
+MODEL_FIELDS = ("modelVersion", "model")
+MODEL_IN_TEXT = re.compile(r'"modelVersion"\s*:\s*"([^"]+)"')
+MODEL_IN_URL = re.compile(r"/(?:models?|deployments)/([^/:?]+)")
+MAX_RECENT, MAX_RECENT_BYTES = 32, 64 << 20
+MOVING_MARKS = 8
+"""Elements at the end of a request whose bytes change with the next one, because cache breakpoints move."""
+ERROR_LENGTH = 2_000
+ERROR_FIELDS = {"message", "Message", "__type", "type", "code", "object", "request_id"}
+FIRST_ERROR_STATUS = 400
+TOKEN_COUNT_FIELDS = ({"input_tokens"}, {"totalTokens"}, {"inputTokens"})
+TOKEN_COUNT_DETAILS = {"object", "totalBillableCharacters", "promptTokensDetails", "context_management"}
+
+
+class ParsedElements(NamedTuple):
+    """The elements of a conversation: as sent; without their cache breakpoints, which `marks` has by index; the hash of
+    the comparable form of each; the hash of all up to it.
+    """
+
+    raw: list[bytes]
+    bases: list[bytes]
+    marks: dict[int, tuple[tuple[int, str], ...]]
+    hashes: list[bytes]
+    keys: list[bytes]
+
+
+class ObservedReply(Struct, frozen=True, kw_only=True):
+    """A reply: its answers, its usage, and how it ended. `response_id` is the provider's id of it."""
+
+    status: Status = "unanswered"
+    messages: tuple[Message, ...] = ()
+    usage: Usage | None = None
+    error: str = ""
+    response_id: str = ""
+    is_token_count: bool = False
+
+
+class ObservedInput(Struct, frozen=True, kw_only=True):
+    """A request as it was sent. `parts` is empty if the body could not be split; it is then stored whole."""
+
+    body: bytes
+    json: JSONObject
+    """The head as JSON: everything but the conversation."""
+    form: Formatter
+    provider: Provider
+    provider_name: str
+    model: str
+    ids: ClientIds
+    head: bytes
+    gaps: tuple[str, ...]
+    parsed: ParsedElements
+    is_split: bool
+    is_plain: bool = False
+    """True if the conversation is one text or object in place of a list."""
+    previous_response: str = ""
+
+
+def parse_input(
+    request: object, *, format: str | None, headers: Mapping[str, str], url: str, model: str, provider_name: str,
+    reply: object = None,
+) -> ObservedInput:  # fmt: skip
+    """Parse a request: bytes or text as it was sent, or its JSON."""
+    body = _as_bytes(request)
+    form = formatter(format or _detect(_decode_object(body), url, reply))
+    parts = split_body(body, form.messages_key)
+    found = _decode_object(parts.head if parts else body)
+    named = model or _text(found.get("model") or found.get("modelId")) or _model_in_url(url)
+    spec = named or _model_in_reply(reply) or UNKNOWN_MODEL
+    who = provider_name or _provider_of(form.name, url)
+    return ObservedInput(
+        body=body,
+        json=found,
+        form=form,
+        provider=resolve_provider(who, spec, form.name),
+        provider_name=who,
+        model=spec,
+        ids=read_ids(headers, found, url),
+        head=parts.head if parts else b"",
+        gaps=parts.gaps if parts else (),
+        parsed=parse_elements(parts.elements if parts else []),
+        is_split=parts is not None,
+        is_plain=parts is not None and not isinstance(found.get(form.messages_key), list),
+        previous_response=_text(found.get("previous_response_id")),
+    )
+
+
+_recent: list[ParsedElements] = []
+_recent_lock = Lock()
+"""Conversations that were parsed last. The next request of each has the same beginning, which is not parsed again."""
+
+
+def _decode_object(body: bytes) -> JSONObject:
+    try:
+        value: JSON = decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return {}
+    return cast(JSONObject, value) if isinstance(value, dict) else {}
+
+
+def parse_elements(raw: list[bytes]) -> ParsedElements:
+    """Parse the elements of a conversation. Only what no recent request began with is parsed."""
+    known, same = _find_recent(raw)
+    parsed = ParsedElements(raw, [], {}, [], [])
+    if known is not None:
+        marks = {index: each for index, each in known.marks.items() if index < same}
+        parsed = ParsedElements(raw, known.bases[:same], marks, known.hashes[:same], known.keys[:same])
+    for index, each in enumerate(raw[same:], same):
+        element = strip_marks(each)
+        digest = blake2b(comparable_bytes(element.base), digest_size=16).digest()
+        before = parsed.keys[-1] if parsed.keys else b""
+        parsed.bases.append(element.base)
+        parsed.hashes.append(digest)
+        parsed.keys.append(blake2b(before + digest, digest_size=16).digest())
+        if element.marks:
+            parsed.marks[index] = element.marks
+    with _recent_lock:
+        _recent.append(parsed)
+        while len(_recent) > MAX_RECENT or (len(_recent) > 1 and sum(map(_count_bytes, _recent)) > MAX_RECENT_BYTES):
+            del _recent[0]
+    return parsed
+
+
+def _count_bytes(parsed: ParsedElements) -> int:
+    return sum(map(len, parsed.raw))
+
+
+def _find_recent(raw: list[bytes]) -> tuple[ParsedElements | None, int]:
+    """Return the recent conversation with the longest common beginning, and its length. If this one continues it, it is
+    no longer kept.
+    """
+    found, same = None, 0
+    with _recent_lock:
+        for known in reversed(_recent):
+            common = count_common(known.raw, raw)
+            if common > same:
+                found, same = known, common
+            if common and common + MOVING_MARKS >= len(known.raw):
+                break
+        if found is not None and same + MOVING_MARKS >= len(found.raw):
+            _recent[:] = [each for each in _recent if each is not found]
+    return found, same
+
+
+def count_common(one: Sequence[bytes], other: Sequence[bytes]) -> int:
+    """Return the number of equal leading elements. Lists are compared in halves, which takes no Python loop."""
+    if not one or not other or one[0] != other[0]:
+        return 0
+    low, high = 1, min(len(one), len(other)) + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+@lru_cache(64)
+def resolve_provider(name: str, model: str, format: str) -> Provider:
+    """Return the provider of an observed request. An unknown model gets a common window."""
+    try:
+        return provider(f"{name}:{model}", format=format)
+    except (UnknownModel, ContextcError):
+        return provider(f"{name}:{model}", format=format, window=UNKNOWN_WINDOW, output=8_192)
+
+
+def decode_elements(form: Formatter, elements: Sequence[bytes], *, is_plain: bool = False) -> tuple[Message, ...]:
+    """Return the messages of some elements of a conversation. Raise an error of contextc if they cannot be decoded."""
+    values = [decode_json(each) for each in elements]
+    conversation: JSON = values[0] if is_plain and len(values) == 1 else values
+    request = _decode(form, {form.messages_key: conversation})
+    return (*((request.system,) if request.system is not None else ()), *request.messages)
+
+
+def decode_head(form: Formatter, head: bytes) -> Request | None:
+    """Return system prompt, tools and settings of a head, without cache breakpoints; None if it cannot be decoded."""
+    try:
+        body = cast(JSONObject, decode(head))
+        around = body.get(form.messages_key)
+        lead = [comparable(each) for each in cast(list[JSON], around)[:-1]] if isinstance(around, list) else []
+        bare = {
+            name: _without_marks(value) for name, value in body.items() if name not in (form.messages_key, MARK_FIELD)
+        }
+        return _decode(form, {**bare, form.messages_key: lead})
+    except (ContextcError, *DECODE_ERRORS, msgspec.DecodeError):
+        return None
+
+
+def _without_marks(value: JSON) -> JSON:
+    """Return a list of blocks or tools without cache breakpoints."""
+    if not isinstance(value, list):
+        return value
+    blocks = [each for each in cast(list[JSON], value) if as_object(each).keys() != {MARK_BLOCK}]
+    return [
+        {name: field for name, field in as_object(each).items() if name != MARK_FIELD} if as_object(each) else each
+        for each in blocks
+    ]
+
+
+def _decode(form: Formatter, body: JSONObject) -> Request:
+    return form.decode_request(coerce_request(form, body).body)
+
+
+def parse_reply(form: Formatter, reply: object, status: int | None, time: int) -> ObservedReply:
+    """Parse a reply: whole or as events, as bytes, text or JSON; None if there was none."""
+    if reply is None:
+        return ObservedReply(status="error" if (status or 0) >= FIRST_ERROR_STATUS else "unanswered")
+    value = _reply_value(reply)
+    error = _error_text(value)
+    if (status or 0) >= FIRST_ERROR_STATUS or error:
+        return ObservedReply(status="error", error=(error or str(value))[:ERROR_LENGTH])
+    fields = as_object(value).keys()
+    if any(counts <= fields <= counts | TOKEN_COUNT_DETAILS for counts in TOKEN_COUNT_FIELDS):
+        return ObservedReply(status="ok", is_token_count=True)
+    try:
+        messages = [replace(each, time=time) for each in decode_logged_reply(form, value).messages]
+        for message in messages:
+            validate_message(message)
+    except (ContextcError, *DECODE_ERRORS) as problem:
+        return ObservedReply(status="error", error=f"The reply could not be decoded ({problem})"[:ERROR_LENGTH])
+    first = messages[0] if messages else None
+    is_finished = first is not None and first.finish is not None and first.status == "sent"
+    return ObservedReply(
+        status="ok" if is_finished else "unfinished",
+        messages=tuple([each for each in messages if each.parts]),
+        usage=first.usage if first is not None else None,
+        response_id=_response_id(value, first),
+    )
+
+
+def _reply_value(reply: object) -> JSON:
+    if isinstance(reply, bytes | bytearray):
+        reply = bytes(reply).decode("utf-8", "replace")
+    if isinstance(reply, str):
+        try:
+            return decode(reply.encode())
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            return reply
+    if isinstance(reply, Sequence):
+        given = cast(Sequence[object], reply)
+        return [each.decode("utf-8", "replace") if isinstance(each, bytes) else each for each in given]
+    try:
+        return as_json(reply)
+    except InvalidInput:
+        raise InvalidInput(
+            "reply: expected bytes, text, a dict or a list of events",
+            got=type(reply).__name__,
+            fix="Pass it as it arrived.",
+        ) from None
+
+
+def _error_text(value: JSON) -> str:
+    """Return the text of an error reply; "" if this is none."""
+    fields = as_object(value)
+    error: JSON = fields.get("error")
+    if error:
+        return error if isinstance(error, str) else str(as_object(error).get("message") or error)
+    is_error = fields.get("type") == "error" or fields.keys() <= ERROR_FIELDS
+    return str(fields.get("message") or fields.get("Message") or "") if is_error else ""
+
+
+def _response_id(value: JSON, message: Message | None) -> str:
+    found: JSON = as_object(value).get("id")
+    if isinstance(found, str):
+        return found
+    extra = (message.extra or {}).values() if message is not None else ()
+    return next((facts["id"] for facts in extra if isinstance(facts.get("id"), str)), "")
+
+
+def _as_bytes(request: object) -> bytes:
+    if isinstance(request, bytes | bytearray):
+        return bytes(request)
+    if isinstance(request, str):
+        return request.encode()
+    if isinstance(request, Mapping):
+        return encode(dict(cast(Mapping[str, JSON], request)))
+    raise InvalidInput(
+        "request: expected bytes, text or a dict", got=type(request).__name__, fix="Pass the body as it was sent."
+    )
+
+
+_detector = FormatDetector()
+
+
+def _detect(body: JSONObject, url: str, reply: object) -> str:
+    value = _reply_value(reply) if reply is not None else None
+    return _detector.format_of(body, value, url)
+
+
+def _provider_of(format: str, url: str) -> str:
+    """Return the provider of a format, preferably the one whose name is in the address."""
+    names = [name for name in provider_names() if format_of_provider(name) == format]
+    host = urlsplit(url).hostname or ""
+    return next((name for name in names if name.partition("-")[0] in host), names[0] if names else format)
+
+
+def _model_in_reply(reply: object) -> str:
+    """Return the model that a reply names, where the request has it in its URL."""
+    value = _reply_value(reply) if reply is not None else None
+    if isinstance(value, str):
+        found = MODEL_IN_TEXT.search(value)
+        return found[1] if found else ""
+    events = as_objects(value) if isinstance(value, list) else [as_object(value)]
+    return next((_text(each.get(name)) for each in events for name in MODEL_FIELDS if _text(each.get(name))), "")
+
+
+def _model_in_url(url: str) -> str:
+    found = MODEL_IN_URL.search(url)
+    return found[1] if found else ""
+
+
+def _text(value: JSON) -> str:
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,61 @@
+"""Facts about the head of a request, for comparisons and figures: hashes, tokens, and the names of its tools."""
+
+from hashlib import blake2b
+from typing import NamedTuple
+
+from contextc._json import encode, encode_canonical
+from contextc.models.tokens import TokenCounter
+from contextc.observation.exchange_parser import ObservedInput, decode_head
+from contextc.store.ledger_schema import HeadHashes
+
+
+class HeadFacts(NamedTuple):
+    """The facts of one head. `system` and `tools` are tokens."""
+
+    hashes: HeadHashes = HeadHashes()
+    system: int = 0
+    tools: int = 0
+    names: tuple[str, ...] = ()
+
+
+def hash_head(head: bytes) -> bytes:
+    return blake2b(head, digest_size=16).digest()
+
+
+_known: dict[tuple[bytes, str, str], HeadFacts] = {}
+MAX_KNOWN = 256
+
+
+def read_head(given: ObservedInput, counter: TokenCounter) -> HeadFacts:
+    """Return the facts of a head. Most requests have the head of the one before, so the last ones are kept."""
+    key = (hash_head(given.head), given.form.name, given.model)
+    if key not in _known:
+        if len(_known) >= MAX_KNOWN:
+            _known.clear()
+        _known[key] = _read(given, counter)
+    return _known[key]
+
+
+def _read(given: ObservedInput, counter: TokenCounter) -> HeadFacts:
+    request = decode_head(given.form, given.head) if given.head else None
+    encoder = f"{given.form.name}/{given.form.encoding_version}"
+    if request is None:
+        return HeadFacts(HeadHashes(static=_digest(given.head) if given.head else "", encoder=encoder))
+    settings = {name: request.settings[name] for name in given.form.prefix_settings if name in request.settings}
+    prompt = [*([request.system] if request.system is not None else []), *request.messages]
+    tools = given.form.encode_tools(request.tools)
+    return HeadFacts(
+        HeadHashes(
+            static=_digest(encode_canonical([(message.role, message.parts) for message in prompt])) if prompt else "",
+            tools=_digest(encode(tools)) if tools else "",
+            settings=_digest(encode_canonical(settings)) if settings else "",
+            encoder=encoder,
+        ),
+        sum([counter.count_system(message.text) for message in prompt]),
+        counter.count_tools(tools) + counter.count_settings(request.settings),
+        tuple([str(getattr(tool, "name", "")) for tool in request.tools]),
+    )
+
+
+def _digest(data: bytes) -> str:
+    return blake2b(data, digest_size=8).hexdigest()
