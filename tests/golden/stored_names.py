@@ -30,7 +30,7 @@ from contextc.executor.summarizer import SUMMARY_REQUEST as SUMMARIZE_NOW
 from contextc.executor.tool_runner import ALTERED_RESULT, DECLINED_RESULT, NO_APPROVER_RESULT
 from contextc.executor.turn_store import INTERRUPTED_RESULT, NOT_RUN_RESULT
 from contextc.formats import format_names
-from contextc.interchange.native_types import BlobLine, HeaderLine, MessageLine, TodosLine
+from contextc.interchange.contextc_jsonl_lines import BlobLine, HeaderLine, MessageLine, TodosLine
 from contextc.messages import Message
 from contextc.messages.message import PART_TYPES
 from contextc.prompts import PromptBuilder

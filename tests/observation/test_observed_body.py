@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from contextc.compiler.observed_body import (
+from contextc.compiler.body_splitting import (
     comparable_bytes,
     insert_marks,
     join_body,

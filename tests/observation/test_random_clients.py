@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 import contextc as cc
-from contextc.compiler.observed_body import comparable_bytes
+from contextc.compiler.body_splitting import comparable_bytes
 from contextc.formats import formatter
 from tests.conftest import often
 from tests.observation.simulated_client import Exchange, SimulatedClient

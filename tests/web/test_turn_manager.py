@@ -18,8 +18,8 @@ from contextc.providers import Endpoint
 from contextc.providers.client import ProviderCall
 from contextc.store.execution_records import TurnRecord
 from contextc.web.app_state import AppState, ServerOptions
-from contextc.web.executor_pool import MAX_EXECUTORS, ExecutorPool
 from contextc.web.http_errors import HTTPError
+from contextc.web.model_executors import MAX_EXECUTORS, ExecutorPool
 from contextc.web.turn_manager import RunningTurn, TurnManager
 from tests.executor.scripted_provider import SONNET, Say, Scripted
 

@@ -17,7 +17,7 @@ from contextc.executor.turn_store import TurnStore
 from contextc.messages import encode_message
 from contextc.web.app_state import ServerOptions
 from contextc.web.application import create_application
-from contextc.web.executor_pool import MAX_EXECUTORS
+from contextc.web.model_executors import MAX_EXECUTORS
 from contextc.web.turn_manager import ApprovalView
 from tests.cli.chat_terminal import calls, home, recorded, refuses, text_reply
 from tests.web.conftest import Served

@@ -7,6 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from contextc._json import JSONObject, decode
+from contextc.compiler.body_splitting import insert_marks, join_body, split_elements
 from contextc.compiler.compiled import HeadParts, mark_chunk, with_breakpoints
 from contextc.compiler.draft import LeftOutMessage
 from contextc.compiler.ledger import repository
@@ -15,7 +16,6 @@ from contextc.compiler.ledger.channel_loader import MAX_LEADING, load_messages_a
 from contextc.compiler.ledger.row_encoding import hash_chunks
 from contextc.compiler.manifest import Fragment, Manifest, ManifestLine, ObservedFacts, RequestRecord, record_from_json
 from contextc.compiler.manifest_builder import build_lines, find_included_places, offers_fetch
-from contextc.compiler.observed_body import insert_marks, join_body, split_elements
 from contextc.errors import InvalidInput, StoreCorrupt, UnknownModel, UnknownRequest
 from contextc.formats.base import Formatter
 from contextc.models import Model, cost, model

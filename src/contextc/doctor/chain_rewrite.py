@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
-from contextc.doctor.chain_check import ChainCheck, chain_rows, context_starts
 from contextc.doctor.findings import CODES, ChainProblem
 from contextc.doctor.hash_check import BranchRow, ChainRow, media_of
+from contextc.doctor.message_chain_check import ChainCheck, chain_rows, context_starts
 from contextc.doctor.tool_pair_check import MOVED_RESULT, RENAMED_RESULT, becomes_text
 from contextc.messages import (
     AnyPart,

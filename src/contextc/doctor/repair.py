@@ -12,11 +12,11 @@ from typing import Literal
 import msgspec
 
 from contextc.doctor.branch_check import load_branches
-from contextc.doctor.chain_check import ChainCheck, check_chain
 from contextc.doctor.chain_rewrite import ChainRewriter, repaired_branches
 from contextc.doctor.current_branch import CurrentBranch, conversations_with_running_turn, repair_current_branch
 from contextc.doctor.findings import Finding, pluralize
 from contextc.doctor.hash_check import BranchRow
+from contextc.doctor.message_chain_check import ChainCheck, check_chain
 from contextc.doctor.tool_pair_check import OpenCall
 from contextc.errors import Conflict, ContextcError, InvalidInput, StoreCorrupt, UnknownConversation
 from contextc.messages import Message, validate_message

@@ -10,15 +10,6 @@ from collections.abc import Callable, Iterator
 from itertools import groupby
 
 from contextc.doctor.branch_check import load_branches
-from contextc.doctor.chain_check import (
-    ChainCheck,
-    base_problem,
-    check_chain,
-    context_starts,
-    find_problems,
-    is_relevant,
-    last_seq,
-)
 from contextc.doctor.chain_rewrite import repaired_branches
 from contextc.doctor.current_branch import (
     CurrentBranch,
@@ -29,6 +20,15 @@ from contextc.doctor.current_branch import (
 from contextc.doctor.file_damage import find_file_damage
 from contextc.doctor.findings import CODES, DAMAGE_CODES, OPEN_CALL, ChainProblem, Finding, pluralize
 from contextc.doctor.hash_check import CHUNK, BlobCheck, BranchRow, branch_lineage, fetch_blob, read_rows, verify_rows
+from contextc.doctor.message_chain_check import (
+    ChainCheck,
+    base_problem,
+    check_chain,
+    context_starts,
+    find_problems,
+    is_relevant,
+    last_seq,
+)
 from contextc.doctor.tool_pair_check import OpenCall, PairState
 from contextc.errors import UnknownConversation
 from contextc.store import Store

@@ -2,9 +2,9 @@
 other programs.
 """
 
+from contextc.interchange.contextc_jsonl_export import export_lines
+from contextc.interchange.contextc_jsonl_import import import_lines
 from contextc.interchange.file_import import ImportedConversation, ImportSummary, import_files
-from contextc.interchange.native_export import export_lines
-from contextc.interchange.native_import import import_lines
 from contextc.interchange.request_import_export import ExportedRequest, ImportedRequest, export_request, import_requests
 from contextc.interchange.session_import import (
     ImportedSession,

@@ -18,10 +18,10 @@ from msgspec.structs import replace
 from contextc._json import JSON, JSONObject, encode
 from contextc.errors import ContextcError, InvalidInput, InvalidSetting, StoreCorrupt, StoreError
 from contextc.formats import formatter
+from contextc.interchange.contextc_jsonl_lines import Progress
 from contextc.interchange.found_conversation import DEFAULT_NAME, FoundConversation, make_origin, origin_meta, to_name
 from contextc.interchange.input_files import ImportInput, InputFile
 from contextc.interchange.log_entries import parse_exchange
-from contextc.interchange.native_types import Progress
 from contextc.interchange.prefix_match import PrefixIndex
 from contextc.interchange.request_import_export import has_content
 from contextc.interchange.sources import load_source, source_names

@@ -17,7 +17,7 @@ from contextc.formats.base import Formatter
 from contextc.interchange.found_conversation import FoundConversation
 from contextc.interchange.log_entries import UNKNOWN_REPLY, Exchange
 from contextc.interchange.merge_requests import MergeNode, RequestEnd, RequestTree
-from contextc.linting.request_coercion import coerce_request
+from contextc.linting.tolerant_decoding import coerce_request
 from contextc.messages import Message
 from contextc.observation.format_detection import FormatDetector
 from contextc.observation.reply_decoding import DECODE_ERRORS, decode_logged_reply

@@ -17,16 +17,16 @@ from contextc._json import JSON, JSONObject, as_object, as_objects, decode, enco
 from contextc.errors import ContextcError, InvalidRequest, InvalidSetting
 from contextc.formats import format_names, formatter
 from contextc.formats.base import Request
+from contextc.interchange.contextc_jsonl_import import import_lines
 from contextc.interchange.file_import import detect_source, is_own_format
 from contextc.interchange.found_conversation import DATA_ERRORS
 from contextc.interchange.input_files import ImportInput, InputFile
 from contextc.interchange.log_entries import Exchange, is_request_body, parse_exchange
-from contextc.interchange.native_import import import_lines
 from contextc.interchange.python_repr import repr_to_json
 from contextc.interchange.sources import ExchangeSource, load_source
 from contextc.interchange.transcript_reader import parse_lines
-from contextc.linting.request_coercion import coerce_request
 from contextc.linting.request_files import detect_session_format
+from contextc.linting.tolerant_decoding import coerce_request
 from contextc.messages import Message, decode_message, encode_message
 from contextc.observation.format_detection import FormatDetector, detect_message_format
 from contextc.store import open_store

@@ -11,8 +11,8 @@ from contextc._json import JSON, JSONObject
 from contextc.errors import ConversationExists, InvalidMessage, InvalidRequest
 from contextc.formats import formatter
 from contextc.formats.base import ConversionNote, Formatter, Request
-from contextc.interchange.native_types import Progress, blob_names
-from contextc.linting.request_coercion import coerce_request
+from contextc.interchange.contextc_jsonl_lines import Progress, blob_names
+from contextc.linting.tolerant_decoding import coerce_request
 from contextc.messages import Message, validate_message
 from contextc.store import Conversation, Store, message_chain, message_rows
 from contextc.store.branches import load_conversation

@@ -13,8 +13,8 @@ from msgspec import MsgspecError
 from msgspec.structs import replace
 
 from contextc.errors import Conflict, ConversationExists, InvalidInput
+from contextc.interchange.contextc_jsonl_lines import CHUNK, Progress
 from contextc.interchange.found_conversation import Origin, read_origin
-from contextc.interchange.native_types import CHUNK, Progress
 from contextc.interchange.prefix_match import PrefixIndex
 from contextc.interchange.stored_tree_match import StoredNode, StoredTree, content_key, has_other_version
 from contextc.messages import Message, decode_message, validate_message

@@ -8,7 +8,7 @@ from contextc._json import JSON, JSONObject
 from contextc.formats.base import Formatter
 from contextc.formats.lint_engine import UNKNOWN_MODEL, ModelFacts, Violation
 from contextc.formats.registry import formatter
-from contextc.linting.request_coercion import validate_json
+from contextc.linting.tolerant_decoding import validate_json
 from contextc.models import model
 from contextc.models.model_info import find_entry, has_open_weights, is_vendor_name
 

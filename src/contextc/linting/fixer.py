@@ -11,7 +11,7 @@ from contextc.formats.lint_engine import ModelFacts, Violation
 from contextc.formats.registry import formatter
 from contextc.linting.checker import find_model_facts
 from contextc.linting.preserve_formatting import restore_formatting
-from contextc.linting.request_coercion import coerce_validated, decode_and_pair, validate_json
+from contextc.linting.tolerant_decoding import coerce_validated, decode_and_pair, validate_json
 
 MAX_PASSES = 4
 """Maximum number of repair passes. One repair may reveal a fault that another fault had hidden."""

@@ -16,7 +16,7 @@ from contextc._json import JSON, JSONObject, encode, fix_surrogates_in_json, jso
 from contextc.errors import InvalidRequest, InvalidSetting
 from contextc.formats import format_names, formatter
 from contextc.formats.base import Formatter
-from contextc.linting.request_coercion import check_request
+from contextc.linting.tolerant_decoding import check_request
 
 NEWLINE = b"\n"
 FileLayout: TypeAlias = Literal["whole", "lines", "messages", "session"]

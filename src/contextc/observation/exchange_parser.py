@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, as_object, as_objects, decode, decode_json, encode
-from contextc.compiler.observed_body import (
+from contextc.compiler.body_splitting import (
     MARK_BLOCK,
     MARK_FIELD,
     comparable,
@@ -24,7 +24,7 @@ from contextc.compiler.observed_body import (
 from contextc.errors import ContextcError, InvalidInput, UnknownModel
 from contextc.formats import formatter
 from contextc.formats.base import Formatter, Request, as_json
-from contextc.linting.request_coercion import coerce_request
+from contextc.linting.tolerant_decoding import coerce_request
 from contextc.messages import Message, Usage, validate_message
 from contextc.observation.client_ids import ClientIds, read_ids
 from contextc.observation.format_detection import FormatDetector

@@ -9,7 +9,7 @@ from contextc._json import JSON, JSONObject
 from contextc.errors import ContextcError
 from contextc.formats import format_names, formatter
 from contextc.formats.base import Formatter
-from contextc.linting.request_coercion import coerce_request
+from contextc.linting.tolerant_decoding import coerce_request
 from contextc.messages import Message, ProviderBlock
 from contextc.observation.reply_decoding import DECODE_ERRORS, decode_or_none, parse_events, request_formats
 from contextc.providers.registry import DEFAULT_FORMAT, format_of_model, formats_of_url

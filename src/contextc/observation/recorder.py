@@ -13,13 +13,13 @@ from weakref import WeakKeyDictionary
 from msgspec import Struct
 from msgspec.structs import replace
 
+from contextc.compiler.body_splitting import split_elements
 from contextc.compiler.compiled import OBSERVED
 from contextc.compiler.draft import Budget
 from contextc.compiler.ledger import repository
 from contextc.compiler.ledger.packing import pack_record
 from contextc.compiler.ledger.row_encoding import has_media, has_signed_reasoning, hash_chunks
 from contextc.compiler.manifest import ObservedFacts, RequestRecord, record_to_json
-from contextc.compiler.observed_body import split_elements
 from contextc.compiler.past_requests import compute_request_cost, load_channel_formatter, rebuild
 from contextc.errors import ContextcError, InvalidInput
 from contextc.messages import Message, Usage

@@ -13,7 +13,7 @@ from contextc.web.app_state import AppState, ServerOptions
 from contextc.web.router import Router
 from contextc.web.security import SecurityMiddleware
 from contextc.web.static_files import StaticFiles
-from contextc.web.urls import is_api_request
+from contextc.web.url_parsing import is_api_request
 
 
 def create_application(store: Store, options: ServerOptions | None = None) -> Starlette:

@@ -15,7 +15,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from contextc.web.urls import ADMIT_KEY
+from contextc.web.url_parsing import ADMIT_KEY
 
 PENDING_SECONDS = 30.0
 """Seconds that a connection may be pending: sending a request head, or receiving a static file."""

@@ -20,7 +20,7 @@ from contextc.web.app_state import AppState
 from contextc.web.endpoint_decorator import ENDPOINTS, Endpoint, EventStream, RawResponse
 from contextc.web.http_errors import HTTPError
 from contextc.web.http_errors import error_response as refused
-from contextc.web.urls import api_segments
+from contextc.web.url_parsing import api_segments
 
 JSON_TYPE = "application/json"
 

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from contextc.web.app_state import ServerOptions
 from contextc.web.http_errors import HTTPError
 from contextc.web.http_errors import error_response as refused
-from contextc.web.urls import ADMIT_KEY, is_api_request, normalize_scope, path_below_mount, split_host
+from contextc.web.url_parsing import ADMIT_KEY, is_api_request, normalize_scope, path_below_mount, split_host
 
 ANY = "*"
 COOKIE_NAME = "contextc_token"

@@ -27,8 +27,8 @@ from contextc.messages import ToolCall
 from contextc.store import Store
 from contextc.store.execution_records import QueuedMessage, QueueKind, load_last_steps
 from contextc.store.message_rows import load_tip
-from contextc.web.executor_pool import ExecutorFactory, ExecutorPool
 from contextc.web.http_errors import HTTPError
+from contextc.web.model_executors import ExecutorFactory, ExecutorPool
 
 log = logging.getLogger(__name__)
 MAX_TURNS = 1_000

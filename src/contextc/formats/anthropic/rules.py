@@ -6,7 +6,7 @@ from itertools import takewhile
 from typing import cast
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.anthropic import error_texts, fixes, lint_parser
+from contextc.formats.anthropic import fixes, lint_parser, predicted_errors
 from contextc.formats.common_fixes import insert_first_message, remove_settings, set_setting
 from contextc.formats.lint_engine import (
     ParsedRequest,
@@ -47,7 +47,7 @@ RULES = RuleSet(
 rule = RULES.register
 
 
-@rule(1, error_texts.MALFORMED)
+@rule(1, predicted_errors.MALFORMED)
 def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every message, block and tool has the required fields of its type.
 
@@ -59,7 +59,7 @@ def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     return request.malformed
 
 
-@rule(2, error_texts.NO_MESSAGES, fix=insert_first_message(RULES))
+@rule(2, predicted_errors.NO_MESSAGES, fix=insert_first_message(RULES))
 def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request has at least one message.
 
@@ -69,7 +69,7 @@ def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     return find_empty_request(request, "messages is empty.")
 
 
-@rule(4, error_texts.EMPTY_CONTENT, fix=fixes.without_empty_messages)
+@rule(4, predicted_errors.EMPTY_CONTENT, fix=fixes.without_empty_messages)
 def check_not_empty(request: ParsedRequest) -> Iterable[RuleFinding]:
     """No message is empty, except a final message of the assistant.
 
@@ -82,7 +82,7 @@ def check_not_empty(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(turn.path, "this message is empty.")
 
 
-@rule(5, error_texts.BLANK_TEXT)
+@rule(5, predicted_errors.BLANK_TEXT)
 def check_no_blank_text(request: ParsedRequest) -> Iterable[RuleFinding]:
     """No text block is empty or only white space.
 
@@ -97,7 +97,7 @@ def check_no_blank_text(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(piece.path, "this text is blank.")
 
 
-@rule(6, error_texts.UNANSWERED)
+@rule(6, predicted_errors.UNANSWERED)
 def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every tool call has a result in the next message.
 
@@ -114,7 +114,7 @@ def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(call.path, message, where=format_dotted_path(turn.path), ids=call.id)
 
 
-@rule(7, error_texts.RESULTS_FIRST)
+@rule(7, predicted_errors.RESULTS_FIRST)
 def check_results_first(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Tool results come before all other blocks of their message.
 
@@ -126,7 +126,7 @@ def check_results_first(request: ParsedRequest) -> Iterable[RuleFinding]:
     return find_late_results((turn, turn.parts) for turn in merge_sides(request.messages))
 
 
-@rule(8, error_texts.ORPHAN_RESULT)
+@rule(8, predicted_errors.ORPHAN_RESULT)
 def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every tool result answers a call in the previous message.
 
@@ -139,7 +139,7 @@ def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
         )
 
 
-@rule(9, error_texts.DUPLICATE_RESULT)
+@rule(9, predicted_errors.DUPLICATE_RESULT)
 def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A tool call has only one result.
 
@@ -152,7 +152,7 @@ def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(result.path, f"duplicate result for call {result.id}.", id=result.id)
 
 
-@rule(10, error_texts.DUPLICATE_CALL_ID)
+@rule(10, predicted_errors.DUPLICATE_CALL_ID)
 def check_unique_call_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The calls of one reply have different ids.
 
@@ -167,7 +167,7 @@ def check_unique_call_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(call.path, f"duplicate call id {call.id} in one reply.")
 
 
-@rule(11, error_texts.WRONG_ROLE)
+@rule(11, predicted_errors.WRONG_ROLE)
 def check_block_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Calls and thinking are in assistant messages, results in user messages, and system messages contain only text.
 
@@ -180,7 +180,7 @@ def check_block_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     )
 
 
-@rule(12, error_texts.ID_FORM)
+@rule(12, predicted_errors.ID_FORM)
 def check_call_id_format(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The id of a call contains only letters, digits, `_` and `-`.
 
@@ -192,7 +192,7 @@ def check_call_id_format(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(call.path, f"invalid call id {id!r}: expected letters, digits, `_` and `-`.")
 
 
-@rule(13, error_texts.SYSTEM_PLACE)
+@rule(13, predicted_errors.SYSTEM_PLACE)
 def check_system_position(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A system message follows a user message, and is last or followed by an assistant message.
 
@@ -217,7 +217,7 @@ def check_system_position(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(turn.path, "system message in an invalid position.")
 
 
-@rule(14, error_texts.SIGNATURE, fix=fixes.with_valid_thinking)
+@rule(14, predicted_errors.SIGNATURE, fix=fixes.with_valid_thinking)
 def check_thinking_signatures(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A thinking block has its original signature.
 
@@ -232,7 +232,7 @@ def check_thinking_signatures(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(piece.path, "the signature of this block is missing or invalid.")
 
 
-@rule(15, error_texts.THINKING_FIRST, fix=remove_settings("thinking"))
+@rule(15, predicted_errors.THINKING_FIRST, fix=remove_settings("thinking"))
 def check_thinking_first(request: ParsedRequest) -> Iterable[RuleFinding]:
     """If thinking is enabled, the last reply begins with thinking if it contains calls.
 
@@ -258,7 +258,7 @@ def check_thinking_first(request: ParsedRequest) -> Iterable[RuleFinding]:
         )
 
 
-@rule(16, error_texts.TOO_MANY_BREAKPOINTS, fix=fixes.with_last_breakpoints)
+@rule(16, predicted_errors.TOO_MANY_BREAKPOINTS, fix=fixes.with_last_breakpoints)
 def check_breakpoint_count(request: ParsedRequest) -> Iterable[RuleFinding]:
     """At most four blocks have `cache_control`.
 
@@ -278,7 +278,7 @@ def check_breakpoint_count(request: ParsedRequest) -> Iterable[RuleFinding]:
         )
 
 
-@rule(17, error_texts.MISPLACED_BREAKPOINT, fix=fixes.without_thinking_breakpoints)
+@rule(17, predicted_errors.MISPLACED_BREAKPOINT, fix=fixes.without_thinking_breakpoints)
 def check_breakpoint_position(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Thinking blocks and blank text have no `cache_control`.
 
@@ -294,7 +294,7 @@ def check_breakpoint_position(request: ParsedRequest) -> Iterable[RuleFinding]:
             )
 
 
-@rule(18, error_texts.TOOL_NAME)
+@rule(18, predicted_errors.TOOL_NAME)
 def check_tool_names(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The name of a tool has 1 to 128 letters, digits, `_` and `-`.
 
@@ -311,7 +311,7 @@ def check_tool_names(request: ParsedRequest) -> Iterable[RuleFinding]:
             )
 
 
-@rule(19, error_texts.DUPLICATE_TOOL, fix=fixes.with_unique_tools)
+@rule(19, predicted_errors.DUPLICATE_TOOL, fix=fixes.with_unique_tools)
 def check_unique_tools(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Tools have different names.
 
@@ -323,7 +323,7 @@ def check_unique_tools(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(tool.path, f"duplicate tool name {tool.id}.")
 
 
-@rule(20, error_texts.UNKNOWN_CHOICE, fix=remove_settings("tool_choice"))
+@rule(20, predicted_errors.UNKNOWN_CHOICE, fix=remove_settings("tool_choice"))
 def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The tool in `tool_choice` is one of the tools.
 
@@ -342,7 +342,7 @@ def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("tool_choice",), f"tool {name!r} not found in `tools`.", name=name)
 
 
-@rule(21, error_texts.TRAILING_SPACE)
+@rule(21, predicted_errors.TRAILING_SPACE)
 def check_trailing_space(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The text of a final assistant message does not end with white space.
 
@@ -354,7 +354,7 @@ def check_trailing_space(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(last.parts[-1].path, "the final text ends with white space.")
 
 
-@rule(22, error_texts.MAX_TOKENS, fix=set_setting("max_tokens", fixes.DEFAULT_MAX_TOKENS))
+@rule(22, predicted_errors.MAX_TOKENS, fix=set_setting("max_tokens", fixes.DEFAULT_MAX_TOKENS))
 def check_max_tokens(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request for an answer has `max_tokens`.
 
@@ -367,7 +367,7 @@ def check_max_tokens(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding((), "`max_tokens` is missing.")
 
 
-@rule(23, error_texts.SERVER_ORPHAN, fix=fixes.without_server_orphans)
+@rule(23, predicted_errors.SERVER_ORPHAN, fix=fixes.without_server_orphans)
 def check_server_results(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The result of a tool that Anthropic runs comes after its call.
 
@@ -392,7 +392,7 @@ def check_server_results(request: ParsedRequest) -> Iterable[RuleFinding]:
             )
 
 
-@rule(24, error_texts.NO_PREFILL, fix=fixes.with_last_user_message)
+@rule(24, predicted_errors.NO_PREFILL, fix=fixes.with_last_user_message)
 def check_last_message(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Models from Claude 4.6 on do not continue a final assistant message.
 
@@ -410,7 +410,7 @@ def check_last_message(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(last[0].path, "the last message is the assistant's, and this model does not continue it.")
 
 
-@rule(25, error_texts.FORCED_CHOICE, fix=fixes.with_auto_tool_choice)
+@rule(25, predicted_errors.FORCED_CHOICE, fix=fixes.with_auto_tool_choice)
 def check_no_forced_tool(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Some models do not support forced tool calls: Opus 5.5, Sonnet 5.5, Fable and Mythos from 5.1 on.
 
@@ -425,7 +425,7 @@ def check_no_forced_tool(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("tool_choice",), f"this model does not support `tool_choice` of type {kind!r}.")
 
 
-@rule(26, error_texts.UNKNOWN_FIELD, fix=fixes.without_unknown_fields)
+@rule(26, predicted_errors.UNKNOWN_FIELD, fix=fixes.without_unknown_fields)
 def check_known_fields(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Messages and blocks have only fields that Anthropic defines.
 

@@ -17,7 +17,7 @@ from contextc.formats.lint_engine import (
     format_dotted_path,
     schema_error,
 )
-from contextc.formats.mistral import error_texts
+from contextc.formats.mistral import predicted_errors
 from contextc.formats.openai_chat import lint_parser as chat
 from contextc.formats.openai_chat.lint_parser import CAMEL_CASE_NAMES, find_function
 from contextc.formats.request_parser import TYPED, Fault, RequestReader, first_field
@@ -104,17 +104,17 @@ class _Reader(RequestReader):
             message = f"invalid role {role!r}: expected system, user, assistant or tool."
             return "role", message, _wrong_tag_message("role", role, ROLES)
         if role != "tool" and wire.get("tool_call_id") is not None:
-            return "tool_call_id", "only a tool message may have a `tool_call_id`.", error_texts.EXTRA
+            return "tool_call_id", "only a tool message may have a `tool_call_id`.", predicted_errors.EXTRA
         if role == "tool" and wire.get("tool_calls"):
-            return "tool_calls", "a tool message cannot contain tool calls.", error_texts.EXTRA
+            return "tool_calls", "a tool message cannot contain tool calls.", predicted_errors.EXTRA
         if camel := first_field(wire, CAMEL_CASE_NAMES):
-            return camel, f"`{camel}` must be written `{CAMEL_CASE_NAMES[camel]}`.", error_texts.EXTRA
+            return camel, f"`{camel}` must be written `{CAMEL_CASE_NAMES[camel]}`.", predicted_errors.EXTRA
         if wrong := _error(wire, ROLES[role]):
             return wrong
         if (index := chat.find_unnamed_call(wire)) is None:
             return None
         message = f"`tool_calls[{index}]` does not name the tool to call."
-        return f"tool_calls.{index}.function.name", message, error_texts.MISSING
+        return f"tool_calls.{index}.function.name", message, predicted_errors.MISSING
 
     def parts(self, wire: JSONObject, path: JSONPath) -> Iterator[RequestPart]:
         if wire["role"] == "tool":
@@ -147,7 +147,7 @@ class _Reader(RequestReader):
 
     def provider_text(self, path: JSONPath, field: str, message: str, detail: JSON) -> str:
         where = vendor_path((*path, *field.removesuffix(".").split(".")) if field else path)
-        return (detail or (_type_message(list) if message.endswith("a list.") else error_texts.MISSING)).format(
+        return (detail or (_type_message(list) if message.endswith("a list.") else predicted_errors.MISSING)).format(
             where=where
         )
 
@@ -175,17 +175,17 @@ def _error(value: object, fields: FieldTypes, before: str = "") -> Fault | None:
     name, message = wrong
     kinds = fields.get(name, fields.get(f"{name}?", dict))
     text = _type_message(kinds[0] if isinstance(kinds, tuple) else kinds)
-    return before + name, message, error_texts.MISSING if "missing" in message else text
+    return before + name, message, predicted_errors.MISSING if "missing" in message else text
 
 
 def _type_message(kind: type) -> str:
-    return error_texts.WRONG_TYPE.format(where="{where}", kind=TYPE_NAMES[kind])
+    return predicted_errors.WRONG_TYPE.format(where="{where}", kind=TYPE_NAMES[kind])
 
 
 def _wrong_tag_message(field: str, value: str, known: Iterable[str]) -> str:
     listed = ", ".join(f"'{name}'" for name in known)
     shown = value.replace("{", "{{").replace("}", "}}")
-    return error_texts.WRONG_TAG.format(where="{where}", value=shown, field=field, known=listed)
+    return predicted_errors.WRONG_TAG.format(where="{where}", value=shown, field=field, known=listed)
 
 
 def coerce_value(value: JSON, path: JSONPath) -> JSON:

@@ -33,7 +33,7 @@ from contextc.formats.lint_engine import (
     schema_error,
     unknown_field_findings,
 )
-from contextc.formats.openai_chat import error_texts
+from contextc.formats.openai_chat import predicted_errors
 from contextc.formats.request_parser import TYPED, Fault, RequestReader, first_field, nested_error
 from contextc.formats.request_settings import is_list, is_object, object_or_empty
 
@@ -203,10 +203,10 @@ class _Reader(RequestReader):
 
     def provider_text(self, path: JSONPath, field: str, message: str, detail: JSON) -> str:
         where = vendor_path((*path, *field.split(".")) if field else path) or "messages"
-        what: str = detail or (error_texts.MISSING if message.endswith("missing.") else "")
+        what: str = detail or (predicted_errors.MISSING if message.endswith("missing.") else "")
         if not what:
             expected, _, given = message.removesuffix(".").partition(" must be ")[2].partition(", not ")
-            what = error_texts.WRONG_TYPE.format(where=where, expected=expected, given=given or "something else")
+            what = predicted_errors.WRONG_TYPE.format(where=where, expected=expected, given=given or "something else")
             what = what.replace("a list", "an array")
         return what.replace("{where}", where)
 
@@ -219,17 +219,17 @@ def _tool_kind(tool: JSONObject) -> JSON:
 
 
 def _wrong_value(value: JSON, known: str) -> str:
-    return error_texts.WRONG_VALUE.format(value=value, known=known)
+    return predicted_errors.WRONG_VALUE.format(value=value, known=known)
 
 
 def _misplaced_field_error(message: JSONObject) -> Fault | None:
     """Return the error for a field of another role or library, such as a camel-case name; None if there is none."""
     if message["role"] != "tool" and message.get("tool_call_id") is not None:
-        return "tool_call_id", "only a tool message may have a `tool_call_id`.", error_texts.UNKNOWN_PARAMETER
+        return "tool_call_id", "only a tool message may have a `tool_call_id`.", predicted_errors.UNKNOWN_PARAMETER
     if camel := first_field(message, CAMEL_CASE_NAMES):
-        return camel, f"`{camel}` must be written `{CAMEL_CASE_NAMES[camel]}`.", error_texts.UNKNOWN_PARAMETER
+        return camel, f"`{camel}` must be written `{CAMEL_CASE_NAMES[camel]}`.", predicted_errors.UNKNOWN_PARAMETER
     if message["role"] == "tool" and (message.get("tool_calls") or message.get("function_call")):
-        what = error_texts.ASSISTANT_ONLY.format(what="tool calls")
+        what = predicted_errors.ASSISTANT_ONLY.format(what="tool calls")
         return "tool_calls", "a tool message cannot contain tool calls.", what
     return None
 
@@ -238,7 +238,7 @@ def _unnamed_call_error(message: JSONObject) -> Fault | None:
     """Return the error for a call that does not name its tool; None if all do."""
     if (index := find_unnamed_call(message)) is not None:
         name = f"tool_calls[{index}]"
-        return f"{name}.function.name", f"`{name}` does not name the tool to call.", error_texts.MISSING
+        return f"{name}.function.name", f"`{name}` does not name the tool to call.", predicted_errors.MISSING
     function: JSON = message.get("function_call")
     return nested_error("function_call", function, NESTED_FIELDS["function"]) if function else None
 

@@ -8,7 +8,7 @@ from contextc.formats.codec_base import Codec, CodecFormatter
 from contextc.formats.identifiers import NameCodec
 from contextc.formats.reasoning_policy import ReasoningPolicy
 from contextc.formats.vercel import decode, ui_messages
-from contextc.formats.vercel.approved_calls import seal_decided_calls
+from contextc.formats.vercel.decided_calls import seal_decided_calls
 from contextc.formats.vercel.encode import CARRIED_FIELDS, ORIGINAL_FORM, encode_instructions, encode_segment
 from contextc.formats.vercel.rules import RULES
 from contextc.formats.vercel.settings import SETTINGS

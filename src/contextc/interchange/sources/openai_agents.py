@@ -14,7 +14,7 @@ from contextc._json import JSONObject, parse_object
 from contextc.formats import formatter
 from contextc.interchange.found_conversation import FoundConversation, parse_time, read_or_error
 from contextc.interchange.input_files import FileSample, ImportInput
-from contextc.linting.request_coercion import coerce_request
+from contextc.linting.tolerant_decoding import coerce_request
 from contextc.messages import Message
 
 ABOUT = "sessions of the OpenAI Agents SDK (SQLite)"

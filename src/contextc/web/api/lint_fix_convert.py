@@ -9,7 +9,7 @@ from contextc.errors import InvalidRequest, InvalidSetting
 from contextc.formats.rules_docs import find_rule, render_rule
 from contextc.interchange.open_any import detect_format
 from contextc.linting import convert, fix, lint
-from contextc.linting.request_coercion import check_request
+from contextc.linting.tolerant_decoding import check_request
 from contextc.web.app_state import AppState
 from contextc.web.endpoint_decorator import endpoint
 from contextc.web.http_errors import HTTPError

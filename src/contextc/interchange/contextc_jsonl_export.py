@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from contextc._json import hash_blob
 from contextc.errors import StoreCorrupt
-from contextc.interchange.native_types import (
+from contextc.interchange.contextc_jsonl_lines import (
     CHUNK,
     VERSION,
     VERSION_WITHOUT_TODOS,

@@ -12,7 +12,7 @@ import msgspec
 
 from contextc._json import hash_blob
 from contextc.errors import ContextcError, ConversationExists, InvalidImport, InvalidInput
-from contextc.interchange.native_types import (
+from contextc.interchange.contextc_jsonl_lines import (
     CHUNK,
     VERSION,
     AnyLine,
