@@ -318,6 +318,7 @@ def test_another_model_answers_when_it_is_chosen(person: Person, model: Model) -
     """Guarantee 12.2: the next message goes to whom the person picks; the conversation remembers."""
     model.will(text_reply("I am one."), text_reply("I am another."))
     person.begins("Who are you?")
+    expect(person.rows("assistant").last.locator(".prose")).to_have_text("I am one.")
     person.sees_ended()
     person.page.get_by_test_id("model").click()
     person.page.get_by_role("combobox").fill("gpt-4o-mini openai-chat")

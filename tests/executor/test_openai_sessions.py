@@ -22,6 +22,7 @@ from contextc.events import AnyEvent, RetryScheduled, StepStart
 from contextc.formats.base import Request
 from contextc.messages import Message
 from contextc.triggers import TriggerContext, trigger
+from tests.conftest import often
 from tests.executor.scripted_provider import played
 from tests.fake_vendors import (
     KEY,
@@ -322,7 +323,7 @@ def test_nothing_is_lost_or_doubled_in_foul_weather(
     assert (DOUBTFUL in whys) is (name == CONVERSATION)
     assert all("not found" in record.refused for record in standin.refused)
     assert standin.defects == []
-    assert len(met) > 5
+    assert len(met) >= often(4, 6)
 
 
 def _is_whole(room: Room) -> None:
