@@ -64,10 +64,7 @@ from contextc.store.message_rows import (
 )
 from contextc.store.types import DEFAULT_AGENT, Transaction
 
-RESPONSE_ID_FORMATS = ("openai_responses",)
-MODEL_ROLES = ("assistant", "model")
 MAX_CACHED_BYTES = 64 << 20
-MAX_NAME_PART = 80
 REASONS = {
     "rewound": "rewound by the client",
     "changed": "the client changed an earlier message",
