@@ -31,6 +31,9 @@ SAFE_SETTINGS = frozenset({"local_idle", "session_gap"})
 SAFE_PROVIDER_FACTS = frozenset({"window", "output"})
 """Facts about a provider that a project's file may state without being trusted."""
 MODELS, PROVIDERS = "models", "providers"
+OBSERVATION = "observation"
+OBSERVATION_SETTINGS = {"keep_days": "observation_keep_days", "max_bytes": "observation_max_bytes"}
+"""The names in the table `[observation]`, and their settings."""
 TABLE_HELP = {
     MODELS: 'Write [models."its-name"] and below it, for example, window = 128_000.',
     PROVIDERS: 'Write [providers.its-name] and below it, for example, url = "https://…/v1".',
@@ -41,7 +44,9 @@ SYSTEM_PROMPT = (
     "ask when a request can be read in two ways that lead to different work. Use the tools you are given rather than "
     "guess at what they would tell you."
 )
+MAX_DAYS = 1_000_000
 RETENTION_UNITS = {"d": "days", "h": "hours"}
+SIZE_UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 SECONDS_PER_UNIT = {"s": 1, "m": 60, "h": 3_600}
 
 
@@ -65,6 +70,10 @@ class Settings(NamedTuple):
     """Names of additional environment variables for commands of `run_command`, separated by commas."""
     session_gap: Setting = Setting("1h", "default")
     """The pause after an agent's last turn that makes its next turn begin a session."""
+    observation_keep_days: Setting = Setting("", "default")
+    """The age in days at which observed conversations are deleted; empty means never."""
+    observation_max_bytes: Setting = Setting("", "default")
+    """The size of all observed conversations together; the oldest are deleted. Empty means no limit."""
 
     def parse_retention(self) -> timedelta | None:
         """Return the age at which the content of a message is redacted, or None to keep everything."""
@@ -76,6 +85,33 @@ class Settings(NamedTuple):
                 f"retention ({self.retention.source}) must be days or hours", got=text, fix="Write it like 90d or 12h."
             )
         return timedelta(**{RETENTION_UNITS[text[-1]]: int(text[:-1])})
+
+    def parse_observed_age(self) -> timedelta | None:
+        """Return the age at which observed conversations are deleted, or None to keep all."""
+        text = self.observation_keep_days.value
+        if not text:
+            return None
+        if not text.isascii() or not text.isdigit() or not 0 < int(text) < MAX_DAYS:
+            raise InvalidSetting(
+                f"observation keep_days ({self.observation_keep_days.source}) must be a number of days",
+                got=text,
+                fix="Write it like 30.",
+            )
+        return timedelta(days=int(text))
+
+    def parse_observed_size(self) -> int | None:
+        """Return the largest size in bytes of all observed conversations, or None for no limit."""
+        text = self.observation_max_bytes.value.replace("_", "").upper()
+        if not text:
+            return None
+        number, factor = (text[:-2].strip(), SIZE_UNITS[text[-2:]]) if text[-2:] in SIZE_UNITS else (text, 1)
+        if not number.isascii() or not number.isdigit() or int(number) == 0:
+            raise InvalidSetting(
+                f"observation max_bytes ({self.observation_max_bytes.source}) must be a size",
+                got=self.observation_max_bytes.value,
+                fix='Write it like "500MB", "2GB", or as a number of bytes.',
+            )
+        return int(number) * factor
 
     def parse_local_idle(self) -> int:
         return _parse_seconds("local_idle", self.local_idle)
@@ -183,6 +219,7 @@ def untrusted_error(file: UntrustedFile, user: str) -> InvalidSetting:
     )
 
 
+DELETING_SETTINGS = ("retention", *OBSERVATION_SETTINGS.values())
 RETENTION_SCOPE = {"user": ("user", "default"), "variable": ("variable", "user", "default"), "project": ("project",)}
 """The source of a retention setting, and the sources of a store to which it applies."""
 
@@ -205,6 +242,8 @@ def read_settings(
         "local_idle": Setting("5m", "default"),
         "command_environment": Setting("", "default"),
         "session_gap": Setting("1h", "default"),
+        "observation_keep_days": Setting("", "default"),
+        "observation_max_bytes": Setting("", "default"),
     }
     origin = dict.fromkeys(found, "default")
     user, project = _config_paths(environment, folder)
@@ -221,10 +260,14 @@ def read_settings(
         file = find_untrusted_file(environment=environment, folder=folder)
         if file is not None:
             raise untrusted_error(file, user)
-    Settings(**found).parse_retention()  # an invalid one is an error for every store
-    retention = found["retention"]
-    if retention.value and origin["store"] not in RETENTION_SCOPE[origin["retention"]]:
-        found["retention"] = Setting("", f"{retention.source}: {retention.value}, for its own store only")
+    settings = Settings(**found)  # an invalid one is an error for every store
+    settings.parse_retention()
+    settings.parse_observed_age()
+    settings.parse_observed_size()
+    for name in DELETING_SETTINGS:
+        limit = found[name]
+        if limit.value and origin["store"] not in RETENTION_SCOPE[origin[name]]:
+            found[name] = Setting("", f"{limit.source}: {limit.value}, for its own store only")
     return Settings(**found)
 
 
@@ -372,16 +415,38 @@ def _read_settings_file(path: str, names: set[str]) -> dict[str, Setting]:
     content, _ = _parse_file(path)
     for kind in TABLE_HELP:
         _get_tables(kind, path, content)
+    limits = _read_observation(path, content)
+    content = {name: value for name, value in content.items() if name != OBSERVATION}
+    names = names - set(OBSERVATION_SETTINGS.values())
     for name, value in content.items():
         if name not in TABLE_HELP and name not in names:  # the value is not shown: it may be a secret
             raise InvalidSetting(
                 f"{path}: {name} is not a setting",
-                fix=f"Use one of {', '.join(sorted(names))}, or a table of models or providers.",
+                fix=f"Use one of {', '.join(sorted(names))}, or a table of models, providers or observation.",
             )
         if name not in TABLE_HELP and not isinstance(value, str):
             kind = "a table" if isinstance(value, dict) else json_type_name(value)
             raise InvalidSetting(f"{path}: {name} must be text, got {kind}", fix=f'Write {name} = "…".')
-    return {name: Setting(value, path) for name, value in content.items() if isinstance(value, str)}
+    return limits | {name: Setting(value, path) for name, value in content.items() if isinstance(value, str)}
+
+
+def _read_observation(path: str, content: Mapping[str, object]) -> dict[str, Setting]:
+    """Return the settings of the table `[observation]`: whole numbers or text."""
+    table = content.get(OBSERVATION, {})
+    if not isinstance(table, dict):
+        raise InvalidSetting(
+            f"{path}: {OBSERVATION} must be a table", fix="Write [observation], below it keep_days = 30."
+        )
+    found: dict[str, Setting] = {}
+    for name, value in cast(dict[str, object], table).items():
+        if name not in OBSERVATION_SETTINGS:
+            raise InvalidSetting(
+                f"{path}: {OBSERVATION}.{name} is not a setting", fix=f"Use {' or '.join(OBSERVATION_SETTINGS)}."
+            )
+        if not isinstance(value, int | str) or isinstance(value, bool):
+            raise InvalidSetting(f"{path}: {OBSERVATION}.{name} must be a number, got {json_type_name(value)}")
+        found[OBSERVATION_SETTINGS[name]] = Setting(str(value), path)
+    return found
 
 
 def _get_tables(kind: str, path: str, content: Mapping[str, object]) -> Mapping[str, Mapping[str, object]]:

@@ -5,7 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from playwright.sync_api import Locator, expect
@@ -18,6 +18,7 @@ from tests.browser.sample_conversations import busy, two_models
 from tests.browser.scripted_model import KEY, SPEC, Gate, Model, text_reply
 from tests.browser.server import served
 from tests.compiler.session_conversation import Talk, call, keeper
+from tests.observation.test_conversation_match import claude, claude_answer
 from tests.web.sample_conversations import Life, provider_of
 
 CLIPBOARD = ["clipboard-read", "clipboard-write"]
@@ -372,3 +373,35 @@ def test_figures_that_differ_give_the_reason(reader: Person) -> None:
     expect(note).to_have_text(
         "Estimated 2,225 tokens; provider counted 2,400 (+8%). All numbers here use the provider's count."
     )
+
+
+def test_an_observed_conversation_opens_in_chat_and_inspector(store: cc.Store, person: Person) -> None:
+    """Requests of other software: who made them, how they ended, and the request that a sub-agent belongs to."""
+    headers = {"x-claude-code-session-id": "s1"}
+    common: dict[str, Any] = {"format": "anthropic", "headers": headers}
+    overloaded = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded, try again"}}
+    cc.observe(
+        store, request=claude("find ann@example.com"), reply=overloaded, status=529, time=1_000, ended=1_400, **common
+    )
+    main = cc.observe(
+        store, request=claude("find ann@example.com"), reply=claude_answer("There she is."), time=2_000, ended=4_000,
+        redact="mail", **common,
+    )  # fmt: skip
+    agent: dict[str, Any] = {**common, "headers": {**headers, "x-claude-code-agent-id": "a1"}}
+    sub = cc.observe(store, request=claude("dig", system="Dig."), reply=claude_answer("Dug."), **agent)
+    person.chat(sub.conversation)
+    expect(person.page.locator("header").get_by_test_id("source")).to_have_text("claude-code · sub-agent")
+    expect(person.rows("user")).to_have_count(1)
+    assert person.texts("assistant") == ["Dug."]
+    person.inspects(sub.conversation)
+    person.page.get_by_test_id("parent-request").click()
+    expect(person.page).to_have_url(re.compile(rf"/c/{main.conversation}/inspect/[^/]+/2$"))
+    expect(person.page.get_by_test_id("timeline").locator("g.column")).to_have_count(2)
+    facts = person.page.locator(".step-facts")
+    expect(facts).to_contain_text("observed")
+    expect(facts).to_contain_text("inexact")
+    expect(facts).to_contain_text("2")
+    expect(person.page.get_by_test_id("step")).to_contain_text("[redacted:mail:")
+    expect(person.page.get_by_test_id("totals")).to_contain_text("without a complete answer")
+    chooses(person, 1)
+    expect(person.page.get_by_test_id("observed-failure")).to_contain_text("failed (529). Overloaded, try again")

@@ -9,7 +9,7 @@ import pytest
 from rich.cells import cell_len
 
 import contextc as cc
-from contextc.store.backup import remove_empty_store
+from contextc.store.restore_backup import remove_empty_store
 from tests.cli.conftest import Run
 
 

@@ -62,6 +62,22 @@ def test_the_users_own_retention_reports_what_it_redacted(run: Run, history: Pat
     assert "redacted 1 message older than 90d" in done.stderr
 
 
+def test_the_limits_of_observed_traffic_report_what_was_deleted(run: Run, history: Path) -> None:
+    with cc.open_store(f"sqlite:///{history}") as store:
+        request = {"model": "gpt-5", "messages": [{"role": "user", "content": "hello"}]}
+        for name, when in (("old", 1_700_000_000_000), ("new", None)):
+            cc.observe(store, request=request, format="openai_chat", conversation=name, time=when)
+    assert run("list", CONTEXTC_OBSERVATION_KEEP_DAYS="90").returncode == 0
+    done = run("import", "-", "--as", "more", text=LINE, CONTEXTC_OBSERVATION_KEEP_DAYS="90")
+    assert done.returncode == 0
+    assert "deleted 1 observed conversation (" in done.stderr
+    assert "beyond the limit of 90 days" in done.stderr
+    with cc.open_store(f"sqlite:///{history}") as store:
+        assert {"new", "more"} <= {each.name for each in store.conversations()}
+        assert "old" not in {each.name for each in store.conversations()}
+    assert run("list", CONTEXTC_OBSERVATION_MAX_BYTES="x").returncode == 2
+
+
 @pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("n\n", 2)])
 def test_a_person_at_a_terminal_is_shown_the_changes_and_asked(
     history: Path, tmp_path: Path, answer: str, code: int

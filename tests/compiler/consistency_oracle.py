@@ -11,7 +11,7 @@ import msgspec
 from contextc._json import JSONObject, encode
 from contextc.compiler import Compiled
 from contextc.compiler.ledger import repository
-from contextc.compiler.ledger.cache import split_chunk
+from contextc.compiler.ledger.channel_row_cache import split_chunk
 from contextc.messages import Message, decode_message
 from contextc.store.ledger_schema import Channel, ChannelState, Item, LedgerRow
 from contextc.store.message_rows import SEQ_BITS, SEQ_MASK, make_place

@@ -9,7 +9,7 @@ import random
 import contextc as cc
 from contextc._json import encode
 from contextc.compiler.draft import CompilerOptionArguments
-from contextc.compiler.ledger.cache import get_channel_cache
+from contextc.compiler.ledger.channel_row_cache import get_channel_cache
 from contextc.messages import Message
 from contextc.store.ledger_schema import Channel
 from contextc.store.message_rows import find_tip, load_lineage, make_place, split_by_branch

@@ -9,7 +9,7 @@ import pytest
 import contextc as cc
 from contextc.compiler import Compiled
 from contextc.compiler.ledger import repository
-from contextc.compiler.ledger.cache import get_channel_cache
+from contextc.compiler.ledger.channel_row_cache import get_channel_cache
 from contextc.providers import Provider
 from contextc.store.ledger_schema import Channel, ChannelState
 from contextc.store.types import Transaction

@@ -5,7 +5,7 @@
 import pytest
 
 import contextc as cc
-from contextc.compiler.ledger.cache import get_channel_cache
+from contextc.compiler.ledger.channel_row_cache import get_channel_cache
 
 READ = cc.Tool(name="read", description="Reads a file.", parameters={"type": "object", "properties": {}})
 PROVIDERS = ("anthropic:claude-opus-5-5", "openai:gpt-6.1-terra", "openai-chat:gpt-4.1", "gemini:gemini-3-pro-preview")

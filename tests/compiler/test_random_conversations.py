@@ -17,7 +17,7 @@ import contextc as cc
 from contextc._json import decode, encode
 from contextc.compiler import Compiled
 from contextc.compiler.arguments import CompileArguments
-from contextc.compiler.ledger.cache import get_channel_cache
+from contextc.compiler.ledger.channel_row_cache import get_channel_cache
 from contextc.messages import Message
 from tests.compiler.consistency_oracle import ConsistencyOracle
 from tests.compiler.random_simulation import TOOLS, mark_of

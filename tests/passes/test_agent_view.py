@@ -8,7 +8,7 @@ import pytest
 
 import contextc as cc
 from contextc._json import encode
-from contextc.compiler.ledger.cache import get_channel_cache
+from contextc.compiler.ledger.channel_row_cache import get_channel_cache
 from tests.passes.agent_views import INTERRUPTED, Talk, call, calls, result, seen, sent_messages
 
 # ── who is seen ───────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -6,7 +6,7 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject, encode
-from contextc.compiler.ledger.cache import get_channel_cache
+from contextc.compiler.ledger.channel_row_cache import get_channel_cache
 from tests.passes.agent_views import CHAT, CLAUDE, INTERRUPTED, Talk, calls, result, seen, sent_messages
 
 

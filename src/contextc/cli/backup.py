@@ -7,7 +7,7 @@ import typer
 
 from contextc.cli.console import StoreOption, YesOption, confirm, escape_markup, open_configured_store, out, pluralize
 from contextc.config import mask_secrets, read_settings
-from contextc.store.backup import check_backup_file, restore
+from contextc.store.restore_backup import check_backup_file, restore
 
 
 def run(

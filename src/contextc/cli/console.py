@@ -16,7 +16,7 @@ from rich.text import Text
 from contextc.config import Settings, make_private_folder, read_settings
 from contextc.errors import InvalidSetting
 from contextc.store import Store, open_store
-from contextc.store.backup import remove_empty_store
+from contextc.store.restore_backup import remove_empty_store
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
@@ -52,11 +52,31 @@ def open_configured_store(store: str | None, *, create: bool = False) -> Generat
                 err.print(
                     f"redacted {pluralize(redacted, 'message')} older than {escape_markup(settings.retention.value)}"
                 )
+            if create:
+                _limit_observed(handle, settings)
             yield handle
     except BaseException:
         if missing:
             remove_empty_store(missing)
         raise
+
+
+def _limit_observed(store: Store, settings: Settings) -> None:
+    """Delete observed conversations beyond their own retention and size limit, and report it."""
+    age, size = settings.parse_observed_age(), settings.parse_observed_size()
+    if age is None and size is None:
+        return
+    from contextc.observation import limit_observed  # most stores have no limit, and it takes time to import
+
+    with progress_bar("deleting observed traffic") as report:
+        deleted = limit_observed(store, age=age, max_bytes=size, progress=report)
+    if deleted.conversations:
+        limits = [f"{age.days} days"] if age is not None else []
+        limits += [f"{size:,} bytes"] if size is not None else []
+        err.print(
+            f"deleted {pluralize(deleted.conversations, 'observed conversation')} ({deleted.size:,} bytes), "
+            f"beyond the limit of {' and '.join(limits)}"
+        )
 
 
 def missing_store_file(settings: Settings) -> str | None:

@@ -7,7 +7,7 @@ import msgspec
 from rich.table import Table
 
 from contextc.cli.console import escape_markup, out
-from contextc.config import Settings, mask_secrets, read_providers
+from contextc.config import OBSERVATION_SETTINGS, Settings, mask_secrets, read_providers
 from contextc.providers.availability import key_variables
 from contextc.providers.cli_agent_discovery import known_cli_agents
 from contextc.providers.registry import provider, provider_names
@@ -35,8 +35,12 @@ class InstalledProgram(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def effective_settings(settings: Settings) -> dict[str, dict[str, str]]:
+    """Return the settings with their sources. Limits of observed traffic are left out if they are not set."""
+    unset = [name for name in OBSERVATION_SETTINGS.values() if getattr(settings, name).source == "default"]
     return {
-        name: {"value": mask_secrets(value), "source": source} for name, (value, source) in settings._asdict().items()
+        name: {"value": mask_secrets(value), "source": source}
+        for name, (value, source) in settings._asdict().items()
+        if name not in unset
     }
 
 

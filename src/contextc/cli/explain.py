@@ -33,7 +33,7 @@ def run(
 ) -> None:
     """Show the content of a request: what was sent, what was left out, and why."""
     with open_configured_store(store) as handle:
-        found = _find_channels(handle, conversation, model, agent, directory)
+        found = find_channels(handle, conversation, model, agent, directory)
         if len(found) > 1:
             _print_channels(found, json=json)
             return
@@ -55,7 +55,7 @@ def run(
                 print_manifest(manifest)
 
 
-def _find_channels(
+def find_channels(
     store: Store, conversation: str, model: str | None, agent: str | None, directory: str | None
 ) -> list[KnownSession]:
     """Return the matching channels of a conversation that have committed requests."""

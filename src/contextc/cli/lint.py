@@ -1,38 +1,67 @@
 """`contextc lint`: check a request against the rules of its provider."""
 
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 from rich.table import Table
 
-from contextc.cli.console import FormatOption, JSONOption, err, escape_markup, out, pluralize, print_json
+from contextc._json import JSONObject, decode_json
+from contextc.cli.console import (
+    FormatOption,
+    JSONOption,
+    StoreOption,
+    err,
+    escape_markup,
+    open_configured_store,
+    out,
+    pluralize,
+    print_json,
+)
+from contextc.cli.explain import find_channels
 from contextc.cli.file_io import load_requests, read_input
+from contextc.compiler.past_requests import load_channel_formatter, rebuild
+from contextc.errors import InvalidSetting
 from contextc.interchange.open_any import recorded_requests
 from contextc.linting import Violation, lint
 
 MAX_VIOLATIONS = 200
-FileArgument = Annotated[
-    str,
-    typer.Argument(
-        help="JSON or JSON Lines: requests, messages, or a session of Claude Code or Codex; a HAR recording; - for "
-        "standard input."
-    ),
-]
+FILE_HELP = (
+    "JSON or JSON Lines: requests, messages, or a session of Claude Code or Codex; a HAR recording; - for "
+    "standard input."
+)
+FileArgument = Annotated[str, typer.Argument(help=FILE_HELP)]
 
 
 def run(
-    file: FileArgument,
+    file: Annotated[str | None, typer.Argument(help=FILE_HELP)] = None,
     format: FormatOption = None,
+    conversation: Annotated[
+        str | None, typer.Option("--conversation", "-c", help="Check a stored request of this conversation instead.")
+    ] = None,
+    request: Annotated[
+        int | None,
+        typer.Option("--request", help="With --conversation: number of the request (default: the last)."),
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", "-m", help="With --conversation: provider and model (default: all).")
+    ] = None,
+    store: StoreOption = None,
     json: JSONOption = False,
 ) -> None:
     """Report every provider rule that a request violates. Exit code 1 if there is one."""
-    data = read_input(file)
-    if (calls := recorded_requests(data, format)) is not None:
+    if (file is None) == (conversation is None):
+        raise InvalidSetting("lint needs a file or --conversation", fix="Pass one of them.")
+    if conversation is None and (request, model, store) != (None, None, None):
+        raise InvalidSetting("--request, --model and --store need --conversation", fix="Add --conversation.")
+    if conversation is not None:
+        found = _lint_stored(conversation, request, model, store)
+        several = len(found) > 1
+    elif (calls := recorded_requests(data := read_input(file or "-"), format)) is not None:
         several = True
         found = [(f"{where}, {known}", lint(body, format=known)) for where, body, known in calls]
         err.print(f"HAR recording: {pluralize(len(calls), 'model request')}", soft_wrap=True)
     else:
-        requests, known = load_requests(file, format, data=data)
+        requests, known = load_requests(file or "-", format, data=data)
         several = requests.layout == "lines"
         found = [
             (requests.position_label(index), lint(body, format=known)) for index, body in enumerate(requests.bodies)
@@ -49,6 +78,19 @@ def run(
         out.print(pluralize(total, "violation") if total else "no violations")
     if any(violations for _, violations in found):
         raise typer.Exit(1)
+
+
+def _lint_stored(
+    conversation: str, request: int | None, model: str | None, store: str | None
+) -> list[tuple[str, list[Violation]]]:
+    """Check the request as it was sent on each channel: by its number, or the last one."""
+    found: list[tuple[str, list[Violation]]] = []
+    with open_configured_store(store) as handle:
+        for each in find_channels(handle, conversation, model, None, None):
+            form = load_channel_formatter(handle, each.channel)
+            body = rebuild(handle, each.channel, form, request)
+            found.append((str(each.channel), lint(cast(JSONObject, decode_json(body)), format=form.name)))
+    return found
 
 
 def _show(where: str, violations: list[Violation]) -> None:

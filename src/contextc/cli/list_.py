@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 
+import msgspec
 from rich.cells import cell_len
 
 from contextc.cli.console import (
@@ -13,8 +14,11 @@ from contextc.cli.console import (
     replace_control_characters,
 )
 from contextc.store.branches import count_branches
+from contextc.store.observed_conversations import ObservedSource, load_all_sources
 
 COLUMNS = ("conversation", "messages", "branches", "created")
+CLIENT = "client"
+"""The column of the client that made the requests, shown if there are observed conversations."""
 
 
 def run(store: StoreOption = None, json: JSONOption = False) -> None:
@@ -22,8 +26,10 @@ def run(store: StoreOption = None, json: JSONOption = False) -> None:
     with open_configured_store(store) as handle:
         found = handle.conversations()
         counts = handle.read(count_branches)
+        sources = handle.read(load_all_sources)
     if json:
-        print_json(found)
+        plain = msgspec.to_builtins(found)
+        print_json([each | _source(sources.get(each["name"])) for each in plain])
         return
     rows = [
         (
@@ -31,12 +37,23 @@ def run(store: StoreOption = None, json: JSONOption = False) -> None:
             f"{each.length:,}",
             str(counts.get(each.name, 0)),
             datetime.fromtimestamp(each.created / 1000, UTC).strftime("%Y-%m-%d %H:%M"),
+            *([replace_control_characters(_label(sources.get(each.name)))] if sources else []),
         )
         for each in found
     ]
-    widths = [max(map(cell_len, column)) for column in zip(COLUMNS, *rows, strict=True)]
-    out.print(f"[bold]{_line(COLUMNS, widths)}[/]", soft_wrap=True)
+    columns = (*COLUMNS, CLIENT) if sources else COLUMNS
+    widths = [max(map(cell_len, column)) for column in zip(columns, *rows, strict=True)]
+    out.print(f"[bold]{_line(columns, widths)}[/]", soft_wrap=True)
     out.file.writelines([f"{_line(row, widths)}\n" for row in rows])  # a rich table takes a millisecond per row
+
+
+def _label(source: ObservedSource | None) -> str:
+    return source.label if source is not None else ""
+
+
+def _source(source: ObservedSource | None) -> dict[str, object]:
+    """Return the additional fields of an observed conversation."""
+    return {"observed": msgspec.to_builtins(source)} if source is not None else {}
 
 
 def _line(cells: tuple[str, ...], widths: list[int]) -> str:

@@ -14,7 +14,7 @@ from rich.table import Table
 from contextc.cli.console import escape_markup, out
 from contextc.compiler import Cost
 from contextc.compiler.draft import Budget
-from contextc.compiler.manifest import TEXT_WIDTH, Manifest, RequestRecord
+from contextc.compiler.manifest import TEXT_WIDTH, Manifest, RequestRecord, describe_mode, describe_observed
 from contextc.errors import ContextOverflow
 
 BAR, MIN_BAR, MAX_ROWS = 72, 20, 200
@@ -33,6 +33,8 @@ def print_manifest(manifest: Manifest) -> None:
     begins = f" [yellow](a new epoch: {escape_markup(record.why)})[/]" if record.why else ""
     session = f", session {escape_markup(record.session)}" if record.session else ""
     out.print(f"mode {record.mode}, epoch {record.epoch}{begins}{session}", soft_wrap=True)
+    if record.observed is not None:
+        out.print(escape_markup(describe_observed(record.observed)), soft_wrap=True)
     _show_budget(manifest.budget)
     if manifest.budget.input != record.budget.input:
         out.print(f"estimated before sending: {record.budget.input:,} tokens", soft_wrap=True)
@@ -220,7 +222,7 @@ def _request_row(record: RequestRecord, cost: float | None) -> tuple[str, ...]:
     usage = record.usage
     return (
         str(record.request),
-        record.mode,
+        record.mode if record.observed is None else describe_mode(record.observed),
         str(record.epoch),
         f"{record.corrected_budget.input:,}",
         f"{record.shared_tokens:,}",

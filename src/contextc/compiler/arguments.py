@@ -16,6 +16,7 @@ from contextc._json import JSONObject, encode, encode_canonical
 from contextc.compiler import request_head
 from contextc.compiler.draft import CompilerOptions
 from contextc.compiler.fetch_result import FETCH_TOOL
+from contextc.compiler.ledger.channel_loader import ChannelSnapshot
 from contextc.compiler.request_head import AnyTool, PreparedTools, RequestTerms, compute_budget, get_tool_name
 from contextc.errors import InvalidInput, InvalidSetting
 from contextc.formats.base import Formatter
@@ -303,16 +304,23 @@ class ArgumentCache:
         self._last = content, kept
         return kept
 
-    def arrange_tools(self, tools: Sequence[AnyTool], order: Sequence[str], stand_in: Tool | None) -> PreparedTools:
+    def arrange_tools(
+        self, tools: Sequence[AnyTool], snapshot: ChannelSnapshot, stand_in: Tool | None
+    ) -> PreparedTools:
         """Return the tools as they are sent: in the order of the previous request, with `fetch_result`; or `stand_in`
         if there are none.
+
+        If other software began the channel, and had the same tools, `fetch_result` is not added, because that would
+        change the prefix.
         """
-        key = (tuple([id(tool) for tool in tools]), tuple(order), stand_in is None)
+        order, is_observed = snapshot.state.tools, snapshot.cached.is_observed
+        key = (tuple([id(tool) for tool in tools]), order, stand_in is None, is_observed)
         if (found := self._tools.get(key)) is not None:
             return found
         told = list(tools) if tools or stand_in is None else [stand_in]
         names = [get_tool_name(tool) for tool in tools]
-        if tools and self.options.fetch and FETCH_TOOL.name not in names:
+        keeps = is_observed and sorted(names) == sorted(order)
+        if tools and self.options.fetch and FETCH_TOOL.name not in names and not keeps:
             told.append(FETCH_TOOL)
         place_of = {name: index for index, name in enumerate(order)}
         if order and all(get_tool_name(tool) in place_of for tool in told):

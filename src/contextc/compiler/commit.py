@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from contextc._json import encode
 from contextc.compiler.compiled import Compiled
 from contextc.compiler.ledger import repository
-from contextc.compiler.ledger.cache import ChannelCacheEntry, CommitTail
 from contextc.compiler.ledger.channel_loader import load_messages_at
+from contextc.compiler.ledger.channel_row_cache import ChannelCacheEntry, CommitTail
 from contextc.compiler.ledger.row_encoding import apply_reasoning_policy, has_media, has_signed_reasoning, render_item
 from contextc.compiler.manifest import record_from_json, record_to_json
 from contextc.errors import StaleCompile

@@ -30,7 +30,7 @@ from contextc.compiler.compiled import Compiled, HeadParts
 from contextc.compiler.draft import CompilerOptionArguments
 from contextc.compiler.fetch_result import MAX_LENGTH, fetch_result
 from contextc.compiler.ledger import repository
-from contextc.compiler.ledger.cache import ChannelCacheEntry, get_channel_cache
+from contextc.compiler.ledger.channel_row_cache import ChannelCacheEntry, get_channel_cache
 from contextc.compiler.manifest import Manifest
 from contextc.compiler.pipeline import ContextLoader, compile_request
 from contextc.compiler.request_head import AnyTool, CompileInput
@@ -130,7 +130,7 @@ class MessageCompiler:
         stand_in = provider.formatter.placeholder_tool
         if stand_in is not None and (tools or not seen.snapshot.has_calls):
             stand_in = None
-        shown = self._arguments.arrange_tools(tools, seen.snapshot.state.tools, stand_in)
+        shown = self._arguments.arrange_tools(tools, seen.snapshot, stand_in)
         ask = CompileInput(
             provider=provider,
             counter=self.counter,

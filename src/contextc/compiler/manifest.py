@@ -44,6 +44,11 @@ class ObservedFacts(Struct, frozen=True, omit_defaults=True, kw_only=True):
     ended: int = 0
     inexact: bool = False
 
+    @property
+    def latency(self) -> int | None:
+        """Milliseconds until the reply ended; None if they are unknown."""
+        return self.ended - self.began if self.ended and self.began else None
+
 
 class RequestRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The stored part of a manifest. `rows` is the last row of its ledger; `layout` is set where an epoch or a fork
@@ -190,6 +195,7 @@ class Manifest:
             f"{self.channel.conversation}: request {record.request} for {self.channel}",
             f"mode {record.mode}, epoch {record.epoch}{begins}"
             + (f", session {record.session}" if record.session else ""),
+            *([describe_observed(record.observed)] if record.observed is not None else []),
             f"input {budget.input:,} tokens ({how}): system {budget.system:,}, tools {budget.tools:,}, messages "
             f"{budget.used:,} of {budget.available:,} available ({budget.share:.0%}); reserve {budget.reserve:,}",
             *(
@@ -217,6 +223,21 @@ class Manifest:
             for line in self.lines
         ]
         return "\n".join([*top, *(f"! {remark}" for remark in record.remarks), "", *_table(rows)])
+
+
+def describe_observed(facts: ObservedFacts) -> str:
+    """Return status, error, duration and exactness of an observed request."""
+    code = f" {facts.code}" if facts.code else ""
+    error = f" ({_shorten(facts.error)})" if facts.error else ""
+    took = f", {facts.latency:,} ms" if facts.latency is not None else ""
+    inexact = "; inexact: text was redacted before it was stored" if facts.inexact else ""
+    return f"status {facts.status}{code}{error}{took}{inexact}"
+
+
+def describe_mode(facts: ObservedFacts) -> str:
+    """Return the mode of an observed request in a table: its status, if it has no complete answer."""
+    status = "" if facts.status == "ok" else f", {facts.status}"
+    return f"observed{status}{' (inexact)' if facts.inexact else ''}"
 
 
 def _shorten(text: str) -> str:

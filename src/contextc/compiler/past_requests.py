@@ -11,8 +11,8 @@ from contextc.compiler.body_splitting import insert_marks, join_body, split_elem
 from contextc.compiler.compiled import HeadParts, mark_chunk, with_breakpoints
 from contextc.compiler.draft import LeftOutMessage
 from contextc.compiler.ledger import repository
-from contextc.compiler.ledger.cache import join_messages, split_chunk
 from contextc.compiler.ledger.channel_loader import MAX_LEADING, load_messages_at
+from contextc.compiler.ledger.channel_row_cache import join_messages, split_chunk
 from contextc.compiler.ledger.row_encoding import hash_chunks
 from contextc.compiler.manifest import Fragment, Manifest, ManifestLine, ObservedFacts, RequestRecord, record_from_json
 from contextc.compiler.manifest_builder import build_lines, find_included_places, offers_fetch

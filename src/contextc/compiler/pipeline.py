@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from contextc.compiler.compiled import Compiled
 from contextc.compiler.draft import Budget, Draft
 from contextc.compiler.ledger import repository
-from contextc.compiler.ledger.cache import ChannelCache
 from contextc.compiler.ledger.channel_loader import (
     ChannelSnapshot,
     load_messages_at,
@@ -20,6 +19,7 @@ from contextc.compiler.ledger.channel_loader import (
     load_snapshot,
     may_have_summaries,
 )
+from contextc.compiler.ledger.channel_row_cache import ChannelCache
 from contextc.compiler.ledger.repository import Summary
 from contextc.compiler.ledger.row_encoding import (
     AssembledRows,

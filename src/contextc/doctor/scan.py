@@ -3,7 +3,7 @@
 Every branch is verified link by link: the numbers have no gap, and each message's content matches its id. On current
 branches, calls without results and results without calls are reported too, which every request has to correct. Each
 message is read once, also if forks share it. The database's own check comes first, because nothing else can be trusted
-if it fails. The rows of conversations and branches come next.
+if it fails. The rows of conversations and branches come next. Observed requests are checked last.
 """
 
 from collections.abc import Callable, Iterator
@@ -29,6 +29,7 @@ from contextc.doctor.message_chain_check import (
     is_relevant,
     last_seq,
 )
+from contextc.doctor.observed_check import check_observed
 from contextc.doctor.tool_pair_check import OpenCall, PairState
 from contextc.errors import UnknownConversation
 from contextc.store import Store
@@ -61,6 +62,7 @@ def scan_store(store: Store, progress: Progress | None = None, *, conversation: 
         by_tree.setdefault(each.tree, []).append(each)
     for tree, group in groupby(table, key=lambda branch: branch.tree):
         yield from _TreeScan(store, list(group), conversation, blobs, counter, by_tree.get(tree, [])).findings()
+    yield from check_observed(store, conversation)
 
 
 def _pending_erasures(store: Store) -> Iterator[Finding]:

@@ -95,7 +95,7 @@ def parse_input(
     reply: object = None,
 ) -> ObservedInput:  # fmt: skip
     """Parse a request: bytes or text as it was sent, or its JSON."""
-    body = _as_bytes(request)
+    body = as_bytes(request)
     form = formatter(format or _detect(_decode_object(body), url, reply))
     parts = split_body(body, form.messages_key)
     found = _decode_object(parts.head if parts else body)
@@ -302,7 +302,8 @@ def _response_id(value: JSON, message: Message | None) -> str:
     return next((facts["id"] for facts in extra if isinstance(facts.get("id"), str)), "")
 
 
-def _as_bytes(request: object) -> bytes:
+def as_bytes(request: object) -> bytes:
+    """Return the body of a request that was passed as bytes, text or JSON."""
     if isinstance(request, bytes | bytearray):
         return bytes(request)
     if isinstance(request, str):

@@ -1,11 +1,18 @@
-"""Facts about the head of a request, for comparisons and figures: hashes, tokens, and the names of its tools."""
+"""Facts about the head of a request, for comparisons and figures: hashes, tokens, and the names of its tools.
 
+The hashes are those of the compiler, so a request of our own with the same system prompt and tools extends the prefix.
+"""
+
+from collections.abc import Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
-from contextc._json import encode, encode_canonical
+from contextc._json import encode_canonical
+from contextc.compiler.request_head import get_tool_name
+from contextc.messages import Message, Text
 from contextc.models.tokens import TokenCounter
 from contextc.observation.exchange_parser import ObservedInput, decode_head
+from contextc.prompts import PromptBuilder, PromptFragment, hash_tools
 from contextc.store.ledger_schema import HeadHashes
 
 
@@ -46,15 +53,24 @@ def _read(given: ObservedInput, counter: TokenCounter) -> HeadFacts:
     tools = given.form.encode_tools(request.tools)
     return HeadFacts(
         HeadHashes(
-            static=_digest(encode_canonical([(message.role, message.parts) for message in prompt])) if prompt else "",
-            tools=_digest(encode(tools)) if tools else "",
+            static=_hash_prompt(prompt) if prompt else "",
+            tools=hash_tools(request.tools) if tools else "",
             settings=_digest(encode_canonical(settings)) if settings else "",
             encoder=encoder,
         ),
         sum([counter.count_system(message.text) for message in prompt]),
         counter.count_tools(tools) + counter.count_settings(request.settings),
-        tuple([str(getattr(tool, "name", "")) for tool in request.tools]),
+        tuple([get_tool_name(tool) for tool in request.tools]),
     )
+
+
+def _hash_prompt(prompt: Sequence[Message]) -> str:
+    """Return the hash of a system prompt. One text has the hash that the compiler gives to the same system prompt."""
+    parts = [part for message in prompt for part in message.parts]
+    if len(parts) == 1 and isinstance(parts[0], Text) and prompt[0].role == "system":
+        rendered = PromptBuilder([PromptFragment("system_prompt", parts[0].text)]).render()
+        return rendered.static_hash if rendered.static else ""
+    return _digest(encode_canonical([(message.role, message.parts) for message in prompt]))
 
 
 def _digest(data: bytes) -> str:

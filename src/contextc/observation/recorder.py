@@ -33,6 +33,7 @@ from contextc.observation.exchange_parser import (
     ObservedInput,
     ObservedReply,
     ParsedElements,
+    as_bytes,
     count_common,
     decode_elements,
     parse_elements,
@@ -40,6 +41,7 @@ from contextc.observation.exchange_parser import (
     parse_reply,
 )
 from contextc.observation.head_facts import HeadFacts, hash_head, read_head
+from contextc.observation.redaction_patterns import Redaction, make_redactor
 from contextc.observation.request_rows import (
     Segment,
     find_marks,
@@ -64,6 +66,7 @@ from contextc.store.message_rows import (
 )
 from contextc.store.types import DEFAULT_AGENT, Transaction
 
+PARTIAL_REQUEST = "the provider has earlier messages"
 MAX_CACHED_BYTES = 64 << 20
 REASONS = {
     "rewound": "rewound by the client",
@@ -88,7 +91,7 @@ class ObservedRequest(Struct, frozen=True, kw_only=True):
 
     @property
     def body(self) -> bytes:
-        """The exact bytes of the request, rebuilt from the store."""
+        """The exact bytes of the request, rebuilt from the store; redacted ones if it is marked inexact."""
         return rebuild(self.store, self.channel, load_channel_formatter(self.store, self.channel), self.request)
 
     @property
@@ -120,22 +123,42 @@ def observe(
     status: int | None = None,
     model: str = "",
     provider: str = "",
+    redact: Redaction | None = None,
 ) -> ObservedRequest:
     """Record a request that other software made, and its reply.
 
     `request` is the body as bytes or JSON. `reply` is whole or a list of events, as bytes, text or JSON; None if there
     was none. Times are in Unix milliseconds: `time` is when the request was sent, `ended` when its reply ended.
     `headers` may contain the client's own ids; they are not stored. Without `conversation`, the conversation is found
-    by these ids or by content.
+    by these ids or by content. `redact` removes text before anything is stored: "keys", "tokens", "mail", regular
+    expressions, or True for all built-in patterns. Such a request is marked inexact.
     """
     began = time or message_chain.now_ms()
     if not isinstance(began, int) or not isinstance(ended or 0, int):
         raise InvalidInput("time and ended: expected Unix milliseconds", got=(time, ended))
+    redactor = make_redactor(store, redact)
+    sent, headers = as_bytes(request), headers or {}
+    body = redactor.redact_body(sent) if redactor else sent
     given = parse_input(
-        request, format=format, headers=headers or {}, url=url, model=model, provider_name=provider, reply=reply
+        body,
+        format=format,
+        headers=redactor.redact_headers(headers) if redactor else headers,
+        url=url,
+        model=model,
+        provider_name=provider,
+        reply=reply,
     )
     answer = parse_reply(given.form, reply, status, ended or began)
-    recording = _Recording(store, given, answer, conversation, began=began, ended=ended or 0, code=status or 0)
+    recording = _Recording(
+        store,
+        given,
+        redactor.redact_reply(answer) if redactor else answer,
+        conversation,
+        began=began,
+        ended=ended or 0,
+        code=status or 0,
+        is_inexact=body != sent,
+    )
     channel, record, entry = store.write(recording.write)
     _cache_of(store).put(channel, entry)
     return ObservedRequest(store=store, channel=channel, request=record.request, record=record)
@@ -162,9 +185,9 @@ class _Cache:
         self._bytes = 0
         self._lock = Lock()
 
-    def get(self, channel: Channel, version: int) -> _Known | None:
+    def get(self, channel: Channel, number: int, version: int) -> _Known | None:
         found = self._known.get(channel)
-        return found if found is not None and found.version == version else None
+        return found if found is not None and (found.number, found.version) == (number, version) else None
 
     def put(self, channel: Channel, known: _Known) -> None:
         with self._lock:
@@ -199,9 +222,10 @@ class _Recording:
         began: int,
         ended: int,
         code: int,
+        is_inexact: bool,
     ) -> None:
         self.store, self.given, self.answer, self.conversation = store, given, answer, conversation
-        self.began, self.ended, self.code = began, ended, code
+        self.began, self.ended, self.code, self.is_inexact = began, ended, code, is_inexact
         found = given.provider
         self.counter: TokenCounter = get_counter(
             found.model.tokenizer, provider=found.formatter.provider, model=found.model.name
@@ -213,8 +237,9 @@ class _Recording:
         finder = ConversationFinder(given, self.answer, self.conversation, self.began, self.head.hashes)
         name, match, place = finder.find(tx)
         channel = Channel(name, DEFAULT_AGENT, given.provider_name, given.model)
-        at = find_tip(tx, name, True) or message_chain.insert_conversation(tx, name)
-        if match is not None:
+        existing = find_tip(tx, name, True)
+        at = existing or message_chain.insert_conversation(tx, name)
+        if match is not None and (existing is None or not existing.seq):  # one of our own stays one of our own
             save_thread(tx, at.conversation, given.ids.client, given.ids.session, given.ids.agent, match)
         stored = self._store(tx, channel, at, self._load(tx, channel), place)
         finder.save_keys(tx, at.conversation, make_place(stored[2].number, stored[1].request))
@@ -229,7 +254,7 @@ class _Recording:
         if found is None:  # another writer created it meanwhile, and its transaction has ended
             found = repository.find_channel(tx, channel, lock=True)
         assert found is not None, "a channel that exists is found"
-        if (known := _cache_of(self.store).get(channel, found.version)) is not None:
+        if (known := _cache_of(self.store).get(channel, found.number, found.version)) is not None:
             return known
         state = repository.decode_state(channel.conversation, found.state)
         rows = repository.load_rows(tx, state.layout)
@@ -276,7 +301,7 @@ class _Recording:
             epoch=before.epoch + bool(why),
             why=why,
             rows=last_row,
-            layout=None if extends and before.requests and not why else ranges,
+            layout=None if extends and before.layout and not why else ranges,
             head=head_hash.hex(),
             chain=chain,
             added=len(layout) - (0 if why else aligned.shared),
@@ -299,6 +324,7 @@ class _Recording:
                 error=answer.error,
                 began=self.began,
                 ended=self.ended,
+                inexact=self.is_inexact,
             ),
         )
         state = replace(
@@ -320,7 +346,13 @@ class _Recording:
             answered=not replies or not replies[-1].tool_calls,
             lead=(),
             input=answer.usage.input if answer.usage else 0,
+            replaced=self.is_inexact,  # what was sent are not the bytes of the rows
+            lost="",
         )
+        if is_partial:  # the rows are a part of the conversation, so a request of our own begins anew
+            state = replace(
+                state, layout=(), tokens=0, size=0, chain="", branch=0, seen=0, produced=(), lost=PARTIAL_REQUEST
+            )
         repository.update_state(tx, known.number, known.version, state)
         repository.write_rows(tx, known.number, first, pack_rows(tx, fresh))
         if not given.is_split:
@@ -329,7 +361,9 @@ class _Recording:
             repository.save_head(tx, known.number, head_hash, given.head or b"{}")
         repository.save_manifest(tx, known.number, record.request, pack_record(record_to_json(record)))
         counts = [segment.size for segment in segments]
-        entry = _Known(known.number, known.version + 1, state, layout, counts, given.parsed, record.head, head)
+        entry = _Known(known.number, known.version + 1, state, head=record.head, facts=head)
+        if not is_partial:
+            entry = entry._replace(rows=layout, counts=counts, parsed=given.parsed)
         return channel, record, entry
 
     def _reason(self, before: ChannelState, head: HeadFacts, change: str) -> str:

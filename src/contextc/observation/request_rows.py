@@ -56,9 +56,19 @@ def split_segments(tail: Sequence[bytes], messages: Sequence[Message], items: Se
             items=tuple(own),
             tokens=sum([item.tokens for item in own]),
             ids=tuple([call.id for message in messages[first:last] for call in message.tool_calls]),
+            end=_end_role(elements[-1]),
         )
         found.append(Segment(row, len(elements), b",".join(elements)))
     return found
+
+
+def _end_role(raw: bytes) -> str:
+    """Return the role of an element, or else its type, which decides what may follow it."""
+    try:
+        value = as_object(decode_json(raw))
+    except ValueError:
+        return ""
+    return str(value.get("role", value.get("type", "")))
 
 
 def without_first(row: LedgerRow, skip: int, count: int) -> LedgerRow:

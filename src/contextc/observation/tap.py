@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 
 from contextc.errors import InvalidInput
 from contextc.observation.recorder import observe
+from contextc.observation.redaction_patterns import Redaction, compile_patterns
 from contextc.providers.registry import formats_of_url
 from contextc.store import Store
 from contextc.store.message_chain import now_ms
@@ -27,12 +28,21 @@ _log = logging.getLogger("contextc.observation")
 _workers: WeakKeyDictionary[Store, ThreadPoolExecutor] = WeakKeyDictionary()
 
 
-def tap(store: Store, client: AnyClient, *, format: str | None = None, conversation: str | None = None) -> AnyClient:
+def tap(
+    store: Store,
+    client: AnyClient,
+    *,
+    format: str | None = None,
+    conversation: str | None = None,
+    redact: Redaction | None = None,
+) -> AnyClient:
     """Record all model requests of a client, and return the client.
 
     Pass it to any SDK as `http_client`. A request is recognised by its URL; `format` records every JSON request of the
-    client in that format. `conversation` names the conversation of all of them.
+    client in that format. `conversation` names the conversation of all of them. `redact` removes text before anything
+    is stored, as in `observe`.
     """
+    compile_patterns(redact)  # an invalid one is an error here, and not in the log
     base = next((each for each in type(client).__mro__ if each.__module__.partition(".")[0] in LIBRARIES), None)
     is_async = base is not None and base.__name__ == "AsyncClient"
     if base is None or not (is_async or base.__name__ == "Client"):
@@ -42,7 +52,7 @@ def tap(store: Store, client: AnyClient, *, format: str | None = None, conversat
             fix="Pass the client that the SDK uses, as in tap(store, httpx.Client()).",
         )
     library = import_module(base.__module__.partition(".")[0])
-    recording = _Recorder(store, library, format, conversation)
+    recording = _Recorder(store, library, format, conversation, redact)
     wrap = _AsyncTransport if is_async else _Transport
     given: Any = client  # the two attributes are private in both libraries; there is no public way to wrap a transport
     given._transport = wrap(given._transport, recording)
@@ -88,8 +98,11 @@ class _Exchange:
 
 
 class _Recorder:
-    def __init__(self, store: Store, library: Any, format: str | None, conversation: str | None) -> None:
+    def __init__(
+        self, store: Store, library: Any, format: str | None, conversation: str | None, redact: Redaction | None
+    ) -> None:
         self.store, self.library, self.format, self.conversation = store, library, format, conversation
+        self.redact = redact
 
     def begin(self, request: Any) -> _Exchange | None:
         """Return an exchange to record, or None if the request is not one to a model."""
@@ -118,6 +131,7 @@ class _Recorder:
             headers=dict(exchange.request.headers),
             url=url,
             status=response.status_code if response is not None else None,
+            redact=self.redact,
         )
 
 

@@ -8,12 +8,13 @@ second are sorted by number, newest first. Unreadable messages are skipped here;
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from contextc.errors import InvalidInput, UnknownConversation
 from contextc.messages import Message, decode_message
 from contextc.store.execution_records import load_last_steps
 from contextc.store.message_rows import DECODE_ERRORS, SEQ_MASK, check_name, load_tip, make_place, split_by_branch
+from contextc.store.observed_conversations import ObservedSource, load_sources
 from contextc.store.types import Row, Transaction
 
 MAX_PAGE_SIZE = 500
@@ -39,7 +40,7 @@ class ConversationOverview(Struct, frozen=True, kw_only=True):
 
     `title` is the beginning of the first user message. `spoken` is the time of the last message (0: none). `model` is
     the provider and model of the last request. `excerpt` is the text around a search hit, and `hit` the seq of its
-    message.
+    message. `observed` is present if other software made the requests.
     """
 
     name: str
@@ -52,6 +53,7 @@ class ConversationOverview(Struct, frozen=True, kw_only=True):
     model: str
     excerpt: str = ""
     hit: int = 0
+    observed: ObservedSource | UnsetType = UNSET
 
 
 class ConversationPage(NamedTuple):
@@ -180,6 +182,7 @@ def load_details(tx: Transaction, some: Sequence[ConversationRow]) -> list[Conve
         return []
     branches = load_branches(tx, some)
     titles, running, models = _titles(tx, some, branches), _running(tx, some), _models(tx, some)
+    sources = load_sources(tx, [each.number for each in some])
     counts: dict[str, int] = {}
     for _, _, _, conversation in branches:
         counts[conversation] = counts.get(conversation, 0) + 1
@@ -193,6 +196,7 @@ def load_details(tx: Transaction, some: Sequence[ConversationRow]) -> list[Conve
             spoken=each.last_message_time,
             running=each.name in running,
             model=models.get(each.number, ""),
+            observed=sources.get(each.number, UNSET),
         )
         for each in some
     ]

@@ -1,7 +1,7 @@
 """The `Store` interface of all back-ends. Each method is one transaction, durable when it returns."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 
 from msgspec.structs import replace
@@ -223,12 +223,23 @@ class Store(LeaseManager[Connection]):
         `pending_erasure` is above 0 while its content is still in the files of the store.
         """
 
-        def work(tx: Transaction) -> None:
-            branches.delete_conversation(tx, conversation)
-            self._record_erasure(tx)
+        self.delete_selected(lambda tx: [conversation])
 
-        self.write(work)
-        self._erase_removed_content()
+    def delete_selected(self, select: Callable[[Transaction], Iterable[str]]) -> list[str]:
+        """Delete the conversations that `select` returns, in one transaction. Return their names."""
+
+        def work(tx: Transaction) -> list[str]:
+            names = list(select(tx))
+            for name in names:
+                branches.delete_conversation(tx, name)
+            if names:
+                self._record_erasure(tx)
+            return names
+
+        names = self.write(work)
+        if names:
+            self._erase_removed_content()
+        return names
 
     # ── redaction ─────────────────────────────────────────────────────────────────────────────────────────────────────
 

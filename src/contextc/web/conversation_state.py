@@ -4,7 +4,7 @@ The stored part is read in one transaction: `pending` is the streamed reply up t
 the events from there misses nothing and shows nothing twice.
 """
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from contextc.inspection.preview import load_last_request
 from contextc.inspection.unanswered_requests import compute_total_cost
@@ -13,6 +13,7 @@ from contextc.store import Store, execution_records, streams
 from contextc.store.conversation_list import load_overview
 from contextc.store.execution_records import QueueKind
 from contextc.store.message_rows import SEQ_MASK, load_context_start, load_tip
+from contextc.store.observed_conversations import ObservedSource
 from contextc.store.pins import load_pinned_places
 from contextc.store.todos import load_todos as load_todos
 from contextc.store.types import Transaction
@@ -56,7 +57,7 @@ class ContextUseView(Struct, frozen=True, kw_only=True):
 
 
 class StoredConversationState(Struct, frozen=True, kw_only=True):
-    """The stored part of the state, read in one transaction."""
+    """The stored part of the state, read in one transaction. `observed` is present if other software made it."""
 
     name: str
     title: str
@@ -76,6 +77,7 @@ class StoredConversationState(Struct, frozen=True, kw_only=True):
     todos: list[Todo]
     last_event: int
     pinned: list[int]
+    observed: ObservedSource | UnsetType = UNSET
 
 
 class ConversationView(StoredConversationState, frozen=True, kw_only=True):
@@ -137,6 +139,7 @@ def _stored(tx: Transaction, name: str, agent: str) -> StoredConversationState:
         todos=load_todos(tx, name, agent),
         last_event=execution_records.load_last_number(tx, "event", at.conversation),
         pinned=[where & SEQ_MASK for where in load_pinned_places(tx, at)],
+        observed=seen.observed,
     )
 
 

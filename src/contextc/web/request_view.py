@@ -6,10 +6,10 @@ Sent requests, the next request, and opened files use the same types.
 from collections.abc import Iterable
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from contextc.compiler.draft import Budget
-from contextc.compiler.manifest import Fragment
+from contextc.compiler.manifest import Fragment, ObservedFacts
 from contextc.compiler.past_requests import find_channel_model
 from contextc.formats.lint_engine import Violation
 from contextc.inspection.prefix_break import PrefixBreak
@@ -106,6 +106,23 @@ class UsageView(Struct, frozen=True, kw_only=True):
     reasoning: int
 
 
+class ObservedView(Struct, frozen=True, kw_only=True):
+    """Facts of a request that other software sent.
+
+    `status` is ok, error, unfinished (the reply broke off) or unanswered. `code` is the HTTP status and `error` the
+    text of an error reply. `began` and `ended` are Unix milliseconds, and `latency` the milliseconds between them; null
+    if they are unknown. `inexact` is true if text was redacted before it was stored.
+    """
+
+    status: str
+    code: int | None
+    error: str
+    began: int | None
+    ended: int | None
+    latency: int | None
+    inexact: bool
+
+
 class CacheLoss(Struct, frozen=True, kw_only=True):
     """Losses of a request against the previous one: cached tokens, and messages whose signed reasoning becomes invalid.
 
@@ -146,11 +163,13 @@ class RequestSummary(Struct, frozen=True, kw_only=True):
 class RequestView(RequestSummary, frozen=True, kw_only=True):
     """A sent request. `cost` is in dollars, and null if prices or usage are not known.
 
-    `number` is the number in the URL: of the request itself, or of a stored request without an answer.
+    `number` is the number in the URL: of the request itself, or of a stored request without an answer. `observed` is
+    present if other software sent the request.
     """
 
     cost: float | None
     number: int
+    observed: ObservedView | UnsetType = UNSET
 
 
 class NextRequestView(RequestSummary, frozen=True, kw_only=True):
@@ -212,6 +231,20 @@ def usage_view(usage: Usage | None) -> UsageView | None:
     return None if usage is None else UsageView(**{name: getattr(usage, name) for name in UsageView.__struct_fields__})
 
 
+def observed_view(facts: ObservedFacts | None) -> ObservedView | UnsetType:
+    if facts is None:
+        return UNSET
+    return ObservedView(
+        status=facts.status,
+        code=facts.code or None,
+        error=facts.error,
+        began=facts.began or None,
+        ended=facts.ended or None,
+        latency=facts.latency,
+        inexact=facts.inexact,
+    )
+
+
 def budget_view(budget: Budget, parts: TokenDistribution, estimated: int) -> BudgetView:
     return BudgetView(
         window=budget.window,
@@ -237,7 +270,8 @@ def budget_view(budget: Budget, parts: TokenDistribution, estimated: int) -> Bud
 def request_view(details: RequestDetails, format: str, prefix_break: PrefixBreak, number: int) -> RequestView:
     known, usage = find_channel_model(details.channel), details.record.usage
     dollars = cost(known, usage) if known is not None and usage is not None else None
-    return RequestView(cost=dollars, number=number, **_summary_fields(details, format, prefix_break))
+    observed = observed_view(details.record.observed)
+    return RequestView(cost=dollars, number=number, observed=observed, **_summary_fields(details, format, prefix_break))
 
 
 def next_request_view(

@@ -12,7 +12,7 @@ from msgspec.structs import astuple, replace
 
 from contextc._json import encode
 from contextc.compiler.ledger import repository
-from contextc.compiler.ledger.cache import ChannelCache, ChannelCacheEntry
+from contextc.compiler.ledger.channel_row_cache import ChannelCache, ChannelCacheEntry
 from contextc.compiler.ledger.repository import Summary
 from contextc.messages import Message, decode_message
 from contextc.store import Store

@@ -13,7 +13,7 @@ from contextc.linting.tolerant_decoding import check_request
 from contextc.web.app_state import AppState
 from contextc.web.endpoint_decorator import endpoint
 from contextc.web.http_errors import HTTPError
-from contextc.web.pasted_request import parse_untrusted
+from contextc.web.opened_request_view import parse_untrusted
 from contextc.web.request_view import FindingView, finding_views
 
 TAG = "wire"

@@ -8,7 +8,7 @@ from contextc.interchange.open_any import OWN_FORMAT, InputKind, RequestEntry, o
 from contextc.linting import lint
 from contextc.web.app_state import AppState
 from contextc.web.endpoint_decorator import endpoint
-from contextc.web.pasted_request import OpenedRequest, parse_untrusted
+from contextc.web.opened_request_view import OpenedRequest, parse_untrusted
 from contextc.web.request_view import BudgetView, FindingView, LineView, finding_views
 
 TAG = "open"

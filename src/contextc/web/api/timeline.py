@@ -1,15 +1,17 @@
 """Timeline of a conversation: its requests with tokens, cost and cache use."""
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from contextc.inspection.request_timeline import TimelineEntry, load_timeline
 from contextc.inspection.unanswered_requests import UnansweredRequest, load_unanswered_requests, sum_costs
 from contextc.store.execution_records import TurnRecord
-from contextc.store.message_rows import SEQ_MASK
+from contextc.store.message_rows import SEQ_MASK, load_tip
+from contextc.store.observed_conversations import ObservedSource, load_parent_request, load_sources
+from contextc.store.types import Transaction
 from contextc.web.app_state import AppState
 from contextc.web.channel_view import ChannelView, channel_id, channel_views, find_channel
 from contextc.web.endpoint_decorator import endpoint
-from contextc.web.request_view import UsageView, usage_view
+from contextc.web.request_view import ObservedView, UsageView, observed_view, usage_view
 
 TAG = "timeline"
 
@@ -26,7 +28,7 @@ class TimelineStep(Struct, frozen=True, kw_only=True):
     `used` are the tokens of the whole request, `available` their limit, and `shared` the tokens shared with the
     previous request. `added` is the number of new messages, `left` the number of messages left out from here on.
     `cache_share` is the cached share of the input, from 0 to 1. `produced` are the seqs of the answer's messages on its
-    branch, and `uids` their uids, which are the same on every branch.
+    branch, and `uids` their uids, which are the same on every branch. `observed` is present if other software sent it.
     """
 
     channel: str
@@ -54,6 +56,7 @@ class TimelineStep(Struct, frozen=True, kw_only=True):
     left: int
     produced: list[int]
     uids: list[str]
+    observed: ObservedView | UnsetType = UNSET
 
 
 class UnansweredView(Struct, frozen=True, kw_only=True):
@@ -82,7 +85,8 @@ class TimelineTotals(Struct, frozen=True, kw_only=True):
     """Totals of all requests. Tokens and `cost` include unanswered requests, which `unanswered` counts
     separately.
 
-    For a whole conversation, `cost` includes summaries. It is null if no cost is known.
+    For a whole conversation, `cost` includes summaries. It is null if no cost is known. `failed` is the number of
+    observed requests without a complete answer; it is absent if there are none. They are among the `requests`.
     """
 
     requests: int
@@ -92,13 +96,26 @@ class TimelineTotals(Struct, frozen=True, kw_only=True):
     cost: float | None
     epochs: int
     unanswered: int
+    failed: int | UnsetType = UNSET
+
+
+class ParentRequestView(Struct, frozen=True, kw_only=True):
+    """The request of the main conversation during which a sub-agent or a side request began."""
+
+    conversation: str
+    channel: str
+    request: int
 
 
 class TimelineView(Struct, frozen=True, kw_only=True):
+    """`source` is present if other software made the requests, and `parent` if it is not its main conversation."""
+
     channels: list[ChannelView]
     requests: list[TimelineStep]
     unanswered: list[UnansweredView]
     totals: TimelineTotals
+    source: ObservedSource | UnsetType = UNSET
+    parent: ParentRequestView | UnsetType = UNSET
 
 
 @endpoint("GET", "/conversations/{name}/timeline")
@@ -108,11 +125,25 @@ def show_timeline(app: AppState, name: str, query: TimelineQuery) -> TimelineVie
     only = find_channel(app.store, name, query.channel) if query.channel else None
     moments = load_timeline(app.store, name, only)
     lost = load_unanswered_requests(app.store, name, only)
+    source, parent = app.store.read(lambda tx: _load_source(tx, name))
     return TimelineView(
         channels=views,
         requests=[_step(each) for each in moments],
         unanswered=[_unanswered(each) for each in lost],
         totals=_totals(moments, lost, [] if only is not None else app.store.turns(name)),
+        source=source,
+        parent=parent,
+    )
+
+
+def _load_source(tx: Transaction, name: str) -> tuple[ObservedSource | UnsetType, ParentRequestView | UnsetType]:
+    number = load_tip(tx, name).conversation
+    source = load_sources(tx, [number]).get(number, UNSET)
+    above = load_parent_request(tx, number) if source is not UNSET else None
+    if above is None:
+        return source, UNSET
+    return source, ParentRequestView(
+        conversation=above.conversation, channel=channel_id(above.channel), request=above.request
     )
 
 
@@ -144,6 +175,7 @@ def _step(moment: TimelineEntry) -> TimelineStep:
         left=len(record.left) + record.skipped,
         produced=[where & SEQ_MASK for where in record.produced],
         uids=[*moment.uids],
+        observed=observed_view(record.observed),
     )
 
 
@@ -168,6 +200,7 @@ def _unanswered(found: UnansweredRequest) -> UnansweredView:
 def _totals(moments: list[TimelineEntry], lost: list[UnansweredRequest], turns: list[TurnRecord]) -> TimelineTotals:
     used = [moment.record.usage for moment in moments if moment.record.usage is not None]
     used += [each.usage for each in lost if each.usage is not None]
+    observed = [moment.record.observed for moment in moments if moment.record.observed is not None]
     return TimelineTotals(
         requests=len(moments),
         input=sum(usage.input for usage in used),
@@ -176,4 +209,5 @@ def _totals(moments: list[TimelineEntry], lost: list[UnansweredRequest], turns: 
         cost=sum_costs(moments, lost, turns),
         epochs=sum(bool(moment.record.why) for moment in moments),
         unanswered=len(lost),
+        failed=len([each for each in observed if each.status != "ok"]) or UNSET,
     )

@@ -5,6 +5,7 @@ import { restoreFocus } from "./dialog.js";
 import { Icon, IconButton, Mark } from "./icons.js";
 import { Menu } from "./menu.js";
 import { ago, dateTime, oneLine, visible } from "./format.js";
+import { sourceLabel } from "./observed.js";
 import { newConversation } from "./shortcuts.js";
 import { chatUrl, openFileUrl, route } from "./route.js";
 import {
@@ -134,7 +135,7 @@ function grouped(items) {
 }
 
 function Entry({ entry }) {
-  const { name, title, excerpt, hit = 0, running, spoken, created } = entry;
+  const { name, title, excerpt, hit = 0, running, spoken, created, observed } = entry;
   const here = route.value.name === name;
   const time = spoken || created;
   const whole = [visible(title), visible(name), dateTime(time)].filter(Boolean).join("\n");
@@ -152,6 +153,7 @@ function Entry({ entry }) {
             ? html`<span class="dot running"></span><span class="off-screen">running</span>`
             : html`<time title=${dateTime(time)}>${ago(time)}</time>`}
         </span>
+        ${observed && html`<span class="entry-excerpt" data-testid="source">${sourceLabel(observed)}</span>`}
         ${excerpt && html`<span class="entry-excerpt" dir="auto"><${Marked} text=${oneLine(excerpt, 160)} /></span>`}
       </a>
       <${Menu} label=${`Actions for ${oneLine(title || name, 40)}`} items=${items} class="icon-button small entry-menu" />

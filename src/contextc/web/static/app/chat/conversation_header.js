@@ -5,6 +5,7 @@ import { attempt, notify } from "../dialog.js";
 import { Icon, IconButton } from "../icons.js";
 import { Menu } from "../menu.js";
 import { ago, number, oneLine, plural, visible } from "../format.js";
+import { sourceLabel } from "../observed.js";
 import { inspectUrl } from "../route.js";
 import { deleteConversation, drawer, forkConversation } from "../state.js";
 
@@ -38,6 +39,7 @@ export function ConversationHeader({ client, state, title, model }) {
       <${DrawerButton} />
       <div class="head-title">
         <h1 dir="auto" title=${visible(client.name)}>${oneLine(title, 90)}</h1>
+        ${view?.observed && html`<span class="tag" data-testid="source">${sourceLabel(view.observed)}</span>`}
         ${running && html`<span class="dot running" title="A turn is running"></span><span class="off-screen" role="status">A turn is running</span>`}
       </div>
       ${branches.length > 1 && html`

@@ -4,6 +4,8 @@
  */
 import { html, useCallback, useEffect, useMemo, useRef, useState } from "../html.js";
 import { conversationPath, get } from "../api.js";
+import { oneLine } from "../format.js";
+import { sourceLabel } from "../observed.js";
 import { KEYS } from "../shortcuts.js";
 import { navigate, inspectUrl } from "../route.js";
 import { conversations } from "../state.js";
@@ -124,6 +126,7 @@ function Workbench({ name, data, channel, request, reload }) {
 
   return html`
     <${InspectorHeader} title=${name} conversation=${name} reload=${reload}>
+      <${Source} source=${data.source} parent=${data.parent} />
       ${channels.size > 1 && html`<label class="channel-filter"><span class="off-screen">Model</span>
         <select class="field" value=${only} onChange=${(event) => setOnly(event.currentTarget.value)} data-testid="channel-filter">
           <option value="">All ${channels.size} models</option>
@@ -152,6 +155,14 @@ function Workbench({ name, data, channel, request, reload }) {
     </div>`;
 }
 
+/** The client whose requests were observed, and the request of the main conversation that a sub-agent belongs to. */
+function Source({ source, parent }) {
+  if (!source) return null;
+  return html`<span class="tag" data-testid="source">${sourceLabel(source)}</span>
+    ${parent && html`<a class="button quiet" href=${inspectUrl(parent.conversation, parent.channel, parent.request)}
+        data-testid="parent-request" title=${oneLine(parent.conversation, 80)}>Parent request ${parent.request}</a>`}`;
+}
+
 /** Sum up the steps of one model. The server has the totals of all. */
 function summed(steps, lost) {
   const all = [...steps, ...lost.map((each) => ({ ...each.usage, cost: each.cost }))];
@@ -160,6 +171,7 @@ function summed(steps, lost) {
   return {
     requests: steps.length, input: sum("input"), output: sum("output"), cache_read: sum("cache_read"),
     cost: isPriced ? sum("cost") : null, epochs: steps.filter((step) => step.why).length, unanswered: lost.length,
+    failed: steps.filter((step) => step.observed && step.observed.status !== "ok").length,
   };
 }
 

@@ -1,5 +1,6 @@
 /** The numbers of one step: as a small table, and as a sentence for screen readers. */
 import { html } from "../html.js";
+import { failureLabel, latencyLabel, modeLabel } from "../observed.js";
 import { resetLabel } from "../reasons.js";
 import { dateTime, dollars, number, percent } from "../format.js";
 import { channelName } from "./channel_names.js";
@@ -16,6 +17,7 @@ export function stepSummary(step, channel) {
   if (step.cache_share != null) parts.push(`${percent(step.cache_share)} from cache`);
   if (step.output != null) parts.push(`${number(step.output)} out`);
   if (step.cost != null) parts.push(dollars(step.cost));
+  if (failureLabel(step.observed)) parts.push(failureLabel(step.observed));
   return parts.join("; ");
 }
 
@@ -27,9 +29,10 @@ export function StepFigures({ step, channel }) {
   ];
   return html`<div class="step-figures">
     <p class="step-figures-title"><span class=${`channel-letter hue-${channel?.hue ?? 0}`}>${channel?.letter ?? "?"}</span>
-      <b>request ${number(step.request)}</b> · cache epoch ${step.epoch}${step.mode === "resume" ? " · resumed session" : ""}</p>
+      <b>request ${number(step.request)}</b> · cache epoch ${step.epoch}${step.mode === "full" ? "" : ` · ${modeLabel(step.mode)}`}</p>
     ${channel && html`<p class="muted">${channelName(channel)}</p>`}
     ${step.why && html`<p class="why">${resetLabel(step.why)}</p>`}
+    ${failureLabel(step.observed) && html`<p class="why">${failureLabel(step.observed)}</p>`}
     <table><tbody>
       ${rows.map(
         ([swatch, label, figure, known]) => html`<tr key=${label}>
@@ -39,6 +42,7 @@ export function StepFigures({ step, channel }) {
       <tr class="sum"><th scope="row">input</th><td>${number(input)}</td></tr>
       <tr><th scope="row">cache share</th><td>${percent(step.cache_share)}</td></tr>
       <tr><th scope="row">cost</th><td>${dollars(step.cost)}</td></tr>
+      ${latencyLabel(step.observed) && html`<tr><th scope="row">latency</th><td>${latencyLabel(step.observed)}</td></tr>`}
       ${step.left > 0 && html`<tr><th scope="row">left out</th><td>${number(step.left)}</td></tr>`}
     </tbody></table>
     ${step.time && html`<p class="muted">${dateTime(step.time)}</p>`}

@@ -8,6 +8,7 @@ import { Diff } from "./diff.js";
 import { LintFindings } from "./findings.js";
 import { LedgerPanel } from "./ledger.js";
 import { ManifestLines } from "./manifest_lines.js";
+import { failureLabel, latencyLabel, modeLabel } from "../observed.js";
 import { resetLabel } from "../reasons.js";
 import { useLoad } from "./use_load.js";
 import { channelName } from "./channel_names.js";
@@ -66,6 +67,8 @@ export function StepPanel({ name, steps, current, choose, channels, showStep, ta
     </header>
     ${step.ended && html`<p class="banner" role="status" data-testid="not-answered">This request was not answered:
       ${oneLine(step.ended, 400)}</p>`}
+    ${failureLabel(step.observed) && html`<p class="banner" role="status" data-testid="observed-failure">This request has no
+      complete answer: ${failureLabel(step.observed)}${step.observed.error && `. ${oneLine(step.observed.error, 400)}`}</p>`}
     ${error && html`<${LoadError} error=${error} reload=${reload} />`}
     ${!data && !error && html`<${Skeleton} lines=${3} label="Loading the request" />`}
     ${data && html`<div aria-busy=${facts ? undefined : "true"}><${Budget} budget=${data.budget}><${Remarks}
@@ -91,7 +94,10 @@ function note(tab, facts, findings) {
 function Facts({ step }) {
   return html`<ul class="step-facts">
     ${step.epoch != null && html`<li class="tag ${step.why ? "new" : ""}">${step.why ? resetLabel(oneLine(step.why, 60)) : `cache epoch ${step.epoch}`}</li>`}
-    <li class="tag ${step.mode === "resume" ? "accent" : ""}">${step.mode === "resume" ? "resumed session" : "full context"}</li>
+    <li class="tag ${step.mode === "full" ? "" : "accent"}">${modeLabel(step.mode)}</li>
+    ${failureLabel(step.observed) && html`<li class="tag bad">${failureLabel(step.observed)}</li>`}
+    ${step.observed?.inexact && html`<li class="tag warn" title="Text was redacted before it was stored">inexact</li>`}
+    ${latencyLabel(step.observed) && html`<li class="tag">${latencyLabel(step.observed)}</li>`}
     ${step.input != null && html`<li class="tag">${number(step.input)} in, ${number(step.output)} out</li>`}
     ${step.cache_share != null && html`<li class="tag">${percent(step.cache_share)} from cache</li>`}
     ${step.cost != null && html`<li class="tag">${dollars(step.cost)}</li>`}

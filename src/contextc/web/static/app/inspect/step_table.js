@@ -1,6 +1,7 @@
 /** The timeline as a table. */
 import { html, useEffect, useMemo, useRef } from "../html.js";
 import { dollars, number, oneLine, percent } from "../format.js";
+import { failureLabel } from "../observed.js";
 import { resetReason } from "../reasons.js";
 import { VirtualList } from "../virtual_list.js";
 import { channelName } from "./channel_names.js";
@@ -56,7 +57,7 @@ export function StepTable({ steps, lost, channels, current, choose, move }) {
       <span role="cell">${number(step.output)}</span>
       <span role="cell">${dollars(step.cost)}</span>
       <span role="cell">${step.left ? number(step.left) : ""}</span>
-      <span role="cell" class="step-why" title=${step.why}>${oneLine(resetReason(step.why), 90)}</span>`;
+      <span role="cell" class="step-why" title=${oneLine(step.observed?.error || step.why, 400)}>${stepRemark(step)}</span>`;
   };
   const onKeyDown = (event) => {
     const by = { ArrowUp: -1, ArrowDown: 1, Home: -Infinity, End: Infinity }[event.key];
@@ -78,6 +79,13 @@ export function StepTable({ steps, lost, channels, current, choose, move }) {
         onClick: () => isStep(rows[place]) && choose(rows[place]),
       })} />
   </div>`;
+}
+
+/** Return why the cache was reset, and how an observed request failed. */
+function stepRemark(step) {
+  const failure = failureLabel(step.observed);
+  const said = failure && step.observed.error ? `${failure}: ${oneLine(step.observed.error, 60)}` : failure;
+  return [said, oneLine(resetReason(step.why), 90)].filter(Boolean).join("; ");
 }
 
 const isStep = (row) => typeof row === "number";

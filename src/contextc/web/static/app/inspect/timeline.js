@@ -128,6 +128,7 @@ export function Totals({ totals }) {
     ["tokens out", number(totals.output)], ["from cache", percent(share)], ["cost", dollars(totals.cost)],
     [totals.epochs === 1 ? "cache epoch" : "cache epochs", number(totals.epochs)],
   ];
+  if (totals.failed) facts.push(["without a complete answer", number(totals.failed)]);
   if (totals.unanswered) facts.push(["not answered", number(totals.unanswered)]);
   return html`<dl class="totals" data-testid="totals">
     ${facts.map(([name, figure]) => html`<div key=${name}><dt>${name}</dt><dd>${figure}</dd></div>`)}

@@ -114,6 +114,12 @@ class ChannelCacheEntry:
         self.used = {name for each in sealed for name in each.row.ids}
         self.size = sum(map(len, self._chunks)) + ROW_BYTES * self.count
 
+    @property
+    def is_observed(self) -> bool:
+        """True if other software sent the first request of the epoch."""
+        rows = self._sealed[:1]
+        return bool(rows) and bool(rows[0].row.items) and rows[0].row.items[0].verbatim
+
     @classmethod
     def from_rows(
         cls,

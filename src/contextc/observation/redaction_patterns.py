@@ -1,0 +1,212 @@
+"""Redaction of observed exchanges before anything is stored: keys, tokens, mail addresses, own regular expressions.
+
+A match is replaced by a placeholder. It has a hash of the removed text, keyed with a random key of the store: the same
+text has the same placeholder in one store, so prefixes still compare, and the text cannot be guessed from it elsewhere.
+"""
+
+import json
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from hashlib import blake2b
+from typing import NamedTuple, TypeAlias, TypeGuard, cast
+from weakref import WeakKeyDictionary
+
+import msgspec
+from msgspec.structs import replace
+
+from contextc._json import encode
+from contextc.errors import InvalidInput
+from contextc.messages import Message
+from contextc.observation.exchange_parser import ObservedReply
+from contextc.store import Store
+from contextc.store.types import Transaction
+
+Redaction: TypeAlias = bool | str | re.Pattern[str] | Sequence[str | re.Pattern[str]]
+"""Names of `BUILTIN_PATTERNS` and regular expressions. True stands for all built-in patterns, False for none."""
+START = r"(?:(?<![A-Za-z0-9_\\])|(?<=\\[bfnrt]))"
+"""The start of a word, also after an escape such as `\\n` in JSON within a text."""
+KEY_BYTES, HASH_BYTES = 32, 8
+OWN = "pattern"
+BUILTIN_PATTERNS: dict[str, tuple[str, ...]] = {
+    "keys": (
+        r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
+        START + r"(?:sk|pk|rk)[-_](?:[a-z]+[0-9]*[-_])*[A-Za-z0-9_-]{16,}",  # OpenAI, Anthropic, OpenRouter, Stripe
+        START + r"AIza[A-Za-z0-9_-]{35}",  # Google
+        START + r"(?:AKIA|ASIA|ABIA)[A-Z0-9]{16}(?![A-Z0-9])",  # AWS
+        START + r"(?:gh[opsur]_[A-Za-z0-9]{30,}|github_pat_[A-Za-z0-9_]{30,}|glpat-[A-Za-z0-9_-]{20,})",
+        START + r"(?:gsk|xai|hf|npm|nvapi|tvly|pypi|dop_v1)[-_][A-Za-z0-9_-]{20,}",
+        START + r"xox[abeoprs]-[A-Za-z0-9-]{10,}",  # Slack
+        r"(?i:(?:api|access|secret|account|subscription|private)[-_ ]?key(?:[-_]id)?)"
+        r"""\\?["']?\s*[:=]\s*\\?["']?(?P<secret>[A-Za-z0-9_\-./+=]{16,})""",
+    ),
+    "tokens": (
+        START + r"eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?",  # JSON web tokens
+        r"(?i:\b(?:bearer|basic))\s+(?P<secret>[A-Za-z0-9_\-.~+/]{16,}=*)",
+        START + r"ya29\.[A-Za-z0-9_-]{20,}",
+        r"(?i:(?:token|passw(?:or)?d|passphrase|client[-_ ]?secret))"
+        r"""\\?["']?\s*[:=]\s*\\?["']?(?P<secret>[^\s"'\\,;&{}\[\]]{8,})""",
+        r"://[^\s/:@\"']*:(?P<secret>[^\s/@\"']+)@",
+    ),
+    "mail": (
+        START
+        + r"[A-Za-z0-9._%+-]+@(?![0-9]x\.)[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?(?:\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}",
+    ),
+}
+PLACEHOLDER = re.compile(r"(\[redacted:[a-z]+:[0-9a-f]{16}\])")
+_JSON_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_keys: WeakKeyDictionary[Store, bytes] = WeakKeyDictionary()
+_clean: set[tuple[tuple["NamedPattern", ...], bytes]] = set()
+"""Hashes of texts without a match. The requests of a conversation repeat most texts, which are not searched again."""
+MAX_CLEAN, MIN_CLEAN_LENGTH = 50_000, 200
+
+
+class NamedPattern(NamedTuple):
+    """A pattern and the name of its placeholders. A group `secret` is the part to remove; without it, the match is."""
+
+    name: str
+    pattern: re.Pattern[str]
+
+
+def compile_patterns(redact: Redaction | None) -> tuple[NamedPattern, ...]:
+    """Return the patterns to remove. Raise InvalidInput for an unknown name or an invalid regular expression."""
+    if redact is None or isinstance(redact, bool):
+        given: list[str | re.Pattern[str]] = list(BUILTIN_PATTERNS) if redact else []
+    else:
+        given = [redact] if isinstance(redact, str | re.Pattern) else list(redact)
+    named = [each for each in given if isinstance(each, str) and each in BUILTIN_PATTERNS]
+    own = [each for each in given if not isinstance(each, str) or each not in BUILTIN_PATTERNS]
+    found = [each for name in BUILTIN_PATTERNS if name in named for each in _builtin(name)]
+    return (*found, *[NamedPattern(OWN, _compile(each)) for each in own])
+
+
+@lru_cache
+def _builtin(name: str) -> tuple[NamedPattern, ...]:
+    return tuple([NamedPattern(name, re.compile(each, re.DOTALL)) for each in BUILTIN_PATTERNS[name]])
+
+
+def _compile(given: object) -> re.Pattern[str]:
+    names = ", ".join(BUILTIN_PATTERNS)
+    if isinstance(given, str) and re.fullmatch(r"[a-z_]*", given):  # a misspelled name would remove nothing
+        raise InvalidInput(
+            "redact: unknown pattern", got=given, fix=f"Use {names}, or pass a word as re.compile({given!r})."
+        )
+    try:
+        pattern = re.compile(given) if isinstance(given, str) else given
+    except re.error as error:
+        raise InvalidInput(f"redact: invalid regular expression ({error})", got=given) from None
+    if not _is_text_pattern(pattern):
+        raise InvalidInput(f"redact: expected {names} or regular expressions for text", got=type(given).__name__)
+    if pattern.search("") is not None:
+        raise InvalidInput("redact: the regular expression matches empty text", got=pattern.pattern)
+    return pattern
+
+
+def _is_text_pattern(given: object) -> TypeGuard[re.Pattern[str]]:
+    return isinstance(given, re.Pattern) and isinstance(cast(re.Pattern[str], given).pattern, str)
+
+
+class Redactor:
+    """Removes the matches of patterns, with the placeholders of one store."""
+
+    def __init__(self, patterns: tuple[NamedPattern, ...], key: bytes) -> None:
+        self._patterns, self._key = patterns, key
+
+    def redact_text(self, text: str) -> str:
+        for name, pattern in self._patterns:
+            if "[redacted:" not in text:
+                text = self._replace(name, pattern, text)
+                continue
+            pieces = PLACEHOLDER.split(text)  # every second piece is a placeholder
+            text = "".join([each if at % 2 else self._replace(name, pattern, each) for at, each in enumerate(pieces)])
+        return text
+
+    def redact_body(self, body: bytes) -> bytes:
+        """Return a body in JSON whose texts are redacted; its formatting stays. Another body is redacted as text."""
+        try:
+            msgspec.json.decode(body, type=msgspec.Raw)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            text = body.decode("utf-8", "surrogateescape")
+            return self.redact_text(text).encode("utf-8", "surrogateescape")
+        return _JSON_STRING.sub(lambda match: self._redact_string(match[0]), body)
+
+    def redact_headers(self, headers: Mapping[str, str]) -> dict[str, str]:
+        return {name: self.redact_text(value) for name, value in headers.items()}
+
+    def redact_reply(self, reply: ObservedReply) -> ObservedReply:
+        """Return a decoded reply without the matches, which may have been split between events of its stream."""
+        messages = tuple([self._redact_message(each) for each in reply.messages])
+        return replace(reply, messages=messages, error=self.redact_text(reply.error))
+
+    def _redact_message(self, message: Message) -> Message:
+        body = encode(message)
+        redacted = self.redact_body(body)
+        if redacted == body:
+            return message
+        try:
+            return msgspec.json.decode(redacted, type=Message)
+        except msgspec.DecodeError:  # an own pattern matches a name of a field or of a type
+            return replace(message, parts=(), extra=None)
+
+    def _redact_string(self, raw: bytes) -> bytes:
+        if len(raw) < MIN_CLEAN_LENGTH:
+            return self._search_string(raw)
+        entry = (self._patterns, blake2b(raw, digest_size=16).digest())
+        if entry in _clean:
+            return raw
+        found = self._search_string(raw)
+        if found is raw:
+            if len(_clean) >= MAX_CLEAN:
+                _clean.clear()
+            _clean.add(entry)
+        return found
+
+    def _search_string(self, raw: bytes) -> bytes:
+        try:
+            text: str = json.loads(raw) if b"\\" in raw else raw[1:-1].decode()
+        except (ValueError, UnicodeDecodeError):
+            return raw
+        redacted = self.redact_text(text)
+        if redacted == text:
+            return raw
+        return json.dumps(redacted, ensure_ascii=b"\\u" in raw).encode()
+
+    def _replace(self, name: str, pattern: re.Pattern[str], text: str) -> str:
+        group: str | int = "secret" if "secret" in pattern.groupindex else 0
+        found: list[str] = []
+        at = 0
+        for match in pattern.finditer(text):
+            start, end = match.span(group)
+            if start < end:
+                found += [text[at:start], self._placeholder(name, text[start:end])]
+                at = end
+        return "".join([*found, text[at:]]) if found else text
+
+    def _placeholder(self, name: str, secret: str) -> str:
+        data = secret.encode("utf-8", "surrogatepass")
+        return f"[redacted:{name}:{blake2b(data, key=self._key, digest_size=HASH_BYTES).hexdigest()}]"
+
+
+def make_redactor(store: Store, redact: Redaction | None) -> Redactor | None:
+    """Return the redactor of a store; None if nothing is to be redacted."""
+    patterns = compile_patterns(redact)
+    return Redactor(patterns, load_key(store)) if patterns else None
+
+
+def load_key(store: Store) -> bytes:
+    """Return the key of a store's placeholders. It is made on first use."""
+    if store not in _keys:
+        _keys[store] = store.read(_read_key) or store.write(_make_key)
+    return _keys[store]
+
+
+def _read_key(tx: Transaction) -> bytes:
+    row = tx.row("SELECT key FROM redaction_key WHERE number = 1")
+    return bytes(row[0]) if row else b""
+
+
+def _make_key(tx: Transaction) -> bytes:
+    made = secrets.token_bytes(KEY_BYTES)
+    tx.run("INSERT INTO redaction_key (number, key) VALUES (1, ?) ON CONFLICT DO NOTHING", made)
+    return _read_key(tx)

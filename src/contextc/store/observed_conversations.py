@@ -1,0 +1,76 @@
+"""Sources of observed conversations: the client that made the requests, and the request that a sub-agent belongs to."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from contextc.store.ledger_schema import Channel
+from contextc.store.message_rows import SEQ_BITS, SEQ_MASK
+from contextc.store.types import Transaction
+
+
+class ObservedSource(Struct, frozen=True, kw_only=True):
+    """The source of a conversation that other software made.
+
+    `client` is the name of the client, "" if it is unknown. `kind` is main, agent or side. `agent` is the client's own
+    id of a sub-agent. `parent` is the name of the main conversation of the session, "" if there is none.
+    """
+
+    client: str
+    kind: str
+    agent: str
+    parent: str
+
+    @property
+    def label(self) -> str:
+        """The client and the kind in short, such as `claude-code (agent)`."""
+        name = self.client or "observed"
+        return name if self.kind == "main" else f"{name} ({self.kind})"
+
+
+class ParentRequest(NamedTuple):
+    """The request of the main conversation during which a sub-agent or a side request began."""
+
+    conversation: str
+    channel: Channel
+    request: int
+
+
+def load_sources(tx: Transaction, numbers: Sequence[int]) -> dict[int, ObservedSource]:
+    """Return the sources of those conversations that were observed, by conversation number."""
+    if not numbers:
+        return {}
+    marks = ", ".join("?" * len(numbers))
+    rows = tx.rows(
+        "SELECT o.conversation, o.client, o.kind, o.agent, coalesce(p.name, '') FROM observed_conversation o"
+        f" LEFT JOIN conversation p ON p.number = o.parent WHERE o.conversation IN ({marks})",
+        *numbers,
+    )
+    return {
+        number: ObservedSource(client=client, kind=kind, agent=agent, parent=parent)
+        for number, client, kind, agent, parent in rows
+    }
+
+
+def load_all_sources(tx: Transaction) -> dict[str, ObservedSource]:
+    """Return the sources of all observed conversations by name."""
+    rows = tx.rows(
+        "SELECT c.name, o.client, o.kind, o.agent, coalesce(p.name, '') FROM observed_conversation o"
+        " JOIN conversation c ON c.number = o.conversation LEFT JOIN conversation p ON p.number = o.parent"
+    )
+    return {
+        name: ObservedSource(client=client, kind=kind, agent=agent, parent=parent)
+        for name, client, kind, agent, parent in rows
+    }
+
+
+def load_parent_request(tx: Transaction, number: int) -> ParentRequest | None:
+    """Return the request that an observed conversation belongs to; None if there is none, or if it was deleted."""
+    row = tx.row("SELECT parent_place FROM observed_conversation WHERE conversation = ? AND parent_place > 0", number)
+    if row is None:
+        return None
+    found = tx.row(
+        "SELECT conversation, agent, provider, model, directory FROM channel WHERE number = ?", row[0] >> SEQ_BITS
+    )
+    return ParentRequest(found[0], Channel(*found), row[0] & SEQ_MASK) if found is not None else None

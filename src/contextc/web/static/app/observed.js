@@ -1,0 +1,27 @@
+/** Labels for conversations and requests that other software made and contextc recorded. */
+import { duration, oneLine } from "./format.js";
+
+const KINDS = { agent: "sub-agent", side: "side request" };
+const STATUSES = { error: "failed", unfinished: "reply broke off", unanswered: "no answer" };
+
+/** Return the client that made a conversation, and what kind of conversation it is. @param {object|undefined} source */
+export function sourceLabel(source) {
+  if (!source) return "";
+  const client = oneLine(source.client, 40) || "observed";
+  return KINDS[source.kind] ? `${client} · ${KINDS[source.kind]}` : client;
+}
+
+/** Return how an observed request failed; "" if it was answered. @param {object|undefined} observed */
+export function failureLabel(observed) {
+  const status = observed && STATUSES[observed.status];
+  return status ? `${status}${observed.code ? ` (${observed.code})` : ""}` : "";
+}
+
+/** Return the time until the reply ended; "" if it is unknown. */
+export const latencyLabel = (observed) => (observed?.latency != null ? duration(observed.latency) : "");
+
+/** Return how a request was sent. @param {string} mode */
+export function modeLabel(mode) {
+  if (mode === "observed") return "observed";
+  return mode === "resume" ? "resumed session" : "full context";
+}
