@@ -7,7 +7,12 @@ prompt in its queue. Each follows the one before it.
 import pytest
 
 from contextc._json import JSONObject
-from contextc.providers.claude_code.stored_transcript import find_answer, result_line, split_transcript, with_session_id
+from contextc.providers.claude_code.transcript_splitting import (
+    find_answer,
+    result_line,
+    split_transcript,
+    with_session_id,
+)
 
 TEXT: JSONObject = {"type": "text", "text": "Hello"}
 

@@ -18,7 +18,7 @@ from contextc._json import JSONObject, fix_surrogates
 from contextc._worker_threads import CALLBACK_SLOTS, as_exception, run_blocking
 from contextc.compiler import Compiled
 from contextc.compiler.arguments import AgentArguments
-from contextc.compiler.ledger.provider_sessions import SessionManager
+from contextc.compiler.ledger.session_manager import SessionManager
 from contextc.errors import ContextcError, ContextOverflow, LeaseLost, ProviderFailed, describe_error
 from contextc.events import ErrorKind, RetryScheduled, ToolStart
 from contextc.executor.agent_config import AgentConfig

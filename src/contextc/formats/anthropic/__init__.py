@@ -11,11 +11,11 @@ from contextc.formats.anthropic.encode import (
     encode_system,
     without_trailing_space,
 )
+from contextc.formats.anthropic.request_settings import SETTINGS
 from contextc.formats.anthropic.rules import RULES
-from contextc.formats.anthropic.settings import SETTINGS
 from contextc.formats.anthropic.stream import AnthropicStreamReader
 from contextc.formats.base import OPENING_TEXT, EncodedSegment, Request
-from contextc.formats.codec_base import Codec, CodecFormatter, tag_system_blocks
+from contextc.formats.encoder_decoder_base import Codec, CodecFormatter, tag_system_blocks
 from contextc.formats.identifiers import IdentifierCodec, NameCodec
 from contextc.formats.message_groups import APART_KEY
 from contextc.formats.reasoning_policy import ReasoningPolicy

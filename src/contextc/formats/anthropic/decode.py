@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from contextc._json import JSON, JSONObject
 from contextc.formats.anthropic.encode import BETWEEN_KEY, FIELDS_KEY, encode_segment
 from contextc.formats.base import Request, append_text, own_extra
-from contextc.formats.codec_base import (
+from contextc.formats.encoder_decoder_base import (
     UNKNOWN_TOOL,
     decode_definition,
     encode_definition,

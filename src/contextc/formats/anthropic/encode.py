@@ -11,7 +11,7 @@ from typing import assert_never
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import EncodedSegment, merge_extra, own_extra
-from contextc.formats.codec_base import PartEncoder, tag_system_blocks
+from contextc.formats.encoder_decoder_base import PartEncoder, tag_system_blocks
 from contextc.formats.message_groups import APART_KEY
 from contextc.messages import AnyPart, Media, Message, ProviderBlock, Reasoning, Text, ToolCall, ToolResult
 from contextc.messages.message import UserNotice

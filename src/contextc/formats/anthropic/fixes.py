@@ -6,7 +6,7 @@ from typing import cast
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.anthropic.lint_parser import find_unknown_fields, parse_request
-from contextc.formats.common_fixes import keep_messages, messages_of, without_fields
+from contextc.formats.fix_builders import keep_messages, messages_of, without_fields
 from contextc.formats.lint_engine import JSONPath, remove_fields
 from contextc.formats.signature_check import is_valid_signature
 

@@ -7,7 +7,7 @@ from typing import cast
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.anthropic import fixes, lint_parser, predicted_errors
-from contextc.formats.common_fixes import insert_first_message, remove_settings, set_setting
+from contextc.formats.fix_builders import insert_first_message, remove_settings, set_setting
 from contextc.formats.lint_engine import (
     ParsedRequest,
     RuleFinding,

@@ -28,7 +28,7 @@ from contextc.formats.bedrock.encode import (
 from contextc.formats.bedrock.fixes import is_blank, is_separator
 from contextc.formats.bedrock.lint_parser import is_client_tool
 from contextc.formats.bedrock.media import DOCUMENT_NAME, decode_media
-from contextc.formats.codec_base import UNKNOWN_TOOL, generated_id, mark_apart, other_fields
+from contextc.formats.encoder_decoder_base import UNKNOWN_TOOL, generated_id, mark_apart, other_fields
 from contextc.formats.media_encoding import decode_base64
 from contextc.formats.request_settings import object_or_empty
 from contextc.messages import (

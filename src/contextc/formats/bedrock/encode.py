@@ -13,7 +13,7 @@ from typing import assert_never, cast
 from contextc._json import JSONObject
 from contextc.formats.base import EncodedSegment, merge_extra, own_extra, text_of
 from contextc.formats.bedrock.media import describe_block, encode_media, find_documents, with_unique_name
-from contextc.formats.codec_base import PartEncoder, encode_definition, tag_system_blocks
+from contextc.formats.encoder_decoder_base import PartEncoder, encode_definition, tag_system_blocks
 from contextc.formats.message_groups import APART_KEY
 from contextc.messages import AnyPart, Media, Message, ProviderBlock, Reasoning, Text, ToolCall, ToolResult
 from contextc.messages.message import UserNotice

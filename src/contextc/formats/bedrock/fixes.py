@@ -16,7 +16,7 @@ from contextc.formats.bedrock.media import (
     find_documents,
     with_unique_name,
 )
-from contextc.formats.common_fixes import change_messages, without_fields
+from contextc.formats.fix_builders import change_messages, without_fields
 from contextc.formats.lint_engine import JSONPath
 from contextc.formats.media_encoding import decode_base64
 from contextc.formats.signature_check import is_valid_signature

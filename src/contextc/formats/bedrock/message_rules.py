@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from contextc.formats.bedrock import fixes, lint_parser, predicted_errors
 from contextc.formats.bedrock.encode import USER_ONLY_BLOCKS
-from contextc.formats.common_fixes import insert_first_message
+from contextc.formats.fix_builders import insert_first_message
 from contextc.formats.lint_engine import (
     ParsedRequest,
     RuleFinding,

@@ -21,8 +21,8 @@ from contextc.formats.claude_code.encode import (
     seal_session_results,
 )
 from contextc.formats.claude_code.message_lines import make_line
+from contextc.formats.claude_code.request_settings import SETTINGS
 from contextc.formats.claude_code.rules import RULES
-from contextc.formats.claude_code.settings import SETTINGS
 from contextc.formats.claude_code.stream import ClaudeCodeStreamReader
 from contextc.formats.claude_code.transcript_entries import split_prompt, transcript_entries
 from contextc.formats.identifiers import IdentifierCodec, NameCodec

@@ -16,7 +16,7 @@ from contextc.formats.base import OPENING_TEXT, Request, own_extra
 from contextc.formats.claude_code.encode import PROMPT_FIELD, PROMPT_TEXT_FIELDS, encode_tool
 from contextc.formats.claude_code.message_lines import is_conversation_message, merge_lines
 from contextc.formats.claude_code.transcript_chain import active_lines
-from contextc.formats.codec_base import decode_definition, with_extra
+from contextc.formats.encoder_decoder_base import decode_definition, with_extra
 from contextc.messages import AnyPart, Message, ToolCall, ToolResult, system
 from contextc.tools.spec import NativeTool, Tool
 

@@ -13,7 +13,7 @@ from contextc._json import JSON, JSONObject
 from contextc.formats.anthropic import encode as anthropic
 from contextc.formats.base import ConversionNote, EncodedSegment
 from contextc.formats.claude_code.message_lines import make_line
-from contextc.formats.codec_base import encode_definition
+from contextc.formats.encoder_decoder_base import encode_definition
 from contextc.messages import AnyPart, Message, ProviderBlock, Text, ToolResult
 from contextc.prompts import SYSTEM_CONTEXT
 from contextc.tools.spec import Tool

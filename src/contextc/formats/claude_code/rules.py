@@ -10,7 +10,7 @@ from uuid import UUID
 from contextc._json import JSON
 from contextc.formats.anthropic import rules as anthropic
 from contextc.formats.claude_code import fixes, lint_parser, predicted_errors
-from contextc.formats.common_fixes import insert_first_message, remove_settings
+from contextc.formats.fix_builders import insert_first_message, remove_settings
 from contextc.formats.lint_engine import (
     ParsedRequest,
     RequestMessage,

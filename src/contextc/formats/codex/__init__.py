@@ -6,15 +6,15 @@ from msgspec.structs import replace
 
 from contextc._json import JSONObject
 from contextc.formats.base import EncodedSegment, Request, text_of
-from contextc.formats.codec_base import Codec, CodecFormatter
 from contextc.formats.codex import decode, turn_decoding
 from contextc.formats.codex.encode import BARE_KEY, ITEM_KEY, encode_segment, encode_text
 from contextc.formats.codex.event_collector import is_event
 from contextc.formats.codex.names_and_ids import NAME_CODEC
+from contextc.formats.codex.request_settings import SETTINGS
 from contextc.formats.codex.rollout import is_rollout_line
 from contextc.formats.codex.rules import RULES
-from contextc.formats.codex.settings import SETTINGS
 from contextc.formats.codex.stream import CodexStreamReader
+from contextc.formats.encoder_decoder_base import Codec, CodecFormatter
 from contextc.formats.lint_engine import RuleFinding, make_finding
 from contextc.formats.reasoning_policy import ReasoningPolicy
 from contextc.messages import Message, ToolResult

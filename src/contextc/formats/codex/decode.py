@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, encode
 from contextc.formats.base import Request, extra_of, text_of
-from contextc.formats.codec_base import NO_PARAMETERS, decode_definition, other_fields, with_extra
 from contextc.formats.codex import rollout
 from contextc.formats.codex.encode import BARE_KEY, EMPTY_REASONING, ITEM_KEY, Encoder
 from contextc.formats.codex.event_collector import (
@@ -24,6 +23,7 @@ from contextc.formats.codex.event_collector import (
     reasoning_text,
 )
 from contextc.formats.codex.items import CALL_TYPES, CallType, is_error, is_running, with_result, without_output
+from contextc.formats.encoder_decoder_base import NO_PARAMETERS, decode_definition, other_fields, with_extra
 from contextc.formats.media_encoding import media_from_url
 from contextc.formats.request_settings import object_or_empty
 from contextc.messages import (

@@ -15,7 +15,6 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, encode_canonical
 from contextc.formats.base import EncodedSegment, merge_extra, own_extra, text_of
-from contextc.formats.codec_base import PartEncoder
 from contextc.formats.codex.items import (
     CALL_TYPES,
     COMPLETED,
@@ -28,6 +27,7 @@ from contextc.formats.codex.items import (
     with_result,
 )
 from contextc.formats.codex.names_and_ids import NAMES
+from contextc.formats.encoder_decoder_base import PartEncoder
 from contextc.formats.media_encoding import to_data_url
 from contextc.messages import AnyPart, Extra, Media, Message, ProviderBlock, Reasoning, Text, ToolCall, ToolResult
 from contextc.messages.message import UserNotice

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from contextc.formats.codex import fixes, lint_parser, predicted_errors
 from contextc.formats.codex.names_and_ids import NAMES
-from contextc.formats.common_fixes import remove_settings
+from contextc.formats.fix_builders import remove_settings
 from contextc.formats.lint_engine import ParsedRequest, RuleFinding, RuleSet, find_duplicates, make_finding
 
 RULES = RuleSet(

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from contextc._json import JSONObject
 from contextc.formats.base import OPENING_TEXT, EncodedSegment, Request, own_extra
-from contextc.formats.codec_base import Codec, CodecFormatter
+from contextc.formats.encoder_decoder_base import Codec, CodecFormatter
 from contextc.formats.gemini import decode
 from contextc.formats.gemini.encode import (
     ALONE_KEY,
@@ -23,8 +23,8 @@ from contextc.formats.gemini.encode import (
     without_signature,
 )
 from contextc.formats.gemini.fixes import NAMES, has_thinking_level, with_signatures
+from contextc.formats.gemini.request_settings import SETTINGS
 from contextc.formats.gemini.rules import RULES
-from contextc.formats.gemini.settings import SETTINGS
 from contextc.formats.gemini.stream import GeminiStreamReader
 from contextc.formats.identifiers import NameCodec
 from contextc.formats.message_groups import APART_KEY

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, encode, encode_canonical
 from contextc.formats.base import Request, append_text, extra_of, own_extra
-from contextc.formats.codec_base import mark_apart, other_fields, split_at_results
+from contextc.formats.encoder_decoder_base import mark_apart, other_fields, split_at_results
 from contextc.formats.gemini.encode import (
     ALONE_KEY,
     BESIDE_KEY,

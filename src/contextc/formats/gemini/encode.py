@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from contextc._json import JSONObject
 from contextc.formats.base import EncodedSegment, merge_extra, own_extra
-from contextc.formats.codec_base import PartEncoder, tag_system_blocks
+from contextc.formats.encoder_decoder_base import PartEncoder, tag_system_blocks
 from contextc.formats.media_encoding import encode_base64
 from contextc.formats.message_groups import APART_KEY
 from contextc.messages import AnyPart, Media, Message, ProviderBlock, Reasoning, Text, ToolCall, ToolResult

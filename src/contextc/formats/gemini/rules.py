@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from contextc._json import JSONObject
-from contextc.formats.common_fixes import insert_first_message
+from contextc.formats.fix_builders import insert_first_message
 from contextc.formats.gemini import fixes, lint_parser, predicted_errors
 from contextc.formats.gemini.lint_parser import format_google_path, iter_list, with_camel_case
 from contextc.formats.lint_engine import (

@@ -5,7 +5,7 @@ from typing import cast
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import OPENING_TEXT, EncodedSegment, Request
-from contextc.formats.codec_base import Codec, CodecFormatter
+from contextc.formats.encoder_decoder_base import Codec, CodecFormatter
 from contextc.formats.identifiers import IdentifierCodec, NameCodec
 from contextc.formats.mistral import decode
 from contextc.formats.mistral.call_ids import NineCharacterIds
@@ -17,8 +17,8 @@ from contextc.formats.mistral.encode import (
     as_tagged_user_text,
     encode_segment,
 )
+from contextc.formats.mistral.request_settings import SETTINGS
 from contextc.formats.mistral.rules import RULES
-from contextc.formats.mistral.settings import SETTINGS
 from contextc.formats.mistral.stream import MistralStreamReader
 from contextc.formats.openai_chat.decode import encode_tool
 from contextc.formats.reasoning_policy import ReasoningPolicy

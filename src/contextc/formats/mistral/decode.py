@@ -11,7 +11,13 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import Request, append_text
-from contextc.formats.codec_base import UNKNOWN_TOOL, decode_definition, generated_id, other_fields, with_extra
+from contextc.formats.encoder_decoder_base import (
+    UNKNOWN_TOOL,
+    decode_definition,
+    generated_id,
+    other_fields,
+    with_extra,
+)
 from contextc.formats.media_encoding import decode_base64, from_data_url, guess_media_type, media_from_url
 from contextc.formats.mistral.encode import (
     EMPTY_CONTENT,

@@ -15,7 +15,7 @@ from typing import assert_never, cast
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import EncodedSegment, merge_extra, own_extra
-from contextc.formats.codec_base import PartEncoder, arguments_text, simplify_content, tag_system_blocks
+from contextc.formats.encoder_decoder_base import PartEncoder, arguments_text, simplify_content, tag_system_blocks
 from contextc.formats.media_encoding import to_data_url
 from contextc.formats.mistral.lint_parser import ALLOWED_CHUNKS, CHUNKS
 from contextc.messages import AnyPart, Media, Message, ProviderBlock, Reasoning, Role, Text, ToolCall, ToolResult

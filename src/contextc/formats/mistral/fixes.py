@@ -3,7 +3,7 @@
 from typing import cast
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.common_fixes import change_messages, without_fields
+from contextc.formats.fix_builders import change_messages, without_fields
 from contextc.formats.mistral.lint_parser import CHUNKS, unknown_field_names
 from contextc.formats.request_settings import object_or_empty
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.common_fixes import insert_first_message, remove_settings
+from contextc.formats.fix_builders import insert_first_message, remove_settings
 from contextc.formats.lint_engine import (
     FieldTypes,
     JSONPath,

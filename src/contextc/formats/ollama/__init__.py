@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 
 from contextc._json import JSONObject
 from contextc.formats.base import EncodedSegment, Request
-from contextc.formats.codec_base import Codec, CodecFormatter, merge_function_extra
+from contextc.formats.encoder_decoder_base import Codec, CodecFormatter, merge_function_extra
 from contextc.formats.identifiers import NameCodec
 from contextc.formats.ollama import decode
 from contextc.formats.ollama.encode import encode_segment, encode_tool
+from contextc.formats.ollama.request_settings import SETTINGS
 from contextc.formats.ollama.rules import RULES
-from contextc.formats.ollama.settings import SETTINGS
 from contextc.formats.ollama.stream import OllamaStreamReader
 from contextc.formats.reasoning_policy import ReasoningPolicy
 from contextc.formats.request_settings import object_or_empty

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import Request, append_text, extra_of, own_extra, text_of
-from contextc.formats.codec_base import UNKNOWN_TOOL, decode_definition, other_fields, with_extra
+from contextc.formats.encoder_decoder_base import UNKNOWN_TOOL, decode_definition, other_fields, with_extra
 from contextc.formats.media_encoding import decode_base64
 from contextc.formats.ollama.call_matching import CallMatcher, is_assistant_message
 from contextc.formats.ollama.encode import encode_segment, encode_tool

@@ -12,7 +12,7 @@ from typing import assert_never, cast
 
 from contextc._json import JSONObject
 from contextc.formats.base import EncodedSegment, merge_extra, own_extra
-from contextc.formats.codec_base import NO_PARAMETERS, PartEncoder, encode_definition, merge_function_extra
+from contextc.formats.encoder_decoder_base import NO_PARAMETERS, PartEncoder, encode_definition, merge_function_extra
 from contextc.formats.media_encoding import encode_base64
 from contextc.formats.ollama.tool_schema_check import remove_type_mismatches
 from contextc.messages import AnyPart, Media, Message, ProviderBlock, Reasoning, Role, Text, ToolCall, ToolResult

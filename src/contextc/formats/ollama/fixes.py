@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from typing import cast
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.common_fixes import change_messages, without_fields
+from contextc.formats.fix_builders import change_messages, without_fields
 from contextc.formats.media_encoding import decode_base64
-from contextc.formats.ollama.settings import THINK_LEVELS
+from contextc.formats.ollama.request_settings import THINK_LEVELS
 from contextc.formats.ollama.tool_schema_check import remove_type_mismatches
 from contextc.formats.request_settings import object_or_empty
 

@@ -7,7 +7,7 @@ unmatched calls and results. Others silently show the model a part of them. Both
 from collections.abc import Iterable
 
 from contextc._json import JSON, encode
-from contextc.formats.common_fixes import insert_first_message, remove_settings
+from contextc.formats.fix_builders import insert_first_message, remove_settings
 from contextc.formats.lint_engine import (
     ParsedRequest,
     RuleFinding,

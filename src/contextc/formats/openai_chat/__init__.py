@@ -5,12 +5,12 @@ from typing import cast
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import EncodedSegment, Formatter, Request
-from contextc.formats.codec_base import merge_function_extra
+from contextc.formats.encoder_decoder_base import merge_function_extra
 from contextc.formats.identifiers import IdentifierCodec, NameCodec
 from contextc.formats.openai_chat import cache_control, decode
 from contextc.formats.openai_chat.encode import encode_segment
+from contextc.formats.openai_chat.request_settings import SETTINGS
 from contextc.formats.openai_chat.rules import RULES
-from contextc.formats.openai_chat.settings import SETTINGS
 from contextc.formats.openai_chat.stream import ChatStreamReader
 from contextc.formats.reasoning_policy import ReasoningPolicy
 from contextc.messages import Extra, Message

@@ -11,7 +11,7 @@ from typing import TypeGuard, assert_never
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import EncodedSegment, merge_extra, own_extra
-from contextc.formats.codec_base import PartEncoder, arguments_text, simplify_content
+from contextc.formats.encoder_decoder_base import PartEncoder, arguments_text, simplify_content
 from contextc.formats.media_encoding import encode_base64
 from contextc.formats.openai_chat import reasoning_details as details
 from contextc.messages import AnyPart, Media, Message, ProviderBlock, Reasoning, Role, Text, ToolCall, ToolResult

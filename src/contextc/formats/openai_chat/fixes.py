@@ -6,7 +6,7 @@ from copy import deepcopy
 from typing import cast
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.common_fixes import change_messages, keep_messages, messages_of, without_fields
+from contextc.formats.fix_builders import change_messages, keep_messages, messages_of, without_fields
 from contextc.formats.identifiers import IdentifierCodec
 from contextc.formats.media_encoding import decode_base64
 from contextc.formats.openai_chat.lint_parser import FIELDS, KINDS, find_function, text_block

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import cast
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.common_fixes import insert_first_message, limit_list, remove_settings, set_setting
+from contextc.formats.fix_builders import insert_first_message, limit_list, remove_settings, set_setting
 from contextc.formats.lint_engine import (
     ParsedRequest,
     RequestMessage,

@@ -9,7 +9,7 @@ from typing import cast
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import text_of
-from contextc.formats.codec_base import generated_id
+from contextc.formats.encoder_decoder_base import generated_id
 from contextc.formats.openai_chat import reasoning_details
 from contextc.formats.openai_chat.decode import merge_call_fragment
 from contextc.formats.openai_chat.encode import REASONING_FIELDS

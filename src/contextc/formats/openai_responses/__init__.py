@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import EncodedSegment, Request
-from contextc.formats.codec_base import Codec, CodecFormatter
+from contextc.formats.encoder_decoder_base import Codec, CodecFormatter
 from contextc.formats.identifiers import IdentifierCodec, NameCodec
 from contextc.formats.openai_responses import decode
 from contextc.formats.openai_responses.encode import (
@@ -19,8 +19,8 @@ from contextc.formats.openai_responses.encode import (
 )
 from contextc.formats.openai_responses.fixes import without_foreign_ids, without_unstored_items
 from contextc.formats.openai_responses.lint_parser import is_openai_model, is_other_vendor_model
+from contextc.formats.openai_responses.request_settings import SETTINGS
 from contextc.formats.openai_responses.rules import RULES
-from contextc.formats.openai_responses.settings import SETTINGS
 from contextc.formats.openai_responses.stream import ResponsesStreamReader
 from contextc.formats.reasoning_policy import ReasoningPolicy
 from contextc.messages import AnyPart, Message, Reasoning

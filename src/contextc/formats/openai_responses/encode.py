@@ -16,8 +16,8 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import EncodedSegment, Request, extra_of, merge_extra, own_extra
-from contextc.formats.codec_base import PartEncoder, arguments_text, simplify_content
-from contextc.formats.common_fixes import without_fields
+from contextc.formats.encoder_decoder_base import PartEncoder, arguments_text, simplify_content
+from contextc.formats.fix_builders import without_fields
 from contextc.formats.media_encoding import to_data_url
 from contextc.messages import AnyPart, Extra, Media, Message, ProviderBlock, Reasoning, Text, ToolCall, ToolResult
 from contextc.messages.message import UserNotice

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, cast
 
 from contextc._json import JSON, JSONObject, encode
-from contextc.formats.common_fixes import without_fields
+from contextc.formats.fix_builders import without_fields
 from contextc.formats.identifiers import IdentifierCodec
 from contextc.formats.lint_engine import ParsedRequest, RequestMessage, RequestPart, remove_fields
 from contextc.formats.media_encoding import decode_base64

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import cast
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.common_fixes import insert_first_message, remove_settings, set_setting
+from contextc.formats.fix_builders import insert_first_message, remove_settings, set_setting
 from contextc.formats.lint_engine import (
     ParsedRequest,
     RequestPart,
@@ -21,7 +21,7 @@ from contextc.formats.lint_engine import (
 from contextc.formats.openai_chat.fixes import SAMPLING
 from contextc.formats.openai_responses import fixes, lint_parser, predicted_errors
 from contextc.formats.openai_responses.lint_parser import vendor_path
-from contextc.formats.openai_responses.settings import MIN_OUTPUT_TOKENS
+from contextc.formats.openai_responses.request_settings import MIN_OUTPUT_TOKENS
 from contextc.formats.rule_checks import find_empty_request
 
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")

@@ -4,14 +4,14 @@ from collections.abc import Mapping, Sequence
 
 from contextc._json import JSONObject
 from contextc.formats.base import EncodedSegment, Request
-from contextc.formats.codec_base import Codec, CodecFormatter
+from contextc.formats.encoder_decoder_base import Codec, CodecFormatter
 from contextc.formats.identifiers import NameCodec
 from contextc.formats.reasoning_policy import ReasoningPolicy
 from contextc.formats.vercel import decode, ui_messages
 from contextc.formats.vercel.decided_calls import seal_decided_calls
 from contextc.formats.vercel.encode import CARRIED_FIELDS, ORIGINAL_FORM, encode_instructions, encode_segment
+from contextc.formats.vercel.request_settings import SETTINGS
 from contextc.formats.vercel.rules import RULES
-from contextc.formats.vercel.settings import SETTINGS
 from contextc.messages import Message
 
 

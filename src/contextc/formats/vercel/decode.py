@@ -13,7 +13,13 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, encode
 from contextc.formats.base import Request, extra_of
-from contextc.formats.codec_base import as_text, decode_definition, encode_definition, split_at_results, with_extra
+from contextc.formats.encoder_decoder_base import (
+    as_text,
+    decode_definition,
+    encode_definition,
+    split_at_results,
+    with_extra,
+)
 from contextc.formats.media_encoding import decode_base64
 from contextc.formats.vercel import ui_messages
 from contextc.formats.vercel.decode_ui_messages import decode_ui_message, message_metadata

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias, cast
 from msgspec.structs import replace
 
 from contextc._json import JSONObject
-from contextc.formats.codec_base import as_text
+from contextc.formats.encoder_decoder_base import as_text
 from contextc.formats.vercel import ui_messages
 from contextc.formats.vercel.encode import ORIGINAL_FORM
 from contextc.messages import AnyPart, Media, Message, ProviderBlock, Role, ToolCall

@@ -6,7 +6,7 @@ from typing import cast
 from contextc._json import JSON, JSONObject
 from contextc.formats.coercion import as_text as text_of_value
 from contextc.formats.coercion import text_block, text_message
-from contextc.formats.common_fixes import keep_messages, without_fields
+from contextc.formats.fix_builders import keep_messages, without_fields
 from contextc.formats.lint_engine import JSONPath, RequestMessage, RequestPart
 from contextc.formats.media_encoding import decode_base64
 from contextc.formats.request_settings import object_or_empty

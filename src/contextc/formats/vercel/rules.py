@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import cast
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.common_fixes import insert_first_message, remove_settings, set_setting
+from contextc.formats.fix_builders import insert_first_message, remove_settings, set_setting
 from contextc.formats.lint_engine import ParsedRequest, RuleFinding, RuleSet, make_finding
 from contextc.formats.request_settings import object_or_empty
 from contextc.formats.rule_checks import find_empty_request, iter_parts

@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 
 from contextc._json import JSONObject
 from contextc.formats.base import EncodedSegment, Request
-from contextc.formats.codec_base import Codec, CodecFormatter
+from contextc.formats.encoder_decoder_base import Codec, CodecFormatter
 from contextc.formats.identifiers import NameCodec
 from contextc.formats.reasoning_policy import ReasoningPolicy
 from contextc.formats.vercel_legacy import decode
 from contextc.formats.vercel_legacy.encode import encode_segment
+from contextc.formats.vercel_legacy.request_settings import SETTINGS
 from contextc.formats.vercel_legacy.rules import RULES
-from contextc.formats.vercel_legacy.settings import SETTINGS
 from contextc.messages import Message
 
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, parse_object
 from contextc.formats.base import Request
-from contextc.formats.codec_base import (
+from contextc.formats.encoder_decoder_base import (
     UNKNOWN_TOOL,
     as_text,
     decode_definition,

@@ -16,7 +16,7 @@ from typing import assert_never, cast
 
 from contextc._json import JSONObject
 from contextc.formats.base import EncodedSegment, merge_extra, own_extra
-from contextc.formats.codec_base import PartEncoder, arguments_text
+from contextc.formats.encoder_decoder_base import PartEncoder, arguments_text
 from contextc.formats.media_encoding import to_data_url
 from contextc.formats.open_calls import OpenCalls
 from contextc.messages import Extra, Media, Message, ProviderBlock, Reasoning, Text, ToolCall, ToolResult

@@ -1,7 +1,7 @@
 """Repairs that decoding and encoding does not make."""
 
 from contextc._json import JSONObject
-from contextc.formats.common_fixes import change_messages, keep_messages
+from contextc.formats.fix_builders import change_messages, keep_messages
 from contextc.formats.vercel_legacy.lint_parser import CONTENT_SUBSTITUTES
 
 

@@ -7,7 +7,7 @@ No current version checks it. So these are the rules on calls and results of the
 from collections.abc import Iterable
 
 from contextc._json import JSON, encode
-from contextc.formats.common_fixes import insert_first_message, remove_settings
+from contextc.formats.fix_builders import insert_first_message, remove_settings
 from contextc.formats.lint_engine import ParsedRequest, RuleFinding, RuleSet, make_finding
 from contextc.formats.request_settings import object_or_empty
 from contextc.formats.rule_checks import find_empty_request, iter_calls

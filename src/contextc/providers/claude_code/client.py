@@ -20,7 +20,7 @@ from contextc.providers.claude_code.call_options import ClaudeCallOptions, parse
 from contextc.providers.claude_code.errors import result_failure
 from contextc.providers.claude_code.process import ClaudeProcess
 from contextc.providers.claude_code.session_setup import SessionStart, prepare_session
-from contextc.providers.claude_code.stored_transcript import WriteOnlySessionStore
+from contextc.providers.claude_code.transcript_splitting import WriteOnlySessionStore
 from contextc.providers.cli_agent_discovery import with_login_fix
 from contextc.providers.client import Endpoint, ProviderCall, check_env
 from contextc.providers.http_client import missing_package

@@ -15,7 +15,7 @@ from contextc._worker_threads import run_in_thread
 from contextc.errors import ProviderFailed
 from contextc.formats.claude_code.transcript_entries import UNKNOWN_MODEL_NAME, transcript_entries
 from contextc.providers.claude_code.call_options import ClaudeCallOptions
-from contextc.providers.claude_code.stored_transcript import (
+from contextc.providers.claude_code.transcript_splitting import (
     SplitTranscript,
     file_matches,
     find_answer,

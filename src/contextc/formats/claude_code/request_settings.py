@@ -1,7 +1,7 @@
 """The options of Claude Code's SDK that correspond to request settings. Most of its options are its own."""
 
 from contextc._json import JSONObject
-from contextc.formats.anthropic.settings import EFFORTS
+from contextc.formats.anthropic.request_settings import EFFORTS
 from contextc.formats.request_settings import (
     OutputFormat,
     RequestSettings,

@@ -5,7 +5,7 @@ of "none" is left out.
 """
 
 from contextc._json import JSONObject, encode, parse_object
-from contextc.formats.anthropic.settings import EFFORTS
+from contextc.formats.anthropic.request_settings import EFFORTS
 from contextc.formats.request_settings import (
     OutputFormat,
     RequestSettings,

@@ -1,7 +1,7 @@
 """Names of Mistral's settings: mostly those of Chat Completions, with a few of its own."""
 
 from contextc._json import JSONObject
-from contextc.formats.openai_chat import settings as chat
+from contextc.formats.openai_chat import request_settings as chat
 from contextc.formats.request_settings import RequestSettings, SettingsTable, same_names
 
 LEGACY_REQUIRED = "any"  # the former name of `required`
