@@ -26,8 +26,11 @@ def test_every_source_reports_what_it_reads_and_is_found_by_its_file() -> None:
         "codex",
         "har",
         "langgraph",
+        "lhar",
         "llm",
         "openai-agents",
+        "openinference",
+        "opentelemetry",
         "request-log",
         "vercel",
     ]
@@ -42,6 +45,9 @@ def test_each_file_is_known_as_what_it_is(tmp_path: Path) -> None:
         "claude-code": "\n".join(map(json.dumps, claude_lines(GARDEN, "/somewhere"))),
         "codex": "\n".join(map(json.dumps, codex_lines(GARDEN, "/somewhere"))),
         "har": json.dumps({"log": {"entries": [{"request": {}}]}}),
+        "lhar": json.dumps({"type": "entry", "trace_id": "t", "gen_ai": {}, "http": {}, "raw": {}}),
+        "openinference": json.dumps({"span_id": "s", "attributes": {"openinference.span.kind": "LLM"}}),
+        "opentelemetry": json.dumps({"span_id": "s", "attributes": {"gen_ai.request.model": "gpt-6"}}),
         "request-log": json.dumps(exchange),
         "vercel": json.dumps(page),
     }

@@ -7,7 +7,9 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSON, JSONObject
+from contextc.compiler.past_requests import rebuild
 from contextc.formats import format_names, formatter
+from contextc.inspection.request_timeline import load_timeline
 from contextc.interchange import ImportSummary, import_files, log_entries
 from contextc.messages import Reasoning
 from contextc.observation.reply_decoding import parse_events
@@ -111,8 +113,8 @@ def test_every_answer_is_a_branch_and_the_first_continues(store: cc.Store, tmp_p
     reply = stream(*events) if streamed else {"choices": answers, "usage": usage}
     (found,) = taken(store, tmp_path / "log.jsonl", {"request": BODY, "response": reply}).conversations
     assert [store.load(found.name, branch=each.number)[-1].text for each in store.branches(found.name)] == [
-        "Moss",
         "Thyme",
+        "Moss",
     ]
     assert texts_of(store, found.name) == ["Thyme"]
     assert (found.input_tokens, found.output_tokens) == (3, 4)
@@ -204,8 +206,15 @@ def test_broken_base64_of_a_recording_is_reported(store: cc.Store, tmp_path: Pat
     assert note.endswith("entry 1")
 
 
-def test_that_settings_and_tools_stay_behind_is_reported_once(store: cc.Store, tmp_path: Path) -> None:
+def test_settings_and_tools_are_part_of_the_recorded_request(store: cc.Store, tmp_path: Path) -> None:
+    """Equal lines are two calls; fields of the logger are no part of a body."""
     warm = {"request": {**BODY, "temperature": 1}, "response": SAID, "timestamp": 1_800_000_000}
-    assert taken(store, tmp_path / "log.jsonl", warm, warm).left_out == ("the tools and settings of the requests",)
+    summary = taken(store, tmp_path / "log.jsonl", warm, warm)
+    assert (summary.left_out, summary.total("requests")) == ((), 2)
+    (entry, *_) = load_timeline(store, summary.conversations[0].name)
+    assert json.loads(rebuild(store, entry.channel, formatter("openai_chat"), 1)) == warm["request"]
+    assert (entry.record.time, entry.record.observed and entry.record.observed.status) == (1_800_000_000_000, "ok")
     bare = {**BODY, "response": SAID, "timestamp": 1_800_000_000, "url": "/v1/chat/completions"}
-    assert taken(store, tmp_path / "bare.jsonl", bare).left_out == ()
+    (found,) = taken(store, tmp_path / "bare.jsonl", bare).conversations
+    (entry,) = load_timeline(store, found.name)
+    assert json.loads(rebuild(store, entry.channel, formatter("openai_chat"), 1)) == BODY

@@ -7,6 +7,9 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
+from contextc.compiler.past_requests import rebuild
+from contextc.formats import formatter
+from contextc.inspection.request_timeline import load_timeline
 from contextc.interchange import ImportSummary, import_files
 from contextc.interchange.truncated_results import is_truncated
 
@@ -49,13 +52,17 @@ def turns(*prompts: str) -> list[JSONObject]:
 
 @pytest.mark.parametrize("backwards", [False, True])
 def test_a_history_with_a_reply_joins_whatever_the_prompt(store: cc.Store, tmp_path: Path, backwards: bool) -> None:
-    """A prompt with one other word each time would make a conversation of every turn."""
-    log = turns("Documents: thyme", "Documents: moss", "Documents: fern")
+    """A prompt with one other word each time would make a conversation of every turn. Each request keeps its own."""
+    prompts = ("Documents: thyme", "Documents: moss", "Documents: fern")
+    log = [{**each, "timestamp": 1_800_000_000 + at} for at, each in enumerate(turns(*prompts))]
     summary = taken(store, tmp_path / "log.jsonl", *(log[::-1] if backwards else log))
     (found,) = summary.conversations
-    assert (found.messages, found.branches) == (7, 1)
-    assert summary.left_out == ("a system prompt other than the one its conversation began with (2 times)",)
-    assert store.load(found.name)[0].text == ("Documents: fern" if backwards else "Documents: thyme")
+    assert (found.messages, found.branches, found.requests, summary.left_out) == (6, 1, 3, ())
+    bodies = [
+        rebuild(store, entry.channel, formatter("openai_chat"), entry.record.request)
+        for entry in load_timeline(store, found.name)
+    ]
+    assert [json.loads(body)["messages"][0]["content"] for body in bodies] == list(prompts)
 
 
 def test_figures_join_nothing_without_a_reply(store: cc.Store, tmp_path: Path) -> None:
@@ -69,22 +76,24 @@ def test_figures_join_nothing_without_a_reply(store: cc.Store, tmp_path: Path) -
     ]
     summary = taken(store, tmp_path / "log.jsonl", *log)
     assert [lines_of(store, each.name) for each in summary.conversations] == [
-        [[f"You talk to customer {who}.", "Hi", "Hello.", "What do I owe?", money]]
-        for who, money in ((1, "7 euros"), (2, "14 euros"))
+        [["Hi", "Hello.", "What do I owe?", money]] for money in ("7 euros", "14 euros")
     ]
 
 
 def test_the_newest_answer_is_the_current_one(store: cc.Store, tmp_path: Path) -> None:
-    """By the clock of the log where it has one, else by its order."""
-    log = [exchange(model(text), user("Hi")) for text in ("one", "two", "three")]
+    """By the clock of the log where it has one, else by its order. Without an id, equal beginnings are several."""
+    log = [exchange(model(text), user("Hi"), session_id="s") for text in ("one", "two", "three")]
     (found,) = taken(store, tmp_path / "log.jsonl", *log).conversations
-    assert lines_of(store, found.name)[-1] == ["Hi", "three"]
-    timed = [exchange(model(text), user("Ho"), timestamp=1_800_000_000 - at) for at, text in enumerate(("one", "two"))]
+    assert lines_of(store, found.name) == [["Hi", "one"], ["Hi", "two"], ["Hi", "three"]]
+    timed = [
+        exchange(model(text), user("Ho"), timestamp=1_800_000_000 - at, session_id="t")
+        for at, text in enumerate(("one", "two"))
+    ]
     (found,) = taken(store, tmp_path / "timed.jsonl", *timed).conversations
     assert lines_of(store, found.name)[-1] == ["Ho", "one"]
-    again = [exchange(model(text), user("He")) for text in ("one", "two", "one")]
-    (found,) = taken(store, tmp_path / "again.jsonl", *again).conversations
-    assert lines_of(store, found.name) == [["He", "two"], ["He", "one"]]
+    again = [exchange(model(text), user("He")) for text in ("one", "two")]
+    found = taken(store, tmp_path / "again.jsonl", *again).conversations
+    assert [lines_of(store, each.name) for each in found] == [[["He", "one"]], [["He", "two"]]]
 
 
 def response(id: str, text: str, **more: object) -> JSONObject:
@@ -136,11 +145,10 @@ def whole(message: JSONObject) -> JSONObject:
     return {"model": "m", "message": message, "done": True}
 
 
-def test_calls_without_ids_are_distinguished_by_what_they_ask(store: cc.Store, tmp_path: Path) -> None:
+def test_calls_without_ids_are_matched_by_what_they_ask(store: cc.Store, tmp_path: Path) -> None:
     """Ollama's: the numbers we give them begin anew with every request and every reply."""
     rome, paris = call("Rome"), call("Paris")
     log = [
-        exchange(whole(rome), user("Weather?")),
         exchange(whole(paris), user("Weather?")),
         exchange(whole(rome), user("Weather?"), paris, exchange_with_result("33")),
         exchange(
@@ -148,16 +156,16 @@ def test_calls_without_ids_are_distinguished_by_what_they_ask(store: cc.Store, t
         ),
     ]
     (found,) = taken(store, tmp_path / "log.jsonl", *log).conversations
-    assert found.branches == 2
+    assert found.branches == 1
     history = store.load(found.name)
     asked = [each for message in history for each in message.tool_calls]
     given = [each for message in history for each in message.tool_results]
     assert [each.arguments["city"] for each in asked] == ["Paris", "Rome"]
     assert [each.text for each in given] == ["33", "20"]
-    assert [each.id for each in asked] == [each.call_id for each in given] == ["call_0", "call_1"]
+    assert [each.id for each in asked] == [each.call_id for each in given]
 
 
-def test_another_result_of_the_same_call_is_another_branch(store: cc.Store, tmp_path: Path) -> None:
+def test_another_result_of_the_same_call_is_a_branch_from_there(store: cc.Store, tmp_path: Path) -> None:
     asked = {
         **call("Rome"),
         "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
@@ -172,12 +180,20 @@ def test_another_result_of_the_same_call_is_another_branch(store: cc.Store, tmp_
         exchange(model("Saw B."), user("Go"), asked, result("B, which is other")),
         exchange(model("Yes."), user("Go"), asked, result("[cleared]"), model("Saw B."), user("Sure?")),
     ]
+    log = [{**each, "session_id": "s"} for each in log]
     (found,) = taken(store, tmp_path / "log.jsonl", *log).conversations
     kept = [store.load(found.name, branch=each.number) for each in store.branches(found.name)]
     assert [(line[2].tool_results[0].text, line[3].text, len(line)) for line in kept] == [
         ("A, at length", "Saw A.", 4),
-        ("B, which is other", "Saw B.", 6),
+        ("A, at length", "Saw B.", 6),
     ]
+    bodies = [
+        rebuild(store, entry.channel, formatter("openai_chat"), entry.record.request)
+        for entry in load_timeline(store, found.name)
+    ]
+    assert [json.loads(body)["messages"][2:3] for body in bodies] == [
+        [], [result("A, at length")], [result("B, which is other")], [result("[cleared]")]
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.doctor import scan_store
+from contextc.inspection.request_timeline import load_timeline
 from contextc.interchange import import_files
 
 TRAFFIC = Path(__file__).parent / "data" / "traffic.jsonl"
@@ -64,9 +65,8 @@ def test_requests_that_each_hold_the_one_before_are_one_conversation(store: cc.S
     )
     summary = import_files(store, [log])
     (taken,) = summary.conversations
-    assert (taken.messages, taken.new, taken.branches, taken.input_tokens, taken.output_tokens) == (7, 7, 1, 30, 6)
+    assert (taken.messages, taken.new, taken.branches, taken.input_tokens, taken.output_tokens) == (6, 6, 1, 30, 6)
     assert texts(store, taken.name) == [
-        "system: Be brief.",
         *[f"{each['role']}: {each['content']}" for each in (U1, A1, U2, A2, U3)],
         "assistant: Crocus.",
     ]
@@ -94,7 +94,7 @@ def test_where_requests_part_there_are_branches(store: cc.Store, tmp_path: Path)
         ],
     )
     (taken,) = import_files(store, [log]).conversations
-    ends = [texts(store, taken.name, branch.number)[3:] for branch in store.branches(taken.name)]
+    ends = [texts(store, taken.name, branch.number)[2:] for branch in store.branches(taken.name)]
     assert ends == [
         ["user: And in winter?", "assistant: Moss."],
         ["user: And in spring?", "assistant: Crocus."],
@@ -107,7 +107,7 @@ def test_where_requests_part_there_are_branches(store: cc.Store, tmp_path: Path)
 def test_what_many_requests_share_joins_nothing(store: cc.Store, tmp_path: Path) -> None:
     """One system prompt and the same examples, and two questions: two conversations."""
     log = written(tmp_path / "log.jsonl", [exchange("Moss.", U1, A1, U2), exchange("Crocus.", U1, A1, U3)])
-    assert [each.messages for each in import_files(store, [log]).conversations] == [5, 5]
+    assert [each.messages for each in import_files(store, [log]).conversations] == [4, 4]
     other = written(tmp_path / "other.jsonl", [exchange("A", U1), exchange("B", U1, A1, U2, prompt="Make a title.")])
     assert len(import_files(store, [other]).conversations) == 2
 
@@ -119,11 +119,11 @@ def test_a_system_prompt_that_contains_the_time_is_the_same_prompt(store: cc.Sto
         exchange("Moss.", U1, A1, U2, prompt="It is 12:02."),
     ]
     (taken,) = import_files(store, [written(tmp_path / "log.jsonl", lines)]).conversations
-    assert taken.messages == 5
+    assert taken.messages == 4
 
 
 def test_old_results_that_were_shortened_are_the_same_results(store: cc.Store, tmp_path: Path) -> None:
-    """The first that was seen is kept, in full."""
+    """The first that was seen is kept, in full. By content alone, the second would be another conversation."""
     call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
     asked: JSONObject = {"role": "assistant", "content": None, "tool_calls": [call]}
 
@@ -134,6 +134,7 @@ def test_old_results_that_were_shortened_are_the_same_results(store: cc.Store, t
         exchange("Thyme does.", U1, asked, result("Thyme, thyme, thyme.")),
         exchange("Moss.", U1, asked, result("[cleared]"), A1, U2),
     ]
+    lines = [{**each, "session_id": "s"} for each in lines]
     (taken,) = import_files(store, [written(tmp_path / "log.jsonl", lines)]).conversations
     assert (taken.branches, taken.tool_calls) == (1, 1)
     (kept,) = [message.tool_results[0] for message in store.load(taken.name) if message.role == "tool"]
@@ -178,7 +179,7 @@ STREAM = (
 )
 def test_envelopes_are_known_by_what_is_in_them(store: cc.Store, tmp_path: Path, entry: JSONObject) -> None:
     (taken,) = import_files(store, [written(tmp_path / "log.jsonl", [entry, {"level": "info"}])]).conversations
-    assert texts(store, taken.name) == ["system: Be brief.", "user: What grows here?", "assistant: Thyme does."]
+    assert texts(store, taken.name) == ["user: What grows here?", "assistant: Thyme does."]
 
 
 def test_every_exchange_of_the_recorded_traffic_comes_in(store: cc.Store, tmp_path: Path) -> None:
@@ -201,10 +202,13 @@ def test_every_exchange_of_the_recorded_traffic_comes_in(store: cc.Store, tmp_pa
     )
     assert replies == sum(each["status"] == 200 for each in recorded)
     assert [note.partition(",")[0] for note in summary.left_out] == [
-        "a reply that is an error",
         "the history of a request that only the provider stored",
-        "the tools and settings of the requests",
     ]
+    assert summary.total("requests") == summary.total("new_requests") == len(recorded)
+    known = [entry.record for each in summary.conversations for entry in load_timeline(store, each.name)]
+    failed = [record.observed for record in known if record.observed and record.observed.status == "error"]
+    assert len(failed) == sum(each["status"] != 200 for each in recorded)
+    assert all(facts.error and facts.code >= 400 for facts in failed)
     assert summary.refused == 0
 
 
@@ -244,8 +248,11 @@ def test_the_two_files_of_a_batch_are_read_together(store: cc.Store, tmp_path: P
         ],
     )
     again = import_files(store, [results, wanted])
-    assert [each.messages for each in again.conversations] == [3, 2]
-    assert again.left_out == ("a reply that is an error", "the tools and settings of the requests")
+    assert [each.messages for each in again.conversations] == [2, 1]
+    assert again.left_out == ()
+    (entry,) = load_timeline(store, "request-log-two")
+    assert entry.record.observed is not None
+    assert entry.record.observed.status == "error"
     with pytest.raises(
         cc.errors.InvalidInput, match=r"has 2 results, and none of the requests.*Import the file of requests"
     ):
@@ -268,7 +275,7 @@ def test_a_har_recording_gives_its_model_calls(store: cc.Store, tmp_path: Path) 
     path = tmp_path / "session.har"
     path.write_text(json.dumps({"log": {"version": "1.2", "entries": entries}}, indent=1))
     (taken,) = import_files(store, [path]).conversations
-    assert texts(store, taken.name) == ["system: Be brief.", "user: What grows here?", "assistant: Thyme does."]
+    assert texts(store, taken.name) == ["user: What grows here?", "assistant: Thyme does."]
     assert store.load(taken.name)[-1].at.isoformat() == "2026-01-02T03:04:05+00:00"
 
 
@@ -277,7 +284,7 @@ def test_a_list_is_read_as_lines_are(store: cc.Store, tmp_path: Path) -> None:
         path = tmp_path / f"{name}.json"
         path.write_text(json.dumps([exchange("Thyme does.", U1), exchange("Moss.", U1, A1, U2)], indent=indent))
         (taken,) = import_files(store, [path], into=name).conversations
-        assert (taken.name, taken.messages) == (name, 5)
+        assert (taken.name, taken.messages) == (name, 4)
 
 
 def test_a_torn_last_line_is_reported_and_a_broken_one_refused(store: cc.Store, tmp_path: Path) -> None:

@@ -55,6 +55,19 @@ def chat(path: Path, *texts: str, id: str = "garden") -> Path:
     return path
 
 
+def chats(path: Path, **turns: int) -> Path:
+    """Chats with a number of turns each."""
+    found: list[JSONObject] = []
+    for id, count in turns.items():
+        texts = [text for number in range(count) for text in (f"q{number}", f"a{number}")]
+        messages = [
+            {"id": f"{id}-{at}", "role": ("user", "assistant")[at % 2], "parts": [{"type": "text", "text": text}]}
+            for at, text in enumerate(texts)
+        ]
+        found.append({"id": id, "messages": messages})
+    return written(path, found)
+
+
 def threads(path: Path, **said: str) -> Path:
     """A file of LangGraph with threads of one message each."""
     path.unlink(missing_ok=True)
@@ -117,10 +130,11 @@ def test_a_log_that_was_turned_over_continues_with_its_conversation(store: cc.St
 
 
 def test_a_log_that_grew_by_a_shorter_request_is_the_same_log(store: cc.Store, tmp_path: Path) -> None:
-    first, *rest = talk(3)
-    import_files(store, [written(tmp_path / "log.jsonl", rest)])
-    assert import_files(store, [written(tmp_path / "log.jsonl", [*rest, first])]).total("new") == 0
+    first, *rest = [{**each, "timestamp": 1_800_000_000 + at} for at, each in enumerate(talk(3))]
+    import_files(store, [written(tmp_path / "log.jsonl", [*rest, first])])
     assert len(store.conversations()) == 1
+    again = import_files(store, [written(tmp_path / "log.jsonl", [first, *rest])])
+    assert (again.total("new"), again.total("requests"), again.total("new_requests")) == (0, 3, 0)
 
 
 def test_a_name_that_was_asked_for_is_not_given_to_another(store: cc.Store, tmp_path: Path) -> None:
@@ -152,35 +166,35 @@ def test_a_reply_that_was_stored_before_it_was_whole_comes_in_on_a_branch(store:
 
 def test_what_was_damaged_and_repaired_can_be_imported_again(tmp_path: Path) -> None:
     """Guarantee 15.1: a message that cannot be read is known by its id; others come in, and the healed line goes on."""
-    address, path = f"sqlite:///{tmp_path}/chat.db", tmp_path / "log.jsonl"
+    address, path = f"sqlite:///{tmp_path}/chat.db", tmp_path / "chats.jsonl"
     with cc.open_store(address) as store:
-        import_files(store, [written(path, [*talk(1, "one"), *talk(1, "two")])])
+        import_files(store, [chats(path, one=1, two=1)])
     with sqlite3.connect(tmp_path / "chat.db") as connection:
         connection.execute("UPDATE message SET body = 'xx' WHERE place = (SELECT min(place) FROM message)")
     connection.close()
     with cc.open_store(address) as store:
-        log = written(path, [*talk(1, "one"), *talk(1, "two"), *talk(1, "three")])
+        log = chats(path, one=1, two=1, three=1)
         assert [each.error for each in import_files(store, [log]).conversations] == [None] * 3
         repair_conversations(store, scan_store(store))
-        grown = import_files(store, [written(path, [*talk(2, "one"), *talk(1, "two")])])
+        grown = import_files(store, [chats(path, one=2, two=1)])
         assert [(each.new, each.error) for each in grown.conversations] == [(2, None), (0, None)]
-        assert texts(store, "request-log-one")[1:] == ["a0", "q1", "a1"]
+        assert texts(store, "vercel-one")[1:] == ["a0", "q1", "a1"]
         assert import_files(store, [path]).total("new") == 0
         assert [each for each in scan_store(store) if each.kind == "fault"] == []
 
 
 def test_what_does_not_add_up_in_one_conversation_keeps_no_other_out(tmp_path: Path) -> None:
     """Guarantee 15.1: a chain that lost a message is refused, and told."""
-    address, path = f"sqlite:///{tmp_path}/chat.db", tmp_path / "log.jsonl"
+    address, path = f"sqlite:///{tmp_path}/chat.db", tmp_path / "chats.jsonl"
     with cc.open_store(address) as store:
-        import_files(store, [written(path, [*talk(2, "one"), *talk(1, "two")])])
+        import_files(store, [chats(path, one=2, two=1)])
     with sqlite3.connect(tmp_path / "chat.db") as connection:
         connection.execute(
             "UPDATE message SET body = 'xx', id = x'00' WHERE place & 4294967295 = 2 AND place < 8589934592"
         )
     connection.close()
     with cc.open_store(address) as store:
-        summary = import_files(store, [written(path, [*talk(3, "one"), *talk(2, "two")])])
+        summary = import_files(store, [chats(path, one=3, two=2)])
         assert [each.new for each in summary.conversations] == [0, 2]
         assert summary.refused == 1
 
@@ -204,7 +218,7 @@ def test_a_repaired_line_continues_where_it_was_repaired(store: cc.Store, tmp_pa
 @pytest.mark.parametrize("way", ["edit", "rewind"])
 def test_nothing_is_added_to_a_branch_that_was_left(store: cc.Store, tmp_path: Path, way: str) -> None:
     """Guarantee 15.1: the branch is named, and that and another name are the ways out."""
-    path, name = written(tmp_path / "log.jsonl", talk(2, "one")), "request-log-one"
+    path, name = chats(tmp_path / "chats.jsonl", one=2), "vercel-one"
     import_files(store, [path])
     if way == "edit":
         store.edit(name, 3, cc.user("edited"))
@@ -212,7 +226,7 @@ def test_nothing_is_added_to_a_branch_that_was_left(store: cc.Store, tmp_path: P
         store.rewind(name, 2)
     left = store.branches(name)[0]
     assert import_files(store, [path]).total("new") == 0
-    written(path, talk(3, "one"))
+    chats(path, one=3)
     with pytest.raises(
         cc.errors.InvalidInput,
         match=rf"after message 2, .* branch {left.number}, which is not the current one\. Switch to",
@@ -225,15 +239,15 @@ def test_nothing_is_added_to_a_branch_that_was_left(store: cc.Store, tmp_path: P
 
 def test_nothing_is_added_while_a_turn_is_running(store: cc.Store, tmp_path: Path) -> None:
     """Guarantee 5.1: a turn has its conversation to itself."""
-    path = written(tmp_path / "log.jsonl", talk(1, "one"))
+    path = chats(tmp_path / "chats.jsonl", one=1)
     import_files(store, [path])
-    with store.lease("request-log-one") as lease:
+    with store.lease("vercel-one") as lease:
         assert import_files(store, [path]).total("new") == 0
         with pytest.raises(
-            cc.errors.Conflict, match="A turn of agent 'assistant' is running in conversation 'request-log-one'"
+            cc.errors.Conflict, match="A turn of agent 'assistant' is running in conversation 'vercel-one'"
         ):
-            import_files(store, [written(path, talk(2, "one"))])
-        store.append("request-log-one", cc.assistant("Mine."), lease=lease)
+            import_files(store, [chats(path, one=2)])
+        store.append("vercel-one", cc.assistant("Mine."), lease=lease)
 
 
 def test_a_redacted_message_does_not_come_back(store: cc.Store, tmp_path: Path) -> None:

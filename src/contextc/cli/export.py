@@ -1,4 +1,4 @@
-"""`contextc export`: write a conversation as JSON Lines, or as a provider request."""
+"""`contextc export`: write a conversation as JSON Lines, as a provider request, or its requests as HAR or LHAR."""
 
 import os
 import sys
@@ -9,7 +9,7 @@ import typer
 from contextc.cli.console import StoreOption, err, escape_markup, open_configured_store, progress_bar
 from contextc.cli.file_io import open_private, write_output
 from contextc.errors import InvalidSetting
-from contextc.interchange import export_lines, export_request
+from contextc.interchange import export_archive, export_lines, export_request
 from contextc.linting.request_files import write_requests
 from contextc.store import Store
 
@@ -20,14 +20,25 @@ def run(
     format: Annotated[
         str | None,
         typer.Option(
-            "--format", "-f", help="Write a request of this format: openai_chat, anthropic, … (default: JSON Lines)."
+            "--format",
+            "-f",
+            help="Write a request of this format: openai_chat, anthropic, …; or all requests of the conversation: har,"
+            " lhar (default: JSON Lines).",
         ),
     ] = None,
     store: StoreOption = None,
 ) -> None:
-    """Write a conversation with all branches and media as JSON Lines, or its messages as a provider request."""
+    """Write a conversation with all branches and media as JSON Lines, or its messages as a provider request.
+
+    With --format har or lhar, write the requests that were sent in it, with replies, times and usage.
+    """
     with open_configured_store(store) as handle:
-        if format is not None:
+        if format == "har" or format == "lhar":
+            archive = export_archive(handle, conversation, format)
+            write_output(output, archive.data)
+            for warning in archive.warnings:
+                err.print(escape_markup(warning), soft_wrap=True)
+        elif format is not None:
             body, warnings = export_request(handle, conversation, format=format)
             write_output(output, write_requests([body], "whole"))
             for warning in warnings:

@@ -40,8 +40,9 @@ from contextc.linting.request_files import read_requests
 from contextc.store import Conversation, Store
 
 MAX_ROWS, MIN_TITLE_WIDTH = 20, 8
-COLUMNS = ("messages", "new", "calls", "branches", "tokens")
-DEFAULT_FIGURES = ("", "", "", "0", "1", "")
+COLUMNS = ("messages", "new", "requests", "calls", "branches", "tokens")
+REQUESTS_COLUMN = 3
+DEFAULT_FIGURES = ("", "", "", "0", "0", "1", "")
 FormatOption = Annotated[
     str | None,
     typer.Option("--format", "-f", help="The format of requests: openai_chat, anthropic, … (default: recognised)."),
@@ -201,9 +202,10 @@ def _print_table(taken: list[ImportedConversation], summary: ImportSummary) -> N
         rows.append((f"… {len(taken) - MAX_ROWS:,} more", *[""] * len(COLUMNS)))
     if len(taken) > 1:
         rows.append(("total", *_figures(summary.totals())))
-    columns = list(range(len(COLUMNS) + 1))
+    has_requests = any(each.requests for each in taken)
+    columns = [column for column in range(len(COLUMNS) + 1) if column != REQUESTS_COLUMN or has_requests]
     heads = ("conversation", *COLUMNS)
-    for column in (len(COLUMNS), *range(3, len(COLUMNS))):
+    for column in [each for each in (len(COLUMNS), *range(3, len(COLUMNS))) if each in columns]:
         if _title_width(heads, rows, columns) < MIN_TITLE_WIDTH and {row[column] for row in rows} <= {
             "",
             DEFAULT_FIGURES[column],
@@ -238,7 +240,7 @@ def _figures(each: ImportedConversation) -> tuple[str, ...]:
     messages = f"{each.messages:,}" if each.length == each.messages else f"{each.length:,} of {each.messages:,}"
     known = each.input_tokens is not None or each.output_tokens is not None
     tokens = f"{each.input_tokens or 0:,} / {each.output_tokens or 0:,}" if known else ""
-    return (messages, *[f"{figure:,}" for figure in (each.new, each.tool_calls, each.branches)], tokens)
+    return (messages, *[f"{figure:,}" for figure in (each.new, each.requests, each.tool_calls, each.branches)], tokens)
 
 
 def _print_sessions(source: str, directory: str | None, limit: int, json: bool) -> None:

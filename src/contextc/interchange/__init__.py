@@ -5,6 +5,7 @@ other programs.
 from contextc.interchange.contextc_jsonl_export import export_lines
 from contextc.interchange.contextc_jsonl_import import import_lines
 from contextc.interchange.file_import import ImportedConversation, ImportSummary, import_files
+from contextc.interchange.har_export import ExportedArchive, export_archive
 from contextc.interchange.request_import_export import ExportedRequest, ImportedRequest, export_request, import_requests
 from contextc.interchange.session_import import (
     ImportedSession,
@@ -15,12 +16,14 @@ from contextc.interchange.session_import import (
 )
 
 __all__ = [
+    "ExportedArchive",
     "ExportedRequest",
     "ImportSummary",
     "ImportedConversation",
     "ImportedRequest",
     "ImportedSession",
     "ListedSession",
+    "export_archive",
     "export_lines",
     "export_request",
     "import_files",

@@ -18,13 +18,15 @@ from msgspec.structs import replace
 from contextc._json import JSON, JSONObject, encode
 from contextc.errors import ContextcError, InvalidInput, InvalidSetting, StoreCorrupt, StoreError
 from contextc.formats import formatter
+from contextc.interchange.call_import import record_calls
 from contextc.interchange.contextc_jsonl_lines import Progress
 from contextc.interchange.found_conversation import DEFAULT_NAME, FoundConversation, make_origin, origin_meta, to_name
 from contextc.interchange.input_files import ImportInput, InputFile
 from contextc.interchange.log_entries import parse_exchange
+from contextc.interchange.log_import import LoggedConversation, LoggedExchanges, LogRecorder
 from contextc.interchange.prefix_match import PrefixIndex
 from contextc.interchange.request_import_export import has_content
-from contextc.interchange.sources import load_source, source_names
+from contextc.interchange.sources import LogSource, load_source, source_names
 from contextc.interchange.write_imported import NameChoice, WriteResult, write_conversation
 from contextc.messages import Message, Usage, decode_message
 from contextc.store import Store
@@ -33,14 +35,16 @@ TITLE_LENGTH = 80
 OWN_LINE_FIELDS = {"contextc": "version", "message": "message", "blob": "name", "todos": "todos"}
 NO_MESSAGES = "a conversation without messages"
 RESPONSES_ITEM_TYPES = ("message", "function_call", "function_call_output", "reasoning")
+MAX_SORTED_BYTES = 64 << 20
+"""Size of files up to which the exchanges of a log are sorted by time, which takes memory."""
 NOTHING_IMPORTED = " Nothing was imported."
 EMPTY_USAGE = Usage()
 
 
 class ImportedConversation(Struct, frozen=True, kw_only=True):
     """The outcome for one conversation of a file. `messages` counts all branches, `length` the current one, `new` the
-    messages that were not in the store. `error` is the reason if it was not imported. Tokens are those that models
-    reported, None if they reported none.
+    messages that were not in the store. `requests` counts the model calls in the file. `error` is the reason if it was
+    not imported. Tokens are those that models reported, None if they reported none.
     """
 
     name: str
@@ -52,6 +56,8 @@ class ImportedConversation(Struct, frozen=True, kw_only=True):
     branches: int = 0
     input_tokens: int | None = None
     output_tokens: int | None = None
+    requests: int = 0
+    new_requests: int = 0
     tip: str = ""
     error: str | None = None
 
@@ -88,6 +94,8 @@ class ImportSummary(Struct, frozen=True, kw_only=True):
             branches=self.total("branches"),
             input_tokens=self.total("input_tokens") if known else None,
             output_tokens=self.total("output_tokens") if known else None,
+            requests=self.total("requests"),
+            new_requests=self.total("new_requests"),
         )
 
 
@@ -150,6 +158,8 @@ def import_files(
     kind = load_source(name)
     for file in files if source_name is not None else ():
         _check_database(file, name)
+    if isinstance(kind, LogSource):
+        return _import_log(store, kind, name, ImportInput(files, format, progress), into, began)
     taking = _ImportRun(store, name, into, progress)
     stopped: ContextcError | None = None
     try:
@@ -164,14 +174,87 @@ def import_files(
         raise taking.errors[0]
     if not taking.outcomes:
         raise InvalidInput(_no_conversation_text(files, name, taking.left_out))
-    notes = tuple(note if count == 1 else f"{note} ({count:,} times)" for note, count in taking.left_out.items())
     return ImportSummary(
         source=name,
         conversations=tuple(taking.outcomes),
-        left_out=notes,
+        left_out=_count_notes(taking.left_out),
         seconds=monotonic() - began,
         stopped=str(stopped).removesuffix(NOTHING_IMPORTED) if stopped is not None else None,
     )
+
+
+def _import_log(
+    store: Store, kind: LogSource, name: str, given: ImportInput, into: str | None, began: float
+) -> ImportSummary:
+    """Record every exchange of these files."""
+    for file in given.files:
+        file.check_lines()
+    recorder = LogRecorder(store, name, into=into, format=given.format)
+    stopped: ContextcError | None = None
+    try:
+        for where, exchange in _in_order(given.files, kind.read_log(given)):
+            recorder.add_exchange(where, exchange)
+        recorder.close()
+    except (StoreError, InvalidInput) as error:
+        if not recorder.has_stored:
+            raise
+        stopped = error
+    found = list(recorder.conversations.values())
+    if len(found) == 1 and found[0].error is not None and stopped is None:
+        raise found[0].error
+    left_out = Counter([*recorder.notes(), *(note for file in given.files for note in file.notes)])
+    if not found:
+        raise InvalidInput(_no_conversation_text(given.files, name, left_out))
+    return ImportSummary(
+        source=name,
+        conversations=tuple([_logged_outcome(store, each) for each in found]),
+        left_out=_count_notes(left_out),
+        seconds=monotonic() - began,
+        stopped=str(stopped).removesuffix(NOTHING_IMPORTED) if stopped is not None else None,
+    )
+
+
+def _in_order(files: Sequence[InputFile], logged: LoggedExchanges) -> LoggedExchanges:
+    """Return exchanges in the order of their times. A large log, or one without times, stays in its own order."""
+    if sum(file.size for file in files) > MAX_SORTED_BYTES:
+        return logged
+    found = list(logged)
+    timed = [exchange for _, exchange in found if exchange is not None and exchange.body is not None]
+    if not all(exchange.time for exchange in timed):
+        return found
+    return sorted(found, key=lambda each: each[1].time if each[1] is not None and each[1].body is not None else 0)
+
+
+def _logged_outcome(store: Store, found: LoggedConversation) -> ImportedConversation:
+    if found.error is not None:
+        return ImportedConversation(name=found.name, title="", error=str(found.error))
+    now, branches = store.conversation(found.name), store.branches(found.name)
+    own: list[Message] = []
+    for branch in branches:
+        try:
+            line = store.load(found.name, branch=branch.number)
+        except StoreCorrupt:
+            continue
+        own += [message for message in line if message.seq > branch.base]
+    texts = (message.text for message in own if message.role == "user" and message.text.strip())
+    return ImportedConversation(
+        name=found.name,
+        title=" ".join(next(texts, "").split())[:TITLE_LENGTH],
+        messages=sum(branch.length - branch.base for branch in branches),
+        length=now.length,
+        new=found.new,
+        tool_calls=sum(len(message.tool_calls) for message in own),
+        branches=len(branches),
+        input_tokens=found.input,
+        output_tokens=found.output,
+        requests=found.requests,
+        new_requests=found.new_requests,
+        tip=now.tip,
+    )
+
+
+def _count_notes(left_out: Counter[str]) -> tuple[str, ...]:
+    return tuple(note if count == 1 else f"{note} ({count:,} times)" for note, count in left_out.items())
 
 
 class _ImportRun:
@@ -204,12 +287,23 @@ class _ImportRun:
             placed = write_conversation(
                 self.store, name_choice, origin, marked, similar=self.similar, progress=self.progress
             )
-            self.outcomes.append(_outcome(replace(found, lines=marked), placed))
+            new_calls = self._record_calls(found, marked, placed)
+            self.outcomes.append(_outcome(replace(found, lines=marked), placed, new_calls))
         except ContextcError as error:
             if isinstance(error, StoreError) and not isinstance(error, StoreCorrupt):
                 raise
             self.errors.append(error)
             self.outcomes.append(ImportedConversation(name=name_choice.default, title=_title(found), error=str(error)))
+
+    def _record_calls(self, found: FoundConversation, lines: list[list[Message]], placed: WriteResult) -> int:
+        """Record the model calls of a session."""
+        if not found.calls or len(placed.places) != len(lines[-1]):
+            return 0
+        kept = [index for index, message in enumerate(found.lines[-1]) if _is_filled(message)]
+        at = dict(zip(kept, zip(lines[-1], placed.places, strict=True), strict=True))
+        messages = [at[index][0] if index in at else message for index, message in enumerate(found.lines[-1])]
+        places = [at[index][1] if index in at else 0 for index in range(len(messages))]
+        return record_calls(self.store, placed.conversation.name, found.calls, messages, places)
 
     def _name_choice(self, found: FoundConversation) -> NameChoice:
         """Return the names for a conversation: the first one gets `into`, the others `into` and their id."""
@@ -273,11 +367,14 @@ def _without_empty_messages(found: FoundConversation) -> tuple[list[list[Message
     checked: dict[int, Message | None] = {}
     for message in (message for line in found.lines for message in line):
         if id(message) not in checked:
-            is_filled = (not message.text.isspace() and message.text != "") or has_content(message)
             kept = replace(message, usage=None) if message.usage == EMPTY_USAGE else message
-            checked[id(message)] = kept if is_filled else None
+            checked[id(message)] = kept if _is_filled(message) else None
     lines = [[kept for message in line if (kept := checked[id(message)]) is not None] for line in found.lines]
     return [line for line in lines if line], sum(kept is None for kept in checked.values())
+
+
+def _is_filled(message: Message) -> bool:
+    return (not message.text.isspace() and message.text != "") or has_content(message)
 
 
 def _with_origin(lines: list[list[Message]], origin: JSONObject) -> list[list[Message]]:
@@ -289,9 +386,9 @@ def _with_origin(lines: list[list[Message]], origin: JSONObject) -> list[list[Me
     return [[firsts[id(line[0])], *line[1:]] for line in lines]
 
 
-def _outcome(found: FoundConversation, placed: WriteResult) -> ImportedConversation:
+def _outcome(found: FoundConversation, placed: WriteResult, new_calls: int) -> ImportedConversation:
     messages = list({id(message): message for line in found.lines for message in line}.values())
-    known = [message.usage for message in messages if message.usage is not None]
+    known = [each.usage for each in found.calls or messages if each.usage is not None]
     return ImportedConversation(
         name=placed.conversation.name,
         title=_title(found),
@@ -302,6 +399,8 @@ def _outcome(found: FoundConversation, placed: WriteResult) -> ImportedConversat
         branches=placed.branches,
         input_tokens=sum(usage.input for usage in known) if known else None,
         output_tokens=sum(usage.output for usage in known) if known else None,
+        requests=len(found.calls),
+        new_requests=new_calls,
         tip=placed.conversation.tip,
     )
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from contextc._json import JSON, JSONObject, as_object
 from contextc.errors import ContextcError
-from contextc.messages import Message
+from contextc.messages import Message, Usage
 
 SECONDS_LIMIT = 100_000_000_000  # a smaller number is a Unix time in seconds, a larger one in milliseconds
 MAX_NAME_LENGTH = 80
@@ -22,12 +22,33 @@ DATA_ERRORS = (KeyError, TypeError, AttributeError, ValueError, IndexError, Over
 TIME_UUID_VERSION = "7"  # version 7 begins with the time, so the first eight characters are not unique
 
 
+class ModelCall(Struct, frozen=True, kw_only=True):
+    """A model call of a session. Its body is not known: `elements` are the messages so far, `head` the other fields.
+
+    `messages` are indexes in the last line of the conversation, each with its first element; a call whose messages are
+    no longer part of the conversation has none. `reply` are the indexes of its reply. Times are in Unix milliseconds.
+    """
+
+    id: str
+    format: str
+    provider: str
+    model: str
+    elements: Sequence[bytes]
+    head: JSONObject = {}
+    messages: Sequence[tuple[int, int]] = ()
+    reply: Sequence[int] = ()
+    usage: Usage | None = None
+    began: int = 0
+    ended: int = 0
+
+
 class FoundConversation(Struct, frozen=True, kw_only=True):
     """A conversation of a source. `id` is the source's own id. If it `is_derived_id`, it was derived from the messages
     or from the name of a file, and may not be unique. `title` is the name shown to people.
 
     Lines share the objects of their common messages. The last line is the current one. `left_out` lists the content
-    that could not be imported, and why. `error` is the reason if nothing can be imported.
+    that could not be imported, and why. `calls` are the model calls, oldest first. `error` is the reason if nothing can
+    be imported.
     """
 
     id: str
@@ -35,6 +56,7 @@ class FoundConversation(Struct, frozen=True, kw_only=True):
     lines: Sequence[Sequence[Message]]
     left_out: Sequence[str] = ()
     is_derived_id: bool = False
+    calls: Sequence[ModelCall] = ()
     error: str = ""
 
 

@@ -81,6 +81,10 @@ class InputFile:
         self._sample: FileSample | None = None
         self._items: list[msgspec.Raw] = []
 
+    @property
+    def size(self) -> int:
+        return self._size()
+
     def sample(self) -> FileSample:
         if self._sample is None:
             self._sample = self._read_sample()

@@ -6,12 +6,13 @@ chats, such as embeddings, are left out.
 """
 
 import re
-from typing import cast
+from typing import NamedTuple, cast
 
 from msgspec import Struct
 
 from contextc._json import JSON, JSONObject, as_object, as_objects, decode_json
 from contextc.interchange.found_conversation import parse_time
+from contextc.messages import Message, Usage
 from contextc.observation.reply_decoding import is_reply, parse_events
 
 REQUEST_FIELDS = ("request", "req", "body", "params", "kwargs", "payload", "json", "data", "input")
@@ -19,6 +20,8 @@ REPLY_ONLY_FIELDS = ("response", "resp", "reply", "completion", "output", "answe
 """Field names of replies only: a text in them is the text of a model."""
 REPLY_FIELDS = (*REPLY_ONLY_FIELDS, "result", "body", "message", "json", "data")
 TIME_FIELDS = ("timestamp", "time", "ts", "created_at", "createdAt", "date", "start_time", "startTime", "request_time")
+END_FIELDS = ("end_time", "endTime", "ended_at", "endedAt", "completed_at", "completedAt", "response_time")
+DURATION_FIELDS = ("duration_ms", "durationMs", "latency_ms", "latencyMs", "elapsed_ms")
 CONVERSATION_FIELDS = ("conversation_id", "conversationId", "session_id", "sessionId", "thread_id", "chat_id")
 ADDRESS_FIELDS = ("url", "path", "endpoint")
 NON_CHAT_ADDRESS = re.compile(
@@ -30,20 +33,47 @@ FIRST_ERROR_STATUS = 400
 MAX_DEPTH = 4
 
 
+class StoredRequest(Struct, frozen=True, kw_only=True):
+    """A request in the store that a file was exported from."""
+
+    conversation: str
+    agent: str
+    provider: str
+    model: str
+    request: int
+    format: str = ""
+    inexact: bool = False
+
+
 class Exchange(Struct, frozen=True, kw_only=True):
     """A request and its reply, as far as they were logged. `id` connects the two if they are in different entries.
 
-    `conversation` is the logger's own conversation id. `failed` is True for an error reply, `is_chat` for a chat
-    request. `note` is a remark for the user.
+    `text` is the body as it was sent, if it was logged as text. `conversation` is the logger's own conversation id.
+    `failed` is True for an error reply, `is_chat` for a chat request. `error` is the error reply, `status` the HTTP
+    status. `answers` is a reply that is decoded already. Times are in Unix milliseconds. `usage` is what the logger
+    counted, if the reply does not state it. `inexact`: the body was put together from other facts. `stored_as` is the
+    request in the store it was exported from. `note` is a remark for the user.
     """
 
     body: JSONObject | None = None
+    text: str = ""
     reply: JSON = None
     id: str = ""
     conversation: str = ""
     address: str = ""
     time: int = 0
+    ended: int = 0
+    status: int = 0
     failed: bool = False
+    error: JSON = None
+    headers: dict[str, str] = {}
+    format: str = ""
+    model: str = ""
+    provider: str = ""
+    usage: Usage | None = None
+    answers: tuple[Message, ...] = ()
+    inexact: bool = False
+    stored_as: StoredRequest | None = None
     is_chat: bool = True
     note: str = ""
 
@@ -61,31 +91,37 @@ def parse_exchange(value: JSON) -> Exchange | None:
     if not isinstance(value, dict):
         return None
     entry = cast(JSONObject, value)
-    body, address = _request(entry)
+    found = _request(entry)
+    body, address, text = found.body, found.address, found.text
     given = entry
     if body is entry:
         given = {name: entry[name] for name in (*REPLY_ONLY_FIELDS, "result") if name in entry}
         body = {
             name: each
             for name, each in entry.items()
-            if name not in (*given, *TIME_FIELDS, *CONVERSATION_FIELDS, *ADDRESS_FIELDS)
+            if name not in (*given, *TIME_FIELDS, *END_FIELDS, *DURATION_FIELDS, *CONVERSATION_FIELDS, *ADDRESS_FIELDS)
         }
     reply = _reply(given)
     if body is None and not (_has_custom_id(entry) and (reply.value is not None or reply.status)):
         return None
     if body is not None and "model" not in body and isinstance(entry.get("model"), str):
-        body = {**body, "model": entry["model"]}
+        body, text = {**body, "model": entry["model"]}, ""
     answer: JSON = reply.value
     failed = reply.status >= FIRST_ERROR_STATUS or _is_error(as_object(answer))
     is_strange = reply.is_unknown and not as_object(answer)  # an object may be an empty reply
+    time = next((found for name in TIME_FIELDS if (found := parse_time(entry.get(name)))), 0) or _reply_time(answer)
     return Exchange(
         body=body,
+        text=text,
         reply=None if failed or is_strange else answer,
         id=str(entry.get("custom_id") or ""),
         conversation=_conversation_id(entry),
         address=address,
-        time=next((found for name in TIME_FIELDS if (found := parse_time(entry.get(name)))), 0) or _reply_time(answer),
+        time=time,
+        ended=_end_time(entry, time),
+        status=reply.status if reply.status != FIRST_ERROR_STATUS or _status(as_object(entry.get("response"))) else 0,
         failed=failed,
+        error=answer if failed else None,
         is_chat=not NON_CHAT_ADDRESS.search(address.partition("?")[0]) and not _is_embedding(answer),
         note=UNKNOWN_REPLY if is_strange and not failed else "",
     )
@@ -103,18 +139,28 @@ def is_request_body(value: JSON) -> bool:
     return isinstance(body.get("input"), list | str) and ("model" in body or "instructions" in body)
 
 
-def _request(entry: JSONObject, depth: int = 0) -> tuple[JSONObject | None, str]:
-    """Return the body of the request in an envelope, and its address."""
+class _FoundRequest(NamedTuple):
+    """The body of a request; as text if it was logged as text."""
+
+    body: JSONObject | None
+    address: str
+    text: str = ""
+
+
+def _request(entry: JSONObject, depth: int = 0) -> _FoundRequest:
+    """Return the request in an envelope."""
     address = next((str(entry[name]) for name in ADDRESS_FIELDS if entry.get(name)), "")
     if is_request_body(entry):
-        return entry, address
+        return _FoundRequest(entry, address)
     for name in REQUEST_FIELDS:
-        inner = _decoded_value(entry.get(name))
+        given = entry.get(name)
+        inner = _decoded_value(given)
         if isinstance(inner, dict) and depth < MAX_DEPTH:
-            body, further = _request(cast(JSONObject, inner), depth + 1)
-            if body is not None:
-                return body, further or address
-    return None, address
+            found = _request(cast(JSONObject, inner), depth + 1)
+            if found.body is not None:
+                text = given if isinstance(given, str) and found.body is inner else found.text
+                return _FoundRequest(found.body, found.address or address, text)
+    return _FoundRequest(None, address)
 
 
 def _reply(entry: JSONObject, inside: bool = False) -> _FoundReply:
@@ -202,6 +248,13 @@ def _conversation_id(entry: JSONObject) -> str:
     holders = [entry, as_object(entry.get("metadata")), as_object(entry.get("request"))]
     found = (holder.get(name) for holder in holders for name in CONVERSATION_FIELDS)
     return next((each for each in found if isinstance(each, str) and each), "")
+
+
+def _end_time(entry: JSONObject, began: int) -> int:
+    """Return the time at which the reply ended; 0 if it is not known."""
+    ended = next((found for name in END_FIELDS if (found := parse_time(entry.get(name)))), 0)
+    took = next((each for name in DURATION_FIELDS if isinstance(each := entry.get(name), int | float)), 0)
+    return ended if ended >= began else began + int(took) if began and took > 0 else 0
 
 
 def _reply_time(reply: JSON) -> int:

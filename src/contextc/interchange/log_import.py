@@ -1,72 +1,84 @@
-"""Import of logged exchanges: each is decoded in its format, and all are merged into conversations.
+"""Import of logged exchanges: each is recorded like an observed request, in one transaction.
 
-A request that continues a stored response (`previous_response_id`, a `conversation`) is inserted after it. If that
-response comes later in the log, the request waits. Content that is left out is reported once, with its first position.
+The log's own id of a conversation decides which one it is. Without one, it is found as for an observed request: by the
+ids of the client, or by content. A request that continues a stored response (`previous_response_id`) waits until that
+response is recorded, and a request whose reply is logged apart waits for it. An exchange that was recorded before is
+recognised. Content that is left out is reported once, with its first position.
 """
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable
 from hashlib import blake2b
 
 from msgspec.structs import replace
 
-from contextc._json import JSON, JSONObject, as_object, as_objects, encode
-from contextc.errors import ContextcError, InvalidInput
-from contextc.formats import formatter
-from contextc.formats.base import Formatter
-from contextc.interchange.found_conversation import FoundConversation
-from contextc.interchange.log_entries import UNKNOWN_REPLY, Exchange
-from contextc.interchange.merge_requests import MergeNode, RequestEnd, RequestTree
-from contextc.linting.tolerant_decoding import coerce_request
+from contextc._json import JSON, JSONObject, as_object, encode
+from contextc.compiler.past_requests import load_records
+from contextc.errors import ContextcError, ConversationExists, InvalidInput, StoreCorrupt, StoreError
+from contextc.interchange.found_conversation import DEFAULT_NAME, to_name
+from contextc.interchange.log_entries import UNKNOWN_REPLY, Exchange, StoredRequest
 from contextc.messages import Message
+from contextc.observation.client_ids import ClientIds
+from contextc.observation.exchange_parser import ObservedInput, ObservedReply, parse_input, parse_reply
 from contextc.observation.format_detection import FormatDetector
+from contextc.observation.record_options import NewNames, RecordOptions
+from contextc.observation.recorder import ObservedRequest, record_exchange
 from contextc.observation.reply_decoding import DECODE_ERRORS, decode_logged_reply
+from contextc.store import Store, message_chain
+from contextc.store.ledger_schema import Channel
 
 LoggedExchanges = Iterable[tuple[str, Exchange | None]]
 """Exchanges with their positions; None for an entry without one."""
-PREVIOUS_RESPONSE, CONVERSATION = "previous_response_id", "conversation"
-UNREPORTED_SETTINGS = ("model", "modelId", "stream", "stream_options", PREVIOUS_RESPONSE, CONVERSATION)
-"""Settings whose omission is not reported: a reply names its model, and streaming does not matter."""
-SETTINGS_NOTE = "the tools and settings of the requests"
+PREVIOUS_RESPONSE = "previous_response_id"
 NON_CHAT_NOTE = "a call that is not a chat, such as embeddings"
+PROVIDER_HISTORY_NOTE = "the history of a request that only the provider stored"
 
 
-def read_conversations(
-    logged: LoggedExchanges, *, format: str | None = None, is_batch: bool = False
-) -> Iterator[FoundConversation]:
-    """Return the conversations in a log. With `is_batch`, each exchange with an id is a conversation, as in a batch."""
-    log = _LogReader(format, is_batch)
-    for where, exchange in logged:
-        log.add_exchange(where, exchange)
-    log.close()
-    left_out = log.notes()
-    for found in log.tree.conversations():
-        yield replace(found, left_out=[*left_out, *found.left_out])
-        left_out = []
-    if left_out:
-        yield FoundConversation(id="", lines=[], left_out=left_out)
+class LoggedConversation:
+    """A conversation that exchanges of a log belong to, as far as the log was read."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.requests = self.new_requests = self.new = 0
+        self.input: int | None = None
+        self.output: int | None = None
+        self.error: ContextcError | None = None
+
+    def add(self, seen: ObservedRequest) -> None:
+        self.requests += 1
+        self.new_requests += seen.is_new
+        self.new += seen.added
+        if seen.usage is not None:
+            self.input = (self.input or 0) + seen.usage.input
+            self.output = (self.output or 0) + seen.usage.output
 
 
-class _LogReader:
-    def __init__(self, format: str | None, apart: bool) -> None:
-        self.format, self.apart = format, apart
-        self.tree = RequestTree()
+class LogRecorder:
+    """Records the exchanges of a log. Conversations are named after `source` and their id there, or after `into`."""
+
+    def __init__(self, store: Store, source: str, *, into: str | None = None, format: str | None = None) -> None:
+        self.store, self.source, self.into, self.format = store, source, into, format
+        self.conversations: dict[str, LoggedConversation] = {}
         self.detector = FormatDetector()
+        self.providers: dict[tuple[str, str], str] = {}
         self.left_out: Counter[str] = Counter()
         self.first: dict[str, str] = {}
-        self.has_settings = False
-        self.ends: dict[bytes, MergeNode] = {}
-        self.requests: dict[str, tuple[RequestEnd, Formatter, JSONObject]] = {}
+        self.has_requests = False
+        self.responses: set[str] = set()
+        self.repeated: Counter[bytes] = Counter()
+        self.unanswered: dict[str, tuple[str, Exchange]] = {}
         self.waiting_replies: dict[str, tuple[str, Exchange]] = {}
-        self.reply_nodes: dict[tuple[str, str], MergeNode] = {}
         self.waiting_requests: dict[str, list[tuple[str, Exchange]]] = {}
         self.released: deque[tuple[str, Exchange]] = deque()
+
+    @property
+    def has_stored(self) -> bool:
+        return any(each.error is None for each in self.conversations.values())
 
     def notes(self) -> list[str]:
         """Return the notes of what was left out, each as often as it occurred."""
         notes = {note: f"{note}, first at {self.first[note]}" if note in self.first else note for note in self.left_out}
-        found = [notes[note] for note in self.left_out.elements()]
-        return [*found, SETTINGS_NOTE] if self.has_settings else found
+        return [notes[note] for note in self.left_out.elements()]
 
     def add_note(self, note: str, where: str = "", times: int = 1) -> None:
         self.left_out[note] += times
@@ -76,37 +88,28 @@ class _LogReader:
     def add_exchange(self, where: str, exchange: Exchange | None) -> None:
         if exchange is None:
             self.add_note("a line without a request")
-            return
-        if not exchange.is_chat:
+        elif not exchange.is_chat:
             self.add_note(NON_CHAT_NOTE)
-            return
-        if exchange.failed:
-            self.add_note("a reply that is an error")
-        if exchange.note:
+        elif exchange.body is None and exchange.note and exchange.reply is None and not exchange.failed:
             self.add_note(exchange.note, where)
-        if exchange.body is None:
-            self._answer(where, exchange)
-        elif (before := _id_in(exchange.body, PREVIOUS_RESPONSE)) and (
-            PREVIOUS_RESPONSE,
-            before,
-        ) not in self.reply_nodes:
-            self.waiting_requests.setdefault(before, []).append((where, exchange))
+        elif exchange.body is None:
+            self._add_reply(where, exchange)
         else:
-            self._request(where, exchange, exchange.body)
+            self.has_requests = True
+            self._add_request(where, exchange)
         self._release()
 
     def close(self) -> None:
-        here = {
-            _id_in(as_object(exchange.reply), "id") for each in self.waiting_requests.values() for _, exchange in each
-        }
-        for before in sorted(
-            self.waiting_requests, key=lambda each: each in here
-        ):  # first those whose response is not in the log
-            for where, exchange in self.waiting_requests.pop(before, ()):
-                self.add_note("the history of a request that only the provider stored", where)
-                self.released.append((where, exchange))
+        """Record what still waits: requests without a reply, and requests that continue an unknown response."""
+        waiting, self.unanswered = self.unanswered, {}
+        for where, exchange in waiting.values():
+            self._continue(where, exchange)
             self._release()
-        if self.waiting_replies and not self.requests:
+        here = {_id_in(as_object(each.reply)) for some in self.waiting_requests.values() for _, each in some}
+        for before in sorted(self.waiting_requests, key=lambda each: each in here):
+            self.released += self.waiting_requests.pop(before, ())
+            self._release(is_last=True)
+        if self.waiting_replies and not self.has_requests:
             raise InvalidInput(
                 f"The input has {len(self.waiting_replies)} results, and none of the requests they answer",
                 fix="Import the file of requests together with the file of results.",
@@ -115,129 +118,204 @@ class _LogReader:
         if self.waiting_replies:
             self.add_note("a result without its request", times=len(self.waiting_replies))
 
-    def _release(self) -> None:
-        """Insert the requests that no longer wait. Each may release others."""
+    def _add_request(self, where: str, exchange: Exchange) -> None:
+        is_open = exchange.reply is None and not (exchange.failed or exchange.note or exchange.answers)
+        if is_open and exchange.id:
+            if exchange.id not in self.waiting_replies:
+                self.unanswered[exchange.id] = where, exchange
+                return
+            exchange = _answered(exchange, self.waiting_replies.pop(exchange.id)[1])
+        self._continue(where, exchange)
+
+    def _continue(self, where: str, exchange: Exchange) -> None:
+        """Record a request, unless it continues a response that is not recorded yet."""
+        before: JSON = (exchange.body or {}).get(PREVIOUS_RESPONSE)
+        if isinstance(before, str) and before and before not in self.responses:
+            self.waiting_requests.setdefault(before, []).append((where, exchange))
+        else:
+            self._record(where, exchange)
+
+    def _add_reply(self, where: str, exchange: Exchange) -> None:
+        """Process a reply that is logged apart from its request."""
+        if exchange.id in self.unanswered:
+            place, asked = self.unanswered[exchange.id]
+            self.unanswered[exchange.id] = place, _answered(asked, exchange)
+        else:
+            self.waiting_replies[exchange.id] = where, exchange
+
+    def _release(self, *, is_last: bool = False) -> None:
+        """Record the requests that no longer wait. Each may release others."""
         while self.released:
             where, exchange = self.released.popleft()
-            self._request(where, exchange, exchange.body or {})
+            self._record(where, exchange, is_provider_history=is_last)
+            is_last = False
 
-    def _request(self, where: str, exchange: Exchange, body: JSONObject) -> None:
-        form = formatter(self.format or self.detector.format_of(body, exchange.reply, exchange.address))
+    def _record(self, where: str, exchange: Exchange, *, is_provider_history: bool = False) -> None:
+        if exchange.note:
+            self.add_note(exchange.note, where)
+        wanted = self.into if self.into is not None and not self.conversations else ""
+        name = exchange.conversation
         try:
-            place = self._asked(form, exchange, body)
+            given, answer = self._parse(where, exchange)
+            if given.is_split and not given.parsed.raw and not given.is_partial and _has_no_prompt(given):
+                self.add_note("a request without a message")
+                return
+            seen = self._find_exported(exchange, given) or self._store(exchange, given, answer, name, wanted or "")
+        except ConversationExists:
+            if not self.has_stored:
+                raise
+            raise InvalidInput(f"Conversation {wanted!r} already exists.") from None
+        except StoreError as error:
+            if not isinstance(error, StoreCorrupt):
+                raise
+            self._add_error(name, error)
+            return
         except (ContextcError, *DECODE_ERRORS) as error:
             self.add_note(f"{where}: {error}")
             return
-        if place is None:
-            self.add_note("a request without a message")
-            return
-        if exchange.reply is not None:
-            self._reply(place, form, exchange, body, where)
-        elif exchange.id:
-            self.requests[exchange.id] = place, form, body
-            if exchange.id in self.waiting_replies:
-                self._answer(*self.waiting_replies.pop(exchange.id))
+        for remark in seen.record.remarks if seen.is_new else ():
+            self.add_note(f"{where}: {remark}")
+        if is_provider_history and seen.is_new and seen.record.request == 1:
+            self.add_note(PROVIDER_HISTORY_NOTE, where)
+        self.conversations.setdefault(seen.conversation, LoggedConversation(seen.conversation)).add(seen)
+        if answer.response_id:
+            self.responses.add(answer.response_id)
+            self.released += self.waiting_requests.pop(answer.response_id, ())
 
-    def _asked(self, form: Formatter, exchange: Exchange, body: JSONObject) -> RequestEnd | None:
-        """Insert a request. If it continues another one, only the new messages are decoded."""
-        name = exchange.conversation or exchange.id
-        root = self.tree.root(name if exchange.conversation or self.apart else "")
-        for field in (PREVIOUS_RESPONSE, CONVERSATION):
-            root = self.reply_nodes.get((field, _id_in(body, field)), root)
-        wire = _WireMessages(form, body, root.path)
-        known = next(wire.ends(self.ends), None)
-        node, shown = (root, body) if known is None else (self.ends[wire.hashes[known]], wire.tail(known))
-        system, messages = self._history(form, shown, exchange.time)
-        if not system and not messages:
-            return None
-        place = self.tree.add_request(node, system, messages, name=name, time=exchange.time)
-        if wire.hashes:
-            self.ends[wire.hashes[-1]] = place.node
-        return place
+    def _parse(self, where: str, exchange: Exchange) -> tuple[ObservedInput, ObservedReply]:
+        body = exchange.body or {}
+        format = self.format or exchange.format or self.detector.format_of(body, exchange.reply, exchange.address)
+        server = format, exchange.address.partition("?")[0]
+        given = parse_input(
+            exchange.text or body,
+            format=format,
+            headers=exchange.headers,
+            url=exchange.address,
+            model=exchange.model,
+            provider_name=exchange.provider or self.providers.get(server, ""),
+        )
+        if not exchange.provider:
+            self.providers[server] = given.provider_name
+        if exchange.failed:
+            return given, parse_reply(given.form, exchange.error, exchange.status or 400, exchange.time)
+        if exchange.answers:
+            answer = ObservedReply(status="ok", messages=_timed(exchange.answers, exchange))
+        else:
+            answer = self._parse_reply(where, exchange, given)
+        if exchange.usage is not None and answer.usage is None:
+            answer = replace(answer, usage=exchange.usage, messages=_with_usage(answer.messages, exchange))
+        return given, answer
 
-    def _history(self, form: Formatter, body: JSONObject, time: int) -> tuple[Sequence[Message], Sequence[Message]]:
-        """Return the system prompt, and the messages."""
-        request = form.decode_request(coerce_request(form, body).body)
-        self.has_settings = self.has_settings or bool(request.tools or request.settings.keys() - {*UNREPORTED_SETTINGS})
-        messages = [*([request.system] if request.system is not None else []), *request.messages]
-        messages = [replace(message, time=time) for message in messages] if time else messages
-        leads = next((number for number, message in enumerate(messages) if message.role != "system"), len(messages))
-        return messages[:leads], messages[leads:]
-
-    def _answer(self, where: str, exchange: Exchange) -> None:
-        """Process a reply that is logged apart from its request."""
-        if exchange.id not in self.requests:
-            self.waiting_replies[exchange.id] = where, exchange
-            return
-        place, form, body = self.requests[exchange.id]
-        self._reply(place, form, exchange, body, where)
-
-    def _reply(self, place: RequestEnd, form: Formatter, exchange: Exchange, body: JSONObject, where: str) -> None:
-        """Insert a reply. Of several answers, the first is inserted last, because it becomes the current branch."""
+    def _parse_reply(self, where: str, exchange: Exchange, given: ObservedInput) -> ObservedReply:
         if exchange.reply is None:
-            return
+            return ObservedReply()
+        time = exchange.ended or exchange.time
         try:
-            replies = decode_logged_reply(form, exchange.reply)
+            replies = decode_logged_reply(given.form, exchange.reply)
         except (ContextcError, *DECODE_ERRORS):
             self.add_note(UNKNOWN_REPLY, where)
-            return
+            return ObservedReply()
         if replies.unread:
             self.add_note("an event of a stream that cannot be read", where, replies.unread)
-        for message in reversed(replies.messages):
-            timed = replace(message, time=exchange.time) if exchange.time and not message.time else message
-            node = self.tree.add_reply(place, timed, time=exchange.time)
-            self._remember_reply(node, message, _id_in(body, CONVERSATION))
+        answer = parse_reply(given.form, exchange.reply, exchange.status or None, time)
+        is_plain = answer.status in ("unfinished", "error") and bool(replies.messages) and not _states_end(exchange)
+        if is_plain:  # logged as a message or as text, which does not state how it ended
+            answer = replace(answer, status="ok", error="", messages=_timed(replies.messages, exchange))
+        return answer
 
-    def _remember_reply(self, node: MergeNode, message: Message, conversation: str) -> None:
-        """Remember the node of a reply, by the ids that a later request may refer to."""
-        if conversation:
-            self.reply_nodes[CONVERSATION, conversation] = node
-        for facts in (message.extra or {}).values():
-            if reply := _id_in(facts, "id"):
-                self.reply_nodes[PREVIOUS_RESPONSE, reply] = node
-                self.released += self.waiting_requests.pop(reply, ())
+    def _store(
+        self, exchange: Exchange, given: ObservedInput, answer: ObservedReply, name: str, wanted: str
+    ) -> ObservedRequest:
+        first = self.into or self.source
+        names = NewNames(base=first, wanted=wanted, scope=self.into or "")
+        if exchange.stored_as is not None and not name:
+            plain = self.into or exchange.stored_as.conversation
+            names = replace(names, base="export", identity=exchange.stored_as.conversation, plain=plain)
+        elif name:
+            names = replace(names, base=self.source, identity=name, plain=f"{first}-{to_name(name) or DEFAULT_NAME}")
+        if names.identity:
+            given = replace(given, ids=ClientIds())
+        elif self.into and given.ids.session:
+            given = replace(given, ids=replace(given.ids, session=f"{self.into}/{given.ids.session}"))
+        options = RecordOptions(key=self._key(exchange, given), inexact=exchange.inexact, names=names)
+        return record_exchange(
+            self.store,
+            given,
+            answer,
+            began=exchange.time or message_chain.now_ms(),
+            ended=exchange.ended,
+            code=exchange.status,
+            options=options,
+        )
+
+    def _key(self, exchange: Exchange, given: ObservedInput) -> str:
+        """Return what identifies an exchange: body, time and reply, and which of several equal ones it is."""
+        reply = encode([exchange.reply, exchange.error, exchange.answers])
+        where = f"{exchange.conversation}\0{exchange.id}\0{exchange.time}\0".encode(errors="replace")
+        made = blake2b(where + blake2b(given.body).digest() + reply, digest_size=16).digest()
+        self.repeated[made] += 1
+        return f"{made.hex()}/{self.repeated[made]}"
+
+    def _find_exported(self, exchange: Exchange, given: ObservedInput) -> ObservedRequest | None:
+        """Return the request that a file was exported from, if it is in this store."""
+        if (origin := exchange.stored_as) is None or self.into is not None:
+            return None
+        try:
+            seen = _load_request(self.store, origin)
+        except ContextcError:
+            return None
+        return seen if seen is not None and seen.body == given.body else None
+
+    def _add_error(self, name: str, error: ContextcError) -> None:
+        shown = f"{self.into or self.source}-{to_name(name) or DEFAULT_NAME}"
+        self.conversations.setdefault(shown, LoggedConversation(shown)).error = error
 
 
-class _WireMessages:
-    """The encoded messages of a request, with a hash for each position: equal hashes mean equal messages up to there.
-
-    A leading system prompt is not included, because it may contain the time. `path` identifies the start.
-    """
-
-    def __init__(self, form: Formatter, body: JSONObject, path: bytes) -> None:
-        self.form, self.body = form, body
-        given = as_objects(body.get(form.messages_key))
-        others = (number for number, each in enumerate(given) if each.get("role") not in ("system", "developer"))
-        self.first = next(others, len(given))
-        self.messages = given
-        self.hashes: list[bytes] = []
-        mark = path + form.name.encode()
-        for message in given[self.first :]:
-            mark = blake2b(mark + encode(message), digest_size=16).digest()
-            self.hashes.append(mark)
-
-    def ends(self, known: Mapping[bytes, object]) -> Iterator[int]:
-        """Return the last position at which another request ended, if a reply of the model follows it."""
-        for place in range(len(self.hashes) - 2, -1, -1):
-            if self.hashes[place] in known:
-                before, after = self.messages[self.first + place], self.messages[self.first + place + 1]
-                if _is_model_output(after) and not _is_model_output(before):
-                    yield place
-                return
-
-    def tail(self, place: int) -> JSONObject:
-        """Return the request without the messages up to a position."""
-        kept = [*self.messages[: self.first], *self.messages[self.first + place + 1 :]]
-        return {**self.body, self.form.messages_key: kept}
+def _load_request(store: Store, origin: StoredRequest) -> ObservedRequest | None:
+    channel = Channel(origin.conversation, origin.agent, origin.provider, origin.model)
+    record = next((each for each in load_records(store, channel) if each.request == origin.request), None)
+    if record is None:
+        return None
+    return ObservedRequest(store=store, channel=channel, request=record.request, record=record, is_new=False)
 
 
-def _is_model_output(message: JSONObject) -> bool:
-    """Return True if this is output of a model."""
-    return message.get("role") in ("assistant", "model") or message.get("type") in ("function_call", "reasoning")
+def _answered(asked: Exchange, reply: Exchange) -> Exchange:
+    """Return a request with the reply that was logged apart from it."""
+    return replace(
+        asked,
+        reply=reply.reply,
+        error=reply.error,
+        status=reply.status,
+        failed=reply.failed,
+        time=asked.time or reply.time,
+        ended=reply.ended or (reply.time if asked.time else 0),
+        usage=reply.usage or asked.usage,
+        note=reply.note or asked.note,
+    )
 
 
-def _id_in(holder: JSONObject, field: str) -> str:
-    """Return the id in a field, plain or in an object; "" if there is none."""
-    value: JSON = holder.get(field)
-    found: JSON = as_object(value).get("id") if isinstance(value, dict) else value
+def _timed(messages: Iterable[Message], exchange: Exchange) -> tuple[Message, ...]:
+    time = exchange.ended or exchange.time
+    return tuple([replace(each, time=time) if time else each for each in messages if each.parts])
+
+
+def _with_usage(messages: tuple[Message, ...], exchange: Exchange) -> tuple[Message, ...]:
+    return (replace(messages[0], usage=exchange.usage), *messages[1:]) if messages else ()
+
+
+def _states_end(exchange: Exchange) -> bool:
+    """Return True if a reply is of a kind that states how it ended: an object of an API, or the events of a stream."""
+    reply = exchange.reply
+    if isinstance(reply, dict):
+        return "role" not in reply or "stop_reason" in reply or "type" in reply
+    return isinstance(reply, list)
+
+
+def _has_no_prompt(given: ObservedInput) -> bool:
+    fields = ("system", "instructions", "systemInstruction", "system_instruction")
+    return not any(given.json.get(name) for name in fields) and b'"system"' not in given.head
+
+
+def _id_in(reply: JSONObject) -> str:
+    found: JSON = reply.get("id")
     return found if isinstance(found, str) else ""

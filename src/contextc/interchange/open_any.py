@@ -23,7 +23,7 @@ from contextc.interchange.found_conversation import DATA_ERRORS
 from contextc.interchange.input_files import ImportInput, InputFile
 from contextc.interchange.log_entries import Exchange, is_request_body, parse_exchange
 from contextc.interchange.python_repr import repr_to_json
-from contextc.interchange.sources import ExchangeSource, load_source
+from contextc.interchange.sources import ExchangeSource, LogSource, load_source
 from contextc.interchange.transcript_reader import parse_lines
 from contextc.linting.request_files import detect_session_format
 from contextc.linting.tolerant_decoding import coerce_request
@@ -197,6 +197,8 @@ def _of_source(kind: str, file: InputFile, format: str | None, request: int | No
     value = as_object(file.sample().values[0])
     if kind in format_names() and as_objects(value.get("messages")):
         return _messages(as_objects(value["messages"]), format or kind)
+    if isinstance(read, LogSource):
+        raise InvalidRequest(NOT_RECOGNISED)
     found = [each for each in read.read_conversations(ImportInput([file], format)) if each.lines]
     if not found:
         raise InvalidRequest(NOT_RECOGNISED)

@@ -10,9 +10,17 @@ from typing import NamedTuple
 
 from contextc._json import JSONObject, parse_object
 from contextc.formats import formatter
-from contextc.interchange.found_conversation import FoundConversation, read_or_error
+from contextc.interchange.found_conversation import FoundConversation, ModelCall, read_or_error
 from contextc.interchange.input_files import ImportInput, InputFile
 from contextc.messages import Message
+
+
+class ReadCalls(NamedTuple):
+    """The messages of a transcript with their times, its model calls, and notes of what was left out."""
+
+    messages: list[Message]
+    calls: list[ModelCall]
+    notes: list[str]
 
 
 class TranscriptReader(NamedTuple):
@@ -22,6 +30,7 @@ class TranscriptReader(NamedTuple):
     all_lines: Callable[[Path | None, Sequence[JSONObject]], list[JSONObject]]
     session_id: Callable[[Sequence[JSONObject]], str]
     session_title: Callable[[Sequence[JSONObject]], str]
+    read_calls: Callable[[Sequence[JSONObject], list[Message]], ReadCalls]
 
 
 def read_transcripts(given: ImportInput, reading: TranscriptReader) -> Iterator[FoundConversation]:
@@ -35,13 +44,15 @@ def read_transcript(file: InputFile, reading: TranscriptReader) -> FoundConversa
     request = formatter(reading.format).decode_request(lines)
     messages: list[Message] = [*([request.system] if request.system is not None else []), *request.messages]
     left_out = [f"{broken} {'line' if broken == 1 else 'lines'} that cannot be read"] if broken else []
+    read = reading.read_calls(lines, messages)
     id = reading.session_id(lines)
     return FoundConversation(
         id=id or file.stem,
         is_derived_id=not id,
         title=reading.session_title(lines),
-        lines=[messages],
-        left_out=left_out,
+        lines=[read.messages],
+        left_out=[*left_out, *read.notes],
+        calls=read.calls,
     )
 
 

@@ -32,6 +32,8 @@ class WriteResult(NamedTuple):
     conversation: Conversation
     added: int
     branches: int
+    places: tuple[int, ...] = ()
+    """The places of the messages of the last line."""
 
 
 class NameChoice(NamedTuple):
@@ -88,7 +90,8 @@ def write_conversation(
         placing = _find_target(tx, name_choice, origin, entries, alike)
         added = placing.write(tx, progress)
         name = placing.name
-        return WriteResult(branches.load_conversation(tx, name), added, len(branches.list_branches(tx, name)))
+        count, places = len(branches.list_branches(tx, name)), placing.places(entries[-1])
+        return WriteResult(branches.load_conversation(tx, name), added, count, places)
 
     return store.write(work, repeatable=True)
 
@@ -207,6 +210,18 @@ class _ImportTarget:
         if self.added:
             branches.switch(tx, self.name, current)
         return self.added
+
+    def places(self, line: EntryLine) -> tuple[int, ...]:
+        """Return the places of the messages of a line that was written."""
+        found: list[int] = []
+        way = self.start
+        for entry in line:
+            if (after := way.next.get(id(entry))) is None:
+                return ()
+            way = after
+            node = max(way.nodes, key=lambda each: (self.stored.is_current(each), each.branch))
+            found.append(message_rows.make_place(node.branch, node.seq))
+        return tuple(found)
 
     def _match(self, line: EntryLine) -> tuple[_TreePosition, int]:
         """Return the last stored position of a line, and the number of its messages up to there."""

@@ -22,8 +22,9 @@ from contextc.store.types import Transaction
 
 def place_messages(
     tx: Transaction, name: str, at: BranchTip, last: int, messages: Sequence[Message], *, has_reply: bool
-) -> tuple[BranchTip, list[int]]:
-    """Append the messages that follow the one at the place `last`. Return the end of the branch, and their places.
+) -> tuple[BranchTip, list[int], int]:
+    """Append the messages that follow the one at the place `last`. Return the end of the branch, their places, and the
+    number of those that were appended.
 
     What follows on the chain is compared with them. If the chain goes on otherwise, the rest goes to a branch. While an
     executor holds the lease, everything new does.
@@ -46,7 +47,7 @@ def place_messages(
     rest = messages[len(matched) :]
     spot = after[cursor - 1].seq if cursor else last & SEQ_MASK
     if not rest and not has_reply:
-        return (here if spot == here.seq else replace(here, seq=spot)), places
+        return (here if spot == here.seq else replace(here, seq=spot)), places, 0
     tip, is_leased = here, _is_leased(tx, name)
     if is_leased or any(each.status == "sent" for each in after[cursor:]):
         start = here.seq if is_leased and cursor == len(after) else spot
@@ -56,7 +57,7 @@ def place_messages(
     stored = append_messages(tx, name, tip, rest)
     if stored:
         tip = replace(tip, seq=stored[-1].seq, id=bytes.fromhex(stored[-1].id))
-    return tip, [*places, *(make_place(tip.branch, message.seq) for message in stored)]
+    return tip, [*places, *(make_place(tip.branch, message.seq) for message in stored)], len(stored)
 
 
 def append_messages(tx: Transaction, name: str, tip: BranchTip, messages: Sequence[Message]) -> list[Message]:
@@ -66,10 +67,20 @@ def append_messages(tx: Transaction, name: str, tip: BranchTip, messages: Sequen
     return message_chain.insert_messages(tx, name, tip, entries) if entries else []
 
 
+def append_answers(tx: Transaction, name: str, tip: BranchTip, answers: Sequence[Message]) -> list[tuple[int, Message]]:
+    """Append a reply, and return its messages with their places. Each further answer is a branch of its own."""
+    stored = append_messages(tx, name, tip, answers[:1])
+    found = [(make_place(tip.branch, message.seq), message) for message in stored]
+    for answer in answers[1:]:
+        other = create_branch(tx, name, tip, tip.seq, is_current=False)
+        found += [(make_place(other.branch, each.seq), each) for each in append_messages(tx, name, other, [answer])]
+    return found
+
+
 def is_same(stored: Message, sent: Message) -> bool:
     """Return True if a client sent a stored message back, perhaps without its reasoning or with a shortened result."""
-    if stored.role != sent.role:
-        return False
+    if stored.role != sent.role or stored.redacted:
+        return stored.role == sent.role  # redacted content does not come back
     ours, theirs = _calls(stored), _calls(sent)
     if ours != theirs and [each[1:] for each in ours] != [each[1:] for each in theirs]:
         return False

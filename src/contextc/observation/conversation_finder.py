@@ -11,139 +11,48 @@ the sub-agent's task.
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from itertools import count
-from typing import Literal, NamedTuple, TypeAlias, cast
+from typing import cast
 
 from contextc._json import JSON, JSONObject, as_object, decode_json
 from contextc.compiler.ledger import repository
 from contextc.compiler.ledger.channel_loader import load_messages_at
-from contextc.compiler.ledger.packing import unpack_record
-from contextc.compiler.manifest import RequestRecord, record_from_json
-from contextc.errors import ContextcError
+from contextc.compiler.manifest import RequestRecord
+from contextc.errors import ContextcError, ConversationExists
 from contextc.messages import Message
 from contextc.observation.chain_writer import is_same
 from contextc.observation.client_ids import EXPLICIT
-from contextc.observation.exchange_parser import DECODE_ERRORS, ObservedInput, ObservedReply, decode_elements
+from contextc.observation.conversation_index import (
+    ConversationMatch,
+    KnownThread,
+    content_key,
+    find_by_key,
+    last_of_channel,
+    last_request,
+    link_waiting,
+    load_record,
+    make_key,
+    save_key,
+    session_threads,
+)
+from contextc.observation.exchange_parser import (
+    DECODE_ERRORS,
+    RESPONSE_ID_FORMATS,
+    ObservedInput,
+    ObservedReply,
+    decode_elements,
+)
+from contextc.observation.record_options import NewNames, RecordOptions
 from contextc.observation.request_rows import is_model_output
 from contextc.store.ledger_schema import HeadHashes
-from contextc.store.message_rows import SEQ_BITS, SEQ_MASK, find_tip
+from contextc.store.message_rows import SEQ_MASK, find_tip
 from contextc.store.types import Transaction
 
-Kind: TypeAlias = Literal["main", "agent", "side"]
-MAX_CANDIDATES = 64
 MAX_NAME_PART, MAX_NAME_LENGTH = 80, 150
-RESPONSE_ID_FORMATS = ("openai_responses",)
-KEY_BYTES = 16
 TASK_ELEMENTS = 4
 """Elements at the end of a sub-agent's first request that may contain its task."""
 MIN_CALL_LENGTH = 8
 MIN_TASK_LENGTH = 16
 """Length of a task that identifies a sub-agent of a client without ids."""
-
-
-class ConversationMatch(NamedTuple):
-    """The conversation of a request; `name` is "" for a new one. `parent` is the request it belongs to, if it is not
-    the main conversation of its session.
-    """
-
-    name: str = ""
-    kind: Kind = "main"
-    parent: int = 0
-    parent_place: int = 0
-
-
-class KnownThread(NamedTuple):
-    """An observed conversation: number, name, kind, and the place of its last request."""
-
-    number: int
-    name: str
-    agent: str
-    kind: str
-
-
-def make_key(kind: str, *values: str | bytes) -> bytes:
-    """Return the stored form of a key."""
-    joined = b"\0".join([kind.encode(), *(each.encode() if isinstance(each, str) else each for each in values)])
-    return blake2b(joined, digest_size=KEY_BYTES, person=b"contextc observe").digest()
-
-
-def content_key(key: bytes, group: str) -> bytes:
-    """Return the stored form of the key of a conversation's content, within a group of conversations."""
-    return make_key("content", group, key)
-
-
-def find_by_key(tx: Transaction, key: bytes, model: str = "") -> list[tuple[int, str, int]]:
-    """Return conversations with a key: number, name, place of the request. Requests to the model come first, then the
-    most recent ones.
-    """
-    return [
-        (number, name, place)
-        for place, number, name in tx.rows(
-            "SELECT k.place, k.conversation, c.name FROM observed_key k JOIN conversation c"
-            " ON c.number = k.conversation JOIN channel h ON h.number = k.place / 4294967296 WHERE k.key = ?"
-            f" ORDER BY CASE WHEN h.model = ? THEN 0 ELSE 1 END, k.place DESC LIMIT {MAX_CANDIDATES}",
-            key,
-            model,
-        )
-    ]
-
-
-def save_key(tx: Transaction, key: bytes, place: int, conversation: int) -> None:
-    tx.run(
-        "INSERT INTO observed_key (key, place, conversation) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
-        key,
-        place,
-        conversation,
-    )
-
-
-def session_threads(tx: Transaction, session: str) -> list[KnownThread]:
-    """Return the conversations of a client's session, oldest first."""
-    rows = tx.rows(
-        "SELECT o.conversation, c.name, o.agent, o.kind FROM observed_conversation o"
-        " JOIN conversation c ON c.number = o.conversation WHERE o.session = ? ORDER BY o.conversation",
-        session,
-    )
-    return [KnownThread(*row) for row in rows]
-
-
-def save_thread(tx: Transaction, number: int, client: str, session: str, agent: str, match: ConversationMatch) -> None:
-    tx.run(
-        "INSERT INTO observed_conversation (conversation, client, session, agent, kind, parent, parent_place)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
-        number,
-        client,
-        session,
-        agent,
-        match.kind,
-        match.parent,
-        match.parent_place,
-    )
-
-
-def last_request(tx: Transaction, conversation: str) -> int:
-    """Return the place of the last request of a conversation; 0 if it has none."""
-    row = tx.row(
-        "SELECT max(m.place) FROM channel c JOIN manifest m ON m.place BETWEEN c.number * 4294967296 AND"
-        " c.number * 4294967296 + 1073741824 WHERE c.conversation = ?",
-        conversation,
-    )
-    return row[0] if row and row[0] is not None else 0
-
-
-def load_record(tx: Transaction, place: int) -> RequestRecord | None:
-    row = tx.row("SELECT body FROM manifest WHERE place = ?", place)
-    return record_from_json(unpack_record(bytes(row[0]))) if row else None
-
-
-def last_of_channel(tx: Transaction, place: int) -> int:
-    """Return the number of the last request on the channel of a request."""
-    channel = place >> SEQ_BITS
-    row = tx.row(
-        "SELECT max(place) FROM manifest WHERE place BETWEEN ? AND ?",
-        channel << SEQ_BITS,
-        (channel << SEQ_BITS) + (1 << 30),
-    )
-    return row[0] & SEQ_MASK if row and row[0] is not None else 0
 
 
 def match_content(
@@ -153,15 +62,19 @@ def match_content(
     is_continuation: Callable[[Transaction, RequestRecord, int], bool],
     only: frozenset[int] | None = None,
     model: str = "",
+    prefers: Callable[[Transaction, str], bool] | None = None,
 ) -> tuple[str, int] | None:
     """Return the conversation that a request continues by its content, and the place of the request it continues.
 
     `is_continuation` reports whether the elements after a position begin with the reply of a request. Of several
-    conversations, those with the same model come first.
+    conversations, those that `prefers` accepts come first, then those with the same model.
     """
     rewound: tuple[str, int] | None = None
     for index in range(len(keys) - 1, -1, -1):
-        for number, name, place in find_by_key(tx, content_key(keys[index], group), model):
+        known = find_by_key(tx, content_key(keys[index], group), model)
+        if prefers is not None and len({each[0] for each in known}) > 1:
+            known.sort(key=lambda each: not prefers(tx, each[1]))
+        for number, name, place in known:
             if only is not None and number not in only:
                 continue
             record = load_record(tx, place)
@@ -188,16 +101,24 @@ class ConversationFinder:
     """Finds the conversation of one exchange, within its transaction."""
 
     def __init__(
-        self, given: ObservedInput, answer: ObservedReply, conversation: str | None, began: int, head: HeadHashes
+        self,
+        given: ObservedInput,
+        answer: ObservedReply,
+        conversation: str | None,
+        began: int,
+        head: HeadHashes,
+        options: RecordOptions,
     ) -> None:
         self.given, self.answer, self.conversation, self.began, self.head = given, answer, conversation, began, head
+        self.options = options
         self._waiting = ""
 
     @property
     def group(self) -> str:
         """The group of conversations within which content is compared: a session, or all of a format."""
-        ids = self.given.ids
-        return ids.session if ids.session and not ids.is_weak else f"{ids.session}/{self.given.form.name}"
+        ids, scope = self.given.ids, self.options.scope
+        group = ids.session if ids.session and not ids.is_weak else f"{ids.session}/{self.given.form.name}"
+        return f"{scope}/{group}" if scope else group
 
     def find(self, tx: Transaction) -> tuple[str, ConversationMatch | None, int]:
         """Return the name, the match if the conversation is new, and the place of the request that is continued."""
@@ -205,21 +126,50 @@ class ConversationFinder:
         if self.conversation or ids.client == EXPLICIT:
             name = self.conversation or _printable(ids.session)
             return name, ConversationMatch(name), 0
+        names = self.options.names
+        own = self._find_by_identity(tx, names) if names is not None and names.identity else None
         if given.previous_response:
-            for _, name, place in find_by_key(tx, make_key("response", given.previous_response)):
-                return name, None, place
+            for _, name, place in find_by_key(tx, self._response_key(given.previous_response)):
+                if own is None or name == own[0]:
+                    return name, None, place
+        if own is not None:
+            return own
         if ids.session and not ids.is_weak:
             return self._find_in_session(tx, ids.session)
-        found = match_content(tx, given.parsed.keys, self.group, self._continues, model=given.model)
+        prefers = self._has_same_prompt
+        found = match_content(tx, given.parsed.keys, self.group, self._continues, model=given.model, prefers=prefers)
         found = found or self._match_reply(tx)
+        base = names.base if names is not None else given.provider_name
         if self._is_side:
             parent = (self._number_of(tx, found[0]), found[1]) if found is not None else (0, 0)
-            return self._new_name(tx, given.provider_name), ConversationMatch("", "side", *parent), 0
+            return self._new_name(tx, base), ConversationMatch("", "side", *parent), 0
         if found is not None:
             return found[0], None, found[1]
         caller = next((each for each in self._callers(tx, MIN_TASK_LENGTH) if _is_last(tx, each[2])), None)
         match = ConversationMatch("", "agent", caller[0], caller[2]) if caller is not None else ConversationMatch()
-        return self._new_name(tx, given.provider_name), match, 0
+        return self._new_name(tx, base), match, 0
+
+    def _find_by_identity(self, tx: Transaction, names: NewNames) -> tuple[str, ConversationMatch | None, int]:
+        for _, name, _ in find_by_key(tx, self._identity_key(names)):
+            return name, None, 0
+        if names.wanted:
+            return self._wanted_name(tx, names.wanted), ConversationMatch(), 0
+        return next(name for name in names.candidates() if find_tip(tx, name, False) is None), ConversationMatch(), 0
+
+    def _wanted_name(self, tx: Transaction, name: str) -> str:
+        if find_tip(tx, name, False) is not None:
+            raise ConversationExists(name)
+        return name
+
+    def _identity_key(self, names: NewNames) -> bytes:
+        return make_key("identity", names.scope, names.base, names.identity)
+
+    def _response_key(self, response: str) -> bytes:
+        return make_key("response", *([self.options.scope] if self.options.scope else []), response)
+
+    @property
+    def exchange_key(self) -> bytes:
+        return make_key("exchange", self.options.scope, self.options.key)
 
     def _find_in_session(self, tx: Transaction, session: str) -> tuple[str, ConversationMatch | None, int]:
         given, ids = self.given, self.given.ids
@@ -334,6 +284,8 @@ class ConversationFinder:
         return (thread.number, last_request(tx, thread.name)) if thread is not None else (0, 0)
 
     def _new_name(self, tx: Transaction, base: str, *, is_exact: bool = False) -> str:
+        if self.options.names is not None and self.options.names.wanted:
+            return self._wanted_name(tx, self.options.names.wanted)
         base = _printable(base)
         if is_exact and find_tip(tx, base, False) is None:
             return base
@@ -346,6 +298,11 @@ class ConversationFinder:
         mine = self.head
         states = [state.head for _, _, state, _ in repository.load_channels(tx, conversation)]
         return any(head.tools == mine.tools and (mine.tools or head.static == mine.static) for head in states)
+
+    def _has_same_prompt(self, tx: Transaction, conversation: str) -> bool:
+        """Return True if a request of the conversation has the same system prompt and tools."""
+        heads = [state.head for _, _, state, _ in repository.load_channels(tx, conversation)]
+        return any(head.static == self.head.static and head.tools == self.head.tools for head in heads)
 
     def _extends(self, tx: Transaction, place: int) -> bool:
         """Return True if the request contains all messages of an earlier request, and more."""
@@ -371,32 +328,26 @@ class ConversationFinder:
         given = self.given
         if self._waiting:
             link_waiting(tx, self._waiting, conversation, place)
+        names = self.options.names
+        if names is not None and names.identity:
+            save_key(tx, self._identity_key(names), 0, conversation)
+        if self.options.key:
+            save_key(tx, self.exchange_key, place, conversation)
         if self._is_side:
             return
-        if given.parsed.keys and not given.previous_response:
+        if given.parsed.keys and not given.is_partial:
             save_key(tx, content_key(given.parsed.keys[-1], self.group), place, conversation)
         if self.answer.response_id and given.form.name in RESPONSE_ID_FORMATS:
-            save_key(tx, make_key("response", self.answer.response_id), place, conversation)
+            save_key(tx, self._response_key(self.answer.response_id), place, conversation)
         for message in self.answer.messages:
             for call in message.tool_calls:
                 task = max(_strings(call.arguments), key=len, default="").strip()
                 if len(task) >= MIN_CALL_LENGTH:
                     save_key(tx, make_key("call", self.group, task), place, conversation)
-        if self.answer.messages and not given.previous_response and (not given.ids.session or given.ids.is_weak):
+        if self.answer.messages and not given.is_partial and (not given.ids.session or given.ids.is_weak):
             last = self.answer.messages[-1]
             if not last.tool_calls and (key := self._reply_key(last)) is not None:
                 save_key(tx, key, place, conversation)
-
-
-def link_waiting(tx: Transaction, session: str, parent: int, place: int) -> None:
-    """Link side requests that came before the first request of their session's main conversation."""
-    tx.run(
-        "UPDATE observed_conversation SET parent = ?, parent_place = ? WHERE session = ? AND parent = 0"
-        " AND kind <> 'main'",
-        parent,
-        place,
-        session,
-    )
 
 
 def _find_main(threads: Sequence[KnownThread]) -> KnownThread | None:

@@ -25,7 +25,7 @@ from contextc.errors import ContextcError, InvalidInput, UnknownModel
 from contextc.formats import formatter
 from contextc.formats.base import Formatter, Request, as_json
 from contextc.linting.tolerant_decoding import coerce_request
-from contextc.messages import Message, Usage, validate_message
+from contextc.messages import Message, Text, Usage, validate_message
 from contextc.observation.client_ids import ClientIds, read_ids
 from contextc.observation.format_detection import FormatDetector
 from contextc.observation.reply_decoding import DECODE_ERRORS, decode_logged_reply
@@ -43,6 +43,7 @@ MOVING_MARKS = 8
 ERROR_LENGTH = 2_000
 ERROR_FIELDS = {"message", "Message", "__type", "type", "code", "object", "request_id"}
 FIRST_ERROR_STATUS = 400
+RESPONSE_ID_FORMATS = ("openai_responses",)
 TOKEN_COUNT_FIELDS = ({"input_tokens"}, {"totalTokens"}, {"inputTokens"})
 TOKEN_COUNT_DETAILS = {"object", "totalBillableCharacters", "promptTokensDetails", "context_management"}
 
@@ -88,6 +89,13 @@ class ObservedInput(Struct, frozen=True, kw_only=True):
     is_plain: bool = False
     """True if the conversation is one text or object in place of a list."""
     previous_response: str = ""
+
+    @property
+    def is_partial(self) -> bool:
+        """True if the provider has the rest of the conversation."""
+        return bool(self.previous_response) or (
+            self.form.name in RESPONSE_ID_FORMATS and self.json.get("conversation") is not None
+        )
 
 
 def parse_input(
@@ -205,6 +213,11 @@ def decode_elements(form: Formatter, elements: Sequence[bytes], *, is_plain: boo
     conversation: JSON = values[0] if is_plain and len(values) == 1 else values
     request = _decode(form, {form.messages_key: conversation})
     return (*((request.system,) if request.system is not None else ()), *request.messages)
+
+
+def is_blank(message: Message) -> bool:
+    """Return True if a message has no content, so that it cannot be stored."""
+    return all(isinstance(part, Text) and not part.text for part in message.parts)
 
 
 def decode_head(form: Formatter, head: bytes) -> Request | None:

@@ -26,8 +26,9 @@ from contextc.messages import Message, Usage
 from contextc.models.tokens import TokenCounter
 from contextc.models.tokens.counter import get_counter
 from contextc.observation.alignment import Alignment, align
-from contextc.observation.chain_writer import append_messages, place_messages
-from contextc.observation.conversation_finder import ConversationFinder, load_record, save_thread
+from contextc.observation.chain_writer import append_answers, is_on_branch, place_messages
+from contextc.observation.conversation_finder import ConversationFinder
+from contextc.observation.conversation_index import find_exchange, load_record, save_thread
 from contextc.observation.exchange_parser import (
     DECODE_ERRORS,
     ObservedInput,
@@ -36,11 +37,13 @@ from contextc.observation.exchange_parser import (
     as_bytes,
     count_common,
     decode_elements,
+    is_blank,
     parse_elements,
     parse_input,
     parse_reply,
 )
 from contextc.observation.head_facts import HeadFacts, hash_head, read_head
+from contextc.observation.record_options import RecordOptions, StoredMessages
 from contextc.observation.redaction_patterns import Redaction, make_redactor
 from contextc.observation.request_rows import (
     Segment,
@@ -60,8 +63,11 @@ from contextc.store.ledger_schema import (
     extend_layout,
 )
 from contextc.store.message_rows import (
+    SEQ_BITS,
+    SEQ_MASK,
     BranchTip,
     find_tip,
+    load_tip_of_branch,
     make_place,
 )
 from contextc.store.types import DEFAULT_AGENT, Transaction
@@ -84,6 +90,10 @@ class ObservedRequest(Struct, frozen=True, kw_only=True):
     channel: Channel
     request: int
     record: RequestRecord
+    is_new: bool = True
+    """False if the exchange was recorded before."""
+    added: int = 0
+    """The number of messages that were stored with it."""
 
     @property
     def conversation(self) -> str:
@@ -149,7 +159,7 @@ def observe(
         reply=reply,
     )
     answer = parse_reply(given.form, reply, status, ended or began)
-    recording = _Recording(
+    return record_exchange(
         store,
         given,
         redactor.redact_reply(answer) if redactor else answer,
@@ -157,11 +167,31 @@ def observe(
         began=began,
         ended=ended or 0,
         code=status or 0,
-        is_inexact=body != sent,
+        options=RecordOptions(inexact=body != sent),
     )
-    channel, record, entry = store.write(recording.write)
-    _cache_of(store).put(channel, entry)
-    return ObservedRequest(store=store, channel=channel, request=record.request, record=record)
+
+
+def record_exchange(
+    store: Store,
+    given: ObservedInput,
+    answer: ObservedReply,
+    conversation: str | None = None,
+    *,
+    began: int,
+    ended: int = 0,
+    code: int = 0,
+    options: RecordOptions | None = None,
+) -> ObservedRequest:
+    """Record a parsed exchange in one transaction. If its key was recorded before, return that request."""
+    recording = _Recording(
+        store, given, answer, conversation, began=began, ended=ended, code=code, options=options or RecordOptions()
+    )
+    channel, record, entry, added = store.write(recording.write)
+    if entry is not None:
+        _cache_of(store).put(channel, entry)
+    return ObservedRequest(
+        store=store, channel=channel, request=record.request, record=record, is_new=entry is not None, added=added
+    )
 
 
 class _Known(NamedTuple):
@@ -175,6 +205,7 @@ class _Known(NamedTuple):
     parsed: ParsedElements = ParsedElements([], [], {}, [], [])
     head: str = ""
     facts: HeadFacts = HeadFacts()
+    is_redacted: bool = False
 
 
 class _Cache:
@@ -222,19 +253,21 @@ class _Recording:
         began: int,
         ended: int,
         code: int,
-        is_inexact: bool,
+        options: RecordOptions,
     ) -> None:
         self.store, self.given, self.answer, self.conversation = store, given, answer, conversation
-        self.began, self.ended, self.code, self.is_inexact = began, ended, code, is_inexact
+        self.began, self.ended, self.code, self.options = began, ended, code, options
         found = given.provider
         self.counter: TokenCounter = get_counter(
             found.model.tokenizer, provider=found.formatter.provider, model=found.model.name
         )
         self.head = read_head(given, self.counter)
 
-    def write(self, tx: Transaction) -> tuple[Channel, RequestRecord, _Known]:
+    def write(self, tx: Transaction) -> tuple[Channel, RequestRecord, _Known | None, int]:
         given = self.given
-        finder = ConversationFinder(given, self.answer, self.conversation, self.began, self.head.hashes)
+        finder = ConversationFinder(given, self.answer, self.conversation, self.began, self.head.hashes, self.options)
+        if self.options.key and (found := find_exchange(tx, finder.exchange_key)) is not None:
+            return *found, None, 0
         name, match, place = finder.find(tx)
         channel = Channel(name, DEFAULT_AGENT, given.provider_name, given.model)
         existing = find_tip(tx, name, True)
@@ -258,6 +291,8 @@ class _Recording:
             return known
         state = repository.decode_state(channel.conversation, found.state)
         rows = repository.load_rows(tx, state.layout)
+        if not all(row.chunk for row in rows):  # a message was redacted: nothing is continued
+            return _Known(found.number, found.version, state, is_redacted=True)
         elements = [split_elements(row.chunk) for row in rows]
         parsed = parse_elements([each for some in elements for each in some])
         return _Known(found.number, found.version, state, rows, [len(some) for some in elements], parsed)
@@ -266,28 +301,36 @@ class _Recording:
 
     def _store(
         self, tx: Transaction, channel: Channel, at: BranchTip, known: _Known, place: int
-    ) -> tuple[Channel, RequestRecord, _Known]:
+    ) -> tuple[Channel, RequestRecord, _Known, int]:
         given, answer, before = self.given, self.answer, known.state
-        is_partial = bool(given.previous_response)  # the provider has the rest of the conversation
+        is_partial = given.is_partial
         before_hashes, counts = ((), ()) if is_partial else (known.parsed.hashes, known.counts)
         aligned = align(before_hashes, given.parsed.hashes, counts)
         head = self.head
         why = "" if is_partial and before.requests else self._reason(before, head, self._change(aligned))
         segments = self._reused(known, aligned)
         tail = given.parsed.bases[aligned.elements :]
-        messages, remark = self._decode(tail)
-        last = self._last_place(tx, at, segments, place if is_partial else None)
-        has_reply = bool(answer.messages)
-        tip, places = place_messages(tx, channel.conversation, at, last, messages, has_reply=has_reply)
+        remark, stored = "", self.options.stored
+        if stored is not None:
+            messages, places, tip = self._stored_tail(tx, channel.conversation, at, stored, aligned.elements)
+            replies, added = list(stored.replies), 0
+        else:
+            messages, remark = self._decode(tail)
+            last = self._last_place(tx, at, segments, place if is_partial else None)
+            has_reply = bool(answer.messages)
+            tip, places, added = place_messages(tx, channel.conversation, at, last, messages, has_reply=has_reply)
+            replies = append_answers(tx, channel.conversation, tip, answer.messages)
+            added += len(replies)
         items = [self._item(where, message) for where, message in zip(places, messages, strict=True)]
-        replies = append_messages(tx, channel.conversation, tip, answer.messages)
         segments += split_segments(tail, messages, items)
 
         first = before.rows + 1
         layout, fresh = number_rows(segments, known.number, first)
         last_row = first + len(fresh) - 1
         extends = (
-            not is_partial and len(aligned.rows) == len(known.rows) and len(fresh) == len(layout) - len(known.rows)
+            not (is_partial or known.is_redacted)
+            and len(aligned.rows) == len(known.rows)
+            and len(fresh) == len(layout) - len(known.rows)
         )
         ranges = extend_layout(before.layout, known.number, first, last_row) if extends else make_ranges(layout)
         chain = hash_chunks(before.chain if extends else "", [row.chunk for row in (fresh if extends else layout)])
@@ -306,7 +349,7 @@ class _Recording:
             chain=chain,
             added=len(layout) - (0 if why else aligned.shared),
             session=given.previous_response,
-            new=len(messages) + len(replies),
+            new=len(messages) + len(replies) if stored is None else 0,
             remarks=(remark,) if remark else (),
             budget=Budget(window=given.provider.model.window, system=head.system, tools=head.tools, used=tokens),
             shared=above + sum([row.row.tokens for row in shared]) if is_same_head else 0,
@@ -315,7 +358,7 @@ class _Recording:
             tip=tip.seq,
             time=self.ended or self.began,
             usage=answer.usage,
-            produced=tuple([make_place(tip.branch, message.seq) for message in replies]),
+            produced=tuple([where for where, _ in replies]),
             observed=ObservedFacts(
                 gaps=given.gaps,
                 marks=find_marks(segments, given.parsed),
@@ -324,7 +367,7 @@ class _Recording:
                 error=answer.error,
                 began=self.began,
                 ended=self.ended,
-                inexact=self.is_inexact,
+                inexact=self.options.inexact,
             ),
         )
         state = replace(
@@ -337,16 +380,16 @@ class _Recording:
             branch=tip.branch,
             revision=tip.revision,
             seen=tip.seq,
-            produced=tuple([self._item(make_place(tip.branch, message.seq), message) for message in replies]),
+            produced=tuple([self._item(where, message) for where, message in replies[:1]]),
             head=head.hashes,
             tools=head.names,
             chain=chain,
             size=sum([len(row.chunk) for row in layout]),
             above=above,
-            answered=not replies or not replies[-1].tool_calls,
+            answered=not replies or not replies[0][1].tool_calls,
             lead=(),
             input=answer.usage.input if answer.usage else 0,
-            replaced=self.is_inexact,  # what was sent are not the bytes of the rows
+            replaced=self.options.inexact,  # what was sent are not the bytes of the rows
             lost="",
         )
         if is_partial:  # the rows are a part of the conversation, so a request of our own begins anew
@@ -364,7 +407,21 @@ class _Recording:
         entry = _Known(known.number, known.version + 1, state, head=record.head, facts=head)
         if not is_partial:
             entry = entry._replace(rows=layout, counts=counts, parsed=given.parsed)
-        return channel, record, entry
+        return channel, record, entry, added
+
+    def _stored_tail(
+        self, tx: Transaction, name: str, at: BranchTip, stored: StoredMessages, elements: int
+    ) -> tuple[list[Message], list[int], BranchTip]:
+        """Return the stored messages from an element on, their places, and the place before the reply."""
+        first = next((index for index, start in enumerate(stored.starts) if start >= elements), len(stored.starts))
+        known = [index for index in range(first, len(stored.messages)) if stored.places[index]]
+        last = next((each for each in reversed(stored.places) if each), 0)
+        end = stored.replies[0][0] - 1 if stored.replies else last
+        tip = at
+        if end and not is_on_branch(tx, at, end + bool(stored.replies)):
+            tip = load_tip_of_branch(tx, name, at, end >> SEQ_BITS)
+        tip = replace(tip, seq=end & SEQ_MASK)
+        return [stored.messages[each] for each in known], [stored.places[each] for each in known], tip
 
     def _reason(self, before: ChannelState, head: HeadFacts, change: str) -> str:
         """Return the reason why the request does not extend the prefix of the previous one; "" if it does."""
@@ -410,7 +467,7 @@ class _Recording:
             return [], ""
         try:
             decoded = decode_elements(self.given.form, tail, is_plain=self.given.is_plain)
-            decoded = [replace(message, time=self.began, uid="") for message in decoded]
+            decoded = [replace(message, time=self.began, uid="") for message in decoded if not is_blank(message)]
             for message in decoded:
                 message_chain.validate_for(message, "")
         except (ContextcError, *DECODE_ERRORS) as error:

@@ -44,17 +44,22 @@ def decode_rollout(lines: Iterable[JSONObject], provider: str) -> list[Message]:
 def _history(lines: Iterable[JSONObject]) -> list[JSONObject]:
     items: list[JSONObject] = []
     for line in lines:
-        said = object_or_empty(line.get("payload"))
-        if line["type"] == "response_item" and not object_or_empty(line.get("metadata")).get("compaction_output"):
-            items += _without_harness(said)
-        elif line["type"] == "compacted":
-            instead: JSON = said.get("replacement_history")
-            if isinstance(instead, list):
-                items = [item for each in cast(list[JSONObject], instead) for item in _without_harness(each)]
-            else:
-                items = [{"type": "message", "role": "user", "content": text_of(said.get("message"))}]
-        elif said.get("type") == "thread_rolled_back":
-            items = _drop_last_turns(items, said.get("num_turns"))
+        items = apply_line(items, line)
+    return items
+
+
+def apply_line(items: list[JSONObject], line: JSONObject) -> list[JSONObject]:
+    """Return the history after a line of the record. Items are appended in place."""
+    said = object_or_empty(line.get("payload"))
+    if line["type"] == "response_item" and not object_or_empty(line.get("metadata")).get("compaction_output"):
+        items += _without_harness(said)
+    elif line["type"] == "compacted":
+        instead: JSON = said.get("replacement_history")
+        if isinstance(instead, list):
+            return [item for each in cast(list[JSONObject], instead) for item in _without_harness(each)]
+        return [{"type": "message", "role": "user", "content": text_of(said.get("message"))}]
+    elif said.get("type") == "thread_rolled_back":
+        return _drop_last_turns(items, said.get("num_turns"))
     return items
 
 

@@ -6,6 +6,10 @@ A source is a module that is found by its name; a new source needs only a new fi
     matches(sample)                   return True if a file is of this kind, by its start
     read_conversations(given)         return the conversations in the given files
 
+or, if it logs requests and replies,
+
+    read_log(given)                   return the exchanges in the given files, each with its position
+
 and, if the program stores each session in a file at a known place,
 
     find_transcripts(directory)       return the sessions on this machine, of one directory or (None) of all
@@ -32,6 +36,7 @@ from contextc.errors import InvalidSetting
 from contextc.interchange.found_conversation import FoundConversation
 from contextc.interchange.input_files import FileSample, ImportInput
 from contextc.interchange.log_entries import Exchange
+from contextc.interchange.log_import import LoggedExchanges
 
 
 class TranscriptFile(Struct, frozen=True, kw_only=True):
@@ -49,6 +54,13 @@ class ImportSource(Protocol):
     def matches(self, sample: FileSample) -> bool: ...
 
     def read_conversations(self, given: ImportInput) -> Iterator[FoundConversation]: ...
+
+
+@runtime_checkable
+class LogSource(Protocol):
+    """A source that logs requests and replies."""
+
+    def read_log(self, given: ImportInput) -> LoggedExchanges: ...
 
 
 @runtime_checkable

@@ -10,15 +10,32 @@ import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-from contextc._json import JSONObject
-from contextc.interchange.found_conversation import UUID, FoundConversation
+from msgspec.structs import replace
+
+from contextc._json import JSONObject, as_object, encode
+from contextc.formats import formatter
+from contextc.formats.claude_code.decode import decode_lines
+from contextc.formats.claude_code.message_lines import is_conversation_message, make_line, merge_lines
+from contextc.formats.claude_code.transcript_chain import active_lines
+from contextc.interchange.found_conversation import UUID, FoundConversation, ModelCall, parse_time
 from contextc.interchange.input_files import FileSample, ImportInput
 from contextc.interchange.sources import TranscriptFile
-from contextc.interchange.transcript_reader import TranscriptReader, modified_time, read_first_lines, read_transcripts
+from contextc.interchange.transcript_reader import (
+    ReadCalls,
+    TranscriptReader,
+    modified_time,
+    read_first_lines,
+    read_transcripts,
+)
+from contextc.messages import Message
 
 ABOUT = "transcripts of Claude Code, one file per session"
 MAX_FOLDER_NAME = 200  # characters of a folder name; a longer one is cut and gets a hash
+FORMAT, SENT_FORMAT = "claude_code", "anthropic"
+TIME_FIELD = "contextc_time"
+MAX_PATHS = 500  # abandoned paths whose calls are read
 HEADER_LINES = 40  # first lines, of which one names the working directory
 
 
@@ -28,7 +45,7 @@ def matches(sample: FileSample) -> bool:
 
 
 def read_conversations(given: ImportInput) -> Iterator[FoundConversation]:
-    return read_transcripts(given, TranscriptReader("claude_code", all_lines, session_id, session_title))
+    return read_transcripts(given, TranscriptReader(FORMAT, all_lines, session_id, session_title, read_calls))
 
 
 def session_id(lines: Sequence[JSONObject]) -> str:
@@ -59,6 +76,97 @@ def find_transcripts(directory: str | None) -> Iterator[TranscriptFile]:
 
 def all_lines(path: Path | None, lines: Sequence[JSONObject]) -> list[JSONObject]:
     return list(lines)
+
+
+class _WireMessage(NamedTuple):
+    """A message as Claude Code sent or received it, its time, and its decoded messages."""
+
+    wire: JSONObject
+    time: int
+    messages: list[Message]
+
+
+def read_calls(lines: Sequence[JSONObject], messages: list[Message]) -> ReadCalls:
+    """Return the messages with their times, and one call per reply of the model. Its last line has the final usage.
+
+    Calls before a compaction, and those that were abandoned, are calls too; their messages are not stored.
+    """
+    path = _read_path(lines)
+    flat = [message for each in path for message in each.messages]
+    is_same = [message.role for message in flat] == [message.role for message in messages]
+    times = [each.time for each in path for _ in each.messages]
+    timed = [
+        replace(message, time=time) if time and not message.time else message
+        for message, time in zip(messages, times if is_same else [0] * len(messages), strict=True)
+    ]
+    calls = _calls_of(path, is_stored=is_same)
+    missing = {
+        str(as_object(line["message"]).get("id")): number
+        for number, line in enumerate(lines)
+        if is_conversation_message(line) and _has_usage(as_object(line["message"]))
+    }
+    for _ in range(MAX_PATHS):
+        for call in calls:
+            missing.pop(call.id, None)
+        if not missing:
+            break
+        name, end = missing.popitem()
+        found = {call.id: call for call in _calls_of(_read_path(lines[: end + 1]), is_stored=False)}
+        calls += [found[each] for each in (*missing, name) if each in found]
+    aside = {
+        str(as_object(line.get("message")).get("id"))
+        for line in lines
+        if line.get("isSidechain") and line.get("type") == "assistant" and _has_usage(as_object(line.get("message")))
+    }
+    return ReadCalls(timed, sorted(calls, key=lambda call: call.ended), ["a model call of a subagent"] * len(aside))
+
+
+def _read_path(lines: Sequence[JSONObject]) -> list[_WireMessage]:
+    """Return the messages from the first line to the last one, as `decode_lines` merges them."""
+    own = [lines[index] for index in active_lines(lines) if is_conversation_message(lines[index])]
+    marked = [{**line, "message": {**line["message"], TIME_FIELD: parse_time(line.get("timestamp"))}} for line in own]
+    provider = formatter(FORMAT).provider
+    names: dict[str, str] = {}
+    found: list[_WireMessage] = []
+    for merged in merge_lines(marked):
+        wire = {name: value for name, value in merged.items() if name != TIME_FIELD}
+        decoded = decode_lines([make_line(wire)], provider, names)
+        names |= {call.id: call.name for message in decoded for call in message.tool_calls}
+        found.append(_WireMessage(wire, int(merged.get(TIME_FIELD) or 0), decoded))
+    return found
+
+
+def _calls_of(path: Sequence[_WireMessage], *, is_stored: bool) -> list[ModelCall]:
+    elements: list[bytes] = []
+    messages: list[tuple[int, int]] = []
+    calls: list[ModelCall] = []
+    count, before = 0, 0
+    for wire, time, decoded in path:
+        own = list(range(count, count + len(decoded)))
+        if _has_usage(wire):
+            calls.append(
+                ModelCall(
+                    id=str(wire.get("id")),
+                    format=SENT_FORMAT,
+                    provider=SENT_FORMAT,
+                    model=str(wire.get("model")),
+                    elements=elements[:],
+                    messages=messages[:] if is_stored else (),
+                    reply=own if is_stored else (),
+                    usage=formatter(SENT_FORMAT).decode_reply({"content": [], **wire}).usage,
+                    began=before or time,
+                    ended=time,
+                )
+            )
+        messages += [(len(elements), index) for index in own]
+        elements.append(encode({"role": wire["role"], "content": wire.get("content")}))
+        count, before = count + len(decoded), time
+    return calls
+
+
+def _has_usage(message: JSONObject) -> bool:
+    named = (message.get("id"), message.get("model"))
+    return isinstance(message.get("usage"), dict) and all(isinstance(each, str) and each for each in named)
 
 
 def _last(lines: Sequence[JSONObject], name: str) -> str:

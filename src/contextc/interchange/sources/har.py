@@ -1,17 +1,17 @@
-"""HAR recordings of a browser or a proxy. Model calls become conversations, other requests are ignored."""
+"""HAR recordings of a browser or a proxy. Model calls are recorded, other requests are ignored."""
 
 import base64
 import binascii
 from collections.abc import Iterator
 
+import msgspec
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, as_object, as_objects
-from contextc.interchange import log_import
-from contextc.interchange.found_conversation import FoundConversation
 from contextc.interchange.input_files import FileSample, ImportInput
-from contextc.interchange.log_entries import Exchange, parse_exchange
+from contextc.interchange.log_entries import Exchange, StoredRequest, parse_exchange
 
+OWN_FIELD = "_contextc"
 ABOUT = "HAR recordings of a browser or a proxy"
 
 
@@ -19,11 +19,7 @@ def matches(sample: FileSample) -> bool:
     return sample.shape == "object" and bool(_entries(sample.objects[0]))
 
 
-def read_conversations(given: ImportInput) -> Iterator[FoundConversation]:
-    return log_import.read_conversations(_logged(given), format=given.format)
-
-
-def _logged(given: ImportInput) -> Iterator[tuple[str, Exchange | None]]:
+def read_log(given: ImportInput) -> Iterator[tuple[str, Exchange | None]]:
     for file in given.files:
         for placed in file.values():
             for number, entry in enumerate(_entries(placed.value), 1):
@@ -38,8 +34,51 @@ def read_exchanges(value: JSON) -> list[Exchange]:
 
 def _exchange(entry: JSONObject) -> Exchange | None:
     found = parse_exchange(_as_log_entry(entry))
-    is_broken = found is not None and _text(_content(entry)) is None
-    return replace(found, reply=None, note="a reply with invalid base64") if found and is_broken else found
+    if found is None:
+        return None
+    request, response = as_object(entry.get("request")), as_object(entry.get("response"))
+    took: JSON = entry.get("time")
+    status: JSON = response.get("status")
+    stored_as = read_stored_request(entry.get(OWN_FIELD))
+    if stored_as is not None:
+        found = with_origin(found, stored_as)
+    found = replace(
+        found,
+        ended=found.time + int(took) if isinstance(took, int | float) and took > 0 and found.time else 0,
+        status=status if isinstance(status, int) else 0,
+        headers=read_headers(request),
+    )
+    text = _text(_content(entry))
+    if text == "" and not found.failed:
+        return replace(found, reply=None, note="")
+    is_broken = text is None
+    return replace(found, reply=None, note="a reply with invalid base64") if is_broken else found
+
+
+def read_headers(request: JSONObject) -> dict[str, str]:
+    """Return the headers of a request. They are read for the ids of the client, and not stored."""
+    pairs = [(each.get("name"), each.get("value")) for each in as_objects(request.get("headers"))]
+    return {name: value for name, value in pairs if isinstance(name, str) and isinstance(value, str)}
+
+
+def with_origin(exchange: Exchange, origin: StoredRequest) -> Exchange:
+    """Return an exchange that was exported from a store, with the facts that are known there."""
+    return replace(
+        exchange,
+        stored_as=origin,
+        format=origin.format,
+        provider=origin.provider,
+        model=origin.model,
+        inexact=origin.inexact,
+    )
+
+
+def read_stored_request(value: JSON) -> StoredRequest | None:
+    """Return the request in a store that an entry was exported from."""
+    try:
+        return msgspec.convert(value, StoredRequest) if isinstance(value, dict) else None
+    except msgspec.ValidationError:
+        return None
 
 
 def _entries(value: JSON) -> list[JSONObject]:

@@ -1,0 +1,141 @@
+"""The stored index of observed conversations: keys by which a request finds its conversation, sessions, and parents."""
+
+from hashlib import blake2b
+from typing import Literal, NamedTuple, TypeAlias
+
+from contextc.compiler.ledger.packing import unpack_record
+from contextc.compiler.manifest import RequestRecord, record_from_json
+from contextc.store.ledger_schema import Channel
+from contextc.store.message_rows import SEQ_BITS, SEQ_MASK
+from contextc.store.types import Transaction
+
+Kind: TypeAlias = Literal["main", "agent", "side"]
+MAX_CANDIDATES = 64
+KEY_BYTES = 16
+
+
+class ConversationMatch(NamedTuple):
+    """The conversation of a request; `name` is "" for a new one. `parent` is the request it belongs to, if it is not
+    the main conversation of its session.
+    """
+
+    name: str = ""
+    kind: Kind = "main"
+    parent: int = 0
+    parent_place: int = 0
+
+
+class KnownThread(NamedTuple):
+    """An observed conversation: number, name, kind, and the place of its last request."""
+
+    number: int
+    name: str
+    agent: str
+    kind: str
+
+
+def make_key(kind: str, *values: str | bytes) -> bytes:
+    """Return the stored form of a key."""
+    joined = b"\0".join([kind.encode(), *(each.encode() if isinstance(each, str) else each for each in values)])
+    return blake2b(joined, digest_size=KEY_BYTES, person=b"contextc observe").digest()
+
+
+def content_key(key: bytes, group: str) -> bytes:
+    """Return the stored form of the key of a conversation's content, within a group of conversations."""
+    return make_key("content", group, key)
+
+
+def find_by_key(tx: Transaction, key: bytes, model: str = "") -> list[tuple[int, str, int]]:
+    """Return conversations with a key: number, name, place of the request. Requests to the model come first, then the
+    most recent ones.
+    """
+    return [
+        (number, name, place)
+        for place, number, name in tx.rows(
+            "SELECT k.place, k.conversation, c.name FROM observed_key k JOIN conversation c"
+            " ON c.number = k.conversation LEFT JOIN channel h ON h.number = k.place / 4294967296 WHERE k.key = ?"
+            f" ORDER BY CASE WHEN h.model = ? THEN 0 ELSE 1 END, k.place DESC LIMIT {MAX_CANDIDATES}",
+            key,
+            model,
+        )
+    ]
+
+
+def save_key(tx: Transaction, key: bytes, place: int, conversation: int) -> None:
+    tx.run(
+        "INSERT INTO observed_key (key, place, conversation) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+        key,
+        place,
+        conversation,
+    )
+
+
+def find_exchange(tx: Transaction, key: bytes) -> tuple[Channel, RequestRecord] | None:
+    """Return the recorded request of an exchange with a key."""
+    for _, _, place in find_by_key(tx, key):
+        sql = "SELECT conversation, agent, provider, model FROM channel WHERE number = ?"
+        row, record = tx.row(sql, place >> SEQ_BITS), load_record(tx, place)
+        if row is not None and record is not None:
+            return Channel(*row), record
+    return None
+
+
+def session_threads(tx: Transaction, session: str) -> list[KnownThread]:
+    """Return the conversations of a client's session, oldest first."""
+    rows = tx.rows(
+        "SELECT o.conversation, c.name, o.agent, o.kind FROM observed_conversation o"
+        " JOIN conversation c ON c.number = o.conversation WHERE o.session = ? ORDER BY o.conversation",
+        session,
+    )
+    return [KnownThread(*row) for row in rows]
+
+
+def save_thread(tx: Transaction, number: int, client: str, session: str, agent: str, match: ConversationMatch) -> None:
+    tx.run(
+        "INSERT INTO observed_conversation (conversation, client, session, agent, kind, parent, parent_place)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+        number,
+        client,
+        session,
+        agent,
+        match.kind,
+        match.parent,
+        match.parent_place,
+    )
+
+
+def last_request(tx: Transaction, conversation: str) -> int:
+    """Return the place of the last request of a conversation; 0 if it has none."""
+    row = tx.row(
+        "SELECT max(m.place) FROM channel c JOIN manifest m ON m.place BETWEEN c.number * 4294967296 AND"
+        " c.number * 4294967296 + 1073741824 WHERE c.conversation = ?",
+        conversation,
+    )
+    return row[0] if row and row[0] is not None else 0
+
+
+def load_record(tx: Transaction, place: int) -> RequestRecord | None:
+    row = tx.row("SELECT body FROM manifest WHERE place = ?", place)
+    return record_from_json(unpack_record(bytes(row[0]))) if row else None
+
+
+def last_of_channel(tx: Transaction, place: int) -> int:
+    """Return the number of the last request on the channel of a request."""
+    channel = place >> SEQ_BITS
+    row = tx.row(
+        "SELECT max(place) FROM manifest WHERE place BETWEEN ? AND ?",
+        channel << SEQ_BITS,
+        (channel << SEQ_BITS) + (1 << 30),
+    )
+    return row[0] & SEQ_MASK if row and row[0] is not None else 0
+
+
+def link_waiting(tx: Transaction, session: str, parent: int, place: int) -> None:
+    """Link side requests that came before the first request of their session's main conversation."""
+    tx.run(
+        "UPDATE observed_conversation SET parent = ?, parent_place = ? WHERE session = ? AND parent = 0"
+        " AND kind <> 'main'",
+        parent,
+        place,
+        session,
+    )

@@ -1,0 +1,59 @@
+"""Options for an exchange that was not observed while it happened: its identity, its names, its stored messages."""
+
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+
+from msgspec import Struct
+
+from contextc.messages import Message
+
+
+class NewNames(Struct, frozen=True, kw_only=True):
+    """The names that new conversations get.
+
+    `base` is their first part. `wanted` is the name of the first conversation; if another one has it, recording is
+    refused. `identity` is the source's own id of the conversation, and `plain` its name. Conversations of different
+    `scope` are never mixed.
+    """
+
+    base: str
+    wanted: str = ""
+    identity: str = ""
+    plain: str = ""
+    scope: str = ""
+
+    def candidates(self) -> Iterator[str]:
+        """Return the names for an identity, in a stable order."""
+        yield self.plain
+        longer = f"{self.plain}-{blake2b(self.identity.encode(errors='replace'), digest_size=4).hexdigest()}"
+        yield longer
+        number = 2
+        while True:
+            yield f"{longer}-{number}"
+            number += 1
+
+
+class StoredMessages(Struct, frozen=True, kw_only=True):
+    """The messages of a request that are in the store already.
+
+    `starts` has the index of the first element of each message; `places` is parallel, 0 for one that is not stored.
+    `replies` are the places of the reply.
+    """
+
+    messages: Sequence[Message]
+    starts: Sequence[int]
+    places: Sequence[int]
+    replies: Sequence[tuple[int, Message]] = ()
+
+
+class RecordOptions(Struct, frozen=True, kw_only=True):
+    """`key` identifies the exchange: it is recorded once. `inexact`: the body is not the one that was sent."""
+
+    key: str = ""
+    inexact: bool = False
+    names: NewNames | None = None
+    stored: StoredMessages | None = None
+
+    @property
+    def scope(self) -> str:
+        return self.names.scope if self.names is not None else ""
