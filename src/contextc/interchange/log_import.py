@@ -1,4 +1,4 @@
-"""Import of logged exchanges: each is recorded like an observed request, in one transaction.
+"""Import of logged exchanges: each is recorded like an observed request, many of them in one transaction.
 
 The log's own id of a conversation decides which one it is. Without one, it is found as for an observed request: by the
 ids of the client, or by content. A request that continues a stored response (`previous_response_id`) waits until that
@@ -7,28 +7,41 @@ recognised. Content that is left out is reported once, with its first position.
 """
 
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, as_object, encode
+from contextc.compiler.manifest import RequestRecord
 from contextc.compiler.past_requests import load_records
 from contextc.errors import ContextcError, ConversationExists, InvalidInput, StoreCorrupt, StoreError
 from contextc.interchange.found_conversation import DEFAULT_NAME, to_name
 from contextc.interchange.log_entries import UNKNOWN_REPLY, Exchange, StoredRequest
 from contextc.messages import Message
 from contextc.observation.client_ids import ClientIds
-from contextc.observation.exchange_parser import ObservedInput, ObservedReply, parse_input, parse_reply
+from contextc.observation.conversation_index import find_exchange, make_key
+from contextc.observation.exchange_parser import (
+    ElementCache,
+    ObservedInput,
+    ObservedReply,
+    as_bytes,
+    parse_input,
+    parse_reply,
+)
 from contextc.observation.format_detection import FormatDetector
 from contextc.observation.record_options import NewNames, RecordOptions
-from contextc.observation.recorder import ObservedRequest, record_exchange
+from contextc.observation.recorder import ExchangeRecording, ObservedRequest, record_exchanges
 from contextc.observation.reply_decoding import DECODE_ERRORS, decode_logged_reply
 from contextc.store import Store, message_chain
 from contextc.store.ledger_schema import Channel
+from contextc.store.types import Transaction
 
 LoggedExchanges = Iterable[tuple[str, Exchange | None]]
 """Exchanges with their positions; None for an entry without one."""
+BATCH_SIZE, BATCH_BYTES = 64, 8 << 20
+"""Exchanges and bytes of one transaction."""
 PREVIOUS_RESPONSE = "previous_response_id"
 NON_CHAT_NOTE = "a call that is not a chat, such as embeddings"
 PROVIDER_HISTORY_NOTE = "the history of a request that only the provider stored"
@@ -53,6 +66,25 @@ class LoggedConversation:
             self.output = (self.output or 0) + seen.usage.output
 
 
+class _LoggedExchange(NamedTuple):
+    """An exchange on its way into a batch: its position, its body as bytes, and its key. `parsed` is set if it had to
+    be parsed for its response id.
+    """
+
+    where: str
+    exchange: Exchange
+    body: bytes
+    key: str
+    is_provider_history: bool = False
+    response_id: str = ""
+    parsed: tuple[ObservedInput, ObservedReply] | None = None
+
+    @property
+    def is_readable(self) -> bool:
+        """False if it was parsed and could not be."""
+        return self.parsed is not None or isinstance(self.exchange.reply, dict) or self.exchange.reply is None
+
+
 class LogRecorder:
     """Records the exchanges of a log. Conversations are named after `source` and their id there, or after `into`."""
 
@@ -66,6 +98,9 @@ class LogRecorder:
         self.has_requests = False
         self.responses: set[str] = set()
         self.repeated: Counter[bytes] = Counter()
+        self.elements = ElementCache()
+        self.batch: list[_LoggedExchange] = []
+        self.batch_bytes = 0
         self.unanswered: dict[str, tuple[str, Exchange]] = {}
         self.waiting_replies: dict[str, tuple[str, Exchange]] = {}
         self.waiting_requests: dict[str, list[tuple[str, Exchange]]] = {}
@@ -109,6 +144,7 @@ class LogRecorder:
         for before in sorted(self.waiting_requests, key=lambda each: each in here):
             self.released += self.waiting_requests.pop(before, ())
             self._release(is_last=True)
+        self.flush()
         if self.waiting_replies and not self.has_requests:
             raise InvalidInput(
                 f"The input has {len(self.waiting_replies)} results, and none of the requests they answer",
@@ -151,48 +187,130 @@ class LogRecorder:
             is_last = False
 
     def _record(self, where: str, exchange: Exchange, *, is_provider_history: bool = False) -> None:
+        """Record an exchange with the others of its batch. A later one may continue its response at once."""
         if exchange.note:
             self.add_note(exchange.note, where)
-        wanted = self.into if self.into is not None and not self.conversations else ""
-        name = exchange.conversation
+        logged = self._identify(where, exchange, is_provider_history)
+        self.batch.append(logged)
+        self.batch_bytes += len(logged.body)
+        if len(self.batch) >= BATCH_SIZE or self.batch_bytes >= BATCH_BYTES or (self.into and not self.conversations):
+            self.flush()
+        if logged.response_id:
+            self.responses.add(logged.response_id)
+            self.released += self.waiting_requests.pop(logged.response_id, ())
+
+    def _identify(self, where: str, exchange: Exchange, is_provider_history: bool) -> _LoggedExchange:
+        """Return an exchange with its key: its body, time and reply, and which of several equal ones it is."""
+        body = as_bytes(exchange.text or exchange.body or {})
+        reply = encode([exchange.reply, exchange.error, exchange.answers])
+        about = f"{exchange.conversation}\0{exchange.id}\0{exchange.time}\0".encode(errors="replace")
+        made = blake2b(about + blake2b(body).digest() + reply, digest_size=16).digest()
+        self.repeated[made] += 1
+        logged = _LoggedExchange(where, exchange, body, f"{made.hex()}/{self.repeated[made]}", is_provider_history)
+        if logged.is_readable:
+            return logged._replace(response_id=_id_in(as_object(exchange.reply)))
+        parsed = self._parse_or_note(logged)
+        return logged._replace(parsed=parsed, response_id=parsed[1].response_id if parsed is not None else "")
+
+    # ── batches ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def flush(self) -> None:
+        """Record the batch in one transaction. If that fails, record its exchanges one by one."""
+        batch, self.batch, self.batch_bytes = self.batch, [], 0
+        known = self._find_known(batch)
+        ready: list[tuple[_LoggedExchange, ExchangeRecording | None]] = []
+        for logged in batch:
+            if logged.key in known:
+                ready.append((logged, None))
+            elif logged.is_readable and (recording := self._prepare(logged)) is not None:
+                ready.append((logged, recording))
+        recordings = [recording for _, recording in ready if recording is not None]
         try:
-            given, answer = self._parse(where, exchange)
-            if given.is_split and not given.parsed.raw and not given.is_partial and _has_no_prompt(given):
-                self.add_note("a request without a message")
-                return
-            seen = self._find_exported(exchange, given) or self._store(exchange, given, answer, name, wanted or "")
+            stored = iter(record_exchanges(self.store, recordings) if recordings else [])
+        except (ContextcError, *DECODE_ERRORS) as error:
+            if isinstance(error, StoreError) and not isinstance(error, StoreCorrupt | ConversationExists):
+                raise
+            for logged, recording in ready:
+                self._record_one(logged, recording, known.get(logged.key))
+            return
+        for logged, recording in ready:
+            self._add_result(logged, known[logged.key] if recording is None else next(stored))
+
+    def _find_known(self, batch: Sequence[_LoggedExchange]) -> dict[str, ObservedRequest]:
+        """Return the recorded ones of some exchanges, by their keys."""
+
+        def find(tx: Transaction) -> dict[str, tuple[Channel, RequestRecord]]:
+            made = {each.key: find_exchange(tx, make_key("exchange", self.into or "", each.key)) for each in batch}
+            return {key: each for key, each in made.items() if each is not None}
+
+        found = {
+            key: ObservedRequest(store=self.store, channel=channel, request=record.request, record=record, is_new=False)
+            for key, (channel, record) in self.store.read(find).items()
+        }
+        for each in batch:
+            if each.key not in found and (exported := self._find_exported(each)) is not None:
+                found[each.key] = exported
+        return found
+
+    def _prepare(self, logged: _LoggedExchange) -> ExchangeRecording | None:
+        """Return the recording of an exchange; None if it cannot be recorded."""
+        parsed = logged.parsed or self._parse_or_note(logged)
+        if parsed is None:
+            return None
+        given, answer = parsed
+        if given.is_split and not given.parsed.raw and not given.is_partial and _has_no_prompt(given):
+            self.add_note("a request without a message")
+            return None
+        return self._make_recording(logged, given, answer)
+
+    def _record_one(
+        self, logged: _LoggedExchange, recording: ExchangeRecording | None, known: ObservedRequest | None
+    ) -> None:
+        try:
+            seen = known if recording is None else record_exchanges(self.store, [recording])[0]
         except ConversationExists:
             if not self.has_stored:
                 raise
-            raise InvalidInput(f"Conversation {wanted!r} already exists.") from None
+            raise InvalidInput(f"Conversation {self.into!r} already exists.") from None
         except StoreError as error:
             if not isinstance(error, StoreCorrupt):
                 raise
-            self._add_error(name, error)
-            return
+            self._add_error(logged.exchange.conversation, error)
         except (ContextcError, *DECODE_ERRORS) as error:
-            self.add_note(f"{where}: {error}")
-            return
-        for remark in seen.record.remarks if seen.is_new else ():
-            self.add_note(f"{where}: {remark}")
-        if is_provider_history and seen.is_new and seen.record.request == 1:
-            self.add_note(PROVIDER_HISTORY_NOTE, where)
-        self.conversations.setdefault(seen.conversation, LoggedConversation(seen.conversation)).add(seen)
-        if answer.response_id:
-            self.responses.add(answer.response_id)
-            self.released += self.waiting_requests.pop(answer.response_id, ())
+            self.add_note(f"{logged.where}: {error}")
+        else:
+            if seen is not None:
+                self._add_result(logged, seen)
 
-    def _parse(self, where: str, exchange: Exchange) -> tuple[ObservedInput, ObservedReply]:
+    def _add_result(self, logged: _LoggedExchange, seen: ObservedRequest) -> None:
+        for remark in seen.record.remarks if seen.is_new else ():
+            self.add_note(f"{logged.where}: {remark}")
+        if logged.is_provider_history and seen.is_new and seen.record.request == 1:
+            self.add_note(PROVIDER_HISTORY_NOTE, logged.where)
+        self.conversations.setdefault(seen.conversation, LoggedConversation(seen.conversation)).add(seen)
+
+    # ── parse ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _parse_or_note(self, logged: _LoggedExchange) -> tuple[ObservedInput, ObservedReply] | None:
+        try:
+            return self._parse(logged)
+        except (ContextcError, *DECODE_ERRORS) as error:
+            self.add_note(f"{logged.where}: {error}")
+            return None
+
+    def _parse(self, logged: _LoggedExchange) -> tuple[ObservedInput, ObservedReply]:
+        where, exchange = logged.where, logged.exchange
         body = exchange.body or {}
         format = self.format or exchange.format or self.detector.format_of(body, exchange.reply, exchange.address)
         server = format, exchange.address.partition("?")[0]
         given = parse_input(
-            exchange.text or body,
+            logged.body,
             format=format,
             headers=exchange.headers,
             url=exchange.address,
             model=exchange.model,
             provider_name=exchange.provider or self.providers.get(server, ""),
+            elements=self.elements,
         )
         if not exchange.provider:
             self.providers[server] = given.provider_name
@@ -217,17 +335,19 @@ class LogRecorder:
             return ObservedReply()
         if replies.unread:
             self.add_note("an event of a stream that cannot be read", where, replies.unread)
-        answer = parse_reply(given.form, exchange.reply, exchange.status or None, time)
+        decoded = None if isinstance(exchange.reply, str) else replies
+        answer = parse_reply(given.form, exchange.reply, exchange.status or None, time, decoded=decoded)
         is_plain = answer.status in ("unfinished", "error") and bool(replies.messages) and not _states_end(exchange)
         if is_plain:  # logged as a message or as text, which does not state how it ended
             answer = replace(answer, status="ok", error="", messages=_timed(replies.messages, exchange))
         return answer
 
-    def _store(
-        self, exchange: Exchange, given: ObservedInput, answer: ObservedReply, name: str, wanted: str
-    ) -> ObservedRequest:
-        first = self.into or self.source
-        names = NewNames(base=first, wanted=wanted, scope=self.into or "")
+    def _make_recording(
+        self, logged: _LoggedExchange, given: ObservedInput, answer: ObservedReply
+    ) -> ExchangeRecording:
+        exchange, name, first = logged.exchange, logged.exchange.conversation, self.into or self.source
+        wanted = self.into if self.into is not None and not self.conversations else ""
+        names = NewNames(base=first, wanted=wanted or "", scope=self.into or "")
         if exchange.stored_as is not None and not name:
             plain = self.into or exchange.stored_as.conversation
             names = replace(names, base="export", identity=exchange.stored_as.conversation, plain=plain)
@@ -237,34 +357,24 @@ class LogRecorder:
             given = replace(given, ids=ClientIds())
         elif self.into and given.ids.session:
             given = replace(given, ids=replace(given.ids, session=f"{self.into}/{given.ids.session}"))
-        options = RecordOptions(key=self._key(exchange, given), inexact=exchange.inexact, names=names)
-        return record_exchange(
-            self.store,
+        return ExchangeRecording(
             given,
             answer,
             began=exchange.time or message_chain.now_ms(),
             ended=exchange.ended,
             code=exchange.status,
-            options=options,
+            options=RecordOptions(key=logged.key, inexact=exchange.inexact, names=names),
         )
 
-    def _key(self, exchange: Exchange, given: ObservedInput) -> str:
-        """Return what identifies an exchange: body, time and reply, and which of several equal ones it is."""
-        reply = encode([exchange.reply, exchange.error, exchange.answers])
-        where = f"{exchange.conversation}\0{exchange.id}\0{exchange.time}\0".encode(errors="replace")
-        made = blake2b(where + blake2b(given.body).digest() + reply, digest_size=16).digest()
-        self.repeated[made] += 1
-        return f"{made.hex()}/{self.repeated[made]}"
-
-    def _find_exported(self, exchange: Exchange, given: ObservedInput) -> ObservedRequest | None:
+    def _find_exported(self, logged: _LoggedExchange) -> ObservedRequest | None:
         """Return the request that a file was exported from, if it is in this store."""
-        if (origin := exchange.stored_as) is None or self.into is not None:
+        if (origin := logged.exchange.stored_as) is None or self.into is not None:
             return None
         try:
             seen = _load_request(self.store, origin)
         except ContextcError:
             return None
-        return seen if seen is not None and seen.body == given.body else None
+        return seen if seen is not None and seen.body == logged.body else None
 
     def _add_error(self, name: str, error: ContextcError) -> None:
         shown = f"{self.into or self.source}-{to_name(name) or DEFAULT_NAME}"

@@ -16,6 +16,7 @@ from contextc._json import JSON, JSONObject, as_object, as_objects, decode, deco
 from contextc.compiler.body_splitting import (
     MARK_BLOCK,
     MARK_FIELD,
+    Element,
     comparable,
     comparable_bytes,
     split_body,
@@ -28,7 +29,7 @@ from contextc.linting.tolerant_decoding import coerce_request
 from contextc.messages import Message, Text, Usage, validate_message
 from contextc.observation.client_ids import ClientIds, read_ids
 from contextc.observation.format_detection import FormatDetector
-from contextc.observation.reply_decoding import DECODE_ERRORS, decode_logged_reply
+from contextc.observation.reply_decoding import DECODE_ERRORS, DecodedReply, decode_logged_reply
 from contextc.providers import Provider, provider
 from contextc.providers.registry import format_of_provider, provider_names
 
@@ -100,9 +101,9 @@ class ObservedInput(Struct, frozen=True, kw_only=True):
 
 def parse_input(
     request: object, *, format: str | None, headers: Mapping[str, str], url: str, model: str, provider_name: str,
-    reply: object = None,
+    reply: object = None, elements: "ElementCache | None" = None,
 ) -> ObservedInput:  # fmt: skip
-    """Parse a request: bytes or text as it was sent, or its JSON."""
+    """Parse a request: bytes or text as it was sent, or its JSON. `elements` are those that were parsed before."""
     body = as_bytes(request)
     form = formatter(format or _detect(_decode_object(body), url, reply))
     parts = split_body(body, form.messages_key)
@@ -120,7 +121,7 @@ def parse_input(
         ids=read_ids(headers, found, url),
         head=parts.head if parts else b"",
         gaps=parts.gaps if parts else (),
-        parsed=parse_elements(parts.elements if parts else []),
+        parsed=parse_elements(parts.elements if parts else [], elements),
         is_split=parts is not None,
         is_plain=parts is not None and not isinstance(found.get(form.messages_key), list),
         previous_response=_text(found.get("previous_response_id")),
@@ -140,22 +141,48 @@ def _decode_object(body: bytes) -> JSONObject:
     return cast(JSONObject, value) if isinstance(value, dict) else {}
 
 
-def parse_elements(raw: list[bytes]) -> ParsedElements:
-    """Parse the elements of a conversation. Only what no recent request began with is parsed."""
-    known, same = _find_recent(raw)
+class ElementCache:
+    """Parsed elements, for requests that repeat those of many others. Limited in bytes."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, tuple[Element, bytes]] = {}
+        self._bytes = 0
+
+    def parse(self, raw: bytes) -> tuple[Element, bytes]:
+        """Return an element without its cache breakpoints, and its hash."""
+        if (found := self._known.get(raw)) is None:
+            if self._bytes > MAX_RECENT_BYTES:
+                self._known, self._bytes = {}, 0
+            found = self._known[raw] = _parse_element(raw)
+            self._bytes += len(raw)
+        return found
+
+
+def _parse_element(raw: bytes) -> tuple[Element, bytes]:
+    element = strip_marks(raw)
+    return element, blake2b(comparable_bytes(element.base), digest_size=16).digest()
+
+
+def parse_elements(raw: list[bytes], cache: ElementCache | None = None) -> ParsedElements:
+    """Parse the elements of a conversation. Only what no recent request began with, or no other one of the cache has,
+    is parsed.
+    """
+    known, same = _find_recent(raw) if cache is None else (None, 0)
+    parse = _parse_element if cache is None else cache.parse
     parsed = ParsedElements(raw, [], {}, [], [])
     if known is not None:
         marks = {index: each for index, each in known.marks.items() if index < same}
         parsed = ParsedElements(raw, known.bases[:same], marks, known.hashes[:same], known.keys[:same])
     for index, each in enumerate(raw[same:], same):
-        element = strip_marks(each)
-        digest = blake2b(comparable_bytes(element.base), digest_size=16).digest()
+        element, digest = parse(each)
         before = parsed.keys[-1] if parsed.keys else b""
         parsed.bases.append(element.base)
         parsed.hashes.append(digest)
         parsed.keys.append(blake2b(before + digest, digest_size=16).digest())
         if element.marks:
             parsed.marks[index] = element.marks
+    if cache is not None:
+        return parsed
     with _recent_lock:
         _recent.append(parsed)
         while len(_recent) > MAX_RECENT or (len(_recent) > 1 and sum(map(_count_bytes, _recent)) > MAX_RECENT_BYTES):
@@ -249,7 +276,9 @@ def _decode(form: Formatter, body: JSONObject) -> Request:
     return form.decode_request(coerce_request(form, body).body)
 
 
-def parse_reply(form: Formatter, reply: object, status: int | None, time: int) -> ObservedReply:
+def parse_reply(
+    form: Formatter, reply: object, status: int | None, time: int, *, decoded: DecodedReply | None = None
+) -> ObservedReply:
     """Parse a reply: whole or as events, as bytes, text or JSON; None if there was none."""
     if reply is None:
         return ObservedReply(status="error" if (status or 0) >= FIRST_ERROR_STATUS else "unanswered")
@@ -261,7 +290,7 @@ def parse_reply(form: Formatter, reply: object, status: int | None, time: int) -
     if any(counts <= fields <= counts | TOKEN_COUNT_DETAILS for counts in TOKEN_COUNT_FIELDS):
         return ObservedReply(status="ok", is_token_count=True)
     try:
-        messages = [replace(each, time=time) for each in decode_logged_reply(form, value).messages]
+        messages = [replace(each, time=time) for each in (decoded or decode_logged_reply(form, value)).messages]
         for message in messages:
             validate_message(message)
     except (ContextcError, *DECODE_ERRORS) as problem:

@@ -6,9 +6,7 @@ that were sent.
 """
 
 from collections.abc import Mapping, Sequence
-from threading import Lock
 from typing import NamedTuple
-from weakref import WeakKeyDictionary
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -27,13 +25,13 @@ from contextc.models.tokens import TokenCounter
 from contextc.models.tokens.counter import get_counter
 from contextc.observation.alignment import Alignment, align
 from contextc.observation.chain_writer import append_answers, is_on_branch, place_messages
+from contextc.observation.channel_cache import KnownChannel, PendingChannels, cache_of
 from contextc.observation.conversation_finder import ConversationFinder
 from contextc.observation.conversation_index import find_exchange, load_record, save_thread
 from contextc.observation.exchange_parser import (
     DECODE_ERRORS,
     ObservedInput,
     ObservedReply,
-    ParsedElements,
     as_bytes,
     count_common,
     decode_elements,
@@ -59,7 +57,6 @@ from contextc.store.ledger_schema import (
     Channel,
     ChannelState,
     Item,
-    StoredRow,
     extend_layout,
 )
 from contextc.store.message_rows import (
@@ -73,7 +70,6 @@ from contextc.store.message_rows import (
 from contextc.store.types import DEFAULT_AGENT, Transaction
 
 PARTIAL_REQUEST = "the provider has earlier messages"
-MAX_CACHED_BYTES = 64 << 20
 REASONS = {
     "rewound": "rewound by the client",
     "changed": "the client changed an earlier message",
@@ -183,125 +179,103 @@ def record_exchange(
     options: RecordOptions | None = None,
 ) -> ObservedRequest:
     """Record a parsed exchange in one transaction. If its key was recorded before, return that request."""
-    recording = _Recording(
-        store, given, answer, conversation, began=began, ended=ended, code=code, options=options or RecordOptions()
-    )
-    channel, record, entry, added = store.write(recording.write)
-    if entry is not None:
-        _cache_of(store).put(channel, entry)
-    return ObservedRequest(
-        store=store, channel=channel, request=record.request, record=record, is_new=entry is not None, added=added
-    )
+    recording = ExchangeRecording(given, answer, conversation, began=began, ended=ended, code=code, options=options)
+    return record_exchanges(store, [recording])[0]
 
 
-class _Known(NamedTuple):
-    """A channel as its last request left it. `counts` has the number of elements of each row."""
+def record_exchanges(store: Store, recordings: Sequence["ExchangeRecording"]) -> list[ObservedRequest]:
+    """Record parsed exchanges in their order, in one transaction."""
 
-    number: int
-    version: int
-    state: ChannelState = ChannelState()
-    rows: Sequence[StoredRow] = ()
-    counts: Sequence[int] = ()
-    parsed: ParsedElements = ParsedElements([], [], {}, [], [])
-    head: str = ""
-    facts: HeadFacts = HeadFacts()
-    is_redacted: bool = False
+    def work(tx: Transaction) -> tuple[PendingChannels, list[_Recorded]]:
+        pending = PendingChannels(cache_of(store))
+        return pending, [each.write(tx, pending) for each in recordings]
 
-
-class _Cache:
-    """The channels that were written last, so that the next request of each reads no rows. Limited in bytes."""
-
-    def __init__(self) -> None:
-        self._known: dict[Channel, _Known] = {}
-        self._bytes = 0
-        self._lock = Lock()
-
-    def get(self, channel: Channel, number: int, version: int) -> _Known | None:
-        found = self._known.get(channel)
-        return found if found is not None and (found.number, found.version) == (number, version) else None
-
-    def put(self, channel: Channel, known: _Known) -> None:
-        with self._lock:
-            self._remove(channel)
-            self._known[channel] = known
-            self._bytes += known.state.size
-            while self._bytes > MAX_CACHED_BYTES and len(self._known) > 1:
-                self._remove(next(iter(self._known)))
-
-    def _remove(self, channel: Channel) -> None:
-        if (known := self._known.pop(channel, None)) is not None:
-            self._bytes -= known.state.size
+    pending, found = store.write(work)
+    pending.keep()
+    return [
+        ObservedRequest(
+            store=store,
+            channel=each.channel,
+            request=each.record.request,
+            record=each.record,
+            is_new=each.is_new,
+            added=each.added,
+        )
+        for each in found
+    ]
 
 
-_caches: WeakKeyDictionary[Store, _Cache] = WeakKeyDictionary()
+class _Recorded(NamedTuple):
+    """An exchange within the transaction that recorded it."""
+
+    channel: Channel
+    record: RequestRecord
+    is_new: bool = False
+    added: int = 0
 
 
-def _cache_of(store: Store) -> _Cache:
-    return _caches.setdefault(store, _Cache())
-
-
-class _Recording:
+class ExchangeRecording:
     """One exchange on its way into the store. `write` may run more than once, so it changes nothing here."""
 
     def __init__(
         self,
-        store: Store,
         given: ObservedInput,
         answer: ObservedReply,
-        conversation: str | None,
+        conversation: str | None = None,
         *,
         began: int,
-        ended: int,
-        code: int,
-        options: RecordOptions,
+        ended: int = 0,
+        code: int = 0,
+        options: RecordOptions | None = None,
     ) -> None:
-        self.store, self.given, self.answer, self.conversation = store, given, answer, conversation
-        self.began, self.ended, self.code, self.options = began, ended, code, options
+        self.given, self.answer, self.conversation = given, answer, conversation
+        self.began, self.ended, self.code, self.options = began, ended, code, options or RecordOptions()
         found = given.provider
         self.counter: TokenCounter = get_counter(
             found.model.tokenizer, provider=found.formatter.provider, model=found.model.name
         )
         self.head = read_head(given, self.counter)
 
-    def write(self, tx: Transaction) -> tuple[Channel, RequestRecord, _Known | None, int]:
+    def write(self, tx: Transaction, channels: PendingChannels) -> _Recorded:
         given = self.given
         finder = ConversationFinder(given, self.answer, self.conversation, self.began, self.head.hashes, self.options)
         if self.options.key and (found := find_exchange(tx, finder.exchange_key)) is not None:
-            return *found, None, 0
+            return _Recorded(*found)
         name, match, place = finder.find(tx)
         channel = Channel(name, DEFAULT_AGENT, given.provider_name, given.model)
         existing = find_tip(tx, name, True)
         at = existing or message_chain.insert_conversation(tx, name)
         if match is not None and (existing is None or not existing.seq):  # one of our own stays one of our own
             save_thread(tx, at.conversation, given.ids.client, given.ids.session, given.ids.agent, match)
-        stored = self._store(tx, channel, at, self._load(tx, channel), place)
-        finder.save_keys(tx, at.conversation, make_place(stored[2].number, stored[1].request))
-        return stored
+        record, known, added = self._store(tx, channel, at, self._load(tx, channel, channels), place)
+        channels.put(channel, known)
+        finder.save_keys(tx, at.conversation, make_place(known.number, record.request))
+        return _Recorded(channel, record, is_new=True, added=added)
 
     # ── the channel ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _load(self, tx: Transaction, channel: Channel) -> _Known:
+    def _load(self, tx: Transaction, channel: Channel, channels: PendingChannels) -> KnownChannel:
         found = repository.find_channel(tx, channel, lock=True)
         if found is None and (number := repository.create_channel(tx, channel, ChannelState())):
-            return _Known(number, 1)
+            return KnownChannel(number, 1)
         if found is None:  # another writer created it meanwhile, and its transaction has ended
             found = repository.find_channel(tx, channel, lock=True)
         assert found is not None, "a channel that exists is found"
-        if (known := _cache_of(self.store).get(channel, found.number, found.version)) is not None:
+        if (known := channels.get(channel, found.number, found.version)) is not None:
             return known
         state = repository.decode_state(channel.conversation, found.state)
         rows = repository.load_rows(tx, state.layout)
         if not all(row.chunk for row in rows):  # a message was redacted: nothing is continued
-            return _Known(found.number, found.version, state, is_redacted=True)
+            return KnownChannel(found.number, found.version, state, is_redacted=True)
         elements = [split_elements(row.chunk) for row in rows]
         parsed = parse_elements([each for some in elements for each in some])
-        return _Known(found.number, found.version, state, rows, [len(some) for some in elements], parsed)
+        return KnownChannel(found.number, found.version, state, rows, [len(some) for some in elements], parsed)
 
     # ── write ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _store(
-        self, tx: Transaction, channel: Channel, at: BranchTip, known: _Known, place: int
-    ) -> tuple[Channel, RequestRecord, _Known, int]:
+        self, tx: Transaction, channel: Channel, at: BranchTip, known: KnownChannel, place: int
+    ) -> tuple[RequestRecord, KnownChannel, int]:
         given, answer, before = self.given, self.answer, known.state
         is_partial = given.is_partial
         before_hashes, counts = ((), ()) if is_partial else (known.parsed.hashes, known.counts)
@@ -404,10 +378,10 @@ class _Recording:
             repository.save_head(tx, known.number, head_hash, given.head or b"{}")
         repository.save_manifest(tx, known.number, record.request, pack_record(record_to_json(record)))
         counts = [segment.size for segment in segments]
-        entry = _Known(known.number, known.version + 1, state, head=record.head, facts=head)
+        entry = KnownChannel(known.number, known.version + 1, state, head=record.head, facts=head)
         if not is_partial:
             entry = entry._replace(rows=layout, counts=counts, parsed=given.parsed)
-        return channel, record, entry, added
+        return record, entry, added
 
     def _stored_tail(
         self, tx: Transaction, name: str, at: BranchTip, stored: StoredMessages, elements: int
@@ -444,7 +418,7 @@ class _Recording:
         has_summary = bool(ids.summary) and any(ids.summary.encode() in raw for raw in added)
         return "compacted" if aligned.change and (ids.is_compacted or has_summary) else aligned.change
 
-    def _reused(self, known: _Known, aligned: Alignment) -> list[Segment]:
+    def _reused(self, known: KnownChannel, aligned: Alignment) -> list[Segment]:
         """Return the leading rows of the request that the previous one had too."""
         bases = self.given.parsed.bases
         same = count_common(known.parsed.bases, bases)  # most rows are the same bytes

@@ -32,6 +32,9 @@ FRAME = re.compile(
 """The headers of an event in an AWS event stream, up to its payload."""
 FRAME_START = 400
 _JSON = json.JSONDecoder()
+MAX_LIKELY = 256
+_likely_formats: dict[frozenset[str], str] = {}
+"""A format that decodes replies with some fields, which is tried first for others with the same fields."""
 
 
 class StreamEvents(NamedTuple):
@@ -111,9 +114,13 @@ def is_model_message(value: JSONObject) -> bool:
 
 def is_reply(value: JSONObject) -> bool:
     """Return True if any format decodes content from this."""
-    return is_model_message(value) or any(
-        decode_or_none(formatter(name), value) is not None for name in request_formats()
-    )
+    if is_model_message(value):
+        return True
+    names = sorted(request_formats(), key=lambda name: name != _likely_formats.get(frozenset(value)))
+    found = next((name for name in names if decode_or_none(formatter(name), value) is not None), None)
+    if found is not None and len(_likely_formats) < MAX_LIKELY:
+        _likely_formats[frozenset(value)] = found
+    return found is not None
 
 
 def decode_or_none(form: Formatter, reply: JSON) -> Sequence[Message] | None:
