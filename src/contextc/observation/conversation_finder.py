@@ -37,6 +37,7 @@ from contextc.observation.conversation_index import (
 from contextc.observation.exchange_parser import (
     DECODE_ERRORS,
     RESPONSE_ID_FORMATS,
+    ElementDecoder,
     ObservedInput,
     ObservedReply,
     decode_elements,
@@ -108,9 +109,10 @@ class ConversationFinder:
         began: int,
         head: HeadHashes,
         options: RecordOptions,
+        decoder: ElementDecoder,
     ) -> None:
         self.given, self.answer, self.conversation, self.began, self.head = given, answer, conversation, began, head
-        self.options = options
+        self.options, self.decoder = options, decoder
         self._waiting = ""
 
     @property
@@ -319,10 +321,10 @@ class ConversationFinder:
         stored = load_messages_at(tx, list(record.produced[:1]))
         end = next((at for at in range(index, len(elements)) if not is_model_output(elements[at])), len(elements))
         try:
-            mine = decode_elements(self.given.form, elements[index:end])
+            mine = self.decoder.decode_first(index, end)
         except (ContextcError, *DECODE_ERRORS):
             return True
-        return not stored or not mine or is_same(next(iter(stored.values())), mine[0])
+        return not stored or mine is None or is_same(next(iter(stored.values())), mine)
 
     def save_keys(self, tx: Transaction, conversation: int, place: int) -> None:
         given = self.given

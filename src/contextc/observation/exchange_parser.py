@@ -40,6 +40,7 @@ MODEL_IN_TEXT = re.compile(r'"modelVersion"\s*:\s*"([^"]+)"')
 MODEL_IN_URL = re.compile(r"/(?:models?|deployments)/([^/:?]+)")
 MAX_RECENT, MAX_RECENT_BYTES = 32, 64 << 20
 MOVING_MARKS = 8
+SHORT_TAIL = 16
 """Elements at the end of a request whose bytes change with the next one, because cache breakpoints move."""
 ERROR_LENGTH = 2_000
 ERROR_FIELDS = {"message", "Message", "__type", "type", "code", "object", "request_id"}
@@ -240,6 +241,30 @@ def decode_elements(form: Formatter, elements: Sequence[bytes], *, is_plain: boo
     conversation: JSON = values[0] if is_plain and len(values) == 1 else values
     request = _decode(form, {form.messages_key: conversation})
     return (*((request.system,) if request.system is not None else ()), *request.messages)
+
+
+class ElementDecoder:
+    """Decodes the last elements of one request. What was decoded last is kept: it is needed twice."""
+
+    def __init__(self, given: ObservedInput) -> None:
+        self._given = given
+        self._last: tuple[int, tuple[Message, ...]] | None = None
+
+    def decode_from(self, start: int) -> tuple[Message, ...]:
+        """Return the messages from an element on. Raise an error of contextc if they cannot be decoded."""
+        if self._last is None or self._last[0] != start:
+            tail = self._given.parsed.bases[start:]
+            self._last = start, decode_elements(self._given.form, tail, is_plain=self._given.is_plain)
+        return self._last[1]
+
+    def decode_first(self, start: int, end: int) -> Message | None:
+        """Return the first message of some elements; None if there is none."""
+        if len(self._given.parsed.bases) - start <= SHORT_TAIL:
+            try:
+                return next(iter(self.decode_from(start)), None)
+            except (ContextcError, *DECODE_ERRORS):
+                pass  # of another element, perhaps
+        return next(iter(decode_elements(self._given.form, self._given.parsed.bases[start:end])), None)
 
 
 def is_blank(message: Message) -> bool:

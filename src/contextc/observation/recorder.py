@@ -30,11 +30,11 @@ from contextc.observation.conversation_finder import ConversationFinder
 from contextc.observation.conversation_index import find_exchange, load_record, save_thread
 from contextc.observation.exchange_parser import (
     DECODE_ERRORS,
+    ElementDecoder,
     ObservedInput,
     ObservedReply,
     as_bytes,
     count_common,
-    decode_elements,
     is_blank,
     parse_elements,
     parse_input,
@@ -235,10 +235,13 @@ class ExchangeRecording:
             found.model.tokenizer, provider=found.formatter.provider, model=found.model.name
         )
         self.head = read_head(given, self.counter)
+        self.decoder = ElementDecoder(given)
 
     def write(self, tx: Transaction, channels: PendingChannels) -> _Recorded:
         given = self.given
-        finder = ConversationFinder(given, self.answer, self.conversation, self.began, self.head.hashes, self.options)
+        finder = ConversationFinder(
+            given, self.answer, self.conversation, self.began, self.head.hashes, self.options, self.decoder
+        )
         if self.options.key and (found := find_exchange(tx, finder.exchange_key)) is not None:
             return _Recorded(*found)
         name, match, place = finder.find(tx)
@@ -289,7 +292,7 @@ class ExchangeRecording:
             messages, places, tip = self._stored_tail(tx, channel.conversation, at, stored, aligned.elements)
             replies, added = list(stored.replies), 0
         else:
-            messages, remark = self._decode(tail)
+            messages, remark = self._decode(aligned.elements)
             last = self._last_place(tx, at, segments, place if is_partial else None)
             has_reply = bool(answer.messages)
             tip, places, added = place_messages(tx, channel.conversation, at, last, messages, has_reply=has_reply)
@@ -435,12 +438,12 @@ class ExchangeRecording:
             at += size
         return found
 
-    def _decode(self, tail: Sequence[bytes]) -> tuple[list[Message], str]:
+    def _decode(self, start: int) -> tuple[list[Message], str]:
         """Return the messages of the new elements. What cannot be decoded is stored as bytes only."""
-        if not tail:
+        if start >= len(self.given.parsed.bases):
             return [], ""
         try:
-            decoded = decode_elements(self.given.form, tail, is_plain=self.given.is_plain)
+            decoded = self.decoder.decode_from(start)
             decoded = [replace(message, time=self.began, uid="") for message in decoded if not is_blank(message)]
             for message in decoded:
                 message_chain.validate_for(message, "")
