@@ -1,6 +1,7 @@
 """Messages of an observed request on the chain of its conversation: what is new is appended, or goes to a branch."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -17,14 +18,25 @@ from contextc.store.message_rows import (
     make_place,
     split_by_branch,
 )
+from contextc.store.redaction import get_repair_note
 from contextc.store.types import Transaction
+
+
+class PlacedMessages(NamedTuple):
+    """Messages on the chain: the end of their branch, their places, the number of those that were appended, and the
+    places of those that are redacted.
+    """
+
+    tip: BranchTip
+    places: list[int]
+    added: int = 0
+    redacted: frozenset[int] = frozenset()
 
 
 def place_messages(
     tx: Transaction, name: str, at: BranchTip, last: int, messages: Sequence[Message], *, has_reply: bool
-) -> tuple[BranchTip, list[int], int]:
-    """Append the messages that follow the one at the place `last`. Return the end of the branch, their places, and the
-    number of those that were appended.
+) -> PlacedMessages:
+    """Append the messages that follow the one at the place `last`.
 
     What follows on the chain is compared with them. If the chain goes on otherwise, the rest goes to a branch. While an
     executor holds the lease, everything new does.
@@ -34,8 +46,8 @@ def place_messages(
     matched: list[Message] = []
     cursor = 0
     for message in messages:
-        index = next((number for number in range(cursor, len(after)) if after[number].status == "sent"), len(after))
-        if index == len(after) or not is_same(after[index], message):
+        index = next((number for number in range(cursor, len(after)) if _is_content(after[number])), len(after))
+        if index == len(after) or not (_is_lost(after[index]) or is_same(after[index], message)):
             break
         matched.append(after[index])
         cursor = index + 1
@@ -44,10 +56,11 @@ def place_messages(
         make_place(next(branch for branch, first, end in lines if first <= each.seq <= end), each.seq)
         for each in matched
     ]
+    redacted = frozenset([place for place, each in zip(places, matched, strict=True) if each.redacted])
     rest = messages[len(matched) :]
     spot = after[cursor - 1].seq if cursor else last & SEQ_MASK
     if not rest and not has_reply:
-        return (here if spot == here.seq else replace(here, seq=spot)), places, 0
+        return PlacedMessages(here if spot == here.seq else replace(here, seq=spot), places, 0, redacted)
     tip, is_leased = here, _is_leased(tx, name)
     if is_leased or any(each.status == "sent" for each in after[cursor:]):
         start = here.seq if is_leased and cursor == len(after) else spot
@@ -57,7 +70,17 @@ def place_messages(
     stored = append_messages(tx, name, tip, rest)
     if stored:
         tip = replace(tip, seq=stored[-1].seq, id=bytes.fromhex(stored[-1].id))
-    return tip, [*places, *(make_place(tip.branch, message.seq) for message in stored)], len(stored)
+    places += [make_place(tip.branch, message.seq) for message in stored]
+    return PlacedMessages(tip, places, len(stored), redacted)
+
+
+def _is_content(message: Message) -> bool:
+    return message.status == "sent" or _is_lost(message)
+
+
+def _is_lost(message: Message) -> bool:
+    """Return True if a message replaces one that could not be read when the conversation was repaired."""
+    return message.status == "error" and bool(get_repair_note(message))
 
 
 def append_messages(tx: Transaction, name: str, tip: BranchTip, messages: Sequence[Message]) -> list[Message]:

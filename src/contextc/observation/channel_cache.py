@@ -14,8 +14,8 @@ MAX_CACHED_BYTES = 64 << 20
 
 
 class KnownChannel(NamedTuple):
-    """A channel as its last request left it. `counts` has the number of elements of each row. If it `is_redacted`, rows
-    of it have lost their bytes, and nothing continues them.
+    """A channel as its last request left it. `counts` has the number of elements of each row. If it `is_incomplete`,
+    rows have lost their bytes, because a message was redacted or damaged, and nothing continues them.
     """
 
     number: int
@@ -26,7 +26,7 @@ class KnownChannel(NamedTuple):
     parsed: ParsedElements = ParsedElements([], [], {}, [], [])
     head: str = ""
     facts: HeadFacts = HeadFacts()
-    is_redacted: bool = False
+    is_incomplete: bool = False
 
 
 class ChannelCache:

@@ -37,13 +37,14 @@ class StoredMessages(Struct, frozen=True, kw_only=True):
     """The messages of a request that are in the store already.
 
     `starts` has the index of the first element of each message; `places` is parallel, 0 for one that is not stored.
-    `replies` are the places of the reply.
+    `replies` are the places of the reply, and `redacted` those of redacted messages.
     """
 
     messages: Sequence[Message]
     starts: Sequence[int]
     places: Sequence[int]
     replies: Sequence[tuple[int, Message]] = ()
+    redacted: frozenset[int] = frozenset()
 
 
 class RecordOptions(Struct, frozen=True, kw_only=True):

@@ -19,7 +19,7 @@ from contextc.compiler.ledger.packing import pack_record
 from contextc.compiler.ledger.row_encoding import has_media, has_signed_reasoning, hash_chunks
 from contextc.compiler.manifest import ObservedFacts, RequestRecord, record_to_json
 from contextc.compiler.past_requests import compute_request_cost, load_channel_formatter, rebuild
-from contextc.errors import ContextcError, InvalidInput
+from contextc.errors import ContextcError, InvalidInput, StoreCorrupt
 from contextc.messages import Message, Usage
 from contextc.models.tokens import TokenCounter
 from contextc.models.tokens.counter import get_counter
@@ -51,6 +51,7 @@ from contextc.observation.request_rows import (
     pack_rows,
     split_segments,
     without_first,
+    without_redacted,
 )
 from contextc.store import Store, message_chain
 from contextc.store.ledger_schema import (
@@ -267,9 +268,13 @@ class ExchangeRecording:
         if (known := channels.get(channel, found.number, found.version)) is not None:
             return known
         state = repository.decode_state(channel.conversation, found.state)
-        rows = repository.load_rows(tx, state.layout)
-        if not all(row.chunk for row in rows):  # a message was redacted: nothing is continued
-            return KnownChannel(found.number, found.version, state, is_redacted=True)
+        try:
+            rows = repository.load_rows(tx, state.layout)
+        except StoreCorrupt:  # of a message that is damaged, or was repaired
+            rows = []
+        wanted = sum([each.last - each.first + 1 for each in state.layout])
+        if len(rows) < wanted or not all(row.chunk for row in rows):  # or was redacted
+            return KnownChannel(found.number, found.version, state, is_incomplete=True)
         elements = [split_elements(row.chunk) for row in rows]
         parsed = parse_elements([each for some in elements for each in some])
         return KnownChannel(found.number, found.version, state, rows, [len(some) for some in elements], parsed)
@@ -290,22 +295,25 @@ class ExchangeRecording:
         remark, stored = "", self.options.stored
         if stored is not None:
             messages, places, tip = self._stored_tail(tx, channel.conversation, at, stored, aligned.elements)
-            replies, added = list(stored.replies), 0
+            replies, added, redacted = list(stored.replies), 0, stored.redacted
         else:
             messages, remark = self._decode(aligned.elements)
             last = self._last_place(tx, at, segments, place if is_partial else None)
             has_reply = bool(answer.messages)
-            tip, places, added = place_messages(tx, channel.conversation, at, last, messages, has_reply=has_reply)
+            placed = place_messages(tx, channel.conversation, at, last, messages, has_reply=has_reply)
+            tip, places, added, redacted = placed
             replies = append_answers(tx, channel.conversation, tip, answer.messages)
             added += len(replies)
         items = [self._item(where, message) for where, message in zip(places, messages, strict=True)]
-        segments += split_segments(tail, messages, items)
+        fresh_segments = split_segments(tail, messages, items)
+        segments += without_redacted(fresh_segments, redacted) if redacted else fresh_segments
 
+        is_redacted = any(each.row.gone for each in segments)
         first = before.rows + 1
         layout, fresh = number_rows(segments, known.number, first)
         last_row = first + len(fresh) - 1
         extends = (
-            not (is_partial or known.is_redacted)
+            not (is_partial or known.is_incomplete)
             and len(aligned.rows) == len(known.rows)
             and len(fresh) == len(layout) - len(known.rows)
         )
@@ -344,7 +352,7 @@ class ExchangeRecording:
                 error=answer.error,
                 began=self.began,
                 ended=self.ended,
-                inexact=self.options.inexact,
+                inexact=self.options.inexact or is_redacted,
             ),
         )
         state = replace(
@@ -366,7 +374,7 @@ class ExchangeRecording:
             answered=not replies or not replies[0][1].tool_calls,
             lead=(),
             input=answer.usage.input if answer.usage else 0,
-            replaced=self.options.inexact,  # what was sent are not the bytes of the rows
+            replaced=self.options.inexact or is_redacted,  # what was sent are not the bytes of the rows
             lost="",
         )
         if is_partial:  # the rows are a part of the conversation, so a request of our own begins anew
@@ -432,7 +440,7 @@ class ExchangeRecording:
             if number == index and not skip and at + size <= same:
                 found.append(Segment(stored.row, size, stored.chunk, stored))
             else:
-                chunk = b",".join(bases[at : at + size])
+                chunk = b",".join(bases[at : at + size]) if not stored.row.gone else b""
                 row = without_first(stored.row, skip, known.counts[index]) if skip else stored.row
                 found.append(Segment(row, size, chunk, stored if stored.chunk == chunk else None))
             at += size

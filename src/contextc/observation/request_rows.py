@@ -1,7 +1,7 @@
 """The rows of an observed request: segments of its elements, their items, and their cache breakpoints."""
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -71,6 +71,16 @@ def _end_role(raw: bytes) -> str:
     return str(value.get("role", value.get("type", "")))
 
 
+def without_redacted(segments: Sequence[Segment], redacted: Collection[int]) -> list[Segment]:
+    """Return segments without the bytes of those that contain redacted messages."""
+    return [
+        each._replace(row=replace(each.row, gone=True), chunk=b"", stored=None)
+        if any(item.place in redacted for item in each.row.items)
+        else each
+        for each in segments
+    ]
+
+
 def without_first(row: LedgerRow, skip: int, count: int) -> LedgerRow:
     """Return a row without its first elements. If its items are not one per element, it keeps all of them."""
     items = row.items[skip:] if len(row.items) == count else row.items
@@ -96,6 +106,9 @@ def pack_rows(tx: Transaction, rows: Sequence[StoredRow]) -> list[tuple[LedgerRo
     bodies = repository.load_bodies(tx, places) if places else {}
     found: list[tuple[LedgerRow, bytes]] = []
     for row in rows:
+        if not row.chunk:  # redacted
+            found.append((row.row, b""))
+            continue
         packed = pack_wire(row.chunk, b"".join([bodies.get(item.place, b"") for item in row.row.items]))
         found.append((replace(row.row, packed=len(row.chunk)), packed))
     return found

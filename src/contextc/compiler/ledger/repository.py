@@ -111,7 +111,7 @@ def load_bodies(tx: Transaction, places: Sequence[int]) -> dict[int, bytes]:
         some = places[start : start + BODIES_PER_QUERY]
         marks = ", ".join("?" * len(some))
         found |= {
-            where: bytes(body)
+            where: body.encode() if isinstance(body, str) else bytes(body)  # text only if it was changed from outside
             for where, body in tx.rows(f"SELECT place, body FROM message WHERE place IN ({marks})", *some)
         }
     return found
