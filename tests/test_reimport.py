@@ -286,3 +286,64 @@ def test_the_ends_of_a_thread_are_found_in_one_pass(tmp_path: Path) -> None:
     connection.close()
     assert any("LIST SUBQUERY" in step for step in plan)
     assert not any("CORRELATED" in step for step in plan)
+
+
+@pytest.mark.parametrize("way", ["edit", "rewind", "append"])
+def test_a_log_leaves_what_was_changed_here_as_it_is(store: cc.Store, tmp_path: Path, way: str) -> None:
+    """Guarantee 16.10: its requests go on where the client left the conversation, and the current branch stays."""
+    path, name = written(tmp_path / "log.jsonl", talk(2, "one")), "request-log-one"
+    import_files(store, [path])
+    if way == "edit":
+        store.edit(name, 3, cc.user("edited"))
+    elif way == "rewind":
+        store.rewind(name, 2)
+    else:
+        store.append(name, cc.user("mine"))
+    here, current = texts(store, name), store.conversation(name).branch
+    assert import_files(store, [path]).total("new") == 0
+    for turns in (3, 4):
+        assert import_files(store, [written(path, talk(turns, "one"))]).total("new") == 2
+        assert (texts(store, name), store.conversation(name).branch) == (here, current)
+    lines = [texts(store, name, branch.number) for branch in store.branches(name)]
+    assert [text for number in range(4) for text in (f"q{number}", f"a{number}")] in lines
+    store.append(name, cc.user("more"))
+    assert texts(store, name) == [*here, "more"]
+    assert [each for each in scan_store(store) if each.kind == "fault"] == []
+
+
+def test_a_log_goes_to_a_branch_while_a_turn_is_running(store: cc.Store, tmp_path: Path) -> None:
+    """Guarantees 5.1, 16.5: a turn has its conversation to itself; what the log has new is stored, and continues."""
+    path, name = written(tmp_path / "log.jsonl", talk(1, "one")), "request-log-one"
+    import_files(store, [path])
+    with store.lease(name) as lease:
+        assert import_files(store, [path]).total("new") == 0
+        assert import_files(store, [written(path, talk(2, "one"))]).total("new") == 2
+        assert texts(store, name) == ["q0", "a0"]
+        store.append(name, cc.assistant("Mine."), lease=lease)
+    assert texts(store, name) == ["q0", "a0", "Mine."]
+    assert import_files(store, [written(path, talk(3, "one"))]).total("new") == 2
+    lines = [texts(store, name, branch.number) for branch in store.branches(name)]
+    assert lines == [["q0", "a0", "Mine."], ["q0", "a0", "q1", "a1", "q2", "a2"]]
+    assert texts(store, name) == ["q0", "a0", "Mine."]
+
+
+def test_a_damaged_conversation_of_a_log_is_reported_and_goes_on_when_repaired(tmp_path: Path) -> None:
+    """Guarantee 15.1: the others come in."""
+    address, path = f"sqlite:///{tmp_path}/chat.db", tmp_path / "log.jsonl"
+    with cc.open_store(address) as store:
+        import_files(store, [written(path, [*talk(1, "one"), *talk(1, "two")])])
+    with sqlite3.connect(tmp_path / "chat.db") as connection:
+        connection.execute("UPDATE message SET body = 'xx' WHERE place = (SELECT min(place) FROM message)")
+    connection.close()
+    with cc.open_store(address) as store:
+        log = written(path, [*talk(1, "one"), *talk(1, "two"), *talk(1, "three")])
+        assert [each.error for each in import_files(store, [log]).conversations] == [None] * 3
+        broken = import_files(store, [written(path, [*talk(2, "one"), *talk(2, "two")])])
+        assert [each.new for each in broken.conversations] == [0, 2]
+        assert broken.refused == 1
+        repair_conversations(store, scan_store(store))
+        grown = import_files(store, [path])
+        assert [(each.new, each.error) for each in grown.conversations] == [(2, None), (0, None)]
+        assert texts(store, "request-log-one")[1:] == ["a0", "q1", "a1"]
+        assert import_files(store, [path]).total("new") == 0
+        assert {each.code for each in scan_store(store) if each.kind == "fault"} == {"changed-request"}

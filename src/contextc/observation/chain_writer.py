@@ -6,10 +6,12 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from contextc._json import encode_canonical
-from contextc.messages import Message
+from contextc.messages import Message, decode_message
 from contextc.store import message_chain
 from contextc.store.branches import create_branch, switch_branch
+from contextc.store.history_comparison import original_uid
 from contextc.store.message_rows import (
+    DECODE_ERRORS,
     SEQ_BITS,
     SEQ_MASK,
     BranchTip,
@@ -34,12 +36,19 @@ class PlacedMessages(NamedTuple):
 
 
 def place_messages(
-    tx: Transaction, name: str, at: BranchTip, last: int, messages: Sequence[Message], *, has_reply: bool
+    tx: Transaction,
+    name: str,
+    at: BranchTip,
+    last: int,
+    messages: Sequence[Message],
+    *,
+    has_reply: bool,
+    keeps_current: bool = False,
 ) -> PlacedMessages:
     """Append the messages that follow the one at the place `last`.
 
     What follows on the chain is compared with them. If the chain goes on otherwise, the rest goes to a branch. While an
-    executor holds the lease, everything new does.
+    executor holds the lease, everything new does. With `keeps_current`, the current branch stays as it is.
     """
     here = at if not last or is_on_branch(tx, at, last) else load_tip_of_branch(tx, name, at, last >> SEQ_BITS)
     after = message_chain.load_between(tx, here.branch, last & SEQ_MASK, here.seq)
@@ -62,16 +71,44 @@ def place_messages(
     if not rest and not has_reply:
         return PlacedMessages(here if spot == here.seq else replace(here, seq=spot), places, 0, redacted)
     tip, is_leased = here, _is_leased(tx, name)
-    if is_leased or any(each.status == "sent" for each in after[cursor:]):
-        start = here.seq if is_leased and cursor == len(after) else spot
-        tip = create_branch(tx, name, here, start, is_current=not is_leased)
-    elif here.branch != at.branch:
+    is_apart = keeps_current and here.branch == at.branch
+    if here.branch != at.branch and cursor == len(after) and find_repaired(tx, at) == (here.branch, here.id.hex()):
+        tip = at  # the current branch replaces the one that ends here
+    elif is_leased or is_apart or any(each.status == "sent" for each in after[cursor:]):
+        start = here.seq if (is_leased or is_apart) and cursor == len(after) else spot
+        tip = create_branch(tx, name, here, start, is_current=not (is_leased or keeps_current))
+    elif here.branch != at.branch and not keeps_current:
         tip = switch_branch(tx, name, here)
     stored = append_messages(tx, name, tip, rest)
     if stored:
         tip = replace(tip, seq=stored[-1].seq, id=bytes.fromhex(stored[-1].id))
     places += [make_place(tip.branch, message.seq) for message in stored]
     return PlacedMessages(tip, places, len(stored), redacted)
+
+
+def find_repaired(tx: Transaction, at: BranchTip) -> tuple[int, str] | None:
+    """Return the branch that the current branch is a repaired copy of, and its end; None if it is none."""
+    row = tx.row(
+        "SELECT m.body FROM branch b JOIN message m ON m.place = b.number * 4294967296 + b.base_seq + 1"
+        " WHERE b.number = ?",
+        at.branch,
+    )
+    try:
+        note = get_repair_note(decode_message(row[0])) if row is not None else {}
+    except DECODE_ERRORS:
+        return None
+    branch, tip = note.get("branch"), note.get("tip")
+    return (branch, tip) if isinstance(branch, int) and isinstance(tip, str) else None
+
+
+def is_copy(tx: Transaction, place: int) -> bool:
+    """Return True if a message is a copy that a repair has made."""
+    row = tx.row("SELECT body FROM message WHERE place = ?", place)
+    try:
+        message = decode_message(row[0]) if row is not None else None
+    except DECODE_ERRORS:
+        return False
+    return message is not None and (bool(get_repair_note(message)) or original_uid(message.uid) != message.uid)
 
 
 def _is_content(message: Message) -> bool:

@@ -3,10 +3,12 @@
 from hashlib import blake2b
 from typing import Literal, NamedTuple, TypeAlias
 
+from contextc.compiler.ledger import repository
 from contextc.compiler.ledger.packing import unpack_record
 from contextc.compiler.manifest import RequestRecord, record_from_json
-from contextc.store.ledger_schema import Channel
-from contextc.store.message_rows import SEQ_BITS, SEQ_MASK
+from contextc.observation.chain_writer import find_repaired, is_copy
+from contextc.store.ledger_schema import Channel, ChannelState
+from contextc.store.message_rows import SEQ_BITS, SEQ_MASK, BranchTip, make_place
 from contextc.store.types import Transaction
 
 Kind: TypeAlias = Literal["main", "agent", "side"]
@@ -128,6 +130,23 @@ def last_of_channel(tx: Transaction, place: int) -> int:
         (channel << SEQ_BITS) + (1 << 30),
     )
     return row[0] & SEQ_MASK if row and row[0] is not None else 0
+
+
+def is_changed_here(tx: Transaction, conversation: str, at: BranchTip, state: ChannelState) -> bool:
+    """Return True if a conversation was edited, rewound or continued here: no recent request of a client ends where it
+    ends now. `state` is that of the channel that is written next.
+    """
+    now = make_place(at.branch, at.seq)
+    if not at.seq or now in ([each.place for each in state.produced] or [make_place(state.branch, state.seen)]):
+        return False
+    for number, _, found, _ in repository.load_channels(tx, conversation):
+        for request in range(found.requests, max(0, found.requests - MAX_CANDIDATES), -1):
+            record = load_record(tx, make_place(number, request))
+            if record is not None and record.observed is not None:
+                ends = record.produced or (make_place(record.branch, record.tip),)
+                if now in ends:
+                    return False
+    return find_repaired(tx, at) is None or not is_copy(tx, now)
 
 
 def link_waiting(tx: Transaction, session: str, parent: int, place: int) -> None:

@@ -27,7 +27,7 @@ from contextc.observation.alignment import Alignment, align
 from contextc.observation.chain_writer import append_answers, is_on_branch, place_messages
 from contextc.observation.channel_cache import KnownChannel, PendingChannels, cache_of
 from contextc.observation.conversation_finder import ConversationFinder
-from contextc.observation.conversation_index import find_exchange, load_record, save_thread
+from contextc.observation.conversation_index import find_exchange, is_changed_here, load_record, save_thread
 from contextc.observation.exchange_parser import (
     DECODE_ERRORS,
     ElementDecoder,
@@ -300,7 +300,10 @@ class ExchangeRecording:
             messages, remark = self._decode(aligned.elements)
             last = self._last_place(tx, at, segments, place if is_partial else None)
             has_reply = bool(answer.messages)
-            placed = place_messages(tx, channel.conversation, at, last, messages, has_reply=has_reply)
+            is_moved = self.options.names is not None and is_changed_here(tx, channel.conversation, at, before)
+            placed = place_messages(
+                tx, channel.conversation, at, last, messages, has_reply=has_reply, keeps_current=is_moved
+            )
             tip, places, added, redacted = placed
             replies = append_answers(tx, channel.conversation, tip, answer.messages)
             added += len(replies)
