@@ -11,7 +11,7 @@ from contextc.compiler.past_requests import rebuild
 from contextc.formats import formatter
 from contextc.inspection.request_timeline import load_timeline
 from contextc.interchange import ImportSummary, import_files
-from contextc.interchange.truncated_results import is_truncated
+from contextc.observation.truncated_results import is_truncated
 
 
 def user(text: str) -> JSONObject:
@@ -162,10 +162,10 @@ def test_calls_without_ids_are_matched_by_what_they_ask(store: cc.Store, tmp_pat
     given = [each for message in history for each in message.tool_results]
     assert [each.arguments["city"] for each in asked] == ["Paris", "Rome"]
     assert [each.text for each in given] == ["33", "20"]
-    assert [each.id for each in asked] == [each.call_id for each in given]
+    assert [each.id for each in asked] == [each.call_id for each in given] == ["call_0", "call_1"]
 
 
-def test_another_result_of_the_same_call_is_a_branch_from_there(store: cc.Store, tmp_path: Path) -> None:
+def test_another_result_of_the_same_call_is_another_branch(store: cc.Store, tmp_path: Path) -> None:
     asked = {
         **call("Rome"),
         "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
@@ -185,7 +185,7 @@ def test_another_result_of_the_same_call_is_a_branch_from_there(store: cc.Store,
     kept = [store.load(found.name, branch=each.number) for each in store.branches(found.name)]
     assert [(line[2].tool_results[0].text, line[3].text, len(line)) for line in kept] == [
         ("A, at length", "Saw A.", 4),
-        ("A, at length", "Saw B.", 6),
+        ("B, which is other", "Saw B.", 6),
     ]
     bodies = [
         rebuild(store, entry.channel, formatter("openai_chat"), entry.record.request)

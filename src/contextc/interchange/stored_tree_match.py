@@ -15,8 +15,8 @@ from msgspec import MsgspecError
 from msgspec.structs import replace
 
 from contextc._json import encode_canonical
-from contextc.interchange.truncated_results import longer_results
 from contextc.messages import Media, Message, ProviderBlock, ToolCall, canonical_content, decode_message, make_chain_id
+from contextc.observation.truncated_results import longer_results
 from contextc.store import message_rows
 from contextc.store.history_comparison import original_uid
 from contextc.store.message_rows import SEQ_BITS, SEQ_MASK

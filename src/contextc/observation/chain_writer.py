@@ -7,6 +7,8 @@ from msgspec.structs import replace
 
 from contextc._json import encode_canonical
 from contextc.messages import Message, decode_message
+from contextc.observation.generated_call_ids import rename_calls
+from contextc.observation.truncated_results import is_same_result
 from contextc.store import message_chain
 from contextc.store.branches import create_branch, switch_branch
 from contextc.store.history_comparison import original_uid
@@ -53,12 +55,15 @@ def place_messages(
     here = at if not last or is_on_branch(tx, at, last) else load_tip_of_branch(tx, name, at, last >> SEQ_BITS)
     after = message_chain.load_between(tx, here.branch, last & SEQ_MASK, here.seq)
     matched: list[Message] = []
+    ids: dict[str, str] = {}
     cursor = 0
     for message in messages:
         index = next((number for number in range(cursor, len(after)) if _is_content(after[number])), len(after))
         if index == len(after) or not (_is_lost(after[index]) or is_same(after[index], message)):
             break
         matched.append(after[index])
+        pairs = zip(message.tool_calls, after[index].tool_calls, strict=False)
+        ids |= {sent.id: stored.id for sent, stored in pairs if sent.id != stored.id}
         cursor = index + 1
     lines = list(split_by_branch(load_lineage(tx, here.branch), 0, here.seq)) if matched else []
     places = [
@@ -66,7 +71,7 @@ def place_messages(
         for each in matched
     ]
     redacted = frozenset([place for place, each in zip(places, matched, strict=True) if each.redacted])
-    rest = messages[len(matched) :]
+    rest = [rename_calls(message, ids) for message in messages[len(matched) :]]
     spot = after[cursor - 1].seq if cursor else last & SEQ_MASK
     if not rest and not has_reply:
         return PlacedMessages(here if spot == here.seq else replace(here, seq=spot), places, 0, redacted)
@@ -144,7 +149,7 @@ def is_same(stored: Message, sent: Message) -> bool:
     ours, theirs = _calls(stored), _calls(sent)
     if ours != theirs and [each[1:] for each in ours] != [each[1:] for each in theirs]:
         return False
-    return bool(theirs) if sent.role == "tool" else stored.text.strip() == sent.text.strip()
+    return is_same_result(stored, sent) if sent.role == "tool" else stored.text.strip() == sent.text.strip()
 
 
 def _calls(message: Message) -> list[tuple[str, ...]]:

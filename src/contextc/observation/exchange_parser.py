@@ -29,6 +29,7 @@ from contextc.linting.tolerant_decoding import coerce_request
 from contextc.messages import Message, Text, Usage, validate_message
 from contextc.observation.client_ids import ClientIds, read_ids
 from contextc.observation.format_detection import FormatDetector
+from contextc.observation.generated_call_ids import has_generated_ids
 from contextc.observation.reply_decoding import DECODE_ERRORS, DecodedReply, decode_logged_reply
 from contextc.providers import Provider, provider
 from contextc.providers.registry import format_of_provider, provider_names
@@ -63,7 +64,9 @@ class ParsedElements(NamedTuple):
 
 
 class ObservedReply(Struct, frozen=True, kw_only=True):
-    """A reply: its answers, its usage, and how it ended. `response_id` is the provider's id of it."""
+    """A reply: its answers, its usage, and how it ended. `response_id` is the provider's id of it. If it
+    `has_generated_ids`, its calls came without ids.
+    """
 
     status: Status = "unanswered"
     messages: tuple[Message, ...] = ()
@@ -71,6 +74,7 @@ class ObservedReply(Struct, frozen=True, kw_only=True):
     error: str = ""
     response_id: str = ""
     is_token_count: bool = False
+    has_generated_ids: bool = False
 
 
 class ObservedInput(Struct, frozen=True, kw_only=True):
@@ -327,6 +331,7 @@ def parse_reply(
         messages=tuple([each for each in messages if each.parts]),
         usage=first.usage if first is not None else None,
         response_id=_response_id(value, first),
+        has_generated_ids=any(each.tool_calls for each in messages) and has_generated_ids(messages, encode(value)),
     )
 
 

@@ -40,6 +40,7 @@ from contextc.observation.exchange_parser import (
     parse_input,
     parse_reply,
 )
+from contextc.observation.generated_call_ids import has_generated_ids, next_number, number_calls
 from contextc.observation.head_facts import HeadFacts, hash_head, read_head
 from contextc.observation.record_options import RecordOptions, StoredMessages
 from contextc.observation.redaction_patterns import Redaction, make_redactor
@@ -298,6 +299,13 @@ class ExchangeRecording:
             replies, added, redacted = list(stored.replies), 0, stored.redacted
         else:
             messages, remark = self._decode(aligned.elements)
+            used = [id for each in segments for id in each.row.ids]
+            if has_generated_ids(messages, b"".join(tail)):
+                messages = number_calls(messages, next_number(used))
+            answers = answer.messages
+            if answer.has_generated_ids:
+                used += [call.id for message in messages for call in message.tool_calls]
+                answers = [number_calls([each], next_number(used))[0] for each in answers]
             last = self._last_place(tx, at, segments, place if is_partial else None)
             has_reply = bool(answer.messages)
             is_moved = self.options.names is not None and is_changed_here(tx, channel.conversation, at, before)
@@ -305,7 +313,7 @@ class ExchangeRecording:
                 tx, channel.conversation, at, last, messages, has_reply=has_reply, keeps_current=is_moved
             )
             tip, places, added, redacted = placed
-            replies = append_answers(tx, channel.conversation, tip, answer.messages)
+            replies = append_answers(tx, channel.conversation, tip, answers)
             added += len(replies)
         items = [self._item(where, message) for where, message in zip(places, messages, strict=True)]
         fresh_segments = split_segments(tail, messages, items)

@@ -32,6 +32,15 @@ def longer_results(one: Message, other: Message) -> Message | None:
     return replace(one, parts=tuple(kept.get(id(part), part) for part in one.parts)) if kept else one
 
 
+def is_same_result(stored: Message, sent: Message) -> bool:
+    """Return True if the results of a message have the texts of those of a stored one, perhaps truncated."""
+    ours, theirs = stored.tool_results, sent.tool_results
+    return len(ours) == len(theirs) and all(
+        mine.text == yours.text or is_truncated(yours.text, mine.text) or is_truncated(mine.text, yours.text)
+        for mine, yours in zip(ours, theirs, strict=True)
+    )
+
+
 def is_truncated(short: str, long: str) -> bool:
     """Return True if a text is a truncated form of another."""
     if _is_note(short):
