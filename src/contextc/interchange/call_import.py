@@ -8,14 +8,22 @@ from collections.abc import Sequence
 from contextc._json import JSONObject, encode
 from contextc.compiler.body_splitting import split_body
 from contextc.formats import formatter
-from contextc.interchange.found_conversation import ModelCall
+from contextc.interchange.found_conversation import AgentLink, ModelCall
 from contextc.messages import Message
 from contextc.observation.client_ids import ClientIds
-from contextc.observation.conversation_index import find_exchange, make_key
+from contextc.observation.conversation_index import (
+    ConversationMatch,
+    find_by_key,
+    find_exchange,
+    last_request,
+    make_key,
+    save_thread,
+)
 from contextc.observation.exchange_parser import ObservedInput, ObservedReply, parse_elements, resolve_provider
-from contextc.observation.record_options import RecordOptions, StoredMessages
+from contextc.observation.record_options import IMPORTED, RecordOptions, StoredMessages
 from contextc.observation.recorder import record_exchange
 from contextc.store import Store, message_chain
+from contextc.store.message_rows import find_tip
 from contextc.store.types import Transaction
 
 
@@ -50,6 +58,23 @@ def record_calls(
             options=RecordOptions(key=key, inexact=True, stored=stored),
         )
     return known.count(False)
+
+
+def link_agent(store: Store, conversation: str, client: str, link: AgentLink, caller: str) -> None:
+    """Store that a conversation is that of a sub-agent, and the request of its caller whose reply started it."""
+
+    def work(tx: Transaction) -> None:
+        at, parent = find_tip(tx, conversation, False), find_tip(tx, caller, False) if caller else None
+        if at is None:
+            return
+        place = 0
+        if parent is not None:
+            known = find_by_key(tx, make_key("exchange", "", f"{caller}/{link.call}")) if link.call else []
+            place = known[0][2] if known else last_request(tx, caller)
+        match = ConversationMatch("", "agent", parent.conversation if parent is not None else 0, place)
+        save_thread(tx, at.conversation, client, f"{IMPORTED}{link.session}", link.agent, match)
+
+    store.write(work, repeatable=True)
 
 
 def _make_input(call: ModelCall) -> ObservedInput:

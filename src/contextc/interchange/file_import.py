@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from contextc._json import JSON, JSONObject, encode
 from contextc.errors import ContextcError, InvalidInput, InvalidSetting, StoreCorrupt, StoreError
 from contextc.formats import formatter
-from contextc.interchange.call_import import record_calls
+from contextc.interchange.call_import import link_agent, record_calls
 from contextc.interchange.contextc_jsonl_lines import Progress
 from contextc.interchange.found_conversation import DEFAULT_NAME, FoundConversation, make_origin, origin_meta, to_name
 from contextc.interchange.input_files import ImportInput, InputFile
@@ -266,6 +266,8 @@ class _ImportRun:
         self.outcomes: list[ImportedConversation] = []
         self.errors: list[ContextcError] = []
         self.left_out: Counter[str] = Counter()
+        self.agents: dict[tuple[str, str], str] = {}
+        """The stored conversations of this run, by session and sub-agent."""
 
     @property
     def has_stored(self) -> bool:
@@ -288,6 +290,11 @@ class _ImportRun:
                 self.store, name_choice, origin, marked, similar=self.similar, progress=self.progress
             )
             new_calls = self._record_calls(found, marked, placed)
+            if found.agent is not None:
+                caller = self.agents.get((found.agent.session, found.agent.caller), "")
+                link_agent(self.store, placed.conversation.name, self.name, found.agent, caller)
+            session = (found.agent.session, found.agent.agent) if found.agent is not None else (found.id, "")
+            self.agents[session] = placed.conversation.name
             self.outcomes.append(_outcome(replace(found, lines=marked), placed, new_calls))
         except ContextcError as error:
             if isinstance(error, StoreError) and not isinstance(error, StoreCorrupt):

@@ -42,13 +42,24 @@ class ModelCall(Struct, frozen=True, kw_only=True):
     ended: int = 0
 
 
+class AgentLink(Struct, frozen=True, kw_only=True):
+    """A sub-agent's session, and what started it: the id of the `caller` ("" for the session itself), and that of its
+    model call ("" if it is not known).
+    """
+
+    agent: str
+    session: str
+    caller: str = ""
+    call: str = ""
+
+
 class FoundConversation(Struct, frozen=True, kw_only=True):
     """A conversation of a source. `id` is the source's own id. If it `is_derived_id`, it was derived from the messages
     or from the name of a file, and may not be unique. `title` is the name shown to people.
 
     Lines share the objects of their common messages. The last line is the current one. `left_out` lists the content
-    that could not be imported, and why. `calls` are the model calls, oldest first. `error` is the reason if nothing can
-    be imported.
+    that could not be imported, and why. `calls` are the model calls, oldest first. `agent` is set for the conversation
+    of a sub-agent, which follows that of its caller. `error` is the reason if nothing can be imported.
     """
 
     id: str
@@ -57,6 +68,7 @@ class FoundConversation(Struct, frozen=True, kw_only=True):
     left_out: Sequence[str] = ()
     is_derived_id: bool = False
     calls: Sequence[ModelCall] = ()
+    agent: AgentLink | None = None
     error: str = ""
 
 

@@ -31,7 +31,7 @@ from contextc.observation.exchange_parser import (
     parse_reply,
 )
 from contextc.observation.format_detection import FormatDetector
-from contextc.observation.record_options import NewNames, RecordOptions
+from contextc.observation.record_options import IMPORTED, NewNames, RecordOptions
 from contextc.observation.recorder import ExchangeRecording, ObservedRequest, record_exchanges
 from contextc.observation.reply_decoding import DECODE_ERRORS, decode_logged_reply
 from contextc.store import Store, message_chain
@@ -105,6 +105,11 @@ class LogRecorder:
         self.waiting_replies: dict[str, tuple[str, Exchange]] = {}
         self.waiting_requests: dict[str, list[tuple[str, Exchange]]] = {}
         self.released: deque[tuple[str, Exchange]] = deque()
+
+    @property
+    def scope(self) -> str:
+        """The group of conversations that this import may continue: imported ones, or those of `into`."""
+        return f"{IMPORTED}{self.into or ''}"
 
     @property
     def has_stored(self) -> bool:
@@ -240,7 +245,7 @@ class LogRecorder:
         """Return the recorded ones of some exchanges, by their keys."""
 
         def find(tx: Transaction) -> dict[str, tuple[Channel, RequestRecord]]:
-            made = {each.key: find_exchange(tx, make_key("exchange", self.into or "", each.key)) for each in batch}
+            made = {each.key: find_exchange(tx, make_key("exchange", self.scope, each.key)) for each in batch}
             return {key: each for key, each in made.items() if each is not None}
 
         found = {
@@ -347,16 +352,17 @@ class LogRecorder:
     ) -> ExchangeRecording:
         exchange, name, first = logged.exchange, logged.exchange.conversation, self.into or self.source
         wanted = self.into if self.into is not None and not self.conversations else ""
-        names = NewNames(base=first, wanted=wanted or "", scope=self.into or "")
+        names = NewNames(base=first, wanted=wanted or "", scope=self.scope)
         if exchange.stored_as is not None and not name:
             plain = self.into or exchange.stored_as.conversation
             names = replace(names, base="export", identity=exchange.stored_as.conversation, plain=plain)
         elif name:
             names = replace(names, base=self.source, identity=name, plain=f"{first}-{to_name(name) or DEFAULT_NAME}")
         if names.identity:
-            given = replace(given, ids=ClientIds())
-        elif self.into and given.ids.session:
-            given = replace(given, ids=replace(given.ids, session=f"{self.into}/{given.ids.session}"))
+            given = replace(given, ids=ClientIds(client=self.source))
+        else:
+            session = f"{self.scope}/{given.ids.session}" if given.ids.session else ""
+            given = replace(given, ids=replace(given.ids, client=given.ids.client or self.source, session=session))
         return ExchangeRecording(
             given,
             answer,

@@ -94,7 +94,9 @@ def import_transcript(
 
 def _import(store: Store, file: InputFile, name: str, into: str | None) -> ImportedSession:
     summary = import_files(store, [file], source_name=name, into=into)
-    (taken,) = summary.conversations
+    taken = summary.conversations[0]  # the others are sub-agents
+    if taken.error is not None:
+        raise InvalidInput(taken.error)
     return ImportedSession(
         store.conversation(taken.name), taken.new, [f"left out: {note}" for note in summary.left_out]
     )

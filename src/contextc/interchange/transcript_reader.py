@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from contextc._json import JSONObject, parse_object
 from contextc.formats import formatter
-from contextc.interchange.found_conversation import FoundConversation, ModelCall, read_or_error
+from contextc.interchange.found_conversation import AgentLink, FoundConversation, ModelCall, read_or_error
 from contextc.interchange.input_files import ImportInput, InputFile
 from contextc.messages import Message
 
@@ -23,36 +25,61 @@ class ReadCalls(NamedTuple):
     notes: list[str]
 
 
+class AgentTranscript(NamedTuple):
+    """The transcript of a sub-agent: the id of its conversation, its lines, and what started it."""
+
+    id: str
+    lines: list[JSONObject]
+    link: AgentLink
+
+
 class TranscriptReader(NamedTuple):
-    """The functions that read the transcripts of one program. `sources` documents them."""
+    """The functions that read the transcripts of one program. `sources` documents them. `read_agents` returns the
+    sub-agents of a session, from its path, its lines and its id.
+    """
 
     format: str
     all_lines: Callable[[Path | None, Sequence[JSONObject]], list[JSONObject]]
     session_id: Callable[[Sequence[JSONObject]], str]
     session_title: Callable[[Sequence[JSONObject]], str]
     read_calls: Callable[[Sequence[JSONObject], list[Message]], ReadCalls]
+    read_agents: Callable[[Path | None, Sequence[JSONObject], str], list[AgentTranscript]] | None = None
 
 
 def read_transcripts(given: ImportInput, reading: TranscriptReader) -> Iterator[FoundConversation]:
+    """Return the sessions of some files, each followed by its sub-agents."""
     for file in given.files:
-        yield read_or_error(file.stem, lambda file=file: read_transcript(file, reading))
+        lines: list[JSONObject] = []
+        found = read_or_error(file.stem, lambda file=file, lines=lines: _read_file(file, reading, lines))
+        agents: list[AgentTranscript] = []
+        if reading.read_agents is not None and not found.error:
+            agents = reading.read_agents(file.path, lines, found.id)
+        if any(found.lines) or not agents:  # the file of a sub-agent has no message of the session
+            yield found
+        for agent in agents:
+            yield read_or_error(agent.id, lambda agent=agent: _read_agent(agent, reading))
 
 
-def read_transcript(file: InputFile, reading: TranscriptReader) -> FoundConversation:
-    lines, broken = parse_lines(file.read())
-    lines = reading.all_lines(file.path, lines)
+def _read_file(file: InputFile, reading: TranscriptReader, lines: list[JSONObject]) -> FoundConversation:
+    """Return the session of a file, and add its lines to the given list."""
+    given, broken = parse_lines(file.read())
+    lines += reading.all_lines(file.path, given)
+    id = reading.session_id(lines)
+    found = _read_lines(lines, reading, id or file.stem)
+    left_out = [f"{broken} {'line' if broken == 1 else 'lines'} that cannot be read"] if broken else []
+    return replace(found, is_derived_id=not id, left_out=[*left_out, *found.left_out])
+
+
+def _read_agent(agent: AgentTranscript, reading: TranscriptReader) -> FoundConversation:
+    return replace(_read_lines(agent.lines, reading, agent.id), title="", agent=agent.link)
+
+
+def _read_lines(lines: list[JSONObject], reading: TranscriptReader, id: str) -> FoundConversation:
     request = formatter(reading.format).decode_request(lines)
     messages: list[Message] = [*([request.system] if request.system is not None else []), *request.messages]
-    left_out = [f"{broken} {'line' if broken == 1 else 'lines'} that cannot be read"] if broken else []
     read = reading.read_calls(lines, messages)
-    id = reading.session_id(lines)
     return FoundConversation(
-        id=id or file.stem,
-        is_derived_id=not id,
-        title=reading.session_title(lines),
-        lines=[read.messages],
-        left_out=[*left_out, *read.notes],
-        calls=read.calls,
+        id=id, title=reading.session_title(lines), lines=[read.messages], left_out=read.notes, calls=read.calls
     )
 
 

@@ -95,7 +95,8 @@ def session_threads(tx: Transaction, session: str) -> list[KnownThread]:
 def save_thread(tx: Transaction, number: int, client: str, session: str, agent: str, match: ConversationMatch) -> None:
     tx.run(
         "INSERT INTO observed_conversation (conversation, client, session, agent, kind, parent, parent_place)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+        " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (conversation) DO UPDATE SET parent = excluded.parent,"
+        " parent_place = excluded.parent_place WHERE observed_conversation.parent = 0 AND excluded.parent > 0",
         number,
         client,
         session,

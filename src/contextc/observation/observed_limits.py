@@ -2,7 +2,7 @@
 
 Conversations that share messages are deleted together, and with a session its sub-agents and side requests. Only what
 observation itself recorded is deleted: a conversation with a turn of an executor, a request or a message of our own, a
-fork, a pinned message or a todo stays, and so does all that it shares messages with.
+fork, a pinned message or a todo stays, and so does all that it shares messages with. Imported conversations stay too.
 """
 
 import logging
@@ -14,6 +14,7 @@ from contextc.compiler.ledger import repository
 from contextc.compiler.ledger.packing import unpack_record
 from contextc.compiler.manifest import record_from_json
 from contextc.errors import InvalidSetting
+from contextc.observation.record_options import IMPORTED
 from contextc.store import Store
 from contextc.store.ledger_schema import RowRange
 from contextc.store.message_chain import now_ms
@@ -22,7 +23,10 @@ from contextc.store.types import Transaction
 
 Progress = Callable[[int, int], None]
 BATCH = 50
-OBSERVED_TREES = "SELECT c.tree FROM conversation c JOIN observed_conversation o ON o.conversation = c.number"
+OBSERVED_TREES = (
+    "SELECT c.tree FROM conversation c JOIN observed_conversation o ON o.conversation = c.number"
+    f" WHERE substr(o.session, 1, {len(IMPORTED)}) <> '{IMPORTED}'"
+)
 LEDGER_SIZES = {"shown": "length(t.items) + length(t.wire)", "manifest": "length(t.body)", "replaced": "length(t.body)"}
 _log = logging.getLogger("contextc.observation")
 

@@ -7,6 +7,9 @@ from msgspec import Struct
 
 from contextc.messages import Message
 
+IMPORTED = "import:"
+"""Prefix of the stored sessions of imported conversations. No request that is observed as it happens continues them."""
+
 
 class NewNames(Struct, frozen=True, kw_only=True):
     """The names that new conversations get.

@@ -42,7 +42,7 @@ from contextc.observation.exchange_parser import (
 )
 from contextc.observation.generated_call_ids import has_generated_ids, next_number, number_calls
 from contextc.observation.head_facts import HeadFacts, hash_head, read_head
-from contextc.observation.record_options import RecordOptions, StoredMessages
+from contextc.observation.record_options import IMPORTED, RecordOptions, StoredMessages
 from contextc.observation.redaction_patterns import Redaction, make_redactor
 from contextc.observation.request_rows import (
     Segment,
@@ -251,7 +251,8 @@ class ExchangeRecording:
         existing = find_tip(tx, name, True)
         at = existing or message_chain.insert_conversation(tx, name)
         if match is not None and (existing is None or not existing.seq):  # one of our own stays one of our own
-            save_thread(tx, at.conversation, given.ids.client, given.ids.session, given.ids.agent, match)
+            session = given.ids.session or (IMPORTED if self.options.names is not None else "")
+            save_thread(tx, at.conversation, given.ids.client, session, given.ids.agent, match)
         record, known, added = self._store(tx, channel, at, self._load(tx, channel, channels), place)
         channels.put(channel, known)
         finder.save_keys(tx, at.conversation, make_place(known.number, record.request))

@@ -1,8 +1,8 @@
 """Transcripts of Claude Code: `projects/<directory>/<session>.jsonl` in its folder, one file per session.
 
 The folder of a directory is named after its path, with a dash for all but letters and digits. Two directories may
-share a folder; then the directory that a transcript names decides. Transcripts of subagents are in a subfolder of a
-session, and are not sessions of their own.
+share a folder; then the directory that a transcript names decides. Transcripts of sub-agents are in a subfolder of a
+session, and are imported with it.
 """
 
 import os
@@ -19,6 +19,7 @@ from contextc.formats import formatter
 from contextc.formats.claude_code.decode import decode_lines
 from contextc.formats.claude_code.message_lines import is_conversation_message, make_line, merge_lines
 from contextc.formats.claude_code.transcript_chain import active_lines
+from contextc.interchange.claude_code_agents import read_agents
 from contextc.interchange.found_conversation import UUID, FoundConversation, ModelCall, parse_time
 from contextc.interchange.input_files import FileSample, ImportInput
 from contextc.interchange.sources import TranscriptFile
@@ -45,7 +46,9 @@ def matches(sample: FileSample) -> bool:
 
 
 def read_conversations(given: ImportInput) -> Iterator[FoundConversation]:
-    return read_transcripts(given, TranscriptReader(FORMAT, all_lines, session_id, session_title, read_calls))
+    return read_transcripts(
+        given, TranscriptReader(FORMAT, all_lines, session_id, session_title, read_calls, read_agents)
+    )
 
 
 def session_id(lines: Sequence[JSONObject]) -> str:
@@ -113,12 +116,7 @@ def read_calls(lines: Sequence[JSONObject], messages: list[Message]) -> ReadCall
         name, end = missing.popitem()
         found = {call.id: call for call in _calls_of(_read_path(lines[: end + 1]), is_stored=False)}
         calls += [found[each] for each in (*missing, name) if each in found]
-    aside = {
-        str(as_object(line.get("message")).get("id"))
-        for line in lines
-        if line.get("isSidechain") and line.get("type") == "assistant" and _has_usage(as_object(line.get("message")))
-    }
-    return ReadCalls(timed, sorted(calls, key=lambda call: call.ended), ["a model call of a subagent"] * len(aside))
+    return ReadCalls(timed, sorted(calls, key=lambda call: call.ended), [])
 
 
 def _read_path(lines: Sequence[JSONObject]) -> list[_WireMessage]:
