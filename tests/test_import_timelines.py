@@ -8,12 +8,15 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
+from contextc.compiler.ledger.repository import load_rows
 from contextc.compiler.past_requests import explain, rebuild
 from contextc.doctor import scan_store
 from contextc.formats import formatter
 from contextc.inspection.request_timeline import TimelineEntry, load_timeline
 from contextc.interchange import export_archive, import_files, import_transcript
 from contextc.interchange.har_export import ArchiveFormat
+from contextc.store.ledger_schema import RowRange
+from contextc.store.message_rows import SEQ_MASK
 from tests.transcript_files import CLAUDE_ID, GARDEN, claude_lines, codex_lines
 
 MORE = (*GARDEN, ("user", "And in winter?"), ("assistant", "Moss."))
@@ -67,8 +70,8 @@ def test_a_session_that_grew_adds_its_new_calls(store: cc.Store) -> None:
         assert len(load_timeline(store, taken.conversation.name)) == expected
 
 
-def test_calls_that_are_no_longer_on_the_path_keep_their_usage(store: cc.Store) -> None:
-    """A question was taken back, and the session was compacted: those calls were paid for."""
+def test_what_was_taken_back_stays_readable_on_a_branch(store: cc.Store) -> None:
+    """Guarantee 16.9: a question was taken back. The calls before were paid for, and a branch has their messages."""
     lines = claude_lines(MORE, "/garden")[1:-1]
     asked = {**lines[0], "uuid": f"{CLAUDE_ID[:-4]}00aa", "timestamp": "2026-11-15T10:02:00.000Z", "parentUuid": None}
     answer: JSONObject = {**lines[-1], "uuid": f"{CLAUDE_ID[:-4]}00ab", "timestamp": "2026-11-15T10:02:01.000Z"}
@@ -77,7 +80,45 @@ def test_calls_that_are_no_longer_on_the_path_keep_their_usage(store: cc.Store) 
     assert [message.text for message in store.load(taken.conversation.name)] == ["What grows here?", "Moss."]
     entries = load_timeline(store, taken.conversation.name)
     assert [usage for _, usage in facts(entries)] == [(100, 20)] * 4
-    assert [len(entry.record.produced) for entry in entries] == [0, 0, 0, 1]
+    assert [len(entry.record.produced) for entry in entries] == [1, 1, 1, 1]
+    left, now = store.branches(taken.conversation.name)
+    assert [message.text for message in store.load(taken.conversation.name, branch=left.number)][-2:] == [
+        "And in winter?", "Moss.",
+    ]  # fmt: skip
+    assert store.conversation(taken.conversation.name).branch == now.number
+    assert import_transcript(store, jsonl([*lines, asked, answer])).added == 0
+    assert len(load_timeline(store, taken.conversation.name)) == 4
+    assert [each for each in scan_store(store) if each.kind == "fault"] == []
+
+
+def test_a_reply_that_was_being_written_is_unfinished_and_completed_later(store: cc.Store) -> None:
+    """Guarantee 16.9: nothing of it is lost, and nothing counted twice."""
+    lines = claude_lines(GARDEN, "/garden")[1:-1]
+    lines[-1]["message"] |= {"stop_reason": None, "usage": {"input_tokens": 9, "output_tokens": 1}}
+    name = import_transcript(store, jsonl(lines)).conversation.name
+
+    def last() -> object:
+        record = load_timeline(store, name)[-1].record
+        return record.observed and record.observed.status, record.usage and record.usage.output
+
+    assert last() == ("unfinished", 1)
+    lines[-1]["message"] |= {"stop_reason": "end_turn", "usage": {"input_tokens": 9, "output_tokens": 7}}
+    for _ in range(2):
+        import_transcript(store, jsonl(lines))
+        assert (last(), len(load_timeline(store, name))) == (("ok", 7), 2)
+
+
+def test_redacted_text_of_a_session_is_not_stored_with_its_calls(store: cc.Store) -> None:
+    """Guarantee 2.8: neither in those that were recorded, nor in those that the next import adds."""
+    name = import_transcript(store, jsonl(claude_lines(GARDEN, "/garden"))).conversation.name
+    store.redact(name, 1)
+    import_transcript(store, jsonl(claude_lines(MORE, "/garden")))
+    entries = load_timeline(store, name)
+    assert len(entries) == 3
+    rows = store.read(lambda tx: load_rows(tx, [RowRange(1, 0, SEQ_MASK)]))
+    assert not any(b"What grows" in row.chunk for row in rows)
+    assert any(b"And in winter?" in row.chunk for row in rows)
+    assert "What grows" not in str(explain(store, entries[-1].channel, 3))
 
 
 def test_the_lines_of_one_reply_are_one_call(store: cc.Store) -> None:

@@ -12,9 +12,13 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
+from contextc.compiler.ledger.repository import load_rows
 from contextc.doctor import repair_conversations, scan_store
+from contextc.inspection.request_timeline import load_timeline
 from contextc.interchange import import_files
 from contextc.interchange.sources.langgraph import LEAF_QUERY
+from contextc.store.ledger_schema import RowRange
+from contextc.store.message_rows import SEQ_MASK
 
 
 def user(text: str) -> JSONObject:
@@ -257,8 +261,15 @@ def test_a_redacted_message_does_not_come_back(store: cc.Store, tmp_path: Path) 
     (conversation,) = store.conversations()
     store.redact(conversation.name, 1)
     store.redact(conversation.name, 4)
-    assert import_files(store, [written(path, talk(3))]).total("new") == 2
-    assert texts(store, conversation.name) == ["", "a0", "q1", "", "q2", "a2"]
+    for count in (3, 4):
+        assert import_files(store, [written(path, talk(count))]).total("new") == 2
+    assert texts(store, conversation.name) == ["", "a0", "q1", "", "q2", "a2", "q3", "a3"]
+    rows = store.read(lambda tx: load_rows(tx, [RowRange(1, 0, SEQ_MASK)]))
+    assert not any(text in row.chunk for row in rows for text in (b'"q0"', b'"a1"'))
+    assert any(b'"q3"' in row.chunk for row in rows)
+    facts = [entry.record.observed for entry in load_timeline(store, conversation.name)[2:]]
+    assert all(each is not None and each.inexact for each in facts)
+    assert [each for each in scan_store(store) if each.kind == "fault"] == []
 
 
 def test_the_cost_of_importing_again_follows_the_size(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 A transcript has no bodies. Each is put together from the messages so far, and marked as inexact.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from contextc._json import JSONObject, encode
 from contextc.compiler.body_splitting import split_body
@@ -19,45 +19,87 @@ from contextc.observation.conversation_index import (
     make_key,
     save_thread,
 )
-from contextc.observation.exchange_parser import ObservedInput, ObservedReply, parse_elements, resolve_provider
+from contextc.observation.exchange_parser import (
+    ElementCache,
+    ObservedInput,
+    ObservedReply,
+    parse_elements,
+    resolve_provider,
+)
 from contextc.observation.record_options import IMPORTED, RecordOptions, StoredMessages
-from contextc.observation.recorder import record_exchange
+from contextc.observation.recorder import ExchangeRecording, record_exchanges
 from contextc.store import Store, message_chain
-from contextc.store.message_rows import find_tip
+from contextc.store.message_rows import SEQ_BITS, SEQ_MASK, find_tip, make_place
 from contextc.store.types import Transaction
+
+BATCH_SIZE = 64
 
 
 def record_calls(
-    store: Store, conversation: str, calls: Sequence[ModelCall], messages: Sequence[Message], places: Sequence[int]
+    store: Store, conversation: str, calls: Sequence[ModelCall], lines: Mapping[int, tuple[list[Message], list[int]]]
 ) -> int:
-    """Record the calls that are not recorded yet, one transaction each, and return their number.
+    """Record the calls that are not recorded yet, many in one transaction, and return their number.
 
-    `messages` and `places` are those of the conversation; a message that was left out is at place 0.
+    `lines` has the messages of each line of the conversation and their places; a message that was left out is at 0.
     """
-    keys = [f"{conversation}/{call.id}" for call in calls]
-
-    def find(tx: Transaction) -> list[bool]:
-        return [find_exchange(tx, make_key("exchange", "", key)) is not None for key in keys]
-
-    known = store.read(find) if calls else []
-    for call, key in [(call, key) for call, key, is_known in zip(calls, keys, known, strict=True) if not is_known]:
-        own = [(start, index) for start, index in call.messages if places[index]]
-        stored = StoredMessages(
-            messages=[messages[index] for _, index in own],
-            starts=[start for start, _ in own],
-            places=[places[index] for _, index in own],
-            replies=[(places[index], messages[index]) for index in call.reply if places[index]],
+    found = store.read(lambda tx: [find_exchange(tx, _key_of(conversation, call)) for call in calls])
+    new = [
+        call
+        for call, known in zip(calls, found, strict=True)
+        if known is None or (call.finished and known[1].observed is not None and known[1].observed.status != "ok")
+    ]
+    redacted = store.read(lambda tx: _find_redacted(tx, lines)) if new else frozenset[int]()
+    elements = ElementCache()
+    for start in range(0, len(new), BATCH_SIZE):
+        record_exchanges(
+            store, [_prepare(conversation, call, lines, redacted, elements) for call in new[start : start + BATCH_SIZE]]
         )
-        record_exchange(
-            store,
-            _make_input(call),
-            ObservedReply(status="ok", usage=call.usage),
-            conversation,
-            began=call.began or call.ended or message_chain.now_ms(),
-            ended=call.ended,
-            options=RecordOptions(key=key, inexact=True, stored=stored),
-        )
-    return known.count(False)
+    return found.count(None)
+
+
+def _prepare(
+    conversation: str,
+    call: ModelCall,
+    lines: Mapping[int, tuple[list[Message], list[int]]],
+    redacted: frozenset[int],
+    elements: ElementCache,
+) -> ExchangeRecording:
+    messages, places = lines[call.line]
+    own = [(start, index) for start, index in call.messages if places[index]]
+    stored = StoredMessages(
+        messages=[messages[index] for _, index in own],
+        starts=[start for start, _ in own],
+        places=[places[index] for _, index in own],
+        replies=[(places[index], messages[index]) for index in call.reply if places[index]],
+        redacted=redacted,
+    )
+    return ExchangeRecording(
+        _make_input(call, elements),
+        ObservedReply(status="ok" if call.finished else "unfinished", usage=call.usage),
+        conversation,
+        began=call.began or call.ended or message_chain.now_ms(),
+        ended=call.ended,
+        options=RecordOptions(key=f"{conversation}/{call.id}", inexact=True, stored=stored),
+    )
+
+
+def _key_of(conversation: str, call: ModelCall) -> bytes:
+    return make_key("exchange", "", f"{conversation}/{call.id}")
+
+
+def _find_redacted(tx: Transaction, lines: Mapping[int, tuple[list[Message], list[int]]]) -> frozenset[int]:
+    branches = {place >> SEQ_BITS for _, places in lines.values() for place in places if place}
+    return frozenset(
+        [
+            place
+            for branch in sorted(branches)
+            for (place,) in tx.rows(
+                "SELECT place FROM message WHERE place BETWEEN ? AND ? AND redacted <> 0",
+                make_place(branch, 0),
+                make_place(branch, SEQ_MASK),
+            )
+        ]
+    )
 
 
 def link_agent(store: Store, conversation: str, client: str, link: AgentLink, caller: str) -> None:
@@ -77,7 +119,7 @@ def link_agent(store: Store, conversation: str, client: str, link: AgentLink, ca
     store.write(work, repeatable=True)
 
 
-def _make_input(call: ModelCall) -> ObservedInput:
+def _make_input(call: ModelCall, elements: ElementCache) -> ObservedInput:
     form = formatter(call.format)
     facts: JSONObject = {"model": call.model, **call.head}
     parts = split_body(encode({**facts, form.messages_key: [0]}), form.messages_key)
@@ -91,6 +133,6 @@ def _make_input(call: ModelCall) -> ObservedInput:
         ids=ClientIds(),
         head=parts.head if parts is not None else b"{}",
         gaps=(),
-        parsed=parse_elements(list(call.elements)),
+        parsed=parse_elements(list(call.elements), elements),
         is_split=True,
     )

@@ -304,13 +304,18 @@ class _ImportRun:
 
     def _record_calls(self, found: FoundConversation, lines: list[list[Message]], placed: WriteResult) -> int:
         """Record the model calls of a session."""
-        if not found.calls or len(placed.places) != len(lines[-1]):
+        if not found.calls:
             return 0
-        kept = [index for index, message in enumerate(found.lines[-1]) if _is_filled(message)]
-        at = dict(zip(kept, zip(lines[-1], placed.places, strict=True), strict=True))
-        messages = [at[index][0] if index in at else message for index, message in enumerate(found.lines[-1])]
-        places = [at[index][1] if index in at else 0 for index in range(len(messages))]
-        return record_calls(self.store, placed.conversation.name, found.calls, messages, places)
+        stored: dict[int, tuple[list[Message], list[int]]] = {}
+        written = iter(zip(lines, placed.places, strict=True))
+        for number, line in enumerate(found.lines):
+            kept = [index for index, message in enumerate(line) if _is_filled(message)]
+            own, places = next(written) if kept else ([], ())
+            at = dict(zip(kept, zip(own, places, strict=True), strict=True)) if len(places) == len(kept) else {}
+            messages = [at[index][0] if index in at else message for index, message in enumerate(line)]
+            stored[number] = messages, [at[index][1] if index in at else 0 for index in range(len(line))]
+        stored[-1] = stored[len(found.lines) - 1]
+        return record_calls(self.store, placed.conversation.name, found.calls, stored)
 
     def _name_choice(self, found: FoundConversation) -> NameChoice:
         """Return the names for a conversation: the first one gets `into`, the others `into` and their id."""

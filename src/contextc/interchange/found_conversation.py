@@ -25,8 +25,9 @@ TIME_UUID_VERSION = "7"  # version 7 begins with the time, so the first eight ch
 class ModelCall(Struct, frozen=True, kw_only=True):
     """A model call of a session. Its body is not known: `elements` are the messages so far, `head` the other fields.
 
-    `messages` are indexes in the last line of the conversation, each with its first element; a call whose messages are
-    no longer part of the conversation has none. `reply` are the indexes of its reply. Times are in Unix milliseconds.
+    `messages` are indexes in a `line` of the conversation (the last one, if it is not given), each with its first
+    element; a call whose messages are not part of the conversation has none. `reply` are the indexes of its reply. If
+    it is not `finished`, the reply had not ended when the file was written. Times are in Unix milliseconds.
     """
 
     id: str
@@ -37,6 +38,8 @@ class ModelCall(Struct, frozen=True, kw_only=True):
     head: JSONObject = {}
     messages: Sequence[tuple[int, int]] = ()
     reply: Sequence[int] = ()
+    line: int = -1
+    finished: bool = True
     usage: Usage | None = None
     began: int = 0
     ended: int = 0

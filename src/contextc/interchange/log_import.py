@@ -31,8 +31,9 @@ from contextc.observation.exchange_parser import (
     parse_reply,
 )
 from contextc.observation.format_detection import FormatDetector
+from contextc.observation.observed_request import ObservedRequest
 from contextc.observation.record_options import IMPORTED, NewNames, RecordOptions
-from contextc.observation.recorder import ExchangeRecording, ObservedRequest, record_exchanges
+from contextc.observation.recorder import ExchangeRecording, record_exchanges
 from contextc.observation.reply_decoding import DECODE_ERRORS, decode_logged_reply
 from contextc.store import Store, message_chain
 from contextc.store.ledger_schema import Channel

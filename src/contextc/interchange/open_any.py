@@ -200,6 +200,7 @@ def _of_source(kind: str, file: InputFile, format: str | None, request: int | No
     if isinstance(read, LogSource):
         raise InvalidRequest(NOT_RECOGNISED)
     found = [each for each in read.read_conversations(ImportInput([file], format)) if each.lines]
+    found = [each for each in found if each.agent is None] or found  # a session, and not its sub-agents
     if not found:
         raise InvalidRequest(NOT_RECOGNISED)
     notes = (f"the last of {len(found):,} conversations",) if len(found) > 1 else ()

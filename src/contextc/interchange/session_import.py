@@ -59,7 +59,7 @@ def list_sessions(
         except ContextcError as error:
             listed.append(_listed(source_name, each, 0, f"cannot be read: {error}"))
             continue
-        if messages := [message for message in read.lines[0] if has_content(message)] if read is not None else []:
+        if messages := [message for message in read.lines[-1] if has_content(message)] if read is not None else []:
             first = next((message.text for message in messages if message.role == "user"), "")
             title = (read.title if read else "") or " ".join(first.split())[:TITLE_LENGTH]
             listed.append(_listed(source_name, each, len(messages), title))
@@ -134,7 +134,7 @@ def _list_newest(name: str, directory: str | None) -> list[TranscriptFile]:
 def _find_last(name: str, directory: str | None) -> TranscriptFile:
     for each in _list_newest(name, directory):
         read = _read_file(name, each)
-        if read is not None and any(map(has_content, read.lines[0])):
+        if read is not None and any(map(has_content, read.lines[-1])):
             return each
     where = "on this machine" if directory is None else f"in {Path(directory).absolute()}"
     raise InvalidInput(

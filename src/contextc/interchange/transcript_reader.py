@@ -18,11 +18,11 @@ from contextc.messages import Message
 
 
 class ReadCalls(NamedTuple):
-    """The messages of a transcript with their times, its model calls, and notes of what was left out."""
+    """The messages of a transcript with their times, its model calls, and the paths that were abandoned."""
 
     messages: list[Message]
     calls: list[ModelCall]
-    notes: list[str]
+    abandoned: Sequence[list[Message]] = ()
 
 
 class AgentTranscript(NamedTuple):
@@ -79,7 +79,7 @@ def _read_lines(lines: list[JSONObject], reading: TranscriptReader, id: str) -> 
     messages: list[Message] = [*([request.system] if request.system is not None else []), *request.messages]
     read = reading.read_calls(lines, messages)
     return FoundConversation(
-        id=id, title=reading.session_title(lines), lines=[read.messages], left_out=read.notes, calls=read.calls
+        id=id, title=reading.session_title(lines), lines=[*read.abandoned, read.messages], calls=read.calls
     )
 
 

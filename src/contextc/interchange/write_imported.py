@@ -32,8 +32,8 @@ class WriteResult(NamedTuple):
     conversation: Conversation
     added: int
     branches: int
-    places: tuple[int, ...] = ()
-    """The places of the messages of the last line."""
+    places: Sequence[tuple[int, ...]] = ()
+    """The places of the messages of each line."""
 
 
 class NameChoice(NamedTuple):
@@ -90,7 +90,7 @@ def write_conversation(
         placing = _find_target(tx, name_choice, origin, entries, alike)
         added = placing.write(tx, progress)
         name = placing.name
-        count, places = len(branches.list_branches(tx, name)), placing.places(entries[-1])
+        count, places = len(branches.list_branches(tx, name)), [placing.places(line) for line in entries]
         return WriteResult(branches.load_conversation(tx, name), added, count, places)
 
     return store.write(work, repeatable=True)

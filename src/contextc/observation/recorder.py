@@ -8,7 +8,6 @@ that were sent.
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from contextc.compiler.body_splitting import split_elements
@@ -18,9 +17,8 @@ from contextc.compiler.ledger import repository
 from contextc.compiler.ledger.packing import pack_record
 from contextc.compiler.ledger.row_encoding import has_media, has_signed_reasoning, hash_chunks
 from contextc.compiler.manifest import ObservedFacts, RequestRecord, record_to_json
-from contextc.compiler.past_requests import compute_request_cost, load_channel_formatter, rebuild
 from contextc.errors import ContextcError, InvalidInput, StoreCorrupt
-from contextc.messages import Message, Usage
+from contextc.messages import Message
 from contextc.models.tokens import TokenCounter
 from contextc.models.tokens.counter import get_counter
 from contextc.observation.alignment import Alignment, align
@@ -42,6 +40,7 @@ from contextc.observation.exchange_parser import (
 )
 from contextc.observation.generated_call_ids import has_generated_ids, next_number, number_calls
 from contextc.observation.head_facts import HeadFacts, hash_head, read_head
+from contextc.observation.observed_request import ObservedRequest
 from contextc.observation.record_options import IMPORTED, RecordOptions, StoredMessages
 from contextc.observation.redaction_patterns import Redaction, make_redactor
 from contextc.observation.request_rows import (
@@ -79,42 +78,6 @@ REASONS = {
     "inserted": "the client inserted a message",
     "compacted": "compacted by the client",
 }
-
-
-class ObservedRequest(Struct, frozen=True, kw_only=True):
-    """A recorded request: its conversation and channel, its number on the channel, and how it ended."""
-
-    store: Store
-    channel: Channel
-    request: int
-    record: RequestRecord
-    is_new: bool = True
-    """False if the exchange was recorded before."""
-    added: int = 0
-    """The number of messages that were stored with it."""
-
-    @property
-    def conversation(self) -> str:
-        return self.channel.conversation
-
-    @property
-    def body(self) -> bytes:
-        """The exact bytes of the request, rebuilt from the store; redacted ones if it is marked inexact."""
-        return rebuild(self.store, self.channel, load_channel_formatter(self.store, self.channel), self.request)
-
-    @property
-    def status(self) -> str:
-        """`ok`, `error`, `unfinished` (the reply broke off) or `unanswered`."""
-        return self.record.observed.status if self.record.observed else ""
-
-    @property
-    def usage(self) -> Usage | None:
-        return self.record.usage
-
-    @property
-    def cost(self) -> float | None:
-        """The cost in dollars; None if it is unknown."""
-        return compute_request_cost(self.channel, self.record)
 
 
 def observe(
@@ -245,7 +208,7 @@ class ExchangeRecording:
             given, self.answer, self.conversation, self.began, self.head.hashes, self.options, self.decoder
         )
         if self.options.key and (found := find_exchange(tx, finder.exchange_key)) is not None:
-            return _Recorded(*found)
+            return _Recorded(found[0], self._finish(tx, *found))
         name, match, place = finder.find(tx)
         channel = Channel(name, DEFAULT_AGENT, given.provider_name, given.model)
         existing = find_tip(tx, name, True)
@@ -257,6 +220,23 @@ class ExchangeRecording:
         channels.put(channel, known)
         finder.save_keys(tx, at.conversation, make_place(known.number, record.request))
         return _Recorded(channel, record, is_new=True, added=added)
+
+    def _finish(self, tx: Transaction, channel: Channel, record: RequestRecord) -> RequestRecord:
+        """Return a recorded request, with the end of its reply if that is known now."""
+        facts, stored = record.observed, self.options.stored
+        if facts is None or facts.status == "ok" or self.answer.status != "ok" or stored is None:
+            return record
+        record = replace(
+            record,
+            usage=self.answer.usage,
+            time=self.ended or self.began,
+            produced=tuple([where for where, _ in stored.replies]),
+            observed=replace(facts, status="ok", ended=self.ended),
+        )
+        found = repository.find_channel(tx, channel, lock=True)
+        assert found is not None, "the channel of a recorded request exists"
+        repository.replace_manifest(tx, found.number, record.request, pack_record(record_to_json(record)))
+        return record
 
     # ── the channel ───────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -208,6 +208,10 @@ def save_manifest(tx: Transaction, channel: int, number: int, body: bytes) -> No
     tx.run("INSERT INTO manifest (place, body) VALUES (?, ?)", make_place(channel, number), body)
 
 
+def replace_manifest(tx: Transaction, channel: int, number: int, body: bytes) -> None:
+    tx.run("UPDATE manifest SET body = ? WHERE place = ?", body, make_place(channel, number))
+
+
 def load_manifests(
     tx: Transaction, channel: int, until: int = FIRST_UNANSWERED, *, limit: int | None = None
 ) -> list[bytes]:

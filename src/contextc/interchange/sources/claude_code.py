@@ -9,6 +9,7 @@ import os
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
+from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
 
@@ -92,31 +93,69 @@ class _WireMessage(NamedTuple):
 def read_calls(lines: Sequence[JSONObject], messages: list[Message]) -> ReadCalls:
     """Return the messages with their times, and one call per reply of the model. Its last line has the final usage.
 
-    Calls before a compaction, and those that were abandoned, are calls too; their messages are not stored.
+    Calls before a compaction, and those that were abandoned, are calls too, on paths of their own.
     """
     path = _read_path(lines)
     flat = [message for each in path for message in each.messages]
     is_same = [message.role for message in flat] == [message.role for message in messages]
-    times = [each.time for each in path for _ in each.messages]
-    timed = [
-        replace(message, time=time) if time and not message.time else message
-        for message, time in zip(messages, times if is_same else [0] * len(messages), strict=True)
-    ]
-    calls = _calls_of(path, is_stored=is_same)
+    if is_same:
+        times = [each.time for each in path for _ in each.messages]
+        messages = [
+            replace(message, time=time) if time and not message.time else message
+            for message, time in zip(messages, times, strict=True)
+        ]
+        path = _with_messages(path, messages)
+    shared = _SharedPrefixes()
+    calls = _calls_of(shared.add(path), is_stored=is_same)
     missing = {
         str(as_object(line["message"]).get("id")): number
         for number, line in enumerate(lines)
         if is_conversation_message(line) and _has_usage(as_object(line["message"]))
     }
+    abandoned: list[list[Message]] = []
     for _ in range(MAX_PATHS):
         for call in calls:
             missing.pop(call.id, None)
         if not missing:
             break
         name, end = missing.popitem()
-        found = {call.id: call for call in _calls_of(_read_path(lines[: end + 1]), is_stored=False)}
-        calls += [found[each] for each in (*missing, name) if each in found]
-    return ReadCalls(timed, sorted(calls, key=lambda call: call.ended), [])
+        other = shared.add(_read_path(lines[: end + 1]))
+        found = {call.id: call for call in _calls_of(other, is_stored=is_same, line=len(abandoned))}
+        own = [found[each] for each in (*missing, name) if each in found]
+        calls += own
+        if own:
+            abandoned.append([message for each in other for message in each.messages])
+    ordered = sorted(calls, key=lambda call: call.ended)
+    return ReadCalls(messages, ordered, abandoned if is_same else ())
+
+
+class _SharedPrefixes:
+    """Paths that begin alike share the objects of their common messages."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[bytes, bytes], list[Message]] = {}
+
+    def add(self, path: Sequence[_WireMessage]) -> list[_WireMessage]:
+        found: list[_WireMessage] = []
+        before = b""
+        for each in path:
+            content = encode(each.wire)
+            timed = [replace(message, time=message.time or each.time) for message in each.messages]
+            own = self._known.setdefault((before, content), timed)
+            before = blake2b(before + content, digest_size=16).digest()
+            found.append(each._replace(messages=own))
+        return found
+
+
+def _with_messages(path: Sequence[_WireMessage], messages: Sequence[Message]) -> list[_WireMessage]:
+    """Return a path with other objects of its messages."""
+    found: list[_WireMessage] = []
+    count = 0
+    for each in path:
+        end = count + len(each.messages)
+        found.append(each._replace(messages=list(messages[count:end])))
+        count = end
+    return found
 
 
 def _read_path(lines: Sequence[JSONObject]) -> list[_WireMessage]:
@@ -134,12 +173,12 @@ def _read_path(lines: Sequence[JSONObject]) -> list[_WireMessage]:
     return found
 
 
-def _calls_of(path: Sequence[_WireMessage], *, is_stored: bool) -> list[ModelCall]:
+def _calls_of(path: Sequence[_WireMessage], *, is_stored: bool, line: int = -1) -> list[ModelCall]:
     elements: list[bytes] = []
     messages: list[tuple[int, int]] = []
     calls: list[ModelCall] = []
     count, before = 0, 0
-    for wire, time, decoded in path:
+    for number, (wire, time, decoded) in enumerate(path, 1):
         own = list(range(count, count + len(decoded)))
         if _has_usage(wire):
             calls.append(
@@ -151,6 +190,8 @@ def _calls_of(path: Sequence[_WireMessage], *, is_stored: bool) -> list[ModelCal
                     elements=elements[:],
                     messages=messages[:] if is_stored else (),
                     reply=own if is_stored else (),
+                    line=line,
+                    finished=number < len(path) or wire.get("stop_reason", "end_turn") is not None,
                     usage=formatter(SENT_FORMAT).decode_reply({"content": [], **wire}).usage,
                     began=before or time,
                     ended=time,

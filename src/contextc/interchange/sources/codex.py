@@ -98,7 +98,7 @@ def read_calls(lines: Sequence[JSONObject], messages: list[Message]) -> ReadCall
         reader.add(line)
     runs, own = _runs([_kind(item) for item in reader.items]), _runs([_role(message) for message in messages])
     if [kind for kind, _ in runs] != [kind for kind, _ in own]:
-        return ReadCalls(messages, [call.to_model_call((), (), frozenset()) for call in reader.calls], [])
+        return ReadCalls(messages, [call.to_model_call((), (), frozenset()) for call in reader.calls])
     timed = list(messages)
     for (_, items), (_, indexes) in zip(runs, own, strict=True):
         time = reader.times.get(id(reader.items[items[-1]]), 0)
@@ -107,7 +107,7 @@ def read_calls(lines: Sequence[JSONObject], messages: list[Message]) -> ReadCall
     kept = frozenset(map(id, reader.items))
     places = [(items[0], index) for (_, items), (_, indexes) in zip(runs, own, strict=True) for index in indexes]
     replies = [(items, indexes) for (kind, items), (_, indexes) in zip(runs, own, strict=True) if kind == MODEL]
-    return ReadCalls(timed, [call.to_model_call(places, replies, kept) for call in reader.calls], [])
+    return ReadCalls(timed, [call.to_model_call(places, replies, kept) for call in reader.calls])
 
 
 class _Call(NamedTuple):
