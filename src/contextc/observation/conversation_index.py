@@ -74,7 +74,7 @@ def save_key(tx: Transaction, key: bytes, place: int, conversation: int) -> None
 
 def find_exchange(tx: Transaction, key: bytes) -> tuple[Channel, RequestRecord] | None:
     """Return the recorded request of an exchange with a key."""
-    for _, _, place in find_by_key(tx, key):
+    for (place,) in tx.rows("SELECT place FROM observed_key WHERE key = ?", key):
         sql = "SELECT conversation, agent, provider, model FROM channel WHERE number = ?"
         row, record = tx.row(sql, place >> SEQ_BITS), load_record(tx, place)
         if row is not None and record is not None:

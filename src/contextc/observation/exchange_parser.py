@@ -150,17 +150,27 @@ class ElementCache:
     """Parsed elements, for requests that repeat those of many others. Limited in bytes."""
 
     def __init__(self) -> None:
-        self._known: dict[bytes, tuple[Element, bytes]] = {}
+        self._elements: dict[bytes, tuple[Element, bytes]] = {}
+        self._requests: dict[tuple[bytes, ...], ParsedElements] = {}
         self._bytes = 0
 
     def parse(self, raw: bytes) -> tuple[Element, bytes]:
         """Return an element without its cache breakpoints, and its hash."""
-        if (found := self._known.get(raw)) is None:
+        if (found := self._elements.get(raw)) is None:
             if self._bytes > MAX_RECENT_BYTES:
-                self._known, self._bytes = {}, 0
-            found = self._known[raw] = _parse_element(raw)
+                self._elements, self._requests, self._bytes = {}, {}, 0
+            found = self._elements[raw] = _parse_element(raw)
             self._bytes += len(raw)
         return found
+
+    def find(self, raw: list[bytes]) -> tuple[ParsedElements | None, int]:
+        """Return a request with the same first elements, and the number of common ones."""
+        known = self._requests.get(tuple(raw[:2])) or self._requests.get(tuple(raw[:1]))
+        return (known, count_common(known.raw, raw)) if known is not None else (None, 0)
+
+    def keep(self, parsed: ParsedElements) -> None:
+        for size in (1, 2):
+            self._requests[tuple(parsed.raw[:size])] = parsed
 
 
 def _parse_element(raw: bytes) -> tuple[Element, bytes]:
@@ -172,7 +182,7 @@ def parse_elements(raw: list[bytes], cache: ElementCache | None = None) -> Parse
     """Parse the elements of a conversation. Only what no recent request began with, or no other one of the cache has,
     is parsed.
     """
-    known, same = _find_recent(raw) if cache is None else (None, 0)
+    known, same = _find_recent(raw) if cache is None else cache.find(raw)
     parse = _parse_element if cache is None else cache.parse
     parsed = ParsedElements(raw, [], {}, [], [])
     if known is not None:
@@ -187,6 +197,7 @@ def parse_elements(raw: list[bytes], cache: ElementCache | None = None) -> Parse
         if element.marks:
             parsed.marks[index] = element.marks
     if cache is not None:
+        cache.keep(parsed)
         return parsed
     with _recent_lock:
         _recent.append(parsed)
