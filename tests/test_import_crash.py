@@ -72,7 +72,7 @@ def import_until(store: cc.Store, path: Path, writes: int) -> bool:
 def test_an_import_that_was_killed_is_continued_by_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """Guarantee 16.9: whatever write it had come to, nothing is there by half, missing, or twice."""
+    """Guarantee 16.8: whatever write it had come to, nothing is there by half, missing, or twice."""
     monkeypatch.setattr(log_import, "BATCH_SIZE", 3)
     monkeypatch.setattr(call_import, "BATCH_SIZE", 1)
     path = tmp_path / "file.jsonl"

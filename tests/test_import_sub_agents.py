@@ -54,7 +54,7 @@ def facts(store: cc.Store, name: str) -> tuple[str, str, str, tuple[str, int] | 
 
 @pytest.mark.parametrize("place", ["subagents", "beside", "inline", "inline without an id"])
 def test_a_sub_agent_is_a_conversation_linked_to_its_request(store: cc.Store, tmp_path: Path, place: str) -> None:
-    """Guarantee 16.9: in all layouts that Claude Code has had."""
+    """Guarantee 16.8: in all layouts that Claude Code has had."""
     path = tmp_path / f"{CLAUDE_ID}.jsonl"
     folder = tmp_path / CLAUDE_ID / "subagents" if place == "subagents" else tmp_path
     aside = agent_lines("a1b2", named=place != "inline without an id")

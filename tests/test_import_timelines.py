@@ -71,7 +71,7 @@ def test_a_session_that_grew_adds_its_new_calls(store: cc.Store) -> None:
 
 
 def test_what_was_taken_back_stays_readable_on_a_branch(store: cc.Store) -> None:
-    """Guarantee 16.9: a question was taken back. The calls before were paid for, and a branch has their messages."""
+    """Guarantee 16.8: a question was taken back. The calls before were paid for, and a branch has their messages."""
     lines = claude_lines(MORE, "/garden")[1:-1]
     asked = {**lines[0], "uuid": f"{CLAUDE_ID[:-4]}00aa", "timestamp": "2026-11-15T10:02:00.000Z", "parentUuid": None}
     answer: JSONObject = {**lines[-1], "uuid": f"{CLAUDE_ID[:-4]}00ab", "timestamp": "2026-11-15T10:02:01.000Z"}
@@ -92,7 +92,7 @@ def test_what_was_taken_back_stays_readable_on_a_branch(store: cc.Store) -> None
 
 
 def test_a_reply_that_was_being_written_is_unfinished_and_completed_later(store: cc.Store) -> None:
-    """Guarantee 16.9: nothing of it is lost, and nothing counted twice."""
+    """Guarantee 16.8: nothing of it is lost, and nothing counted twice."""
     lines = claude_lines(GARDEN, "/garden")[1:-1]
     lines[-1]["message"] |= {"stop_reason": None, "usage": {"input_tokens": 9, "output_tokens": 1}}
     name = import_transcript(store, jsonl(lines)).conversation.name

@@ -301,7 +301,7 @@ def test_the_ends_of_a_thread_are_found_in_one_pass(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("way", ["edit", "rewind", "append"])
 def test_a_log_leaves_what_was_changed_here_as_it_is(store: cc.Store, tmp_path: Path, way: str) -> None:
-    """Guarantee 16.10: its requests go on where the client left the conversation, and the current branch stays."""
+    """Guarantee 16.9: its requests go on where the client left the conversation, and the current branch stays."""
     path, name = written(tmp_path / "log.jsonl", talk(2, "one")), "request-log-one"
     import_files(store, [path])
     if way == "edit":
@@ -323,7 +323,7 @@ def test_a_log_leaves_what_was_changed_here_as_it_is(store: cc.Store, tmp_path: 
 
 
 def test_a_log_goes_to_a_branch_while_a_turn_is_running(store: cc.Store, tmp_path: Path) -> None:
-    """Guarantees 5.1, 16.5: a turn has its conversation to itself; what the log has new is stored, and continues."""
+    """Guarantees 5.1 and 16.6: a turn has its conversation to itself; what the log has new is stored, and continues."""
     path, name = written(tmp_path / "log.jsonl", talk(1, "one")), "request-log-one"
     import_files(store, [path])
     with store.lease(name) as lease:
@@ -339,7 +339,7 @@ def test_a_log_goes_to_a_branch_while_a_turn_is_running(store: cc.Store, tmp_pat
 
 
 def test_a_damaged_conversation_of_a_log_is_reported_and_goes_on_when_repaired(tmp_path: Path) -> None:
-    """Guarantee 15.1: the others come in."""
+    """Guarantees 15.1 and 16.9: the others come in."""
     address, path = f"sqlite:///{tmp_path}/chat.db", tmp_path / "log.jsonl"
     with cc.open_store(address) as store:
         import_files(store, [written(path, [*talk(1, "one"), *talk(1, "two")])])

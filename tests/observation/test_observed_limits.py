@@ -1,6 +1,7 @@
 """Observed traffic has a retention and a size limit of its own, which delete nothing of ours."""
 
 import asyncio
+import json
 import logging
 from datetime import timedelta
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 import contextc as cc
 from contextc.config import read_settings
 from contextc.errors import InvalidSetting
+from contextc.interchange import import_files
 from contextc.observation import ObservedRequest, limit_observed
 from contextc.store.message_chain import now_ms
 from tests.executor.scripted_provider import SONNET, Say, Scripted, played
@@ -160,3 +162,13 @@ def test_settings(tmp_path: Path) -> None:
 def test_invalid_settings(tmp_path: Path, text: str) -> None:
     with pytest.raises(InvalidSetting):
         settings_of(tmp_path, text)
+
+
+def test_imported_conversations_stay(store: cc.Store, tmp_path: Path) -> None:
+    """An import is asked for, and mostly old."""
+    body = {"model": "gpt-6", "messages": [{"role": "user", "content": "hi"}]}
+    path = tmp_path / "log.jsonl"
+    path.write_text(json.dumps({"timestamp": 1_700_000_000, "request": body, "response": "Hello."}) + "\n")
+    (found,) = import_files(store, [path]).conversations
+    assert limit_observed(store, age=timedelta(days=1), max_bytes=0).conversations == 0
+    assert [message.text for message in store.load(found.name)] == ["hi", "Hello."]
