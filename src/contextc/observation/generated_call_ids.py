@@ -1,4 +1,4 @@
-"""Unique ids for tool calls that a client sends without ids, as Ollama's do.
+"""Ids of tool calls that a client sends without any, as those of Ollama.
 
 Decoders number such calls, beginning anew with every request and every reply. On the chain of a conversation, they are
 numbered on, so that each call has an id of its own and its result names it.
