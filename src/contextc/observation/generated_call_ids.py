@@ -1,7 +1,7 @@
-"""Ids of tool calls that a client sends without any, as those of Ollama.
+"""Numbering of tool calls that a client sends without ids, as those of Ollama.
 
-Decoders number such calls, beginning anew with every request and every reply. On the chain of a conversation, they are
-numbered on, so that each call has an id of its own and its result names it.
+Decoders number such calls from zero in every request and every reply. On the chain of a conversation, the numbers
+continue, so that each call has a unique id and its result names it.
 """
 
 import re
