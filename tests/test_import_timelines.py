@@ -445,3 +445,31 @@ def test_an_entry_of_lhar_without_bodies_is_reported(store: cc.Store, tmp_path: 
     assert summary.left_out[0].startswith("an entry without bodies")
     (line,) = load_timeline(store, found.name)
     assert line.record.time - 1_767_323_045_000 == 1500
+
+
+def test_a_turn_that_codex_rolled_back_stays_readable_on_a_branch(store: cc.Store) -> None:
+    """Guarantee 16.8: its calls were paid for."""
+    lines = codex_session()
+    rolled: JSONObject = {"timestamp": "2026-11-15T10:00:30.000Z", "type": "event_msg"}
+    rolled["payload"] = {"type": "thread_rolled_back", "num_turns": 1}
+    said: list[JSONObject] = [
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "And in winter?"}]},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Moss."}]},
+    ]
+    later: list[JSONObject] = [
+        {"timestamp": "2026-11-15T10:00:40.000Z", "type": "response_item", "payload": each} for each in said
+    ]
+    counted = {**lines[-1], "timestamp": "2026-11-15T10:00:41.000Z"}
+    info = {"total_token_usage": {"input_tokens": 999}, "last_token_usage": {"input_tokens": 90, "output_tokens": 9}}
+    counted["payload"] = {"type": "token_count", "info": info}
+    given = jsonl([*lines, rolled, *later, counted])
+    name = import_transcript(store, given).conversation.name
+    assert [message.text for message in store.load(name)] == ["And in winter?", "Moss."]
+    entries = load_timeline(store, name)
+    assert facts(entries) == [("gpt-5", (50, 6)), ("gpt-5", (70, 8)), ("gpt-5", (90, 9))]
+    assert [len(entry.record.produced) for entry in entries] == [1, 1, 1]
+    left = store.branches(name)[0]
+    assert [message.text for message in store.load(name, branch=left.number)][-1] == "Thyme does."
+    assert import_transcript(store, given).added == 0
+    assert len(load_timeline(store, name)) == 3
+    assert [each for each in scan_store(store) if each.kind == "fault"] == []

@@ -121,6 +121,7 @@ def link_agent(store: Store, conversation: str, client: str, link: AgentLink, ca
 
 def _make_input(call: ModelCall, elements: ElementCache) -> ObservedInput:
     form = formatter(call.format)
+    known = list(call.elements) if call.messages else []  # without stored messages, text could not be redacted
     facts: JSONObject = {"model": call.model, **call.head}
     parts = split_body(encode({**facts, form.messages_key: [0]}), form.messages_key)
     return ObservedInput(
@@ -133,6 +134,6 @@ def _make_input(call: ModelCall, elements: ElementCache) -> ObservedInput:
         ids=ClientIds(),
         head=parts.head if parts is not None else b"{}",
         gaps=(),
-        parsed=parse_elements(list(call.elements), elements),
+        parsed=parse_elements(known, elements),
         is_split=True,
     )

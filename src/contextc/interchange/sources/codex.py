@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, as_object, encode
 from contextc.errors import InvalidInput
+from contextc.formats import formatter
 from contextc.formats.codex.rollout import apply_line, is_rollout_line
 from contextc.interchange.found_conversation import UUID, FoundConversation, ModelCall, parse_time
 from contextc.interchange.input_files import FileSample, ImportInput
@@ -32,6 +33,7 @@ from contextc.providers.registry import provider_names
 
 ABOUT = "transcripts of Codex, one file per session"
 FILE_NAME = re.compile(rf"rollout-.+?-({UUID.pattern})(?:_({UUID.pattern}))?\.jsonl", re.IGNORECASE)
+FORMAT = "codex"
 SENT_FORMAT, DEFAULT_PROVIDER, UNKNOWN_MODEL = "openai_responses", "openai", "unknown"
 MODEL, TOOL, INPUT = "model", "tool", "input"
 MAX_DEPTH = 1000  # files in a chain of continuations
@@ -44,7 +46,7 @@ def matches(sample: FileSample) -> bool:
 
 
 def read_conversations(given: ImportInput) -> Iterator[FoundConversation]:
-    return read_transcripts(given, TranscriptReader("codex", all_lines, session_id, session_title, read_calls))
+    return read_transcripts(given, TranscriptReader(FORMAT, all_lines, session_id, session_title, read_calls))
 
 
 def session_id(lines: Sequence[JSONObject]) -> str:
@@ -92,13 +94,34 @@ def all_lines(path: Path | None, lines: Sequence[JSONObject]) -> list[JSONObject
 
 
 def read_calls(lines: Sequence[JSONObject], messages: list[Message]) -> ReadCalls:
-    """Return the messages with their times, and one call per `token_count` event that counts new tokens."""
+    """Return the messages with their times, and one call per `token_count` event that counts new tokens.
+
+    What was rolled back, and what a compaction replaced, are paths of their own.
+    """
+    now, cuts = _read_path(lines, messages)
+    calls = {call.id: call for call in now.calls}
+    abandoned: list[list[Message]] = []
+    for cut in reversed(cuts):
+        if all(call.messages or call.reply for call in calls.values()):
+            break
+        request = formatter(FORMAT).decode_request(lines[:cut])
+        before = [*([request.system] if request.system is not None else []), *request.messages]
+        other, _ = _read_path(lines[:cut], before)
+        own = [call for call in other.calls if call.reply and not calls[call.id].reply]
+        if own:
+            calls |= {call.id: replace(call, line=len(abandoned)) for call in own}
+            abandoned.append(_share_prefix(other.messages, [now.messages, *abandoned]))
+    return ReadCalls(now.messages, list(calls.values()), abandoned)
+
+
+def _read_path(lines: Sequence[JSONObject], messages: list[Message]) -> tuple[ReadCalls, list[int]]:
+    """Return the messages at the end of some lines, all calls, and the lines that replaced the history."""
     reader = _CallReader(lines)
-    for line in lines:
-        reader.add(line)
+    for number, line in enumerate(lines):
+        reader.add(number, line)
     runs, own = _runs([_kind(item) for item in reader.items]), _runs([_role(message) for message in messages])
     if [kind for kind, _ in runs] != [kind for kind, _ in own]:
-        return ReadCalls(messages, [call.to_model_call((), (), frozenset()) for call in reader.calls])
+        return ReadCalls(messages, [call.to_model_call((), (), frozenset()) for call in reader.calls]), []
     timed = list(messages)
     for (_, items), (_, indexes) in zip(runs, own, strict=True):
         time = reader.times.get(id(reader.items[items[-1]]), 0)
@@ -107,7 +130,18 @@ def read_calls(lines: Sequence[JSONObject], messages: list[Message]) -> ReadCall
     kept = frozenset(map(id, reader.items))
     places = [(items[0], index) for (_, items), (_, indexes) in zip(runs, own, strict=True) for index in indexes]
     replies = [(items, indexes) for (kind, items), (_, indexes) in zip(runs, own, strict=True) if kind == MODEL]
-    return ReadCalls(timed, [call.to_model_call(places, replies, kept) for call in reader.calls])
+    return ReadCalls(timed, [call.to_model_call(places, replies, kept) for call in reader.calls]), reader.cuts
+
+
+def _share_prefix(messages: list[Message], others: Sequence[list[Message]]) -> list[Message]:
+    """Return messages with the objects of the longest common beginning with another path."""
+    best: list[Message] = []
+    for other in others:
+        pairs = zip(messages, other, strict=False)
+        count = next((index for index, (mine, yours) in enumerate(pairs) if mine != yours), None)
+        common = other[: min(len(messages), len(other)) if count is None else count]
+        best = max(best, common, key=len)
+    return [*best, *messages[len(best) :]]
 
 
 class _Call(NamedTuple):
@@ -161,10 +195,11 @@ class _CallReader:
         self.items: list[JSONObject] = []
         self.times: dict[int, int] = {}
         self.calls: list[_Call] = []
+        self.cuts: list[int] = []
         self.total: JSON = None
         self.read = 0
 
-    def add(self, line: JSONObject) -> None:
+    def add(self, number: int, line: JSONObject) -> None:
         payload, time = as_object(line.get("payload")), parse_time(line.get("timestamp"))
         if not is_rollout_line(line):
             return
@@ -178,6 +213,7 @@ class _CallReader:
         self.items = apply_line(known, line)
         if self.items is not known:
             before = self.read = 0
+            self.cuts.append(number)
         for item in self.items[before:]:
             self.times.setdefault(id(item), time)
 
