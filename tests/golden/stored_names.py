@@ -35,8 +35,8 @@ from contextc.messages import Message
 from contextc.messages.message import PART_TYPES
 from contextc.prompts import PromptBuilder
 from contextc.providers.registry import provider_names
-from contextc.store.execution_records import QueuedMessage, StepRecord, TurnRecord
 from contextc.store.ledger_schema import ChannelState, LedgerRow
+from contextc.store.turn_and_event_records import QueuedMessage, StepRecord, TurnRecord
 from contextc.tools.todos import TODO_TOOL, Todo
 from contextc.triggers import ResourceUsage, TriggerContext, default_triggers, resource_triggers
 from contextc.web.http_errors import error_status_and_body

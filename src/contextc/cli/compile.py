@@ -21,8 +21,8 @@ from contextc.linting.request_files import read_requests
 from contextc.linting.tolerant_decoding import coerce_request
 from contextc.providers import Provider, provider
 from contextc.store import Store, open_store
+from contextc.store.backend_interface import DEFAULT_AGENT
 from contextc.store.ledger_schema import Channel
-from contextc.store.types import DEFAULT_AGENT
 from contextc.tools.spec import NativeTool, Tool
 
 ModelOption = Annotated[

@@ -14,7 +14,7 @@ from contextc.cli.console import (
     replace_control_characters,
 )
 from contextc.store.branches import count_branches
-from contextc.store.observed_conversations import ObservedSource, load_all_sources
+from contextc.store.observed_conversation_sources import ObservedSource, load_all_sources
 
 COLUMNS = ("conversation", "messages", "branches", "created")
 CLIENT = "client"

@@ -31,7 +31,7 @@ from contextc.cli.agent_options import (
 )
 from contextc.cli.console import StoreOption, err, escape_markup, open_configured_store, out
 from contextc.errors import InvalidSetting
-from contextc.store.types import DEFAULT_AGENT
+from contextc.store.backend_interface import DEFAULT_AGENT
 
 PORT = 8377
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")

@@ -6,7 +6,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from contextc.compiler.compiled import Compiled, Cost
     from contextc.compiler.compiler import Attempt, MessageCompiler
-    from contextc.compiler.ledger.session_manager import SessionManager
+    from contextc.compiler.ledger.known_sessions import SessionManager
 
 __all__ = ["Attempt", "Compiled", "Cost", "MessageCompiler", "SessionManager"]
 

@@ -35,9 +35,9 @@ from contextc.messages import Message, hash_content, validate_message
 from contextc.models.tokens import Calibration, TokenCounter, load_calibration, load_counts
 from contextc.providers import Provider
 from contextc.store import Reference, Store
+from contextc.store.backend_interface import Transaction
 from contextc.store.ledger_schema import Channel, ChannelState
 from contextc.store.message_rows import SEQ_MASK, find_message, load_tip, make_place
-from contextc.store.types import Transaction
 
 FIRST_REQUEST = "first request"
 PREVIOUS_REPLACED = "the request before it was replaced"

@@ -17,7 +17,7 @@ from contextc.executor.limits import TurnResult
 from contextc.executor.turn_loop import TurnRunner
 from contextc.executor.turn_store import TurnStore
 from contextc.messages import Message
-from contextc.store.types import Lease
+from contextc.store.backend_interface import Lease
 
 
 class Turn:

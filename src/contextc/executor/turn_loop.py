@@ -18,7 +18,7 @@ from contextc._json import JSONObject, fix_surrogates
 from contextc._worker_threads import CALLBACK_SLOTS, as_exception, run_blocking
 from contextc.compiler import Compiled
 from contextc.compiler.arguments import AgentArguments
-from contextc.compiler.ledger.session_manager import SessionManager
+from contextc.compiler.ledger.known_sessions import SessionManager
 from contextc.errors import ContextcError, ContextOverflow, LeaseLost, ProviderFailed, describe_error
 from contextc.events import ErrorKind, RetryScheduled, ToolStart
 from contextc.executor.agent_config import AgentConfig
@@ -39,7 +39,7 @@ from contextc.messages import Message
 from contextc.prompts import PromptContext
 from contextc.providers import Provider
 from contextc.providers.client import Endpoint
-from contextc.store.streams import drop_incomplete_call, may_have_run
+from contextc.store.partial_message_journal import drop_incomplete_call, may_have_run
 from contextc.triggers import TriggerContext
 
 log = logging.getLogger("contextc.executor")

@@ -31,8 +31,8 @@ from contextc.messages import Media, Message, Text, assistant, system, user
 from contextc.prompts import Prompt, PromptBuilder, PromptFragment, hash_tools
 from contextc.providers import Provider
 from contextc.store import Store
+from contextc.store.backend_interface import DEFAULT_AGENT, Transaction
 from contextc.store.ledger_schema import Channel, ChannelState, state_from_json
-from contextc.store.types import DEFAULT_AGENT, Transaction
 from contextc.tools.spec import NativeTool, Tool
 
 MAX_QUOTED = 80

@@ -30,9 +30,9 @@ from contextc.messages import AnyPart, Message, Usage
 from contextc.models import Model
 from contextc.models.model_info import MILLION
 from contextc.store import Store
+from contextc.store.backend_interface import Transaction
 from contextc.store.ledger_schema import Channel, Item, LedgerRow, RowRange
 from contextc.store.message_rows import SEQ_BITS, SEQ_MASK, load_lineage, split_by_branch
-from contextc.store.types import Transaction
 
 LINES_PER_BATCH = 500  # lines that a search loads per batch
 Reduction: TypeAlias = Literal["", "stub", "shortened"]

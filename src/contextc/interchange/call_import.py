@@ -28,9 +28,9 @@ from contextc.observation.exchange_parser import (
 )
 from contextc.observation.record_options import IMPORTED, RecordOptions, StoredMessages
 from contextc.observation.recorder import ExchangeRecording, record_exchanges
-from contextc.store import Store, message_chain
+from contextc.store import Store, append_and_load
+from contextc.store.backend_interface import Transaction
 from contextc.store.message_rows import SEQ_BITS, SEQ_MASK, find_tip, make_place
-from contextc.store.types import Transaction
 
 BATCH_SIZE = 64
 
@@ -77,7 +77,7 @@ def _prepare(
         _make_input(call, elements),
         ObservedReply(status="ok" if call.finished else "unfinished", usage=call.usage),
         conversation,
-        began=call.began or call.ended or message_chain.now_ms(),
+        began=call.began or call.ended or append_and_load.now_ms(),
         ended=call.ended,
         options=RecordOptions(key=f"{conversation}/{call.id}", inexact=True, stored=stored),
     )

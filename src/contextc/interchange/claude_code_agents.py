@@ -13,7 +13,7 @@ from typing import NamedTuple
 from contextc._json import JSONObject, as_object
 from contextc.formats.claude_code.message_lines import content_blocks, tool_results
 from contextc.interchange.found_conversation import AgentLink, parse_time, short_id
-from contextc.interchange.transcript_reader import AgentTranscript, parse_lines, read_first_lines
+from contextc.interchange.session_transcript_reader import AgentTranscript, parse_lines, read_first_lines
 
 AGENT_FILE = re.compile(r"agent-([\w-]+)\.jsonl")
 AGENT_IN_TEXT = re.compile(r"\bagentId: ?([\w-]+)")

@@ -29,8 +29,8 @@ from contextc.interchange.reply_encoding import encode_reply
 from contextc.messages import Message, Usage
 from contextc.providers.registry import snippet_tables
 from contextc.store import Store
+from contextc.store.backend_interface import Transaction
 from contextc.store.ledger_schema import Channel
-from contextc.store.types import Transaction
 
 ArchiveFormat: TypeAlias = Literal["har", "lhar"]
 ARCHIVE_FORMATS = ("har", "lhar")

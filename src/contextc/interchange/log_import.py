@@ -35,9 +35,9 @@ from contextc.observation.observed_request import ObservedRequest
 from contextc.observation.record_options import IMPORTED, NewNames, RecordOptions
 from contextc.observation.recorder import ExchangeRecording, record_exchanges
 from contextc.observation.reply_decoding import DECODE_ERRORS, decode_logged_reply
-from contextc.store import Store, message_chain
+from contextc.store import Store, append_and_load
+from contextc.store.backend_interface import Transaction
 from contextc.store.ledger_schema import Channel
-from contextc.store.types import Transaction
 
 LoggedExchanges = Iterable[tuple[str, Exchange | None]]
 """Exchanges with their positions; None for an entry without one."""
@@ -367,7 +367,7 @@ class LogRecorder:
         return ExchangeRecording(
             given,
             answer,
-            began=exchange.time or message_chain.now_ms(),
+            began=exchange.time or append_and_load.now_ms(),
             ended=exchange.ended,
             code=exchange.status,
             options=RecordOptions(key=logged.key, inexact=exchange.inexact, names=names),

@@ -9,7 +9,8 @@ from contextc._json import encode_canonical
 from contextc.messages import Message, decode_message
 from contextc.observation.generated_call_ids import rename_calls
 from contextc.observation.truncated_results import is_same_result
-from contextc.store import message_chain
+from contextc.store import append_and_load
+from contextc.store.backend_interface import Transaction
 from contextc.store.branches import create_branch, switch_branch
 from contextc.store.history_comparison import original_uid
 from contextc.store.message_rows import (
@@ -23,7 +24,6 @@ from contextc.store.message_rows import (
     split_by_branch,
 )
 from contextc.store.redaction import get_repair_note
-from contextc.store.types import Transaction
 
 
 class PlacedMessages(NamedTuple):
@@ -53,7 +53,7 @@ def place_messages(
     executor holds the lease, everything new does. With `keeps_current`, the current branch stays as it is.
     """
     here = at if not last or is_on_branch(tx, at, last) else load_tip_of_branch(tx, name, at, last >> SEQ_BITS)
-    after = message_chain.load_between(tx, here.branch, last & SEQ_MASK, here.seq)
+    after = append_and_load.load_between(tx, here.branch, last & SEQ_MASK, here.seq)
     matched: list[Message] = []
     ids: dict[str, str] = {}
     cursor = 0
@@ -127,9 +127,10 @@ def _is_lost(message: Message) -> bool:
 
 def append_messages(tx: Transaction, name: str, tip: BranchTip, messages: Sequence[Message]) -> list[Message]:
     entries = [
-        message_chain.prepare_entry(message_chain.validate_for(replace(message, uid=""), name)) for message in messages
+        append_and_load.prepare_entry(append_and_load.validate_for(replace(message, uid=""), name))
+        for message in messages
     ]
-    return message_chain.insert_messages(tx, name, tip, entries) if entries else []
+    return append_and_load.insert_messages(tx, name, tip, entries) if entries else []
 
 
 def append_answers(tx: Transaction, name: str, tip: BranchTip, answers: Sequence[Message]) -> list[tuple[int, Message]]:

@@ -44,9 +44,9 @@ from contextc.observation.exchange_parser import (
 )
 from contextc.observation.record_options import NewNames, RecordOptions
 from contextc.observation.request_rows import is_model_output
+from contextc.store.backend_interface import Transaction
 from contextc.store.ledger_schema import HeadHashes
 from contextc.store.message_rows import SEQ_MASK, find_tip
-from contextc.store.types import Transaction
 
 MAX_NAME_PART, MAX_NAME_LENGTH = 80, 150
 TASK_ELEMENTS = 4

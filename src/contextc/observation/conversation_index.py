@@ -4,12 +4,12 @@ from hashlib import blake2b
 from typing import Literal, NamedTuple, TypeAlias
 
 from contextc.compiler.ledger import repository
-from contextc.compiler.ledger.packing import unpack_record
+from contextc.compiler.ledger.observed_compression import unpack_record
 from contextc.compiler.manifest import RequestRecord, record_from_json
 from contextc.observation.chain_writer import find_repaired, is_copy
+from contextc.store.backend_interface import Transaction
 from contextc.store.ledger_schema import Channel, ChannelState
 from contextc.store.message_rows import SEQ_BITS, SEQ_MASK, BranchTip, make_place
-from contextc.store.types import Transaction
 
 Kind: TypeAlias = Literal["main", "agent", "side"]
 MAX_CANDIDATES = 64

@@ -14,14 +14,13 @@ from contextc.compiler.body_splitting import split_elements
 from contextc.compiler.compiled import OBSERVED
 from contextc.compiler.draft import Budget
 from contextc.compiler.ledger import repository
-from contextc.compiler.ledger.packing import pack_record
+from contextc.compiler.ledger.observed_compression import pack_record
 from contextc.compiler.ledger.row_encoding import has_media, has_signed_reasoning, hash_chunks
 from contextc.compiler.manifest import ObservedFacts, RequestRecord, record_to_json
 from contextc.errors import ContextcError, InvalidInput, StoreCorrupt
 from contextc.messages import Message
 from contextc.models.tokens import TokenCounter
 from contextc.models.tokens.counter import get_counter
-from contextc.observation.alignment import Alignment, align
 from contextc.observation.chain_writer import append_answers, is_on_branch, place_messages
 from contextc.observation.channel_cache import KnownChannel, PendingChannels, cache_of
 from contextc.observation.conversation_finder import ConversationFinder
@@ -43,6 +42,7 @@ from contextc.observation.head_facts import HeadFacts, hash_head, read_head
 from contextc.observation.observed_request import ObservedRequest
 from contextc.observation.record_options import IMPORTED, RecordOptions, StoredMessages
 from contextc.observation.redaction_patterns import Redaction, make_redactor
+from contextc.observation.request_alignment import Alignment, align
 from contextc.observation.request_rows import (
     Segment,
     find_marks,
@@ -53,7 +53,8 @@ from contextc.observation.request_rows import (
     without_first,
     without_redacted,
 )
-from contextc.store import Store, message_chain
+from contextc.store import Store, append_and_load
+from contextc.store.backend_interface import DEFAULT_AGENT, Transaction
 from contextc.store.ledger_schema import (
     Channel,
     ChannelState,
@@ -68,7 +69,6 @@ from contextc.store.message_rows import (
     load_tip_of_branch,
     make_place,
 )
-from contextc.store.types import DEFAULT_AGENT, Transaction
 
 PARTIAL_REQUEST = "the provider has earlier messages"
 REASONS = {
@@ -104,7 +104,7 @@ def observe(
     by these ids or by content. `redact` removes text before anything is stored: "keys", "tokens", "mail", regular
     expressions, or True for all built-in patterns. Such a request is marked inexact.
     """
-    began = time or message_chain.now_ms()
+    began = time or append_and_load.now_ms()
     if not isinstance(began, int) or not isinstance(ended or 0, int):
         raise InvalidInput("time and ended: expected Unix milliseconds", got=(time, ended))
     redactor = make_redactor(store, redact)
@@ -212,7 +212,7 @@ class ExchangeRecording:
         name, match, place = finder.find(tx)
         channel = Channel(name, DEFAULT_AGENT, given.provider_name, given.model)
         existing = find_tip(tx, name, True)
-        at = existing or message_chain.insert_conversation(tx, name)
+        at = existing or append_and_load.insert_conversation(tx, name)
         if match is not None and (existing is None or not existing.seq):  # one of our own stays one of our own
             session = given.ids.session or (IMPORTED if self.options.names is not None else "")
             save_thread(tx, at.conversation, given.ids.client, session, given.ids.agent, match)
@@ -446,7 +446,7 @@ class ExchangeRecording:
             decoded = self.decoder.decode_from(start)
             decoded = [replace(message, time=self.began, uid="") for message in decoded if not is_blank(message)]
             for message in decoded:
-                message_chain.validate_for(message, "")
+                append_and_load.validate_for(message, "")
         except (ContextcError, *DECODE_ERRORS) as error:
             return [], f"The messages could not be decoded ({error})"
         return decoded, ""

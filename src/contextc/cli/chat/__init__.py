@@ -18,7 +18,7 @@ from contextc.cli.agent_options import (
 )
 from contextc.cli.console import JSONOption, StoreOption, open_configured_store
 from contextc.errors import InvalidSetting
-from contextc.store.types import DEFAULT_AGENT
+from contextc.store.backend_interface import DEFAULT_AGENT
 
 
 def run(

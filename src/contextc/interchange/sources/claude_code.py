@@ -23,14 +23,14 @@ from contextc.formats.claude_code.transcript_chain import active_lines
 from contextc.interchange.claude_code_agents import read_agents
 from contextc.interchange.found_conversation import UUID, FoundConversation, ModelCall, parse_time
 from contextc.interchange.input_files import FileSample, ImportInput
-from contextc.interchange.sources import TranscriptFile
-from contextc.interchange.transcript_reader import (
+from contextc.interchange.session_transcript_reader import (
     ReadCalls,
     TranscriptReader,
     modified_time,
     read_first_lines,
     read_transcripts,
 )
+from contextc.interchange.sources import TranscriptFile
 from contextc.messages import Message
 
 ABOUT = "transcripts of Claude Code, one file per session"

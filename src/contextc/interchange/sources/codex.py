@@ -16,11 +16,10 @@ from msgspec.structs import replace
 from contextc._json import JSON, JSONObject, as_object, encode
 from contextc.errors import InvalidInput
 from contextc.formats import formatter
-from contextc.formats.codex.rollout import apply_line, is_rollout_line
+from contextc.formats.codex.rollout_decoding import apply_line, is_rollout_line
 from contextc.interchange.found_conversation import UUID, FoundConversation, ModelCall, parse_time
 from contextc.interchange.input_files import FileSample, ImportInput
-from contextc.interchange.sources import TranscriptFile
-from contextc.interchange.transcript_reader import (
+from contextc.interchange.session_transcript_reader import (
     ReadCalls,
     TranscriptReader,
     modified_time,
@@ -28,6 +27,7 @@ from contextc.interchange.transcript_reader import (
     read_first_lines,
     read_transcripts,
 )
+from contextc.interchange.sources import TranscriptFile
 from contextc.messages import Message, Usage
 from contextc.providers.registry import provider_names
 

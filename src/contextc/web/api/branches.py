@@ -22,7 +22,7 @@ from contextc.store.conversation_list import ConversationOverview
 from contextc.store.message_rows import make_place
 from contextc.web.app_state import AppState
 from contextc.web.conversation_state import ConversationView, load_conversation_view
-from contextc.web.endpoint_decorator import EmptyObject, EventStream, endpoint
+from contextc.web.endpoint_registry import EmptyObject, EventStream, endpoint
 
 TAG = "branches"
 LINES_PER_CHUNK = 200

@@ -6,8 +6,8 @@ from msgspec.structs import replace
 from contextc.compiler.ledger import repository
 from contextc.errors import InvalidInput
 from contextc.store import Store
+from contextc.store.backend_interface import DEFAULT_AGENT, Transaction
 from contextc.store.ledger_schema import Channel
-from contextc.store.types import DEFAULT_AGENT, Transaction
 
 
 class KnownSession(Struct, frozen=True, kw_only=True):

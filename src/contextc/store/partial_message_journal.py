@@ -30,9 +30,9 @@ from contextc.messages import (
     tool_call,
     validate_message,
 )
-from contextc.store.execution_records import MAX_EVENT_TEXT
+from contextc.store.backend_interface import Lease, Transaction
 from contextc.store.message_rows import check_name, decode_row, decode_rows, find_by_name, load_tip
-from contextc.store.types import Lease, Transaction
+from contextc.store.turn_and_event_records import MAX_EVENT_TEXT
 
 BATCH_SECONDS = 0.25
 StreamStatus: TypeAlias = Literal["sent", "error", "cancelled"]
