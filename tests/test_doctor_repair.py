@@ -13,8 +13,8 @@ import pytest
 import contextc as cc
 from contextc.doctor import Finding, RepairResult, repair_conversations, scan_store
 from contextc.messages import ValidatedMessage, canonical_content, decode_message, encode_message
-from contextc.store import message_chain, message_rows
-from contextc.store.types import Transaction
+from contextc.store import append_and_load, message_rows
+from contextc.store.backend_interface import Transaction
 
 PROCESSES = multiprocessing.get_context("forkserver")
 PNG = b"\x89PNG-bytes"
@@ -170,11 +170,11 @@ def test_blank_messages_are_left_out(store: cc.Store) -> None:
     blank = cc.user(" \n")
 
     def work(tx: Transaction) -> None:
-        message_chain.insert_messages(
+        append_and_load.insert_messages(
             tx,
             "demo",
             message_rows.load_tip(tx, "demo"),
-            [message_chain.prepare_entry(ValidatedMessage(blank, canonical_content(blank), {}))],
+            [append_and_load.prepare_entry(ValidatedMessage(blank, canonical_content(blank), {}))],
         )
 
     store.write(work)

@@ -5,7 +5,7 @@ from playwright.sync_api import Locator, expect
 
 import contextc as cc
 from contextc.events import AnyEvent, StepFinish, TextDelta, TurnFinish, UserNoticeCreated
-from contextc.store import execution_records
+from contextc.store import turn_and_event_records
 from contextc.store.message_rows import load_tip
 from tests.browser.page_driver import MESSAGES, Person
 from tests.browser.scripted_model import Model, text_reply
@@ -21,7 +21,7 @@ def talked(store: cc.Store) -> cc.Store:
     store.extend("demo", messages)
     answers = [message for message in store.load("demo") if message.role == "assistant"]
     texts = [event for turn, message in enumerate(answers, 1) for event in events_of(turn, message)]
-    store.write(lambda tx: execution_records.append_events(tx, load_tip(tx, "demo").conversation, texts))
+    store.write(lambda tx: turn_and_event_records.append_events(tx, load_tip(tx, "demo").conversation, texts))
     return store
 
 

@@ -13,9 +13,9 @@ from contextc.compiler import Compiled
 from contextc.compiler.ledger import repository
 from contextc.compiler.ledger.channel_row_cache import split_chunk
 from contextc.messages import Message, decode_message
+from contextc.store.backend_interface import Transaction
 from contextc.store.ledger_schema import Channel, ChannelState, Item, LedgerRow
 from contextc.store.message_rows import SEQ_BITS, SEQ_MASK, make_place
-from contextc.store.types import Transaction
 from tests.compiler.random_simulation import Simulation, mark_of
 from tests.compiler.simulated_providers import (
     MARK,

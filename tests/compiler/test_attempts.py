@@ -11,8 +11,8 @@ from contextc.compiler import Compiled
 from contextc.compiler.ledger import repository
 from contextc.compiler.ledger.channel_row_cache import get_channel_cache
 from contextc.providers import Provider
+from contextc.store.backend_interface import Transaction
 from contextc.store.ledger_schema import Channel, ChannelState
-from contextc.store.types import Transaction
 from tests.compiler.simulated_providers import ProviderDown, SessionProvider
 from tests.full_disk_sqlite import full_disk
 

@@ -9,7 +9,7 @@ import pytest
 import contextc as cc
 from contextc.compiler import pipeline
 from contextc.compiler.ledger import channel_loader as ledger_look
-from contextc.store.types import Transaction
+from contextc.store.backend_interface import Transaction
 
 PROVIDER = cc.provider("anthropic:claude-sonnet-4-5", window=4_000, output=500)
 

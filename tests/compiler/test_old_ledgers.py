@@ -22,8 +22,8 @@ from contextc.doctor import scan_store
 from contextc.events import encode_event
 from contextc.store import message_rows
 from contextc.store import session_transcripts as transcripts
-from contextc.store.execution_records import load_trigger_states
 from contextc.store.session_transcripts import TranscriptKey
+from contextc.store.turn_and_event_records import load_trigger_states
 
 GOLDEN = Path(__file__).parent.parent / "data" / "golden"
 

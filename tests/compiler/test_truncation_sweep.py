@@ -11,7 +11,7 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject, decode, encode
-from contextc.compiler.draft import TrimStrategy
+from contextc.compiler.options import TrimStrategy
 from contextc.compiler.passes.fit_budget import STEPS_LEFT_OUT_TEXT
 from contextc.formats import formatter
 from contextc.messages import Message

@@ -17,11 +17,11 @@ from contextc.errors import LeaseLost, StoreFull
 from contextc.events import ApprovalRequest, ToolStart
 from contextc.executor.agent_config import Approve
 from contextc.executor.turn_store import NOT_RUN_RESULT, TurnStore
+from contextc.store.backend_interface import Result, Row, Transaction
 from contextc.store.leases import RESULT_PROCESS_ENDED
 from contextc.store.postgres import PostgresStore
 from contextc.store.sqlite import SQLiteStore
 from contextc.store.transaction_engine import ConnectionLost
-from contextc.store.types import Result, Row, Transaction
 from contextc.tools import FunctionTool
 from tests.executor.scripted_provider import SONNET, Say, Scripted, kinds, played, taken_over
 from tests.executor.test_killed_turns import killed

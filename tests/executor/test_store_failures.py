@@ -10,8 +10,8 @@ import pytest
 import contextc as cc
 from contextc.errors import StoreFull
 from contextc.events import TextDelta, TurnStart
+from contextc.store.backend_interface import Result, Transaction
 from contextc.store.sqlite import SQLiteStore
-from contextc.store.types import Result, Transaction
 from tests.executor.scripted_provider import SONNET, Say, Scripted
 
 WRITES = 12

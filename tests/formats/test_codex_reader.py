@@ -10,7 +10,7 @@ from contextc._json import JSONObject
 from contextc.formats.codex.items import CALL_TYPES
 from contextc.formats.stream import Delta, StreamReader, note_event
 from contextc.messages import AnyPart
-from contextc.store.streams import join_deltas
+from contextc.store.partial_message_journal import join_deltas
 from tests.formats.codex_samples import FORM, TURNS, answer, called, lines, said
 
 SHOWN_AND_TAKEN_BACK = "retry"

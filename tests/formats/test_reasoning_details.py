@@ -11,7 +11,7 @@ from contextc.compiler.ledger.row_encoding import has_signed_reasoning
 from contextc.formats.base import Request
 from contextc.formats.openai_chat.decode import gather
 from contextc.formats.stream import Delta
-from contextc.store.streams import join_deltas
+from contextc.store.partial_message_journal import join_deltas
 from tests.formats.traffic import Exchange, accepted
 
 ROUTER = cc.OpenAIFormatter(provider="openrouter")

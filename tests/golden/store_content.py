@@ -22,8 +22,8 @@ from contextc._json import JSONObject
 from contextc.formats import format_names
 from contextc.interchange import export_lines, export_request
 from contextc.store import message_rows, session_transcripts
-from contextc.store.execution_records import load_trigger_states
 from contextc.store.session_transcripts import TranscriptKey
+from contextc.store.turn_and_event_records import load_trigger_states
 from tests.golden.json_compare import mapped
 from tests.golden.scenario_script import LOOK
 

@@ -18,11 +18,12 @@ from contextc._json import JSONObject
 from contextc.app.agent_factory import build_tools
 from contextc.cli import app
 from contextc.compiler.compaction import LEAD
-from contextc.compiler.draft import Budget, LeftOutMessage
+from contextc.compiler.draft import LeftOutMessage
 from contextc.compiler.fetch_result import FETCH_TOOL
 from contextc.compiler.ledger.repository import OpenAttempt, StoredSummary
 from contextc.compiler.ledger.row_encoding import REMOVED_TEXT
 from contextc.compiler.manifest import Fragment, ManifestLine, RequestRecord
+from contextc.compiler.options import Budget
 from contextc.events import AnyEvent
 from contextc.executor.model_call import NO_RESULT_TEXT
 from contextc.executor.summarizer import SUMMARY_INSTRUCTIONS
@@ -35,8 +36,8 @@ from contextc.messages import Message
 from contextc.messages.message import PART_TYPES
 from contextc.prompts import PromptBuilder
 from contextc.providers.registry import provider_names
-from contextc.store.execution_records import QueuedMessage, StepRecord, TurnRecord
 from contextc.store.ledger_schema import ChannelState, LedgerRow
+from contextc.store.turn_and_event_records import QueuedMessage, StepRecord, TurnRecord
 from contextc.tools.todos import TODO_TOOL, Todo
 from contextc.triggers import ResourceUsage, TriggerContext, default_triggers, resource_triggers
 from contextc.web.http_errors import error_status_and_body

@@ -17,8 +17,8 @@ from contextc.events import AnyEvent, decode_event, encode_event
 from contextc.interchange import import_lines
 from contextc.messages import Role, Status, decode_message, encode_message
 from contextc.messages.message import PART_TYPES
-from contextc.store.execution_records import StepRecord, TurnRecord
 from contextc.store.ledger_schema import LedgerRow, state_from_json
+from contextc.store.turn_and_event_records import StepRecord, TurnRecord
 from contextc.tools.todos import TODO_STATES
 from tests.golden import store_content
 from tests.golden.json_compare import assert_same

@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 import psycopg
 
+from contextc.store.backend_interface import Row
 from contextc.store.postgres import PostgresStore
 from contextc.store.transaction_engine import ConnectionLost
-from contextc.store.types import Row
 
 
 class Watched(PostgresStore):

@@ -8,11 +8,11 @@ import pytest
 import contextc as cc
 from contextc.errors import ConversationExists, InvalidInput, UnknownConversation
 from contextc.interchange import export_lines, import_lines
+from contextc.store.backend_interface import Row, Transaction
 from contextc.store.branches import count_branches, list_conversations
 from contextc.store.conversation_list import LIST_ORDER, SELECT_CONVERSATIONS, ConversationPage, load_page
 from contextc.store.conversation_search import search_conversations
 from contextc.store.message_rows import LAST_ACTIVE
-from contextc.store.types import Row, Transaction
 
 
 def names(store: cc.Store, search: str = "") -> list[str]:

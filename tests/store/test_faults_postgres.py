@@ -8,10 +8,10 @@ import psycopg
 import pytest
 
 import contextc as cc
+from contextc.store.backend_interface import Result, Row, Transaction
 from contextc.store.migrations import migrations
 from contextc.store.postgres import PostgresStore
 from contextc.store.transaction_engine import ConnectionLost
-from contextc.store.types import Result, Row, Transaction
 
 
 def backend(tx: Transaction) -> int:

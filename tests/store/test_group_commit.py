@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import contextc as cc
+from contextc.store.backend_interface import Transaction
 from contextc.store.group_commit import MAX_GROUP_SIZE, WriteQueue
-from contextc.store.types import Transaction
 
 PATIENCE = 20.0
 

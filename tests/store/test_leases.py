@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 import contextc as cc
 from contextc.store import leases
+from contextc.store.backend_interface import Transaction
 from contextc.store.transaction_engine import Scheduler
-from contextc.store.types import Transaction
 
 PROCESSES = multiprocessing.get_context("forkserver")
 

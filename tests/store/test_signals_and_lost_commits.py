@@ -13,9 +13,9 @@ import pytest
 import contextc as cc
 from contextc.doctor import scan_store
 from contextc.store import branches
+from contextc.store.backend_interface import Result, Row, Transaction
 from contextc.store.postgres import PostgresStore
 from contextc.store.transaction_engine import ConnectionLost
-from contextc.store.types import Result, Row, Transaction
 
 
 class Late(Exception):

@@ -10,7 +10,7 @@ from contextc.models.tokens import (
     save_calibration,
     save_counts,
 )
-from contextc.store.types import Transaction
+from contextc.store.backend_interface import Transaction
 
 
 def test_counts_are_found_again_under_their_content_and_who_counted(store: cc.Store) -> None:

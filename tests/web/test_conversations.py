@@ -7,7 +7,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import contextc as cc
-from contextc.store import execution_records
+from contextc.store import turn_and_event_records
 from tests.web.sample_conversations import SONNET, Life, provider_of
 
 STRANGE = ["a/b", "wide name", "100%", "x?y#z", "../up", "ünï", "a%2Fb", "…", "a+b", "emoji 🦊"]
@@ -125,8 +125,8 @@ def test_a_reply_on_its_way_is_there_as_far_as_it_has_come(client: TestClient, s
     """Guarantee 3.3: a page that is opened in the middle of a reply shows what was said so far."""
     store.append("demo", cc.user("hi"))
     with store.lease("demo") as lease:
-        turn = execution_records.TurnRecord(number=0, agent="assistant", started=7)
-        begun = store.write(lambda tx: execution_records.insert_turn(tx, lease.root, turn))
+        turn = turn_and_event_records.TurnRecord(number=0, agent="assistant", started=7)
+        begun = store.write(lambda tx: turn_and_event_records.insert_turn(tx, lease.root, turn))
         stream = store.stream(lease)
         stream.write("Once upon")
         stream.write(" a time")

@@ -8,14 +8,14 @@ from msgspec.structs import replace
 from starlette.testclient import TestClient
 
 import contextc as cc
-from contextc.compiler.draft import Budget
 from contextc.compiler.manifest import RequestRecord
+from contextc.compiler.options import Budget
 from contextc.compiler.past_requests import explain
 from contextc.inspection.request_timeline import TimelineEntry
 from contextc.inspection.unanswered_requests import UnansweredRequest, load_unanswered_requests, sum_costs
-from contextc.store.execution_records import TurnRecord
 from contextc.store.ledger_schema import Channel
 from contextc.store.message_rows import FIRST_UNANSWERED
+from contextc.store.turn_and_event_records import TurnRecord
 from tests.executor.scripted_provider import Say, Scripted, played
 from tests.web.sample_conversations import GPT, SONNET, Asking, Life, provider_of, strings_in
 

@@ -16,7 +16,7 @@ from contextc.executor import AgentExecutor, event_hub
 from contextc.executor.turn_store import TurnStore
 from contextc.providers import Endpoint
 from contextc.providers.client import ProviderCall
-from contextc.store.execution_records import TurnRecord
+from contextc.store.turn_and_event_records import TurnRecord
 from contextc.web.app_state import AppState, ServerOptions
 from contextc.web.http_errors import HTTPError
 from contextc.web.model_executors import MAX_EXECUTORS, ExecutorPool

@@ -18,7 +18,8 @@ from contextc.compiler.manifest import record_from_json, record_to_json
 from contextc.errors import StaleCompile
 from contextc.messages import Message, Usage
 from contextc.models.tokens import TokenCounter
-from contextc.store import message_chain
+from contextc.store import append_and_load
+from contextc.store.backend_interface import Transaction
 from contextc.store.ledger_schema import ChannelState, Item, ProviderSession, RowRange, StoredRow, extend_layout
 from contextc.store.message_rows import (
     FIRST_UNANSWERED,
@@ -32,7 +33,6 @@ from contextc.store.message_rows import (
     split_by_branch,
 )
 from contextc.store.message_rows import BranchTip as Tip
-from contextc.store.types import Transaction
 
 CHANNEL_CHANGED = (
     "the channel changed (another request was committed, its session was invalidated, or content was redacted)"
@@ -59,7 +59,7 @@ class CommitResult(NamedTuple):
 
 
 def append_at_tip(
-    tx: Transaction, compiled: Compiled, entries: Sequence[message_chain.PendingMessage]
+    tx: Transaction, compiled: Compiled, entries: Sequence[append_and_load.PendingMessage]
 ) -> Message | None:
     """Append a single reply with one statement that also checks that the conversation still ends where it was compiled.
 
@@ -72,8 +72,8 @@ def append_at_tip(
     entry, at = entries[0], sight.tip
     if entry.admitted.blobs or entry.admitted.message.uid:
         return None
-    message, row = message_chain.build_row(at, entry)
-    stored = tx.run(message_chain.APPEND_AT_TIP, *row, at.conversation, at.branch, at.revision)
+    message, row = append_and_load.build_row(at, entry)
+    stored = tx.run(append_and_load.APPEND_AT_TIP, *row, at.conversation, at.branch, at.revision)
     if stored != 1:
         return None
     set_last_active(tx, at, message.time)
@@ -204,7 +204,7 @@ def write_commit(
         record,
         rows=last,
         layout=None if record.layout is None else layout,
-        time=messages[-1].time if messages else message_chain.now_ms(),
+        time=messages[-1].time if messages else append_and_load.now_ms(),
         usage=usage,
         partial=bool(usage and usage.input and not compiled.measured_input(usage)),
         gave=session.id if session else "",
@@ -249,7 +249,7 @@ def save_unanswered(tx: Transaction, compiled: Compiled, usage: Usage | None) ->
         compiled.record,
         layout=layout,
         fragments=compiled.manifest.fragments,
-        time=message_chain.now_ms(),
+        time=append_and_load.now_ms(),
         usage=usage,
         partial=bool(usage and usage.input and not compiled.measured_input(usage)),
     )
@@ -316,7 +316,7 @@ def _produced(
 
 
 def find_earlier_commit(
-    tx: Transaction, compiled: Compiled, entries: Sequence[message_chain.PendingMessage]
+    tx: Transaction, compiled: Compiled, entries: Sequence[append_and_load.PendingMessage]
 ) -> tuple[list[Message], ChannelCacheEntry, Tip] | None:
     """Return the result of an earlier try of this commit that succeeded although its confirmation was lost."""
     at = find_tip(tx, compiled.channel.conversation, True)
@@ -326,7 +326,7 @@ def find_earlier_commit(
         return None
     if standing.chain != compiled.state.chain:
         return None
-    stored = message_chain.find_stored(tx, entries)
+    stored = append_and_load.find_stored(tx, entries)
     shown = ChannelCacheEntry.from_rows(found[0], found[1], standing, repository.load_rows(tx, standing.layout))
     return stored, shown, at
 

@@ -24,10 +24,10 @@ from contextc.messages import Message
 from contextc.models.tokens import TokenCounter
 from contextc.prompts import escape_markers, with_tags
 from contextc.providers import Provider
-from contextc.store import Store, message_chain
+from contextc.store import Store, append_and_load
+from contextc.store.backend_interface import Transaction
 from contextc.store.ledger_schema import Item
 from contextc.store.message_rows import SEQ_MASK
-from contextc.store.types import Transaction
 
 Summarizer: TypeAlias = Callable[[Sequence[Message], str | None], str]
 """Takes the messages as the agent sees them and the previous summary. Returns a new summary of both."""
@@ -198,7 +198,7 @@ def run_compaction_steps(
     overlay = repository.StoredSummary(
         text=fenced,
         made_by="digest" if fallback else "summarizer",
-        time=message_chain.now_ms(),
+        time=append_and_load.now_ms(),
         humans=humans,
         opening=opening,
     )

@@ -27,11 +27,11 @@ from contextc.compiler.compaction import (
     with_unlimited_window,
 )
 from contextc.compiler.compiled import Compiled, HeadParts
-from contextc.compiler.draft import CompilerOptionArguments
 from contextc.compiler.fetch_result import MAX_LENGTH, fetch_result
 from contextc.compiler.ledger import repository
 from contextc.compiler.ledger.channel_row_cache import ChannelCacheEntry, get_channel_cache
 from contextc.compiler.manifest import Manifest
+from contextc.compiler.options import CompilerOptionArguments
 from contextc.compiler.pipeline import ContextLoader, compile_request
 from contextc.compiler.request_head import AnyTool, CompileInput
 from contextc.errors import ContextcError, InvalidInput, NothingNew
@@ -40,11 +40,12 @@ from contextc.messages import Message, ToolCall, Usage, validate_message
 from contextc.models.tokens import Calibration, TokenCounter, get_counter, save_calibration, save_counts
 from contextc.prompts import PromptContext
 from contextc.providers import Provider
-from contextc.store import Lease, Reference, Store, message_chain
+from contextc.store import Lease, Reference, Store, append_and_load
+from contextc.store.backend_interface import Transaction
+from contextc.store.conversation_types import DEFAULT_AGENT
 from contextc.store.leases import check_lease as check_lease
 from contextc.store.ledger_schema import Channel, ProviderSession
 from contextc.store.message_rows import BranchTip as Tip
-from contextc.store.types import DEFAULT_AGENT, Transaction
 
 if TYPE_CHECKING:  # importing it loads asyncio
     from contextc.tools import ToolLike
@@ -233,7 +234,7 @@ class MessageCompiler:
             if not message.id
         ]
         usage = usage or next((message.usage for message in reversed([*there, *messages]) if message.usage), None)
-        entries = [message_chain.prepare_entry(validate_message(message)) for message in messages]
+        entries = [append_and_load.prepare_entry(validate_message(message)) for message in messages]
         session_id = session_id or self._session_of(reply)
         calibration, sight = self._updated_calibration(compiled, usage), compiled.snapshot
 
@@ -248,7 +249,7 @@ class MessageCompiler:
             else:
                 at, number, version, attempt = committing.locate_reply(tx, compiled)
                 found = committing.load_streamed(tx, compiled, at, there) if there else []
-                stored = [*found, *message_chain.insert_messages(tx, compiled.channel.conversation, at, entries)]
+                stored = [*found, *append_and_load.insert_messages(tx, compiled.channel.conversation, at, entries)]
             written = committing.write_commit(
                 tx,
                 compiled,

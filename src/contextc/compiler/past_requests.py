@@ -22,6 +22,7 @@ from contextc.models import Model, cost, model
 from contextc.providers import Provider, provider
 from contextc.providers.registry import ProviderFacts
 from contextc.store import Store
+from contextc.store.backend_interface import Transaction
 from contextc.store.ledger_schema import Channel, ChannelState, Item, RowRange, StoredRow, extend_layout
 from contextc.store.message_rows import (
     FIRST_UNANSWERED,
@@ -31,7 +32,6 @@ from contextc.store.message_rows import (
     load_lineage,
     split_by_branch,
 )
-from contextc.store.types import Transaction
 
 MANIFESTS_PER_BATCH = 64
 CLEARED, SUMMED_UP = "the context was cleared after it", "summed up"

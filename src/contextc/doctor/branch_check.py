@@ -6,8 +6,8 @@ lost only if that message is missing.
 """
 
 from contextc.doctor.hash_check import BranchRow
+from contextc.store.backend_interface import Row, Transaction
 from contextc.store.message_rows import SEQ_MASK, make_place, to_id
-from contextc.store.types import Row, Transaction
 
 DEPTH_BYTES = 4
 COLUMNS = "SELECT b.number, b.tree, b.parent, b.base_seq, b.base_id, b.conversation, m.place FROM branch b"

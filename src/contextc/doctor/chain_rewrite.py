@@ -27,11 +27,11 @@ from contextc.messages import (
     canonical_content,
     decode_message,
 )
-from contextc.store import message_chain
+from contextc.store import append_and_load
+from contextc.store.backend_interface import Transaction
 from contextc.store.history_comparison import original_uid
 from contextc.store.message_rows import DECODE_ERRORS, BranchTip, load_branch_end, make_place
 from contextc.store.redaction import REPAIR_KEY, get_repair_note
-from contextc.store.types import Transaction
 
 LOST_MESSAGE = "{what} This line stands in the place of what could not be read when the conversation was healed."
 
@@ -54,7 +54,7 @@ class ChainRewriter:
     def write(self, here: BranchTip) -> BranchTip:
         """Write the branch and return its head."""
         tx, base, line = self.tx, self.base, self.check.branch
-        number = message_chain.insert_branch(
+        number = append_and_load.insert_branch(
             tx, self.conversation, tree=self.tree, parent=base.branch, base_seq=base.seq, base_id=base.id
         )
         edges = context_starts(tx, line)
@@ -80,11 +80,11 @@ class ChainRewriter:
             if self.marker:
                 message = _with_note(message, **self.marker)
                 self.marker = {}
-            uid = message_chain.find_free_uid(self.tx, self.tree, original_uid(message.uid))
+            uid = append_and_load.find_free_uid(self.tx, self.tree, original_uid(message.uid))
             blobs = dict.fromkeys([media.blob for part in message.parts for media in media_of(part) if media.blob])
             admitted = ValidatedMessage(replace(message, uid=uid), canonical_content(message), blobs)
-            (stored,) = message_chain.insert_messages(
-                self.tx, self.conversation, at, [message_chain.prepare_entry(admitted)]
+            (stored,) = append_and_load.insert_messages(
+                self.tx, self.conversation, at, [append_and_load.prepare_entry(admitted)]
             )
             new = make_place(at.branch, stored.seq)
             if message.redacted:

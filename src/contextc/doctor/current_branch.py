@@ -10,9 +10,9 @@ from typing import NamedTuple
 from contextc.doctor.findings import Finding, pluralize
 from contextc.doctor.hash_check import BranchRow
 from contextc.errors import StoreCorrupt
+from contextc.store.backend_interface import Transaction
 from contextc.store.leases import find_dead_turns
 from contextc.store.message_rows import update_last_active
-from contextc.store.types import Transaction
 
 NO_REPAIR = "cannot be repaired: {why}. Restore a backup of the store"
 

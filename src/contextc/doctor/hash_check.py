@@ -9,8 +9,8 @@ from typing import NamedTuple, TypeAlias
 from contextc._json import hash_blob
 from contextc.doctor.findings import ChainProblem
 from contextc.messages import Media, Message, ToolResult, canonical_content, decode_message, make_chain_id
+from contextc.store.backend_interface import Transaction
 from contextc.store.message_rows import DECODE_ERRORS, SEQ_BITS, SEQ_MASK, make_place, split_by_branch, to_id
-from contextc.store.types import Transaction
 
 CHUNK = 1000
 RawRow: TypeAlias = tuple[int, bytes, bytes]  # place, id, body

@@ -19,8 +19,8 @@ from contextc.doctor.hash_check import (
 )
 from contextc.doctor.tool_pair_check import OpenCall, PairState
 from contextc.errors import StoreCorrupt
+from contextc.store.backend_interface import Transaction
 from contextc.store.message_rows import SEQ_MASK, MessageLocation, make_place, split_by_branch, to_id
-from contextc.store.types import Transaction
 
 
 class ChainCheck(NamedTuple):

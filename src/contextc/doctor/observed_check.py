@@ -9,16 +9,16 @@ from typing import cast
 
 from contextc._json import JSON, JSONObject, decode_json
 from contextc.compiler.ledger import repository
-from contextc.compiler.ledger.packing import PACKED
+from contextc.compiler.ledger.observed_compression import PACKED
 from contextc.compiler.ledger.row_encoding import hash_chunks
 from contextc.compiler.manifest import RequestRecord, record_from_json
 from contextc.doctor.findings import Finding
 from contextc.errors import StoreCorrupt
 from contextc.observation.head_facts import hash_head
 from contextc.store import Store
+from contextc.store.backend_interface import Transaction
 from contextc.store.ledger_schema import Channel, RowRange, StoredRow
 from contextc.store.message_rows import SEQ_MASK, make_place
-from contextc.store.types import Transaction
 
 CREDENTIAL_FIELDS = (
     "authorization", "proxy-authorization", "x-api-key", "api-key", "api_key", "apikey", "x-goog-api-key",

@@ -21,10 +21,10 @@ from contextc.doctor.tool_pair_check import OpenCall
 from contextc.errors import Conflict, ContextcError, InvalidInput, StoreCorrupt, UnknownConversation
 from contextc.messages import Message, validate_message
 from contextc.messages.pairing import make_synthetic_result
-from contextc.store import Store, message_chain, message_rows
+from contextc.store import Store, append_and_load, message_rows
+from contextc.store.backend_interface import Transaction
 from contextc.store.message_rows import BranchTip
 from contextc.store.redaction import REPAIR_KEY
-from contextc.store.types import Transaction
 
 DATA_ERRORS = (TypeError, ValueError, AttributeError, LookupError)
 """Exceptions that unexpected values in rows can cause."""
@@ -101,12 +101,12 @@ def _repair_conversation(tx: Transaction, name: str, findings: list[Finding]) ->
         message_rows.update_last_active(tx, name)
     answers = here.branch in begun or any(finding.healing == "append" for finding in findings)
     results = (
-        [message_chain.prepare_entry(validate_message(_placeholder_result(asked))) for asked in found.open_calls]
+        [append_and_load.prepare_entry(validate_message(_placeholder_result(asked))) for asked in found.open_calls]
         if answers
         else []
     )
     if results:
-        message_chain.append_messages(tx, name, results)
+        append_and_load.append_messages(tx, name, results)
     return _describe_result(tx, name, found, begun, len(results), before)
 
 

@@ -33,8 +33,8 @@ from contextc.doctor.observed_check import check_observed
 from contextc.doctor.tool_pair_check import OpenCall, PairState
 from contextc.errors import UnknownConversation
 from contextc.store import Store
+from contextc.store.backend_interface import Transaction
 from contextc.store.message_rows import split_by_branch
-from contextc.store.types import Transaction
 
 Progress = Callable[[int, int], None]
 

@@ -17,7 +17,7 @@ from contextc._worker_threads import run_blocking
 from contextc.errors import ContextcError, UnknownConversation
 from contextc.events import AnyEvent
 from contextc.store import Store
-from contextc.store.execution_records import load_last_event_numbers
+from contextc.store.turn_and_event_records import load_last_event_numbers
 
 log = logging.getLogger(__name__)
 MAX_INBOX_EVENTS = 2_000

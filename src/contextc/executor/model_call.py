@@ -25,8 +25,8 @@ from contextc.executor.turn_store import TurnStore
 from contextc.messages import AnyPart, Message, Reasoning, Text, ToolCall, ToolResult, Usage, tool_result
 from contextc.messages.pairing import find_open_calls
 from contextc.providers.client import Endpoint, Host, ProviderCall
-from contextc.store import message_chain
-from contextc.store.streams import Piece, join_deltas
+from contextc.store import append_and_load
+from contextc.store.partial_message_journal import Piece, join_deltas
 
 FIRST_BATCH_SECONDS, BATCH_SECONDS = 0.03, 0.1
 """Seconds until received parts are journaled: for the first batch, and for later ones."""
@@ -92,11 +92,11 @@ class ReplyStream:
             role="assistant",
             author=record.agent,
             run=record.run,
-            uid=message_chain.new_uid(),
+            uid=append_and_load.new_uid(),
             turn=record.turn.number,
             step=step,
             status="pending",
-            time=message_chain.now_ms(),
+            time=append_and_load.now_ms(),
             finish="tool_calls" if compiled.provider.runs_tools else None,  # read when an interrupted reply is found
         )
         self._uids = {0: self.first_message.uid}
@@ -208,7 +208,7 @@ class ReplyStream:
                 self._message_index += 1
             self._after_result = is_result
             if self._message_index not in self._uids:
-                self._uids[self._message_index] = message_chain.new_uid()
+                self._uids[self._message_index] = append_and_load.new_uid()
             self._unflushed.append((self._uids[self._message_index], part))
 
     def _read_event(self, event: JSONObject) -> Sequence[AnyPart]:

@@ -20,7 +20,7 @@ from contextc.executor.agent_config import AgentConfig
 from contextc.executor.turn_store import TurnStore
 from contextc.executor.turn_totals import TurnState
 from contextc.messages import Message
-from contextc.store.execution_records import TurnRecord
+from contextc.store.turn_and_event_records import TurnRecord
 from contextc.tools.todos import Todo
 from contextc.triggers import (
     Evaluation,

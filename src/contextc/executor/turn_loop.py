@@ -18,11 +18,11 @@ from contextc._json import JSONObject, fix_surrogates
 from contextc._worker_threads import CALLBACK_SLOTS, as_exception, run_blocking
 from contextc.compiler import Compiled
 from contextc.compiler.arguments import AgentArguments
-from contextc.compiler.ledger.session_manager import SessionManager
+from contextc.compiler.ledger.known_sessions import SessionManager
 from contextc.errors import ContextcError, ContextOverflow, LeaseLost, ProviderFailed, describe_error
 from contextc.events import ErrorKind, RetryScheduled, ToolStart
 from contextc.executor.agent_config import AgentConfig
-from contextc.executor.limits import MAX_CALLS_PER_REPLY, MAX_COST, MAX_SECONDS, MAX_STEPS, MAX_TOOL_CALLS, TurnResult
+from contextc.executor.limits import MAX_CALLS_PER_REPLY, MAX_COST, MAX_SECONDS, MAX_STEPS, MAX_TOOL_CALLS
 from contextc.executor.model_call import (
     MAX_RETRIES,
     MAX_RETRY_SECONDS,
@@ -33,13 +33,14 @@ from contextc.executor.model_call import (
 from contextc.executor.step_preparation import PreparedStep, StepPreparer
 from contextc.executor.summarizer import run_compaction, summarize
 from contextc.executor.tool_runner import ToolHost, ToolRunner
+from contextc.executor.turn_result import TurnResult
 from contextc.executor.turn_store import CANCELLED_REASON, FAILED_REASON, TurnStore
 from contextc.executor.turn_totals import TurnState, total_usage
 from contextc.messages import Message
 from contextc.prompts import PromptContext
 from contextc.providers import Provider
 from contextc.providers.client import Endpoint
-from contextc.store.streams import drop_incomplete_call, may_have_run
+from contextc.store.partial_message_journal import drop_incomplete_call, may_have_run
 from contextc.triggers import TriggerContext
 
 log = logging.getLogger("contextc.executor")

@@ -34,12 +34,13 @@ from contextc.executor.turn_totals import total_usage
 from contextc.messages import AnyPart, Message, ToolCall, Usage, UserNotice, validate_message
 from contextc.messages import ToolResult as ResultPart
 from contextc.messages.pairing import find_open_calls
-from contextc.store import Lease, Store, branches, execution_records, leases, message_chain, streams
-from contextc.store.execution_records import QueuedMessage, StepRecord, TurnRecord, UnstartedCalls, result_event
-from contextc.store.message_chain import now_ms
+from contextc.store import Lease, Store, append_and_load, branches, leases, partial_message_journal
+from contextc.store import turn_and_event_records as records
+from contextc.store.append_and_load import now_ms
+from contextc.store.backend_interface import Transaction
 from contextc.store.message_rows import load_base_seq, load_tip
-from contextc.store.streams import Piece, delta_events
-from contextc.store.types import Transaction
+from contextc.store.partial_message_journal import Piece, delta_events
+from contextc.store.turn_and_event_records import QueuedMessage, StepRecord, TurnRecord, UnstartedCalls, result_event
 from contextc.triggers import Evaluation, Trigger, TriggerMessage
 
 log = logging.getLogger("contextc.executor")
@@ -101,25 +102,25 @@ class TurnStore:
             tx: Transaction,
         ) -> tuple[TurnRecord | None, TurnRecord | None, list[AnyEvent], list[AnyEvent], dict[str, JSONObject]]:
             leases.check_lease(tx, self.lease, self.conversation)
-            previous = execution_records.load_last_turn(tx, root, self.agent)
-            states = execution_records.load_trigger_states(tx, root, self.agent)
+            previous = records.load_last_turn(tx, root, self.agent)
+            states = records.load_trigger_states(tx, root, self.agent)
             if self._channel_triggers:
-                states |= execution_records.load_trigger_states(tx, root, self.channel)
+                states |= records.load_trigger_states(tx, root, self.channel)
             interrupted = previous if previous is not None and previous.state == "interrupted" else None
             if resume and interrupted is not None and self._is_turn_on_branch(tx, interrupted):
                 turn = replace(interrupted, state="running", ended=0)
-                previous = execution_records.load_last_turn(tx, root, self.agent, before=turn.number)
-                execution_records.save_turn(tx, root, turn)
+                previous = records.load_last_turn(tx, root, self.agent, before=turn.number)
+                records.save_turn(tx, root, turn)
                 told = self._append(tx, [TurnStart(seq=turn.opened, resumed=True)], turn)
                 return turn, previous, [], told, states
             before: list[AnyEvent] = []
             if interrupted is not None:  # not resumed: its open calls are answered
                 for message in self._answer_open_calls(tx, INTERRUPTED_REASON, interrupted):
                     before += self._append(tx, [result_event(message, 0)], interrupted, step=message.step or 0)
-            waiting = execution_records.load_queue(tx, root, self.agent)
+            waiting = records.load_queue(tx, root, self.agent)
             if entries:  # input queued to steer an earlier turn comes before this input
                 _, taken = self._take_queued(tx, [each for each in waiting if each.kind == "steer"])
-                opened = message_chain.append_messages(tx, self.conversation, entries)[-1].seq
+                opened = append_and_load.append_messages(tx, self.conversation, entries)[-1].seq
             elif waiting:
                 opened, taken = self._take_queued(tx, waiting[:1])
             elif unanswered := branches.find_unanswered(tx, self.conversation, self.agent):
@@ -143,17 +144,17 @@ class TurnStore:
 
         def work(tx: Transaction) -> tuple[TurnRecord, TurnRecord | None, list[AnyEvent]]:
             if tx.is_retry:
-                done = execution_records.load_turns_by_number(tx, root, [self.turn.number]).get(self.turn.number)
+                done = records.load_turns_by_number(tx, root, [self.turn.number]).get(self.turn.number)
                 if done is not None and done.state == "finished":  # the previous attempt was committed
                     last, holder, _ = leases.load_lease(tx, self.conversation, self.agent)
                     kept = last == self.lease.number and holder
-                    return done, execution_records.load_last_turn(tx, root, self.agent) if kept else None, []
+                    return done, records.load_last_turn(tx, root, self.agent) if kept else None, []
             leases.check_lease(tx, self.lease, self.conversation)
-            for uid in streams.list_open_of_turn(tx, self.conversation, self.agent, self.lease.number):
+            for uid in partial_message_journal.list_open_of_turn(tx, self.conversation, self.agent, self.lease.number):
                 leases.close_stream(tx, self.conversation, uid, Message(role="assistant", status="error", error=error))
             events = [result_event(message, 0) for message in self._answer_open_calls(tx, why, self.turn)]
             end = replace(self.turn, state="finished", finish=finish, error=error, ended=now_ms())
-            execution_records.save_turn(tx, root, end)
+            records.save_turn(tx, root, end)
             if error:
                 events.append(ErrorOccurred(kind=kind, error=error))
             finished = TurnFinish(
@@ -161,7 +162,7 @@ class TurnStore:
             )
             told = self._append(tx, [*events, finished], end)
             is_stopped = finish in ("cancelled", "error")
-            waiting = [] if is_stopped else execution_records.load_queue(tx, root, self.agent)
+            waiting = [] if is_stopped else records.load_queue(tx, root, self.agent)
             if not waiting:  # in the same transaction, so that a reader of TurnFinish may start the next turn
                 leases.release(tx, self.lease, failed=False)
                 return end, None, told
@@ -181,7 +182,7 @@ class TurnStore:
 
     def load_unstarted_calls(self) -> UnstartedCalls | None:
         """Return the calls of the turn's last reply that were never started, or None."""
-        load = execution_records.load_unstarted_calls
+        load = records.load_unstarted_calls
         return self.store.read(lambda tx: load(tx, self.conversation, self.lease.root, self.turn))
 
     def is_on_branch(self, branch: int) -> bool:
@@ -194,16 +195,16 @@ class TurnStore:
 
     def take_steering_input(self) -> list[Message]:
         """Append the queued steering input to the conversation and return its messages."""
-        asked = execution_records.SELECT_STEERING, self.lease.root, self.agent
+        asked = records.SELECT_STEERING, self.lease.root, self.agent
         rows = self.store.try_read_statement(*asked)  # runs before every step, as a single statement if possible
         if not (rows if rows is not None else self.store.read(lambda tx: tx.rows(*asked))):
             return []
 
         def work(tx: Transaction) -> tuple[list[Message], list[AnyEvent]]:
-            waiting = execution_records.load_queue(tx, self.lease.root, self.agent)
+            waiting = records.load_queue(tx, self.lease.root, self.agent)
             before = load_tip(tx, self.conversation).seq
             _, taken = self._take_queued(tx, [each for each in waiting if each.kind == "steer"])
-            return message_chain.load_messages(tx, self.conversation, after=before), taken
+            return append_and_load.load_messages(tx, self.conversation, after=before), taken
 
         return self._write(work)
 
@@ -219,7 +220,7 @@ class TurnStore:
         hints = [(trigger, say) for trigger, say in says if say.kind == "hint"]
 
         def work(tx: Transaction) -> tuple[None, list[AnyEvent]]:
-            stored = message_chain.append_messages(tx, self.conversation, entries) if entries else []
+            stored = append_and_load.append_messages(tx, self.conversation, entries) if entries else []
             self._save_states(tx, states)
             events: list[AnyEvent] = [
                 SystemMessageCreated(seq=message.seq, uid=message.uid, text=message.text, trigger=trigger.name)
@@ -259,13 +260,13 @@ class TurnStore:
 
         def also(tx: Transaction) -> None:
             root, turn = self.lease.root, self.turn.number
-            if tx.is_retry and tries and tries[-1][0] in execution_records.load_steps(tx, root, turn):
+            if tx.is_retry and tries and tries[-1][0] in records.load_steps(tx, root, turn):
                 return  # the previous attempt was committed
             self._save_states(tx, states)
             step = StepRecord(
                 number=0, turn=turn, index=index, provider=provider, model=model, request=request, started=now_ms()
             )
-            step = execution_records.insert_step(tx, root, step)
+            step = records.insert_step(tx, root, step)
             event = StepStart(
                 provider=provider,
                 model=model,
@@ -308,12 +309,12 @@ class TurnStore:
             root, reply, spent = self.lease.root, stored[-1], total_usage(stored)
             finish, took = reply.finish or "", now_ms() - begun.started
             if stream:
-                streams.delete_stream(tx, stream)
+                partial_message_journal.delete_stream(tx, stream)
             step = replace(begun, state="finished", finish=finish, usage=spent, seq=reply.seq, milliseconds=took)
-            execution_records.save_step(tx, root, step)
+            records.save_step(tx, root, step)
             steps, tool_calls = self.turn.steps + 1, self.turn.tool_calls + calls
             turn = replace(self.turn, steps=steps, tool_calls=tool_calls, usage=usage, cost=cost)
-            execution_records.save_turn(tx, root, turn)
+            records.save_turn(tx, root, turn)
             events = delta_events(rest, None if stream else stored)
             last = next((message.usage for message in reversed(stored) if message.usage is not None), None)
             if spent is not None and last is not None:
@@ -334,8 +335,8 @@ class TurnStore:
 
         def work(tx: Transaction) -> tuple[None, list[AnyEvent]]:
             if number == 0:
-                streams.open_stream(tx, self.lease, beginning)
-            streams.save_deltas(tx, beginning.uid, number, [part for _, part in pieces])
+                partial_message_journal.open_stream(tx, self.lease, beginning)
+            partial_message_journal.save_deltas(tx, beginning.uid, number, [part for _, part in pieces])
             return None, delta_events(pieces)
 
         self._write(work)
@@ -351,14 +352,14 @@ class TurnStore:
 
         def work(tx: Transaction) -> tuple[None, list[AnyEvent]]:
             if stream:
-                streams.delete_stream(tx, stream)
-            stored = message_chain.append_messages(tx, self.conversation, entries) if entries else []
+                partial_message_journal.delete_stream(tx, stream)
+            stored = append_and_load.append_messages(tx, self.conversation, entries) if entries else []
             if self.step is not None:
                 usage, took = total_usage(partial), now_ms() - self.step.started
                 failed = replace(self.step, state="failed", error=error, usage=usage, kept=kept, milliseconds=took)
                 failed = replace(failed, seq=stored[0].seq, uid=stored[0].uid) if stored else failed
-                execution_records.save_step(tx, self.lease.root, failed)
-            execution_records.save_turn(tx, self.lease.root, self.turn)
+                records.save_step(tx, self.lease.root, failed)
+            records.save_turn(tx, self.lease.root, self.turn)
             if not stored:
                 return None, []
             last = stored[-1]
@@ -380,7 +381,7 @@ class TurnStore:
         entry = self._result_entry(result, *[UserNotice(say.text) for _, say in hints])
 
         def work(tx: Transaction) -> tuple[Message, list[AnyEvent]]:
-            stored = message_chain.append_messages(tx, self.conversation, [entry])[0]
+            stored = append_and_load.append_messages(tx, self.conversation, [entry])[0]
             self._save_states(tx, states)
             return stored, [result_event(stored, milliseconds), *_notices(hints)]
 
@@ -394,7 +395,7 @@ class TurnStore:
         entries = [self._result_entry(result) for result in results]
 
         def work(tx: Transaction) -> tuple[list[Message], list[AnyEvent]]:
-            stored = message_chain.append_messages(tx, self.conversation, entries)
+            stored = append_and_load.append_messages(tx, self.conversation, entries)
             return stored, [result_event(message, 0) for message in stored]
 
         return self._write(work)
@@ -420,7 +421,7 @@ class TurnStore:
         index = step if step is not None else self.step.index if self.step is not None else 0
         moment, number = now_ms(), (turn or self.turn).number
         told = [replace(event, time=moment, agent=self.agent, turn=number, step=index) for event in events]
-        return execution_records.append_events(tx, self.lease.root, told)
+        return records.append_events(tx, self.lease.root, told)
 
     def _publish(self, events: Sequence[AnyEvent]) -> None:
         if events:
@@ -432,14 +433,14 @@ class TurnStore:
 
     def _save_states(self, tx: Transaction, states: Mapping[str, JSONObject]) -> None:
         for name, state in states.items():
-            execution_records.save_trigger_states(tx, self.lease.root, self._audience_of(name), {name: state})
+            records.save_trigger_states(tx, self.lease.root, self._audience_of(name), {name: state})
 
-    def _entry(self, message: Message) -> message_chain.PendingMessage:
+    def _entry(self, message: Message) -> append_and_load.PendingMessage:
         if self.run is not None and message.role in ("assistant", "tool") and message.author == self.agent:
             message = replace(message, run=message.run or self.run)
-        return message_chain.prepare_entry(validate_message(message))
+        return append_and_load.prepare_entry(validate_message(message))
 
-    def _result_entry(self, *parts: AnyPart) -> message_chain.PendingMessage:
+    def _result_entry(self, *parts: AnyPart) -> append_and_load.PendingMessage:
         step = self.step.index if self.step is not None else None
         return self._entry(Message(role="tool", parts=parts, author=self.agent, turn=self.turn.number, step=step))
 
@@ -448,10 +449,10 @@ class TurnStore:
         events: list[AnyEvent] = []
         seq = 0
         for each in waiting:
-            if execution_records.dequeue(tx, each.number):  # its uid may be taken, and its media removed, meanwhile
-                entry = self._entry(execution_records.without_removed_media(tx, each.message))
+            if records.dequeue(tx, each.number):  # its uid may be taken, and its media removed, meanwhile
+                entry = self._entry(records.without_removed_media(tx, each.message))
                 entry = branches.with_free_uid(tx, load_tip(tx, self.conversation).tree, entry)
-                stored = message_chain.append_messages(tx, self.conversation, [entry])[0]
+                stored = append_and_load.append_messages(tx, self.conversation, [entry])[0]
                 seq = stored.seq
                 events.append(InputDequeued(queued=each.number, seq=seq, uid=stored.uid))
         return seq, events
@@ -460,15 +461,15 @@ class TurnStore:
         """Open a turn for the message `seq`, or for the last message if `seq` is 0."""
         here = load_tip(tx, self.conversation)
         seq = seq or here.seq
-        opening = message_chain.load_between(tx, here.branch, seq - 1, seq)[0]
+        opening = append_and_load.load_between(tx, here.branch, seq - 1, seq)[0]
         self._set_sender(opening)
         turn = TurnRecord(number=0, agent=self.agent, opened=seq, opening=opening.uid, started=now_ms())
-        return execution_records.insert_turn(tx, self.lease.root, turn)
+        return records.insert_turn(tx, self.lease.root, turn)
 
     def _is_turn_on_branch(self, tx: Transaction, turn: TurnRecord, branch: int | None = None) -> bool:
         """Return True if the message that opened a turn is on a branch, by default on the current one."""
         branch = load_tip(tx, self.conversation).branch if branch is None else branch
-        opening = execution_records.find_opening_message(tx, branch, turn)
+        opening = records.find_opening_message(tx, branch, turn)
         if opening is not None:
             self._set_sender(opening)
         return opening is not None
@@ -486,13 +487,13 @@ class TurnStore:
         start = turn.opened - 1
         if here.branch != leases.check_lease(tx, self.lease, self.conversation)[0]:  # rewound or edited meanwhile
             start = min(start, load_base_seq(tx, here.branch))
-        written = message_chain.load_messages(tx, self.conversation, after=max(0, min(start, here.seq)))
-        entries: list[message_chain.PendingMessage] = []
+        written = append_and_load.load_messages(tx, self.conversation, after=max(0, min(start, here.seq)))
+        entries: list[append_and_load.PendingMessage] = []
         for message, call in find_open_calls(written):
             if message.author == self.agent and message.turn == turn.number:
                 text = (INTERRUPTED_RESULT if call.id in self.running_calls else NOT_RUN_RESULT).format(why=why)
                 entries.append(self._entry(leases.error_result(message, call, text)))
-        return message_chain.append_messages(tx, self.conversation, entries) if entries else []
+        return append_and_load.append_messages(tx, self.conversation, entries) if entries else []
 
 
 def _notices(hints: Iterable[tuple[Trigger, TriggerMessage]]) -> list[AnyEvent]:

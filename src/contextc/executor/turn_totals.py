@@ -9,7 +9,7 @@ from contextc.executor.limits import Limits
 from contextc.messages import Message, Usage
 from contextc.models import Model, cost
 from contextc.store import Store
-from contextc.store.execution_records import TurnRecord
+from contextc.store.turn_and_event_records import TurnRecord
 from contextc.tools.todos import Todo
 from contextc.triggers import ResourceUsage, TriggerContext, TriggerTime
 

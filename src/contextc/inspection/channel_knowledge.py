@@ -22,8 +22,8 @@ from contextc.inspection.request_details import (
     preview_request_details,
 )
 from contextc.store import Store
+from contextc.store.backend_interface import Transaction
 from contextc.store.ledger_schema import Channel, ChannelState, Item, RowRange
-from contextc.store.types import Transaction
 
 
 class ChannelEpoch(NamedTuple):

@@ -18,8 +18,8 @@ from contextc.compiler.manifest import RequestRecord, record_from_json
 from contextc.compiler.past_requests import find_epoch_start, find_request, load_request_layout
 from contextc.formats.base import Formatter, Request
 from contextc.store import Store
+from contextc.store.backend_interface import Transaction
 from contextc.store.ledger_schema import Channel, StoredRow
-from contextc.store.types import Transaction
 
 REASON_SENTENCES = {
     "first request": "This is the first request of its channel.",

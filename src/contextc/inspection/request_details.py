@@ -12,7 +12,6 @@ from typing import Literal, NamedTuple, TypeAlias
 from msgspec import Struct
 
 from contextc.compiler.compiled import Compiled
-from contextc.compiler.draft import Budget, distribute
 from contextc.compiler.ledger import repository
 from contextc.compiler.ledger.channel_loader import load_messages_at
 from contextc.compiler.manifest import Fragment, ManifestLine, RequestRecord, record_from_json
@@ -24,15 +23,16 @@ from contextc.compiler.manifest_builder import (
     offers_fetch,
     render_sent_items,
 )
+from contextc.compiler.options import Budget, distribute
 from contextc.compiler.past_requests import find_channel_model, find_request, load_left_out_reasons, load_request_layout
 from contextc.compiler.request_head import NEW_ENCODER
 from contextc.messages import AnyPart, Message, Usage
 from contextc.models import Model
 from contextc.models.model_info import MILLION
 from contextc.store import Store
+from contextc.store.backend_interface import Transaction
 from contextc.store.ledger_schema import Channel, Item, LedgerRow, RowRange
 from contextc.store.message_rows import SEQ_BITS, SEQ_MASK, load_lineage, split_by_branch
-from contextc.store.types import Transaction
 
 LINES_PER_BATCH = 500  # lines that a search loads per batch
 Reduction: TypeAlias = Literal["", "stub", "shortened"]

@@ -11,10 +11,10 @@ from contextc.compiler.manifest import RequestRecord, record_from_json
 from contextc.compiler.past_requests import find_channel_model
 from contextc.models import cost
 from contextc.store import Store
-from contextc.store.execution_records import StepRecord
+from contextc.store.backend_interface import Transaction
 from contextc.store.ledger_schema import Channel
 from contextc.store.message_rows import DECODE_ERRORS, SEQ_MASK
-from contextc.store.types import Transaction
+from contextc.store.turn_and_event_records import StepRecord
 
 BLOCK_SIZE = 512
 

@@ -16,8 +16,8 @@ from contextc.inspection.request_timeline import TimelineEntry, load_timeline
 from contextc.messages import Usage
 from contextc.models import cost as cost_of
 from contextc.store import Store
-from contextc.store.execution_records import StepRecord, TurnRecord
 from contextc.store.ledger_schema import Channel
+from contextc.store.turn_and_event_records import StepRecord, TurnRecord
 
 CANCELLED = "cancelled"
 REASON_TEXTS = {CANCELLED: "It was stopped.", "": "The reason is unknown."}

@@ -20,9 +20,9 @@ from contextc.interchange.contextc_jsonl_lines import (
     encode_line,
 )
 from contextc.store import Store, message_rows, todos
-from contextc.store.message_chain import load_and_verify
+from contextc.store.append_and_load import load_and_verify
+from contextc.store.backend_interface import Transaction
 from contextc.store.message_rows import DOCTOR_HINT
-from contextc.store.types import Transaction
 
 DAMAGED_BRANCH_FIX = (
     "An export contains every branch. Repair the conversation, then export a fork of it without the damaged branch."

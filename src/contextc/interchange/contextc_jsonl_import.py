@@ -34,9 +34,9 @@ from contextc.messages import (
     make_chain_id,
     validate_message,
 )
-from contextc.store import Conversation, Store, message_chain, message_rows, todos
+from contextc.store import Conversation, Store, append_and_load, message_rows, todos
+from contextc.store.backend_interface import Transaction
 from contextc.store.branches import load_conversation
-from contextc.store.types import Transaction
 from contextc.tools.todos import numbered_todos
 
 
@@ -197,7 +197,7 @@ class _JSONLImport:
                 place = message_rows.make_place(numbers[line.branch], line.message.seq)
                 batch.append((place, line.message))
                 if used := {name: blobs.get(name) for name in blob_names(line.message)}:
-                    message_chain.save_blobs(tx, self.name, place, used)
+                    append_and_load.save_blobs(tx, self.name, place, used)
                 if line.key is not None:
                     tx.run(
                         "INSERT INTO append_key (conversation, key, place) VALUES (?, ?, ?)", self.name, line.key, place
@@ -221,12 +221,12 @@ class _JSONLImport:
         numbers: dict[int, int] = {}
         for branch in sorted(self.header.branches, key=lambda each: each.number):
             if branch.parent is None:
-                head = message_chain.insert_conversation(tx, self.name, bytes.fromhex(self.header.root))
+                head = append_and_load.insert_conversation(tx, self.name, bytes.fromhex(self.header.root))
                 numbers[branch.number] = head.branch
             else:
                 holder = _branch_holding(branches, branch.number, branch.base)
                 base = ids[holder, branch.base] if branch.base else self.header.root
-                numbers[branch.number] = message_chain.insert_branch(
+                numbers[branch.number] = append_and_load.insert_branch(
                     tx,
                     self.name,
                     tree=min(numbers.values()),

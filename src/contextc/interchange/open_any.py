@@ -23,8 +23,8 @@ from contextc.interchange.found_conversation import DATA_ERRORS
 from contextc.interchange.input_files import ImportInput, InputFile
 from contextc.interchange.log_entries import Exchange, is_request_body, parse_exchange
 from contextc.interchange.python_repr import repr_to_json
+from contextc.interchange.session_transcript_reader import parse_lines
 from contextc.interchange.sources import ExchangeSource, load_source
-from contextc.interchange.transcript_reader import parse_lines
 from contextc.linting.request_files import detect_session_format
 from contextc.linting.tolerant_decoding import coerce_request
 from contextc.messages import Message, decode_message, encode_message

@@ -11,9 +11,9 @@ from contextc.interchange.found_conversation import read_origin
 from contextc.interchange.stored_tree_match import StoredTree, extend_path
 from contextc.messages import Message, decode_message
 from contextc.store import Store
-from contextc.store.message_chain import PendingMessage
+from contextc.store.append_and_load import PendingMessage
+from contextc.store.backend_interface import Transaction
 from contextc.store.message_rows import SEQ_MASK
-from contextc.store.types import Transaction
 
 
 class PrefixIndex:

@@ -14,9 +14,9 @@ from contextc.formats.base import ConversionNote, Formatter, Request
 from contextc.interchange.contextc_jsonl_lines import Progress, blob_names
 from contextc.linting.tolerant_decoding import coerce_request
 from contextc.messages import Message, validate_message
-from contextc.store import Conversation, Store, message_chain, message_rows
+from contextc.store import Conversation, Store, append_and_load, message_rows
+from contextc.store.backend_interface import Transaction
 from contextc.store.branches import load_conversation
-from contextc.store.types import Transaction
 
 
 class ImportedRequest(NamedTuple):
@@ -44,7 +44,7 @@ def import_requests(
         for done, (name, entries, _) in enumerate(read, 1):
             if message_rows.find_tip(tx, name, lock=True) is not None:
                 raise ConversationExists(name)
-            message_chain.append_messages(tx, name, entries)
+            append_and_load.append_messages(tx, name, entries)
             made.append(load_conversation(tx, name))
             if progress:
                 progress(done, len(read))
@@ -53,7 +53,7 @@ def import_requests(
     return [ImportedRequest(made, each[2]) for made, each in zip(store.write(work), read, strict=True)]
 
 
-def _read(form: Formatter, name: str, body: JSON) -> tuple[str, list[message_chain.PendingMessage], list[str]]:
+def _read(form: Formatter, name: str, body: JSON) -> tuple[str, list[append_and_load.PendingMessage], list[str]]:
     shaped = coerce_request(form, body)
     request = form.decode_request(shaped.body)
     messages = [*([request.system] if request.system is not None else []), *request.messages]
@@ -73,7 +73,7 @@ def _read(form: Formatter, name: str, body: JSON) -> tuple[str, list[message_cha
         )
     return (
         name,
-        [message_chain.prepare_entry(validate_message(message)) for message in kept],
+        [append_and_load.prepare_entry(validate_message(message)) for message in kept],
         [str(note) for note in notes],
     )
 

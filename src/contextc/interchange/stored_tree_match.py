@@ -18,10 +18,10 @@ from contextc._json import encode_canonical
 from contextc.interchange.truncated_results import longer_results
 from contextc.messages import Media, Message, ProviderBlock, ToolCall, canonical_content, decode_message, make_chain_id
 from contextc.store import message_rows
+from contextc.store.backend_interface import Transaction
 from contextc.store.history_comparison import original_uid
 from contextc.store.message_rows import SEQ_BITS, SEQ_MASK
 from contextc.store.redaction import get_repair_note
-from contextc.store.types import Transaction
 
 DIGITS = re.compile(r"\d+")
 GENERATED_ID = re.compile(r"call_\d+")

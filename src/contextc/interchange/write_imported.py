@@ -18,10 +18,10 @@ from contextc.interchange.found_conversation import Origin, read_origin
 from contextc.interchange.prefix_match import PrefixIndex
 from contextc.interchange.stored_tree_match import StoredNode, StoredTree, content_key, has_other_version
 from contextc.messages import Message, decode_message, validate_message
-from contextc.store import Conversation, Store, branches, message_chain, message_rows
+from contextc.store import Conversation, Store, append_and_load, branches, message_rows
+from contextc.store.append_and_load import PendingMessage
+from contextc.store.backend_interface import Transaction
 from contextc.store.leases import holds_none, may_take
-from contextc.store.message_chain import PendingMessage
-from contextc.store.types import Transaction
 
 MIN_UNIQUE_ID = 10  # characters; a shorter id may be a counter
 LONG_CONVERSATION = 5 * CHUNK  # messages; progress within a longer conversation is reported
@@ -101,7 +101,7 @@ def _entries(lines: Sequence[Sequence[Message]]) -> list[EntryLine]:
         if id(message) not in made:
             taken = bool(message.uid) and message.uid in uids
             uids.add(message.uid)
-            made[id(message)] = message_chain.prepare_entry(
+            made[id(message)] = append_and_load.prepare_entry(
                 validate_message(replace(message, uid="") if taken else message)
             )
     return [[made[id(message)] for message in line] for line in lines]
@@ -286,7 +286,7 @@ class _ImportTarget:
         node = way.nodes[0]
         for start in range(0, len(rest), CHUNK):
             batch = rest[start : start + CHUNK]
-            stored = message_chain.append_messages(tx, self.name, [self._free(tx, entry) for entry in batch])
+            stored = append_and_load.append_messages(tx, self.name, [self._free(tx, entry) for entry in batch])
             branch = message_rows.load_tip(tx, self.name).branch
             for entry, message in zip(batch, stored, strict=True):
                 node = self.stored.add_message(node, branch, message)

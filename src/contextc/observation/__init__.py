@@ -1,7 +1,7 @@
 """Record requests that other software made: the same chain, ledger and manifests as requests of our own."""
 
-from contextc.observation.observed_limits import DeletedTraffic, limit_observed
+from contextc.observation.httpx_tap import tap
+from contextc.observation.observed_retention import DeletedTraffic, limit_observed
 from contextc.observation.recorder import ObservedRequest, observe
-from contextc.observation.tap import tap
 
 __all__ = ["DeletedTraffic", "ObservedRequest", "limit_observed", "observe", "tap"]

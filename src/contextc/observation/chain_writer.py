@@ -6,7 +6,8 @@ from msgspec.structs import replace
 
 from contextc._json import encode_canonical
 from contextc.messages import Message
-from contextc.store import message_chain
+from contextc.store import append_and_load
+from contextc.store.backend_interface import Transaction
 from contextc.store.branches import create_branch, switch_branch
 from contextc.store.message_rows import (
     SEQ_BITS,
@@ -17,7 +18,6 @@ from contextc.store.message_rows import (
     make_place,
     split_by_branch,
 )
-from contextc.store.types import Transaction
 
 
 def place_messages(
@@ -29,7 +29,7 @@ def place_messages(
     executor holds the lease, everything new does.
     """
     here = at if not last or is_on_branch(tx, at, last) else load_tip_of_branch(tx, name, at, last >> SEQ_BITS)
-    after = message_chain.load_between(tx, here.branch, last & SEQ_MASK, here.seq)
+    after = append_and_load.load_between(tx, here.branch, last & SEQ_MASK, here.seq)
     matched: list[Message] = []
     cursor = 0
     for message in messages:
@@ -61,9 +61,10 @@ def place_messages(
 
 def append_messages(tx: Transaction, name: str, tip: BranchTip, messages: Sequence[Message]) -> list[Message]:
     entries = [
-        message_chain.prepare_entry(message_chain.validate_for(replace(message, uid=""), name)) for message in messages
+        append_and_load.prepare_entry(append_and_load.validate_for(replace(message, uid=""), name))
+        for message in messages
     ]
-    return message_chain.insert_messages(tx, name, tip, entries) if entries else []
+    return append_and_load.insert_messages(tx, name, tip, entries) if entries else []
 
 
 def is_same(stored: Message, sent: Message) -> bool:

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple, TypeAlias, cast
 from contextc._json import JSON, JSONObject, as_object, decode_json
 from contextc.compiler.ledger import repository
 from contextc.compiler.ledger.channel_loader import load_messages_at
-from contextc.compiler.ledger.packing import unpack_record
+from contextc.compiler.ledger.observed_compression import unpack_record
 from contextc.compiler.manifest import RequestRecord, record_from_json
 from contextc.errors import ContextcError
 from contextc.messages import Message
@@ -24,9 +24,9 @@ from contextc.observation.chain_writer import is_same
 from contextc.observation.client_ids import EXPLICIT
 from contextc.observation.exchange_parser import DECODE_ERRORS, ObservedInput, ObservedReply, decode_elements
 from contextc.observation.request_rows import is_model_output
+from contextc.store.backend_interface import Transaction
 from contextc.store.ledger_schema import HeadHashes
 from contextc.store.message_rows import SEQ_BITS, SEQ_MASK, find_tip
-from contextc.store.types import Transaction
 
 Kind: TypeAlias = Literal["main", "agent", "side"]
 MAX_CANDIDATES = 64

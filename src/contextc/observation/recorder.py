@@ -15,17 +15,16 @@ from msgspec.structs import replace
 
 from contextc.compiler.body_splitting import split_elements
 from contextc.compiler.compiled import OBSERVED
-from contextc.compiler.draft import Budget
 from contextc.compiler.ledger import repository
-from contextc.compiler.ledger.packing import pack_record
+from contextc.compiler.ledger.observed_compression import pack_record
 from contextc.compiler.ledger.row_encoding import has_media, has_signed_reasoning, hash_chunks
 from contextc.compiler.manifest import ObservedFacts, RequestRecord, record_to_json
+from contextc.compiler.options import Budget
 from contextc.compiler.past_requests import compute_request_cost, load_channel_formatter, rebuild
 from contextc.errors import ContextcError, InvalidInput
 from contextc.messages import Message, Usage
 from contextc.models.tokens import TokenCounter
 from contextc.models.tokens.counter import get_counter
-from contextc.observation.alignment import Alignment, align
 from contextc.observation.chain_writer import append_messages, place_messages
 from contextc.observation.conversation_finder import ConversationFinder, load_record, save_thread
 from contextc.observation.exchange_parser import (
@@ -42,6 +41,7 @@ from contextc.observation.exchange_parser import (
 )
 from contextc.observation.head_facts import HeadFacts, hash_head, read_head
 from contextc.observation.redaction_patterns import Redaction, make_redactor
+from contextc.observation.request_alignment import Alignment, align
 from contextc.observation.request_rows import (
     Segment,
     find_marks,
@@ -51,7 +51,9 @@ from contextc.observation.request_rows import (
     split_segments,
     without_first,
 )
-from contextc.store import Store, message_chain
+from contextc.store import Store, append_and_load
+from contextc.store.backend_interface import Transaction
+from contextc.store.conversation_types import DEFAULT_AGENT
 from contextc.store.ledger_schema import (
     Channel,
     ChannelState,
@@ -64,7 +66,6 @@ from contextc.store.message_rows import (
     find_tip,
     make_place,
 )
-from contextc.store.types import DEFAULT_AGENT, Transaction
 
 PARTIAL_REQUEST = "the provider has earlier messages"
 MAX_CACHED_BYTES = 64 << 20
@@ -133,7 +134,7 @@ def observe(
     by these ids or by content. `redact` removes text before anything is stored: "keys", "tokens", "mail", regular
     expressions, or True for all built-in patterns. Such a request is marked inexact.
     """
-    began = time or message_chain.now_ms()
+    began = time or append_and_load.now_ms()
     if not isinstance(began, int) or not isinstance(ended or 0, int):
         raise InvalidInput("time and ended: expected Unix milliseconds", got=(time, ended))
     redactor = make_redactor(store, redact)
@@ -238,7 +239,7 @@ class _Recording:
         name, match, place = finder.find(tx)
         channel = Channel(name, DEFAULT_AGENT, given.provider_name, given.model)
         existing = find_tip(tx, name, True)
-        at = existing or message_chain.insert_conversation(tx, name)
+        at = existing or append_and_load.insert_conversation(tx, name)
         if match is not None and (existing is None or not existing.seq):  # one of our own stays one of our own
             save_thread(tx, at.conversation, given.ids.client, given.ids.session, given.ids.agent, match)
         stored = self._store(tx, channel, at, self._load(tx, channel), place)
@@ -412,7 +413,7 @@ class _Recording:
             decoded = decode_elements(self.given.form, tail, is_plain=self.given.is_plain)
             decoded = [replace(message, time=self.began, uid="") for message in decoded]
             for message in decoded:
-                message_chain.validate_for(message, "")
+                append_and_load.validate_for(message, "")
         except (ContextcError, *DECODE_ERRORS) as error:
             return [], f"The messages could not be decoded ({error})"
         return decoded, ""

@@ -21,7 +21,7 @@ from contextc.errors import InvalidInput
 from contextc.messages import Message
 from contextc.observation.exchange_parser import ObservedReply
 from contextc.store import Store
-from contextc.store.types import Transaction
+from contextc.store.backend_interface import Transaction
 
 Redaction: TypeAlias = bool | str | re.Pattern[str] | Sequence[str | re.Pattern[str]]
 """Names of `BUILTIN_PATTERNS` and regular expressions. True stands for all built-in patterns, False for none."""

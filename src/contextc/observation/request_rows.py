@@ -9,12 +9,12 @@ from msgspec.structs import replace
 
 from contextc._json import as_object, decode_json
 from contextc.compiler.ledger import repository
-from contextc.compiler.ledger.packing import pack_wire
+from contextc.compiler.ledger.observed_compression import pack_wire
 from contextc.messages import Message
 from contextc.observation.exchange_parser import ParsedElements
+from contextc.store.backend_interface import Transaction
 from contextc.store.ledger_schema import Item, LedgerRow, RowRange, StoredRow, extend_layout
 from contextc.store.message_rows import SEQ_BITS, SEQ_MASK, make_place
-from contextc.store.types import Transaction
 
 MODEL_ROLES = ("assistant", "model")
 

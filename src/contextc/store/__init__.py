@@ -7,9 +7,9 @@ from typing import Any, TypeAlias
 
 from contextc.config import mask_secrets
 from contextc.errors import InvalidSetting
+from contextc.store.conversation_types import Branch, Conversation, Lease, Recovered, Reference
+from contextc.store.partial_message_journal import Stream
 from contextc.store.store import Store as AnyStore
-from contextc.store.streams import Stream
-from contextc.store.types import Branch, Conversation, Lease, Recovered, Reference
 
 __all__ = [
     "Branch",

@@ -10,11 +10,7 @@ from msgspec.structs import replace
 
 from contextc.errors import ConversationExists, InvalidInput, StoreCorrupt, UnknownMessage
 from contextc.messages import Message, make_root_id
-from contextc.store.execution_records import copy_trigger_states as copy_trigger_states
-from contextc.store.execution_records import delete_records as drop_turns
-from contextc.store.history_comparison import HistoryDifference, compare_histories
-from contextc.store.ledger_redaction import delete_channels
-from contextc.store.message_chain import (
+from contextc.store.append_and_load import (
     PendingMessage,
     VerifiedRanges,
     find_free_uid,
@@ -24,6 +20,10 @@ from contextc.store.message_chain import (
     load_between,
     now_ms,
 )
+from contextc.store.backend_interface import Row, Transaction
+from contextc.store.conversation_types import Branch, Conversation, Reference
+from contextc.store.history_comparison import HistoryDifference, compare_histories
+from contextc.store.ledger_redaction import delete_channels
 from contextc.store.message_rows import (
     SEQ_MASK,
     BranchTip,
@@ -44,7 +44,8 @@ from contextc.store.message_rows import (
 )
 from contextc.store.redaction import delete_unused_blobs
 from contextc.store.todos import copy_todos as copy_todos
-from contextc.store.types import Branch, Conversation, Reference, Row, Transaction
+from contextc.store.turn_and_event_records import copy_trigger_states as copy_trigger_states
+from contextc.store.turn_and_event_records import delete_records as drop_turns
 
 
 def load_conversation(tx: Transaction, name: str) -> Conversation:

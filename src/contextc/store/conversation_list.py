@@ -12,10 +12,10 @@ from msgspec import UNSET, Struct, UnsetType
 
 from contextc.errors import InvalidInput, UnknownConversation
 from contextc.messages import Message, decode_message
-from contextc.store.execution_records import load_last_steps
+from contextc.store.backend_interface import Row, Transaction
 from contextc.store.message_rows import DECODE_ERRORS, SEQ_MASK, check_name, load_tip, make_place, split_by_branch
-from contextc.store.observed_conversations import ObservedSource, load_sources
-from contextc.store.types import Row, Transaction
+from contextc.store.observed_conversation_sources import ObservedSource, load_sources
+from contextc.store.turn_and_event_records import load_last_steps
 
 MAX_PAGE_SIZE = 500
 ABOVE_ALL = 1 << 53

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from contextc.errors import InvalidInput
 from contextc.messages.message import to_plain_text
+from contextc.store.backend_interface import Transaction
 from contextc.store.conversation_list import (
     ConversationPage,
     ConversationRow,
@@ -28,7 +29,6 @@ from contextc.store.conversation_list import (
     parse_cursor,
 )
 from contextc.store.message_rows import SEQ_MASK, make_place, split_by_branch
-from contextc.store.types import Transaction
 
 MAX_MESSAGES = 40_000
 """Maximum number of messages that one search reads. Each query counts as `QUERY_COST` more."""

@@ -19,9 +19,9 @@ from contextc.events import (
     TurnStart,
     decode_event,
 )
-from contextc.store.execution_records import TurnRecord, load_turns_by_number
+from contextc.store.backend_interface import Transaction
 from contextc.store.message_rows import DOCTOR_HINT, SEQ_MASK, decode_row, make_place
-from contextc.store.types import Transaction
+from contextc.store.turn_and_event_records import TurnRecord, load_turns_by_number
 
 EventType = TypeVar("EventType", bound=Event)
 MESSAGE_EVENTS = (TurnStart, StepFinish, ToolFinished, ToolFailed, SystemMessageCreated, InputDequeued)

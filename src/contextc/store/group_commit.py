@@ -16,7 +16,7 @@ from threading import get_ident
 from typing import Any, Protocol
 
 from contextc.errors import InvalidInput
-from contextc.store.types import Result, Transaction
+from contextc.store.backend_interface import Result, Transaction
 
 MAX_GROUP_SIZE = 100
 """Maximum number of writers in one transaction."""

@@ -30,10 +30,11 @@ from contextc.errors import (
     StoreUnavailable,
 )
 from contextc.messages import AnyPart, Message
-from contextc.store import leases, message_chain, streams
+from contextc.store import append_and_load, leases, partial_message_journal
+from contextc.store.backend_interface import Transaction
+from contextc.store.conversation_types import DEFAULT_AGENT, Lease, Recovered
 from contextc.store.message_rows import check_name
 from contextc.store.transaction_engine import Connection, TransactionEngine, jitter, log_warning
-from contextc.store.types import DEFAULT_AGENT, Lease, Recovered, Transaction
 
 LOCAL_POLL_SECONDS = 1.0
 """Interval between two checks of a turn of this process, whose end wakes the waiter."""
@@ -122,7 +123,7 @@ class LeaseManager(TransactionEngine[Connection]):
         self._renewals: dict[Lease, Callable[[], None]] = {}
         self._losses: dict[Lease, Callable[[], None]] = {}
         self.lease_queue = LeaseQueue()
-        self._streams: dict[str, streams.Stream] = {}
+        self._streams: dict[str, partial_message_journal.Stream] = {}
         self.recovered: tuple[Recovered, ...] = ()
         """Dead turns that this handle has recovered."""
 
@@ -227,7 +228,7 @@ class LeaseManager(TransactionEngine[Connection]):
         self.write(lambda tx: leases.release(tx, lease, failed=failed))
         self.finish_release(lease)
 
-    def stream(self, lease: Lease, head: Message | None = None) -> streams.Stream:
+    def stream(self, lease: Lease, head: Message | None = None) -> partial_message_journal.Stream:
         """Open a stream for a message whose content is still arriving. Its end appends the message to the chain.
 
         `head` is the message without parts (role, run, step …); by default a reply of the lease's agent.
@@ -239,18 +240,18 @@ class LeaseManager(TransactionEngine[Connection]):
             )
         if head.parts:
             raise InvalidMessage("must be empty in a stream", field="parts", fix="Add parts with stream.write(…).")
-        uid = head.uid or message_chain.new_uid()
-        sound = message_chain.validate_for(replace(head, uid=uid, status="error"), lease.conversation).message
-        head = replace(sound, status="pending", time=head.time or message_chain.now_ms())
+        uid = head.uid or append_and_load.new_uid()
+        sound = append_and_load.validate_for(replace(head, uid=uid, status="error"), lease.conversation).message
+        head = replace(sound, status="pending", time=head.time or append_and_load.now_ms())
 
         def begin(tx: Transaction) -> None:
             leases.check_lease(tx, lease, lease.conversation)
-            streams.open_stream(tx, lease, head)
+            partial_message_journal.open_stream(tx, lease, head)
 
         def save(number: int, parts: list[AnyPart]) -> None:
             def work(tx: Transaction) -> None:
                 leases.check_lease(tx, lease, lease.conversation)
-                streams.save_deltas(tx, uid, number, parts)
+                partial_message_journal.save_deltas(tx, uid, number, parts)
 
             self.write(work, repeatable=True)
 
@@ -258,7 +259,7 @@ class LeaseManager(TransactionEngine[Connection]):
             def work(tx: Transaction) -> Message:
                 leases.check_lease(tx, lease, lease.conversation)
                 if parts:
-                    streams.save_deltas(tx, uid, number, parts)
+                    partial_message_journal.save_deltas(tx, uid, number, parts)
                 return leases.close_stream(tx, lease.conversation, uid, final)[-1]
 
             stored = self.write(work, repeatable=True)
@@ -270,8 +271,8 @@ class LeaseManager(TransactionEngine[Connection]):
                 stream.flush()
 
         self.write(begin, repeatable=True)
-        stream = self._streams[uid] = streams.Stream(uid, lease, save, close)
-        stream.stop_journaling = self._scheduler.run_every(streams.BATCH_SECONDS, flush)
+        stream = self._streams[uid] = partial_message_journal.Stream(uid, lease, save, close)
+        stream.stop_journaling = self._scheduler.run_every(partial_message_journal.BATCH_SECONDS, flush)
         return stream
 
     def recover(self) -> list[Recovered]:

@@ -22,8 +22,8 @@ from msgspec.structs import replace
 from contextc.errors import ConversationBusy, InvalidInput, LeaseLost
 from contextc.messages import Message, ToolCall, tool_result, validate_message
 from contextc.messages.pairing import find_open_calls
-from contextc.store import execution_records, streams
-from contextc.store.message_chain import (
+from contextc.store import partial_message_journal, turn_and_event_records
+from contextc.store.append_and_load import (
     append_messages,
     find_free_uid,
     insert_conversation,
@@ -31,8 +31,9 @@ from contextc.store.message_chain import (
     now_ms,
     prepare_entry,
 )
+from contextc.store.backend_interface import Transaction
+from contextc.store.conversation_types import Lease, Recovered
 from contextc.store.message_rows import find_tip, load_base_seq, load_tip
-from contextc.store.types import Lease, Recovered, Transaction
 
 PROC = "/proc"
 
@@ -249,9 +250,9 @@ def release(tx: Transaction, lease: Lease, *, failed: bool) -> None:
         return
     messages = _answer_open_calls(tx, lease.conversation, lease.agent, since, RESULT_TURN_FAILED) if failed else []
     ending = Message(role="assistant", status="error", error=INCOMPLETE_MESSAGE)
-    for uid in streams.list_open_of_turn(tx, lease.conversation, lease.agent, lease.number):
+    for uid in partial_message_journal.list_open_of_turn(tx, lease.conversation, lease.agent, lease.number):
         messages += close_stream(tx, lease.conversation, uid, ending)
-    execution_records.mark_interrupted(tx, lease.root, lease.agent, now_ms(), len(messages), INCOMPLETE_MESSAGE)
+    turn_and_event_records.mark_interrupted(tx, lease.root, lease.agent, now_ms(), len(messages), INCOMPLETE_MESSAGE)
     tx.run(
         "UPDATE lease SET holder = '' WHERE conversation = ? AND agent = ? AND number = ?",
         lease.conversation,
@@ -330,10 +331,10 @@ def _end_dead_turn(
     here = load_tip(tx, conversation, lock=True)
     why, answer = (PROCESS_ENDED, RESULT_PROCESS_ENDED) if has_ended(holder) else (NOT_RENEWED, RESULT_TAKEN_OVER)
     ending = Message(role="assistant", status="error", error=why)
-    open_streams = streams.list_open_of_turn(tx, conversation, agent, number)
+    open_streams = partial_message_journal.list_open_of_turn(tx, conversation, agent, number)
     messages = [message for uid in open_streams for message in close_stream(tx, conversation, uid, ending)]
     messages += _answer_open_calls(tx, conversation, agent, (row[0], row[1]), answer)
-    execution_records.mark_interrupted(tx, here.conversation, agent, now_ms(), len(messages), why)
+    turn_and_event_records.mark_interrupted(tx, here.conversation, agent, now_ms(), len(messages), why)
     tx.run(
         "UPDATE lease SET holder = '', number = number + 1 WHERE conversation = ? AND agent = ?", conversation, agent
     )
@@ -345,15 +346,18 @@ def close_stream(tx: Transaction, conversation: str, uid: str, final: Message) -
 
     The reply becomes several messages if the provider ran tools within it.
     """
-    message = streams.assemble_message(tx, uid, final)
+    message = partial_message_journal.assemble_message(tx, uid, final)
     if message is None:  # closed by an earlier attempt whose commit was not confirmed
         return [load_messages(tx, conversation, until=uid, last=1)[0]]
-    streams.delete_stream(tx, uid)
+    partial_message_journal.delete_stream(tx, uid)
     free = find_free_uid(tx, load_tip(tx, conversation).tree, uid)  # another message may have taken the uid meanwhile
     return append_messages(
         tx,
         conversation,
-        [prepare_entry(validate_message(each)) for each in streams.split_reply(replace(message, uid=free))],
+        [
+            prepare_entry(validate_message(each))
+            for each in partial_message_journal.split_reply(replace(message, uid=free))
+        ],
     )
 
 
@@ -372,7 +376,7 @@ def _answer_open_calls(
     """
     here = load_tip(tx, conversation)
     start = since[1] if since[0] == here.branch else min(since[1], load_base_seq(tx, here.branch))
-    turn = execution_records.load_last_turn(tx, here.conversation, agent)
+    turn = turn_and_event_records.load_last_turn(tx, here.conversation, agent)
     turn = turn if turn is not None and turn.state == "running" else None
     if turn is not None:  # it may have been resumed after the reply with the calls
         start = max(0, min(start, turn.opened - 1, here.seq))
@@ -383,7 +387,9 @@ def _answer_open_calls(
     @cache
     def started(seq: int) -> set[str] | None:
         return (
-            execution_records.find_started_calls(tx, here.conversation, turn.number, seq) if turn is not None else None
+            turn_and_event_records.find_started_calls(tx, here.conversation, turn.number, seq)
+            if turn is not None
+            else None
         )
 
     def may_have_run(message: Message, call: ToolCall) -> bool:

@@ -9,10 +9,10 @@ from collections.abc import Collection
 from msgspec.structs import replace
 
 from contextc._json import JSONObject, decode, encode
+from contextc.store.backend_interface import Transaction
 from contextc.store.ledger_schema import Item, LedgerRow, row_to_json, rows_from_json, state_from_json, state_to_json
 from contextc.store.message_rows import FIRST_UNANSWERED, SEQ_MASK, decode_row, make_place
 from contextc.store.session_transcripts import delete_of_conversation, redact_of_tree
-from contextc.store.types import Transaction
 
 REDACTED = "redacted"
 CHANNEL_STATE = "Channel state"

@@ -2,7 +2,9 @@
 
 from contextc.errors import UnknownMessage
 from contextc.messages import Message
-from contextc.store.message_chain import load_between
+from contextc.store.append_and_load import load_between
+from contextc.store.backend_interface import Transaction
+from contextc.store.conversation_types import Reference
 from contextc.store.message_rows import (
     SEQ_MASK,
     BranchTip,
@@ -12,7 +14,6 @@ from contextc.store.message_rows import (
     make_place,
     split_by_branch,
 )
-from contextc.store.types import Reference, Transaction
 
 MAX_CALL_DISTANCE = 500  # maximum distance between a call and its result, in messages
 

@@ -28,10 +28,10 @@ from contextc.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
-from contextc.store.connection_limit import ConnectionSlots
+from contextc.store.backend_interface import Dialect, Result, Row, Transaction
+from contextc.store.postgres_connection_limit import ConnectionSlots
 from contextc.store.store import Store
 from contextc.store.transaction_engine import OUTAGE_SECONDS, THREAD_NAME, ConnectionLost, RetryTransaction
-from contextc.store.types import Dialect, Result, Row, Transaction
 
 try:
     import psycopg

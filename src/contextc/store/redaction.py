@@ -14,7 +14,9 @@ from contextc._json import JSON, JSONObject, decode, encode
 from contextc.errors import UnknownMessage
 from contextc.events import TEXT_FIELDS
 from contextc.messages import Message, canonical_content, encode_message
-from contextc.store import execution_records
+from contextc.store import turn_and_event_records
+from contextc.store.backend_interface import Transaction
+from contextc.store.conversation_types import Reference
 from contextc.store.history_comparison import VERSION_SEPARATOR, original_uid
 from contextc.store.ledger_redaction import redact_ledgers
 from contextc.store.message_rows import (
@@ -29,7 +31,6 @@ from contextc.store.message_rows import (
     lock_tree,
     make_place,
 )
-from contextc.store.types import Reference, Transaction
 
 REPAIR_KEY = "contextc_healed"
 """The key in the `meta` of a message under which a repair recorded its source and reason."""
@@ -173,9 +174,9 @@ def _empty_value(value: JSON) -> JSON:
 
 
 def _redact_errors(tx: Transaction, conversation: int) -> None:
-    for turn in execution_records.load_turns(tx, conversation):
+    for turn in turn_and_event_records.load_turns(tx, conversation):
         if turn.error:
-            execution_records.save_turn(tx, conversation, replace(turn, error=""))
-    for step in execution_records.load_steps(tx, conversation, None):
+            turn_and_event_records.save_turn(tx, conversation, replace(turn, error=""))
+    for step in turn_and_event_records.load_steps(tx, conversation, None):
         if step.error:
-            execution_records.save_step(tx, conversation, replace(step, error=""))
+            turn_and_event_records.save_step(tx, conversation, replace(step, error=""))

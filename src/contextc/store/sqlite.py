@@ -27,12 +27,12 @@ from contextc.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
+from contextc.store.append_and_load import now_ms
+from contextc.store.backend_interface import Dialect, Result, Row, Transaction
 from contextc.store.group_commit import WorkOutcome, WriteQueue
-from contextc.store.message_chain import now_ms
 from contextc.store.migrations import migrations
 from contextc.store.store import Store
 from contextc.store.transaction_engine import jitter, log_warning
-from contextc.store.types import Dialect, Result, Row, Transaction
 
 SQLITE = Dialect(
     name="sqlite",

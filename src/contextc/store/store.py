@@ -10,18 +10,28 @@ from contextc._deprecation import renamed_parameters
 from contextc.errors import InvalidInput, InvalidMessage, InvalidSetting, StoreCorrupt
 from contextc.events import AnyEvent
 from contextc.messages import Message, validate_message
-from contextc.store import branches, leases, message_chain, message_rows, pins, redaction, session_transcripts, streams
+from contextc.store import (
+    append_and_load,
+    branches,
+    leases,
+    message_rows,
+    partial_message_journal,
+    pins,
+    redaction,
+    session_transcripts,
+)
 from contextc.store import conversation_list as lists
 from contextc.store import conversation_search as searching
-from contextc.store import execution_records as running
 from contextc.store import todos as todo_lists
+from contextc.store import turn_and_event_records as records
+from contextc.store.backend_interface import Transaction
 from contextc.store.conversation_list import ConversationOverview, ConversationPage
-from contextc.store.execution_records import QueuedMessage, QueueKind, StepRecord, TurnRecord
+from contextc.store.conversation_types import DEFAULT_AGENT, Branch, Conversation, Lease, Reference
 from contextc.store.lease_manager import LeaseManager
 from contextc.store.message_rows import DOCTOR_HINT, BranchTip, bytes_or_none, check_name
 from contextc.store.session_transcripts import TranscriptKey
 from contextc.store.transaction_engine import Connection
-from contextc.store.types import DEFAULT_AGENT, Branch, Conversation, Lease, Reference, Transaction
+from contextc.store.turn_and_event_records import QueuedMessage, QueueKind, StepRecord, TurnRecord
 from contextc.tools.todos import Todo, TodoChange, TodoState, numbered_todos, validated_text
 
 EXPIRE_BATCH = 500
@@ -34,7 +44,7 @@ class Store(LeaseManager[Connection]):
     def __init__(self, address: str) -> None:
         super().__init__(address)
         self._tips: dict[str, BranchTip] = {}
-        self._verified = message_chain.VerifiedRanges()
+        self._verified = append_and_load.VerifiedRanges()
 
     def initialize(self) -> None:
         """Migrate the schema, then recover dead turns."""
@@ -58,7 +68,7 @@ class Store(LeaseManager[Connection]):
         returns the stored message. A `parent` that is followed by another message raises `StaleParent`.
         """
         try:
-            entry = message_chain.prepare_entry(
+            entry = append_and_load.prepare_entry(
                 validate_message(message if lease is None else _with_author(message, lease))
             )
         except InvalidMessage as error:
@@ -71,7 +81,7 @@ class Store(LeaseManager[Connection]):
         """Append several messages without others between them: all or none."""
         spoken = [message if lease is None else _with_author(message, lease) for message in _check_list(messages)]
         entries = [
-            message_chain.prepare_entry(message_chain.validate_for(message, conversation, index=index))
+            append_and_load.prepare_entry(append_and_load.validate_for(message, conversation, index=index))
             for index, message in enumerate(spoken)
         ]
         return self._append(conversation, entries, lease=lease) if entries else []
@@ -93,7 +103,7 @@ class Store(LeaseManager[Connection]):
         """
 
         def work(tx: Transaction) -> list[Message]:
-            return message_chain.load_messages(
+            return append_and_load.load_messages(
                 tx, conversation, last=last, after=after, until=until, branch=branch, verified=self._verified
             )
 
@@ -106,17 +116,17 @@ class Store(LeaseManager[Connection]):
         new branch and the old one is kept. If the history matches another branch, that branch becomes current.
         """
         entries = [
-            message_chain.prepare_entry(message_chain.validate_for(message, conversation, index=index))
+            append_and_load.prepare_entry(append_and_load.validate_for(message, conversation, index=index))
             for index, message in enumerate(_check_list(history))
         ]
 
         def work(tx: Transaction) -> list[Message]:
             here = message_rows.find_tip(tx, conversation, True)
             if here is None:
-                return message_chain.append_messages(tx, conversation, entries) if entries else []
-            if tx.is_retry and (stored := message_chain.find_stored(tx, tails[-1])):
+                return append_and_load.append_messages(tx, conversation, entries) if entries else []
+            if tx.is_retry and (stored := append_and_load.find_stored(tx, tails[-1])):
                 return stored
-            open_now = streams.list_open_uids(
+            open_now = partial_message_journal.list_open_uids(
                 tx, conversation
             )  # a client may send a message that is still being written
             mine = [entry for entry in entries if entry.admitted.message.uid not in open_now]
@@ -125,7 +135,7 @@ class Store(LeaseManager[Connection]):
             )
             tail = mine[len(mine) - difference.new_count :]
             tails.append([branches.with_free_uid(tx, here.tree, entry) for entry in tail])
-            return message_chain.append_messages(tx, conversation, tails[-1]) if tails[-1] else []
+            return append_and_load.append_messages(tx, conversation, tails[-1]) if tails[-1] else []
 
         tails = [entries]
         return self.write(work, repeatable=True)
@@ -190,7 +200,9 @@ class Store(LeaseManager[Connection]):
 
     def edit(self, conversation: str, target: Reference, message: Message) -> Message:
         """Replace a message on a new branch. The old message and its successors stay on their branch."""
-        entry = message_chain.prepare_entry(message_chain.validate_for(replace(message, uid="", time=0), conversation))
+        entry = append_and_load.prepare_entry(
+            append_and_load.validate_for(replace(message, uid="", time=0), conversation)
+        )
         return self.write(lambda tx: branches.edit(tx, conversation, target, entry))
 
     def switch(self, conversation: str, branch: int) -> Conversation:
@@ -267,7 +279,7 @@ class Store(LeaseManager[Connection]):
             raise InvalidSetting(
                 "age must be a timedelta above zero", got=age, fix="Pass an age such as timedelta(days=90)."
             )
-        before, total, after = message_chain.now_ms() - int(age.total_seconds() * 1000), 0, -1
+        before, total, after = append_and_load.now_ms() - int(age.total_seconds() * 1000), 0, -1
 
         def work(tx: Transaction) -> tuple[int, int]:
             count, last = redaction.redact_older(tx, before, EXPIRE_BATCH, after)
@@ -350,12 +362,12 @@ class Store(LeaseManager[Connection]):
     def turns(self, conversation: str, *, last: int | None = None) -> list[TurnRecord]:
         """Return the turns of a conversation, oldest first."""
         return self.read(
-            lambda tx: running.load_turns(tx, message_rows.load_tip(tx, conversation).conversation, last=last)
+            lambda tx: records.load_turns(tx, message_rows.load_tip(tx, conversation).conversation, last=last)
         )
 
     def steps(self, conversation: str, turn: int | None = None) -> list[StepRecord]:
         """Return the steps of a turn, or of all turns."""
-        return self.read(lambda tx: running.load_steps(tx, message_rows.load_tip(tx, conversation).conversation, turn))
+        return self.read(lambda tx: records.load_steps(tx, message_rows.load_tip(tx, conversation).conversation, turn))
 
     def events(self, conversation: str, *, after: int = 0, limit: int | None = None) -> list[AnyEvent]:
         """Return the events of a conversation after event `after`, in order."""
@@ -363,7 +375,7 @@ class Store(LeaseManager[Connection]):
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
                 raise InvalidInput(f"{name} must be an integer, {least} or more", got=value)
         return self.read(
-            lambda tx: running.load_events(tx, message_rows.load_tip(tx, conversation).conversation, after, limit)
+            lambda tx: records.load_events(tx, message_rows.load_tip(tx, conversation).conversation, after, limit)
         )
 
     def enqueue(
@@ -373,20 +385,22 @@ class Store(LeaseManager[Connection]):
         check_name(agent, "agent")
         if kind not in ("steer", "follow-up"):
             raise InvalidInput('kind must be "steer" or "follow-up"', got=kind)
-        blobs = message_chain.validate_for(message, conversation).blobs
+        blobs = append_and_load.validate_for(message, conversation).blobs
 
         def work(tx: Transaction) -> QueuedMessage:
-            here = message_rows.find_tip(tx, conversation, True) or message_chain.insert_conversation(tx, conversation)
-            message_chain.check_blobs(tx, conversation, blobs)
-            return running.enqueue_message(tx, here.conversation, agent, kind, message)
+            here = message_rows.find_tip(tx, conversation, True) or append_and_load.insert_conversation(
+                tx, conversation
+            )
+            append_and_load.check_blobs(tx, conversation, blobs)
+            return records.enqueue_message(tx, here.conversation, agent, kind, message)
 
         return self.write(work)
 
     def queued(self, conversation: str, agent: str = DEFAULT_AGENT) -> list[QueuedMessage]:
         """Return the queued input of an agent in order of arrival."""
-        return self.read(lambda tx: running.load_queue(tx, message_rows.load_tip(tx, conversation).conversation, agent))
+        return self.read(lambda tx: records.load_queue(tx, message_rows.load_tip(tx, conversation).conversation, agent))
 
-    def _append_at_tip(self, conversation: str, entry: message_chain.PendingMessage) -> Message | None:
+    def _append_at_tip(self, conversation: str, entry: append_and_load.PendingMessage) -> Message | None:
         """Append with a single statement at the tip that this handle last saw, the fast path of a plain append.
 
         The statement checks that the tip is unchanged. Return None if it changed, or if more than one row is needed.
@@ -394,9 +408,9 @@ class Store(LeaseManager[Connection]):
         tip = self._tips.get(conversation)
         if tip is None or entry.admitted.blobs or entry.admitted.message.uid or entry.time // 1000 != tip.last_active:
             return None
-        message, values = message_chain.build_row(tip, entry)
+        message, values = append_and_load.build_row(tip, entry)
         if not self._run_single_statement(
-            message_chain.APPEND_AT_TIP, (*values, tip.conversation, tip.branch, tip.revision)
+            append_and_load.APPEND_AT_TIP, (*values, tip.conversation, tip.branch, tip.revision)
         ):
             return None
         self._tips[conversation] = replace(tip, seq=message.seq, id=values[1])
@@ -410,7 +424,7 @@ class Store(LeaseManager[Connection]):
     def _append(
         self,
         conversation: str,
-        entries: list[message_chain.PendingMessage],
+        entries: list[append_and_load.PendingMessage],
         *,
         key: str | None = None,
         parent: Reference | None = None,
@@ -419,7 +433,7 @@ class Store(LeaseManager[Connection]):
         def work(tx: Transaction) -> list[Message]:
             if lease is not None:
                 leases.check_lease(tx, lease, conversation)
-            stored = message_chain.append_messages(tx, conversation, entries, key=key, parent=parent)
+            stored = append_and_load.append_messages(tx, conversation, entries, key=key, parent=parent)
             if plain:
                 ends.append(message_rows.load_tip(tx, conversation))
             return stored

@@ -8,9 +8,9 @@ them.
 from collections.abc import Iterable
 
 from contextc.errors import InvalidInput
-from contextc.store.message_chain import insert_conversation
+from contextc.store.append_and_load import insert_conversation
+from contextc.store.backend_interface import Transaction
 from contextc.store.message_rows import check_name, find_tip, load_tip
-from contextc.store.types import Transaction
 from contextc.tools.todos import Todo, TodoChange, check_count, validated_state, validated_text
 
 

@@ -23,8 +23,8 @@ from typing import Any, Generic, NamedTuple, Self, TypeVar, cast
 from weakref import WeakSet
 
 from contextc.errors import SchemaTooNew, StoreError, StoreUnavailable
+from contextc.store.backend_interface import Dialect, Result, Row, Transaction
 from contextc.store.migrations import Migration, migrations
-from contextc.store.types import Dialect, Result, Row, Transaction
 
 TaskItem = TypeVar("TaskItem")
 THREAD_NAME = "contextc-keeper"

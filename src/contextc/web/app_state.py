@@ -15,9 +15,9 @@ from contextc.executor import AgentExecutor, Limits
 from contextc.executor.event_hub import event_hub
 from contextc.providers import Endpoint
 from contextc.store import Store
-from contextc.store.execution_records import TurnRecord
+from contextc.store.conversation_types import DEFAULT_AGENT
 from contextc.store.leases import describe_process, load_holder
-from contextc.store.types import DEFAULT_AGENT
+from contextc.store.turn_and_event_records import TurnRecord
 from contextc.web.deletion_events import DeletionEvents
 from contextc.web.http_errors import HTTPError
 from contextc.web.turn_manager import REPLAY_PROVIDER, TurnManager

@@ -9,14 +9,14 @@ from msgspec import UNSET, Struct, UnsetType
 from contextc.inspection.preview import load_last_request
 from contextc.inspection.unanswered_requests import compute_total_cost
 from contextc.messages import AnyPart
-from contextc.store import Store, execution_records, streams
+from contextc.store import Store, partial_message_journal, turn_and_event_records
+from contextc.store.backend_interface import Transaction
 from contextc.store.conversation_list import load_overview
-from contextc.store.execution_records import QueueKind
 from contextc.store.message_rows import SEQ_MASK, load_context_start, load_tip
-from contextc.store.observed_conversations import ObservedSource
+from contextc.store.observed_conversation_sources import ObservedSource
 from contextc.store.pins import load_pinned_places
 from contextc.store.todos import load_todos as load_todos
-from contextc.store.types import Transaction
+from contextc.store.turn_and_event_records import QueueKind
 from contextc.tools.todos import Todo
 from contextc.web.app_state import AppState
 from contextc.web.channel_view import ChannelView, channel_views
@@ -116,7 +116,7 @@ def _gauge(store: Store, name: str) -> ContextUseView | None:
 def _stored(tx: Transaction, name: str, agent: str) -> StoredConversationState:
     at, seen = load_tip(tx, name), load_overview(tx, name)
     running = _running(tx, at.conversation, agent) if seen.running else None
-    writing = streams.load_partial(tx, name, agent) if running is not None else None
+    writing = partial_message_journal.load_partial(tx, name, agent) if running is not None else None
     return StoredConversationState(
         name=name,
         title=seen.title,
@@ -133,21 +133,21 @@ def _stored(tx: Transaction, name: str, agent: str) -> StoredConversationState:
         running=running,
         queued=[
             QueuedInputView(number=each.number, kind=each.kind, text=each.message.text)
-            for each in execution_records.load_queue(tx, at.conversation, agent)
+            for each in turn_and_event_records.load_queue(tx, at.conversation, agent)
         ],
         pending=None if writing is None else PendingReplyView(uid=writing.uid, parts=writing.parts),
         todos=load_todos(tx, name, agent),
-        last_event=execution_records.load_last_number(tx, "event", at.conversation),
+        last_event=turn_and_event_records.load_last_number(tx, "event", at.conversation),
         pinned=[where & SEQ_MASK for where in load_pinned_places(tx, at)],
         observed=seen.observed,
     )
 
 
 def _running(tx: Transaction, conversation: int, agent: str) -> RunningTurnView | None:
-    turn = execution_records.load_last_turn(tx, conversation, agent)
+    turn = turn_and_event_records.load_last_turn(tx, conversation, agent)
     if turn is None or turn.state != "running":
         return None
-    step = execution_records.load_last_steps(tx, [conversation]).get(conversation)
+    step = turn_and_event_records.load_last_steps(tx, [conversation]).get(conversation)
     if step is None or step.turn != turn.number:
         return RunningTurnView(turn=turn.number, step=0, started=turn.started, model="")
     asked = f"{step.provider}:{step.model}" if step.provider else ""

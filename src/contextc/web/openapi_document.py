@@ -14,7 +14,7 @@ from msgspec.structs import FieldInfo, fields
 
 import contextc
 from contextc._json import JSONObject
-from contextc.web.endpoint_decorator import Endpoint, EventStream, RawResponse
+from contextc.web.endpoint_registry import Endpoint, EventStream, RawResponse
 from contextc.web.http_errors import STATUS_BY_ERROR, ErrorBody
 
 JSON_TYPE = "application/json"

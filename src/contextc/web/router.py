@@ -1,6 +1,6 @@
 """Routing of API requests: find the endpoint, decode its parameters and body, and encode its result.
 
-Endpoints are matched by path segments (`urls.py`), so a conversation's name may contain a slash.
+Endpoints are matched by path segments (`url_parsing.py`), so a conversation's name may contain a slash.
 """
 
 import pkgutil
@@ -17,7 +17,7 @@ from contextc._worker_threads import REQUEST_SLOTS, run_blocking
 from contextc.errors import InvalidRequest
 from contextc.web import api
 from contextc.web.app_state import AppState
-from contextc.web.endpoint_decorator import ENDPOINTS, Endpoint, EventStream, RawResponse
+from contextc.web.endpoint_registry import ENDPOINTS, Endpoint, EventStream, RawResponse
 from contextc.web.http_errors import HTTPError
 from contextc.web.http_errors import error_response as refused
 from contextc.web.url_parsing import api_segments

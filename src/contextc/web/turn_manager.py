@@ -25,8 +25,8 @@ from contextc.executor.agent_config import ApprovalAnswer, PendingApprovals, Tur
 from contextc.executor.event_hub import event_hub
 from contextc.messages import ToolCall
 from contextc.store import Store
-from contextc.store.execution_records import QueuedMessage, QueueKind, load_last_steps
 from contextc.store.message_rows import load_tip
+from contextc.store.turn_and_event_records import QueuedMessage, QueueKind, load_last_steps
 from contextc.web.http_errors import HTTPError
 from contextc.web.model_executors import ExecutorFactory, ExecutorPool
 

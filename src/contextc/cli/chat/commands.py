@@ -13,7 +13,7 @@ from contextc._worker_threads import run_blocking
 from contextc.cli.chat.formatting import format_dollars
 from contextc.cli.console import escape_markup, out, pluralize
 from contextc.cli.manifest_view import print_manifest, print_overflow
-from contextc.compiler.ledger.session_manager import SessionManager
+from contextc.compiler.ledger.known_sessions import SessionManager
 from contextc.errors import ContextOverflow, InvalidInput, UnknownConversation
 from contextc.providers.registry import provider_names
 from contextc.tools.todos import format_todos

@@ -16,6 +16,7 @@ from contextc.compiler.ledger.channel_row_cache import ChannelCache, ChannelCach
 from contextc.compiler.ledger.repository import Summary
 from contextc.messages import Message, decode_message
 from contextc.store import Store
+from contextc.store.backend_interface import Transaction
 from contextc.store.ledger_schema import Channel, ChannelState, Item, find_latest_copies
 from contextc.store.message_rows import (
     DECODE_ERRORS,
@@ -31,7 +32,6 @@ from contextc.store.message_rows import (
     to_id,
 )
 from contextc.store.pins import load_pinned_places
-from contextc.store.types import Transaction
 
 BLOCK_SIZE = 512
 REPLIES_PER_BATCH = 32

@@ -14,8 +14,9 @@ from msgspec import Raw, Struct
 from msgspec.json import Decoder, Encoder
 from msgspec.structs import replace
 
-from contextc.compiler.ledger.packing import unpack_record, unpack_wire
+from contextc.compiler.ledger.observed_compression import unpack_record, unpack_wire
 from contextc.store import Store
+from contextc.store.backend_interface import Transaction
 from contextc.store.ledger_schema import (
     Channel,
     ChannelState,
@@ -37,7 +38,6 @@ from contextc.store.message_rows import (
     make_place,
     split_by_branch,
 )
-from contextc.store.types import Transaction
 
 
 class OpenAttempt(Struct, frozen=True, omit_defaults=True, kw_only=True):

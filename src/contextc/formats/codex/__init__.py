@@ -11,7 +11,7 @@ from contextc.formats.codex.encode import BARE_KEY, ITEM_KEY, encode_segment, en
 from contextc.formats.codex.event_collector import is_event
 from contextc.formats.codex.names_and_ids import NAME_CODEC
 from contextc.formats.codex.request_settings import SETTINGS
-from contextc.formats.codex.rollout import is_rollout_line
+from contextc.formats.codex.rollout_decoding import is_rollout_line
 from contextc.formats.codex.rules import RULES
 from contextc.formats.codex.stream import CodexStreamReader
 from contextc.formats.encoder_decoder_base import Codec, CodecFormatter

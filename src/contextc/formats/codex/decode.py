@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, encode
 from contextc.formats.base import Request, extra_of, text_of
-from contextc.formats.codex import rollout
+from contextc.formats.codex import rollout_decoding
 from contextc.formats.codex.encode import BARE_KEY, EMPTY_REASONING, ITEM_KEY, Encoder
 from contextc.formats.codex.event_collector import (
     SHOWN_TEXT_KEY,
@@ -55,7 +55,7 @@ def decode_request(body: JSONObject, provider: str) -> Request:
     prompt = isinstance(instructions, str) and bool(instructions.strip())
     given: list[JSONObject] = [item for item in cast(list[JSON], body.get("items") or []) if isinstance(item, dict)]
     recorded, others = _separate_rollout(given)
-    messages = [*rollout.decode_rollout(recorded, provider), *decode_items(extract_items(others), provider)]
+    messages = [*rollout_decoding.decode_rollout(recorded, provider), *decode_items(extract_items(others), provider)]
     taken = OWN_FIELDS if prompt else ("items", "dynamicTools")
     tools = cast(list[JSONObject], body.get("dynamicTools") or [])
     return Request(
@@ -68,8 +68,8 @@ def decode_request(body: JSONObject, provider: str) -> Request:
 
 def _separate_rollout(given: Sequence[JSONObject]) -> tuple[list[JSONObject], list[JSONObject]]:
     """Return the lines of a rollout file, and everything else."""
-    recorded = [each for each in given if rollout.is_rollout_line(each)]
-    return recorded, [each for each in given if not rollout.is_rollout_line(each)]
+    recorded = [each for each in given if rollout_decoding.is_rollout_line(each)]
+    return recorded, [each for each in given if not rollout_decoding.is_rollout_line(each)]
 
 
 def extract_items(given: Sequence[JSONObject]) -> list[JSONObject]:

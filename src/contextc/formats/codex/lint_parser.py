@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import text_of
-from contextc.formats.codex import exec_lines, rollout
+from contextc.formats.codex import exec_lines, rollout_decoding
 from contextc.formats.codex.encode import item_id
 from contextc.formats.codex.event_collector import is_event
 from contextc.formats.codex.items import (
@@ -84,7 +84,7 @@ class _Reader(RequestReader):
         last = {str(item["id"]): index for index, item in enumerate(inner) if item is not None and "id" in item}
         for index, (wire, item) in enumerate(zip(items, inner, strict=True)):
             path = (*base, index)
-            if is_object(wire) and rollout.is_rollout_line(wire):
+            if is_object(wire) and rollout_decoding.is_rollout_line(wire):
                 yield RequestMessage(role="record", path=path, wire=wire)
             elif not is_event(object_or_empty(wire)):
                 yield from self.message(wire, path)

@@ -14,8 +14,13 @@ from pathlib import Path
 from contextc._json import JSONObject
 from contextc.interchange.found_conversation import UUID, FoundConversation
 from contextc.interchange.input_files import FileSample, ImportInput
+from contextc.interchange.session_transcript_reader import (
+    TranscriptReader,
+    modified_time,
+    read_first_lines,
+    read_transcripts,
+)
 from contextc.interchange.sources import TranscriptFile
-from contextc.interchange.transcript_reader import TranscriptReader, modified_time, read_first_lines, read_transcripts
 
 ABOUT = "transcripts of Claude Code, one file per session"
 MAX_FOLDER_NAME = 200  # characters of a folder name; a longer one is cut and gets a hash

@@ -14,14 +14,14 @@ from contextc._json import JSON, JSONObject
 from contextc.errors import InvalidInput
 from contextc.interchange.found_conversation import UUID, FoundConversation
 from contextc.interchange.input_files import FileSample, ImportInput
-from contextc.interchange.sources import TranscriptFile
-from contextc.interchange.transcript_reader import (
+from contextc.interchange.session_transcript_reader import (
     TranscriptReader,
     modified_time,
     parse_lines,
     read_first_lines,
     read_transcripts,
 )
+from contextc.interchange.sources import TranscriptFile
 
 ABOUT = "transcripts of Codex, one file per session"
 FILE_NAME = re.compile(rf"rollout-.+?-({UUID.pattern})(?:_({UUID.pattern}))?\.jsonl", re.IGNORECASE)

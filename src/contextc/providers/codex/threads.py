@@ -20,7 +20,7 @@ from contextc.errors import ProviderFailed
 from contextc.providers.codex.app_server import AppServer, ProgramEnded, RequestRejected
 from contextc.providers.codex.call_options import PROMPT_PREFIX, CodexCallOptions
 from contextc.providers.codex.errors import HELD_THREAD
-from contextc.providers.codex.rollout_reader import load_thread_tools, same_tools
+from contextc.providers.codex.unreported_calls import load_thread_tools, same_tools
 
 PAGE = 4
 MAX_LOADED = 32

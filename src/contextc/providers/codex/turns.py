@@ -16,9 +16,9 @@ from contextc.providers.client import ProviderCall
 from contextc.providers.codex import callbacks, errors
 from contextc.providers.codex.app_server import AppServer, MessageQueue, ProgramEnded, RequestRejected, id_in_message
 from contextc.providers.codex.call_options import CodexCallOptions
-from contextc.providers.codex.rollout_reader import UnreportedCalls
 from contextc.providers.codex.thread_history import replace_rejected, to_importable
 from contextc.providers.codex.threads import USAGE, OpenedThread
+from contextc.providers.codex.unreported_calls import UnreportedCalls
 
 INTERRUPT_SECONDS = 5.0
 LONG_RUNNING_ITEMS = (

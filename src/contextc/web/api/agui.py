@@ -16,7 +16,7 @@ from contextc.messages import Message
 from contextc.store import Store
 from contextc.web.app_state import AppState
 from contextc.web.client_history import check_client_messages, new_user_messages
-from contextc.web.endpoint_decorator import EventStream, endpoint
+from contextc.web.endpoint_registry import EventStream, endpoint
 from contextc.web.http_errors import HTTPError
 from contextc.web.streams.agui_encoder import AGUITurnEncoder
 from contextc.web.streams.agui_messages import decode_messages, encode_messages

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from contextc.errors import InvalidInput
 from contextc.web.app_state import AppState
-from contextc.web.endpoint_decorator import RawResponse, endpoint
+from contextc.web.endpoint_registry import RawResponse, endpoint
 from contextc.web.http_errors import HTTPError
 
 TAG = "blobs"

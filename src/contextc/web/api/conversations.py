@@ -9,7 +9,7 @@ from contextc.errors import ConversationExists
 from contextc.store.conversation_list import MAX_PAGE_SIZE, ConversationOverview
 from contextc.web.app_state import AppState
 from contextc.web.conversation_state import ConversationView, load_conversation_view
-from contextc.web.endpoint_decorator import endpoint
+from contextc.web.endpoint_registry import endpoint
 
 TAG = "conversations"
 

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from contextc._worker_threads import run_blocking
 from contextc.store.message_rows import SEQ_MASK
 from contextc.web.app_state import AppState
-from contextc.web.endpoint_decorator import EventStream, endpoint
+from contextc.web.endpoint_registry import EventStream, endpoint
 from contextc.web.streams import sse
 from contextc.web.streams.agui_encoder import AGUIEncoder
 from contextc.web.streams.sse import FrameEncoder, start_number, stream_conversation

@@ -12,7 +12,7 @@ from contextc.errors import ContextcError
 from contextc.formats.registry import format_names
 from contextc.providers.availability import ProviderStatus, list_providers
 from contextc.web.app_state import AppState
-from contextc.web.endpoint_decorator import endpoint
+from contextc.web.endpoint_registry import endpoint
 
 TAG = "info"
 

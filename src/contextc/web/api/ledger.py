@@ -6,7 +6,7 @@ from contextc.inspection.channel_knowledge import build_item_lines, load_epochs,
 from contextc.web.api.requests import After, Limit
 from contextc.web.app_state import AppState
 from contextc.web.channel_view import find_channel
-from contextc.web.endpoint_decorator import endpoint
+from contextc.web.endpoint_registry import endpoint
 
 TAG = "ledgers"
 MAX_UNSENT = 1_000

@@ -11,7 +11,7 @@ from contextc.interchange.open_any import detect_format
 from contextc.linting import convert, fix, lint
 from contextc.linting.tolerant_decoding import check_request
 from contextc.web.app_state import AppState
-from contextc.web.endpoint_decorator import endpoint
+from contextc.web.endpoint_registry import endpoint
 from contextc.web.http_errors import HTTPError
 from contextc.web.opened_request_view import parse_untrusted
 from contextc.web.request_view import FindingView, finding_views

@@ -6,9 +6,9 @@ from msgspec import Meta, Struct
 
 from contextc.errors import InvalidInput
 from contextc.messages import Message, system, user
-from contextc.store import message_chain
+from contextc.store import append_and_load
 from contextc.web.app_state import AppState
-from contextc.web.endpoint_decorator import endpoint
+from contextc.web.endpoint_registry import endpoint
 
 TAG = "messages"
 LARGEST_PAGE = 1_000
@@ -60,7 +60,7 @@ def messages(app: AppState, name: str, query: MessagesQuery) -> MessagesPage:
             raise InvalidInput("last cannot be combined with after or before", fix="Send only one of them.")
         before, limit = 1 << 31, query.last
     found = app.store.read(
-        lambda tx: message_chain.load_window(
+        lambda tx: append_and_load.load_window(
             tx, name, after=query.after, before=before, limit=limit, branch=query.branch
         )
     )

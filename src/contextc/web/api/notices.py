@@ -8,7 +8,7 @@ from contextc.events import CompactionFinished, ErrorOccurred, RetryScheduled, U
 from contextc.store.events_by_type import load_events_of_types
 from contextc.store.message_rows import load_tip
 from contextc.web.app_state import AppState
-from contextc.web.endpoint_decorator import endpoint
+from contextc.web.endpoint_registry import endpoint
 
 TAG = "notices"
 KINDS = (UserNoticeCreated, CompactionFinished, RetryScheduled, ErrorOccurred)

@@ -4,7 +4,7 @@ from starlette.requests import Request
 
 from contextc._json import encode
 from contextc.web.app_state import AppState
-from contextc.web.endpoint_decorator import ENDPOINTS, RawResponse, endpoint
+from contextc.web.endpoint_registry import ENDPOINTS, RawResponse, endpoint
 from contextc.web.openapi_document import JSON_TYPE, build_document
 from contextc.web.security import cookie_name
 

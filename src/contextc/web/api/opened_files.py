@@ -7,7 +7,7 @@ from msgspec import Meta, Struct
 from contextc.interchange.open_any import OWN_FORMAT, InputKind, RequestEntry, open_text
 from contextc.linting import lint
 from contextc.web.app_state import AppState
-from contextc.web.endpoint_decorator import endpoint
+from contextc.web.endpoint_registry import endpoint
 from contextc.web.opened_request_view import OpenedRequest, parse_untrusted
 from contextc.web.request_view import BudgetView, FindingView, LineView, finding_views
 

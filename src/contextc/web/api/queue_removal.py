@@ -1,10 +1,10 @@
 """Removal of queued input."""
 
-from contextc.store import execution_records
+from contextc.store import turn_and_event_records
+from contextc.store.backend_interface import Transaction
 from contextc.store.message_rows import load_tip
-from contextc.store.types import Transaction
 from contextc.web.app_state import AppState
-from contextc.web.endpoint_decorator import EmptyObject, endpoint
+from contextc.web.endpoint_registry import EmptyObject, endpoint
 from contextc.web.http_errors import HTTPError
 
 TAG = "queue"
@@ -18,8 +18,8 @@ def withdraw(app: AppState, name: str, number: int) -> EmptyObject:
 
     def work(tx: Transaction) -> bool:
         at = load_tip(tx, name, lock=True)
-        waits = any(each.number == number for each in execution_records.load_queue(tx, at.conversation, agent))
-        return waits and execution_records.dequeue(tx, number)
+        waits = any(each.number == number for each in turn_and_event_records.load_queue(tx, at.conversation, agent))
+        return waits and turn_and_event_records.dequeue(tx, number)
 
     if not app.store.write(work):
         raise HTTPError(409, NOT_QUEUED, "NotWaiting")

@@ -4,13 +4,13 @@ from msgspec import UNSET, Struct, UnsetType
 
 from contextc.inspection.request_timeline import TimelineEntry, load_timeline
 from contextc.inspection.unanswered_requests import UnansweredRequest, load_unanswered_requests, sum_costs
-from contextc.store.execution_records import TurnRecord
+from contextc.store.backend_interface import Transaction
 from contextc.store.message_rows import SEQ_MASK, load_tip
-from contextc.store.observed_conversations import ObservedSource, load_parent_request, load_sources
-from contextc.store.types import Transaction
+from contextc.store.observed_conversation_sources import ObservedSource, load_parent_request, load_sources
+from contextc.store.turn_and_event_records import TurnRecord
 from contextc.web.app_state import AppState
 from contextc.web.channel_view import ChannelView, channel_id, channel_views, find_channel
-from contextc.web.endpoint_decorator import endpoint
+from contextc.web.endpoint_registry import endpoint
 from contextc.web.request_view import ObservedView, UsageView, observed_view, usage_view
 
 TAG = "timeline"

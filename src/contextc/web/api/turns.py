@@ -4,9 +4,9 @@ from msgspec import Struct
 
 from contextc._worker_threads import run_blocking
 from contextc.messages import Message
-from contextc.store.execution_records import QueueKind, TurnRecord
+from contextc.store.turn_and_event_records import QueueKind, TurnRecord
 from contextc.web.app_state import AppState
-from contextc.web.endpoint_decorator import EmptyObject, endpoint
+from contextc.web.endpoint_registry import EmptyObject, endpoint
 from contextc.web.http_errors import HTTPError
 from contextc.web.turn_manager import RUNS_ELSEWHERE
 

@@ -15,11 +15,11 @@ from contextc._worker_threads import run_blocking
 from contextc.errors import InvalidRequest, UnknownConversation
 from contextc.formats.vercel import VercelFormatter, ui_messages
 from contextc.messages import Message
-from contextc.store import Store, message_chain
+from contextc.store import Store, append_and_load
 from contextc.store.message_rows import load_tip
 from contextc.web.app_state import AppState
 from contextc.web.client_history import check_client_messages, find_continuation
-from contextc.web.endpoint_decorator import EventStream, RawResponse, endpoint
+from contextc.web.endpoint_registry import EventStream, RawResponse, endpoint
 from contextc.web.http_errors import HTTPError
 from contextc.web.streams.sse import parse_event_number, stream_turn
 from contextc.web.streams.vercel_encoder import HEADERS, VercelEncoder
@@ -138,7 +138,7 @@ def _rewind_and_new_messages(store: Store, agent: str, name: str, theirs: list[M
             store.rewind(name, where.after)
     return store.read(
         lambda tx: [
-            replace(message, uid=message_chain.find_free_uid(tx, load_tip(tx, name).tree, message.uid))
+            replace(message, uid=append_and_load.find_free_uid(tx, load_tip(tx, name).tree, message.uid))
             for message in where.messages
         ]
     )

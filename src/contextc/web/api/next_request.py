@@ -18,7 +18,7 @@ from contextc.tools.spec import Tool
 from contextc.web.api.requests import MAX_NUMBER, After, Limit, Number
 from contextc.web.app_state import AppState
 from contextc.web.channel_view import find_channel
-from contextc.web.endpoint_decorator import endpoint
+from contextc.web.endpoint_registry import endpoint
 from contextc.web.request_view import CacheLoss, LineTextOptions, NextRequestView, next_request_view
 
 TAG = "next"

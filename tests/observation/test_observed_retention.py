@@ -12,7 +12,7 @@ import contextc as cc
 from contextc.config import read_settings
 from contextc.errors import InvalidSetting
 from contextc.observation import ObservedRequest, limit_observed
-from contextc.store.message_chain import now_ms
+from contextc.store.append_and_load import now_ms
 from tests.executor.scripted_provider import SONNET, Say, Scripted, played
 from tests.observation.test_conversation_match import claude, claude_answer
 from tests.observation.test_observe import answer, chat

@@ -19,7 +19,7 @@ from contextc.observation.recorder import observe
 from contextc.observation.redaction_patterns import Redaction, compile_patterns
 from contextc.providers.registry import formats_of_url
 from contextc.store import Store
-from contextc.store.message_chain import now_ms
+from contextc.store.append_and_load import now_ms
 
 AnyClient = TypeVar("AnyClient")
 LIBRARIES = ("httpx", "httpx2")

@@ -26,9 +26,9 @@ from contextc.events import (
 )
 from contextc.messages import AnyPart, Media, Message, Text, Usage, decode_message, encode_message
 from contextc.messages.pairing import find_open_calls
-from contextc.store.message_chain import load_between, load_messages, now_ms
+from contextc.store.append_and_load import load_between, load_messages, now_ms
+from contextc.store.backend_interface import Transaction
 from contextc.store.message_rows import SEQ_BITS, SEQ_MASK, decode_row, decode_rows, load_branch_end
-from contextc.store.types import Transaction
 
 MAX_EVENT_TEXT = 2_000  # characters of a text that an event includes; its message has the rest
 QueueKind: TypeAlias = Literal["steer", "follow-up"]

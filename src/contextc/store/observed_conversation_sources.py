@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from contextc.store.backend_interface import Transaction
 from contextc.store.ledger_schema import Channel
 from contextc.store.message_rows import SEQ_BITS, SEQ_MASK
-from contextc.store.types import Transaction
 
 
 class ObservedSource(Struct, frozen=True, kw_only=True):

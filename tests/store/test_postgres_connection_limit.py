@@ -7,9 +7,9 @@ import psycopg
 import pytest
 
 import contextc as cc
-from contextc.store.connection_limit import ConnectionSlots
+from contextc.store.backend_interface import Transaction
+from contextc.store.postgres_connection_limit import ConnectionSlots
 from contextc.store.sqlite import MemoryStore
-from contextc.store.types import Transaction
 from tests.store.observed_postgres import Watched
 
 

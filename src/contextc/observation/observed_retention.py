@@ -1,4 +1,4 @@
-"""Retention and size limit of observed traffic: the oldest observed conversations are deleted.
+"""Retention of observed traffic, by age and by size: the oldest observed conversations are deleted.
 
 Conversations that share messages are deleted together, and with a session its sub-agents and side requests. Only what
 observation itself recorded is deleted: a conversation with a turn of an executor, a request or a message of our own, a
@@ -11,14 +11,14 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from contextc.compiler.ledger import repository
-from contextc.compiler.ledger.packing import unpack_record
+from contextc.compiler.ledger.observed_compression import unpack_record
 from contextc.compiler.manifest import record_from_json
 from contextc.errors import InvalidSetting
 from contextc.store import Store
+from contextc.store.append_and_load import now_ms
+from contextc.store.backend_interface import Transaction
 from contextc.store.ledger_schema import RowRange
-from contextc.store.message_chain import now_ms
 from contextc.store.message_rows import SEQ_MASK, lock_tree, make_place
-from contextc.store.types import Transaction
 
 Progress = Callable[[int, int], None]
 BATCH = 50

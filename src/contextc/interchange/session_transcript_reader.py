@@ -1,4 +1,4 @@
-"""Transcripts: a program's record of one session, whose lines are one conversation.
+"""Read a session transcript: a program's record of one session, whose lines are one conversation.
 
 A program may have died during a write, and newer versions write more kinds of lines. So unreadable lines are left out
 and counted.
