@@ -9,7 +9,16 @@ import pytest
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.errors import ContextOverflow, ProviderFailed, StaleCompile
-from contextc.events import AnyEvent, ApprovalRequest, ErrorOccurred, RetryScheduled, TextDelta, ToolStart, TurnFinish
+from contextc.events import (
+    AnyEvent,
+    ApprovalRequest,
+    ErrorOccurred,
+    FailureDetails,
+    RetryScheduled,
+    TextDelta,
+    ToolStart,
+    TurnFinish,
+)
 from tests.executor.scripted_provider import SONNET, Say, Scripted, add, call, kinds, played, rebuilt
 
 
@@ -180,6 +189,9 @@ def test_a_passing_failure_is_tried_again_twice(store: cc.Store) -> None:
 
     retries = [event for event in events if isinstance(event, RetryScheduled)]
     assert [(event.attempt, event.kind) for event in retries] == [(1, "transient"), (2, "transient")]
+    assert {event.failure for event in retries} == {
+        FailureDetails(provider="anthropic", message="Overloaded", status=529)
+    }
     assert provider.bodies[0] == provider.bodies[1] == provider.bodies[2] == executor.compiler.rebuild("demo", 1)
     assert [step.state for step in store.steps("demo")] == ["failed", "failed", "finished"]
 
@@ -195,7 +207,9 @@ def test_the_third_failure_ends_the_turn(store: cc.Store) -> None:
     last = store.events("demo")[-1]
     assert isinstance(last, TurnFinish)
     assert last.finish == "error"
-    assert next(event.kind for event in store.events("demo") if isinstance(event, ErrorOccurred)) == "transient"
+    (failed,) = [event for event in store.events("demo") if isinstance(event, ErrorOccurred)]
+    assert failed.kind == "transient"
+    assert failed.failure == FailureDetails(provider="anthropic", message="Overloaded", status=529)
     asyncio.run(played(executor, "demo", None))
     assert [message.text for message in store.load("demo")] == ["hello", "Back again."]
 
