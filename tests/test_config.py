@@ -1,4 +1,4 @@
-"""Settings: arguments over variables over files over defaults, and each says where it came from."""
+"""Settings: precedence of arguments, variables, files and defaults, and the reported source of each."""
 
 from datetime import timedelta
 from pathlib import Path

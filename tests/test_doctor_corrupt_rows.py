@@ -1,4 +1,4 @@
-"""Stores whose rows do not add up: found, said, and healed where that can be done without guessing."""
+"""Stores with inconsistent rows: reported, and repaired where that needs no guess."""
 
 from collections.abc import Callable
 

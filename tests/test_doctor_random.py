@@ -1,4 +1,4 @@
-"""Random histories, damaged at random: healing leaves nothing to find, and changes nothing that was there."""
+"""Random histories with random damage: after repair nothing is reported, and intact data is unchanged."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""Healing does what the doctor said it would, and nothing else: stores damaged by hand, healed, and looked at again."""
+"""A repair does what the doctor announced and nothing else, on stores with known damage."""
 
 import multiprocessing
 import os

@@ -1,4 +1,4 @@
-"""Sessions of other programs taken in: found where their programs keep them, read whole, never written."""
+"""Import of sessions of other programs: found in their directories, read completely, never written."""
 
 import json
 from collections.abc import Sequence

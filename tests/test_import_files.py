@@ -1,4 +1,4 @@
-"""Files of other programs: how they are known, how they are named, and what happens when something goes wrong."""
+"""Files of other programs: detection, naming and errors."""
 
 import gzip
 import json

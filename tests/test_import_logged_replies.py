@@ -1,4 +1,4 @@
-"""Replies in request logs: whatever a logger wrote down is taken, or told; the format of each is seen from itself."""
+"""Replies in request logs: imported or reported, with the format detected from each reply."""
 
 import json
 from pathlib import Path

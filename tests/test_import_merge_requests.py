@@ -1,4 +1,4 @@
-"""Which requests of a log are of one conversation, and which messages are the same."""
+"""Which requests of a log belong to one conversation, and which messages are equal."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Logs of requests, in the envelopes people keep them in, joined into the conversations they are of."""
+"""Logs of requests in common envelopes, merged into conversations."""
 
 import base64
 import json

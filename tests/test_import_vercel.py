@@ -1,4 +1,4 @@
-"""Chats of the Vercel AI SDK, as pages store them."""
+"""Stored chats of the Vercel AI SDK."""
 
 import json
 from pathlib import Path

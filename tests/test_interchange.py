@@ -1,4 +1,4 @@
-"""Conversations as JSON Lines, there and back, on every store."""
+"""Export and import of conversations as JSON Lines, on every store."""
 
 import base64
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Facts about models: how a name finds its entry, who wins over whom, and what a call costs."""
+"""Model facts: lookup by name, precedence of sources, and the cost of a call."""
 
 import json
 import subprocess

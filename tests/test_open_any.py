@@ -1,4 +1,4 @@
-"""What somebody opens to look at, recognised by what is in it."""
+"""Detection of a file by its content."""
 
 import json
 import shlex

@@ -1,4 +1,4 @@
-"""A repair changes what breaks a rule, and leaves the rest as its author wrote it."""
+"""A fix changes only what breaks a rule, and keeps the formatting of the rest."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Whom we talk to, as data: how a provider is named, what it remembers, and which formatter it gets."""
+"""Provider data: names, session support, and formatters."""
 
 from pathlib import Path
 

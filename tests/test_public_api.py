@@ -1,4 +1,4 @@
-"""The public face: the names that are the promise to users, and what importing them costs."""
+"""The public API: its names, and the time to import them."""
 
 import pkgutil
 import re

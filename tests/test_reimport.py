@@ -1,4 +1,4 @@
-"""Files that are imported again: which conversation is meant, what is new in it, and what is refused."""
+"""Repeated imports of a file: the target conversation, new messages, and refusals."""
 
 import json
 import sqlite3

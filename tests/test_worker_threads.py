@@ -1,4 +1,4 @@
-"""Threads for work that blocks: taken again when they are free, never waited for when they are not."""
+"""Worker threads: free ones are reused, and busy ones are never waited for."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Transcripts as Claude Code and Codex write them, made of what was said: for tests that need one on disk."""
+"""Write transcripts of Claude Code and Codex for tests that need one on disk."""
 
 import json
 import os

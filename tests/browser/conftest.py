@@ -1,4 +1,4 @@
-"""What the tests of the page share: a browser, a server with a model that does as told, and a person at the page.
+"""Fixtures of the browser tests: a browser, a server with a scripted model, and a page driver.
 
 A test fails if the page logs an error or a warning, if a request fails that the test did not expect to, or if anything
 is asked of another host. What the page looked like at the end of a failed test is kept in `.cache/browser`.

@@ -1,4 +1,4 @@
-"""A person at the page: what they do, and what they see."""
+"""Page driver: the actions of a user, and assertions on what the page shows."""
 
 import re
 from typing import Self

@@ -1,4 +1,4 @@
-"""Conversations as they come out of a day's work, for what looks at them."""
+"""Sample conversations for the browser tests."""
 
 import contextc as cc
 from contextc.providers import Provider

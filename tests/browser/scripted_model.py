@@ -1,4 +1,4 @@
-"""A model on this machine that says what a test tells it to, and waits where the test wants it to.
+"""A local model server that sends scripted replies and can pause within them.
 
 It speaks OpenAI's chat API, so what the server under test does is what it does with the real one. A reply is a row of
 pieces as they go over the wire; a `Gate` among them holds the rest back until it is opened.

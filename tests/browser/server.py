@@ -1,4 +1,4 @@
-"""A real server for the page: in a thread of the test, or in a process of its own that can be killed."""
+"""A real server for the browser tests: in a thread, or in a separate process that can be killed."""
 
 import os
 import re

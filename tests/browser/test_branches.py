@@ -1,4 +1,4 @@
-"""Other ways for a conversation to go: edited, rewound, forked, switched back, and what each leaves as it was."""
+"""Branches in the web UI: edit, rewind, fork, switch back, and the messages that each leaves unchanged."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The chat, as a person uses it: what is said appears as it comes, and stays as it is stored."""
+"""The chat page: streamed text appears as it arrives, and equals the stored message."""
 
 import re
 

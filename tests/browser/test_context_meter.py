@@ -1,4 +1,4 @@
-"""How full the window is: of whoever is asked next, with what the conversation says on the branch that is shown."""
+"""The context meter: usage of the window of the selected model on the shown branch."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The inspector: what the model saw and why, from every side, and the same as the command line says."""
+"""The inspector: all views of a request, with the same figures as the command line."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""A conversation of ten thousand messages: opened at its end, and read to its beginning and back."""
+"""A conversation of 10,000 messages: open it at its end, scroll to its beginning and back."""
 
 import logging
 import time

@@ -1,4 +1,4 @@
-"""Markdown and code as they are shown: the same whether they stream or not, and soon, whatever was written.
+"""Rendering of Markdown and code: the same for streamed and stored text, and fast for any input.
 
 What a model writes may be meant to make the page stand still. So the inputs here are such that a reader that takes
 quadratic time would need minutes: the page has to come back within `PATIENT`, which is far more than it takes.

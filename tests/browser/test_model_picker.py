@@ -1,4 +1,4 @@
-"""Whom to ask: found by name, those that can be asked first; and what is said where nobody can be."""
+"""The model picker: search by name, available models first, and errors for unavailable ones."""
 
 import re
 

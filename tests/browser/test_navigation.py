@@ -1,4 +1,4 @@
-"""The page around a conversation: the list, search, what is asked before something goes, themes, keys, tokens."""
+"""The page around a conversation: list, search, confirmation of deletions, themes, shortcuts, tokens."""
 
 import re
 from collections.abc import Iterator

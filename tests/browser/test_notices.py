@@ -1,4 +1,4 @@
-"""What people are told besides messages: where it happened, however long ago, and on the line on which it did."""
+"""Notices between messages: they are shown at their message and on their branch, at any age."""
 
 import pytest
 from playwright.sync_api import Locator, expect

@@ -1,4 +1,4 @@
-"""Anybody's request in the page: recognised, counted, held against the rules, repaired, converted; never stored."""
+"""Requests opened in the page: detected, counted, linted, fixed and converted, and never stored."""
 
 import json
 from pathlib import Path

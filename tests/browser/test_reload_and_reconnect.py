@@ -1,4 +1,4 @@
-"""Nothing is lost and nothing is told twice: pages that are loaded again, other tabs, a server that dies."""
+"""Reloaded pages, several tabs and a killed server: nothing is lost or shown twice."""
 
 from collections.abc import Iterator
 from pathlib import Path

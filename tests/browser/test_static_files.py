@@ -1,4 +1,4 @@
-"""The files of the page: there is no way from a text to markup or to code in them, and none to another host."""
+"""Static files of the page: no text becomes markup or code, and nothing refers to another host."""
 
 import re
 from hashlib import sha256

@@ -1,4 +1,4 @@
-"""What the tests of `contextc chat` share: recorded answers, and a terminal that somebody sits at."""
+"""Helpers for tests of `contextc chat`: recorded answers and a pseudo-terminal."""
 
 import fcntl
 import json

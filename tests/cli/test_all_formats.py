@@ -1,4 +1,4 @@
-"""`lint`, `fix`, `convert` and `doctor --format` in every format there is, run as a person runs them."""
+"""`lint`, `fix`, `convert` and `doctor --format` as processes, in every format."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The question in the terminal: all of what would be done is shown, and a yes is for that."""
+"""Approval in the terminal: the whole action is shown, and an approval applies to that action only."""
 
 import asyncio
 import io

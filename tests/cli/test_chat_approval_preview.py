@@ -1,4 +1,4 @@
-"""What a call would do, in words: our own tools by their names, everybody else's by the shape of their arguments."""
+"""Text previews of tool calls: built-in tools by name, other tools by the shape of their arguments."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`contextc chat` with the real Claude Code and the real Codex, each in a throw-away home, on a strict stand-in."""
+"""`contextc chat` with the real Claude Code and Codex, in temporary homes, with a strict fake API."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""The parts of `contextc chat` that are only about words: what is printed, what is asked, what a line means."""
+"""Text functions of `contextc chat`: printed output, prompts and the parsing of input lines."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`contextc chat` with one question: what it leaves behind, how it exits, what it says at a terminal."""
+"""`contextc chat` with one question: stored data, exit code and terminal output."""
 
 import json
 import subprocess

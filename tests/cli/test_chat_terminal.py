@@ -1,4 +1,4 @@
-"""`contextc chat` at a terminal: colours, questions, Ctrl-C, what is typed while a turn runs."""
+"""`contextc chat` at a terminal: colours, prompts, Ctrl-C, and input typed during a turn."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The commands, run as a person runs them: as processes, with their output and exit codes."""
+"""The commands as processes: output and exit codes."""
 
 import json
 import subprocess

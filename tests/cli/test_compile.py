@@ -1,4 +1,4 @@
-"""`compile` and `explain`, run as a person runs them: as processes, on a store that a program has worked with."""
+"""`compile` and `explain` as processes, on a store that a program has written."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`contextc delete` and `contextc redact`: what will go is shown, a person agrees, and content leaves the store."""
+"""`contextc delete` and `contextc redact`: preview, confirmation, and removal of content from the store."""
 
 import json
 import os

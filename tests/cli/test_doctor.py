@@ -1,4 +1,4 @@
-"""`contextc doctor`, run as a person runs it: what it would do, that it asks first, and that it does just that."""
+"""`contextc doctor` as a process: it previews repairs, asks for confirmation, and does only those."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""`contextc import` of files of other programs, as a person runs it."""
+"""`contextc import` of files of other programs, as a process."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""`contextc import` of sessions of other programs: of transcripts as they are written, and of the real programs."""
+"""`contextc import` of sessions of other programs: written transcripts, and those of the real programs."""
 
 import json
 import os

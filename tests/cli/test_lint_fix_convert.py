@@ -1,4 +1,4 @@
-"""`lint`, `fix`, `convert` and `rule`, and conversations from and to providers' requests, run as a person runs them."""
+"""`lint`, `fix`, `convert` and `rule` as processes, and conversations from and to provider requests."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`contextc serve` as a process: where it says it is, who gets in, and how it ends."""
+"""`contextc serve` as a process: printed address, authentication and shutdown."""
 
 import os
 import re

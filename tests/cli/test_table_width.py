@@ -1,4 +1,4 @@
-"""Tables on narrow terminals, and in pipes: what a person needs is never cut."""
+"""Tables on narrow terminals and in pipes: required columns are never truncated."""
 
 from pathlib import Path
 

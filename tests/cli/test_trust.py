@@ -1,4 +1,4 @@
-"""A project's contextc.toml is untrusted input: commands refuse what could hurt until a person trusts it."""
+"""A project's contextc.toml is untrusted input: commands refuse unsafe settings until it is trusted."""
 
 import os
 import pty

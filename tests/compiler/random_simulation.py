@@ -1,4 +1,4 @@
-"""The world that random lives are lived in: people, agents and tools that speak, a record that is changed under them.
+"""Simulation for random conversations: users, agents and tools append, and the log is changed meanwhile.
 
 Every word that may be told only once carries a mark of its own, so that a loss and a doubling can be read off. What an
 act does follows from the numbers it is given, and nothing else.

@@ -1,4 +1,4 @@
-"""Attempts: begin before a byte leaves, then commit or abort; and what is left where neither happened."""
+"""Attempts: begin before sending, then commit or abort; and recovery if neither happened."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Where the tokens go: what is available, what never goes, and whose figures count."""
+"""The token budget: available tokens, messages that are never trimmed, and which counts are used."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""Summaries in the place of what came before: Guarantee 7.5."""
+"""Summaries that replace earlier messages: Guarantee 7.5."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""A compaction reads what came after the last summary, and comes to what reading everything comes to."""
+"""A compaction reads only the messages after the last summary, with the same result as reading all."""
 
 from collections.abc import Sequence
 from random import Random

@@ -1,4 +1,4 @@
-"""The short way of a usual step makes what the whole way makes, and is left where anything else happened.
+"""The fast path of a step gives the same result as the full path, and is left after any other change.
 
 A handle that stored the last request looks on from there. Everything here happens on another handle of the same file,
 so nothing but the store says so.

@@ -1,4 +1,4 @@
-"""The account of a request: what went in, what stayed out and why, what it takes, and what a change would cost."""
+"""The manifest of a request: included and omitted parts with reasons, token counts and costs of a change."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""What a new epoch leaves out of what was shown before: media, signed reasoning, what was redacted."""
+"""Content that a new epoch omits: media, signed reasoning and redacted messages."""
 
 import pytest
 from msgspec.structs import replace

@@ -1,4 +1,4 @@
-"""Ledgers that older schemas stored: what they say, and the bytes of their requests, mean the same in later versions.
+"""Ledgers of older schemas: their content and the bytes of their requests are unchanged in later versions.
 
 `v2.db` was written once, with migrations 0001 and 0002; `v2.json` is what the store said of it then. `v3.db` has what
 0003 added, too: turns with their steps and events, what waits, what triggers remember. `v4.db` adds transcripts, append

@@ -1,4 +1,4 @@
-"""Nothing lost, nothing doubled: random lives of a conversation, held against providers that remember and complain.
+"""Random conversations against simulated providers with memory: nothing is lost or duplicated.
 
 A life is a list of steps, each a name and a number that all its choices follow from, so a life that fails is shortened
 step by step and told again.

@@ -1,4 +1,4 @@
-"""What went wrong once, or nearly: each of these was found by somebody who tried to break it."""
+"""Regression tests for defects found by adversarial testing."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""What goes wrong in systems of this kind out there, as far as it is a matter of compiling: each with its report."""
+"""Session bugs reported for similar systems, as far as they concern compiling, each with its report."""
 
 import sqlite3
 from collections import Counter

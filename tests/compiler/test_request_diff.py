@@ -1,4 +1,4 @@
-"""What differs between two requests: told exactly, and folded where nothing does."""
+"""Differences between two requests: exact, with unchanged parts folded."""
 
 import random
 from collections.abc import Sequence

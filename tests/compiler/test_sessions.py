@@ -1,4 +1,4 @@
-"""What a session is given: each guarantee of section 9 as what was sent before, and what is sent after."""
+"""Content sent to a session: each guarantee of section 9 as the requests before and after."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The policy `sliding_window` and the default policy, held against one list of expectations.
+"""The policy `sliding_window` and the default policy, compared with one list of expectations.
 
 Requests are in OpenAI's chat format, which is the one the seed writes: `{role: 'system', content}` and so on.
 """

@@ -1,4 +1,4 @@
-"""A strict stand-in for four providers, on a loopback address: what the examples talk to in the tests.
+"""Strict fakes of four providers on loopback, which the examples call in tests.
 
 It knows one thing: where a question names cities, it asks `get_weather` about each of them, all at once; and where it
 is given results, it answers with them. Like the providers it wants a key, and refuses a request that breaks their

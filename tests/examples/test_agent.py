@@ -1,4 +1,4 @@
-"""The example of a whole agent, with the real SDK against a strict stand-in."""
+"""The example of a complete agent, with the real SDK and a strict fake API."""
 
 import os
 import subprocess

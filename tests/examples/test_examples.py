@@ -1,4 +1,4 @@
-"""Every program in `examples/` is run as anybody would run it, against a strict stand-in for the providers.
+"""Run every program in `examples/` against strict fakes of the providers.
 
 What arrived there is compared whole: the second request is the first one in which a call and its result went out.
 """

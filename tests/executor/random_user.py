@@ -1,4 +1,4 @@
-"""A person who talks to an agent at random: asks, steers, has afterthoughts, loses patience, changes the model.
+"""A random user of an agent: sends, steers, queues follow-ups, cancels and changes the model.
 
 What it does comes from a seed. When things happen is up to the machine, so a run is never quite the same twice.
 """

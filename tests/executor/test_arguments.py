@@ -1,4 +1,4 @@
-"""What an executor is given: what is wrong is said in words, before a turn begins and before anything is stored."""
+"""Invalid arguments of an executor raise an error before a turn begins and before anything is stored."""
 
 import asyncio
 import math

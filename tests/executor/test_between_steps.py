@@ -1,4 +1,4 @@
-"""What is said between the steps of a turn: when triggers are asked, what is stored of them, and who hears it."""
+"""Triggers between the steps of a turn: when they run, what is stored, and which agent sees it."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""Durable work on a thread: whoever waits for it is told its end, and nothing before."""
+"""Blocking work on a thread: a caller gets its result only after it has ended."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""Code of users inside a turn: whatever it raises or returns, the turn ends properly and its conversation is free."""
+"""User callbacks in a turn: whatever they raise or return, the turn ends and releases its conversation."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence

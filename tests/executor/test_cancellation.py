@@ -1,4 +1,4 @@
-"""Stopping a turn at any moment: it is over, the record says so, and the next turn can begin at once."""
+"""Cancel a turn at any time: it ends, the store records it, and the next turn can begin at once."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""Summing up for real: by the model itself, in requests of their own, in the middle of a turn."""
+"""Compaction by the model itself, in separate requests, during a turn."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence

@@ -1,4 +1,4 @@
-"""Following a conversation: from any number, any number of watchers, however slow; in order, no gap, nothing twice."""
+"""Watch a conversation from any event: any number of watchers at any speed, in order and without gaps."""
 
 import asyncio
 import multiprocessing

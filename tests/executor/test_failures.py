@@ -1,4 +1,4 @@
-"""What goes wrong around a turn and must not lock its conversation, lose a word, or leave one behind."""
+"""Failures around a turn: they must not lock the conversation, lose text or leave redacted text behind."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable

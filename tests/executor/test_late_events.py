@@ -1,4 +1,4 @@
-"""What comes too late: words of a tool that has answered, and a wish to stop a turn that is at its end."""
+"""Late events: progress of a tool that has answered, and cancellation of a turn that is ending."""
 
 import asyncio
 import gc

@@ -1,4 +1,4 @@
-"""Many turns at once, all of which block: none waits for a thread that only another one could free."""
+"""Many blocking turns at once: none waits for a thread that only another turn can free."""
 
 import asyncio
 import socket

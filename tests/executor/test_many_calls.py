@@ -1,4 +1,4 @@
-"""A reply that asks for a great many calls: they are run a few at a time, and no more than the limit allows."""
+"""A reply with very many tool calls: they run a few at a time, and not more than the limit."""
 
 import asyncio
 import threading

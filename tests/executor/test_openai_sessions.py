@@ -1,4 +1,4 @@
-"""Turns in OpenAI's two kinds of sessions, with OpenAI's own SDK against a stand-in that keeps sessions as OpenAI does.
+"""Turns in OpenAI's two kinds of sessions, with OpenAI's SDK and a fake that keeps sessions.
 
 What counts is what the model sees in the end: what OpenAI holds of earlier requests, and what comes with this one. The
 stand-in puts both together for every request, and its script writes them down. Each message of ours is to be in there

@@ -1,4 +1,4 @@
-"""`on_prepare_messages`: somebody changes a request between compiling and sending, and the record says so."""
+"""`on_prepare_messages`: a callback changes a request between compiling and sending, and it is recorded."""
 
 import asyncio
 from collections.abc import AsyncGenerator

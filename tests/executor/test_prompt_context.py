@@ -1,4 +1,4 @@
-"""What an executor is given besides messages: prompt context, a run, and what other agents say to its agent."""
+"""Input of an executor besides messages: prompt context, a run, and messages of other agents."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""Turns on a provider that runs tools by itself: its reply is several messages, stored as if the tools had been ours.
+"""Turns on a provider that runs tools itself: its reply is stored as several messages, like our own tools.
 
 What it says is recorded from the real program (`tests/data/codex`).
 """

@@ -1,4 +1,4 @@
-"""Input that comes while a turn runs waits in the store, in order; whatever the turn comes to, it is not lost."""
+"""Input during a turn is queued in the store, in order, and not lost however the turn ends."""
 
 import asyncio
 import multiprocessing

@@ -1,4 +1,4 @@
-"""Turns at random, with the vendors' own SDKs against strict stand-ins of their APIs, in foul weather.
+"""Random turns with the vendors' SDKs against strict fake APIs, with injected faults.
 
 Each conversation is one person's, who asks, steers, loses patience and changes the model, while lines are cut, the
 vendor is overloaded, and the window is too small for all that is said. What must be true after every turn is in

@@ -1,4 +1,4 @@
-"""What a server needs of an executor: who is asked, when a turn has begun, and what is told of a summary."""
+"""Executor functions for servers: model selection, the start of a turn, and events of a summary."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Seed D's scenario: one long turn, warnings in the middle of it, and a process that dies in the middle of it."""
+"""Seed D's scenario: one long turn with warnings, and a process that is killed during it."""
 
 import asyncio
 import multiprocessing

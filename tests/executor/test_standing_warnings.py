@@ -1,4 +1,4 @@
-"""Warnings stay true: what still holds is in every request, and what has passed is not the last word on it."""
+"""Warnings stay current: active ones are in every request, and expired ones are followed by a correction."""
 
 import asyncio
 import re

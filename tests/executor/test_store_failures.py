@@ -1,4 +1,4 @@
-"""A store that refuses a write in the middle of a turn: the turn ends, and what was told is what is stored."""
+"""A store that refuses a write during a turn: the turn ends, and published events equal stored ones."""
 
 import asyncio
 import sqlite3

@@ -1,4 +1,4 @@
-"""Tools in the middle of a reply: a provider's own, and ours that it calls. The rules are those for all tools."""
+"""Tool calls within a reply, of the provider and ours: the rules for all tools apply."""
 
 import asyncio
 from collections.abc import AsyncGenerator

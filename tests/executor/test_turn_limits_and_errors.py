@@ -1,4 +1,4 @@
-"""How a turn ends when it does not end by itself: limits, cancelling, failures of a provider."""
+"""Turns that end early: limits, cancellation and provider failures."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""Replies that no vendor documents and some server sends: a turn takes them, or ends as if the line had been cut."""
+"""Undocumented replies of servers: a turn accepts them, or ends as if the connection was lost."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""What has to be true of a conversation after each of its turns, whatever went wrong in them.
+"""Invariants of a conversation after each turn, whatever failed in it.
 
 Three witnesses are held against each other: the store, the stand-in that received the requests, and the tools, which
 keep a list of their own. The conversation is read whole every time, because nothing in it may ever change; of requests

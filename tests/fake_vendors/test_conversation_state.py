@@ -1,4 +1,4 @@
-"""What a stand-in knows of a whole conversation: what was signed, called and sent before."""
+"""State that a fake vendor keeps of a conversation: signatures, calls and earlier messages."""
 
 import httpx2
 import pytest

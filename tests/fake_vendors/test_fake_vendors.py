@@ -1,4 +1,4 @@
-"""The stand-ins, asked by the vendors' own SDKs: what they answer, and what they refuse."""
+"""The fake vendors, called with the vendors' SDKs: their replies and their errors."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""What may go wrong, as the vendors' own SDKs see it."""
+"""Injected faults as the vendors' SDKs report them."""
 
 import asyncio
 import time

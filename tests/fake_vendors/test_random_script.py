@@ -1,4 +1,4 @@
-"""The model that wanders: what it says fits what it was offered, and it comes to an end."""
+"""The random script: its replies fit the offered tools, and it ends."""
 
 from random import Random
 

@@ -1,4 +1,4 @@
-"""What the real Claude Code wrote, and lines as they are written by hand."""
+"""Lines that the real Claude Code wrote, and handwritten ones."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Situations of the field: what the tests of known failures share."""
+"""Helpers for the tests of failures known from practice."""
 
 from collections.abc import Sequence
 from string import ascii_lowercase

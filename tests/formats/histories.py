@@ -1,4 +1,4 @@
-"""Random histories: whatever a log may hold, and every word in it marked so that it can be found again.
+"""Random histories with any content that a log may have. Each text is marked so that it can be found again.
 
 A word's mark, `«t17»`, stands nowhere else in its history. Its letter says what it is a word of: `t` a text, `r` a
 result, `a` arguments, `m` malformed arguments, `g` reasoning, `n` a native block, `h` a hint. So a loss, a doubling and

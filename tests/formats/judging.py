@@ -1,4 +1,4 @@
-"""What the judges of request bodies share: they say by a vendor's own types what is wrong with one.
+"""Helpers for validators of request bodies, which use a vendor's own types.
 
 Our rules are the first judge of what our encoders write, the vendor's types the second. SDKs that describe bodies as
 TypedDicts have them taken lightly by pydantic: it does not look into an `Iterable`, and lets pass what nobody knows.

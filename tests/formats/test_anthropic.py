@@ -1,4 +1,4 @@
-"""Anthropic's Messages API, there and back."""
+"""Anthropic's Messages API, encoded and decoded."""
 
 import base64
 

@@ -1,4 +1,4 @@
-"""Claude Code's lines: requests whole, there and back, and no worse than Anthropic's own format."""
+"""Claude Code's lines: complete requests, encoded and decoded, as complete as in Anthropic's own format."""
 
 import pytest
 from hypothesis import given, settings

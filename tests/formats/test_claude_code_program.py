@@ -1,4 +1,4 @@
-"""The real Claude Code, against a stand-in for the API: it sends what we wrote into its transcript, word for word.
+"""The real Claude Code with a fake API: it sends the transcript that we wrote, unchanged.
 
 Left out where the program is not installed. It gets a throw-away home and a key that is none.
 """

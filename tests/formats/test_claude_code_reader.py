@@ -1,4 +1,4 @@
-"""Claude Code's answers read while they come: what each line adds, and the messages at the end."""
+"""Streamed replies of Claude Code: the part of each line, and the final messages."""
 
 from collections.abc import Iterable
 

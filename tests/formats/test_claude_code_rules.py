@@ -1,4 +1,4 @@
-"""What lint says of lines for Claude Code. Each of these was tried on the real program."""
+"""Lint rules for Claude Code's lines. Each was tried with the real program."""
 
 import json
 from typing import cast

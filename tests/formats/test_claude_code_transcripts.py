@@ -1,4 +1,4 @@
-"""Transcripts of Claude Code: those it wrote, read as the conversation they hold; and ours, as it reads them again."""
+"""Transcripts of Claude Code: its own are read as conversations, and it reads ours."""
 
 import json
 from uuid import UUID

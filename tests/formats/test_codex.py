@@ -1,4 +1,4 @@
-"""Codex's threads: our messages as items and back."""
+"""Codex's threads: our messages encoded as items and decoded again."""
 
 import json
 import re

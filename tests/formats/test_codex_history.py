@@ -1,4 +1,4 @@
-"""What a client of Codex does with items: history that is imported, and the prompt of a turn."""
+"""Uses of items in a Codex client: imported history, and the prompt of a turn."""
 
 import pytest
 from hypothesis import given, settings

@@ -1,4 +1,4 @@
-"""The real Codex, against a stand-in for the API: it takes what we import, and what it tells we can read.
+"""The real Codex with a fake API: it accepts our imports, and we can read its output.
 
 Left out where the program is not installed. It gets a throw-away home and a key that is none.
 """

@@ -1,4 +1,4 @@
-"""A turn of Codex, read while it comes: recorded from the real program."""
+"""Streamed turns of Codex, recorded from the real program."""
 
 from collections.abc import Iterable
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""What lint and fix know of Codex's threads, in all the shapes that they come in."""
+"""Lint and fix of Codex's threads, in all their shapes."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Requests in the words of another provider: valid there, and what cannot be said is named."""
+"""Requests converted to another provider's format: they are valid, and lost content is reported."""
 
 import json
 import re

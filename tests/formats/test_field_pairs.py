@@ -1,4 +1,4 @@
-"""What goes wrong in the field: broken pairs, and cuts that break them."""
+"""Failures known from practice: broken call pairs, and trimming that breaks them."""
 
 import pytest
 

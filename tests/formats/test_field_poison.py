@@ -1,4 +1,4 @@
-"""What goes wrong in the field: conversations that one message makes unsendable."""
+"""Failures known from practice: conversations that one message makes unsendable."""
 
 import json
 from collections.abc import Callable

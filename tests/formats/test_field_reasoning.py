@@ -1,4 +1,4 @@
-"""What goes wrong in the field: reasoning that is lost, or sent where it must not go."""
+"""Failures known from practice: reasoning that is lost, or sent to the wrong model."""
 
 import json
 from typing import cast

@@ -1,4 +1,4 @@
-"""Damaged requests: refused with an error of ours, or repaired and converted so that no rule is broken."""
+"""Damaged requests: refused with an error of contextc, or repaired and converted to valid ones."""
 
 import sys
 from typing import cast

@@ -1,4 +1,4 @@
-"""What the tests know of the formats: of every one, and nothing that is not so."""
+"""The test data of the formats is complete and correct."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Mistral's chat completions, there and back."""
+"""Mistral's chat completions, encoded and decoded."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""Requests that a provider accepted, broken in the ways histories break: flagged, and whole again without loss.
+"""Accepted requests, broken in the usual ways: lint reports them, and fix repairs them without loss.
 
 A mutation works on the sketch of a request, so that one is written once for every format.
 """

@@ -1,4 +1,4 @@
-"""Ollama's `/api/chat`, there and back."""
+"""Ollama's `/api/chat`, encoded and decoded."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""OpenAI's Chat Completions and its relatives, there and back."""
+"""OpenAI's Chat Completions and compatible APIs, encoded and decoded."""
 
 import base64
 from typing import cast

@@ -1,4 +1,4 @@
-"""Requests to OpenAI's Responses API, there and back."""
+"""Requests to OpenAI's Responses API, encoded and decoded."""
 
 import base64
 from typing import cast

@@ -1,4 +1,4 @@
-"""Random histories in every format: whatever a log holds, the request keeps the provider's rules and loses no word.
+"""Random histories in every format: each request follows the provider's rules and loses no text.
 
 What they are made of is said in histories.py.
 """

@@ -1,4 +1,4 @@
-"""Replies read while they come: what each event adds, and the message at the end."""
+"""Streamed replies: the part of each event, and the final message."""
 
 from collections.abc import Iterable
 

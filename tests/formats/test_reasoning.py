@@ -1,4 +1,4 @@
-"""What becomes of reasoning when a history is sent again."""
+"""Reasoning in histories that are sent again."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Reasoning in blocks, as gateways hand it through: read, streamed, given back to those who may have it."""
+"""Reasoning blocks of gateways: decoded, streamed, and returned to models that accept them."""
 
 from copy import deepcopy
 from typing import cast

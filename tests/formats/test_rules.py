@@ -1,4 +1,4 @@
-"""The rule books: each rule breaks on its own example alone, and is mended; sound requests are left alone."""
+"""Lint rules: each reports its own example only and fixes it; valid requests are unchanged."""
 
 import json
 from collections.abc import Iterator

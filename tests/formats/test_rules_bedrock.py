@@ -1,4 +1,4 @@
-"""What is special about Bedrock's rules: one member a block, tools that must be there, and what it takes after all."""
+"""Rules specific to Bedrock: one member per block, required tools, and shapes that it accepts."""
 
 import pytest
 

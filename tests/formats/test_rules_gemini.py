@@ -1,4 +1,4 @@
-"""What is special about Google's rules: two spellings, calls without ids, signatures, and what it takes after all."""
+"""Rules specific to Gemini: two spellings, calls without ids, signatures, and shapes that it accepts."""
 
 import base64
 

@@ -1,4 +1,4 @@
-"""What is special to the rules of Mistral: held against its own validators, and shapes that are confused with its."""
+"""Rules specific to Mistral: compared with its own validators, and shapes that are confused with its format."""
 
 import json
 import re

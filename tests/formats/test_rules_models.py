@@ -1,4 +1,4 @@
-"""Rules that hold for some models only: they are checked where a request names one of which the fact is known."""
+"""Rules for some models only: they are checked if the request names a model with the known fact."""
 
 from pathlib import Path
 

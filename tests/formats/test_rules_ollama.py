@@ -1,4 +1,4 @@
-"""What is special to the rules of Ollama: Go's types, ids that are optional, and shapes of other APIs."""
+"""Rules specific to Ollama: Go's types, optional ids, and shapes of other APIs."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What is special to the rules of Chat Completions: the many who speak it, and the shapes they confuse."""
+"""Rules specific to Chat Completions: its many providers, and the shapes that they confuse."""
 
 import base64
 import os

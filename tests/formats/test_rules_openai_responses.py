@@ -1,4 +1,4 @@
-"""The rules of the Responses API: what OpenAI refuses, and what looks broken here and is not."""
+"""Rules of the Responses API: requests that OpenAI refuses, and valid ones that look broken."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""What the checker knows of the AI SDK alone. Each verdict was tried with version 7.0.169 and a model that is none."""
+"""Rules specific to the AI SDK. Each was tried with version 7.0.169 and a fake model."""
 
 import pytest
 

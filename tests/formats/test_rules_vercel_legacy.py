@@ -1,4 +1,4 @@
-"""What the checker knows of the AI SDK's older shape alone."""
+"""Rules specific to the AI SDK's older format."""
 
 import pytest
 

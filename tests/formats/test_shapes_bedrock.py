@@ -1,4 +1,4 @@
-"""Bedrock's requests held against AWS's own description of its API: what that refuses, our rules flag and mend."""
+"""Bedrock's requests compared with AWS's API description: our rules report and fix what it refuses."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Streams as they come from real endpoints: in odd pieces, cut off, or with an error in the middle."""
+"""Streams of real endpoints: split at odd places, truncated, or with an error in the middle."""
 
 import pytest
 

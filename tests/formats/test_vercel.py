@@ -1,4 +1,4 @@
-"""The Vercel AI SDK: ModelMessage there and back, UIMessage and its stream read."""
+"""The Vercel AI SDK: ModelMessage encoded and decoded; UIMessage and its stream decoded."""
 
 import base64
 

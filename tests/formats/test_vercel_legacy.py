@@ -1,4 +1,4 @@
-"""The Vercel AI SDK's older shape: one call per message, role function, no ids; and still nothing is lost."""
+"""The Vercel AI SDK's older format: one call per message, role function, no ids; nothing is lost."""
 
 import base64
 

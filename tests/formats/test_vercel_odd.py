@@ -1,4 +1,4 @@
-"""What people really send to the AI SDK: steering, answers to approvals, both kinds of message in one."""
+"""Unusual input of the AI SDK: steering, answers to approvals, and mixed kinds of messages."""
 
 import pytest
 

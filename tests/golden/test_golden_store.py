@@ -1,4 +1,4 @@
-"""A store that an earlier version wrote means the same today: its rows, requests, next requests and exports."""
+"""A store of an earlier version has the same content today: rows, requests, next requests and exports."""
 
 import sqlite3
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Calls and their results: however a log has them, every call is followed at once by its result."""
+"""Tool calls and results: whatever the order in the log, each call is directly followed by its result."""
 
 from hypothesis import given
 from hypothesis import strategies as st

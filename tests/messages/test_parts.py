@@ -1,4 +1,4 @@
-"""The parts of a message: what they hold, and what becomes of the odd things models and tools produce."""
+"""Message parts: their content, and unusual output of models and tools."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The door: what may enter a conversation, and the error for what may not."""
+"""Validation: which messages a conversation accepts, and the errors for others."""
 
 import re
 

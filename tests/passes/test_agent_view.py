@@ -1,4 +1,4 @@
-"""The log with one agent's eyes: what it sees, and as whose words.
+"""The view of one agent: which messages it contains, and with which roles.
 
 Each test appends a log and looks at the messages of the request. Requests are in OpenAI's chat format, where every
 message stays one, unless a test is about another.

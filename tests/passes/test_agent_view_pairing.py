@@ -1,4 +1,4 @@
-"""How calls meet their results in what an agent sees, whatever the log holds."""
+"""Pairing of calls and results in an agent's view, for any log."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""The cut alone, before and after: items with their tokens go in, and what a new epoch keeps of them comes out.
+"""The trimming pass alone: items with their tokens, and those that a new epoch keeps.
 
 An item is written as "user 50", "user! 50" where it opens a turn, "dynamic 10" and so on; its place is its number in
 the list, from one. Nothing is stored, encoded or counted here.

@@ -1,4 +1,4 @@
-"""Where prompt fragments go: static ones first and once, dynamic ones at the tail, where they then stay."""
+"""Positions of prompt fragments: static ones first and once, dynamic ones at the tail, where they stay."""
 
 from collections.abc import Sequence
 from typing import Unpack

@@ -1,4 +1,4 @@
-"""Fragments are collected, ordered and rendered; what changes and what stands still is told apart."""
+"""Fragments are collected, ordered and rendered; static and dynamic ones are separated."""
 
 import subprocess
 import sys

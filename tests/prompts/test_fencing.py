@@ -1,4 +1,4 @@
-"""Nobody but us writes our marks."""
+"""Only contextc can write its fence markers."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""What is special about the line to Bedrock: signatures, regions, threads."""
+"""The Bedrock client: signatures, regions, threads."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""Claude Code as it is, asked through our client: what its API is shown, turn by turn, is the conversation and no more.
+"""The real Claude Code through our client: its API gets the conversation and nothing else, turn by turn.
 
 The CLI is the real one, the API a strict stand-in on this machine. All of it stands on two private names of the SDK
 (the CLI's lines, and its process), so an SDK without them fails here first.

@@ -1,4 +1,4 @@
-"""Where a session is resumed from: the CLI's own file while it says what our record says, else the record.
+"""Source of a resumed session: the CLI's own file if it equals our record, else the record.
 
 The CLI is the real one, the API a strict stand-in on this machine. What the user has set up is a skill: the CLI lists
 those it has at the beginning of a turn, and has none of them in a folder that was made for one session.

@@ -1,4 +1,4 @@
-"""What a call may ask of Claude Code beyond its words: tools, permission, a directory, a system prompt; and its errors.
+"""Options of a Claude Code call: tools, permissions, directory, system prompt; and its errors.
 
 The CLI is the real one, the API a strict stand-in on this machine.
 """

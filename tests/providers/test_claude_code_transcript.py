@@ -1,4 +1,4 @@
-"""The transcript of a session, parted at the last reply that is known: what is kept, and whether the rest is an answer.
+"""The transcript of a session, split after the last known reply: kept part, and detection of an answer.
 
 Entries are written here by their letters: u a prompt, a the model's words, r a tool's result, x what the CLI adds, q a
 prompt in its queue. Each follows the one before it.

@@ -1,4 +1,4 @@
-"""Claude Code's sessions in a store of ours, by the SDK's own suite and by what it does not ask. On every store."""
+"""Claude Code's sessions in our stores, with the SDK's own test suite and more. On every store."""
 
 import asyncio
 import subprocess

@@ -1,4 +1,4 @@
-"""The programs that are providers: where they are, and what whoever is not logged in is told."""
+"""Discovery of CLI agents, and the error if the user is not logged in."""
 
 import asyncio
 from pathlib import Path

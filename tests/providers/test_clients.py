@@ -1,4 +1,4 @@
-"""The lines to providers, each through the vendor's own SDK, to a server on this machine."""
+"""The provider clients, each through the vendor's SDK, with a local server."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The line to Codex, through its real app-server, to a strict API on this machine: turns, failures, ends."""
+"""The Codex client with its real app-server and a strict local API: turns, failures, shutdown."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Threads of Codex that went on, broke off, are held or are gone: what the API sees next, with the real program."""
+"""Codex threads that continued, were interrupted, are in use or were deleted, with the real program."""
 
 import asyncio
 import os

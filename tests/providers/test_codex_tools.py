@@ -1,4 +1,4 @@
-"""Tools in the middle of a turn of Codex: ours, and its own that need approval. With the real program."""
+"""Tools during a turn of Codex: ours, and its own that need approval. With the real program."""
 
 import asyncio
 from contextlib import aclosing

@@ -1,4 +1,4 @@
-"""What a provider's refusal means: its own sentences, and the one table of each client."""
+"""Mapping of provider errors: their own messages, and the table of each client."""
 
 from asyncio import CancelledError
 from base64 import b64encode

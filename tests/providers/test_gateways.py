@@ -1,4 +1,4 @@
-"""OpenRouter and Vercel's gateway: OpenAI's chat format, with reasoning, cache points and refusals of their own.
+"""OpenRouter and Vercel's gateway: OpenAI's chat format with their own reasoning, cache points and errors.
 
 Turns go through OpenAI's SDK to a stand-in that refuses what OpenRouter, its SDK's types, or Claude behind it would.
 """

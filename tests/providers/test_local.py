@@ -1,4 +1,4 @@
-"""The local model, for real: one small model, its server, and the vendors' own SDKs. What it says does not matter."""
+"""The real local model: one small model, its server, and the vendors' SDKs. Its answers are not checked."""
 
 import asyncio
 import json

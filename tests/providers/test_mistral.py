@@ -1,4 +1,4 @@
-"""Turns with Mistral: through OpenAI's SDK, which posts our bytes, to a strict stand-in of Mistral's API."""
+"""Turns with Mistral, through OpenAI's SDK with our bytes, against a strict fake of Mistral's API."""
 
 import asyncio
 import subprocess

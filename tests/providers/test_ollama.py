@@ -1,4 +1,4 @@
-"""The line to Ollama, through its own client, to a server on this machine: what is special to it."""
+"""The Ollama client, through its own SDK, with a local server."""
 
 import asyncio
 import json

@@ -1,6 +1,4 @@
-"""Turns with tools against a strict stand-in of Ollama, through its own client: streamed and not, in fair and foul
-weather.
-"""
+"""Turns with tools on a strict fake of Ollama, with its SDK: streamed or not, with and without faults."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""OpenAI's two kinds of sessions on the line: responses that are continued, and conversations that it keeps.
+"""OpenAI's two kinds of sessions in the client: continued responses, and stored conversations.
 
 Through OpenAI's own SDK, to a stand-in that keeps both as OpenAI does, and refuses in its words.
 """

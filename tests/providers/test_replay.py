@@ -1,4 +1,4 @@
-"""Answers from recordings, and the making of recordings."""
+"""Replies from recordings, and the recorder."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Requests that people copy: what a real shell and the vendors' real SDKs send is what was compiled."""
+"""Copied request snippets: a real shell and the vendors' SDKs send the compiled bytes."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""How a provider is called, as data: which client, where, and the name of its key."""
+"""Provider data: client, URL, and the name of the key."""
 
 import asyncio
 from importlib.util import find_spec

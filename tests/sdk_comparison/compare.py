@@ -1,4 +1,4 @@
-"""Both bodies side by side: the conversation cut down to what both can express, asked of both, and compared."""
+"""Compare both request bodies for a conversation that is reduced to what both can express."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""docs/sdk-comparison.md, made from the same tables that the tests compare by."""
+"""Generate docs/sdk-comparison.md from the tables that the tests use."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path

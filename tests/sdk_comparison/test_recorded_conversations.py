@@ -1,4 +1,4 @@
-"""What others have said, sent by the AI SDK and by us: recorded requests and transcripts of agents."""
+"""Recorded requests and transcripts, sent by the AI SDK and by contextc."""
 
 from collections.abc import Sequence
 

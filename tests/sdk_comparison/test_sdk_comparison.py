@@ -1,4 +1,4 @@
-"""What the real AI SDK sends for a conversation is what we send, but for the differences that are listed."""
+"""The real AI SDK sends the same request as contextc, except for the listed differences."""
 
 from collections.abc import Iterator, Sequence
 from copy import deepcopy

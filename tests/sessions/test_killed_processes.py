@@ -1,4 +1,4 @@
-"""kill -9 of our own process while a program answers: another process goes on, and nothing is lost or done twice.
+"""kill -9 of our process while a program answers: another process continues, without loss or repetition.
 
 A child talks to the real program and is killed: at moments that are chosen (before anything is sent, at the first
 sign, while a tool of ours runs, when the answer is there and is not stored yet), and at random moments. `make test`

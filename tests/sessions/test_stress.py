@@ -1,4 +1,4 @@
-"""Turns at random on the real programs, in foul weather: nothing is lost, nothing is doubled, nothing is refused.
+"""Random turns on the real programs with injected faults: nothing is lost, duplicated or refused.
 
 A person talks to Claude Code or to Codex, now and then to the other one, to another model, or to a vendor without a
 session, always in the same conversation. The API is overloaded, lines are cut, turns are cancelled, programs are

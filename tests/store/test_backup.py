@@ -1,4 +1,4 @@
-"""Copies of a SQLite store, made while it is in use and put back; and who may read its files."""
+"""Copies of a SQLite store, made while it is in use and restored; and permissions of its files."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""A limit on connections: who waits, in which order, for how long, and what frees a place."""
+"""The limit on connections: waiting order, timeouts, and what frees a connection."""
 
 import threading
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""Conversations as a list shows them, and found by what was said. Every test runs on every store."""
+"""The list of conversations, and search by content. Every test runs on every store."""
 
 from pathlib import Path
 from typing import cast

@@ -1,4 +1,4 @@
-"""Content that was redacted or deleted leaves the files of a SQLite store, and the store says while it has not."""
+"""Redacted or deleted content leaves the files of a SQLite store, and the store reports pending removal."""
 
 import os
 import sqlite3

@@ -1,4 +1,4 @@
-"""What was told for people, by its kind, and the message after which it happened. Every test runs on every store."""
+"""Events filtered by kind, with the message that they follow. Every test runs on every store."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What can happen to a server: a connection cut in the middle, no server, no rights, tables gone."""
+"""Faults of a server: lost connections, no server, missing rights, missing tables."""
 
 import threading
 import time

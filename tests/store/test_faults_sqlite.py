@@ -1,4 +1,4 @@
-"""What can happen to a file: a full disk, no permission, somebody deletes it, it is not ours, it is damaged."""
+"""Faults of a file: a full disk, no permission, deletion, a file of another program, damage."""
 
 import os
 import sqlite3

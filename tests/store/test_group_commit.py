@@ -1,4 +1,4 @@
-"""Writers that come at once are brought to the disk together, and none of them notices."""
+"""Concurrent writers share one commit, with the same results as separate commits."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""Turns: one at a time, ended by themselves, and put right when their process dies. Every test runs on every store."""
+"""Leases: one turn at a time, expiry, and recovery after a process dies. Every test runs on every store."""
 
 import multiprocessing
 import os

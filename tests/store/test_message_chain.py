@@ -1,4 +1,4 @@
-"""The chain: appending, naming and reading messages. Every test runs on every store."""
+"""The message chain: append, address and load messages. Every test runs on every store."""
 
 from contextlib import suppress
 from typing import cast

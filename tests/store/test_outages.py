@@ -1,4 +1,4 @@
-"""A PostgreSQL that goes away and comes back, and processes that stop in the middle of a transaction."""
+"""PostgreSQL outages, and processes that stop during a transaction."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Messages that are never cut away: Guarantee 7.3."""
+"""Pinned messages are never trimmed: Guarantee 7.3."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A provider's own record of its sessions: kept as it was given, and gone with whose words it is. On every store."""
+"""A provider's own session transcripts: stored unchanged, and removed with their messages. On every store."""
 
 import multiprocessing
 import os

@@ -1,4 +1,4 @@
-"""Moments that nobody chose: a signal in the middle, another thread's transaction, a commit whose answer is lost."""
+"""Signals during a transaction, transactions of other threads, and commits with a lost answer."""
 
 import signal
 import sqlite3

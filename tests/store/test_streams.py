@@ -1,4 +1,4 @@
-"""Messages that are still being written. Every test runs on every store."""
+"""Journals of unfinished messages. Every test runs on every store."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""Todos beside the chain: numbered, safe with many writers, copied by a fork. Every test runs on every store."""
+"""Todos of a conversation: numbered, safe with many writers, copied by a fork. Every test runs on every store."""
 
 import multiprocessing
 import threading

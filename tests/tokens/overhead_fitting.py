@@ -1,4 +1,4 @@
-"""Recorded requests whose providers said what they counted, and figures fitted to them with one model left out.
+"""Recorded requests with the providers' token counts, and figures fitted to them with one model left out.
 
 What is fitted are the frames (of a request, a message, a call, a result, the tools) and, for Claude, what its words are
 against the estimate. Relative errors are minimised, large ones counting less the larger they are.

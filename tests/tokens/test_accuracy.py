@@ -1,4 +1,4 @@
-"""Counts held against what providers reported for recorded requests."""
+"""Token counts compared with those that providers reported for recorded requests."""
 
 from statistics import median
 

@@ -1,4 +1,4 @@
-"""A message is counted once in its life."""
+"""Stored token counts: a message is counted only once."""
 
 import contextc as cc
 from contextc.messages import hash_content, user

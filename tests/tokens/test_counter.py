@@ -1,4 +1,4 @@
-"""What a counter counts, and what it leaves out."""
+"""Which parts a counter counts, and which it omits."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""run_command and todos: what is shown of a command, and that nothing of it outlives its end."""
+"""run_command and todos: the output of a command, and that its processes end with it."""
 
 import asyncio
 import os

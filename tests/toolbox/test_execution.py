@@ -1,4 +1,4 @@
-"""One call of one tool: arguments in, a result out, whatever happens between."""
+"""Execution of one tool call: arguments, result and errors."""
 
 import asyncio
 import contextlib

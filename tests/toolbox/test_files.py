@@ -1,4 +1,4 @@
-"""The file tools: what they read and write, and that nothing leads out of their folder."""
+"""The file tools: what they read and write, and that no path leaves their folder."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""What a model is told of a function: its schema and its descriptions, and that every provider takes them."""
+"""Tool schemas and descriptions made from functions, which every provider accepts."""
 
 import json
 from collections.abc import Callable, Iterator

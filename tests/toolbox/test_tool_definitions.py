@@ -1,4 +1,4 @@
-"""In which forms a tool may be given, and by which name it goes."""
+"""Accepted forms of a tool definition, and the name of the tool."""
 
 import functools
 from typing import Any

@@ -1,4 +1,4 @@
-"""Moments put to triggers one after another, their states stored in between as a store would: as JSON."""
+"""Evaluate triggers for several contexts in a row, with their states stored as JSON in between."""
 
 from collections.abc import Iterable, Mapping
 

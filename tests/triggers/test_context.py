@@ -1,4 +1,4 @@
-"""How full the context is."""
+"""Triggers for context usage."""
 
 from contextc.triggers import TriggerContext, context_triggers
 from tests.triggers.run_triggers import Play, filled

@@ -1,4 +1,4 @@
-"""What is said at the start of an epoch, so that what the request shows is true."""
+"""Trigger messages at the start of an epoch, which describe the new request."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Who speaks at a moment, in which order, and what becomes of those that fail."""
+"""Evaluation of triggers: which fire, in which order, and how failures are handled."""
 
 from typing import cast
 

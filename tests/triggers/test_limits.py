@@ -1,4 +1,4 @@
-"""Limits that are near, replies that were cut off, and the count of calls for people."""
+"""Triggers for near limits, truncated replies, and the count of calls."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A turn that goes round in circles is told so, and then ended."""
+"""Triggers for a turn without progress: first a message, then the end of the turn."""
 
 from collections.abc import Sequence
 

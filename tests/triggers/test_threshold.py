@@ -1,4 +1,4 @@
-"""A level speaks once when it is entered, and again only after it was left."""
+"""A level fires once when it is entered, and again only after it was left."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""What is left to do is said at the start of a session and after a compaction."""
+"""Open todos are listed at the start of a session and after a compaction."""
 
 import contextc as cc
 from contextc.tools.todos import TodoState

@@ -1,4 +1,4 @@
-"""What the tests of the server share: a desk, a client without a network, and a real server on loopback.
+"""Fixtures of the server tests: an app state, an in-process client, and a real server on loopback.
 
 `options` says how the server is wanted; a module that wants another has a fixture of that name. The model of a test is
 a recording: `recorded(path, says("hi"))` of `tests.cli.chat_terminal` is what `model` takes.

@@ -1,4 +1,4 @@
-"""Conversations that were compiled and answered, for the tests of the inspector, and a short way to ask about them."""
+"""Compiled and answered conversations for the tests of the inspector, and a short request helper."""
 
 from typing import Any, cast
 

@@ -1,4 +1,4 @@
-"""A reader of server-sent events, as strict as a browser: what came, frame by frame."""
+"""A reader of server-sent events, as strict as a browser, frame by frame."""
 
 import json
 from collections.abc import Callable, Generator, Iterator

@@ -1,4 +1,4 @@
-"""AG-UI over HTTP: the real client, `HttpAgent` of @ag-ui/client, talks to the server without a change."""
+"""AG-UI over HTTP with the real, unmodified client: `HttpAgent` of @ag-ui/client."""
 
 import json
 import os

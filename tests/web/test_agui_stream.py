@@ -1,4 +1,4 @@
-"""Our events as AG-UI's: whatever happens, AG-UI's own models and its client's verifier take the stream."""
+"""Our events as AG-UI events: AG-UI's models and its client's verifier accept every stream."""
 
 import msgspec
 from ag_ui.core import Event

@@ -1,4 +1,4 @@
-"""A yes is for exactly one call and for exactly what was shown, whatever the model calls its calls."""
+"""An approval applies to exactly one call and to the shown arguments, whatever the call ids are."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Forks, rewinds, edits over HTTP: new branches, and nothing is ever taken away. Guarantee 3.5."""
+"""Forks, rewinds and edits over HTTP: new branches, and nothing is removed. Guarantee 3.5."""
 
 import pytest
 from starlette.testclient import TestClient

@@ -1,4 +1,4 @@
-"""What the other end knows, and what is news to it."""
+"""Messages that a provider already has, and those that are new to it."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Connections that send nothing, or only half of a request, must not keep anybody else out."""
+"""Connections that send nothing, or half a request, do not block other clients."""
 
 import socket
 from collections.abc import Generator

@@ -1,4 +1,4 @@
-"""Conversations over HTTP: the list, a search, new ones, one as it stands, and the end of one."""
+"""Conversations over HTTP: list, search, create, load and delete."""
 
 import re
 from urllib.parse import quote

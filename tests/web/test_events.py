@@ -1,4 +1,4 @@
-"""The stream of events: in order, from any number, to whoever watches, and over when there is nothing to watch."""
+"""The event stream: in order, from any number, for any number of watchers, until the conversation is deleted."""
 
 import threading
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Requests of anybody's making, checked, repaired and converted over HTTP."""
+"""Requests of any origin, linted, fixed and converted over HTTP."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Messages over HTTP: some at a time, from either end, of any branch; and one put behind them."""
+"""Messages over HTTP: pages from either end, of any branch; and append."""
 
 import base64
 

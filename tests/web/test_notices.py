@@ -1,4 +1,4 @@
-"""What people are told besides messages, asked for a page at a time, with its place."""
+"""Notices between messages over HTTP: pages, and the position of each notice."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""Whatever is pasted: recognised, accounted for, checked, and not stored."""
+"""Pasted requests: detected, counted, linted, and not stored."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Random lives of a conversation, looked at through the inspector: everything that ever happens can be told.
+"""Random conversations in the inspector: every state can be shown.
 
 Agents, models, directories and sessions come and go in them; messages are edited, cut away, summed up and removed;
 requests fail, race and are broken off.

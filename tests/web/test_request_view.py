@@ -1,4 +1,4 @@
-"""Requests shown as the model read them, with one set of figures; requests that were not answered among them."""
+"""Requests as sent to the model, with one set of figures, including unanswered ones."""
 
 import asyncio
 import json

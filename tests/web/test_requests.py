@@ -1,4 +1,4 @@
-"""What the model saw: a request from all sides, for real conversations with everything in them."""
+"""All endpoints about a request, for conversations with every kind of content."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Who may ask: hosts, pages of others, the token, sizes. A refusal says what to do (Guarantee 15.1)."""
+"""Access control: hosts, origins, the token, sizes. A refusal states the fix (Guarantee 15.1)."""
 
 import asyncio
 import gzip

@@ -1,4 +1,4 @@
-"""The page: files that come with the package, and what may run in it."""
+"""Static files of the package, and the content security policy of the page."""
 
 import base64
 import hashlib

@@ -1,4 +1,4 @@
-"""A conversation as a row of requests: in order, with what each took, and where epochs begin."""
+"""The timeline of requests: in order, with the tokens of each, and the starts of epochs."""
 
 import asyncio
 import re

@@ -1,4 +1,4 @@
-"""Turns that were asked for and have not begun: they can be stopped, and end with the server."""
+"""Turns that were requested and have not begun: they can be cancelled, and end with the server."""
 
 import asyncio
 import threading

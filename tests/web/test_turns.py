@@ -1,4 +1,4 @@
-"""Turns over HTTP: begun, watched, stopped, steered, asked about, resumed."""
+"""Turns over HTTP: start, watch, cancel, steer, approve, resume."""
 
 import json
 import subprocess

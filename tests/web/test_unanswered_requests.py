@@ -1,4 +1,4 @@
-"""Requests that were not answered to their end are told where people look, although the ledger holds none of them."""
+"""Unanswered requests are listed, although the ledger does not contain them."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""The Vercel AI SDK over HTTP: a real React page with `useChat` of @ai-sdk/react, in a browser, without a change."""
+"""The Vercel AI SDK over HTTP: a real React page with unmodified `useChat` of @ai-sdk/react, in a browser."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Our events as the AI SDK's chunks: whatever happens, the SDK's own schema and its reader take the stream."""
+"""Our events as chunks of the AI SDK: its schema and its reader accept every stream."""
 
 import re
 

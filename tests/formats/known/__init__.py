@@ -1,4 +1,4 @@
-"""What the tests know of each format: one module here for every one, so that one more format is one more file.
+"""Test data of each format: one module per format.
 
 `known(name)` gives what a module says, and what is usual where it says nothing; `having` names the formats of which
 something is known. A format without a module here fails the tests that run over all formats.

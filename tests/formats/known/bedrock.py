@@ -1,4 +1,4 @@
-"""Bedrock's Converse, judged by botocore's own description of the API.
+"""Bedrock's Converse, validated with botocore's description of the API.
 
 Its validator looks at keys, types and the one member of a union, and passes over words, patterns and most limits, which
 stand in the same description: a walk over it looks at those.

@@ -1,4 +1,4 @@
-"""What every rewriting needs: the conversation, and ways through a body."""
+"""Helpers for all rewrites: the conversation, and traversal of a body."""
 
 import json
 from collections.abc import Callable, Iterator

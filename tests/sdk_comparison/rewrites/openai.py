@@ -1,4 +1,4 @@
-"""The SDK's bodies for OpenAI, Chat and Responses, in our words; Mistral's share some of it."""
+"""Rewrite the SDK's bodies for OpenAI, Chat and Responses, to our form. Mistral shares parts of it."""
 
 import re
 from collections.abc import Iterator
