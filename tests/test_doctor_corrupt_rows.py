@@ -147,7 +147,7 @@ def test_a_root_that_is_gone_leaves_its_conversations_and_repairs_the_others(ill
 
 
 @pytest.mark.parametrize("value", ["'abc'", "5", "x'00'"])
-def test_an_id_of_any_type_is_repaired_and_so_is_everybody_else(ill: cc.Store, value: str) -> None:
+def test_ids_of_any_type_are_repaired_in_all_conversations(ill: cc.Store, value: str) -> None:
     torn = f"UPDATE message SET body = 'xx' WHERE place = {OTHER << 32 | 1}"
     found = damaged(ill, f"UPDATE message SET id = {value} WHERE place = {MAIN << 32 | 2}", torn)
     assert {each[0] for each in found} == {"broken-link", "unreadable"}

@@ -184,7 +184,7 @@ def test_blank_messages_are_left_out(store: cc.Store) -> None:
     assert texts_of(store) == ["user: hi", "user: blank", "user: and?", "assistant: yes"]
 
 
-def test_what_is_no_fault_is_not_found(store: cc.Store) -> None:
+def test_valid_data_is_not_reported(store: cc.Store) -> None:
     """Redaction, failure, a reset and an empty reply are all as they should be."""
     store.extend("redacted", [cc.user("hi"), asks("a"), cc.tool_result("a", "f", "x"), asks("b")])
     store.append("redacted", cc.tool_result("b", "f", "y"))
@@ -313,7 +313,7 @@ def test_every_conversation_on_the_damage_is_repaired_by_itself(store: cc.Store)
     assert [each.code for each in found(store)] == ["unreadable"], "who goes back to it is told again"
 
 
-def test_a_branch_that_begins_nowhere_is_restarted(store: cc.Store) -> None:
+def test_a_branch_with_a_lost_base_is_restarted(store: cc.Store) -> None:
     store.extend("demo", [cc.user("m1"), cc.user("m2"), cc.user("m3")])
     store.fork("demo", "fork", at=2)
     store.fork("demo", "empty", at=1)

@@ -173,7 +173,7 @@ def test_a_file_that_holds_something_else_reports_what(
         import_files(store, [path])
 
 
-def test_bytes_that_are_no_text_are_taken_in_files_of_one_value_too(store: cc.Store, tmp_path: Path) -> None:
+def test_invalid_utf8_is_imported_in_files_of_one_value_too(store: cc.Store, tmp_path: Path) -> None:
     """Another encoding costs its own characters, and nothing else."""
     for number, data in enumerate(
         (

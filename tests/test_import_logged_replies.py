@@ -56,7 +56,7 @@ def texts_of(store: cc.Store, conversation: str) -> list[str]:
     ],
     ids=["words", "message", "messages", "input and output", "completion", "lines", "lines in http", "list of texts"],
 )
-def test_a_reply_is_taken_in_whatever_form(store: cc.Store, tmp_path: Path, entry: JSONObject) -> None:
+def test_a_reply_is_imported_in_any_form(store: cc.Store, tmp_path: Path, entry: JSONObject) -> None:
     summary = taken(store, tmp_path / "log.jsonl", entry)
     (found,) = summary.conversations
     assert (texts_of(store, found.name), summary.left_out) == (["Thyme does."], ())
@@ -177,7 +177,7 @@ def test_addresses_and_models_report_the_format() -> None:
         assert formatter(name).name == name
 
 
-def test_calls_that_are_no_talk_are_left_out(store: cc.Store, tmp_path: Path) -> None:
+def test_calls_without_messages_are_skipped(store: cc.Store, tmp_path: Path) -> None:
     """Also where only the reply says that they were for embeddings."""
     asked = {"model": "e", "input": ["one", "two"]}
     reply = {"object": "list", "data": [{"embedding": [0.5]}]}

@@ -48,7 +48,7 @@ def turns(*prompts: str) -> list[JSONObject]:
 
 
 @pytest.mark.parametrize("backwards", [False, True])
-def test_a_history_with_a_reply_joins_whatever_the_prompt(store: cc.Store, tmp_path: Path, backwards: bool) -> None:
+def test_a_history_with_a_reply_is_merged_with_any_prompt(store: cc.Store, tmp_path: Path, backwards: bool) -> None:
     """A prompt with one other word each time would make a conversation of every turn."""
     log = turns("Documents: thyme", "Documents: moss", "Documents: fern")
     summary = taken(store, tmp_path / "log.jsonl", *(log[::-1] if backwards else log))

@@ -209,7 +209,7 @@ def test_progress_is_reported(store: cc.Store, target: cc.Store) -> None:
     assert seen[-1] == (2_500, 2_500)
 
 
-def test_a_conversation_stored_by_version_1_loads_for_ever(store: cc.Store) -> None:
+def test_a_conversation_of_version_1_loads(store: cc.Store) -> None:
     """The golden file is never written anew: what it holds must load, and mean the same, in every later version."""
     lines = (GOLDEN / "v1.jsonl").read_bytes().splitlines()
     import_lines(store, lines)
@@ -225,7 +225,7 @@ def test_a_conversation_stored_by_version_1_loads_for_ever(store: cc.Store) -> N
     assert store.conversation("golden").tip == "0000000bb50a6e6debda22c069e365656148f193"
 
 
-def test_a_sqlite_file_of_version_1_opens_for_ever(tmp_path: Path) -> None:
+def test_a_sqlite_file_of_version_1_opens(tmp_path: Path) -> None:
     """Guarantee 3.7: older is migrated forward."""
     copy = tmp_path / "v1.db"
     copy.write_bytes((GOLDEN / "v1.db").read_bytes())

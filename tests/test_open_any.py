@@ -86,7 +86,7 @@ def test_a_transcript_that_is_on_another_file_opens_none(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("text", ["", "hello", "[]", "{}", "[1]", "null", '"x"', "[" * 10_000, "curl x", "curl 'x"])
-def test_what_is_none_of_these_is_refused(text: str) -> None:
+def test_unknown_content_is_refused(text: str) -> None:
     with pytest.raises(cc.errors.InvalidRequest):
         open_text(text)
 

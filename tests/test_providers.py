@@ -124,7 +124,7 @@ def test_a_program_may_choose_its_model_by_itself(name: str) -> None:
     assert provider(name, window=50_000).model.window == 50_000
 
 
-def test_reasoning_is_asked_for_of_those_who_reason() -> None:
+def test_reasoning_is_requested_from_reasoning_models() -> None:
     """Others refuse to be asked."""
     assert provider("openai:gpt-5.4").settings == {"store": False, "include": ["reasoning.encrypted_content"]}
     assert provider("openai:gpt-4.1").settings == {"store": False}
@@ -147,7 +147,7 @@ def test_the_formatter_follows_from_the_models_facts() -> None:
     assert (deep.provider, deep.reasoning_field) == ("deepseek", "reasoning_content")
 
 
-def test_whose_reasoning_goes_back_is_one_vendor_by_either_way_and_no_other() -> None:
+def test_reasoning_is_sent_back_to_its_vendor_only() -> None:
     """Guarantee 2.4: with a session or without, OpenAI's reasoning is OpenAI's; in another format it has no place."""
     assert (
         provider("openai:gpt-5").formatter.provider == provider("openai-session:gpt-5").formatter.provider == "openai"

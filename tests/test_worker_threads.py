@@ -131,7 +131,7 @@ def test_a_slot_goes_past_those_whose_event_loop_is_closed() -> None:
     assert taken.is_set()
 
 
-def test_what_is_no_exception_is_raised_as_one() -> None:
+def test_a_base_exception_is_raised_as_an_exception() -> None:
     """SystemExit from a worker thread would end the event loop, and with it every other task."""
 
     def leave() -> None:

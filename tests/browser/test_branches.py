@@ -97,7 +97,7 @@ def test_a_rewind_goes_back_after_asking(talked: cc.Store, person: Person, model
     expect(person.page.get_by_test_id("branches")).to_contain_text("2")
 
 
-def test_an_answer_once_more_is_another_way(talked: cc.Store, person: Person, model: Model) -> None:
+def test_a_regenerated_answer_is_another_branch(talked: cc.Store, person: Person, model: Model) -> None:
     """Guarantee 3.4: the first answer is kept."""
     model.will(text_reply("two, I think."))
     person.chat("demo")

@@ -194,7 +194,7 @@ def test_the_rules_hold_for_what_was_compiled(reader: Person) -> None:
     expect(reader.tab("Rules").get_by_test_id("findings")).to_contain_text("no findings")
 
 
-def test_the_next_request_is_foretold_with_what_a_change_would_cost(reader: Person) -> None:
+def test_the_next_request_is_previewed_with_the_cost_of_a_change(reader: Person) -> None:
     """Guarantee 13.2: before anything happens."""
     panel = reader.tab("Preview next request")
     expect(panel.get_by_test_id("verdict")).to_contain_text("No cached tokens would be lost.")

@@ -40,7 +40,7 @@ def test_available_models_come_first_and_others_are_folded(person: Person) -> No
     expect(options.filter(has_text="anthropic:claude")).to_have_count(0)
 
 
-def test_a_provider_that_there_is_not_is_refused_where_it_is_typed(person: Person) -> None:
+def test_an_unknown_provider_is_refused_in_the_input_field(person: Person) -> None:
     """Guarantee 12.2: said when it is chosen, not when something is sent; another name of one that there is will do."""
     person.open()
     opened(person)

@@ -57,7 +57,7 @@ def test_a_conversation_is_deleted_after_confirmation(talks: cc.Store, person: P
     assert [each.name for each in talks.conversations()] == ["kitchen"]
 
 
-def test_what_is_not_there_is_reported(person: Person) -> None:
+def test_missing_objects_are_reported(person: Person) -> None:
     person.watch.expects("404")
     person.open("#/c/nobody")
     expect(person.page.get_by_role("alert")).to_contain_text("Conversation not found")

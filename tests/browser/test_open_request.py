@@ -62,7 +62,7 @@ def test_a_pasted_request_is_recognised_and_its_finding_leads_to_its_place(opene
     assert active.get_attribute("data-path") == place
 
 
-def test_what_is_broken_is_repaired_and_converted(opener: Person, store: cc.Store) -> None:
+def test_broken_requests_are_repaired_and_converted(opener: Person, store: cc.Store) -> None:
     """Guarantee 10.6: each change is told, and nothing is stored."""
     paste(opener, json.dumps(BROKEN))
     repair = opener.tab("Repair").get_by_test_id("repair")
@@ -143,7 +143,7 @@ def test_our_own_form_is_not_given_a_clean_bill(opener: Person, store: cc.Store)
     expect(opener.page.get_by_role("tab", name="Repair")).to_have_count(0)
 
 
-def test_what_is_nothing_is_reported_and_can_be_corrected(opener: Person) -> None:
+def test_invalid_input_is_reported_and_can_be_corrected(opener: Person) -> None:
     opener.watch.expects("40[0-9]|422")
     opener.page.locator("#paste-field").fill("{not json")
     opener.page.get_by_role("button", name="Open", exact=True).click()

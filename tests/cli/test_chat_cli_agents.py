@@ -266,7 +266,7 @@ def test_a_yes_to_everything_is_warned_of(place: Path) -> None:
 
 
 @each_program
-def test_who_is_not_logged_in_gets_instructions(program: ProgramUnderTest, place: Path) -> None:
+def test_a_missing_login_is_reported_with_instructions(program: ProgramUnderTest, place: Path) -> None:
     """Guarantee 15.1: at once, and with the very command."""
     asked = chat(place, "--model", program.name, "hi", **around(place))
     assert (asked.returncode, asked.stdout) == (1, "")

@@ -104,7 +104,7 @@ def asks(folder: Path, name: str, arguments: JSONObject) -> list[str]:
     return preview_call(cc.ToolCall(id="c1", name=name, arguments=arguments), folder)[1]
 
 
-def test_what_is_asked_about_is_what_would_be_done(tmp_path: Path) -> None:
+def test_the_approval_question_shows_the_action(tmp_path: Path) -> None:
     """A command as it is; a change as a difference, with the reason where it would fail."""
     (tmp_path / "a.txt").write_bytes(b"one\r\ntwo\r\n")
     assert asks(tmp_path, "run_command", {"command": "a\n b"}) == ["a", " b"]

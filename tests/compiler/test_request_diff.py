@@ -74,7 +74,7 @@ def test_long_unchanged_lines_inside_a_message_are_folded() -> None:
     assert all(len(hunk.lines) == 7 and hunk.lines[3] == "…" for hunk in same)
 
 
-def test_what_is_no_request_is_refused() -> None:
+def test_invalid_requests_are_refused() -> None:
     for strange in (b"[]", b"x", b""):
         with pytest.raises(InvalidRequest):
             diff_requests(strange, b"{}")

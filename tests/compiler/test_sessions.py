@@ -177,7 +177,7 @@ def test_stateless_provider_with_changed_tools_begins_an_epoch(store: cc.Store) 
     assert compiler.compile("demo", tools=[]).manifest.why == "tools changed"
 
 
-def test_no_new_input_is_no_request(talk: Talk) -> None:
+def test_no_request_without_new_input(talk: Talk) -> None:
     """Guarantee 9.9: unless the caller asks again."""
     talk.store.append("demo", cc.user("Hello."))
     talk.step(cc.assistant("Good day."))

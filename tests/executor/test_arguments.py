@@ -55,7 +55,7 @@ def test_a_system_message_may_come_with_the_input(store: cc.Store) -> None:
     ],
     ids=str,
 )
-def test_what_is_no_input_is_refused_and_nothing_is_stored(store: cc.Store, what: object, said: str) -> None:
+def test_invalid_input_is_refused_and_nothing_is_stored(store: cc.Store, what: object, said: str) -> None:
     """Guarantee 15.1: also by those that make it wait, which take one message."""
 
     async def refused() -> None:
@@ -85,7 +85,7 @@ def test_how_long_to_wait_is_a_number_of_seconds(store: cc.Store, wait: float) -
     asyncio.run(refused())
 
 
-def test_a_turn_needs_an_event_loop_and_says_so(store: cc.Store) -> None:
+def test_a_turn_without_an_event_loop_raises_an_error(store: cc.Store) -> None:
     """Guarantee 15.1."""
     with pytest.raises(InvalidInput, match=r"inside an async function that asyncio\.run"):
         executor(store).start("demo", "hello")
@@ -239,7 +239,7 @@ def test_nothing_to_do_is_a_result(store: cc.Store) -> None:
     assert asyncio.run(started()).finish == "nothing to do"
 
 
-def test_nobody_steers_a_conversation_that_is_not_there(store: cc.Store) -> None:
+def test_steering_an_unknown_conversation_is_refused(store: cc.Store) -> None:
     """Guarantee 11.9: what is to come after may be the first thing that is said in it; a turn that begins is there."""
 
     async def queued() -> list[str]:
@@ -282,7 +282,7 @@ def test_a_conversation_that_is_not_there_yet_can_be_watched(store: cc.Store) ->
 
 
 @pytest.mark.parametrize("how", ["time", "cancel"])
-def test_a_tool_that_was_running_is_never_said_not_to_have_run(store: cc.Store, how: str) -> None:
+def test_a_running_tool_is_never_reported_as_not_run(store: cc.Store, how: str) -> None:
     """Guarantees 3.6, 11.10: a model that is told so would have it done twice. What had not begun is told apart."""
     done: list[str] = []
 
@@ -374,7 +374,7 @@ def test_an_id_that_is_used_twice_is_one_tool_that_ran_and_one_that_runs(store: 
 # ── what is said to people ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_came_just_before_a_stream_broke_is_told(store: cc.Store) -> None:
+def test_output_just_before_a_broken_stream_is_published(store: cc.Store) -> None:
     """Guarantee 11.11: the text that is kept is the text that people have seen."""
     with pytest.raises(cc.errors.ProviderFailed):
         asyncio.run(played(executor(store, Say(text="one two three", broken=4)), "demo"))

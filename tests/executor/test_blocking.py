@@ -47,7 +47,7 @@ def test_an_error_of_the_work_is_raised_where_it_is_waited_for() -> None:
     asyncio.run(main())
 
 
-def test_what_comes_afterwards_is_done_on_the_loop_before_the_caller_goes_on() -> None:
+def test_deferred_work_runs_on_the_loop_before_the_caller_continues() -> None:
     """Guarantee 12.1: events are told when they are stored, in the order of their numbers."""
     told: list[tuple[str, threading.Thread]] = []
 

@@ -71,7 +71,7 @@ def test_cancelling_twice_is_cancelling(store: cc.Store) -> None:
     assert store.load("demo")[-1].status == "cancelled"
 
 
-def test_a_turn_that_stands_in_line_can_be_cancelled(store: cc.Store) -> None:
+def test_a_waiting_turn_can_be_cancelled(store: cc.Store) -> None:
     """Guarantee 3.2: at once, and it leaves no lease behind."""
     executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([Say(text="Mine.")]))
 
@@ -103,7 +103,7 @@ def test_a_program_that_ends_leaves_a_turn_that_was_cancelled(store: cc.Store) -
     assert [(turn.state, turn.finish) for turn in store.turns("demo")] == [("finished", "cancelled")]
 
 
-def test_a_store_that_is_closed_under_a_turn_says_that_it_was_interrupted(tmp_path: Path) -> None:
+def test_a_store_closed_during_a_turn_reports_an_interruption(tmp_path: Path) -> None:
     """Guarantee 3.6: the next start goes on with it."""
     address = f"sqlite:///{tmp_path}/closed.db"
     store = cc.open_store(address)

@@ -287,7 +287,7 @@ class Pausing(Endpoint):
             yield event
 
 
-def test_what_came_is_told_before_the_next_piece_comes(tmp_path: Path) -> None:
+def test_received_text_is_published_before_the_next_piece_arrives(tmp_path: Path) -> None:
     """Guarantee 12.1: a model that says something and then thinks for long is heard, also where the store was busy."""
     endpoint = Pausing(f"sqlite:///{tmp_path}/chat.db")
 

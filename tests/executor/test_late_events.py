@@ -13,7 +13,7 @@ from contextc.tools import ToolContext
 from tests.executor.scripted_provider import SONNET, Say, Scripted, call, kinds, played
 
 
-def test_what_a_tool_says_is_not_told_after_its_result(store: cc.Store, caplog: pytest.LogCaptureFixture) -> None:
+def test_tool_progress_is_not_published_after_the_result(store: cc.Store, caplog: pytest.LogCaptureFixture) -> None:
     """Guarantee 12.1: nothing is told of a turn that is over, and nobody stumbles over the attempt."""
 
     def hasty(said: str, context: ToolContext) -> str:

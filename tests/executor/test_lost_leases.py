@@ -226,9 +226,7 @@ def test_a_tool_is_stopped_when_its_turn_was_taken_over(store: cc.Store, kind: s
     assert isinstance(result.error, LeaseLost)
 
 
-def test_a_turn_whose_end_was_refused_does_not_say_that_it_ended_well(
-    store: cc.Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_turn_whose_end_was_refused_does_not_report_success(store: cc.Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the caller is told is what is stored."""
     close = TurnStore.close
 
@@ -247,7 +245,7 @@ def test_a_turn_whose_end_was_refused_does_not_say_that_it_ended_well(
     assert [record.state for record in store.turns("demo")] == ["interrupted"]
 
 
-def test_a_turn_that_is_cancelled_while_its_end_cannot_be_stored_is_told_once(
+def test_a_turn_cancelled_while_its_end_cannot_be_stored_is_reported_once(
     store: cc.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The cancellation hides why the end was not stored; the turn then ends as cancelled, in both places."""

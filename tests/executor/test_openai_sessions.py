@@ -198,7 +198,7 @@ def test_ten_turns_with_notes_and_tools_in_one_session(room: Room) -> None:
     assert len(said) == len(set(said)) == 29
 
 
-def test_a_session_that_openai_has_lost_is_begun_anew_with_everything(room: Room) -> None:
+def test_a_session_that_openai_has_lost_is_replaced_with_the_whole_context(room: Room) -> None:
     """Guarantees 9.5, 9.6: in the same step, announced, and gone on with afterwards."""
     room.say("the moon", "the sun")
     room.lose()

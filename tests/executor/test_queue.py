@@ -234,7 +234,7 @@ def test_what_cannot_be_a_message_does_not_enter_the_queue(store: cc.Store) -> N
         store.enqueue("demo", cc.user("x"), kind="later")  # pyright: ignore[reportArgumentType]
 
 
-def test_redacting_takes_the_words_out_of_what_waited_too(store: cc.Store) -> None:
+def test_redaction_removes_text_of_queued_input(store: cc.Store) -> None:
     """Guarantee 2.8: what was told of input while it waited goes with the message that it became."""
     follow_up(store, "my number is 555-1234")
     executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([Say(text="Noted.")]))

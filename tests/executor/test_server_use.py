@@ -16,7 +16,7 @@ def sign(a: int, b: int) -> str:
     return f"signed {a + b} times"
 
 
-def test_one_agent_asks_another_person_in_each_conversation(store: cc.Store) -> None:
+def test_one_agent_uses_another_approver_in_each_conversation(store: cc.Store) -> None:
     """The line and the tools are shared; who says yes is not."""
     script = [Say(calls=(call(1, "sign"),)), Say(text="Done."), Say(calls=(call(2, "sign"),)), Say(text="Done.")]
     agent = cc.AgentExecutor(store, SONNET, endpoint=Scripted(script), tools=[cc.tool(sign, approval=True)])
@@ -42,7 +42,7 @@ def test_one_agent_asks_another_person_in_each_conversation(store: cc.Store) -> 
         agent.asking("yes")  # pyright: ignore[reportArgumentType]
 
 
-def test_a_turn_says_when_it_has_begun_or_why_not(store: cc.Store) -> None:
+def test_a_turn_reports_its_start_or_its_error(store: cc.Store) -> None:
     """Guarantee 3.2: one turn at a time, and who begins another one is told at once."""
 
     async def talk() -> None:
@@ -57,7 +57,7 @@ def test_a_turn_says_when_it_has_begun_or_why_not(store: cc.Store) -> None:
     asyncio.run(talk())
 
 
-def test_who_is_told_of_the_end_may_begin_the_next_turn(store: cc.Store) -> None:
+def test_a_watcher_of_the_end_may_start_the_next_turn(store: cc.Store) -> None:
     """Guarantee 3.2: the lease ends with the turn, in one transaction."""
 
     async def talk() -> None:
@@ -72,7 +72,7 @@ def test_who_is_told_of_the_end_may_begin_the_next_turn(store: cc.Store) -> None
     asyncio.run(talk())
 
 
-def test_a_summary_on_demand_is_told_to_who_watches(store: cc.Store) -> None:
+def test_a_requested_summary_is_published_to_watchers(store: cc.Store) -> None:
     """Guarantee 12.1: a compaction is an event, whoever asked for it."""
     for number in range(20):
         store.append("demo", cc.user(f"Question {number}: " + "why " * 300))

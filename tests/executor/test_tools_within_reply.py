@@ -30,7 +30,7 @@ def shape(store: cc.Store) -> list[str]:
     return [f"{message.role} {message.status}" for message in store.load("demo")]
 
 
-def test_a_call_that_may_have_run_is_told_to_the_model_after_a_cancel(store: cc.Store) -> None:
+def test_a_call_that_may_have_run_is_reported_to_the_model_after_a_cancel(store: cc.Store) -> None:
     """Guarantees 3.6, 9.8: what was done by then stays done, and the next request says so."""
 
     async def script(call: ProviderCall, number: int) -> AsyncGenerator[JSONObject, None]:
@@ -73,7 +73,7 @@ def test_a_reply_that_ends_with_a_result_is_whole(store: cc.Store) -> None:
     assert executor.compiler.compile("demo").mode == "resume"
 
 
-def test_what_still_runs_when_the_reply_ends_has_a_result_that_says_so(store: cc.Store) -> None:
+def test_a_tool_still_running_at_the_end_of_the_reply_has_a_result(store: cc.Store) -> None:
     """Guarantee 5.3: the session knows the call, so it is not told again."""
 
     async def script(call: ProviderCall, number: int) -> AsyncGenerator[JSONObject, None]:

@@ -183,7 +183,9 @@ def bytes_sent() -> bytes:
     ],
     ids=lambda each: getattr(each, "name", ""),
 )
-def test_the_transport_raises_what_a_line_would(fault: Fault, raised: type[Exception], bytes_sent: bytes) -> None:
+def test_the_transport_raises_the_errors_of_a_connection(
+    fault: Fault, raised: type[Exception], bytes_sent: bytes
+) -> None:
     """One answer, acted out twice."""
     headers = {"x-api-key": KEY, "anthropic-version": "2026-10-21", "content-type": "application/json"}
     standin = FakeVendors(lambda ask: Reply(TEXT), faults=listed(fault, fault))

@@ -60,7 +60,7 @@ def test_a_reply_depends_on_the_seed_and_on_the_request() -> None:
     assert len({repr(reply) for reply in content.values()}) == 4
 
 
-def test_a_turn_comes_to_an_end() -> None:
+def test_a_turn_ends() -> None:
     """However long it would like to go on."""
     history = [user("Go.")]
     for number in range(6):

@@ -111,7 +111,7 @@ def test_a_system_message_behind_one_that_keeps_its_role_keeps_it_too() -> None:
     assert cc.lint(messages, format="anthropic") == []
 
 
-def test_what_the_api_refuses_is_not_sent() -> None:
+def test_content_that_the_api_refuses_is_not_sent() -> None:
     """Guarantee 10.4, hermes-agent#69512: blank text, empty replies, an assistant at the beginning."""
     assert PLAIN.format([cc.assistant("hi"), cc.user([cc.Text("  "), cc.Text("yes")])]) == [
         {"role": "user", "content": [text(OPENING_TEXT)]},

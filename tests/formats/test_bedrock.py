@@ -161,7 +161,7 @@ def test_a_system_message_keeps_its_role_where_the_model_takes_it() -> None:
     assert lint(wire, format="bedrock") == []
 
 
-def test_the_user_speaks_first() -> None:
+def test_the_first_message_has_the_role_user() -> None:
     """Claude takes it otherwise, others do not."""
     assert BEDROCK.format([assistant("Hello."), user("hi")])[0] == {"role": "user", "content": [{"text": OPENING_TEXT}]}
 
@@ -237,7 +237,7 @@ CLAUDE, NOVA = "us.anthropic.claude-sonnet-4-5-20250929-v1:0", "amazon.nova-pro-
         (None, NOVA, True),
     ],
 )
-def test_what_claude_signed_goes_to_no_model_of_another_house(wrote: str, asked: str, goes_back: bool) -> None:
+def test_reasoning_signed_by_claude_is_not_sent_to_other_vendors(wrote: str, asked: str, goes_back: bool) -> None:
     """Guarantee 2.4: "This model doesn't support the reasoningContent.reasoningText.signature field."; not said, it
     goes.
     """
@@ -265,7 +265,7 @@ def test_a_reply_is_of_the_model_that_was_asked() -> None:
     assert message.parts[0] == Reasoning(text="Hm.", signature="c2ln", provider="bedrock")
 
 
-def test_a_conversation_goes_on_with_a_model_of_another_house() -> None:
+def test_a_conversation_continues_with_a_model_of_another_vendor() -> None:
     """Guarantees 2.4, 9.1: what Claude signed stays in the store, and goes to Claude alone."""
     store = cc.open_store("memory:")
     store.append("demo", user("hi"))
@@ -283,7 +283,7 @@ def test_a_conversation_goes_on_with_a_model_of_another_house() -> None:
 SIGNED: JSONObject = {"reasoningContent": {"reasoningText": {"text": "Hm.", "signature": "c2ln"}}}
 
 
-def test_white_space_goes_with_the_cache_point_it_stood_before() -> None:
+def test_white_space_is_removed_with_the_cache_point_after_it() -> None:
     """Who compiles a request sets other cache points; without one the white space is refused."""
     shown: JSONObject = {"document": {"name": "A", "format": "pdf", "source": {"bytes": "JVBERg=="}}}
     message: JSONObject = {"role": "user", "content": [{"text": "See"}, shown, {"text": "\n"}, POINT]}
@@ -291,7 +291,7 @@ def test_white_space_goes_with_the_cache_point_it_stood_before() -> None:
     assert BEDROCK.without_cache_breakpoints([message]) == [{"role": "user", "content": [{"text": "See"}, shown]}]
 
 
-def test_an_empty_description_of_a_tool_is_none() -> None:
+def test_an_empty_tool_description_is_omitted() -> None:
     """botocore: at least one character."""
     spec: JSONObject = {"toolSpec": {"name": "f", "description": "", "inputSchema": {"json": {"type": "object"}}}}
     again = BEDROCK.encode_tools(BEDROCK.decode_tools([spec]))
@@ -315,7 +315,7 @@ def test_a_request_of_anybodys_making_comes_back_the_same() -> None:
     assert isinstance(fourth.parts[0], Media)
 
 
-def test_elsewhere_a_cache_point_is_no_word_of_anybodys() -> None:
+def test_a_cache_point_is_not_content_in_other_formats() -> None:
     """Guarantee 10.3: it is said that it is left out."""
     made = convert(REQUEST, source="bedrock", target="openai_chat")
     assert "cachePoint" not in json.dumps(made)

@@ -220,6 +220,6 @@ def test_a_session_is_given_only_what_it_does_not_hold() -> None:
     assert cc.lint(second.params, format="claude_code") == []
 
 
-def test_what_is_no_reply_is_refused() -> None:
+def test_invalid_replies_are_refused() -> None:
     with pytest.raises(cc.errors.InvalidReply):
         FORM.decode_reply({"type": "system", "subtype": "init"})

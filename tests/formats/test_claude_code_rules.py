@@ -58,7 +58,7 @@ def test_a_session_has_a_uuid_for_a_name(name: JSON) -> None:
     ],
     ids=["words before a result", "results in two lines", "blank", "begins with a reply", "other lines"],
 )
-def test_what_claude_code_puts_right_itself_is_no_fault(lines: list[JSONObject]) -> None:
+def test_input_that_claude_code_corrects_breaks_no_rule(lines: list[JSONObject]) -> None:
     """Guarantee 10.6: a false alarm costs trust."""
     assert codes(lines) == []
 

@@ -131,7 +131,7 @@ def test_a_call_without_a_result_is_in_progress_and_gets_one_where_a_request_is_
     assert (item["status"], item["contentItems"][0]["text"]) == ("failed", SYNTHETIC_RESULTS["interrupted"])
 
 
-def test_words_behind_a_call_go_before_it_and_results_stand_in_the_order_of_calls() -> None:
+def test_text_after_a_call_moves_before_it_and_results_follow_the_order_of_calls() -> None:
     """Guarantee 10.3: an item holds a call and its result, so nothing can stand between."""
     calls = [cc.tool_call("a", "look", {}), cc.tool_call("b", "look", {})]
     history = [
@@ -149,7 +149,7 @@ def test_words_behind_a_call_go_before_it_and_results_stand_in_the_order_of_call
     assert [item["contentItems"][0]["text"] for item in written.body["items"][1:]] == ["1", "2"]
 
 
-def test_calls_one_after_the_other_are_told_from_calls_side_by_side() -> None:
+def test_sequential_calls_are_distinguished_from_parallel_calls() -> None:
     """Guarantee 10.5: the second may be about what the first returned."""
     asked = [cc.assistant(tool_calls=[cc.tool_call(name, "look", {})]) for name in "ab"]
     history = [asked[0], cc.tool_result("a", "look", "1"), asked[1], cc.tool_result("b", "look", "2")]
@@ -240,7 +240,7 @@ def test_every_kind_of_item_is_sound_and_goes_back_as_it_came(item: JSONObject) 
     assert cc.lint(body, format="anthropic") == []
 
 
-def test_codex_own_calls_are_calls_to_everybody_else() -> None:
+def test_calls_of_codex_own_tools_are_calls_in_other_formats() -> None:
     """Guarantee 9.10: a provider that takes over sees what was run, and what came of it."""
     names = {
         item["type"]: (message.tool_calls[0].name, message.tool_calls[0].arguments)
@@ -305,7 +305,7 @@ def test_the_users_files_and_mentions_stay_what_they_were() -> None:
     ]
 
 
-def test_arguments_that_are_no_object_are_kept_as_they_were_written() -> None:
+def test_arguments_that_are_not_an_object_are_kept_unchanged() -> None:
     """Guarantee 2.3."""
     history = [cc.assistant(tool_calls=[cc.tool_call("a", "look", '{"cut": "of')]), cc.tool_result("a", "look", "?")]
     (_, item) = FORM.format(history)
@@ -327,7 +327,7 @@ def test_names_that_codex_keeps_for_itself_are_spelled_and_read_back(name: str) 
     assert reply.tool_calls[0].name == name
 
 
-def test_settings_go_over_in_everybodys_words() -> None:
+def test_settings_are_converted_to_every_format() -> None:
     """Guarantee 10.3."""
     body: JSONObject = {"model": "m", "effort": "low", "outputSchema": {"type": "object"}, "items": [said("hi")]}
     made = cc.convert({**body, "sandbox": "read-only"}, source="codex", target="openai_responses")
@@ -374,7 +374,7 @@ def essence(messages: Sequence[cc.Message]) -> dict[str, list[tuple[str, ...]]]:
 
 @settings(max_examples=often(25, 300), deadline=None)
 @given(history=histories())
-def test_whatever_a_log_holds_comes_back(history: History) -> None:
+def test_any_log_survives_a_round_trip(history: History) -> None:
     """Guarantee 10.5: nothing is lost but what the format cannot hold, and the vendor's own types take all of it."""
     paired = [
         FORM.name_codec.decode(message)

@@ -117,7 +117,7 @@ def test_a_conversation_that_ends_with_the_assistant_is_gone_on_with() -> None:
     assert MISTRAL.decode_request(first).messages == tuple(history)
 
 
-def test_a_system_message_at_the_seam_is_tagged_where_a_reply_stands_before_it() -> None:
+def test_a_system_message_at_the_seam_is_tagged_after_a_reply() -> None:
     """Guarantees 9.2, 10.3: an empty reply leaves nothing between a result and what the system says next."""
     history = [
         cc.user("hi"),
@@ -220,7 +220,7 @@ WIRE: list[JSONObject] = [
 ]
 
 
-def test_what_only_mistral_says_comes_back_as_it_was() -> None:
+def test_mistral_specific_content_survives_a_round_trip() -> None:
     """Guarantee 10.5: objects as arguments, pictures in a result, results without a name, an empty text, sounds and
     references of any kind."""
     assert cc.lint(WIRE, format="mistral") == []

@@ -176,7 +176,7 @@ def can_be_converted(made: Sent) -> None:
 
 @examples(50)
 @given(history=histories())
-def test_whatever_a_log_holds_every_request_is_sound(history: History) -> None:
+def test_every_request_of_any_log_is_valid(history: History) -> None:
     """Guarantees 2.3 to 2.5, 5.1 to 5.3, 10.1, 10.3 to 10.5: each check says which."""
     for made in sent_everywhere(history):
         keeps_the_rules(made)

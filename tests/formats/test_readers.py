@@ -43,7 +43,7 @@ def test_there_are_recorded_streams_of_every_format() -> None:
 
 
 @pytest.mark.parametrize(("formatter", "events"), STREAMS)
-def test_what_was_shown_live_is_what_is_stored(formatter: Formatter, events: list[JSONObject]) -> None:
+def test_streamed_parts_equal_the_stored_message(formatter: Formatter, events: list[JSONObject]) -> None:
     """Guarantee 12.1: a page that followed the deltas and one that loads the message show the same."""
     reader, deltas = read(formatter, events)
     assert substance(join_deltas(deltas)) == substance(reader.message().parts)
@@ -157,6 +157,6 @@ def test_an_error_event_is_kept_as_it_came(name: str, event: JSONObject) -> None
     assert reader.message().status == "error"
 
 
-def test_a_format_that_no_provider_streams_says_so() -> None:
+def test_a_format_without_streaming_raises_an_error() -> None:
     with pytest.raises(cc.errors.InvalidInput, match="no provider streams"):
         cc.formats.VercelFormatter().create_reader()

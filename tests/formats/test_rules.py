@@ -124,7 +124,7 @@ def test_anything_can_be_held_against_the_rules(name: str, odd: JSON) -> None:
             cc.fix(odd, format=name)
 
 
-def test_the_page_of_the_rules_is_what_the_rules_say() -> None:
+def test_the_page_of_rules_matches_the_rules() -> None:
     """Guarantee 10.6: `make rules` writes it."""
     page = Path(__file__).parent.parent.parent / "docs" / "rules.md"
     assert page.read_text() == render_rules()
@@ -150,7 +150,7 @@ ANTHROPIC: list[JSONObject] = [
 
 @pytest.mark.parametrize("name", format_names())
 @pytest.mark.parametrize("dialect", [OPENAI, ANTHROPIC], ids=["openai", "anthropic"])
-def test_messages_in_the_words_of_another_provider_are_translated(name: str, dialect: list[JSONObject]) -> None:
+def test_messages_in_the_format_of_another_provider_are_converted(name: str, dialect: list[JSONObject]) -> None:
     """Guarantee 10.6: a history that went through several hands keeps its calls and their results."""
     form = formatter(name)
     mixed = [*form.format([cc.user("hi")]), *dialect]
@@ -164,7 +164,7 @@ def test_messages_in_the_words_of_another_provider_are_translated(name: str, dia
 @pytest.mark.parametrize(
     ("name", "key"), [("gemini", "messages"), ("openai_responses", "messages"), ("anthropic", "contents")]
 )
-def test_a_request_of_another_format_is_not_taken_for_one_that_says_nothing(name: str, key: str) -> None:
+def test_a_request_of_another_format_is_not_read_as_empty(name: str, key: str) -> None:
     """Guarantee 15.1: the error says what it probably is."""
     with pytest.raises(cc.errors.InvalidRequest, match=f", got `{key}`. Use the format of this request, one of "):
         cc.fix({key: [HI]}, format=name)

@@ -72,7 +72,7 @@ GO: list[tuple[JSON, str]] = [
 
 
 @pytest.mark.parametrize(("body", "said"), GO, ids=[said.partition("Go struct field ")[2] for _, said in GO])
-def test_a_wrong_type_is_said_in_gos_words(body: JSON, said: str) -> None:
+def test_a_wrong_type_has_the_error_text_of_go(body: JSON, said: str) -> None:
     """Guarantee 10.6: the server's own error."""
     found = cc.lint(body, format="ollama")
     assert (found[0].code, found[0].error) == ("OLL001", said)
@@ -105,7 +105,7 @@ def test_arguments_as_text_become_an_object() -> None:
     ]
 
 
-def test_messages_of_another_api_are_said_in_its_words() -> None:
+def test_messages_of_another_api_are_converted() -> None:
     """A history that went through several hands."""
     use = {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "look", "input": {"at": 1}}]}
     told = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "a ship"}]}
@@ -171,7 +171,7 @@ def test_pictures_are_bytes(image: str, byte: int, images: list[str], content: s
     ],
     ids=str,
 )
-def test_a_setting_is_refused_in_the_servers_words_and_left_out(settings: JSONObject, said: str) -> None:
+def test_a_refused_setting_has_the_servers_error_text_and_is_dropped(settings: JSONObject, said: str) -> None:
     body: JSONObject = {"model": "m", "keep_alive": "5m", **settings, "messages": [HI]}
     assert [violation.error for violation in cc.lint(body, format="ollama")] == [said]
     found, _ = cc.fix(body, format="ollama")
@@ -211,7 +211,7 @@ WRONG: list[tuple[JSONObject, str, JSONObject]] = [
 
 
 @pytest.mark.parametrize(("schema", "error", "mended"), WRONG, ids=[str(schema)[:50] for schema, _, _ in WRONG])
-def test_a_wrong_type_inside_a_schema_is_found_and_mended(schema: JSONObject, error: str, mended: JSONObject) -> None:
+def test_a_wrong_type_inside_a_schema_is_reported_and_fixed(schema: JSONObject, error: str, mended: JSONObject) -> None:
     """Guarantee 10.6: the server reads the schema into types of its own. A tool of anybody else's is written so at
     once.
     """

@@ -142,7 +142,7 @@ def test_an_edited_answer_leaves_reasoning_without_its_item() -> None:
     assert repaired(edited) == [HI, edited[2], HI]
 
 
-def test_the_recorded_refusal_is_foreseen_word_for_word() -> None:
+def test_the_finding_equals_the_recorded_refusal() -> None:
     """Guarantee 10.6: each violation with the provider's own error."""
     recorded = [json.loads(line) for line in FILES[0].read_text().splitlines()]
     (refused,) = [each for each in recorded if each["status"] == 400 and "modified_history" in each["case"]]
@@ -191,7 +191,7 @@ def test_without_a_store_nothing_is_known_by_its_id_alone() -> None:
 @pytest.mark.parametrize(
     "damaged", [TOKEN[:-1], TOKEN[:-4], TOKEN + "AAAA", TOKEN[::-1], TOKEN[8:], TOKEN[:20] + "!" + TOKEN[21:]]
 )
-def test_encrypted_content_that_was_cut_or_overwritten_is_told(damaged: str) -> None:
+def test_truncated_or_overwritten_encrypted_content_is_reported(damaged: str) -> None:
     """FIELD-BUG 16 (llxprt-code#2335): what OpenAI cannot decrypt is refused. What it led to must lose its id as well,
     or OpenAI asks for the reasoning (FIELD-BUG 18)."""
     thought: JSONObject = {"type": "reasoning", "id": OWN_ID, "summary": [], "encrypted_content": TOKEN}
@@ -203,7 +203,7 @@ def test_encrypted_content_that_was_cut_or_overwritten_is_told(damaged: str) -> 
     assert codes([HI, stand_in, call(id="fc_1"), output()]) == []
 
 
-def test_a_history_that_was_added_to_itself_is_told_by_its_ids() -> None:
+def test_a_duplicated_history_is_detected_by_its_ids() -> None:
     """FIELD-BUG 19 (openai-agents-python#1789): "Duplicate item found with id …"."""
     turn = [THOUGHT, ANSWER]
     assert codes([HI, *turn, HI, *turn]) == ["OAR011", "OAR011"]
@@ -220,7 +220,7 @@ def test_only_openai_is_held_to_openais_own_limits() -> None:
     assert codes(foreign) == []
 
 
-def test_a_tool_that_is_spelled_anew_is_still_the_one_that_was_chosen() -> None:
+def test_a_renamed_tool_is_still_the_chosen_one() -> None:
     """Guarantee 10.4: the name of a tool is the same wherever it stands."""
     tool: JSONObject = {"type": "function", "name": "files.read", "parameters": {"type": "object"}}
     fixed = repaired({"tools": [tool], "tool_choice": {"type": "function", "name": "files.read"}, "input": "hi"})
@@ -238,7 +238,7 @@ def test_tools_that_came_later_can_be_chosen() -> None:
     assert codes({"tool_choice": choice, "tools": [], "input": "hi"}) == ["OAR014"]
 
 
-def test_shapes_of_the_chat_api_are_told_and_turned() -> None:
+def test_shapes_of_the_chat_api_are_reported_and_converted() -> None:
     """Guarantee 10.6: the commonest mistake is a request in OpenAI's other format."""
     body: JSONObject = {
         "instructions": [{"type": "text", "text": "Be brief."}],

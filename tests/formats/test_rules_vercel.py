@@ -104,7 +104,7 @@ def test_a_call_of_a_ui_message_is_judged_by_its_state(state: str, fields: JSONO
 
 
 @pytest.mark.parametrize(("state", "found"), [("approval-requested", []), ("input-available", ["VER011"])])
-def test_a_request_for_approval_is_void_once_the_user_speaks(state: str, found: list[str]) -> None:
+def test_a_user_message_cancels_an_approval_request(state: str, found: list[str]) -> None:
     """FIELD-BUG 11: the SDK leaves it out of a `UIMessage` then, and nothing else that waits."""
     part = tool_part(state, **({"approval": {"id": "ok1"}} if state == "approval-requested" else {}))
     assert codes([SPOKEN, shown("assistant", part), SPOKEN]) == found

@@ -84,7 +84,7 @@ def test_a_result_is_brought_back_to_its_call() -> None:
     assert [message["role"] for message in fixed] == ["user", "assistant", "function", "user"]
 
 
-def test_a_second_result_that_says_something_else_becomes_text() -> None:
+def test_a_second_result_with_other_content_becomes_text() -> None:
     """Guarantee 5.3: the first wins, and no text is lost."""
     fixed, _ = fix([HI, call(), result(content="one"), result(content="two")], format="vercel_legacy")
     assert [message["role"] for message in fixed] == ["user", "assistant", "function", "user"]

@@ -69,7 +69,7 @@ def test_a_session_becomes_a_request_that_its_provider_takes(form: str, name: st
 
 @pytest.mark.parametrize(("form", "name"), [("claude_code", "transcript-parallel"), ("codex", "turn")])
 @pytest.mark.parametrize("target", ["anthropic", "openai_chat", "openai_responses", "vercel"])
-def test_a_session_that_went_elsewhere_and_back_says_the_same(form: str, name: str, target: str) -> None:
+def test_a_session_converted_and_back_is_the_same(form: str, name: str, target: str) -> None:
     """Guarantee 3.8: words, calls and results come through both directions."""
     body = session(form, name)
     there = cc.convert(body, source=form, target=target)
@@ -79,7 +79,7 @@ def test_a_session_that_went_elsewhere_and_back_says_the_same(form: str, name: s
 
 
 @pytest.mark.parametrize("name", ["stdout-overloaded", "stdout-unauthorized"])
-def test_what_a_failed_run_printed_is_no_request_without_messages(name: str) -> None:
+def test_output_of_a_failed_run_is_not_a_request_without_messages(name: str) -> None:
     """Guarantee 10.6: the program's own words are not the conversation's, and nothing is wrong with them."""
     body = session("claude_code", name)
     assert cc.lint(body, format="claude_code") == []
@@ -193,7 +193,7 @@ def test_a_broken_session_is_fixed_as_lines() -> None:
         b'{"type": "message", "role": "user", "content": "hi"}\n{"type": "function_call", "name": "look"}',
     ],
 )
-def test_what_is_no_session_is_not_guessed_at(given: bytes) -> None:
+def test_files_that_are_not_sessions_are_not_guessed(given: bytes) -> None:
     with pytest.raises(
         InvalidSetting, match=r"the format cannot be detected\. Give one of anthropic, bedrock, claude_code, "
     ):

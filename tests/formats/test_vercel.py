@@ -249,7 +249,7 @@ def test_every_decoded_message_may_be_stored() -> None:
         validate_message(message)
 
 
-def test_reasoning_goes_home_to_whoever_signed_it() -> None:
+def test_reasoning_is_sent_back_to_the_vendor_that_signed_it() -> None:
     """Guarantee 2.4: a signature that travelled in providerOptions is the provider's own again."""
     request = VERCEL.decode_request({"messages": MODEL_MESSAGES})
     thoughts = [part for part in request.messages[4].parts if isinstance(part, cc.Reasoning)]
@@ -365,7 +365,7 @@ def test_a_stream_gives_the_assistant_message() -> None:
     ("end", "status", "error"),
     [({"type": "error", "errorText": "overloaded"}, "error", "overloaded"), ({"type": "abort"}, "cancelled", None)],
 )
-def test_a_stream_that_broke_off_says_how(end: JSONObject, status: str, error: str | None) -> None:
+def test_an_interrupted_stream_reports_the_reason(end: JSONObject, status: str, error: str | None) -> None:
     """Guarantee 2.1: a stream ends as sent, error or cancelled."""
     message = VERCEL.decode_stream(
         [{"type": "text-start", "id": "t"}, {"type": "text-delta", "id": "t", "delta": "Hm"}, end]

@@ -60,7 +60,7 @@ STEERED = shown(
 )
 
 
-def test_what_steers_is_said_by_the_user_at_its_place() -> None:
+def test_steering_is_a_user_message_at_its_position() -> None:
     """Guarantee 10.3: no text is dropped or reordered; the SDK makes a user message of it."""
     assert through(STEERED) == [
         said("assistant", call()),
@@ -78,7 +78,7 @@ def test_what_steers_is_said_by_the_user_at_its_place() -> None:
 
 
 @pytest.mark.parametrize("reason", [{}, {"reason": "not now"}], ids=["without a reason", "with a reason"])
-def test_a_call_that_a_person_refused_has_a_result_that_says_so(reason: JSONObject) -> None:
+def test_a_declined_call_has_a_result_with_the_refusal(reason: JSONObject) -> None:
     """Guarantee 10.3: whether the tool ran is known; the words are the person's."""
     approval = {"id": "ok-a", "approved": False, **reason}
     part = {"type": "tool-f", "toolCallId": "a", "state": "approval-responded", "input": {}, "approval": approval}
@@ -99,7 +99,7 @@ def test_a_refused_call_of_a_provider_is_answered_in_the_tool_message() -> None:
     assert lint(wire, format="vercel") == []
 
 
-def test_what_a_request_for_approval_says_beyond_its_id_is_kept() -> None:
+def test_further_fields_of_an_approval_request_are_kept() -> None:
     """Guarantee 10.5: the SDK checks the signature of a request before it runs what was approved."""
     more = {"isAutomatic": False, "signature": "sig", "inputSchemaInput": {"x": 1}}
     approval = {"id": "ok-a", "approved": True, "requestReason": "costs money", **more}
@@ -181,7 +181,7 @@ def test_of_a_message_of_both_kinds_no_text_is_lost(content: object, parts: list
     assert (message["role"], message["content"]) == ("user", model)
 
 
-def test_what_only_the_content_of_a_ui_message_says_follows_its_results() -> None:
+def test_text_in_content_only_of_a_ui_message_follows_its_results() -> None:
     """Guarantee 10.3: that is where version 4 would have put it."""
     part: JSONObject = {"type": "tool-f", "toolCallId": "a", "state": "output-available", "input": {}, "output": "a"}
     assert through({**shown(part), "content": "Done."}) == [
@@ -254,7 +254,7 @@ def test_a_call_that_was_just_approved_has_a_result_anywhere_else() -> None:
     ],
     ids=["not answered", "the user spoke", "the user spoke before", "another call waits"],
 )
-def test_a_call_that_nobody_will_run_gets_a_result(messages: list[JSONObject]) -> None:
+def test_a_call_that_will_not_run_gets_a_result(messages: list[JSONObject]) -> None:
     """Guarantee 5.3: the SDK acts on answers in the last message alone, and refuses every other call without a
     result.
     """

@@ -164,7 +164,7 @@ ANYTHING = st.lists(
 
 
 @given(ANYTHING)
-def test_whatever_the_log_holds_the_outcome_is_paired(history: list[cc.Message]) -> None:
+def test_calls_and_results_of_any_log_are_paired(history: list[cc.Message]) -> None:
     """Guarantee 5.1: every call is answered once, right behind it; nothing else moves, is lost or doubled."""
     paired = pair_tool_calls(history)
     waiting: list[str] = []

@@ -97,7 +97,7 @@ def find_mistakes(seed: int, clients: Sequence[str], *, with_headers: bool) -> l
 
 
 @pytest.mark.parametrize("seed", range(often(5, 100)))
-def test_conversations_are_told_apart(seed: int) -> None:
+def test_conversations_are_separated(seed: int) -> None:
     assert find_mistakes(seed, CLIENTS, with_headers=True) == []
 
 

@@ -104,7 +104,7 @@ def test_another_agents_text_is_seen_and_its_tools_are_not() -> None:
     assert talk.left_out() == [(seq, "another agent's tools") for seq in (3, 4, 5)]
 
 
-def test_another_agents_tools_stay_hidden_whatever_role_it_is_given() -> None:
+def test_another_agents_tools_stay_hidden_with_any_role() -> None:
     """Guarantees 4.1, 4.2: `as_role` says whose words, not whose tools."""
     log = cc.assistant("Looks good.", tool_calls=[call("a")], author="tester", as_role="assistant")
     assert Talk(cc.user("one"), log).shown() == [

@@ -112,7 +112,7 @@ def test_of_two_results_the_first_wins() -> None:
     assert seen(cc.user("one"), calls("a"), result("a", "first"), result("a", "second"))[2:] == [("tool", "first")]
 
 
-def test_a_second_result_that_comes_later_is_no_news() -> None:
+def test_a_later_second_result_is_ignored() -> None:
     """Guarantees 5.3, 9.9: nothing new, no request."""
     talk = Talk(cc.user("one"), calls("a"), result("a"))
     talk.step("done")

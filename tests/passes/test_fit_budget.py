@@ -227,7 +227,7 @@ def test_what_steers_a_turn_and_cannot_fit_is_left_out_and_the_turn_stays() -> N
     assert after(asked(*turn, "user 5000", "user 50", available=1_000)) == [*turn, NOTICE, "user 50"]
 
 
-def test_a_trigger_message_is_no_message_that_another_one_gives_way_to() -> None:
+def test_a_trigger_message_does_not_displace_another_message() -> None:
     """Guarantee 7.3: the new message is a person's."""
     with pytest.raises(cc.errors.ContextOverflow):
         fit_budget(asked("user! 5000", "system 50", available=1_000))

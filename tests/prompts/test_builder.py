@@ -186,6 +186,6 @@ def test_a_moment_in_a_static_text_is_warned_of(text: str) -> None:
         "Take your time. John 3:16",
     ],
 )
-def test_a_fixed_date_or_hour_is_no_moment(text: str) -> None:
+def test_a_fixed_date_or_hour_is_not_a_timestamp(text: str) -> None:
     """A false alarm costs trust."""
     assert PromptBuilder([PromptFragment("head", text)]).render().warnings == ()

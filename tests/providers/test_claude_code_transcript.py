@@ -73,7 +73,7 @@ def test_a_session_is_kept_up_to_the_next_prompt(letters: str, cursor: str, kept
     assert found.last_uuid == entries(kept)[-1]["uuid"]
 
 
-def test_a_record_without_the_cursor_or_with_a_gap_before_it_is_none() -> None:
+def test_a_record_without_the_cursor_or_with_a_gap_before_it_is_not_used() -> None:
     """Guarantee 9.5: a session is valid if it is known to hold everything up to the cursor."""
     whole = entries("uaxua")
     assert split_transcript(whole, "a7") is None

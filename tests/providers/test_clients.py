@@ -131,7 +131,7 @@ def test_a_line_may_be_used_again_on_another_loop(vendor: Vendor) -> None:
 
 @ALL
 @pytest.mark.parametrize("how", ["close", "cancel"])
-def test_who_stops_reading_hangs_up_at_once(vendor: Vendor, how: str) -> None:
+def test_closing_the_reader_closes_the_connection_at_once(vendor: Vendor, how: str) -> None:
     """Guarantee 11.10: a cancelled turn stops costing money; the provider sees the connection close."""
 
     async def stopped() -> None:
@@ -192,7 +192,7 @@ def test_a_missing_server_may_be_transient(vendor: Vendor) -> None:
 
 @ALL
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_web_page_is_no_reply_and_never_will_be(vendor: Vendor, stream: bool) -> None:
+def test_a_web_page_is_a_permanent_failure(vendor: Vendor, stream: bool) -> None:
     """Guarantees 11.11, 15.1: what came is named, and the address is what to look at."""
     page = Answer((b"<html><body>Welcome</body></html>",), headers=(("content-type", "text/html; charset=utf-8"),))
     failed = failing(vendor, page, stream=stream)

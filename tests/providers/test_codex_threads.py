@@ -226,7 +226,7 @@ def test_a_thread_that_is_gone_is_reported_as_such(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_what_is_no_id_of_a_thread_never_gets_there(tmp_path: Path) -> None:
+def test_an_invalid_thread_id_is_never_sent(tmp_path: Path) -> None:
     """Guarantee 9.6: Codex may begin a new thread for an id it cannot read. Not even the program is started."""
 
     async def run() -> None:

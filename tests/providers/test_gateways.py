@@ -419,7 +419,7 @@ def _line(event: JSONObject) -> bytes:
     return b"data: " + encode(event) + b"\n\n"
 
 
-def test_a_choice_that_failed_is_no_reply() -> None:
+def test_a_failed_choice_is_not_a_reply() -> None:
     """Guarantee 2.1: a gateway may say of the one choice that it failed. Where it gives no error, it did not."""
     choice: JSONObject = {"index": 0, "message": {"role": "assistant", "content": "Hal"}, "finish_reason": "error"}
     formatter = cc.OpenAIFormatter(provider="openrouter")

@@ -243,7 +243,7 @@ def test_a_request_that_is_too_long_is_distinguished(
     assert failed.value.kind == "context"
 
 
-def test_two_who_start_at_once_start_one_server(alone: dict[str, str], model: Path) -> None:
+def test_two_concurrent_starts_start_one_server(alone: dict[str, str], model: Path) -> None:
     """And it is out of reach of the terminal they were started from, and holds nobody's keys."""
     command = [sys.executable, "-c", TWICE, str(model)]
     environment = {**alone, "SOME_API_KEY": "sk-not-for-the-server"}

@@ -216,6 +216,6 @@ def test_nothing_is_read_after_the_last_event() -> None:
 
 
 @pytest.mark.parametrize("line", [b"words", b"[1]", b'{"a', b"\xff"])
-def test_a_line_that_is_no_object_is_reported_as_none(line: bytes) -> None:
+def test_a_line_that_is_not_an_object_is_reported(line: bytes) -> None:
     with pytest.raises(MalformedEvent, match="expected a JSON object"):
         NDJSONParser().feed(line + b"\n")

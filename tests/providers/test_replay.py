@@ -59,7 +59,7 @@ def test_recordings_answer_in_their_order(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_what_is_no_recording_is_refused_with_its_number(recording: JSONObject, expected: str) -> None:
+def test_an_invalid_recording_is_refused_with_its_number(recording: JSONObject, expected: str) -> None:
     """Guarantee 15.1: when it is given, and not when its turn comes."""
     with pytest.raises(InvalidSetting, match=expected):
         Replay([{"reply": WHOLE}, recording])
@@ -144,7 +144,7 @@ def test_a_path_may_stand_in_the_address(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "problem"), [(b'{"events": []}\n{oh', "line 2"), (b'{"text": "hi"}', "recording 1: must have `reply`")]
 )
-def test_what_is_no_recording_is_refused(tmp_path: Path, content: bytes, problem: str) -> None:
+def test_an_invalid_recording_is_refused(tmp_path: Path, content: bytes, problem: str) -> None:
     """Guarantee 15.1."""
     path = tmp_path / "answers.jsonl"
     path.write_bytes(content)

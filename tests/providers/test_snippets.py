@@ -197,7 +197,7 @@ def test_a_request_may_be_larger_than_a_commands_arguments(server: Server) -> No
     assert server.arrived[-1].body == body
 
 
-def test_an_address_of_ones_own_gets_nobodys_key(server: Server) -> None:
+def test_a_custom_url_gets_no_default_key(server: Server) -> None:
     """As the client does it: no key is named, so none is sent, whatever is in the environment."""
     provider = cc.provider("openai-chat:gpt-4o", url=server.url)
     command = as_curl(provider, provider.formatter, b"{}")

@@ -117,7 +117,7 @@ def test_a_key_itself_is_refused_and_not_repeated(key: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["colour = 1", "url = 5", 'window = "9"', "window = true", "format = false"])
-def test_what_is_no_fact_about_a_provider_is_refused(users_file: Path, text: str) -> None:
+def test_an_unknown_provider_field_is_refused(users_file: Path, text: str) -> None:
     """Guarantee 15.1: a misspelt fact must not be silently ignored."""
     users_file.write_text(f"[providers.groq]\n{text}\n")
     with pytest.raises(InvalidSetting, match=r"providers\.groq: \w+: unknown key"):

@@ -27,7 +27,7 @@ FUNCTIONS = tuple(tool for tool in TOOLS if isinstance(tool, cc.Tool))
 
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("case", CASES)
-def test_cases_picked_by_hand_agree(sdk: Sdk, case: str, format: str) -> None:
+def test_handwritten_cases_agree(sdk: Sdk, case: str, format: str) -> None:
     """Guarantees 10.3, 10.4: one thing at a time, as the SDK writes it."""
     agrees(sdk, format, CASES[case])
 

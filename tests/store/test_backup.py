@@ -139,7 +139,7 @@ def test_a_store_that_is_open_is_not_replaced(path: Path, copy: Path) -> None:
     assert sorted(os.listdir(path.parent)) == ["copy.db", "store.db"]
 
 
-def test_what_is_no_backup_is_refused_and_changes_nothing(path: Path, copy: Path, tmp_path: Path) -> None:
+def test_an_invalid_backup_is_refused_and_changes_nothing(path: Path, copy: Path, tmp_path: Path) -> None:
     other, newer, none = tmp_path / "other.db", tmp_path / "newer.db", tmp_path / "none.db"
     empty = tmp_path / "empty.db"
     empty.touch()

@@ -44,7 +44,7 @@ def is_on_disk(path: Path) -> bool:
 
 
 @pytest.mark.parametrize("erase", ERASING)
-def test_content_leaves_the_files_at_once_where_nobody_reads(path: Path, erase: str) -> None:
+def test_content_leaves_the_files_at_once_without_readers(path: Path, erase: str) -> None:
     with cc.open_store(path) as store:
         store.append("demo", cc.user(SECRET, time=1000))
         assert is_on_disk(path)

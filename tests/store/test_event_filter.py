@@ -115,7 +115,7 @@ def test_the_last_ones_come_in_order_and_those_before_them_on_demand(store: cc.S
     assert all((seq, uid) == (int(text), f"u{text}") for page in pages for text, seq, uid in page)
 
 
-def test_notices_are_found_in_what_was_forgotten(store: cc.Store) -> None:
+def test_notices_are_found_in_redacted_conversations(store: cc.Store) -> None:
     """Guarantee 3.4: redaction writes events anew; they still begin with their kind, and keep their place."""
     message = store.append("demo", cc.user("a secret"))
     append_events(

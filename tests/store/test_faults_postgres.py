@@ -211,7 +211,7 @@ def test_an_invalid_address_is_named_without_the_password(address: str) -> None:
     assert "hunter2" not in str(caught.value)
 
 
-def test_a_user_who_may_not_write_is_informed(postgres_address: str) -> None:
+def test_a_user_without_write_permission_gets_an_error(postgres_address: str) -> None:
     cc.open_store(postgres_address).close()
     read_only = f"{postgres_address}&options=-c%20default_transaction_read_only%3Don"
     with (

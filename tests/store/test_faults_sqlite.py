@@ -130,7 +130,7 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
         cc.open_store(f"sqlite:///{tmp_path}/no/such/chat.db")
 
 
-def test_a_file_that_is_no_database_is_not_touched(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_database_is_not_changed(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("dear diary\n" * 500)
     with pytest.raises(cc.errors.StoreCorrupt, match=r"not a SQLite file. Choose another path"):

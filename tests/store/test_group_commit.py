@@ -82,7 +82,7 @@ def test_one_that_fails_takes_nothing_along(store: cc.Store) -> None:
     assert names(store) == ["a", "b"]
 
 
-def test_what_the_store_itself_refuses_makes_everybody_try_alone(store: cc.Store) -> None:
+def test_a_refused_group_commit_is_retried_one_by_one(store: cc.Store) -> None:
     """Guarantee 3.2: one broken statement costs the others nothing."""
 
     def broken(tx: Transaction) -> None:

@@ -109,13 +109,13 @@ def test_another_picture_is_another_message(store: cc.Store) -> None:
     assert len(store.sync("demo", [look(b"1"), look(b"2")])) == 1
 
 
-def test_two_people_may_state_the_same(store: cc.Store) -> None:
+def test_two_authors_may_send_the_same_text(store: cc.Store) -> None:
     store.sync("demo", [cc.user("hi", author="ann")])
     assert len(store.sync("demo", [cc.user("hi", author="bob")])) == 1
     assert texts(store) == ["hi", "hi"]
 
 
-def test_a_persons_own_messages_are_never_passed_over(store: cc.Store) -> None:
+def test_user_messages_are_never_skipped(store: cc.Store) -> None:
     """An edit may say what was said later, too."""
     store.extend("demo", [cc.user("hi"), cc.user("ok"), cc.user("bye")])
     assert len(store.sync("demo", [cc.user("hi"), cc.user("bye")])) == 1

@@ -93,7 +93,7 @@ def test_a_lease_that_was_lost_is_renewed_no_more(store: cc.Store) -> None:
         store.append("lost", cc.assistant("too late"), lease=lost)
 
 
-def test_renewing_does_not_wait_who_writes(postgres_address: str) -> None:
+def test_renewing_a_lease_does_not_wait_for_writers(postgres_address: str) -> None:
     """Guarantee 3.2: one long write must not end the turns of others."""
     with cc.open_store(postgres_address) as store, cc.open_store(postgres_address) as other:
         lease = store.acquire("demo")

@@ -34,7 +34,7 @@ def test_pinning_is_a_revision_and_forks_share_it(store: cc.Store) -> None:
     assert store.read(lambda tx: tx.rows("SELECT * FROM pin")) == []
 
 
-def test_what_is_not_there_cannot_be_pinned(store: cc.Store) -> None:
+def test_a_missing_message_cannot_be_pinned(store: cc.Store) -> None:
     store.append("demo", cc.user("a"))
     for wrong in (0, 2, "nothing"):
         with pytest.raises(cc.errors.UnknownMessage):

@@ -78,7 +78,7 @@ def test_every_json_comes_back_as_it_was(store: cc.Store) -> None:
     assert load(store) == [odd, entry("next")]
 
 
-def test_what_is_no_json_is_refused_and_nothing_is_stored(store: cc.Store) -> None:
+def test_invalid_json_is_refused_and_nothing_is_stored(store: cc.Store) -> None:
     """Guarantee 15.1."""
     with pytest.raises(cc.errors.InvalidInput, match="transcript entry must be JSON"):
         append(store, entry("a"), entry("b", when=object()))

@@ -47,7 +47,7 @@ def test_compaction_resets_the_levels_so_that_a_later_rise_warns_again() -> None
     assert play.lead(filled(3, 0.91)) == ["Context critical"]
 
 
-def test_a_compaction_that_made_little_room_is_no_recovery_but_resets_too() -> None:
+def test_a_compaction_that_freed_little_is_not_a_recovery_but_resets_too() -> None:
     """Guarantee 11.4."""
     play = Play(context_triggers())
     play.at(filled(1, 0.95))

@@ -39,7 +39,7 @@ def memory(share: float, **more: object) -> TriggerContext:
     return filled(2, 0, resources=lambda: ResourceUsage(memory=share, cpu=0.0), **more)
 
 
-def test_what_holds_is_reported_again_where_it_is_no_longer_shown() -> None:
+def test_active_warnings_are_repeated_if_no_longer_shown() -> None:
     triggers = [memory_trigger()]
     states = states_after(triggers, memory(0.9))
 

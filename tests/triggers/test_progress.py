@@ -102,13 +102,13 @@ def test_a_system_message_in_between_does_not_hide_a_circle() -> None:
     assert Play(progress_triggers()).lead(TriggerContext(step=3, last=last)) == ["No progress"]
 
 
-def test_a_call_that_is_not_answered_yet_is_no_circle() -> None:
+def test_an_unanswered_call_is_not_a_loop() -> None:
     last = (*step(1, READ)[:1], *step(2, READ)[:1])
     play = Play(progress_triggers())
     assert (play.at(TriggerContext(step=3, last=last)), play.failures) == ([], [])
 
 
-def test_replies_that_broke_off_are_no_circle() -> None:
+def test_interrupted_replies_are_not_a_loop() -> None:
     """Guarantee 11.5: a process that was killed in the same place four times; the model was shown none of it."""
     last: list[cc.Message] = []
     for number in range(6):

@@ -160,7 +160,7 @@ def test_a_client_joins_a_turn_that_runs(server: Served, agent: Client, tmp_path
     assert [each["content"] for each in answer["messages"] if each["role"] == "assistant"] == [stored(server)[-1].text]
 
 
-def test_what_is_no_run_is_refused(server: Served) -> None:
+def test_an_invalid_run_is_refused(server: Served) -> None:
     body = {"threadId": "demo", "runId": "r", "messages": [{"id": "m", "role": "user", "content": 3}]}
     answer = httpx.post(f"{server.url}/api/agui", json=body)
     assert (answer.status_code, answer.json()["error"]["kind"]) == (400, "InvalidRequest")

@@ -57,7 +57,7 @@ def is_closed(connection: socket.socket) -> bool:
         return True
 
 
-def test_half_open_connections_do_not_keep_out_who_has_the_token(server: Served) -> None:
+def test_half_open_connections_do_not_block_authorized_clients(server: Served) -> None:
     """The oldest of them give way, and a stream that was let in stays."""
     with cc.open_store(server.address) as store:
         store.enqueue("demo", cc.user("first"))

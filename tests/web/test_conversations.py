@@ -185,7 +185,7 @@ def test_what_is_deleted_is_gone_and_a_turn_that_runs_keeps_it(client: TestClien
         f"search=x&before=1-1-{1 << 32}",
     ],
 )  # fmt: skip
-def test_what_is_no_page_is_refused(client: TestClient, query: str) -> None:
+def test_an_invalid_page_is_refused(client: TestClient, query: str) -> None:
     answer = client.get(f"/api/conversations?{query}")
     assert answer.status_code == 400
     assert answer.json()["error"]["message"]

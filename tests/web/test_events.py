@@ -35,7 +35,7 @@ def is_end(frame: Frame) -> bool:
     return '"RUN_FINISHED"' in frame.data or frame.event == "turn-finish"
 
 
-def test_who_watches_twice_receives_the_same(server: Served) -> None:
+def test_two_watchers_receive_the_same(server: Served) -> None:
     """Guarantee 12.1: events replay from any number, and are what was told live."""
     turn(server)
     live = read_events(server.url, "demo")
@@ -134,7 +134,7 @@ def test_what_another_process_reports_is_found(server: Served) -> None:
     assert waits.json["text"] == "Waits."
 
 
-def test_who_leaves_is_not_watched_for_any_longer(server: Served) -> None:
+def test_a_closed_stream_stops_watching(server: Served) -> None:
     """Memory is bounded: nothing is kept for a reader that has gone."""
     turn(server)
     for _ in range(5):
@@ -148,7 +148,7 @@ def test_who_leaves_is_not_watched_for_any_longer(server: Served) -> None:
     assert server.desk.deletions.count == 0
 
 
-def test_who_asks_for_the_head_of_a_stream_alone_gets_that(server: Served) -> None:
+def test_a_head_request_for_a_stream_returns_headers_only(server: Served) -> None:
     """The connection is there for the next request, and nobody watches."""
     turn(server)
     with httpx.Client(base_url=server.url, timeout=20) as asking:

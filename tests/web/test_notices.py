@@ -69,7 +69,7 @@ def test_what_a_turn_reports_is_at_messages_that_are_there(store: cc.Store, clie
     assert [each["uid"] for each in found] == [uids[1], uids[3]]
 
 
-def test_a_page_that_cannot_be_is_refused(store: cc.Store, client: TestClient) -> None:
+def test_an_invalid_page_is_refused(store: cc.Store, client: TestClient) -> None:
     store.append("demo", cc.user("hi"))
     for query in ({"limit": 0}, {"limit": 1_001}, {"before": 0}, {"before": 1 << 32}):
         assert client.get("/api/conversations/demo/notices", params=query).status_code == 400

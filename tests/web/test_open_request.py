@@ -65,7 +65,7 @@ def test_a_request_is_drawn_as_if_it_were_ours(client: TestClient, store: cc.Sto
     assert store.conversations() == []
 
 
-def test_what_is_wrong_with_it_is_reported(client: TestClient) -> None:
+def test_findings_are_reported(client: TestClient) -> None:
     """Guarantee 10.6."""
     broken = {**CHAT, "messages": [{"role": "tool", "tool_call_id": "x", "content": "1"}]}
     (found,) = opened(client, json.dumps(broken))["violations"]
@@ -265,7 +265,7 @@ def test_a_copied_command_is_taken_apart_and_not_run(client: TestClient, tmp_pat
         assert opened(client, strange, 400)["error"]["kind"] == "InvalidRequest"
 
 
-def test_what_is_none_of_these_is_refused_with_a_message(client: TestClient) -> None:
+def test_unknown_content_is_refused_with_a_message(client: TestClient) -> None:
     """Never a 500."""
     for text in (
         "",

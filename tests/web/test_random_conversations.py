@@ -114,7 +114,7 @@ class Looking:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_whatever_happened_can_be_looked_at(seed: int) -> None:
+def test_every_state_can_be_inspected(seed: int) -> None:
     """Guarantee 13.1: every request of every channel, and what comes next, adds up and is told in words."""
     world = Life(seed, "memory:")
     for step, number in life(seed):

@@ -369,7 +369,7 @@ def test_what_the_provider_would_refuse_is_found_in_what_was_sent(client: TestCl
     assert client.get(found["docs"]).json()["code"] == found["code"]
 
 
-def test_what_is_not_there_is_not_found(client: TestClient, store: cc.Store) -> None:
+def test_missing_objects_return_404(client: TestClient, store: cc.Store) -> None:
     """A wrong address is the asker's fault, and says what there is."""
     life = Life(store)
     life.turn("hi")

@@ -150,7 +150,7 @@ def test_a_call_waits_for_approval(server: Served, tmp_path: Path) -> None:
     assert server.desk.turns.approvals("demo") == []
 
 
-def test_a_cancelled_turn_forgets_its_questions(server: Served, tmp_path: Path) -> None:
+def test_a_cancelled_turn_drops_its_pending_approvals(server: Served, tmp_path: Path) -> None:
     """Guarantee 11.10: nobody's yes comes too late."""
     model = recorded(tmp_path / "writing.jsonl", calls("write_file", {"path": "a", "content": "b"}, id="w1"))
     post(server, "demo/turns", 202, input="Write", model=model)
@@ -166,7 +166,7 @@ def test_a_cancelled_turn_forgets_its_questions(server: Served, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("id", ["..", "w\n1", "a/b"])
-def test_a_call_can_be_answered_whatever_its_id_is(server: Served, tmp_path: Path, id: str) -> None:
+def test_a_call_with_any_id_can_be_answered(server: Served, tmp_path: Path, id: str) -> None:
     """Models name their calls as they like; an answer names the approval, by an id of ours."""
     writes = calls("write_file", {"path": "a.txt", "content": "b"}, id=id)
     model = recorded(tmp_path / "writing.jsonl", writes, writes, text_reply("Done."))
@@ -267,7 +267,7 @@ def test_a_provider_that_fails_ends_the_turn_and_the_next_one_continues(server: 
     assert read_events(server.url, "demo", after=begun["after"])[-1]["finish"] == "stop"
 
 
-def test_a_turn_whose_process_died_is_resumed(server: Served, tmp_path: Path) -> None:
+def test_a_turn_of_a_killed_process_is_resumed(server: Served, tmp_path: Path) -> None:
     """Guarantee 3.6: what a dead process left is put right, and its turn goes on."""
     slow = slowly(tmp_path, text_reply(*[f"{n} " for n in range(2_000)]))
     program = [sys.executable, "-m", "contextc", "chat", "Hello", "--conversation", "demo", "--model", slow]
@@ -291,7 +291,7 @@ def test_a_turn_whose_process_died_is_resumed(server: Served, tmp_path: Path) ->
     assert "interrupted" in kinds(read_events(server.url, "demo"))
 
 
-def test_the_turn_of_a_process_that_was_killed_ends_for_everybody(server: Served, tmp_path: Path) -> None:
+def test_the_turn_of_a_killed_process_ends_for_all_watchers(server: Served, tmp_path: Path) -> None:
     """A server that shares the store says so by itself: its streams get the event, and what was said is a message."""
     slow = slowly(tmp_path, text_reply(*[f"{n} " for n in range(2_000)]))
     program = [sys.executable, "-m", "contextc", "chat", "Hello", "--conversation", "demo", "--model", slow]
@@ -336,7 +336,7 @@ def has_reply(store: cc.Store) -> bool:
     return False
 
 
-def test_what_is_old_is_summed_up_on_request(server: Served, tmp_path: Path) -> None:
+def test_old_messages_are_summarized_on_request(server: Served, tmp_path: Path) -> None:
     """Guarantee 7.5: a summary on demand."""
     with cc.open_store(server.address) as store:
         for number in range(30):

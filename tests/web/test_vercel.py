@@ -316,7 +316,7 @@ def test_what_is_refused_changes_nothing(server: Served, tmp_path: Path) -> None
         assert len(store.branches("demo")) == 1
 
 
-def test_what_is_no_chat_is_refused(server: Served) -> None:
+def test_an_invalid_chat_is_refused(server: Served) -> None:
     assert chat(server, status=400)[0]["kind"] == "InvalidRequest"
     assert chat(server, {"id": "x"}, status=400)[0]["kind"] == "InvalidRequest"
     message = {"id": "a1", "role": "assistant", "parts": [{"type": "text", "text": "Hello."}]}
