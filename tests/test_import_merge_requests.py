@@ -94,7 +94,7 @@ def response(id: str, text: str, **more: object) -> JSONObject:
 
 
 def test_a_request_continues_from_the_response_it_names(store: cc.Store, tmp_path: Path) -> None:
-    """In any order; and one whose beginning is not in the log says so."""
+    """In any order; and one whose beginning is not in the log reports it."""
     log = [
         response("r1", "one"),
         response("r2", "two", previous_response_id="r1"),
@@ -137,7 +137,7 @@ def whole(message: JSONObject) -> JSONObject:
 
 
 def test_calls_without_ids_are_distinguished_by_what_they_ask(store: cc.Store, tmp_path: Path) -> None:
-    """Ollama's: the numbers we give them begin anew with every request and every reply."""
+    """Ollama's: the numbers we give them begin again with every request and every reply."""
     rome, paris = call("Rome"), call("Paris")
     log = [
         exchange(whole(rome), user("Weather?")),

@@ -83,7 +83,7 @@ def test_a_log_that_has_grown_adds_its_tail(store: cc.Store, tmp_path: Path) -> 
 
 
 def test_where_requests_part_there_are_branches(store: cc.Store, tmp_path: Path) -> None:
-    """A question that was edited, and an answer that was made anew."""
+    """A question that was edited, and an answer that was made again."""
     log = written(
         tmp_path / "log.jsonl",
         [

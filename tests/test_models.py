@@ -60,7 +60,7 @@ def nothing_is_configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     ],
 )
 def test_a_model_is_found_by_any_of_its_names(name: str, entry: str) -> None:
-    """Guarantee 7.1: the window is the model's, whoever serves it and however they write it."""
+    """Guarantee 7.1: the window is the model's, with every provider and spelling."""
     assert model(name).name == entry
 
 
@@ -91,7 +91,7 @@ def test_a_month_in_a_name_finds_its_own_model(name: str, entry: str) -> None:
     ],
 )
 def test_a_name_without_a_month_does_not_match_another_month(name: str) -> None:
-    """Guarantee 7.1: a wrong window is worse than none. Whoever else knows it may say so."""
+    """Guarantee 7.1: a wrong window is worse than none. Other sources may supply it."""
     assert find_entry(name) is None
 
 
@@ -194,7 +194,7 @@ def test_every_entry_adds_up() -> None:
 
 
 def test_a_tokenizer_is_one_that_counts_or_the_name_of_an_estimate() -> None:
-    """Guarantee 6.1: exact where a tokenizer is at hand offline."""
+    """Guarantee 6.1: exact where a tokenizer is available offline."""
     named = {model(name).tokenizer for name in list_models()}
     for tokenizer in named - {*list_vendors(), "claude", "gemini"}:
         assert Tokenizer.from_pretrained(tokenizer)

@@ -65,7 +65,7 @@ async def passed(times: int = 5) -> None:
 
 
 def test_no_more_run_at_once_than_there_are_slots_and_those_that_wait_go_in_order() -> None:
-    """A bound that lets some overtake others would leave those others waiting for ever."""
+    """A bound that lets some overtake others would leave those others waiting forever."""
 
     async def main() -> list[int]:
         slots, begun, may_end = ConcurrencyLimit(2), list[int](), asyncio.Event()

@@ -67,7 +67,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home of its own, and nobody's settings."""
+    """Return an empty home directory without settings."""
     for name in [name for name in os.environ if name.startswith(("CONTEXTC_", "XDG_"))]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -178,5 +178,5 @@ def _keep(person: Person, test: str, number: int) -> None:
 
 @pytest.fixture
 def person(server: str, visiting: Visit) -> Person:
-    """Somebody who has the page before them."""
+    """Return the driver of an open page."""
     return visiting(server)

@@ -21,7 +21,7 @@ PATIENCE = 120.0
 
 
 class Gate:
-    """What comes behind it is said when it is opened."""
+    """A pause in a reply: the pieces after it are sent when it is opened."""
 
     def __init__(self) -> None:
         self._reached, self._opened = Event(), Event()
@@ -80,7 +80,7 @@ class Model:
         self.replies += replies
 
     def open_all(self) -> None:
-        """Nobody waits any longer."""
+        """Open all gates."""
         for reply in self._begun + self.replies:
             for piece in reply.pieces:
                 if isinstance(piece, Gate):
@@ -143,7 +143,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def speaking(home: Path) -> Generator[Model]:
-    """A model that can be asked as long as the block lasts, by whoever has this home."""
+    """Run a model server during the block, configured in this home directory."""
     model = Model()
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"model": model}))
     server.daemon_threads = True

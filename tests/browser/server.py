@@ -97,7 +97,7 @@ class Process:
         self.login = "?token=" + link.partition("?token=")[2]
 
     def kill(self) -> None:
-        """As a machine does that runs out of memory: without a word."""
+        """As a machine does that runs out of memory: silently."""
         self.end(signal.SIGKILL)
 
     def end(self, how: int = signal.SIGTERM) -> None:

@@ -52,7 +52,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
 
 @pytest.fixture
 def reader(seen: Seen, model: Model, visiting: Visit) -> Person:
-    """Somebody who looks at the last request."""
+    """Return a driver with the last request open."""
     person = visiting(seen.url)
     person.page.context.grant_permissions(CLIPBOARD)
     return person.inspects("demo")
@@ -325,7 +325,7 @@ def test_a_shortened_result_is_shown_as_it_was_sent(store: cc.Store, server: str
 
 
 def test_a_search_leads_to_the_message_that_has_the_text(store: cc.Store, person: Person) -> None:
-    """Half of what is said is in results, and a conversation is long: who finds it wants to be there."""
+    """Much of the text is in tool results of long conversations: a match is scrolled into view."""
     store.extend("demo", [cc.user("go"), call("a"), cc.tool_result("a", "look", "x " * 300 + NEEDLE)])
     for number in range(100):
         store.extend("demo", [cc.assistant("so it goes " * 40), cc.user(f"question {number}")])

@@ -17,7 +17,7 @@ def nobodys_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def opened(person: Person) -> Locator:
-    """The list, and whoever stands in it."""
+    """Open the list and return its options."""
     person.page.get_by_test_id("model").click()
     expect(person.page.get_by_role("listbox")).to_be_visible()
     return person.page.get_by_role("listbox").get_by_role("option")

@@ -97,7 +97,7 @@ def test_hints_go_with_the_line_they_belong_to(talked: cc.Store, person: Person,
 
 
 def test_a_pin_takes_no_hint_away(talked: cc.Store, person: Person) -> None:
-    """Guarantee 12.2: what changes a conversation without a word has it read anew, and its notices with it."""
+    """Guarantee 12.2: what changes a conversation silently has it read again, and its notices with it."""
     person.chat("demo")
     expect(at(person, 40)).to_have_text(["A hint at 40."])
     person.page.locator("[data-seq='40']").hover()

@@ -31,7 +31,7 @@ def test_no_text_becomes_markup_or_code(path: object) -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(STATIC_FOLDER).as_posix())
 def test_nothing_comes_from_another_host(path: object) -> None:
-    """Guarantee 12.3: the page works without a network, and tells nobody."""
+    """Guarantee 12.3: the page works without a network, and sends nothing to other hosts."""
     found = {host for host in HOST.findall(STATIC_FOLDER.joinpath(str(path)).read_text()) if host not in NAMES}
     assert found == set()
 

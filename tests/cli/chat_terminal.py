@@ -24,7 +24,7 @@ ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 def home(folder: Path, **more: str) -> dict[str, str]:
-    """An environment with a home of its own, and without anybody's settings."""
+    """Return an environment with an empty home directory and without settings."""
     kept = {
         name: value
         for name, value in os.environ.items()

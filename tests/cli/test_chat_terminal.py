@@ -40,7 +40,7 @@ def test_a_turn_streams_with_its_thoughts_tools_and_a_gauge(tmp_path: Path) -> N
 
 
 def test_a_command_is_shown_whole_and_runs_only_after_a_yes(tmp_path: Path) -> None:
-    """Nobody's yes means no, and the model is told the reason of a no."""
+    """No answer means no, and the model gets the reason of a no."""
     long = f"echo {'x' * 150} > made.txt\necho second line"
     model = recorded(
         tmp_path / "a.jsonl",

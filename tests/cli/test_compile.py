@@ -277,7 +277,7 @@ def test_a_value_without_a_tool_definition_is_not_a_tool(run: Run, tmp_path: Pat
 
 
 def test_without_a_model_the_previous_one_is_used(run: Run, tmp_path: Path) -> None:
-    """Guarantee 13.1: with the agent, the window and the budget of its program, also where nobody else knows the
+    """Guarantee 13.1: with the agent, the window and the budget of its program, also if only the program knows the
     window.
     """
     address = f"sqlite:///{tmp_path}/chat.db"

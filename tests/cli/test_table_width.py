@@ -34,7 +34,7 @@ def address(tmp_path: Path) -> str:
 
 @pytest.mark.parametrize("columns", ["80", "60", None])
 def test_the_account_fits_and_cuts_only_messages(run: Run, address: str, columns: str | None) -> None:
-    """Guarantee 13.1. None: a pipe, of which nobody says how wide it is."""
+    """Guarantee 13.1. None is a pipe of unknown width."""
     shown = run("explain", "demo", "--store", address, **({"COLUMNS": columns} if columns else {"COLUMNS": ""}))
     assert shown.returncode == 0
     lines = shown.stdout.splitlines()

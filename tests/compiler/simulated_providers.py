@@ -52,7 +52,7 @@ def without_cache_marks(value: JSON) -> JSON:
 
 
 def blocks(messages: Iterable[JSONObject]) -> list[bytes]:
-    """Wire messages as content blocks with their role: strings as single text blocks, neighbours not told apart."""
+    """Wire messages as content blocks with their role: strings as single text blocks, neighbours not distinguished."""
     found: list[bytes] = []
     for message in messages:
         role = message.get("role", "")

@@ -218,7 +218,7 @@ def test_after_a_cut_the_old_figure_no_longer_counts() -> None:
 
 @pytest.mark.parametrize(("spec", "believed"), [("ollama:qwen3:8b", False), (CLAUDE, True)])
 def test_a_count_that_may_omit_cached_tokens_is_not_used_below_our_own(spec: str, believed: bool) -> None:
-    """Guarantee 6.2: some servers count only what they had to read anew."""
+    """Guarantee 6.2: some servers count only what they had to read again."""
     compiler = cc.MessageCompiler(cc.open_store("memory:"), cc.provider(spec, window=40_960))
     compiler.store.append("c", cc.user(filler_text(3_000)))
     first = compiler.compile("c")

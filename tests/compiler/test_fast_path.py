@@ -116,7 +116,7 @@ def test_what_was_appended_is_compiled_as_a_cold_start_would(stores: tuple[cc.St
 
 @pytest.mark.parametrize("what", CHANGED)
 def test_the_short_way_is_left_where_more_happened_than_an_append(stores: tuple[cc.Store, cc.Store], what: str) -> None:
-    """Guarantee 9.3: edits, clears, redactions, pins and other requests are seen, whoever made them."""
+    """Guarantee 9.3: edits, clears, redactions, pins and other requests are seen, whichever process made them."""
     mine, theirs = stores
     compiler = begun(mine)
     results(mine)

@@ -100,7 +100,7 @@ def manifest_texts(manifest: Manifest) -> list[str]:
 
 
 def test_the_file_is_of_its_schema(golden: Golden) -> None:
-    """Written anew by a later version, it would prove nothing."""
+    """Written again by a later version, it would prove nothing."""
     with sqlite3.connect(f"file:{GOLDEN / f'v{golden.schema}.db'}?mode=ro&immutable=1", uri=True) as file:
         assert file.execute("SELECT version FROM schema_version").fetchall() == [(golden.schema,)]
     file.close()
@@ -158,7 +158,7 @@ def test_requests_of_an_older_schema_are_accounted_for(opened: cc.Store, golden:
 
 
 def test_channels_of_an_older_schema_continue_where_they_were(opened: cc.Store, golden: Golden) -> None:
-    """Guarantees 9.2, 9.3: what was shown stays, unless the encoder is newer; then the manifest says so."""
+    """Guarantees 9.2, 9.3: what was shown stays, unless the encoder is newer; then the manifest reports it."""
     tool = cc.Tool(
         name="look",
         description="Looks at a thing.",

@@ -34,7 +34,7 @@ def run(store: cc.Store, compiler: cc.MessageCompiler, steps: int) -> list[bytes
 
 @pytest.mark.parametrize("name", PROVIDERS)
 def test_every_past_request_is_built_again_to_the_byte(store: cc.Store, name: str) -> None:
-    """Guarantee 13.2: across cuts, cold, by somebody who was not there."""
+    """Guarantee 13.2: across cuts, without caches, by another compiler."""
     provider = cc.provider(name, window=3_500, output=500)
     sent = run(store, cc.MessageCompiler(store, provider), 24)
     get_channel_cache(store).clear()

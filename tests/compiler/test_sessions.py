@@ -69,7 +69,7 @@ def test_what_the_session_did_with_its_own_tools_is_not_sent_back(talk: Talk) ->
 
 
 def test_own_texts_from_another_provider_are_sent_to_the_session(talk: Talk) -> None:
-    """Guarantee 9.10: each channel is given what it has not been shown, whoever said it; and back again."""
+    """Guarantee 9.10: each channel is given what it has not been shown, from any author; and back again."""
     other = cc.MessageCompiler(talk.store, plain())
     talk.store.append("demo", cc.user("One."))
     talk.step(cc.assistant("First."))

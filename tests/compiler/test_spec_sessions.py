@@ -26,7 +26,7 @@ SentMessage = tuple[str, object]
 
 
 class Desk:
-    """One agent at work: the record, and a compiler made anew for each execution, as the seed asks."""
+    """One agent at work: the record, and a compiler made again for each execution, as the seed asks."""
 
     def __init__(self, provider: cc.Provider, fragments: Sequence[cc.PromptFragment] = ()) -> None:
         self.provider, self.fragments = provider, fragments

@@ -275,7 +275,7 @@ def test_a_page_of_the_vercel_sdk_becomes_what_stream_text_takes(tmp_path: Path)
 
 
 def test_every_example_is_run_here() -> None:
-    """A program nobody runs is a program that no longer works."""
+    """An example that is never run stops working."""
     here = "".join([path.read_text() for path in Path(__file__).parent.glob("test_*.py")])
     runs = [path.stem for path in sorted(EXAMPLES.glob("*.py")) if f'run("{path.stem}"' in here or path.name in here]
     assert runs == sorted(path.stem for path in EXAMPLES.glob("*.py"))

@@ -240,7 +240,7 @@ def test_nothing_to_do_is_a_result(store: cc.Store) -> None:
 
 
 def test_steering_an_unknown_conversation_is_refused(store: cc.Store) -> None:
-    """Guarantee 11.9: what is to come after may be the first thing that is said in it; a turn that begins is there."""
+    """Guarantee 11.9: a follow-up may be the first message of a conversation; a starting turn creates it."""
 
     async def queued() -> list[str]:
         agent = executor(store)
@@ -258,7 +258,7 @@ def test_steering_an_unknown_conversation_is_refused(store: cc.Store) -> None:
 
 
 def test_a_conversation_that_is_not_there_yet_can_be_watched(store: cc.Store) -> None:
-    """Guarantee 11.9: whoever is early sees it from its first event."""
+    """Guarantee 11.9: an early watcher sees the conversation from its first event."""
 
     async def watched() -> list[AnyEvent]:
         agent, seen = executor(store), list[AnyEvent]()
@@ -283,7 +283,7 @@ def test_a_conversation_that_is_not_there_yet_can_be_watched(store: cc.Store) ->
 
 @pytest.mark.parametrize("how", ["time", "cancel"])
 def test_a_running_tool_is_never_reported_as_not_run(store: cc.Store, how: str) -> None:
-    """Guarantees 3.6, 11.10: a model that is told so would have it done twice. What had not begun is told apart."""
+    """Guarantees 3.6, 11.10: a model that is told so would have it done twice. What had not begun is distinguished."""
     done: list[str] = []
 
     async def ended(conversation: str, seconds: float | None) -> cc.TurnResult:
@@ -326,7 +326,7 @@ def test_a_running_tool_is_never_reported_as_not_run(store: cc.Store, how: str) 
 
 
 def test_a_tool_that_waits_for_a_yes_has_not_run(store: cc.Store) -> None:
-    """Guarantee 11.10: whoever stops the turn at the question has not said yes."""
+    """Guarantee 11.10: cancelling a turn during an approval is not an approval."""
     asked = asyncio.Event()
 
     async def approve(_: ToolCall, __: object) -> bool:

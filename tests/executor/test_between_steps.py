@@ -244,7 +244,7 @@ def test_a_trigger_of_ones_own_is_five_lines(store: cc.Store) -> None:
 
 
 def test_a_cooldown_in_steps_counts_steps(store: cc.Store) -> None:
-    """Guarantee 11.4: also where nothing is said, and over a restart."""
+    """Guarantee 11.4: also without a message, and across a restart."""
 
     @trigger("often", cooldown_steps=3)
     def often(moment: TriggerContext) -> str:
@@ -286,7 +286,7 @@ def test_trigger_state_without_a_message_is_stored_with_the_step(store: cc.Store
 
 
 def test_trigger_messages_and_states_are_stored_together(tmp_path: Path) -> None:
-    """Guarantee 11.4: where the message cannot be stored the state is not either, and it is said the next time."""
+    """Guarantee 11.4: if the message cannot be stored, the state is not either, and the trigger fires the next time."""
 
     @trigger("long", once=True)
     def long(moment: TriggerContext) -> str:

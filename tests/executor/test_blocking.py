@@ -9,7 +9,7 @@ from contextc._worker_threads import CALLBACK_SLOTS, STORE_SLOTS, defer, run_blo
 
 
 def test_a_cancellation_is_raised_when_the_work_is_done() -> None:
-    """Guarantee 11.10: what has begun to be stored is stored, before anybody is told that it was stopped."""
+    """Guarantee 11.10: a write that has begun is finished before the cancellation is raised."""
     begun, may_end, ended = threading.Event(), threading.Event(), list[str]()
 
     def work() -> None:
@@ -65,7 +65,7 @@ def test_deferred_work_runs_on_the_loop_before_the_caller_continues() -> None:
 
 
 def test_outside_of_durable_work_it_is_done_at_once() -> None:
-    """Guarantee 12.1: whoever writes without a loop tells those who watch all the same."""
+    """Guarantee 12.1: writers without an event loop notify watchers too."""
     told: list[str] = []
     defer(lambda: told.append("told"))
     assert told == ["told"]

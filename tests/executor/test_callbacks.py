@@ -153,7 +153,7 @@ def test_a_request_that_is_not_json_is_refused_with_its_cause(store: cc.Store, v
 
 
 def test_the_lease_of_a_turn_without_an_event_loop_is_not_renewed(store: cc.Store) -> None:
-    """The lease of a turn ends at its time when the task is thrown away: else its conversation is locked for ever."""
+    """The lease of a turn ends at its time when the task is thrown away: else its conversation is locked forever."""
     begun = asyncio.Event()
 
     class Hanging(Endpoint):

@@ -22,7 +22,9 @@ def script() -> Scripted:
 
 
 def test_a_turn_can_be_cancelled_at_any_moment(store: cc.Store) -> None:
-    """Guarantee 11.10: also before it has begun. Every call is answered, nothing stays open, and nobody is kept out."""
+    """Guarantee 11.10: also before it has begun. Every call is answered, nothing stays open, and the lease
+    is released.
+    """
 
     async def cancels(number: int) -> cc.TurnResult:
         executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=script())
@@ -52,7 +54,7 @@ def test_a_turn_can_be_cancelled_at_any_moment(store: cc.Store) -> None:
 
 
 def test_cancelling_twice_is_cancelling(store: cc.Store) -> None:
-    """Guarantee 11.10: somebody who presses Ctrl-C again and again still gets the result."""
+    """Guarantee 11.10: repeated cancellation still returns the result."""
     provider = Scripted([Say(text="one two three four five six", pause=0.05)])
     executor = cc.AgentExecutor(store, SONNET, endpoint=provider)
 

@@ -58,7 +58,7 @@ def test_watching_begins_at_any_number_and_goes_on(store: cc.Store, after: int) 
 
 
 def test_many_watchers_slow_and_quick_see_the_same(store: cc.Store) -> None:
-    """Guarantee 12.1: in order, no gap, nothing twice; nobody keeps the turn waiting."""
+    """Guarantee 12.1: in order, no gap, nothing twice; no watcher delays the turn."""
     executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=script(8))
 
     async def watched() -> list[list[AnyEvent]]:
@@ -77,7 +77,7 @@ def test_many_watchers_slow_and_quick_see_the_same(store: cc.Store) -> None:
 
 
 def test_two_agents_at_once_are_seen_in_the_order_of_the_record(store: cc.Store) -> None:
-    """Guarantee 12.1: one row of numbers for a conversation, whoever writes; a turn's own events are its agent's."""
+    """Guarantee 12.1: one sequence of numbers per conversation for all writers; a turn's own events are its agent's."""
     planner = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=script(6), agent="planner")
     coder = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=script(6), agent="coder")
 

@@ -14,7 +14,7 @@ from tests.executor.scripted_provider import SONNET, Say, Scripted, call, kinds,
 
 
 def test_tool_progress_is_not_published_after_the_result(store: cc.Store, caplog: pytest.LogCaptureFixture) -> None:
-    """Guarantee 12.1: nothing is told of a turn that is over, and nobody stumbles over the attempt."""
+    """Guarantee 12.1: no event follows the end of a turn, and late progress raises no error."""
 
     def hasty(said: str, context: ToolContext) -> str:
         """Speak, and be gone."""

@@ -78,7 +78,7 @@ async def ended(executor: cc.AgentExecutor) -> cc.TurnResult:
 
 
 def test_a_reply_with_too_many_calls_ends_the_turn_with_a_reason_of_its_own(store: cc.Store) -> None:
-    """2,000 calls are no plan but a fault of the model: some are run, the others answered, and the turn ends."""
+    """2,000 calls are not a plan but a fault of the model: some are run, the others answered, and the turn ends."""
     counting = Counting()
     provider = Scripted([reply(2_000, "plain"), Say(text="never asked for")])
     executor = cc.AgentExecutor(

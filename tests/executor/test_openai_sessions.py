@@ -106,7 +106,7 @@ class Room:
         return [record for record in self.standin.records if record.path == "/v1/responses"]
 
     def say(self, *texts: str) -> list[AnyEvent]:
-        """Turns, one after the other; before each but the first somebody leaves a note."""
+        """Run several turns; before each but the first a note is appended."""
 
         async def all_of_them() -> list[AnyEvent]:
             events: list[AnyEvent] = []

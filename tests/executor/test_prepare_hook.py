@@ -141,7 +141,7 @@ def test_a_hook_that_returns_nonsense_ends_the_turn(store: cc.Store) -> None:
 
 
 def test_redaction_takes_a_replacement_away(store: cc.Store) -> None:
-    """Guarantees 11.8, 2.8: nobody knows which words of whom are in it."""
+    """Guarantees 11.8, 2.8: it may contain text of any message."""
     provider = Scripted([Say(text="Hello.")])
     executor = cc.AgentExecutor(
         store,

@@ -154,7 +154,7 @@ def test_messages_between_other_agents_are_not_input(message: cc.Message) -> Non
 
 
 def test_a_warning_follows_the_figure_of_the_provider() -> None:
-    """A gateway may add a prompt of its own: 80 % is reached long before our count says so."""
+    """A gateway may add a prompt of its own: 80 % is reached long before our count reports it."""
     store = cc.open_store("memory:")
     script = [Say(calls=(call(number, a=number, b=1),), input=60_000 + 3_000 * number) for number in range(12)]
     provider = Scripted([*script, Say(text="done", input=97_000)])
@@ -206,7 +206,7 @@ def test_a_cut_makes_room_beside_the_overhead() -> None:
 
 
 def test_events_report_the_usage_of_the_whole_request() -> None:
-    """A gauge that leaves out the system prompt, or the provider's figure, is full before it says so."""
+    """A gauge that leaves out the system prompt, or the provider's figure, is full before it reports it."""
     line = Scripted([Say(text="ok", input=5_000, output=10)])
     prompt = [cc.PromptFragment("identity", "You are a coder. " * 100)]
     events = asyncio.run(

@@ -141,7 +141,7 @@ def test_what_steers_a_turn_that_ends_opens_the_next(store: cc.Store) -> None:
 
 @pytest.mark.parametrize("failure", ["error", "cancel"])
 def test_nothing_is_lost_where_a_turn_ends_badly(store: cc.Store, failure: str) -> None:
-    """Guarantee 11.9: it stays queued, the next run takes it, and what was to steer comes before what is said now."""
+    """Guarantee 11.9: it stays queued, the next run takes it, and steering input precedes the new message."""
 
     def talk() -> None:
         steer(store, "not so fast")
@@ -188,7 +188,7 @@ def test_a_run_without_input_takes_what_waits(store: cc.Store) -> None:
 
 
 def test_input_that_comes_in_the_moment_a_turn_ends_is_answered(store: cc.Store) -> None:
-    """Guarantee 11.9: by the turn that ends, or by the next run; never by nobody, and never twice."""
+    """Guarantee 11.9: by the turn that ends, or by the next run; exactly once."""
 
     async def talk(delay: float, number: int) -> None:
         executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([lambda _: Say(text="Yes.")]))

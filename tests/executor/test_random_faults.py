@@ -97,7 +97,7 @@ class Company:
         }
 
     async def converse(self, conversation: str, turns: int) -> None:
-        """One conversation, looked at after every turn, and followed by somebody from its beginning."""
+        """Run one conversation, with an audit after every turn and a watcher from its beginning."""
         agents = self.agents(conversation)
         person = Restless(conversation, agents, seed=self.seed)
         audit = Audit(person, self.store, self.records, self.hands, self.figures)

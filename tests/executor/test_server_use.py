@@ -73,7 +73,7 @@ def test_a_watcher_of_the_end_may_start_the_next_turn(store: cc.Store) -> None:
 
 
 def test_a_requested_summary_is_published_to_watchers(store: cc.Store) -> None:
-    """Guarantee 12.1: a compaction is an event, whoever asked for it."""
+    """Guarantee 12.1: every compaction is an event, whatever started it."""
     for number in range(20):
         store.append("demo", cc.user(f"Question {number}: " + "why " * 300))
         store.append("demo", cc.assistant(f"Answer {number}: " + "because " * 300))

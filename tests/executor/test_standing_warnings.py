@@ -130,7 +130,7 @@ def test_a_retried_request_contains_a_repeated_text_once(store: cc.Store) -> Non
 
 
 def test_a_smaller_budget_repeats_trimmed_warnings(store: cc.Store) -> None:
-    """The provider finds a request too long, and it is cut without being prepared anew."""
+    """The provider finds a request too long, and it is cut without being prepared again."""
     line = Reading(62, {60: ProviderFailed("anthropic", "context", "prompt is too long")})
 
     events = asyncio.run(played(agent(store, line, budget=20_000), "demo"))
@@ -211,7 +211,7 @@ def test_how_full_one_models_context_is_concerns_no_other_model(store: cc.Store)
 
 
 def test_a_provider_that_compacts_its_own_session_is_warned_again(store: cc.Store) -> None:
-    """What its session still holds is not known, so what still holds is said again."""
+    """The content of its session is unknown, so active warnings are repeated."""
     provider = cc.provider("codex:gpt-5.4", client="replay")
     replies = [{"events": recorded("auto")}, {"events": recorded("turn")}, {"events": recorded("turn")}]
     executor = cc.AgentExecutor(

@@ -31,7 +31,7 @@ def shape(store: cc.Store) -> list[str]:
 
 
 def test_a_call_that_may_have_run_is_reported_to_the_model_after_a_cancel(store: cc.Store) -> None:
-    """Guarantees 3.6, 9.8: what was done by then stays done, and the next request says so."""
+    """Guarantees 3.6, 9.8: what was done by then stays done, and the next request reports it."""
 
     async def script(call: ProviderCall, number: int) -> AsyncGenerator[JSONObject, None]:
         yield said("I deploy.")
@@ -92,7 +92,7 @@ def test_a_tool_still_running_at_the_end_of_the_reply_has_a_result(store: cc.Sto
 
 
 def test_our_tools_keep_to_the_limit_of_calls(store: cc.Store) -> None:
-    """Guarantee 11.2: a limit holds, whoever calls."""
+    """Guarantee 11.2: a limit holds for every caller."""
     ran: list[str] = []
 
     def look(thing: str) -> str:

@@ -108,7 +108,7 @@ def test_odd_figures_of_usage_do_not_lock_a_conversation(store: cc.Store, figure
 
 @pytest.mark.parametrize("finish", ["error", "cancelled"])
 def test_a_finish_reason_of_the_provider_is_not_confused_with_ours(store: cc.Store, finish: str) -> None:
-    """Guarantee 11.9: what waits is answered; nobody was cancelled."""
+    """Guarantee 11.9: queued input is answered, because the turn was not cancelled."""
 
     async def results() -> list[cc.TurnResult]:
         await executor.follow_up("demo", "and then?")

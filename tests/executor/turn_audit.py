@@ -63,7 +63,7 @@ class Sorted:
 
 
 class Figures(Struct):
-    """What there was, for whoever wants to know."""
+    """Counts of what happened in the turns."""
 
     turns: int = 0
     steps: int = 0
@@ -236,7 +236,7 @@ class Audit:
                     pass
 
     def _asked_to_wait(self, event: RetryScheduled) -> float:
-        """How many seconds the stand-in wanted to be left alone, with the answer that came before this."""
+        """How many seconds the fake wanted to be left alone, with the answer that came before this."""
         records = self.records.of(self.name)
         last = next(record for record in reversed(records) if record.time <= event.time / 1000 + CLOCK)
         kind, _, seconds = last.fault.partition(" in ")
@@ -274,15 +274,15 @@ def _meant(call: ToolCall) -> tuple[str, object]:
 
 
 def _is_reason(text: str, deed: Deed) -> None:
-    """A result that is no answer says why: the tool failed, took too long, or was stopped."""
+    """A result that is not an answer says why: the tool failed, took too long, or was stopped."""
     stopped = "Interrupted: the turn ended" in text
     assert stopped or (deed.failed in text if deed.failed else deed.failed is not None and "had not ended" in text)
 
 
 def mistaken(standin: FakeVendors) -> list[str]:
-    """What the stand-in refused, or found odd, and was not meant to be.
+    """What the fake refused, or found odd, and was not meant to be.
 
-    A wrong key is sent on purpose. Arguments that are no JSON can only be told, where a vendor takes objects alone.
+    A wrong key is sent on purpose. Arguments that are not JSON can only be told, where a vendor takes objects alone.
     """
     refused = [record.refused for record in standin.refused if not record.refused.startswith("key")]
     odd = [said for record in standin.records for said in record.defects if not _is_told(said, record.format)]

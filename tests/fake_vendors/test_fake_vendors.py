@@ -137,7 +137,7 @@ def test_an_input_beyond_the_window_is_refused(client: SDKClient) -> None:
 
 
 def test_a_request_that_comes_again_has_the_same_answer(client: SDKClient) -> None:
-    """Nobody can tell a retry from the first attempt; so a killed client may go on where it was."""
+    """A retry looks like the first attempt, so a killed client can continue."""
     bodies: list[JSONObject] = []
     for _ in range(2):
         with FakeVendors(RandomScript(5)) as standin:

@@ -148,7 +148,7 @@ def test_an_error_inside_a_stream_is_raised_by_the_sdk(client: SDKClient) -> Non
 
 
 def test_an_error_inside_responses_is_an_event_of_its_own() -> None:
-    """Guarantee 11.11: the SDK hands it on; whoever reads the stream has to look."""
+    """Guarantee 11.11: the SDK passes it on; the reader of the stream must check it."""
     message = streamed(client_of("openai_responses"), faults.error_inside())
     assert (message.status, message.error) == ("error", "Our servers are currently overloaded. Please try again later.")
     message = streamed(client_of("openai_responses"), faults.error_inside(kind="internal"))

@@ -184,7 +184,7 @@ def test_the_arguments_are_boto3s_own() -> None:
 
 
 def test_a_history_that_has_outlived_its_tools_names_one() -> None:
-    """The service: "The toolConfig field must be defined"; what stands in is no tool to anybody else."""
+    """The service: "The toolConfig field must be defined"; the placeholder is not a tool in other formats."""
     call = [user("hi"), assistant(tool_calls=[tool_call("a", "look", "{}")]), tool_result("a", "look", "1")]
     body = body_of(*call)
     assert body["toolConfig"] == {"tools": [encode_tool(PLACEHOLDER_TOOL)]}
@@ -206,7 +206,7 @@ def test_results_are_never_empty_where_that_is_refused() -> None:
 
 
 def test_reasoning_goes_back_to_its_provider_and_only_signed() -> None:
-    """Guarantee 2.4: what is not signed nobody asks for, and some models refuse it."""
+    """Guarantee 2.4: unsigned reasoning is not required, and some models refuse it."""
     thoughts = [
         Reasoning(text="signed", signature="s", provider="bedrock"),
         Reasoning(text="plain", provider="bedrock"),
@@ -253,7 +253,7 @@ def test_reasoning_signed_by_claude_is_not_sent_to_other_vendors(wrote: str, ask
 
 
 def test_a_reply_is_of_the_model_that_was_asked() -> None:
-    """It does not say so itself, whole or in a stream; of a request nobody knows."""
+    """Replies, whole or streamed, do not name the model; in a decoded request it is unknown."""
     asked = BedrockFormatter(model=CLAUDE)
     expected = Reasoning(text="Hm.", signature="c2ln", provider="bedrock", model=CLAUDE)
     assert asked.decode_reply(REPLY).parts[0] == expected
@@ -316,7 +316,7 @@ def test_a_request_of_anybodys_making_comes_back_the_same() -> None:
 
 
 def test_a_cache_point_is_not_content_in_other_formats() -> None:
-    """Guarantee 10.3: it is said that it is left out."""
+    """Guarantee 10.3: the omission is reported."""
     made = convert(REQUEST, source="bedrock", target="openai_chat")
     assert "cachePoint" not in json.dumps(made)
     assert "left out: `cachePoint`, in 4 places" in made.warnings
@@ -377,7 +377,7 @@ def test_settings_in_its_own_words() -> None:
 
 
 def test_tools_are_known_by_their_shape() -> None:
-    """Guarantee 10.1: a tool as Bedrock writes it may be given to whoever compiles for anybody."""
+    """Guarantee 10.1: a tool in Bedrock's form is accepted by compilers for every provider."""
     spec: JSONObject = {"toolSpec": {"name": "f", "inputSchema": {"json": {"type": "object"}}}}
     assert BEDROCK.decode_tools([spec]) == (Tool(name="f", parameters={"type": "object"}),)
     assert BEDROCK.is_tool(spec)

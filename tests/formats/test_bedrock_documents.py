@@ -30,7 +30,7 @@ def names(wire: list[JSONObject]) -> list[str]:
 
 
 def test_a_document_is_always_sent_with_a_text() -> None:
-    """The service: "A text block must be included when using documents."; ours is not read back as anybody's word."""
+    """The service: "A text block must be included when using documents."; ours is not read back as a message text."""
     wire = BEDROCK.format([user(document("a.pdf"))])
     assert [next(iter(block)) for block in wire[0]["content"]] == ["document", "text"]
     assert wire[0]["content"][1] == {"text": DOCUMENT_TEXT}
@@ -52,7 +52,7 @@ def test_documents_have_names_that_bedrock_takes_and_each_its_own() -> None:
 
 
 def test_a_document_keeps_its_name_whatever_comes_after_it() -> None:
-    """Guarantee 9.2: stored messages are told apart by their uid, segment by segment."""
+    """Guarantee 9.2: stored messages are distinguished by their uid, segment by segment."""
     first, second = (Message(role="user", uid=uid, parts=(Text("See"), document())) for uid in ("u1", "u2"))
     alone, later = BEDROCK.encode([first]), BEDROCK.encode([second])
     assert names([*alone.messages]) != names([*later.messages])

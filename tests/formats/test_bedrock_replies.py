@@ -144,7 +144,7 @@ def test_citations_of_a_stream_stay_with_their_text() -> None:
 
 @pytest.mark.parametrize("blank", ["", " ", "\n"])
 def test_blank_text_of_a_reply_is_not_sent_back(blank: str) -> None:
-    """A model says so before a call, and every later request would be refused."""
+    """A model reports it before a call, and every later request would be refused."""
     call: JSONObject = {"toolUse": {"toolUseId": "a", "name": "look", "input": {}}}
     reply: JSONObject = {**REPLY, "output": {"message": {"role": "assistant", "content": [{"text": blank}, call]}}}
     wire = BEDROCK.format([user("hi"), BEDROCK.decode_reply(reply), tool_result("a", "look", "1")])

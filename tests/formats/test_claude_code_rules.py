@@ -65,7 +65,7 @@ def test_input_that_claude_code_corrects_breaks_no_rule(lines: list[JSONObject])
 
 @pytest.mark.parametrize("name", [name for name in STREAMS if name not in ("stdout-overloaded", "stdout-unauthorized")])
 def test_what_the_program_wrote_breaks_no_rule(name: str) -> None:
-    """Guarantee 10.6: with all lines that are no messages."""
+    """Guarantee 10.6: with all lines that are not messages."""
     assert codes(sample(name)) == []
 
 

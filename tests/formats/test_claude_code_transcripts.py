@@ -73,7 +73,7 @@ def test_a_compaction_is_followed_by_its_summary_and_kept_messages() -> None:
 
 
 def test_text_of_claude_code_itself_is_not_model_output() -> None:
-    """Guarantee 11.11: the text of an error is no reply."""
+    """Guarantee 11.11: the text of an error is not a reply."""
     assert read(sample("transcript-overloaded")) == ["user: Hi"]
 
 

@@ -389,6 +389,6 @@ def test_any_log_survives_a_round_trip(history: History) -> None:
 
 
 def test_there_are_samples_of_everything() -> None:
-    """So that what is said of all of them is about something."""
+    """The samples cover every kind of item."""
     assert len(TURNS) >= 9
     assert {"exec", "rollout", "compact", "failed", "interrupted"} <= set(SAMPLES)

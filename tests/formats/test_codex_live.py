@@ -58,7 +58,7 @@ HISTORY = [
 
 
 class _Answers(BaseHTTPRequestHandler):
-    """One answer, streamed to whoever asks."""
+    """A server that streams one answer to every request."""
 
     asked: list[JSONObject]
 

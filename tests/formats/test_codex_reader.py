@@ -145,7 +145,7 @@ def test_calls_that_run_side_by_side_are_one_message() -> None:
 
 
 def test_a_failed_turn_reports_the_reason() -> None:
-    """Guarantee 11.10: what went wrong is the event that said so, and the message that is kept."""
+    """Guarantee 11.10: what went wrong is the event that reported it, and the message that is kept."""
     reader, deltas = read(lines("failed"))
     assert not reader.finished
     assert deltas == []

@@ -83,7 +83,7 @@ def test_a_field_of_another_kind_is_not_read(item: JSONObject, name: str) -> Non
 @pytest.mark.parametrize("item", [said("hi"), answer("hi"), called(), ran()], ids=lambda item: item["type"])
 @pytest.mark.parametrize("name", ["", None])
 def test_an_item_without_an_id_is_named_and_gets_one(item: JSONObject, name: str | None) -> None:
-    """Guarantee 10.6: deltas and approvals are told apart by it."""
+    """Guarantee 10.6: deltas and approvals are distinguished by it."""
     nameless = {**item, "id": name} if name is not None else {key: each for key, each in item.items() if key != "id"}
     assert codes([nameless]) == [("COD002", "[0]")]
     fixed, _ = cc.fix([nameless], format="codex")
@@ -144,7 +144,7 @@ def test_messages_of_other_apis_become_items() -> None:
 
 
 def test_the_file_on_disk_is_read_as_the_api_request() -> None:
-    """Guarantee 9.8: what Codex adds by itself, its surroundings and its skills, was said by nobody here."""
+    """Guarantee 9.8: context and skills that Codex adds are not messages of the conversation."""
     asked, called_for, returned, final = FORM.decode_request(lines("rollout")).messages
     assert (asked.role, asked.text) == ("user", "Say hello with the shell.")
     assert [type(part) for part in called_for.parts] == [cc.Reasoning, cc.Text, cc.ToolCall]

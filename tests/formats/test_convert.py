@@ -267,7 +267,7 @@ def test_only_omitted_fields_of_a_call_are_reported() -> None:
 
 @pytest.mark.parametrize("target", NAMES)
 def test_strict_tools_stay_strict_or_the_loss_is_reported(target: str) -> None:
-    """Guarantee 10.5: who relies on the schema of a tool has to know that nobody holds the model to it any more."""
+    """Guarantee 10.5: the user of a strict tool must know that its schema is no longer enforced."""
     tools = (cc.Tool(name="a", strict=True), cc.Tool(name="b"), cc.Tool(name="c", strict=True))
     form = formatter(target)
     written = form.encode_with_notes(Request(messages=(cc.user("hi"),), tools=tools))
@@ -290,7 +290,7 @@ def test_a_model_that_is_a_call_argument_is_reported() -> None:
 
 
 def test_a_setting_is_omitted_if_the_target_has_no_such_value() -> None:
-    """Guarantee 10.5: nothing of it is there, so it was not changed. Its name in the request is said too."""
+    """Guarantee 10.5: it is dropped, not changed. Its name in the request is reported too."""
     for target in ("gemini", "bedrock", "anthropic"):
         assert settings_lost(target, reasoning_effort="none") == [
             f"left out: the setting `effort` (`reasoning_effort`), which {target} does not take as `none`"

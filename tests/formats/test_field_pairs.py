@@ -137,7 +137,7 @@ def test_an_output_whose_call_the_provider_holds_is_legal_and_kept(held: JSONObj
 
 
 def test_an_output_whose_call_the_provider_holds_survives_another_repair() -> None:
-    """agno#9372; Guarantee 10.6: `fix` mends the call that has no result, and leaves that result alone."""
+    """agno#9372; Guarantee 10.6: `fix` fixes the call that has no result, and leaves that result alone."""
     output: JSONObject = {"type": "function_call_output", "call_id": "a", "output": "print(1)"}
     dangling: JSONObject = {"type": "function_call", "call_id": "b", "name": "look", "arguments": "{}"}
     body: JSONObject = {"previous_response_id": "resp_1", "input": [output, dangling]}
@@ -174,7 +174,7 @@ def test_a_token_count_request_is_fixed_without_unsupported_settings(name: str) 
 
 @every_format
 def test_a_history_of_tools_only_can_be_cut_at_every_step(name: str) -> None:
-    """strands harness-sdk#2173; Guarantees 5.4, 10.4: it has no plain user turn, and must not grow for ever."""
+    """strands harness-sdk#2173; Guarantees 5.4, 10.4: it has no plain user turn, and must not grow forever."""
     steps = [message for id in "abc" for message in (cc.assistant(tool_calls=[call(id)]), result(id))]
     for step, id in enumerate("abc"):
         wire = sent(name, steps[2 * step :])

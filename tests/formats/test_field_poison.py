@@ -94,7 +94,7 @@ def interface(state: str, **fields: object) -> list[JSONObject]:
     ],
 )
 def test_a_call_that_a_page_left_open_goes_out_with_a_result(name: str, state: str, fields: JSONObject) -> None:
-    """vercel/ai#18451, #14349; Guarantee 5.3: an approval nobody gave, a call without `input`."""
+    """vercel/ai#18451, #14349; Guarantee 5.3: an unanswered approval, a call without `input`."""
     history = formatter("vercel").decode_request({"messages": interface(state, **fields)}).messages
     found = [line for line in outline(name, sent(name, history)) if not line.startswith("[vercel ")]
     assert found == ["hi", "call a", f"result a: {SYNTHETIC_RESULTS['interrupted']}", "never mind"]

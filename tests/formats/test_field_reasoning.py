@@ -179,7 +179,7 @@ def test_signatures_of_gemini_go_back_on_the_part_they_came_on(streamed: bool) -
 
 
 def test_a_call_without_its_signature_is_reported_and_fixed() -> None:
-    """litellm#16893; Guarantee 10.6: the stand-in that Google's guide names."""
+    """litellm#16893; Guarantee 10.6: the placeholder that Google's guide names."""
     wire = sent("gemini", [cc.user("hi"), thought_by_gemini(streamed=True), result("a")])
     bare = {"functionCall": SIGNED_CALL["functionCall"]}
     body: JSONObject = {

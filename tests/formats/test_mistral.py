@@ -132,8 +132,9 @@ def test_a_system_message_at_the_seam_is_tagged_after_a_reply() -> None:
 
 
 def test_a_conversation_does_not_begin_with_the_assistant() -> None:
-    """Guarantee 7.2: a made-up line goes before a reply, is said to be made up, and is no message when it is read back;
-    a system message may begin."""
+    """Guarantee 7.2: a placeholder message precedes a reply, is marked as such, and is not decoded as a message; a
+    system message may begin.
+    """
     reply = cc.assistant("Hello!")
     written = MISTRAL.encode_with_notes(Request(messages=(reply, cc.user("hi"))))
     assert written.body["messages"][0] == {"role": "user", "content": OPENING_TEXT}
@@ -290,7 +291,7 @@ def test_why_a_reply_ended(said: str, finish: str) -> None:
 
 
 def test_a_reply_that_ends_with_an_error_is_one() -> None:
-    """Guarantee 11.10: whoever stores it must be able to tell."""
+    """Guarantee 11.10: the stored reply must show it."""
     reply: JSONObject = {"choices": [{"index": 0, "message": {"content": "a"}, "finish_reason": "error"}]}
     message = MISTRAL.decode_reply(reply)
     assert (message.text, message.status, message.finish) == ("a", "error", "error")
@@ -298,7 +299,7 @@ def test_a_reply_that_ends_with_an_error_is_one() -> None:
 
 
 def test_settings_have_mistrals_names() -> None:
-    """Guarantee 10.1: `any` is read as what is called `required` now; what it has no place for is said."""
+    """Guarantee 10.1: `any` is read as `required`, its current name; unsupported settings are reported."""
     chat: JSONObject = {
         "model": "m",
         "max_completion_tokens": 9,

@@ -209,7 +209,7 @@ def test_a_reply_is_read_with_its_figures_and_goes_back_as_it_came() -> None:
 
 
 def test_calls_without_an_id_get_one_and_go_back_with_it() -> None:
-    """Results have to be told apart; the id is the same however the reply came."""
+    """Results have to be distinguished; the id is the same however the reply came."""
     said = {"role": "assistant", "content": "", "tool_calls": [call("look", {"n": 1}), call("look", {"n": 2})]}
     message = OLLAMA.decode_reply({"message": said, "done": True})
     assert [each.id for each in message.tool_calls] == ["call_0", "call_1"]
@@ -319,7 +319,7 @@ def test_what_only_it_has_is_named() -> None:
 
 
 def test_a_request_states_its_window_if_known() -> None:
-    """And never gets cut without a word. What the caller says wins."""
+    """And never gets cut silently. What the caller says wins."""
     request = Request(messages=(cc.user("hi"),), settings={"options": {"temperature": 0}})
     assert "truncate" not in OLLAMA.encode_request(request)
     body = cc.formats.OllamaFormatter(num_ctx=8_192).encode_request(request)
@@ -385,7 +385,7 @@ def test_what_ollamas_client_sends_is_what_we_write() -> None:
 
 @pytest.mark.parametrize("limit", [-1, -2])
 def test_an_answer_without_a_limit_has_none_elsewhere(limit: int) -> None:
-    """Guarantee 10.1: -1 and -2 are no lengths."""
+    """Guarantee 10.1: -1 and -2 are not lengths."""
     body: JSONObject = {
         "model": "m",
         "messages": [{"role": "user", "content": "hi"}],

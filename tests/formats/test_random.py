@@ -119,7 +119,7 @@ def keeps_every_call(made: Sent) -> None:
 
 
 def keeps_reasoning_apart(made: Sent) -> None:
-    """Guarantees 2.4, 2.5: reasoning and native blocks go to their own provider, once, and to nobody else."""
+    """Guarantees 2.4, 2.5: reasoning and native blocks go to their own provider only, once."""
     found = marks(text_of(made.messages), "gn")
     assert len(found) == len(set(found))
     for part in [part for message in made.history.messages for part in message.parts]:

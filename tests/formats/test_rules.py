@@ -117,7 +117,7 @@ def test_nothing_crashes_and_everything_can_be_fixed(name: str, data: st.DataObj
 @pytest.mark.parametrize("name", format_names())
 @pytest.mark.parametrize("odd", [*ODD, {"messages": 1}, {"input": 1}, {"contents": {}}], ids=str)
 def test_anything_can_be_held_against_the_rules(name: str, odd: JSON) -> None:
-    """What is no request at all is said to be none."""
+    """Invalid requests are reported as such."""
     assert all(each.code.startswith(formatter(name).rules.prefix) for each in cc.lint(odd, format=name))
     if not isinstance(odd, dict | list):
         with pytest.raises(cc.errors.InvalidRequest, match="a request must be an object or a list of messages"):
@@ -151,7 +151,7 @@ ANTHROPIC: list[JSONObject] = [
 @pytest.mark.parametrize("name", format_names())
 @pytest.mark.parametrize("dialect", [OPENAI, ANTHROPIC], ids=["openai", "anthropic"])
 def test_messages_in_the_format_of_another_provider_are_converted(name: str, dialect: list[JSONObject]) -> None:
-    """Guarantee 10.6: a history that went through several hands keeps its calls and their results."""
+    """Guarantee 10.6: a history that went through several programs keeps its calls and their results."""
     form = formatter(name)
     mixed = [*form.format([cc.user("hi")]), *dialect]
     fixed, _ = cc.fix(mixed, format=name)

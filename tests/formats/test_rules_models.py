@@ -48,7 +48,7 @@ def gpt(model: str, **body: JSON) -> JSONObject:
     ],
 )
 def test_a_prefill_is_reported_only_for_models_known_to_refuse_it(model: str, found: list[str]) -> None:
-    """Guarantee 10.6: of a model that is new, or somebody else's, nothing is claimed."""
+    """Guarantee 10.6: nothing is reported for new models or those of other vendors."""
     assert codes("anthropic", claude(model, messages=[HI, HELLO])) == found
 
 

@@ -91,7 +91,7 @@ def test_content_in_parts_becomes_a_text_with_pictures_beside_it() -> None:
 
 
 def test_arguments_as_text_become_an_object() -> None:
-    """Of what is no object, the text is kept in one."""
+    """Of what is not an object, the text is kept in one."""
     calls = [
         {"id": "a", "type": "function", "function": {"name": "look", "arguments": '{"at": 1}'}},
         {"id": "b", "type": "function", "function": {"name": "look", "arguments": '{"at": '}},
@@ -106,7 +106,7 @@ def test_arguments_as_text_become_an_object() -> None:
 
 
 def test_messages_of_another_api_are_converted() -> None:
-    """A history that went through several hands."""
+    """A history that went through several programs."""
     use = {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "look", "input": {"at": 1}}]}
     told = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "a ship"}]}
     assert fixed([HI, use, told]) == [
@@ -212,9 +212,7 @@ WRONG: list[tuple[JSONObject, str, JSONObject]] = [
 
 @pytest.mark.parametrize(("schema", "error", "mended"), WRONG, ids=[str(schema)[:50] for schema, _, _ in WRONG])
 def test_a_wrong_type_inside_a_schema_is_reported_and_fixed(schema: JSONObject, error: str, mended: JSONObject) -> None:
-    """Guarantee 10.6: the server reads the schema into types of its own. A tool of anybody else's is written so at
-    once.
-    """
+    """Guarantee 10.6: the server reads the schema into its own types. Tools of other formats are encoded so at once."""
     body: JSONObject = {"messages": [HI], "tools": [{"type": "function", "function": {"name": "look"}}]}
     body["tools"][0]["function"]["parameters"] = schema
     assert [(found.code, found.error) for found in cc.lint(body, format="ollama")] == [("OLL013", error)]

@@ -121,7 +121,7 @@ def test_the_error_text_of_openai_names_both_results() -> None:
 
 
 def test_swapped_roles_are_detected_by_content() -> None:
-    """A tool message without an id is nobody's answer, and one with an id is an answer, whatever its role says."""
+    """A tool message without an id answers no call, and one with an id is an answer, whatever its role."""
     sound = [HI, asks("a"), result("a"), {"role": "user", "content": "and?"}]
     swapped = [HI, {**asks("a"), "role": "tool"}, {**result("a"), "role": "assistant"}, sound[3]]
     assert set(codes(swapped)) == {"OAC001"}

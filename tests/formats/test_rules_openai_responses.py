@@ -127,7 +127,7 @@ def test_calls_and_results_are_held_against_each_other_kind_by_kind(items: JSON,
 
 
 def test_a_call_whose_arguments_are_an_object_is_still_a_call() -> None:
-    """Guarantee 10.6: one mistake is one finding; its result is no orphan, and nothing of it is lost."""
+    """Guarantee 10.6: one mistake is one finding; its result is not an orphan, and nothing of it is lost."""
     items = [HI, call(arguments={"path": "a.py"}), output()]
     assert codes(items) == ["OAR001"]
     assert repaired(items) == [HI, call(arguments='{"path":"a.py"}'), output()]

@@ -127,7 +127,7 @@ def test_steps_of_a_ui_message_keep_calls_and_results_together() -> None:
 
 
 def test_a_ui_message_of_the_user_cannot_hold_calls() -> None:
-    """Guarantee 10.3: the SDK leaves them out without a word, when two roles were mixed up."""
+    """Guarantee 10.3: the SDK leaves them out silently, when two roles were mixed up."""
     assert codes([shown("user", TEXT, tool_part("output-available", output=1))]) == ["VER014"]
 
 

@@ -99,7 +99,7 @@ def test_a_result_takes_the_name_of_its_call() -> None:
 
 
 def test_roles_that_were_mixed_up_are_put_right() -> None:
-    """Guarantee 10.6: a call is the assistant's, whoever is said to have made it."""
+    """Guarantee 10.6: a call belongs to the assistant, whatever its role."""
     messages = [HI, {**call(), "role": "user"}, result()]
     assert codes(messages) == ["VEL005"]
     assert fix(messages, format="vercel_legacy")[0] == [HI, call(), result()]

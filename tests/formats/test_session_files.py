@@ -103,7 +103,7 @@ NEW_IN_CODEX: dict[str, JSONObject] = {
 
 @pytest.mark.parametrize("name", NEW_IN_CODEX)
 def test_a_line_of_tomorrow_changes_nothing_of_a_session_of_codex(name: str) -> None:
-    """Guarantee 10.6: what a newer version writes besides is no message, and no reason to read nothing."""
+    """Guarantee 10.6: what a newer version writes besides is not a message, and no reason to read nothing."""
     known, new = lines(name), NEW_IN_CODEX[name]
     mixed = [known[0], new, *known[1:], new]
     assert detect_session_format(written(mixed)) == "codex"
@@ -125,7 +125,7 @@ def test_an_item_of_tomorrow_in_an_event_is_kept_whole() -> None:
 
 @pytest.mark.parametrize("name", ["rollout", "turn", "exec"])
 def test_what_is_nothing_of_codex_among_its_lines_is_text_and_the_rest_is_read(name: str) -> None:
-    """Guarantee 10.6: nothing that was said is lost for one line that somebody put there."""
+    """Guarantee 10.6: a foreign line does not cause the loss of other content."""
     known = lines(name)
     strange: JSONObject = {"note": "mind the gap"}
     assert [each.path for each in cc.lint([*known, strange], format="codex")] == [f"[{len(known)}]"]

@@ -266,7 +266,7 @@ def document(name: str, data: str = "JVBERg==") -> JSONObject:
 
 
 def test_omitted_content_is_reported() -> None:
-    """The last ones stay, and nothing goes without a word."""
+    """The last ones stay, and nothing goes silently."""
     body = asked(*[document(f"D{number}") for number in range(7)])
     assert codes(body) == ["BED030"]
     fixed, _ = fix(body, format="bedrock")

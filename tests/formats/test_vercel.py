@@ -244,7 +244,7 @@ def test_bytes_are_not_kept_twice() -> None:
 
 
 def test_every_decoded_message_may_be_stored() -> None:
-    """Guarantee 2.2: an answer to a request for approval is no result; it is what a person said."""
+    """Guarantee 2.2: an answer to a request for approval is not a result; it is what a person said."""
     for message in VERCEL.decode_request({"messages": MODEL_MESSAGES}).messages:
         validate_message(message)
 

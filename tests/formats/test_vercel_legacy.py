@@ -306,7 +306,7 @@ def test_parts_keep_their_order_and_their_steps() -> None:
 
 
 def test_content_missing_from_parts_is_kept() -> None:
-    """Guarantee 10.3: whoever wrote the one and not the other, no text is lost or said twice."""
+    """Guarantee 10.3: if only one of them has a text, it is neither lost nor duplicated."""
     for content, found in (("Hello.", "Hello."), ("Hello. Bye.", "Hello. Bye."), (" Bye.", "Hello. Bye.")):
         wire: JSONObject = {"role": "assistant", "content": content, "parts": [{"type": "text", "text": "Hello."}]}
         (message,) = LEGACY.format(LEGACY.decode_request({"messages": [wire]}).messages)
@@ -315,7 +315,7 @@ def test_content_missing_from_parts_is_kept() -> None:
 
 @pytest.mark.parametrize("given", [[1], True, 7, {"n": 1}, None, '{"n":  1}'])
 def test_arguments_of_any_kind_are_read(given: object) -> None:
-    """Guarantee 2.3: nothing crashes, and what is no object is kept as the text of it."""
+    """Guarantee 2.3: nothing crashes, and what is not an object is kept as the text of it."""
     called = {"id": "a", "type": "function", "function": {"name": "f", "arguments": given}}
     wire: JSONObject = {"role": "assistant", "content": "", "tool_calls": [called]}
     (call,) = LEGACY.decode_request({"messages": [wire]}).messages[0].tool_calls

@@ -111,9 +111,7 @@ def test_further_fields_of_an_approval_request_are_kept() -> None:
 
 
 def test_a_tool_message_without_results_is_left_out() -> None:
-    """Guarantee 10.3: the user said nothing, so nobody should see an empty message of theirs; the SDK leaves it out,
-    too.
-    """
+    """Guarantee 10.3: an empty user message must not appear; the SDK leaves it out, too."""
     assert VERCEL.decode_request({"messages": [HI, said("tool")]}).messages == (cc.user("hi"),)
     assert through(HI, said("tool")) == [HI]
 
@@ -144,7 +142,7 @@ def test_a_file_that_lies_with_a_provider_goes_back_under_its_name(url: str, rol
 
 
 def test_a_file_that_lies_with_a_provider_is_described_to_others_unless_it_has_an_address() -> None:
-    """Guarantee 2.5: nobody else knows the name."""
+    """Guarantee 2.5: the name is unknown to other providers."""
     part: JSONObject = {"type": "file", "mediaType": "application/pdf", "providerReference": {"openai": "file-1"}}
     for url, kind in (("", "text"), ("https://example.com/a.pdf", "document")):
         made = convert([shown({**part, "url": url}, role="user")], source="vercel", target="anthropic")

@@ -90,7 +90,7 @@ def test_an_empty_result_is_a_result() -> None:
 
 
 def test_an_id_that_is_used_again_is_another_call() -> None:
-    """Some providers number their calls anew in every reply."""
+    """Some providers number their calls again in every reply."""
     history = [asks("0"), answers("0", "one"), asks("0"), answers("0", "two")]
     assert shape(pair_tool_calls(history).messages) == ["0?", "0=one", "0?", "0=two"]
 
@@ -132,7 +132,7 @@ def test_an_id_used_again_may_get_another() -> None:
 
 
 def test_an_id_twice_in_one_message_is_two_calls_everywhere() -> None:
-    """Guarantee 5.1: no provider could tell them apart."""
+    """Guarantee 5.1: no provider could distinguish them."""
     history = [asks("a", "a"), answers("a", "one"), answers("a", "two")]
     assert shape(pair_tool_calls(history).messages) == ["a? a_2?", "a=one a_2=two"]
 

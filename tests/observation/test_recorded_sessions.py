@@ -103,7 +103,7 @@ def test_conversations_are_separated(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(often(5, 100)))
 def test_without_headers(seed: int) -> None:
-    """Only SDKs and frameworks, which send no ids, are told apart by content; the others have ids in their bodies."""
+    """Only SDKs and frameworks, which send no ids, are matched by content; the others have ids in their bodies."""
     assert find_mistakes(seed, CLIENTS, with_headers=False) == []
 
 

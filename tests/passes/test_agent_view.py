@@ -78,7 +78,7 @@ def test_what_was_hidden_is_found_again_by_another_process() -> None:
 
 
 def test_a_caller_may_specify_which_runs_are_going() -> None:
-    """Guarantee 4.1: whoever runs the loops knows better than the log."""
+    """Guarantee 4.1: the caller that runs the loops knows better than the log."""
     talk = Talk(
         cc.user("one"),
         cc.assistant("looks finished", author="coder", run="other"),

@@ -87,7 +87,7 @@ def test_static_fragments_and_tools_are_hashed_and_a_change_is_announced() -> No
 
 
 def test_the_same_tools_in_another_order_are_the_same_prefix() -> None:
-    """Guarantee 8.2: a stable order, whoever collects the tools."""
+    """Guarantee 8.2: a stable order, in whatever order tools are collected."""
     talk = Talk()
     talk.add(cc.user("hi"))
     other = cc.Tool(name="write", description="Writes a file.", parameters={"type": "object", "properties": {}})
@@ -143,7 +143,7 @@ def test_only_the_fragment_that_changed_is_sent_again_and_reports_that_it_replac
 
 
 def test_a_fragment_that_becomes_empty_is_withdrawn_once_as_text() -> None:
-    """Its earlier copy is still in the prefix, and would hold for ever."""
+    """Its earlier copy is still in the prefix, and would hold forever."""
     talk = Talk()
     talk.add(cc.user("one"))
     talk.step(state("busy"))
@@ -156,7 +156,7 @@ def test_a_fragment_that_becomes_empty_is_withdrawn_once_as_text() -> None:
 
 
 def test_a_copy_that_lies_far_back_is_refreshed_at_the_start_of_a_turn_only() -> None:
-    """A model forgets what it was told long ago; a step is no reason to repeat it."""
+    """A model forgets what it was told long ago; a step is not a reason to repeat it."""
     talk = Talk(refresh=200)
     talk.add(cc.user("one"))
     talk.step(state("busy"), reply=asks("a"))
@@ -227,7 +227,7 @@ def test_input_that_steers_a_running_turn_opens_none() -> None:
 
 
 def test_where_nothing_is_new_a_changed_fragment_makes_no_request() -> None:
-    """Guarantees 8.3, 9.9: state is told with a request, it is no reason for one."""
+    """Guarantees 8.3, 9.9: state is told with a request, it is not a reason for one."""
     talk = Talk()
     talk.add(cc.user("one"))
     talk.step(state("busy"))

@@ -335,7 +335,7 @@ def test_cancelling_before_the_first_byte_closes_the_connection_at_once() -> Non
 
 
 def test_a_line_that_is_closed_ends_its_calls() -> None:
-    """A call that nobody can end would keep its thread for as long as the provider is silent."""
+    """Otherwise a call would keep its thread for as long as the provider is silent."""
 
     async def closed() -> cc.errors.ProviderFailed:
         async with loopback(VENDOR.streamed(VENDOR.events[:1], then="silence")) as server:

@@ -159,7 +159,7 @@ def test_an_answer_that_was_given_but_never_stored_is_taken_from_the_record(tmp_
 
 
 def test_a_session_that_is_not_in_the_record_is_reported_as_missing(tmp_path: Path) -> None:
-    """Guarantees 9.5, 9.6: whoever calls begins a new one. No program is started for it, and nothing is sent."""
+    """Guarantees 9.5, 9.6: the caller begins a new one. No program is started for it, and nothing is sent."""
     with FakeVendors(echo) as standin:
 
         async def run() -> list[str]:

@@ -77,7 +77,7 @@ def test_a_tool_of_the_clis_own_is_asked_for_and_may_be_denied(tmp_path: Path) -
 
 
 def test_without_a_host_the_clis_own_rules_decide(tmp_path: Path) -> None:
-    """Nobody can be asked, so what would need a question does not run."""
+    """Without an approver, a call that needs approval does not run."""
     with FakeVendors(then_done(calling("Bash", command="touch forbidden", description="Touch"))) as standin:
         reply = once(standin, tmp_path, body={"builtin_tools": ["Bash"]})
         assert reply.lines[-1]["permission_denials"][0]["tool_name"] == "Bash"
@@ -213,7 +213,7 @@ def test_what_the_api_refuses_is_reported_as_everywhere(
 
 @pytest.mark.thorough
 def test_the_cli_asks_its_api_again_and_it_is_reported(tmp_path: Path) -> None:
-    """Guarantee 11.11: a retry is announced, and is no error. A turn whose tools have run goes on."""
+    """Guarantee 11.11: a retry is announced, and is not an error. A turn whose tools have run goes on."""
     plan = faults.listed(faults.overloaded(), None, faults.reset())
     with FakeVendors(then_done(calling("mcp__contextc__weather", city="Oslo")), faults=plan) as standin:
         host = Host()

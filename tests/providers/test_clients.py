@@ -160,7 +160,7 @@ def test_closing_the_reader_closes_the_connection_at_once(vendor: Vendor, how: s
 
 @ALL
 def test_a_cut_connection_and_silence_may_pass(vendor: Vendor) -> None:
-    """Guarantee 11.11: both are tried again, by whoever counts the tries."""
+    """Guarantee 11.11: both are retried, by the caller that counts attempts."""
     cut = failing(vendor, vendor.streamed(vendor.events[:1], then="cut"))
     silent = failing(vendor, vendor.streamed(vendor.events[:1], then="silence"), timeout=0.1)
     garbled = failing(vendor, vendor.sent(vendor.garbled))
@@ -212,14 +212,14 @@ def test_nothing_at_an_address_is_reported_of_the_address(vendor: Vendor) -> Non
 
 @ALL
 def test_the_sdk_does_not_try_again_by_itself(vendor: Vendor) -> None:
-    """Guarantee 11.11: who retries says so; a hidden retry would be paid for and not be told."""
+    """Guarantee 11.11: who retries reports it; a hidden retry would be paid for and not be told."""
     failed = failing(vendor, refused(503, {"error": {"message": "Later"}}, retry_after="7"), vendor.streamed())
     assert (failed.kind, failed.status, failed.retry_after) == ("transient", 503, 7.0)
 
 
 @ALL_WITH_A_KEY
 def test_no_key_is_ever_in_an_error(vendor: Vendor) -> None:
-    """Guarantee 13.3: what is said may be stored and shown."""
+    """Guarantee 13.3: error texts may be stored and shown."""
     failed = failing(vendor, refused(401, {"error": {"message": f"Bad key {KEY}, or Bearer {KEY}"}}))
     assert failed.kind == "auth", failed.said
     assert KEY not in str(failed)

@@ -189,7 +189,7 @@ def test_what_goes_wrong_for_a_moment_is_retried_in_the_turn(tmp_path: Path) -> 
 
 
 def test_refusals_of_the_api_are_read_through_codex(tmp_path: Path) -> None:
-    """A wrong key, a window that is too small, nobody there: in the words of the API, without the key."""
+    """A wrong key, a window that is too small, no server: with the API's message, without the key."""
 
     async def run() -> None:
         with FakeVendors(replies()) as standin:
@@ -250,7 +250,7 @@ def test_a_program_that_does_not_run_is_reported(tmp_path: Path, monkeypatch: py
 
 
 def test_a_program_ends_with_the_loop_it_was_used_on(tmp_path: Path) -> None:
-    """A line that nobody closed leaves no process behind, and is used again on another loop."""
+    """A client that was not closed leaves no process behind, and can be used again on another loop."""
     with FakeVendors(replies()) as standin:
         codex = Codex(tmp_path / "home", standin)
         line, pids = codex.line(), list[int]()
@@ -315,7 +315,7 @@ def test_without_an_address_the_users_configuration_holds(tmp_path: Path) -> Non
 
 
 def test_a_setting_that_codex_does_not_know_is_refused() -> None:
-    """It would pass over it without a word, also where that was to be its sandbox."""
+    """It would pass over it silently, also where that was to be its sandbox."""
     from openai_codex.generated import v2_all
 
     call = Request(provider=cc.provider("codex:gpt-5.4"), body=b'{"sandboxx": "read-only", "items": []}')

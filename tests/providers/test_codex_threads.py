@@ -266,7 +266,7 @@ def test_a_thread_is_let_go_of_so_that_another_process_can_continue(tmp_path: Pa
 
 
 def test_threads_of_one_program_run_side_by_side(tmp_path: Path) -> None:
-    """One program, many threads: what is said about one is not heard by the other."""
+    """One program, many threads: events of one do not reach the other."""
 
     def echo(ask: AcceptedRequest) -> Reply:
         return Reply(f"to {ask.request.messages[-1].text}")
@@ -284,7 +284,7 @@ def test_threads_of_one_program_run_side_by_side(tmp_path: Path) -> None:
 
 
 def test_the_history_of_a_thread_survives_that_codex_shortens_it(tmp_path: Path) -> None:
-    """A thread that is loaded anew without its instructions would lose them with its first compaction."""
+    """A thread that is loaded again without its instructions would lose them with its first compaction."""
 
     async def run() -> None:
         with FakeVendors(replies()) as standin:

@@ -217,7 +217,7 @@ LATE: list[tuple[BaseException, float | None, str]] = [
 def test_a_call_that_waited_in_vain_reports_for_what_and_how_long(
     error: BaseException, given: float | None, expected: str
 ) -> None:
-    """Guarantee 15.1: with the limit in force, whoever's exception it was."""
+    """Guarantee 15.1: with the limit in force, for every type of exception."""
     assert describe_timeout(error, given, use_default=True) == expected
 
 
@@ -242,6 +242,6 @@ NO_ROLE: JSONObject = {"type": "missing", "loc": ["body", "messages", 0, "role"]
     ],
 )
 def test_a_list_of_what_is_wrong_is_reported_as_text(body: JSONObject, expected: str) -> None:
-    """Guarantee 15.1: as Mistral's API lists it, and whoever else checks requests so."""
+    """Guarantee 15.1: as Mistral's API and others list validation errors."""
     failed = map_error("mistral", openai.TABLE, body, status=422)
     assert (failed.kind, failed.said) == ("invalid", expected)

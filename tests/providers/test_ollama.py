@@ -159,7 +159,7 @@ def test_a_client_of_ones_own_is_used_and_left_open() -> None:
 
 
 def test_every_request_states_its_window_and_that_nothing_is_cut(store: cc.Store) -> None:
-    """Otherwise the server cuts the oldest messages away, without a word."""
+    """Otherwise the server cuts the oldest messages away, silently."""
     store.append("c", cc.user("Hi"))
 
     def compiled(provider: Provider, **settings: object) -> JSONObject:

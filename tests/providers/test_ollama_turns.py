@@ -137,7 +137,7 @@ def test_a_model_that_does_not_think_is_not_asked_to(on_disk: cc.Store) -> None:
 
 
 def test_a_prompt_that_is_too_long_is_reported(on_disk: cc.Store) -> None:
-    """The server says so, because it is told not to cut. It is asked once more, and its words are the error."""
+    """The server reports it, because it is told not to cut. It is asked once more, and its words are the error."""
     with FakeVendors(Scripted(["Hello."]), window=10) as standin, pytest.raises(ProviderFailed, match="10 tokens"):
         played(on_disk, standin)
     assert len(standin.records) == 2

@@ -91,7 +91,7 @@ def failed(asked: ProviderCall) -> ProviderFailed:
 
 
 def test_a_request_that_names_no_conversation_begins_one(standin: FakeVendors) -> None:
-    """Guarantee 9.6: a full context goes into a new session; what was compiled is not written anew."""
+    """Guarantee 9.6: a full context goes into a new session; what was compiled is not written again."""
     asked = call(at(standin), HELLO)
     (reader,) = asyncio.run(answered(asked))
     made, sent = standin.records
@@ -185,7 +185,7 @@ def test_a_reader_reports_which_session_a_reply_belongs_to(name: str, stream: bo
 
 
 def test_a_response_that_is_not_stored_is_not_a_session(standin: FakeVendors) -> None:
-    """Guarantee 9.5: whether the request said so, or the organization has agreed on it."""
+    """Guarantee 9.5: whether the request reported it, or the organization has agreed on it."""
     provider = at(standin, "openai-session")
     (asked,) = asyncio.run(answered(call(provider, {**HELLO, "store": False})))
     kept(standin).forgets = True
@@ -194,7 +194,7 @@ def test_a_response_that_is_not_stored_is_not_a_session(standin: FakeVendors) ->
 
 
 def test_the_setting_that_names_a_session_reports_where_a_reply_names_it() -> None:
-    """Guarantee 9.1: a reply without a conversation has none, and its own id is no name for one."""
+    """Guarantee 9.1: a reply without a conversation has none, and its own id is not a name for one."""
     speaks = formatter(FORMAT)
     alone: JSONObject = {"id": "resp_1", "conversation": None, "output": []}
     within: JSONObject = {**alone, "conversation": {"id": "conv_1"}}

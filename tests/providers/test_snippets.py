@@ -167,7 +167,7 @@ def compiled(provider: Provider) -> cc.Compiled:
 @pytest.mark.parametrize("program", [name for name in ("sh", "bash", "dash", "zsh") if shutil.which(name)])
 @pytest.mark.parametrize("format", some(list(SPECS), 3))
 def test_a_shell_sends_these_very_bytes(server: Server, format: str, program: str) -> None:
-    """Guarantee 13.2: whatever is said in it, and with the key that the variable holds."""
+    """Guarantee 13.2: with any content, and with the key that the variable holds."""
     provider = at(server, format)
     made = compiled(provider)
     server.reply[0] = REPLIES[format]
@@ -295,7 +295,7 @@ def test_a_streamed_answer_is_printed_event_by_event(server: Server) -> None:
 
 @pytest.mark.parametrize(("spec", "command"), [("claude-code", "claude --resume"), ("codex", "codex resume")])
 def test_a_program_is_named_with_the_way_to_continue(spec: str, command: str) -> None:
-    """What went through a program is no HTTP request: a person goes on with its session."""
+    """A request through a CLI agent is not an HTTP request: its session is continued instead."""
     provider = cc.provider(spec)
     result = as_curl(provider, provider.formatter, b"{}", session="it's", directory="/home/ann's")
     assert result.startswith("# This request was sent through a program")

@@ -42,7 +42,7 @@ def die() -> None:
 
 
 class Deadly(Endpoint):
-    """A line on which this process ends, without a word, at a moment of the next call, once `armed`."""
+    """A line on which this process ends, silently, at a moment of the next call, once `armed`."""
 
     def __init__(self, line: Endpoint, moment: Moment, programs: Path) -> None:
         self.line, self.moment, self.programs = line, moment, programs

@@ -112,7 +112,7 @@ def test_restoring_beside_the_log_of_a_killed_process_is_safe(path: Path, copy: 
 
 
 def test_restoring_in_the_place_of_a_damaged_file_keeps_the_damaged_one_with_its_log(path: Path, copy: Path) -> None:
-    """Somebody may still recover something from them."""
+    """Data may still be recovered from them."""
     path.write_bytes(b"no database at all" * 500)
     log = bytes(32) + Path(f"{path}-wal").read_bytes()[32:]
     Path(f"{path}-wal").write_bytes(log)
@@ -123,7 +123,7 @@ def test_restoring_in_the_place_of_a_damaged_file_keeps_the_damaged_one_with_its
 
 
 def test_restoring_beside_a_log_without_its_file_is_safe(path: Path, copy: Path) -> None:
-    """The file was removed by hand, its log was left."""
+    """The file was removed manually, its log was left."""
     path.unlink()
     restore(copy, f"sqlite:///{path}")
     assert texts(path) == ["early 1", "early 2"]

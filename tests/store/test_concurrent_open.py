@@ -17,7 +17,7 @@ def open_all(folder: str, start: Barrier) -> None:
 
 
 def test_concurrent_processes_can_open_a_new_file(tmp_path: Path) -> None:
-    """Guarantee 3.2: whoever makes the file first keeps nobody else out."""
+    """Guarantee 3.2: the process that creates the file does not lock out others."""
     start = PROCESSES.Barrier(OPENERS)
     openers = [PROCESSES.Process(target=open_all, args=(str(tmp_path), start)) for _ in range(OPENERS)]
     for opener in openers:

@@ -87,7 +87,7 @@ def test_a_turn_names_the_message_that_opened_it_unless_it_continues(store: cc.S
 
 
 def test_only_the_kinds_that_are_wanted_come_and_only_of_this_conversation(store: cc.Store) -> None:
-    """What somebody says is not held for a kind, nor is a kind that begins like another one."""
+    """Message text is not mistaken for a kind, nor is a kind with the same prefix as another one."""
     for name in ("other", "demo", "third"):
         store.append(name, cc.user("hi"))
         append_events(store, StepFinish(seq=1, uid=name), UserNoticeCreated(text=f"of {name}"), name=name)
@@ -116,7 +116,7 @@ def test_the_last_ones_come_in_order_and_those_before_them_on_demand(store: cc.S
 
 
 def test_notices_are_found_in_redacted_conversations(store: cc.Store) -> None:
-    """Guarantee 3.4: redaction writes events anew; they still begin with their kind, and keep their place."""
+    """Guarantee 3.4: redaction writes events again; they still begin with their kind, and keep their place."""
     message = store.append("demo", cc.user("a secret"))
     append_events(
         store,

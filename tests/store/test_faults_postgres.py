@@ -54,7 +54,7 @@ def test_a_connection_cut_in_a_transaction_is_taken_up_again(postgres_address: s
 
 
 def test_connections_cut_between_calls_are_replaced(postgres_address: str, cut: Callable[[int], None]) -> None:
-    """A server that restarts must not hand an error to everybody who holds a store."""
+    """A restart of the server must not raise an error in every open store."""
     with cc.open_store(postgres_address) as store:
         for number in range(5):
             store.append("demo", cc.user(str(number)))

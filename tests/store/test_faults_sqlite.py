@@ -108,7 +108,7 @@ def test_a_file_that_may_not_be_written_is_reported(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("way", ["removed", "replaced"])
 def test_a_store_that_goes_away_underneath_is_noticed(tmp_path: Path, way: str) -> None:
-    """SQLite itself goes on writing into a file nobody can open any more."""
+    """SQLite itself continues to write into a deleted file."""
     path = tmp_path / "chat.db"
     fill(path)
     with cc.open_store(f"sqlite:///{path}") as store:

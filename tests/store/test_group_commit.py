@@ -100,7 +100,7 @@ def test_more_than_fit_are_written_in_groups(store: cc.Store) -> None:
 
 
 def test_many_threads_that_append_lose_nothing(store: cc.Store) -> None:
-    """Guarantee 3.2: whoever writes, and however many."""
+    """Guarantee 3.2: with any number of writers."""
 
     def talk(name: str) -> None:
         for number in range(10):
@@ -162,7 +162,7 @@ def until(true: Callable[[], bool]) -> None:
 
 
 def test_the_main_thread_writes_for_itself_alone_and_next(store: cc.Store) -> None:
-    """Guarantee 3.2: a Ctrl-C that comes to it makes nobody write twice; and those in line do not keep it waiting."""
+    """Guarantee 3.2: a Ctrl-C in it makes no other thread write twice; and queued writers do not delay it."""
     crowd = Crowd(store)
     crowd.start(crowd.write, "a")
     crowd.in_line(1)
@@ -216,7 +216,7 @@ def test_a_group_that_cannot_be_stored_is_not_tried_again(store: cc.Store) -> No
 
 
 def test_the_end_of_a_thread_is_its_own(store: cc.Store) -> None:
-    """What is no ordinary error goes to whose work it was, too, and not to who led."""
+    """What is not an ordinary error goes to whose work it was, too, and not to who led."""
     ended: list[BaseException] = []
 
     def leave(_: Transaction) -> None:
@@ -252,7 +252,7 @@ def test_a_plain_append_is_used_line_where_there_is_one(store: cc.Store) -> None
 @pytest.mark.parametrize("thread", ["main", "another"])
 @pytest.mark.parametrize("how", ["append", "extend"])
 def test_a_write_inside_a_write_is_refused(tmp_path: Path, kind: str, thread: str, how: str) -> None:
-    """It would wait for itself, for ever."""
+    """It would wait for itself, forever."""
     address = "memory:" if kind == "memory" else f"sqlite:///{tmp_path}/chat.db"
     with cc.open_store(address) as store:
         store.append("demo", cc.user("0"))
@@ -280,7 +280,7 @@ def test_a_write_inside_a_write_is_refused(tmp_path: Path, kind: str, thread: st
 
 
 def test_a_write_inside_the_work_of_another_is_refused_to_that_one(store: cc.Store) -> None:
-    """Whoever runs it."""
+    """Whichever thread runs it."""
     found = at_once(store, [append("a"), lambda _: store.extend("demo", [cc.user("x")]), append("b")])
     assert isinstance(found[1], cc.errors.InvalidInput)
     assert names(store) == ["a", "b"]

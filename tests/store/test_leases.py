@@ -292,7 +292,7 @@ def test_a_locked_lease_takes_no_other_along(postgres_address: str) -> None:
 
 
 def test_turns_that_wait_are_served_in_the_order_they_came(store: cc.Store) -> None:
-    """None of many waits for ever because others ask more often."""
+    """None of many waits forever because others ask more often."""
     first, served, threads = store.acquire("demo"), list[int](), list[threading.Thread]()
     turn = threading.Lock()
 
@@ -315,7 +315,7 @@ def test_turns_that_wait_are_served_in_the_order_they_came(store: cc.Store) -> N
 
 
 def test_a_turn_that_comes_later_does_not_overtake_one_that_waits(store: cc.Store) -> None:
-    """The lease is free for a moment before the one that waits has noticed; whoever asks just then is behind it."""
+    """The lease is free for a moment before the waiter has noticed; a later request is served after it."""
     held, taken = store.acquire("demo"), list[cc.store.Lease]()
     waiting = threading.Thread(target=lambda: taken.append(store.acquire("demo", wait=20)))
     waiting.start()

@@ -83,7 +83,7 @@ def test_an_append_after_a_stated_parent_made_again_changes_nothing(store: cc.St
 
 
 def test_a_parent_that_is_no_longer_the_tip_is_refused(store: cc.Store) -> None:
-    """Guarantee 15.1: the writer has not seen what came after, and must decide anew."""
+    """Guarantee 15.1: the writer has not seen what came after, and must decide again."""
     first, _, last = fill(store, 3)
     with pytest.raises(cc.errors.StaleParent, match="has 2 message") as caught:
         store.append("demo", cc.user("late"), parent=first)
@@ -180,7 +180,7 @@ def test_conversations_are_listed_with_where_they_stand(store: cc.Store) -> None
 
 
 def test_odd_content_comes_back_as_it_was(store: cc.Store) -> None:
-    """NUL, every script, a thousand levels as text, a large message: what the door lets in, every store can hold."""
+    """NUL, every script, a thousand levels as text, a large message: every store can hold what validation accepts."""
     deep = '{"a":' * 1_000 + "1" + "}" * 1_000
     messages = [
         cc.user("a\0b\u2028c\U0001f9d1"),

@@ -21,7 +21,7 @@ def test_a_call_is_pinned_with_its_results_and_a_result_with_its_call(store: cc.
 
 
 def test_pinning_is_a_revision_and_forks_share_it(store: cc.Store) -> None:
-    """A pin is no append, so what was compiled is looked at again."""
+    """A pin is not an append, so what was compiled is looked at again."""
     store.extend("demo", [cc.user("a"), cc.user("b")])
     before = store.conversation("demo").revision
     store.pin("demo", 1)

@@ -55,7 +55,7 @@ def rows(store: cc.Store) -> int:
 
 
 def test_entries_come_back_in_order_and_once(store: cc.Store) -> None:
-    """Guarantee 3.2: what has a uuid is stored once, whoever gives it again; what has none is a new entry each time."""
+    """Guarantee 3.2: an entry with a uuid is stored once, however often it is sent; one without is new each time."""
     title: JSONObject = {"type": "title", "title": "Garden"}
     assert append(store, entry("b"), entry("a"), title) == 3
     assert append(store, entry("a", changed=True), title, entry("c"), entry("c")) == 2
@@ -65,7 +65,7 @@ def test_entries_come_back_in_order_and_once(store: cc.Store) -> None:
 
 
 def test_every_json_comes_back_as_it_was(store: cc.Store) -> None:
-    """Half an emoji, a file's name that is no text, NUL, numbers beyond 64 bits, keys of any kind."""
+    """Half an emoji, a file's name that is not text, NUL, numbers beyond 64 bits, keys of any kind."""
     odd = entry(
         "\udc80-\ud83d",
         text="\ud83d and \udcff and \0 and \u2028 and ä 日本",

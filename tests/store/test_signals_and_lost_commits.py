@@ -66,7 +66,7 @@ def test_a_signal_while_waiting_for_the_lock_leaves_no_transaction_open(
 
 
 def test_a_signal_while_others_write_leaves_nothing_in_line(tmp_path: Path, alarm: Alarm) -> None:
-    """Guarantee 3.2: what was interrupted is not stored later, and everybody else goes on."""
+    """Guarantee 3.2: the interrupted write is not stored later, and other writers continue."""
     with cc.open_store(tmp_path / "chat.db") as store:
         store.append("demo", cc.user("0"))
         begun, free = threading.Event(), threading.Event()
@@ -220,7 +220,7 @@ class LosesAnswers(PostgresStore):
 
 
 def test_a_server_that_is_away_for_a_moment_is_waited_for(postgres_address: str) -> None:
-    """A restart in the middle of a commit: the outcome is found out, and nobody is told to try again who must not."""
+    """A restart during a commit: the outcome is determined, and a caller is told to retry only if it must."""
     cc.open_store(postgres_address).close()
     with LosesAnswers(postgres_address) as store:
         assert store.conversations() == []
@@ -276,7 +276,7 @@ def test_a_fork_and_a_delete_in_one_tree_take_turns(postgres_address: str) -> No
 
 
 def test_two_deletes_in_one_tree_leave_nothing(postgres_address: str) -> None:
-    """Guarantee 3.4: what was deleted is gone, whoever came first."""
+    """Guarantee 3.4: deleted messages are gone, whichever delete came first."""
     with cc.open_store(postgres_address) as store, cc.open_store(postgres_address) as other:
         store.append("a", cc.user("secret"))
         store.fork("a", "f")

@@ -129,7 +129,7 @@ def test_an_empty_reply_is_a_reply(store: cc.Store) -> None:
 
 
 def test_a_writer_learns_that_its_turn_is_over(store: cc.Store) -> None:
-    """An agent must not go on paying for tokens that nobody will keep."""
+    """An agent must not continue to pay for tokens that are not stored."""
     lease = store.acquire("demo", ttl=0.2)
     stream = store.stream(lease)
     store.write(lambda tx: tx.run("UPDATE lease SET number = number + 1"))  # as one who takes the turn over does
@@ -193,7 +193,7 @@ def test_a_stream_of_an_outlived_turn_cannot_end(store: cc.Store) -> None:
 
 
 def test_a_turn_that_ends_ends_what_it_was_writing(store: cc.Store) -> None:
-    """Guarantee 2.1: no stream stays pending when nobody can end it any more."""
+    """Guarantee 2.1: no stream stays pending after its turn."""
     store.append("demo", cc.user("hi"))
     with store.lease("demo") as lease:
         stream = store.stream(lease)

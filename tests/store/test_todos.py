@@ -103,7 +103,7 @@ def test_other_bad_input_is_refused(store: cc.Store) -> None:
 
 
 def test_a_list_has_a_limit(store: cc.Store) -> None:
-    """A model that adds for ever must not fill its own context."""
+    """A model that adds forever must not fill its own context."""
     store.replace_todos("demo", map(str, range(MAX_TODOS)))
     with pytest.raises(cc.errors.InvalidInput, match=r"longer than the limit of 200\. Write a shorter list"):
         store.add_todo("demo", "one more")

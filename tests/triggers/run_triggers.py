@@ -23,7 +23,7 @@ class Play:
         return [message for _, message in verdict.messages]
 
     def lead(self, moment: TriggerContext) -> list[str]:
-        """The leads of what is said: `Context warning`, …"""
+        """Return the leads of the messages: `Context warning`, …"""
         return [message.text.partition(":")[0] for message in self.at(moment)]
 
 

@@ -51,7 +51,7 @@ def test_active_warnings_are_repeated_if_no_longer_shown() -> None:
 
 
 def test_a_warning_that_does_not_hold_is_taken_back_where_it_is_shown() -> None:
-    """The message that took it back may have been rewound away, or its level begun anew."""
+    """The message that took it back may have been rewound away, or its level begun again."""
     triggers = [memory_trigger()]
     states = states_after(triggers, memory(0.9), memory(0.5, steps=3))
 

@@ -26,7 +26,7 @@ def step(number: int, *calls: Did) -> list[cc.Message]:
 
 
 def course(*steps: Sequence[Did]) -> list[str]:
-    """What is said before each step that follows one of these."""
+    """Return the messages before each step that follows one of these."""
     play, last = Play(progress_triggers()), list[cc.Message]()
     texts: list[str] = []
     for number, calls in enumerate(steps, 1):

@@ -54,7 +54,7 @@ class Served(NamedTuple):
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home of its own, and nobody's settings."""
+    """Return an empty home directory without settings."""
     for name in [name for name in os.environ if name.startswith(("CONTEXTC_", "XDG_"))]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))

@@ -26,7 +26,7 @@ class Frame(NamedTuple):
 
 
 def frames(lines: Iterator[str]) -> Iterator[Frame]:
-    """The events of a stream; comments are passed over, and anything that is no field is refused.
+    """The events of a stream; comments are passed over, and anything that is not a field is refused.
 
     A stream that brings comments and nothing else for too long is given up.
     """

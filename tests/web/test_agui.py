@@ -109,7 +109,7 @@ def test_a_call_that_needs_approval_interrupts_the_run(server: Served, agent: Cl
 
 
 def test_a_client_that_leaves_ends_its_run(server: Served, agent: Client, tmp_path: Path) -> None:
-    """Guarantee 11.10: what was said so far stays, and the next run is not kept waiting."""
+    """Guarantee 11.10: the partial reply stays, and the next run is not delayed."""
     model = recorded(tmp_path / "slow.jsonl", text_reply(*[f"{n} " for n in range(400)]), text_reply("Here."))
     agent.run("demo", say="Count", props={"model": f"{model}?seconds=0.05"}, stopAt="TEXT_MESSAGE_CONTENT")
     answer = agent.run("demo", say="And now?", props={"model": f"{model}?seconds=0.05"})

@@ -87,7 +87,7 @@ def test_the_number_of_an_event_is_on_its_last_frame() -> None:
 
 
 def test_the_context_is_shown_as_an_activity_that_is_replaced() -> None:
-    """Guarantee 12.2: how full it is, and whom it is for."""
+    """Guarantee 12.2: the usage of the context, and its model."""
     gauges = [each for each in taken(recorded_events()["answered"]) if each["type"] == "ACTIVITY_SNAPSHOT"]
     assert {each["messageId"] for each in gauges} == {"contextc-context-assistant"}
     assert all(each["content"]["model"] == "claude-sonnet-4-5" for each in gauges)

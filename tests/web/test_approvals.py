@@ -74,7 +74,7 @@ def answer(server: Served, approval: ApprovalView, *, id: str | None = None, has
 
 
 def test_a_second_yes_does_not_approve_a_later_call_of_the_same_id(server: Served, model: str, tmp_path: Path) -> None:
-    """Otherwise a double click, a retried request or a second tab runs what nobody has seen."""
+    """Otherwise a double click, a retried request or a second tab runs a call that was not shown."""
     number = begin(server, model)
     shown = pending(server)
     assert (shown.call, shown.arguments) == ("x", HARMLESS)

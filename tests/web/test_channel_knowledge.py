@@ -56,7 +56,7 @@ def test_a_lost_session_has_unknown_content(client: TestClient, store: cc.Store)
 
 
 def test_a_request_on_its_way_is_reported(client: TestClient, store: cc.Store) -> None:
-    """Guarantee 9.8: the session may hold it, and nobody knows."""
+    """Guarantee 9.8: the session may hold it, which is unknown."""
     talk = Talk(store, keeper())
     store.append("demo", cc.user("hello"))
     talk.step(cc.assistant("fine"), directory="/tmp")
@@ -103,7 +103,7 @@ def test_what_is_known_comes_in_pages(client: TestClient, store: cc.Store) -> No
 
 
 def test_a_channel_on_which_nothing_was_answered_has_no_ledger(client: TestClient, store: cc.Store) -> None:
-    """What is not there is not found, and says so."""
+    """What is not there is not found, and reports it."""
     life = Life(store)
     store.append("demo", cc.user("hi"))
     life.compiler.begin(life.compile())

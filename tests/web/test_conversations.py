@@ -122,7 +122,7 @@ def test_one_as_it_is(client: TestClient, store: cc.Store) -> None:
 
 
 def test_a_reply_on_its_way_is_there_as_far_as_it_has_come(client: TestClient, store: cc.Store) -> None:
-    """Guarantee 3.3: a page that is opened in the middle of a reply shows what was said so far."""
+    """Guarantee 3.3: a page that is opened during a reply shows the partial reply."""
     store.append("demo", cc.user("hi"))
     with store.lease("demo") as lease:
         turn = execution_records.TurnRecord(number=0, agent="assistant", started=7)

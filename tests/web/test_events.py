@@ -73,7 +73,7 @@ def test_agui_is_what_a_page_gets_unless_it_asks_otherwise(server: Served) -> No
 
 
 def test_several_watchers_get_everything_however_slow_one_of_them_is(server: Served) -> None:
-    """Guarantee 12.1: a slow reader slows nobody, and loses nothing."""
+    """Guarantee 12.1: a slow reader delays no other, and loses nothing."""
     with cc.open_store(server.address) as store:
         store.append("demo", cc.user("Hello"))
     with listening(address(server, vocabulary="contextc")) as slow:
@@ -125,7 +125,7 @@ def test_a_stream_ends_when_the_server_does(server: Served) -> None:
 
 
 def test_what_another_process_reports_is_found(server: Served) -> None:
-    """Guarantee 12.1: whoever writes, whoever watches."""
+    """Guarantee 12.1: for any writer and any watcher."""
     with cc.open_store(server.address) as store:
         store.append("demo", cc.user("Hello"))
         with listening(address(server, vocabulary="contextc")) as stream:
@@ -149,7 +149,7 @@ def test_a_closed_stream_stops_watching(server: Served) -> None:
 
 
 def test_a_head_request_for_a_stream_returns_headers_only(server: Served) -> None:
-    """The connection is there for the next request, and nobody watches."""
+    """The connection is free for the next request, and no watcher remains."""
     turn(server)
     with httpx.Client(base_url=server.url, timeout=20) as asking:
         head = asking.head("/api/conversations/demo/events")

@@ -46,7 +46,7 @@ def test_what_a_provider_would_refuse_is_found_with_its_own_text(client: TestCli
 
 
 def test_what_is_broken_is_repaired(client: TestClient) -> None:
-    """Guarantee 10.6: and what was done is said."""
+    """Guarantee 10.6: and the changes are reported."""
     answer = post(client, "fix", body=UNANSWERED)
     assert answer["body"] == cc.fix(UNANSWERED, format="anthropic")[0]
     assert [each["code"] for each in answer["repaired"]] == ["ANT006"]

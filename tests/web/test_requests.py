@@ -18,7 +18,7 @@ KINDS = ("system", "tools", "dynamic", "history", "new", "reserve", "margin", "f
 
 @pytest.fixture(params=FORMATS)
 def busy(request: pytest.FixtureRequest, store: cc.Store) -> Life:
-    """A bit of everything: a tool, an error, somebody else's words, an edit, other tools, too little room."""
+    """A store with a tool, an error, messages of another agent, an edit, other tools, and too small a window."""
     life = Life(store, provider_of(request.param, window=3_600))
     store.extend(
         "demo", [cc.assistant("half", status="error", error="overloaded"), cc.system("psst", audience="tester")]
@@ -190,7 +190,7 @@ def test_settings_that_a_cache_does_not_outlive_are_named(client: TestClient, st
 
 
 def test_a_cut_and_a_removed_message_are_described(client: TestClient, store: cc.Store) -> None:
-    """Guarantee 9.3: what makes an epoch begin without anybody editing anything."""
+    """Guarantee 9.3: causes of a new epoch other than an edit."""
     life = Life(store, provider_of(window=2_600))
     number = 0
     ask = Asking(client, life)
@@ -354,7 +354,7 @@ def test_of_a_session_the_difference_is_to_what_it_held(client: TestClient, stor
 
 
 def test_what_the_provider_would_refuse_is_found_in_what_was_sent(client: TestClient, store: cc.Store) -> None:
-    """Guarantee 11.8: also where somebody sent something else than what was compiled."""
+    """Guarantee 11.8: also if the sent request differs from the compiled one."""
     life = Life(store)
     life.turn("hi")
     store.append("demo", cc.user("more"))

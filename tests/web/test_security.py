@@ -68,7 +68,7 @@ def test_our_own_page_may_ask(client: TestClient) -> None:
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
 def test_what_another_page_loads_without_an_origin_is_refused(client: TestClient, site: str) -> None:
-    """A picture or a script of ours in somebody's page has no Origin, but a browser says who asks for it."""
+    """An image or a script of ours in another page has no Origin, but the browser sends the requesting site."""
     seen = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Dest": "image"}
     for path in ("/api/blobs/x", "/"):
         assert kind(client.get(path, headers=seen)) == (403, "ForeignPage")

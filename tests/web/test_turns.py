@@ -100,7 +100,7 @@ def test_a_turn_that_another_process_runs_is_not_ours_to_stop(server: Served) ->
 
 
 def test_input_that_waits_steers_or_follows(server: Served, tmp_path: Path) -> None:
-    """Guarantee 11.9: what is said while a turn runs is not lost, and opens the next turn where none takes it in."""
+    """Guarantee 11.9: input during a turn is not lost, and opens the next turn if the current one does not take it."""
     model = slowly(tmp_path, text_reply(*"slowly" * 4), text_reply("And then."))
     post(server, "demo/turns", 202, input="Hello", model=model)
     assert post(server, "demo/follow-up", text="Next")["number"] >= 1
@@ -118,7 +118,7 @@ def waits(server: Served) -> ApprovalView:
 
 
 def test_a_call_waits_for_approval(server: Served, tmp_path: Path) -> None:
-    """A tool that needs approval runs when somebody says yes, and not before."""
+    """A tool that needs approval runs after the approval, and not before."""
     model = recorded(
         tmp_path / "writing.jsonl",
         calls("write_file", {"path": "note.txt", "content": "hello"}, id="w1"),
@@ -151,7 +151,7 @@ def test_a_call_waits_for_approval(server: Served, tmp_path: Path) -> None:
 
 
 def test_a_cancelled_turn_drops_its_pending_approvals(server: Served, tmp_path: Path) -> None:
-    """Guarantee 11.10: nobody's yes comes too late."""
+    """Guarantee 11.10: a late approval has no effect."""
     model = recorded(tmp_path / "writing.jsonl", calls("write_file", {"path": "a", "content": "b"}, id="w1"))
     post(server, "demo/turns", 202, input="Write", model=model)
     read_events(server.url, "demo", last="approval-request")
@@ -292,7 +292,9 @@ def test_a_turn_of_a_killed_process_is_resumed(server: Served, tmp_path: Path) -
 
 
 def test_the_turn_of_a_killed_process_ends_for_all_watchers(server: Served, tmp_path: Path) -> None:
-    """A server that shares the store says so by itself: its streams get the event, and what was said is a message."""
+    """A server that shares the store detects it by itself: its streams get the event, and the partial text is a
+    message.
+    """
     slow = slowly(tmp_path, text_reply(*[f"{n} " for n in range(2_000)]))
     program = [sys.executable, "-m", "contextc", "chat", "Hello", "--conversation", "demo", "--model", slow]
     with cc.open_store(server.address) as store:
@@ -318,7 +320,7 @@ def test_the_turn_of_a_killed_process_ends_for_all_watchers(server: Served, tmp_
 
 
 def test_a_turn_of_another_machine_is_closed_when_its_lease_has_ended(client: TestClient, store: cc.Store) -> None:
-    """No process of another machine can be looked up. Whoever opens the conversation afterwards sees that it ended."""
+    """No process of another machine can be looked up. A client that opens the conversation later sees that it ended."""
     TurnStore(store, "demo", "assistant", store.acquire("demo")).open([cc.user("Hello")], resume=False)
     store.write(lambda tx: tx.run("UPDATE lease SET holder = 'elsewhere 7 1'"))
     assert client.get("/api/conversations/demo").json()["running"]["turn"] == 1

@@ -109,7 +109,7 @@ def problems(body: JSONObject) -> list[Problem]:
 
 
 def is_of(operation: str, member: str, given: JSONObject) -> list[Problem]:
-    """What is wrong with what an operation is said to answer."""
+    """Return the errors in a response of an operation."""
     return _problems(given, _operation(operation).output_shape.members[member])
 
 
