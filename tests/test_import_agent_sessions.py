@@ -27,7 +27,7 @@ SEGMENT = "01a1dfb0-9435-7681-aa80-56e95a3b867d"
 
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the directories of both programs. The user's own are not read."""
+    """Set the directories of both programs. The user's own are not read."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "claude"))
     monkeypatch.setenv("CODEX_HOME", str(tmp_path / "codex"))

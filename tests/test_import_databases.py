@@ -309,7 +309,7 @@ def test_a_second_table_of_sessions_comes_in_too(store: cc.Store, tmp_path: Path
 def test_a_source_that_stumbles_over_one_conversation_finds_the_others(
     store: cc.Store, tmp_path: Path, name: str, change: str, error: str
 ) -> None:
-    """Guarantee 15.1: it is told, and the others come in."""
+    """Guarantee 15.1: it is reported, and the others are imported."""
     path = tmp_path / name
     shutil.copy(IMPORTS / name, path)
     call = {"name": "f", "args": {1: 2}, "id": "c1"}

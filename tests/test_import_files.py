@@ -117,7 +117,7 @@ def test_a_process_that_is_killed_in_the_middle_of_a_conversation_leaves_nothing
 
 
 def test_one_conversation_that_cannot_be_taken_does_not_keep_out_the_others(store: cc.Store) -> None:
-    """Guarantee 15.1: it is told with its reason."""
+    """Guarantee 15.1: it is reported with its reason."""
     store.append("openai-agents-garden", cc.user("Mine."))
     summary = import_files(store, [IMPORTS / "openai_agents.db"])
     garden, kitchen = summary.conversations

@@ -143,7 +143,7 @@ BLOCKS: list[JSON] = [THOUGHT, {"type": "text", "text": "Thyme does."}]
 def test_reasoning_is_read_in_the_format_it_is_in(
     store: cc.Store, tmp_path: Path, url: str, model: str, reply: JSON
 ) -> None:
-    """Mistral's, whose requests go to the same path as OpenAI's: no words of ours in the model's mouth."""
+    """Mistral's, whose requests use the same path as OpenAI's: no text of ours becomes model output."""
     entry = {"url": url, "request": {**BODY, "model": model}, "response": reply}
     (found,) = taken(store, tmp_path / "log.jsonl", entry).conversations
     thought, text = store.load(found.name)[-1].parts

@@ -57,7 +57,7 @@ def texts(store: cc.Store, conversation: str, branch: int | None = None) -> list
 
 
 def test_requests_that_each_hold_the_one_before_are_one_conversation(store: cc.Store, tmp_path: Path) -> None:
-    """The history stands in the log once more with every line, and is stored once."""
+    """The log repeats the history with every line, and it is stored once."""
     log = written(
         tmp_path / "log.jsonl",
         [exchange("Thyme does.", U1), exchange("Moss.", U1, A1, U2), exchange("Crocus.", U1, A1, U2, A2, U3)],

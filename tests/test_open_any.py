@@ -114,7 +114,7 @@ def test_a_command_whose_quotes_are_not_closed_is_refused(command: str) -> None:
 
 @pytest.mark.parametrize("quoted", ["'{}'", '"{}"', "$'{}'"])
 def test_the_work_of_a_long_command_does_not_grow_with_its_body(quoted: str) -> None:
-    """A body of a megabyte is one word; a step for each of its characters kept a server busy for a minute."""
+    """A body of a megabyte is one shell word; a step for each of its characters kept a server busy for a minute."""
     counts: list[int] = []
     for size in (1_000, 50_000):
         steps = 0

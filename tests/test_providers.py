@@ -49,9 +49,7 @@ def nothing_is_configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     ],
 )
 def test_a_provider_is_found_by_its_name_or_its_model(spec: str, name: str, format: str, asks_for: str) -> None:
-    """Guarantee 9.11: OpenAI by Responses unless chat is asked for; one that is not known speaks OpenAI's chat
-    format.
-    """
+    """Guarantee 9.11: OpenAI by Responses unless chat is requested; an unknown one uses OpenAI's chat format."""
     found = provider(spec)
     assert (found.name, found.format, found.model_id) == (name, format, asks_for)
     assert found.formatter.name == format

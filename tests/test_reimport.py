@@ -124,7 +124,7 @@ def test_a_log_that_grew_by_a_shorter_request_is_the_same_log(store: cc.Store, t
 
 
 def test_a_name_that_was_asked_for_is_not_given_to_another(store: cc.Store, tmp_path: Path) -> None:
-    """Guarantee 15.1; one that stands beside it from the time before is found."""
+    """Guarantee 15.1; an earlier one beside it is found."""
     one, two = talk(1, "one"), talk(2, "two")
     import_files(store, [written(tmp_path / "log.jsonl", [*one, *two])], into="talk")
     assert import_files(store, [written(tmp_path / "log.jsonl", two)], into="talk").conversations[0].name == "talk-two"
@@ -172,7 +172,7 @@ def test_what_was_damaged_and_repaired_can_be_imported_again(tmp_path: Path) -> 
 
 
 def test_what_does_not_add_up_in_one_conversation_keeps_no_other_out(tmp_path: Path) -> None:
-    """Guarantee 15.1: a chain that lost a message is refused, and told."""
+    """Guarantee 15.1: a chain that lost a message is refused and reported."""
     address, path = f"sqlite:///{tmp_path}/chat.db", tmp_path / "log.jsonl"
     with cc.open_store(address) as store:
         import_files(store, [written(path, [*talk(2, "one"), *talk(1, "two")])])

@@ -51,7 +51,7 @@ class Reply(NamedTuple):
 
 
 def text_reply(*text: str | Gate, thinks: str = "", usage: tuple[int, int, int] = (1_200, 40, 0)) -> Reply:
-    """A reply of words, one piece for each."""
+    """Return a text reply, one piece for each text."""
     thoughts: list[Piece] = [{"reasoning_content": item} for item in re.findall(r"\S+\s*", thinks)]
     texts: list[Piece] = [each if isinstance(each, Gate) else {"content": each} for each in text]
     return Reply((*thoughts, *texts), usage=usage)

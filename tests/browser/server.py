@@ -66,9 +66,9 @@ def started(app: Starlette) -> Generator[str]:
 
 
 class Process:
-    """`contextc serve`, as a person starts it. `url` is where it is; killed and begun again, it is there again.
+    """`contextc serve` as a process. A restarted server has the same `url`.
 
-    `login` is what stands behind it in the link that was printed; each start makes a token unless one is given.
+    `login` is the part of the printed link after it; each start creates a token unless one is given.
     """
 
     def __init__(self, folder: Path, *arguments: str, token: str = "") -> None:

@@ -35,7 +35,7 @@ def test_an_answer_appears_as_it_arrives_and_stays_as_it_is_stored(
 
 
 def test_thoughts_are_folded_until_they_are_opened(person: Person, model: Model) -> None:
-    """Guarantee 12.2: reasoning does not stand in the way of the answer."""
+    """Guarantee 12.2: reasoning does not hide the answer."""
     model.will(text_reply("Forty-two.", thinks="Six times seven is forty-two, I am quite sure of that."))
     person.begins("What is six times seven?")
     person.sees_ended()
@@ -49,7 +49,7 @@ def test_thoughts_are_folded_until_they_are_opened(person: Person, model: Model)
 def test_a_tool_call_is_a_line_that_opens_to_arguments_and_result(
     person: Person, model: Model, options: ServerOptions
 ) -> None:
-    """Guarantee 12.2: what a step did is folded; a failure reports it in its line."""
+    """Guarantee 12.2: the calls of a step are folded; a failure is shown in its line."""
     (options.root / "notes.txt").write_text("milk\neggs\n")
     model.will(
         calls(("read_file", {"path": "notes.txt"}), ("read_file", {"path": "missing.txt"}), first="Let me look."),
@@ -72,7 +72,7 @@ def test_a_tool_call_is_a_line_that_opens_to_arguments_and_result(
 
 @pytest.mark.thorough
 def test_many_calls_of_a_step_are_one_line(person: Person, model: Model) -> None:
-    """Guarantee 12.2: folded by step; people are told every ten calls, where that happened."""
+    """Guarantee 12.2: folded by step; a notice follows every ten calls, at its position."""
     model.will(calls(*[("list_files", {"path": ".", "depth": n}) for n in range(1, 11)]), text_reply("Nothing there."))
     person.begins("Look everywhere")
     expect(person.rows("assistant").last.locator(".prose")).to_have_text("Nothing there.")
@@ -334,7 +334,7 @@ def test_another_model_answers_when_it_is_chosen(person: Person, model: Model) -
 
 
 def test_what_a_provider_refuses_is_reported_with_its_text(person: Person, model: Model) -> None:
-    """Guarantee 15.1: an error stands where it happened, and what was said is not lost."""
+    """Guarantee 15.1: an error is shown where it happened, and the message is not lost."""
     person.begins("Hello?")
     notice = person.page.get_by_test_id("notice-error")
     expect(notice).to_contain_text("openai-chat rejected this request. The script is at its end.")
@@ -362,9 +362,7 @@ STILL = """list => new Promise((done) => {
 
 
 def test_a_long_answer_is_followed_unless_the_reader_scrolls_up(person: Person, model: Model) -> None:
-    """Guarantee 12.2: the view stays at the end while it grows; who scrolls up is left alone, and one press leads
-    back.
-    """
+    """Guarantee 12.2: the view follows the end while it grows, unless the user scrolls up; one press leads back."""
     first, second = Gate(), Gate()
     paragraphs = [f"Paragraph {number} of a long answer.\n\n" for number in range(120)]
     model.will(text_reply(*paragraphs[:60], first, *paragraphs[60:90], second, *paragraphs[90:]))

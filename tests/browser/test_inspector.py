@@ -126,7 +126,7 @@ def test_the_budget_is_the_whole_window(reader: Person) -> None:
 
 
 def test_every_line_reports_whether_it_is_in_and_why_not(reader: Person) -> None:
-    """Guarantee 13.1: what was left out stands there with the reason; a line opens to all that it says."""
+    """Guarantee 13.1: omitted messages are listed with the reason; a line opens to its whole text."""
     lines = reader.page.get_by_test_id("lines")
     which = lines.get_by_role("group", name="Filter messages")
     expect(lines.locator(".line")).not_to_have_count(0)
@@ -299,7 +299,7 @@ NEEDLE = "the needle is here"
 
 
 def test_a_shortened_result_is_shown_as_it_was_sent(store: cc.Store, server: str, visiting: Visit) -> None:
-    """What the model got stands in the row; what is stored, behind a toggle. A search is in what the model got."""
+    """The row shows the sent text; the stored text is behind a toggle. Search covers the sent text."""
     life = Life(store, provider_of(window=6_000))
     life.turn("look", cc.assistant(tool_calls=[cc.tool_call("a", "look", {"at": "the attic"})]))
     store.append("demo", cc.tool_result("a", "look", "x " * 6_000 + NEEDLE + " y" * 6_000))
@@ -376,7 +376,7 @@ def test_figures_that_differ_give_the_reason(reader: Person) -> None:
 
 
 def test_an_observed_conversation_opens_in_chat_and_inspector(store: cc.Store, person: Person) -> None:
-    """Requests of other software: who made them, how they ended, and the request that a sub-agent belongs to."""
+    """Requests of other software: their client, their outcome, and the parent request of a sub-agent."""
     headers = {"x-claude-code-session-id": "s1"}
     common: dict[str, Any] = {"format": "anthropic", "headers": headers}
     overloaded = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded, try again"}}

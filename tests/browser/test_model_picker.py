@@ -57,7 +57,7 @@ def test_an_unknown_provider_is_refused_in_the_input_field(person: Person) -> No
 
 
 def test_a_missing_key_is_reported_with_a_fix_that_works_here(person: Person, model: Model, store: cc.Store) -> None:
-    """Guarantee 15.1: what is missing, and what to do about it at this server; nothing that speaks to programs."""
+    """Guarantee 15.1: the missing key, and a fix for this server; no advice for programs."""
     model.will(text_reply("Good day."))
     person.begins("Hello")
     expect(person.rows("assistant").locator(".prose")).to_have_text("Good day.")
@@ -75,7 +75,7 @@ def test_a_missing_key_is_reported_with_a_fix_that_works_here(person: Person, mo
 
 
 def test_a_conversation_that_is_not_there_is_reported_by_the_page(person: Person) -> None:
-    """Guarantee 12.2: who reads it has no `store`."""
+    """Guarantee 12.2: the advice does not mention `store`."""
     person.watch.expects("404")
     person.open("#/c/nowhere")
     alert = person.page.get_by_role("alert")

@@ -188,9 +188,7 @@ def guarded(talks: cc.Store, options: ServerOptions) -> Iterator[str]:
 
 
 def test_a_token_is_asked_for_once(guarded: str, visiting: Visit) -> None:
-    """Guarantee 12.2: without it nothing is told; a wrong one is asked for again; the printed address brings it
-    along.
-    """
+    """Guarantee 12.2: nothing is shown without it; a wrong one is requested again; the printed URL contains it."""
     person = visiting(guarded)
     person.watch.expects("401")
     person.open("#/c/garden")

@@ -53,7 +53,7 @@ def asked(person: Person) -> int:
 
 
 def test_a_hint_is_where_it_happened_however_long_ago(talked: cc.Store, person: Person, model: Model) -> None:
-    """Guarantee 12.2: hundreds of events later, once, and what is told from now on stands behind it."""
+    """Guarantee 12.2: hundreds of events later, once, and new notices follow it."""
     assert len(talked.events("demo")) > 1_200
     person.chat("demo")
     for seq in (40, 38):

@@ -45,7 +45,7 @@ def paste(person: Person, text: str) -> Locator:
 
 
 def test_a_pasted_request_is_recognised_and_its_finding_leads_to_its_place(opener: Person) -> None:
-    """Guarantee 10.6: the rule that is broken, in words, and where."""
+    """Guarantee 10.6: the broken rule as text, and the position."""
     opened = paste(opener, json.dumps(BROKEN))
     expect(opened).to_contain_text("a request in format openai_chat")
     expect(opened).to_contain_text("gpt-4o")
@@ -63,7 +63,7 @@ def test_a_pasted_request_is_recognised_and_its_finding_leads_to_its_place(opene
 
 
 def test_broken_requests_are_repaired_and_converted(opener: Person, store: cc.Store) -> None:
-    """Guarantee 10.6: each change is told, and nothing is stored."""
+    """Guarantee 10.6: each change is reported, and nothing is stored."""
     paste(opener, json.dumps(BROKEN))
     repair = opener.tab("Repair").get_by_test_id("repair")
     repair.get_by_role("button", name="Repair").click()

@@ -133,7 +133,7 @@ def test_a_server_that_starts_again_with_a_new_token_is_opened_by_its_new_link(
 
 
 def test_a_stream_that_is_cut_is_taken_up_where_it_was(person: Person, model: Model) -> None:
-    """Guarantee 12.2: by number, so no piece is told twice."""
+    """Guarantee 12.2: by number, so no piece is shown twice."""
     gate = Gate()
     model.will(text_reply("One ", "two ", gate, "three ", "four."))
     person.begins("Count")

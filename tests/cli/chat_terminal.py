@@ -34,7 +34,7 @@ def home(folder: Path, **more: str) -> dict[str, str]:
 
 
 def text_reply(*pieces: str, thinks: tuple[str, ...] = (), tokens: tuple[int, int] = (100, 20)) -> JSONObject:
-    """A reply of words."""
+    """Return a text reply."""
     return _events([*_thoughts(thinks), *[{"content": piece} for piece in pieces]], "stop", tokens)
 
 

@@ -86,13 +86,13 @@ def command(program: ProgramUnderTest, line: str) -> ScriptedCall:
 
 
 def running(program: ProgramUnderTest, line: str) -> ScriptedCall:
-    """Return a session that needs no approval."""
+    """Return a command call that needs no approval."""
     return command(program, line) if program is CLAUDE else ScriptedCall("exec_command", {"cmd": line})
 
 
 @with_program(CODEX)
 def test_a_conversation_continues_in_another_process(program: ProgramUnderTest, place: Path) -> None:
-    """Guarantees 9.2, 12.1: in a pipe; the session is resumed, nothing is doubled, and the account reports it."""
+    """Guarantees 9.2, 12.1: in a pipe; the session is resumed, nothing is doubled, and the manifest reports it."""
     with FakeVendors(Using(list=running(program, "echo out$((1+1))"))) as standin:
         first = chat(place, *model_options(program, standin), "-c", "talk", "«u1» Hello.", **around(place))
         assert (first.returncode, first.stdout) == (0, "«a1» I have read it.\n")

@@ -172,7 +172,7 @@ def test_an_import_into_what_is_there_is_reported(run: Run) -> None:
 
 
 def test_backup_and_restore_bring_a_store_back(run: Run, filled: str, tmp_path: Path) -> None:
-    """A copy of the file alone is not a backup: what was written last may stand in the log beside it."""
+    """A copy of the file alone is not a backup: the last writes may be in the log beside it."""
     written = run("backup", "copy.db", "--store", filled)
     size = (tmp_path / "copy.db").stat().st_size
     assert (written.returncode, written.stdout) == (0, f"wrote copy.db: 1 conversation, {size:,} bytes\n")

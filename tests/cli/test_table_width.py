@@ -72,7 +72,7 @@ def test_the_bar_and_its_signs_fit(run: Run, address: str, columns: str) -> None
 
 @pytest.mark.parametrize("columns", ["80", "60"])
 def test_a_list_of_requests_keeps_its_figures_and_reasons(run: Run, address: str, columns: str) -> None:
-    """Guarantee 13.1: where there is no room for the reasons beside them, they stand below."""
+    """Guarantee 13.1: if there is no room for the reasons beside them, they are on a line below."""
     lines = run("explain", "demo", "--requests", "--store", address, COLUMNS=columns).stdout.splitlines()
     assert max(len(line) for line in lines) <= int(columns)
     assert lines[1].split()[:7] == ["request", "mode", "epoch", "input", "shared", "output", "cost"]

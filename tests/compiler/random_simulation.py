@@ -134,7 +134,7 @@ class Simulation:
         self.tell("user", message.author, stored.seq, message.text[:6])
 
     def other(self, chance: random.Random) -> None:
-        """An agent that is not compiled for speaks, or is called by name."""
+        """Append a message of a random agent."""
         message = cc.assistant(self.words(chance), author=chance.choice(("writer", *AGENTS)))
         stored = self.store.append(self.current, message)
         self.tell("agent", message.author, stored.seq, message.text[:6])

@@ -72,7 +72,7 @@ def marks(text: Iterable[bytes]) -> Counter[str]:
 
 
 def sent_messages(compiled: Compiled) -> list[JSONObject]:
-    """The messages of a request, without the system prompt where that stands among them."""
+    """Return the messages of a request, without the system prompt if it is one of them."""
     formatter, params = compiled.formatter, compiled.params
     found = cast(list[JSONObject], params[formatter.messages_key])
     return found[len(compiled.head.body[formatter.messages_key]) - 1 :]

@@ -19,7 +19,7 @@ def talk(store: cc.Store, first: int, last: int) -> None:
 
 
 def shown(compiled: cc.Compiled) -> list[str]:
-    """The texts of a request, each by its first two words."""
+    """Return the first two words of each text of a request."""
     texts = [block["text"] for message in compiled.params["messages"] for block in message["content"]]
     return [" ".join(text.split()[:2]) for text in texts]
 

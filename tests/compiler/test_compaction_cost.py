@@ -19,7 +19,7 @@ def summary(messages: Sequence[cc.Message], before: str | None) -> str:
 
 
 def talk(random: Random, turns: int, number: int) -> list[cc.Message]:
-    """Some turns: people who are not always the same, steps with calls, notes of another agent, words in between."""
+    """Return the messages of some turns: several users, steps with calls, and notes of another agent."""
     found: list[cc.Message] = []
     for turn in range(number, number + turns):
         person = random.choice((None, None, "ann", "bob")) if number else None

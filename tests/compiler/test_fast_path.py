@@ -128,7 +128,7 @@ def test_the_short_way_is_left_where_more_happened_than_an_append(stores: tuple[
 
 
 def test_a_conversation_created_again_is_not_taken_for_the_old_one(stores: tuple[cc.Store, cc.Store]) -> None:
-    """Guarantee 9.1: a name that was deleted and given again stands for another conversation."""
+    """Guarantee 9.1: a name that was deleted and reused names another conversation."""
     mine, theirs = stores
     compiler = begun(mine)
     theirs.delete("demo")

@@ -385,7 +385,7 @@ def test_on_resume_the_account_reports_what_was_sent_and_what_the_session_held()
 
 
 def test_the_last_message_of_a_summary_is_left_out_like_the_others() -> None:
-    """A summary stands at its place. It is not in the request for that, and must not be missing from the account."""
+    """A summary is at its position. The message is not in the request, and must not be missing from the manifest."""
     store = cc.open_store("memory:")
     compiler = cc.MessageCompiler(store, cc.provider("anthropic:claude-sonnet-4-5", window=4_000, output=500))
     store.extend("demo", [cc.user("question " * 20), cc.assistant("answer " * 20)] * 40)

@@ -107,7 +107,7 @@ def test_the_file_is_of_its_schema(golden: Golden) -> None:
 
 
 def test_conversations_of_an_older_schema_are_what_they_were(opened: cc.Store, golden: Golden) -> None:
-    """Guarantee 3.7: older is migrated forward: messages, pins, todos, and where each channel stands."""
+    """Guarantee 3.7: older schemas are migrated: messages, pins, todos, and the state of each channel."""
     for name, then in golden.conversations.items():
         assert opened.conversation(name).tip == then["tip"]
         assert [f"{each.seq} {each.role}: {each.text}" for each in opened.load(name)] == then["messages"]

@@ -85,7 +85,7 @@ SHORT = st.lists(st.sampled_from("abcdef"), max_size=12)
 
 @given(SHORT, SHORT)
 def test_nothing_is_lost_and_nothing_is_made_up(before: list[str], after: list[str]) -> None:
-    """The runs that both have, and what stands between them, are the two lists again."""
+    """The common runs, and the parts between them, add up to the two lists."""
     first, second = ([encode(each) for each in side] for side in (before, after))
     done = at = 0
     for start, other, length in request_diff._common(first, second):  # pyright: ignore[reportPrivateUsage]

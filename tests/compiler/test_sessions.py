@@ -133,7 +133,7 @@ def test_changed_instructions_are_an_update_in_a_session_that_keeps_its_own(talk
 
 
 def test_instructions_that_come_late_or_go_are_updates_too(talk: Talk) -> None:
-    """Guarantee 9.3: a session that began without any is told, and one whose instructions end."""
+    """Guarantee 9.3: a session that began without instructions is updated, and one whose instructions end."""
     talk.store.append("demo", cc.user("Hello."))
     talk.step(cc.assistant("Good day."), fragments=[])
     talk.store.append("demo", cc.user("Code."))

@@ -146,7 +146,7 @@ def test_failed_and_pending_messages_are_excluded(options: CompilerOptionArgumen
 
 
 def test_assistant_blocks_are_concatenated_in_order() -> None:
-    """Seed B: `content` and `reasoning_content` blocks, joined as they stand. Guarantee 2.4: inline."""
+    """Seed B: `content` and `reasoning_content` blocks, joined in order. Guarantee 2.4: inline."""
     blocks = [cc.Reasoning(text="Let me think. "), cc.Text("It is 4"), cc.Reasoning(text=" (surely)"), cc.Text(".")]
     log = (cc.user("2 + 2?"), cc.assistant(blocks), cc.user("Sure?"))
     assert sent_messages(compiled(*log))[1] == ("assistant", "Let me think. It is 4 (surely).")
@@ -209,7 +209,7 @@ def test_ours_keeps_whole_turns_and_goes_down_to_the_low_mark() -> None:
 
 
 def test_cuts_by_the_letter_are_announced_each_time() -> None:
-    """Guarantees 13.1, 9.3: every request that drops something reports it."""
+    """Guarantees 13.1, 9.3: every request that drops a message has it in its manifest."""
     store = cc.open_store("memory:")
     compiler = cc.MessageCompiler(store, SMALL, policy="sliding_window")
     reasons: list[str] = []

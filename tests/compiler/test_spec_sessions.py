@@ -72,7 +72,7 @@ def sent_messages(compiled: cc.Compiled) -> list[SentMessage]:
 
 
 def test_a_stateless_provider_gets_all_prompts_and_the_full_history() -> None:
-    """Seed A, table, first line; the copy of the dynamic prompts in the history still holds, so it stands alone."""
+    """Seed A, table, first line; the copy of the dynamic prompts in the history is current, so there is only one."""
     desk = Desk(STATELESS, FRAGMENTS)
     desk.work()
     desk.add(cc.user("Now add tests"))

@@ -30,7 +30,7 @@ class Said(Struct, frozen=True):
 
 
 class Played(Struct, frozen=True, kw_only=True):
-    """One turn as the person saw it: who was asked, what was seen, how it ended."""
+    """One turn as the user saw it: the provider, the events, and the end."""
 
     who: str
     events: Sequence[AnyEvent]

@@ -217,7 +217,7 @@ def test_a_turn_is_followed_like_a_run(store: cc.Store) -> None:
 
 
 def test_the_result_is_that_of_the_turn_which_was_started(store: cc.Store) -> None:
-    """Guarantee 11.9: those that followed it are told too."""
+    """Guarantee 11.9: the results of following turns are available too."""
 
     async def started() -> tuple[cc.TurnResult, Sequence[cc.TurnResult]]:
         agent = executor(store, Say(text="one"), Say(text="two"))
@@ -283,7 +283,7 @@ def test_a_conversation_that_is_not_there_yet_can_be_watched(store: cc.Store) ->
 
 @pytest.mark.parametrize("how", ["time", "cancel"])
 def test_a_running_tool_is_never_reported_as_not_run(store: cc.Store, how: str) -> None:
-    """Guarantees 3.6, 11.10: a model that is told so would have it done twice. What had not begun is distinguished."""
+    """Guarantees 3.6, 11.10: otherwise a model would call it twice. Calls that had not begun are distinguished."""
     done: list[str] = []
 
     async def ended(conversation: str, seconds: float | None) -> cc.TurnResult:

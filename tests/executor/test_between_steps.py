@@ -151,7 +151,7 @@ def test_triggers_are_asked_before_anything_is_cut(store: cc.Store) -> None:
 
 
 def test_a_compaction_resets_the_levels(store: cc.Store) -> None:
-    """Guarantees 11.3, 11.4: triggers are asked again, and a later rise is told again."""
+    """Guarantees 11.3, 11.4: triggers are evaluated again, and a later rise is reported again."""
     heard: list[tuple[str, int]] = []
 
     def note(text: str) -> str:
@@ -327,9 +327,7 @@ def test_no_progress_is_corrected_and_then_ends_the_turn(store: cc.Store) -> Non
 
 
 def test_hints_are_never_sent_to_a_model(store: cc.Store) -> None:
-    """Guarantee 11.7: an event and a Hint part every ten calls; no request holds them; not told again after a
-    restart.
-    """
+    """Guarantee 11.7: an event and a Hint part every ten calls; in no request; not repeated after a restart."""
 
     @trigger("fyi", kind="hint")
     def fyi(moment: TriggerContext) -> str | None:
@@ -358,7 +356,7 @@ def test_hints_are_never_sent_to_a_model(store: cc.Store) -> None:
 
 
 def test_another_agent_does_not_hear_this_ones_warning(store: cc.Store) -> None:
-    """Guarantee 8.4: a trigger speaks to the agent whose turn it is."""
+    """Guarantee 8.4: a trigger message goes to the agent whose turn it is."""
 
     @trigger("private", once=True)
     def private(moment: TriggerContext) -> str:
@@ -376,7 +374,7 @@ def test_another_agent_does_not_hear_this_ones_warning(store: cc.Store) -> None:
 
 @pytest.mark.parametrize(("cuts", "finish", "requests"), [(1, "stop", 2), (2, "stop", 3), (5, "length", 3)])
 def test_a_reply_that_was_cut_off_is_continued_twice(store: cc.Store, cuts: int, finish: str, requests: int) -> None:
-    """Guarantee 11.5: truncated output is told to the model, which goes on; at most twice in a row."""
+    """Guarantee 11.5: truncated output is reported to the model, which continues; at most twice in a row."""
     script = [Say(text=f"part {number}", finish="max_tokens") for number in range(cuts)]
     provider = Scripted([*script, Say(text="the end")])
     executor = cc.AgentExecutor(store, SONNET, triggers=cc.default_triggers(), endpoint=provider)

@@ -48,7 +48,7 @@ def test_an_error_of_the_work_is_raised_where_it_is_waited_for() -> None:
 
 
 def test_deferred_work_runs_on_the_loop_before_the_caller_continues() -> None:
-    """Guarantee 12.1: events are told when they are stored, in the order of their numbers."""
+    """Guarantee 12.1: events are published when they are stored, in the order of their numbers."""
     told: list[tuple[str, threading.Thread]] = []
 
     def work() -> None:

@@ -42,7 +42,7 @@ def test_an_error_with_invalid_text_is_stored_and_frees_the_conversation(store: 
 
 
 def test_tool_progress_may_contain_invalid_text(store: cc.Store) -> None:
-    """Guarantee 12.1: it is told as far as it can be."""
+    """Guarantee 12.1: it is published with replacements."""
 
     async def read(context: ToolContext) -> str:
         """Read a file."""
@@ -95,7 +95,7 @@ def test_input_that_was_sent_twice_under_one_name_does_not_lock_the_queue(store:
 
 
 def test_a_picture_that_was_redacted_while_it_waited_does_not_lock_the_queue(store: cc.Store) -> None:
-    """Guarantees 11.9, 2.8: the words are taken in, and say that the picture is gone."""
+    """Guarantees 11.9, 2.8: the text is appended, with a note that the picture is gone."""
     picture = Media(mime_type="image/png", data=b"\x89PNG\r\n\x1a\n")
     (stored,) = store.append("demo", Message(role="user", parts=(picture,))).parts
     assert isinstance(stored, Media)
@@ -277,7 +277,7 @@ def test_a_step_whose_beginning_was_stored_without_an_answer_is_there_once(postg
 
 @pytest.mark.parametrize("change", ["rewound", "edited"])
 def test_a_turn_whose_opening_is_gone_ends(store: cc.Store, change: str) -> None:
-    """Guarantee 3.4: who rewinds or edits the past has asked something else; a turn does not go on with that."""
+    """Guarantee 3.4: after a rewind or an edit, the turn does not continue."""
     store.append("demo", cc.user("first"))
     store.append("demo", cc.assistant("yes?"))
 

@@ -98,7 +98,7 @@ def test_a_reply_with_too_many_calls_ends_the_turn_with_a_reason_of_its_own(stor
 
 
 def test_the_limits_have_defaults_that_no_honest_reply_meets() -> None:
-    """Who sets nothing is protected."""
+    """The defaults protect callers that set nothing."""
     assert (cc.Limits().calls_per_reply, cc.Limits().parallel_tools) == (1_000, 32)
 
 

@@ -46,7 +46,7 @@ KINDS_OF_FAULTS = 6
 
 
 class Model:
-    """Looks at whatever it is told of once, then answers. What it has seen is in `seen`, request by request."""
+    """A script that calls the tool once for each message, then answers. `seen` has the requests."""
 
     def __init__(self) -> None:
         self.seen: list[Request] = []
@@ -61,7 +61,7 @@ class Model:
 
 
 class Room:
-    """A stand-in, and an agent in a conversation. The system prompt has its name in it."""
+    """A fake vendor, and an agent in a conversation. The system prompt contains its name."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ def reminder(moment: TriggerContext) -> str | None:
 
 
 def told(messages: Sequence[Message]) -> list[tuple[str, str]]:
-    """Who said what: texts, calls and results."""
+    """Return texts, calls and results with their roles."""
     return [
         (message.role, message.text or "".join(f"{part.name} {part.arguments}" for part in message.tool_calls))
         if message.role != "tool"
@@ -252,7 +252,7 @@ def test_a_reply_that_was_cut_off_is_not_in_the_way_of_the_next_turn(room: Room,
 def test_where_nothing_is_stored_every_request_is_whole(
     who: str, standin: FakeVendors, model: Model, on_disk: cc.Store
 ) -> None:
-    """Guarantees 9.4, 9.5: who has agreed with OpenAI that it stores nothing loses nothing, and is told why."""
+    """Guarantees 9.4, 9.5: if OpenAI stores nothing, no content is lost, and the epoch states the reason."""
     settings = {"store": False} if who == "the caller" else {}
     room = Room(standin, model, on_disk, SESSION, settings=settings)
     room.kept.forgets, room.kept.owns_up = who != "the caller", who == "the organization"

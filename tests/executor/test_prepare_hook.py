@@ -161,7 +161,7 @@ def test_redaction_takes_a_replacement_away(store: cc.Store) -> None:
 
 
 class Sessions(Endpoint):
-    """Answers in the words of Responses, each reply under an id of its own."""
+    """A provider with replies in the Responses format, each with its own id."""
 
     def __init__(self) -> None:
         self.requests: list[JSONObject] = []

@@ -48,7 +48,7 @@ def test_an_answer_is_addressed_to_the_author_of_the_opening_message() -> None:
 
 
 def test_a_turn_without_an_opening_author_does_not_answer_the_previous_author() -> None:
-    """A follow-up of the system, say a timer, is not a word of the person whose turn it follows."""
+    """A follow-up of the system, such as a timer, is not a message of the previous author."""
     store = cc.open_store("memory:")
     record = TurnStore(store, "demo", "assistant", store.acquire("demo"))
     record.open([cc.user("hi", author="ann")], resume=False)
@@ -154,7 +154,7 @@ def test_messages_between_other_agents_are_not_input(message: cc.Message) -> Non
 
 
 def test_a_warning_follows_the_figure_of_the_provider() -> None:
-    """A gateway may add a prompt of its own: 80 % is reached long before our count reports it."""
+    """A gateway may add its own prompt: 80 % is reached long before our count shows it."""
     store = cc.open_store("memory:")
     script = [Say(calls=(call(number, a=number, b=1),), input=60_000 + 3_000 * number) for number in range(12)]
     provider = Scripted([*script, Say(text="done", input=97_000)])
@@ -206,7 +206,7 @@ def test_a_cut_makes_room_beside_the_overhead() -> None:
 
 
 def test_events_report_the_usage_of_the_whole_request() -> None:
-    """A gauge that leaves out the system prompt, or the provider's figure, is full before it reports it."""
+    """A gauge without the system prompt, or the provider's figure, is full before it shows that."""
     line = Scripted([Say(text="ok", input=5_000, output=10)])
     prompt = [cc.PromptFragment("identity", "You are a coder. " * 100)]
     events = asyncio.run(

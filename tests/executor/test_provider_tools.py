@@ -113,7 +113,7 @@ def test_a_history_it_has_shortened_is_noticed(store: cc.Store) -> None:
 
 
 def test_finished_calls_are_kept_on_cancellation(store: cc.Store) -> None:
-    """Guarantees 11.10, 9.8: calls with their results stay, whole; its last words are marked."""
+    """Guarantees 11.10, 9.8: calls with their results stay complete; the last text is marked."""
     executor = agent(store, "turn", seconds=0.02)
 
     async def work() -> None:
@@ -186,8 +186,8 @@ def test_text_before_an_approval_is_published_before_the_request(store: cc.Store
 
 
 def test_the_provider_prompt_uses_tokens_without_affecting_calibration(store: cc.Store) -> None:
-    """Guarantee 7.1: the figure of the last request stands, however far it is from ours; no factor is learned from
-    it.
+    """Guarantee 7.1: the figure of the last request is used, however far it is from ours; no factor is
+    learned from it.
     """
     events = recorded("turn")
     for event in events:

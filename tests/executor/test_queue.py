@@ -21,7 +21,7 @@ PROCESSES = multiprocessing.get_context("forkserver")
 
 
 def texts(store: cc.Store) -> list[str]:
-    """Who said what; results of tools are left out."""
+    """Return roles and texts, without tool results."""
     return [f"{each.role}: {each.text}" for each in store.load("demo") if each.role != "tool"]
 
 
@@ -235,7 +235,7 @@ def test_what_cannot_be_a_message_does_not_enter_the_queue(store: cc.Store) -> N
 
 
 def test_redaction_removes_text_of_queued_input(store: cc.Store) -> None:
-    """Guarantee 2.8: what was told of input while it waited goes with the message that it became."""
+    """Guarantee 2.8: events about queued input are redacted with the message that it became."""
     follow_up(store, "my number is 555-1234")
     executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([Say(text="Noted.")]))
     asyncio.run(played(executor, "demo", None))

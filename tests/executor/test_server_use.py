@@ -17,7 +17,7 @@ def sign(a: int, b: int) -> str:
 
 
 def test_one_agent_uses_another_approver_in_each_conversation(store: cc.Store) -> None:
-    """The line and the tools are shared; who says yes is not."""
+    """The client and the tools are shared; the approver is not."""
     script = [Say(calls=(call(1, "sign"),)), Say(text="Done."), Say(calls=(call(2, "sign"),)), Say(text="Done.")]
     agent = cc.AgentExecutor(store, SONNET, endpoint=Scripted(script), tools=[cc.tool(sign, approval=True)])
     asked: list[str] = []
@@ -43,7 +43,7 @@ def test_one_agent_uses_another_approver_in_each_conversation(store: cc.Store) -
 
 
 def test_a_turn_reports_its_start_or_its_error(store: cc.Store) -> None:
-    """Guarantee 3.2: one turn at a time, and who begins another one is told at once."""
+    """Guarantee 3.2: one turn at a time, and starting another one raises an error at once."""
 
     async def talk() -> None:
         agent = cc.AgentExecutor(store, SONNET, endpoint=Scripted([Say(text="a b c", pause=0.05)]))

@@ -52,7 +52,7 @@ def agent(store: cc.Store) -> cc.AgentExecutor:
 
 @pytest.mark.parametrize("number", range(3, WRITES))
 def test_published_events_equal_stored_events(unwilling: Unwilling, number: int) -> None:
-    """Guarantee 12.1: a piece of a reply that could not be journaled is told with its end, and not left out."""
+    """Guarantee 12.1: a piece of a reply that could not be journaled is published with its end, and not left out."""
 
     async def run() -> cc.TurnResult:
         unwilling.count_from_here(range(number, number + 1))

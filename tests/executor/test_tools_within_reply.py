@@ -31,7 +31,7 @@ def shape(store: cc.Store) -> list[str]:
 
 
 def test_a_call_that_may_have_run_is_reported_to_the_model_after_a_cancel(store: cc.Store) -> None:
-    """Guarantees 3.6, 9.8: what was done by then stays done, and the next request reports it."""
+    """Guarantees 3.6, 9.8: finished calls stay, and the next request reports them."""
 
     async def script(call: ProviderCall, number: int) -> AsyncGenerator[JSONObject, None]:
         yield said("I deploy.")
@@ -74,7 +74,7 @@ def test_a_reply_that_ends_with_a_result_is_whole(store: cc.Store) -> None:
 
 
 def test_a_tool_still_running_at_the_end_of_the_reply_has_a_result(store: cc.Store) -> None:
-    """Guarantee 5.3: the session knows the call, so it is not told again."""
+    """Guarantee 5.3: the session knows the call, so it is not sent again."""
 
     async def script(call: ProviderCall, number: int) -> AsyncGenerator[JSONObject, None]:
         yield asked("call_1", "watch")

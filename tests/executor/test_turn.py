@@ -186,7 +186,7 @@ def test_usage_and_context_size_are_published(store: cc.Store) -> None:
 
 
 def test_a_slow_reply_is_published_in_pieces(store: cc.Store) -> None:
-    """Guarantees 3.3, 12.1: batches, stored before they are told."""
+    """Guarantees 3.3, 12.1: batches, stored before they are published."""
     provider = Scripted([Say(text="one two three four five six", pause=0.06)])
     executor = cc.AgentExecutor(store, SONNET, endpoint=provider)
 
@@ -281,7 +281,7 @@ def test_results_are_published_with_their_first_characters(store: cc.Store) -> N
 
 
 def test_a_small_model_is_kept_from_going_round_in_circles(store: cc.Store) -> None:
-    """Only where it has no tools: the same words stand in one call and in the next. What the caller says counts."""
+    """Only without tools: calls repeat the same text. The caller's value takes precedence."""
 
     def sent(**options: Any) -> JSONObject:  # options of several types
         line = Scripted([Say(text="Hello.")])

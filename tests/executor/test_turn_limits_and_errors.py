@@ -285,7 +285,7 @@ def test_what_cannot_fit_is_not_sent(store: cc.Store) -> None:
 
 
 def test_a_reply_that_comes_too_late_is_kept(store: cc.Store) -> None:
-    """The conversation was edited while the model answered: its words stay in the record, as a failed message."""
+    """The conversation was edited while the model answered: its reply stays in the store, as a failed message."""
     provider = Scripted([Say(text="one two three four", pause=0.05)])
     executor = cc.AgentExecutor(store, SONNET, endpoint=provider)
     store.append("demo", cc.user("first"))

@@ -43,7 +43,7 @@ CLOCK = 0.02
 
 
 class Sorted:
-    """The stand-in's records by conversation: the system prompt has its name in it. `others` are summaries."""
+    """Records of the fake vendor by conversation: the system prompt contains its name. `others` are summaries."""
 
     def __init__(self, standin: FakeVendors) -> None:
         self.standin = standin
@@ -106,7 +106,7 @@ class Audit:
         self._result(played)
 
     def _inputs(self) -> None:
-        """Every word of the person is there once, and in order, or waits."""
+        """Check that every input is stored once and in order, or is queued."""
         waiting = [each.message.text for each in self.store.queued(self.name)]
         there = [message.text for message in self.messages if message.role == "user"]
         assert sorted([*there, *waiting]) == sorted(said.text for said in self.person.said)
@@ -139,7 +139,7 @@ class Audit:
     # ── requests ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _requests(self) -> None:
-        """What is stored of a step is what was sent and what was answered; a prefix lasts until its end is told."""
+        """Check that stored steps equal sent requests and replies; a prefix is stable until its end is announced."""
         records = self.records.of(self.name)
         stored = {message.seq: message for message in self.messages}
         steps = [step for step in self.store.steps(self.name) if step.state == "finished"]
@@ -192,7 +192,7 @@ class Audit:
     # ── events ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _events(self, played: Played) -> None:
-        """Numbered without gaps, told again as they were seen, and no try among them that should not have been made."""
+        """Check that events are numbered without gaps, replay as they were seen, and contain no wrong retry."""
         events = self.store.events(self.name, after=self.told)
         assert [event.number for event in events] == [*range(self.told + 1, self.told + 1 + len(events))]
         self.told += len(events)
@@ -280,9 +280,9 @@ def _is_reason(text: str, deed: Deed) -> None:
 
 
 def mistaken(standin: FakeVendors) -> list[str]:
-    """What the fake refused, or found odd, and was not meant to be.
+    """Return unexpected refusals and warnings of the fake vendor.
 
-    A wrong key is sent on purpose. Arguments that are not JSON can only be told, where a vendor takes objects alone.
+    A wrong key is sent on purpose. Arguments that are not JSON can only be reported, if a vendor accepts objects only.
     """
     refused = [record.refused for record in standin.refused if not record.refused.startswith("key")]
     odd = [said for record in standin.records for said in record.defects if not _is_told(said, record.format)]

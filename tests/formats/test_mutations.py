@@ -161,7 +161,7 @@ def replaced(value: JSON, before: str, after: str) -> bool:
 
 
 def strings(value: JSON, key: str = "") -> Iterator[str]:
-    """Return every text of a message or a tool result in a request."""
+    """Yield every text of a message or a tool result in a request."""
     if isinstance(value, dict):
         if cast(JSONObject, value).get("type") == "reasoning":  # it goes with its signature
             return

@@ -212,7 +212,7 @@ def test_nothing_at_an_address_is_reported_of_the_address(vendor: Vendor) -> Non
 
 @ALL
 def test_the_sdk_does_not_try_again_by_itself(vendor: Vendor) -> None:
-    """Guarantee 11.11: who retries reports it; a hidden retry would be paid for and not be told."""
+    """Guarantee 11.11: retries are reported; a hidden retry would cost tokens without a trace."""
     failed = failing(vendor, refused(503, {"error": {"message": "Later"}}, retry_after="7"), vendor.streamed())
     assert (failed.kind, failed.status, failed.retry_after) == ("transient", 503, 7.0)
 

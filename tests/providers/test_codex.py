@@ -119,7 +119,7 @@ def test_what_codex_does_not_take_goes_in_as_text_and_is_reported(tmp_path: Path
 
 
 def test_calls_of_one_thread_wait_for_each_other(tmp_path: Path) -> None:
-    """Guarantee 9.5: a session has one writer. Who comes second with an old cursor goes on from there, in a fork."""
+    """Guarantee 9.5: a session has one writer. A second call with an old cursor continues from there, in a fork."""
 
     async def run() -> None:
         with FakeVendors(replies(), faults=lambda ask: faults.slow(0.01)) as standin:
@@ -291,7 +291,7 @@ def test_a_model_called_default_is_the_users_own(tmp_path: Path) -> None:
 
 
 def test_without_an_address_the_users_configuration_holds(tmp_path: Path) -> None:
-    """The model, the provider and the retries are the user's; what Codex tries again by itself is told."""
+    """The model, the provider and the retries are the user's; retries of Codex itself are reported."""
 
     async def run() -> None:
         with FakeVendors(lambda ask: Reply("answer"), faults=faults.listed(faults.cut(0.6))) as standin:

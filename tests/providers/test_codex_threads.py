@@ -143,7 +143,7 @@ def test_a_cancelled_turn_is_taken_back(tmp_path: Path) -> None:
 
 
 def test_a_silent_api_is_given_up_in_time(tmp_path: Path) -> None:
-    """The time limit of a call holds between two words of a reply, and the turn is interrupted."""
+    """The timeout of a call applies between two pieces of a reply, and the turn is interrupted."""
 
     async def run() -> None:
         with FakeVendors(replies(), faults=second(faults.stalled(0.6))) as standin:

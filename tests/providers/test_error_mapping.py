@@ -160,9 +160,7 @@ def test_what_looks_like_a_key_is_masked(secret: str) -> None:
 
 
 def test_a_login_is_masked_as_it_is_in_a_header() -> None:
-    """Guarantee 13.3: who writes joe:secret@ into an address sends it so, and some servers repeat what they were
-    sent.
-    """
+    """Guarantee 13.3: joe:secret@ in a URL is sent as a header, and some servers repeat what they were sent."""
     packed = b64encode(b"joe:pw-s3cret").decode()
     for login in (packed, packed.rstrip("=")):
         assert mask_secrets(f"No: Basic {login}.") == "No: [key]."

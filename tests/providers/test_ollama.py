@@ -85,7 +85,7 @@ def test_a_missing_server_explains_how_to_start_it(monkeypatch: pytest.MonkeyPat
 
 
 def runner(error: JSONObject) -> JSONObject:
-    """An error of the program that runs the model: it stands as text in Ollama's own."""
+    """Return an error of the model runner, which is text in Ollama's own error."""
     return {"error": json.dumps({"error": error})}
 
 

@@ -30,7 +30,7 @@ HELLO: JSONObject = {"model": MODEL, "stream": True, "input": [{"role": "user", 
 
 
 def looking(ask: AcceptedRequest) -> Reply:
-    """Asks for one look at whatever it is told; then answers."""
+    """Call the tool with the last message; answer after its result."""
     last = ask.request.messages[-1]
     return Reply("Seen.") if last.role == "tool" else Reply(calls=[Asked("look", {"thing": last.text})])
 
@@ -185,7 +185,7 @@ def test_a_reader_reports_which_session_a_reply_belongs_to(name: str, stream: bo
 
 
 def test_a_response_that_is_not_stored_is_not_a_session(standin: FakeVendors) -> None:
-    """Guarantee 9.5: whether the request reported it, or the organization has agreed on it."""
+    """Guarantee 9.5: disabled by the request, or for the whole organization."""
     provider = at(standin, "openai-session")
     (asked,) = asyncio.run(answered(call(provider, {**HELLO, "store": False})))
     kept(standin).forgets = True

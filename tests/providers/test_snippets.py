@@ -148,7 +148,7 @@ def shell(command: str, program: str = "sh") -> None:
 
 
 def compiled(provider: Provider) -> cc.Compiled:
-    """A request with tools, calls, results, a picture where it is taken, and words that are hard to quote."""
+    """Return a request with tools, calls, results, a picture if accepted, and text that is hard to quote."""
     with cc.open_store("memory:") as store:
         store.extend("demo", [cc.user(text) for text in NASTY])
         store.append(

@@ -16,7 +16,7 @@ from tests.sdk_comparison.sdk_limits import LIMITS, Limit, within
 
 
 class Compared(NamedTuple):
-    """Our body, the SDK's in our words, and the names of the differences that were met."""
+    """Our body, the SDK's body in our form, and the names of the differences found."""
 
     ours: JSONObject
     theirs: JSONObject

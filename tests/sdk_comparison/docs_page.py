@@ -27,7 +27,7 @@ sends something else than we do.
 
 
 def oracle_page() -> str:
-    """The page, as it stands in the docs."""
+    """Return the page as it is in the docs."""
     return "\n".join([HEAD, *(section(name) for name in TARGETS), CUT, *cuts(LIMITS), ""])
 
 

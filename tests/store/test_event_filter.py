@@ -33,7 +33,7 @@ def append_events(store: cc.Store, *events: AnyEvent, name: str = "demo") -> lis
 def found(
     store: cc.Store, *, before: int | None = None, limit: int = 100, name: str = "demo"
 ) -> list[tuple[str, int, str]]:
-    """What the notices say, and where they stand."""
+    """Return the texts of the notices, and their positions."""
     some = store.read(
         lambda tx: load_events_of_types(tx, load_tip(tx, name).conversation, KINDS, before=before, limit=limit)
     )

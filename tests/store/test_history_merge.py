@@ -55,7 +55,7 @@ def test_a_uid_is_matched_before_the_text(store: cc.Store) -> None:
 
 
 def test_an_edit_that_keeps_its_uid_is_an_edit(store: cc.Store) -> None:
-    """A page that changes a message in place sends the same uid with other words, and goes on doing so."""
+    """A client that changes a message in place sends the same uid with other text, repeatedly."""
     q1, a1, q2 = cc.user("q1", uid="1"), cc.assistant("a1", uid="2"), cc.user("q2", uid="3")
     better = cc.user("q1, but better", uid="1")
     store.sync("demo", [q1, a1, q2])
@@ -123,7 +123,7 @@ def test_user_messages_are_never_skipped(store: cc.Store) -> None:
 
 
 def test_a_page_that_has_no_calls_keeps_the_tool_history(store: cc.Store) -> None:
-    """The commonest page there is shows the words and nothing else."""
+    """The most common client shows only the text."""
     call = cc.ToolCall(id="c1", name="f", arguments={})
     store.extend("demo", [U1, cc.assistant("look", tool_calls=[call]), cc.tool_result("c1", "f", "ok"), A1])
     assert len(store.sync("demo", [U1, cc.assistant("look"), A1, U2])) == 1

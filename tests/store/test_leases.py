@@ -197,7 +197,7 @@ def test_an_outlived_lease_is_refused(store: cc.Store) -> None:
 
 
 def hold(address: str, ttl: float, pipe: Connection) -> None:
-    """A turn that waits to be told to write; whether it could, and whether it was told of a loss."""
+    """Hold a turn until it is signalled to write; send whether it could, and whether it was notified of a loss."""
     with cc.open_store(address) as store:
         lost = threading.Event()
         lease = store.acquire("demo", ttl=ttl)
@@ -214,7 +214,7 @@ def hold(address: str, ttl: float, pipe: Connection) -> None:
 
 @pytest.mark.parametrize("taken", [False, True], ids=["not wanted", "wanted"])
 def test_a_suspended_process_keeps_its_turn_until_another_wants_it(shared_address: str, taken: bool) -> None:
-    """Ctrl-Z, or a laptop that sleeps: who merely opens the store sees that the process lives, and leaves it alone."""
+    """Ctrl-Z, or a sleeping laptop: opening the store detects that the process lives, and leaves it alone."""
     pipe, theirs = PROCESSES.Pipe()
     child = PROCESSES.Process(target=hold, args=(shared_address, 0.3, theirs))
     child.start()

@@ -247,7 +247,7 @@ def test_a_window_is_a_part_of_a_line_from_either_end(store: cc.Store) -> None:
 
 
 def test_an_append_that_is_run_again_takes_no_other_message_for_its_own(store: cc.Store) -> None:
-    """Where the answer to a commit was lost, no message whose uid ends alike, or is the same, stands in for it."""
+    """If the answer to a commit was lost, no message with the same or a similar uid is returned in its place."""
     store.append("demo", cc.user("first", uid="x-abc"))
     store.append("demo", cc.user("other", uid="abc"))
     entry = message_chain.prepare_entry(validate_message(cc.user("second", uid="abc")))

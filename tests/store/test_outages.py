@@ -77,7 +77,7 @@ def test_a_server_that_stays_away_is_an_error_after_the_time_in_the_address(
 def test_closing_does_not_wait_long_for_a_server_that_is_away(
     postgres_server: str, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A process that is told to stop has turns that it cannot end; their leases run out by themselves."""
+    """A process that shuts down has turns that it cannot end; their leases expire."""
     monkeypatch.setattr("contextc.store.lease_manager.CLOSING_SECONDS", 0.1)
     store = cc.open_store(postgres_server.replace("/postgres?", f"/{database}?"))
     for name in "abc":

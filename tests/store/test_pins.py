@@ -6,7 +6,7 @@ import contextc as cc
 
 
 def test_a_call_is_pinned_with_its_results_and_a_result_with_its_call(store: cc.Store) -> None:
-    """Guarantees 5.4, 7.3: neither stands alone."""
+    """Guarantees 5.4, 7.3: neither is kept alone."""
     store.append("demo", cc.user("go"))
     calls = [cc.ToolCall(id=name, name="read", arguments={}) for name in ("a", "b")]
     store.append("demo", cc.assistant(tool_calls=calls))

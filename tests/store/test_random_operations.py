@@ -34,7 +34,7 @@ PICK = st.integers(0, 1_000)
 
 @dataclass
 class ExpectedMessage:
-    """One message, shared by every line it stands on: redacting it redacts it everywhere."""
+    """One message, shared by all its branches: redacting it redacts it everywhere."""
 
     text: str
     original: str = ""

@@ -121,7 +121,7 @@ def test_texts_of_a_deleted_conversation_do_not_come_back(store: cc.Store) -> No
 
 
 def test_redacting_empties_the_transcripts_of_the_tree(store: cc.Store) -> None:
-    """Guarantee 2.8: the words may be anywhere in them. What a running program says afterwards is not taken."""
+    """Guarantee 2.8: the text may be anywhere in them. Later output of a running program is not stored."""
     store.append("demo", cc.user(SECRET))
     store.fork("demo", "fork")
     store.append("stranger", cc.user("hi"))

@@ -251,9 +251,7 @@ def test_a_journal_whose_answer_was_lost_loses_no_text(postgres_address: str) ->
 
 
 def test_a_fork_and_a_delete_in_one_tree_take_turns(postgres_address: str) -> None:
-    """Guarantee 3.5: a fork stands on messages of another conversation, and these must not go while it is being
-    made.
-    """
+    """Guarantee 3.5: a fork refers to messages of another conversation, which must not be deleted meanwhile."""
     with cc.open_store(postgres_address) as store, cc.open_store(postgres_address) as other:
         messages = store.extend("a", [cc.user(str(number)) for number in range(8)])
         store.fork("a", "f", at=3)

@@ -19,7 +19,7 @@ def deltas(store: cc.Store) -> int:
 
 
 def test_a_stream_is_outside_the_chain_until_it_ends(store: cc.Store) -> None:
-    """Guarantee 2.1: `pending` never stands in a chain."""
+    """Guarantee 2.1: a chain never contains `pending`."""
     store.append("demo", cc.user("hi"))
     with store.lease("demo", "coder") as lease:
         stream = store.stream(lease)
@@ -89,7 +89,7 @@ def test_pieces_become_whole_parts(store: cc.Store) -> None:
 
 
 def test_pieces_of_several_calls_may_take_turns(store: cc.Store) -> None:
-    """Parallel calls stream side by side, with words between, across batches too; a whole call replaces pieces."""
+    """Parallel calls stream in turns, with text between, across batches too; a whole call replaces pieces."""
     store.append("demo", cc.user("hi"))
     with store.lease("demo") as lease, store.stream(lease) as stream:
         for id, piece in (("a", '{"x":'), ("b", '{"y":'), ("a", " 1}")):

@@ -182,7 +182,7 @@ def test_many_threads_add_todos_to_one_store(store: cc.Store) -> None:
 
 
 def test_a_model_writes_its_list_and_changes_it(store: cc.Store) -> None:
-    """Guarantee 8.4: todos have a tool; it answers with the list as it then stands."""
+    """Guarantee 8.4: todos have a tool; it answers with the current list."""
     store.append("demo", cc.user("go"))
     written = {"todos": [{"text": "Read"}, {"text": "Write", "state": "doing"}, "Check"]}
     answer = apply_todo_call(store, "demo", "coder", written)

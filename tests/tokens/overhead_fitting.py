@@ -35,7 +35,7 @@ PRIOR = 0.002
 
 
 class Frames(NamedTuple):
-    """How many a request has of what a vendor puts around the words."""
+    """Counts of the frames that a vendor puts around the text of a request."""
 
     request: int
     messages: int
@@ -150,7 +150,7 @@ def _bare(figures: OverheadProfile) -> OverheadProfile:
 def _taken_apart(
     request: Request, body: JSONObject, bare: TokenCounter, figures: OverheadProfile
 ) -> tuple[float, Frames]:
-    """The words of a request, and how many there are of each frame."""
+    """Return the text of a request, and the counts of each frame."""
     parts = [part for message in request.messages for part in message.parts]
     calls = sum(len(message.tool_calls) for message in request.messages)
     results = sum(isinstance(part, ToolResult) for part in parts)

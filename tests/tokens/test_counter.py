@@ -224,7 +224,7 @@ def test_another_formula_has_another_name() -> None:
     ],
 )
 def test_a_model_finds_its_generation(model: str, family: str) -> None:
-    """Guarantee 6.1: newer Claude models cut the same words into more tokens."""
+    """Guarantee 6.1: newer Claude models split the same text into more tokens."""
     assert find_profile("claude", "anthropic", model).name == family
 
 

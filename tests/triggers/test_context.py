@@ -33,7 +33,7 @@ def test_a_fall_into_the_lower_level_is_silent_and_a_new_rise_warns_again() -> N
 
 
 def test_it_reports_when_there_is_room_again() -> None:
-    """Guarantee 11.5: recovered; and only to who was warned."""
+    """Guarantee 11.5: recovered; and only after a warning."""
     assert leads(0.5, 0.3) == ["", ""]
     assert leads(0.95, 0.75, 0.74, 0.3) == ["Context critical", "", "Context recovered", ""]
 

@@ -112,7 +112,7 @@ def test_a_trigger_is_asked_only_at_its_moments() -> None:
 
 
 def test_a_user_notice_trigger_never_sends_to_a_model() -> None:
-    """Guarantee 11.7: whatever kind its words claim to be of."""
+    """Guarantee 11.7: whatever kind its message claims."""
     ((_, message),) = evaluate_triggers(
         [constant_trigger("hint", kind="hint", at=("mid_step",))], TriggerContext(when="mid_step"), {}
     ).messages

@@ -22,7 +22,7 @@ def steps(*made: int, limit: int | None = 250, turn: int = 1) -> list[TriggerCon
 
 
 def test_the_step_limit_is_reported_at_80_per_cent_once_a_turn() -> None:
-    """Guarantees 11.5, 11.2: the default of 250 steps is told after 200."""
+    """Guarantees 11.5, 11.2: the default of 250 steps is reported after 200."""
     moments = [*steps(0, 199, 200, 201, 249), *steps(0, 199, 200, turn=2)]
     assert leads(*moments) == ["", "", "Step limit", "", "", "", "", "Step limit"]
 

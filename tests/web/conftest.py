@@ -43,7 +43,7 @@ class Answer(Protocol):
 
 
 class Served(NamedTuple):
-    """A server that runs: where, on what, and the address of its store for others who want to look at it."""
+    """A running server: its URL, its state, and the address of its store."""
 
     url: str
     desk: AppState

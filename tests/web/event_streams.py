@@ -143,5 +143,5 @@ def _value(draw: st.DrawFn, field: msgspec.structs.FieldInfo) -> object:
 
 
 def tails(events: Sequence[AnyEvent]) -> list[list[AnyEvent]]:
-    """The stream as who joins at any of its events gets it."""
+    """Return the stream from each of its events on."""
     return [list(events[start:]) for start in range(len(events))]

@@ -47,7 +47,7 @@ class Life:
     def turn(
         self, text: str, reply: cc.Message | str = "done", usage: cc.Usage | None = None, **how: Any
     ) -> cc.Compiled:
-        """A person speaks, and the model answers."""
+        """Append a user message and the model's answer."""
         self.store.append(self.name, cc.user(text))
         return self.answer(reply, usage, **how)
 

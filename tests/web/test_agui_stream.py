@@ -52,7 +52,7 @@ def test_no_events_in_any_order_make_a_stream_that_agui_refuses(judge: ClientPro
 
 
 def test_nothing_of_an_event_is_lost(judge: ClientProcess) -> None:
-    """Guarantee 12.2: what AG-UI has no word for goes along whole, and a page needs no other stream."""
+    """Guarantee 12.2: events without an AG-UI type are sent whole, and a page needs no other stream."""
     for events in recorded_events().values():
         stream = taken(events)
         whole = [each["value"] for each in stream if each["type"] == "CUSTOM"]
@@ -77,7 +77,7 @@ def test_a_turn_is_a_run_that_ends_as_the_turn_did() -> None:
 
 
 def test_the_number_of_an_event_is_on_its_last_frame() -> None:
-    """Guarantee 12.1: who reconnects is told all of an event, or nothing."""
+    """Guarantee 12.1: a client that reconnects gets all of an event, or nothing."""
     runs = AGUIEncoder("demo")
     for event in recorded_events()["answered"]:
         frames = runs.frames(event).decode().removesuffix("\n\n").split("\n\n")

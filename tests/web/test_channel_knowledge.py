@@ -39,7 +39,7 @@ def test_a_session_holds_what_it_received_and_what_it_answered(client: TestClien
 
 
 def test_a_lost_session_has_unknown_content(client: TestClient, store: cc.Store) -> None:
-    """Guarantee 9.1: what was shown is told, and that it has to be told again."""
+    """Guarantee 9.1: the shown messages are listed, and that they have to be sent again."""
     talk = Talk(store, keeper())
     store.append("demo", cc.user("hello"))
     talk.step(cc.assistant("fine"), directory="/tmp")
@@ -103,7 +103,7 @@ def test_what_is_known_comes_in_pages(client: TestClient, store: cc.Store) -> No
 
 
 def test_a_channel_on_which_nothing_was_answered_has_no_ledger(client: TestClient, store: cc.Store) -> None:
-    """What is not there is not found, and reports it."""
+    """A missing object returns an error."""
     life = Life(store)
     store.append("demo", cc.user("hi"))
     life.compiler.begin(life.compile())

@@ -111,7 +111,7 @@ def test_a_request_head_that_does_not_come_is_not_waited_for(
 
 
 def test_streams_that_were_let_in_leave_the_rest_of_the_room_to_others(server: Served) -> None:
-    """When every connection is in use, the next client is told so, and no stream is cut off."""
+    """When every connection is in use, the next client gets an error, and no stream is cut off."""
     with cc.open_store(server.address) as store:
         store.enqueue("demo", cc.user("first"))
     where = f"{server.url}/api/conversations/demo/events?vocabulary=contextc"

@@ -192,7 +192,7 @@ def test_an_invalid_page_is_refused(client: TestClient, query: str) -> None:
 
 
 def test_what_the_server_is_does_not_show_the_password_of_its_store(client: TestClient, store: cc.Store) -> None:
-    """A password may stand before the host, or be a parameter."""
+    """A password may precede the host, or be a parameter."""
     store.address = "postgresql://ann:hunter2@host/db?password=hunter2&sslpassword=hunter2"
     answer = client.get("/api/info")
     assert answer.json()["store"] == "postgresql://ann:***@host/db?password=***&sslpassword=***"

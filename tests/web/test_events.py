@@ -36,7 +36,7 @@ def is_end(frame: Frame) -> bool:
 
 
 def test_two_watchers_receive_the_same(server: Served) -> None:
-    """Guarantee 12.1: events replay from any number, and are what was told live."""
+    """Guarantee 12.1: events replay from any number, and equal those published live."""
     turn(server)
     live = read_events(server.url, "demo")
     assert read_events(server.url, "demo") == live
@@ -45,7 +45,7 @@ def test_two_watchers_receive_the_same(server: Served) -> None:
 
 
 def test_a_reader_that_reconnects_continues_where_it_was(server: Served) -> None:
-    """Guarantee 12.1: none is lost and none is told twice; the header counts, and not the address."""
+    """Guarantee 12.1: none is lost and none is sent twice; the header takes precedence over the URL."""
     turn(server)
     with listening(address(server, vocabulary="contextc")) as stream:
         first = until(stream, lambda frame: frame.id == "3")

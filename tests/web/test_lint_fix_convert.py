@@ -55,7 +55,7 @@ def test_what_is_broken_is_repaired(client: TestClient) -> None:
 
 
 def test_a_request_is_converted_to_another_format(client: TestClient) -> None:
-    """Guarantee 10.6: and what they cannot say is told."""
+    """Guarantee 10.6: and losses are reported."""
     answer = post(client, "convert", body=UNANSWERED, target="openai_chat")
     made = cc.convert(UNANSWERED, source="anthropic", target="openai_chat")
     assert (answer["source"], answer["format"]) == ("anthropic", "openai_chat")

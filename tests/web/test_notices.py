@@ -51,7 +51,7 @@ def test_notices_are_events_as_they_were_reported_and_where_they_happened(store:
 
 
 def test_what_a_turn_reports_is_at_messages_that_are_there(store: cc.Store, client: TestClient) -> None:
-    """Guarantees 15.1, 12.2: as a real turn tells it: tried again before a word was said, and failed after a result."""
+    """Guarantees 15.1, 12.2: as in a real turn: retried before any output, and failed after a result."""
     script = [
         ProviderFailed("anthropic", "transient"),
         Say(calls=(call(1, a=1, b=2),)),

@@ -36,7 +36,7 @@ def works(life: Life, turns: int, output: str = "line of output " * 60) -> None:
 def test_a_shortened_result_is_reported_as_it_was_sent(
     client: TestClient, store: cc.Store, spec: str, fetch: bool
 ) -> None:
-    """A person who looks for a missing fact must see that the model did not get it, and what it got instead."""
+    """A user who searches for a missing fact must see that the model did not get it, and what it got instead."""
     life = Life(store, provider_of(spec, window=6_000), fetch=fetch)
     life.turn("look", cc.assistant("", tool_calls=[cc.tool_call("a", "look", {"at": "home"})]))
     store.append("demo", cc.tool_result("a", "look", LONG + NEEDLE + LONG))
@@ -112,7 +112,7 @@ def test_messages_that_were_never_read_count_as_left_out(client: TestClient, sto
 
 
 def test_a_search_covers_whole_texts_and_arguments(client: TestClient, store: cc.Store) -> None:
-    """Words behind the first characters of a result, and those of a call's arguments, are found."""
+    """Text behind the first characters of a result, and in a call's arguments, is found."""
     life = Life(store, provider_of(window=60_000))
     life.turn("look", cc.assistant("", tool_calls=[cc.tool_call("a", "look", {"at": "the attic"})]))
     store.append("demo", cc.tool_result("a", "look", "x " * 3_000 + NEEDLE))

@@ -266,7 +266,7 @@ def test_a_line_costs_what_its_tokens_cost_from_the_cache_or_not(client: TestCli
 
 
 def test_what_is_removed_stays_removed(client: TestClient, store: cc.Store) -> None:
-    """Guarantee 2.8: a redacted message is told of, and what it said is nowhere."""
+    """Guarantee 2.8: a redacted message is listed, and its content is nowhere."""
     life = Life(store)
     life.turn("the secret is Rumpelstiltskin")
     life.turn("more")

@@ -143,7 +143,7 @@ def test_a_cookie_of_another_name_is_not_a_token(guarded: TestClient, expected: 
 
 
 def test_an_old_link_leads_to_the_page_that_reports_what_to_do(guarded: TestClient) -> None:
-    """A server makes a new token at each start. Who follows a link of before is a person, and needs no JSON."""
+    """A server makes a new token at each start. An old link is opened by a user, who needs no JSON."""
     visit = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
     answer = guarded.get("/?token=of-yesterday", headers=visit)
     assert (answer.status_code, answer.headers["location"]) == (303, "/")
@@ -225,7 +225,7 @@ def test_a_whole_address_is_a_path_and_its_host_is_the_one_that_counts(server: S
 
 
 def test_a_whole_address_needs_the_token_too(guarded: TestClient) -> None:
-    """The client sends what stands in the scope, as uvicorn hands it on."""
+    """The client sends the path of the scope, as uvicorn passes it on."""
     scope: dict[str, Any] = {
         "type": "http", "method": "GET", "path": f"{OURS}/api/conversations",
         "raw_path": f"{OURS}/api/conversations".encode(),

@@ -200,7 +200,7 @@ def test_a_connection_taken_into_use_while_another_is_closing_stays_open(store: 
 
 
 def test_the_first_answer_to_a_question_counts_and_the_second_is_refused(store: cc.Store, tmp_path: Path) -> None:
-    """Two tabs may answer in one moment, before the turn goes on: the one with the no must not be told it counted."""
+    """Two tabs may answer at the same time, before the turn continues: the second must get an error."""
 
     @cc.tool(approval=True)
     def pay() -> str:

@@ -198,7 +198,7 @@ def test_a_model_that_is_not_there_is_refused_before_a_turn_begins(server: Serve
 
 
 def test_recordings_that_a_client_names_are_not_read(store: cc.Store, tmp_path: Path) -> None:
-    """Guarantee 13.3: who may ask a model may not read the files of the server, nor have it wait for one."""
+    """Guarantee 13.3: a client may not read the files of the server, nor make it wait for one."""
     secret = tmp_path / "key.txt"
     secret.write_text("private-words\n")
     own = recorded(tmp_path / "own.jsonl", text_reply("Mine."), text_reply("Still mine."))
@@ -220,7 +220,7 @@ def test_recordings_that_a_client_names_are_not_read(store: cc.Store, tmp_path: 
 
 
 def test_recordings_of_a_folder_may_be_named_if_the_server_allows_it(store: cc.Store, tmp_path: Path) -> None:
-    """And nothing of what else is in it is told."""
+    """And no other content of it is shown."""
     folder = tmp_path / "recordings"
     folder.mkdir()
     there = recorded(folder / "there.jsonl", text_reply("Here."))

@@ -109,7 +109,7 @@ def problems(body: JSONObject) -> list[Problem]:
 
 
 def is_of(operation: str, member: str, given: JSONObject) -> list[Problem]:
-    """Return the errors in a response of an operation."""
+    """Return the problems in a member of an operation's response."""
     return _problems(given, _operation(operation).output_shape.members[member])
 
 

@@ -12,7 +12,7 @@ from tests.sdk_comparison.request_pairs import Conversation
 
 
 class RewriteContext(NamedTuple):
-    """The conversation that both were told, and the format of ours."""
+    """The conversation that both got, and our format."""
 
     conversation: Conversation
     form: Formatter

@@ -28,7 +28,7 @@ def errors_as_plain_text(body: JSONObject, context: RewriteContext) -> None:
 
 
 def answers(body: JSONObject) -> Iterator[tuple[JSONObject, str]]:
-    """Each result of a body of OpenAI's, and where its words stand."""
+    """Yield each result of an OpenAI body, and the key of its text."""
     for each in cast(list[JSONObject], body.get("messages") or body.get("input")):
         if each.get("role") == "tool":
             yield each, "content"
