@@ -96,7 +96,7 @@ def chat_functions(_: HistoryFormatter) -> list[Item]:
 
 
 def own(form: HistoryFormatter) -> list[Item] | None:
-    """A history as the provider's own API has it; where it joins messages, results stand beside text in one dict."""
+    """Return a history in the provider's own API; where it joins messages, results are beside text in one dict."""
     return [*form.format(HISTORY, None)] if isinstance(form, Formatter) else None
 
 

@@ -103,7 +103,7 @@ def test_a_trigger_message_is_at_its_position(person: Person, model: Model) -> N
 
 
 def test_a_tool_that_changes_something_waits_for_approval(person: Person, model: Model, options: ServerOptions) -> None:
-    """Guarantee 11.12: what it would do is shown; yes lets it run, no tells the model why not."""
+    """Guarantee 11.12: the action is shown; yes runs it, no sends the reason to the model."""
     model.will(
         calls(("write_file", {"path": "a.txt", "content": "hello\n"}), id="yes"),
         calls(("write_file", {"path": "b.txt", "content": "secret\n"}), id="no"),

@@ -322,7 +322,7 @@ def test_two_first_requests_at_once_never_leave_without_an_attempt(
     postgres_address: str, monkeypatch: pytest.MonkeyPatch, answered: bool
 ) -> None:
     """The second of two transactions that create the same channel finds the row of the first. It must store its attempt
-    there, or raise where the first was answered already: a session may hold a request that only the attempt tells of.
+    there, or raise if the first was answered already: only the attempt shows that a session may hold a request.
     """
     create = repository.create_channel
     with cc.open_store(postgres_address) as store, cc.open_store(postgres_address) as elsewhere:

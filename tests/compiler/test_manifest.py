@@ -236,7 +236,7 @@ def test_an_edit_costs_what_comes_after_it() -> None:
 
 
 def test_an_edit_costs_the_same_as_it_does_when_it_is_made() -> None:
-    """Guarantee 13.2: the dry run tells the truth."""
+    """Guarantee 13.2: the dry run reports the real cost."""
     desk = thinking_desk()
     edit = (5, cc.user("another question"))
     compiled = desk.compiler.compile("demo", fragments=FRAGMENTS, tools=[TOOL], dry_run=True, edit=edit)

@@ -47,7 +47,7 @@ class StandIn:
         self._server.server_close()
 
     def environment(self) -> dict[str, str]:
-        """What tells each vendor's SDK to come here."""
+        """Return the environment variables that direct each vendor's SDK to this server."""
         return {
             "ANTHROPIC_API_KEY": KEY,
             "ANTHROPIC_BASE_URL": self.url,

@@ -87,7 +87,7 @@ def test_what_steers_enters_between_two_steps_of_the_running_turn(store: cc.Stor
 
 
 def test_a_follow_up_opens_the_next_turn(store: cc.Store) -> None:
-    """Guarantee 11.9: by itself, and the handle of the first turn tells of both."""
+    """Guarantee 11.9: by itself, and the handle of the first turn has the events of both."""
     provider = Scripted([then(lambda: follow_up(store, "and then?"), Say(text="First.")), Say(text="Second.")])
     executor = cc.AgentExecutor(store, SONNET, endpoint=provider)
 

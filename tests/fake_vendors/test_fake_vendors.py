@@ -72,7 +72,7 @@ def raw_events(standin: FakeVendors, client: SDKClient) -> list[JSONObject]:
 
 @pytest.mark.parametrize("client", ASKED_FOR_A_KEY, ids=lambda client: client.name)
 def test_a_wrong_key_is_refused_and_no_key_is_kept(client: SDKClient, standin: FakeVendors) -> None:
-    """Guarantee 13.3: the vendor's own words; keys are never recorded."""
+    """Guarantee 13.3: the vendor's own message; keys are never recorded."""
     assert client.unknown_key is not None
     kind, text = refusal(client, standin, ask(client), key="sk-wrong-0000")
     assert (kind, client.unknown_key.said in text) == (client.unknown_key.kind, True)

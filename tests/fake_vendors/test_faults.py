@@ -104,7 +104,7 @@ def test_silence_lasts_until_the_client_gives_up(client: SDKClient, fault: Fault
 
 
 def chain(error: BaseException | None) -> str:
-    """An error and what caused it, in words."""
+    """Return an error and its causes as text."""
     found: list[str] = []
     while error is not None:
         found.append(repr(error))
@@ -118,7 +118,7 @@ def streamed(client: SDKClient, fault: Fault) -> Message:
 
 
 def test_a_stream_that_ends_early_does_not_report_that_it_is_done(client: SDKClient) -> None:
-    """Guarantee 11.10: no error is raised, so only the missing end tells."""
+    """Guarantee 11.10: no error is raised, so only the missing end shows it."""
     message = streamed(client, faults.ended())
     assert message.finish is None
     assert message.text

@@ -40,7 +40,7 @@ def result(id: str, content: JSON = "1", **more: JSON) -> JSONObject:
 
 
 def outline(messages: list[Message]) -> list[str]:
-    """Who said what, one line a part."""
+    """Return roles and parts, one line per part."""
     found: list[str] = []
     for message in messages:
         for part in message.parts:

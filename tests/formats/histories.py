@@ -181,7 +181,7 @@ class _Author:
         )
 
     def calls(self) -> cc.Message:
-        """A reply that asks for tools: words and calls in any order, an id perhaps twice."""
+        """Return a reply with tool calls: texts and calls in any order, an id perhaps twice."""
         said = self.several(MODEL_PARTS)
         asked = [self.call() for _ in range(self.draw(FEW))]
         parts = [*said, *asked] if self.draw(st.booleans()) else [*asked[:1], *said, *asked[1:]]

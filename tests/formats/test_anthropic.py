@@ -100,7 +100,7 @@ def test_a_system_message_between_keeps_its_role_where_its_place_allows(
 
 
 def test_a_system_message_behind_one_that_keeps_its_role_keeps_it_too() -> None:
-    """As text of the user it would stand behind a system message, where the API takes only the assistant."""
+    """As text of the user it would follow a system message, where the API accepts only the assistant."""
     (kept,) = PLAIN.decode_request([{"role": "user", "content": "hi"}, {"role": "system", "content": "one"}]).messages[
         1:
     ]

@@ -194,7 +194,7 @@ def test_a_history_that_has_outlived_its_tools_names_one() -> None:
 
 
 def test_results_are_never_empty_where_that_is_refused() -> None:
-    """An error has words; nothing at all is an empty text, which is taken."""
+    """An error has a text; an empty result is an empty text, which is accepted."""
     calls = assistant(tool_calls=[tool_call("a", "f", "{}"), tool_call("b", "f", "{}")])
     wire = BEDROCK.format([user("hi"), calls, tool_result("a", "f", None), tool_result("b", "f", "", is_error=True)])
     assert wire[2]["content"] == [
@@ -284,7 +284,7 @@ SIGNED: JSONObject = {"reasoningContent": {"reasoningText": {"text": "Hm.", "sig
 
 
 def test_white_space_is_removed_with_the_cache_point_after_it() -> None:
-    """Who compiles a request sets other cache points; without one the white space is refused."""
+    """The compiler sets other cache points; without one the white space is refused."""
     shown: JSONObject = {"document": {"name": "A", "format": "pdf", "source": {"bytes": "JVBERg=="}}}
     message: JSONObject = {"role": "user", "content": [{"text": "See"}, shown, {"text": "\n"}, POINT]}
     assert BEDROCK.format(BEDROCK.decode_request([message]).messages) == [message]
@@ -299,9 +299,7 @@ def test_an_empty_tool_description_is_omitted() -> None:
 
 
 def test_a_request_of_anybodys_making_comes_back_the_same() -> None:
-    """Guarantee 10.5: cache points, guarded words, citations, tools of Amazon's own, white space before a cache
-    point.
-    """
+    """Guarantee 10.5: cache points, guarded text, citations, Amazon's own tools, white space before a cache point."""
     request = BEDROCK.decode_request(json.loads(json.dumps(REQUEST)))
     assert BEDROCK.encode_request(request) == REQUEST
     assert lint(REQUEST, format="bedrock") == []

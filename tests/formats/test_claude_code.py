@@ -62,7 +62,7 @@ def test_a_request_is_a_set_of_options_and_a_list_of_lines() -> None:
 
 
 def test_a_request_comes_back_as_it_was() -> None:
-    """Guarantee 10.5: ids, names, errors, media and signed reasoning; the system's words are marked user text now."""
+    """Guarantee 10.5: ids, names, errors, media and signed reasoning; system text becomes marked user text."""
     read = FORM.decode_request(LINES)
     assert outline(list(read.messages)) == [
         "user: Look:",
@@ -124,7 +124,7 @@ def test_lines_for_a_session_may_begin_with_a_reply() -> None:
 
 
 def test_results_of_calls_that_the_session_holds_are_sent() -> None:
-    """Guarantee 9.4: in a request that goes on with a session no call stands here, and the result is not a stray."""
+    """Guarantee 9.4: a request that continues a session does not contain the call, and its result is not an orphan."""
     body: JSONObject = {"resume": "6f1d9a52-7a1c-4c0e-9a86-0d4c6f1b2e3a", "messages": [user([result("a", "42")])]}
     assert cc.lint(body, format="claude_code") == []
     assert FORM.encode_request(FORM.decode_request(body)) == body

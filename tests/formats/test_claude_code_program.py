@@ -125,9 +125,7 @@ def test_a_history_of_others_is_sent_as_it_was_compiled(tmp_path: Path) -> None:
 
 
 def test_an_answer_goes_on_from_results(tmp_path: Path) -> None:
-    """Guarantee 9.10: a history that ends with results is gone on from, with words of ours behind them and none
-    between.
-    """
+    """Guarantee 9.10: a history that ends with results is continued, with text of ours after them and none between."""
     history, prompt = split_prompt(FORM.format(TALK[1:7]))
     kept = Kept(transcript_entries(history, session=SESSION, cwd=str(tmp_path)))
     interrupted = {

@@ -48,7 +48,7 @@ def event(given: JSONObject, **more: JSON) -> JSONObject:
 
 @pytest.mark.parametrize("name", STREAMS)
 def test_streamed_parts_equal_the_stored_message(name: str) -> None:
-    """Guarantee 12.1: calls, results and words, once each, streamed or not."""
+    """Guarantee 12.1: calls, results and text, once each, streamed or not."""
     reader, deltas = read(sample(name))
     assert substance(join_deltas(deltas)) == stored(reader)
     assert FORM.decode_stream(sample(name)) == reader.message() == reader.messages()[-1]
@@ -65,7 +65,7 @@ def test_the_same_is_true_wherever_it_breaks_off(name: str) -> None:
 
 
 def test_whole_lines_are_the_answer_where_no_partial_ones_came() -> None:
-    """Guarantee 9.7: messages in order, with the session and the place it stands at."""
+    """Guarantee 9.7: messages in order, with the session and its cursor."""
     reader, _ = read(sample("stdout-tool"))
     assert outline(reader.messages()) == ANSWER
     assert (reader.finished, reader.error, reader.compacted) == (True, None, False)
@@ -110,7 +110,7 @@ def test_the_finish_reason_of_a_reply_is_reported() -> None:
     [("stdout-overloaded", 529, "API Error: 529 Overloaded."), ("stdout-unauthorized", 401, "Invalid API key")],
 )
 def test_a_failed_answer_with_status_success_is_an_error(name: str, status: int, said: str) -> None:
-    """Guarantee 11.11: and the program's own words are not the model's."""
+    """Guarantee 11.11: and the program's own text is not the model's."""
     reader, deltas = read(sample(name))
     assert (deltas, reader.finished, reader.cursor) == ([], False, "")
     assert reader.error is not None
@@ -158,7 +158,7 @@ def test_what_was_streamed_of_an_attempt_given_up_is_not_the_answer() -> None:
 
 
 def test_of_a_reply_that_was_cut_the_lines_count_where_claude_code_went_on() -> None:
-    """Guarantee 9.7: the session holds the words that had ended, and not the call that had only begun."""
+    """Guarantee 9.7: the session holds the text that had ended, and not the incomplete call."""
     begun: JSONObject = {"type": "message_start", "message": {"id": "msg_1", "role": "assistant"}}
     words: JSONObject = {"type": "content_block_start", "index": 0, "content_block": text("Let me see.")}
     half: JSONObject = {"type": "content_block_start", "index": 1, "content_block": use("a")}
@@ -230,7 +230,7 @@ def test_an_incomplete_call_cannot_have_run() -> None:
 
 
 def test_a_complete_call_without_arguments_has_an_arguments_piece() -> None:
-    """Guarantee 11.10: what is journaled of it tells it from one whose arguments had not come."""
+    """Guarantee 11.10: its journal distinguishes it from one whose arguments had not arrived."""
     first: JSONObject = {"type": "content_block_start", "index": 0, "content_block": use("a")}
     ended: JSONObject = {"type": "content_block_stop", "index": 0}
     assert not may_have_run("tool_calls", join_deltas(read([event(first)])[1]))

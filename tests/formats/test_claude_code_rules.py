@@ -84,7 +84,7 @@ ODD: list[JSON] = [None, True, 3, "words", [], {}, [None], {"type": "text"}, [[]
 @settings(max_examples=often(25, 150), deadline=None)
 @given(data=st.data(), name=st.sampled_from(TRANSCRIPTS))
 def test_a_damaged_transcript_is_read_and_can_be_fixed(data: st.DataObject, name: str) -> None:
-    """Guarantee 15.1: whatever stands in a field, in up to three places."""
+    """Guarantee 15.1: with any values in up to three fields."""
     lines = sample(name)
     for _ in range(data.draw(st.integers(1, 3))):
         held: JSON = data.draw(st.sampled_from(lines))

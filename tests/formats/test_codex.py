@@ -132,7 +132,7 @@ def test_a_call_without_a_result_is_in_progress_and_gets_one_where_a_request_is_
 
 
 def test_text_after_a_call_moves_before_it_and_results_follow_the_order_of_calls() -> None:
-    """Guarantee 10.3: an item holds a call and its result, so nothing can stand between."""
+    """Guarantee 10.3: an item holds a call and its result, so nothing can be between them."""
     calls = [cc.tool_call("a", "look", {}), cc.tool_call("b", "look", {})]
     history = [
         cc.assistant([calls[0], cc.Text("And:"), calls[1]]),
@@ -265,7 +265,7 @@ def test_a_shortened_result_of_codex_own_call_goes_back_shortened() -> None:
 
 
 def test_a_call_that_asks_for_something_else_by_now_is_no_longer_codex_own() -> None:
-    """Guarantee 2.3: what is told is what the log says."""
+    """Guarantee 2.3: the log determines what is sent."""
     (asked, _) = FORM.decode_request([ran()]).messages
     call = cc.ToolCall(id="x1", name="shell", arguments={"command": "rm -r ."}, extra=asked.tool_calls[0].extra)
     (_, item) = FORM.encode([cc.assistant(tool_calls=[call])]).messages
@@ -354,7 +354,7 @@ def test_a_result_answers_a_call_of_codex_as_it_wants_it() -> None:
 
 
 def essence(messages: Sequence[cc.Message]) -> dict[str, list[tuple[str, ...]]]:
-    """What the format can hold: words, pictures, calls, results and whether they failed; each kind in its order."""
+    """Return what the format can hold: texts, pictures, calls, results and whether they failed; each kind in order."""
     found: dict[str, list[tuple[str, ...]]] = {kind: [] for kind in ("words", "pictures", "calls", "results")}
     for message in messages:
         user = message.role in ("user", "tool")

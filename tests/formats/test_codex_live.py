@@ -140,7 +140,7 @@ def codex(home: Path) -> Generator[tuple[_Codex, list[JSONObject]]]:
 
 
 def test_the_model_of_a_real_codex_receives_the_history_that_was_imported(tmp_path: Path) -> None:
-    """Guarantee 9.10: behind Codex's own words, in our order, once; and the turn is read with its thread and tokens."""
+    """Guarantee 9.10: after Codex's own text, in our order, once; and the turn is read with its thread and tokens."""
     body = FORM.encode_request(Request(messages=tuple(HISTORY), tools=(cc.Tool(name="mcp__weather"),)))
     history, prompt = split_prompt(body["items"])
     with codex(tmp_path) as (line, asked):

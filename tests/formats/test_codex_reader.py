@@ -69,7 +69,7 @@ def test_streamed_parts_equal_the_stored_message_at_every_interruption(name: str
 
 @pytest.mark.parametrize("name", TURNS)
 def test_a_turn_names_its_thread_and_itself(name: str) -> None:
-    """Guarantee 9.1: what is resumed, and where it stood."""
+    """Guarantee 9.1: the session to resume, and its cursor."""
     reader, _ = read(lines(name))
     turn = lines(name)[-1]["params"]
     assert (reader.session, reader.cursor) == (turn["threadId"], turn["turn"]["id"])
@@ -77,9 +77,7 @@ def test_a_turn_names_its_thread_and_itself(name: str) -> None:
 
 
 def test_a_turn_is_one_message_for_each_answer_of_the_model() -> None:
-    """Guarantee 11.3: reasoning, words, a command with what it printed, and the final words; each with its own
-    tokens.
-    """
+    """Guarantee 11.3: reasoning, text, a command with its output, and the final text; each with its own tokens."""
     reader, _ = read(lines("turn"))
     asked, answered, final = reader.messages()
     thought, words, call = asked.parts
@@ -110,7 +108,7 @@ def test_tokens_are_those_of_each_call_and_never_those_of_the_thread(name: str) 
 
 
 def test_tools_of_ours_are_calls_with_results_and_a_failure_is_one() -> None:
-    """Guarantees 9.10, 2.3: the model asked for both at once, and Codex tells of one after the other."""
+    """Guarantees 9.10, 2.3: the model made both calls at once, and Codex reports one after the other."""
     reader, deltas = read(lines("dynamic"))
     results = [delta for delta in deltas if isinstance(delta, cc.ToolResult)]
     assert [(result.name, result.text, result.is_error) for result in results] == [

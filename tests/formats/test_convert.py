@@ -254,7 +254,7 @@ def test_only_omitted_fields_of_a_block_are_reported(target: str) -> None:
 
 
 def test_only_omitted_fields_of_a_call_are_reported() -> None:
-    """Guarantee 10.5: its name and its arguments go over, also where something else stood beside them."""
+    """Guarantee 10.5: its name and its arguments are converted, also with other fields beside them."""
     call: JSONObject = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}", "later": 1}}
     messages: list[JSONObject] = [
         {"role": "user", "content": "hi"},

@@ -73,7 +73,7 @@ CALL: JSONObject = {"type": "tool-call", "toolCallId": "a", "toolName": "look", 
 
 
 def interface(state: str, **fields: object) -> list[JSONObject]:
-    """A page's history, in which the user speaks while a call is in this state."""
+    """Return a client's history with a user message while a call is in this state."""
     part = {"type": "tool-look", "toolCallId": "a", "state": state, **fields}
     return [
         {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "hi"}]},

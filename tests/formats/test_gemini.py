@@ -173,14 +173,14 @@ def test_a_request_that_came_with_the_model_first_gets_no_opening_and_no_note_of
 
 
 def test_placeholder_signature_is_for_models_that_require_one() -> None:
-    """Guarantee 10.4: models before Gemini 3 sign nothing, and need no stand-in."""
+    """Guarantee 10.4: models before Gemini 3 sign nothing, and need no placeholder."""
     history = [user("go"), assistant(tool_calls=[tool_call("a", "run", {})]), tool_result("a", "run", "done")]
     model = GeminiFormatter(signatures=False).format(history)[1]
     assert model == {"role": "model", "parts": [{"functionCall": {"id": "a", "name": "run", "args": {}}}]}
 
 
 def test_media_in_a_result_goes_where_the_api_takes_it() -> None:
-    """Guarantee 2.6: pictures stand inside the response; a sound follows the results in a content of its own."""
+    """Guarantee 2.6: pictures are inside the response; audio follows the results in its own content."""
     picture, sound = Media(mime_type="image/png", data=b"a"), Media(mime_type="audio/wav", data=b"b")
     lost = Media(mime_type="image/png", blob="0" * 64, size=7)
     history = [

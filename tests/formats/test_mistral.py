@@ -88,7 +88,7 @@ def test_a_history_with_everything_becomes_one_list() -> None:
 
 @pytest.mark.parametrize("version", OLDER)
 def test_older_models_take_it_too_where_nothing_new_is_in_it(version: str) -> None:
-    """The first to call tools wanted either words or calls; those before v11 know no thoughts."""
+    """The first models with tools required either text or calls; those before v11 have no reasoning."""
     asked = cc.assistant(tool_calls=[cc.tool_call("a", "look", "{}"), cc.tool_call("b", "look", "{}")])
     plain = [cc.user("hi"), asked, cc.tool_result("b", "look", "1"), cc.tool_result("a", "look", "2"), cc.user("so?")]
     assert objection({"messages": MISTRAL.format(plain, "Be brief.")}, version) == ""
@@ -146,7 +146,7 @@ def test_a_conversation_does_not_begin_with_the_assistant() -> None:
 
 
 def test_reasoning_goes_back_to_mistral_alone_and_as_it_came() -> None:
-    """Guarantee 2.4: signature, `closed` and references too, before the words; a policy leaves nothing of it."""
+    """Guarantee 2.4: signature, `closed` and references too, before the text; a policy removes all of it."""
     odd: JSONObject = {"type": "thinking", "thinking": [{"type": "text", "text": "a"}, {"type": "reference"}]}
     odd["thinking"][1]["reference_ids"] = [1]
     content = [THOUGHT, odd, {"type": "text", "text": "4"}]
@@ -244,8 +244,9 @@ def test_what_mistral_would_refuse_is_not_carried_along() -> None:
 
 
 def test_a_stream_of_chunks_and_text_is_one_message() -> None:
-    """Guarantee 10.1: thoughts come in lists and are joined, the last one signed; the usage comes with the last chunk,
-    and a call has its number or the SDK's word for no id."""
+    """Guarantee 10.1: reasoning arrives in lists and is joined, the last one signed; the usage comes with the last
+    chunk, and a call has its number or the SDK's placeholder for no id.
+    """
     pieces = [[{"type": "text", "text": text}] for text in ("2", "+", "2")]
     thoughts: list[JSONObject] = [{"type": "thinking", "thinking": piece} for piece in pieces]
     thoughts[-1] |= {"signature": "c2lnbmVk", "closed": True}

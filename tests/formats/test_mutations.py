@@ -150,7 +150,7 @@ def text_blanked(case: Case) -> Iterator[Case]:
 
 
 def replaced(value: JSON, before: str, after: str) -> bool:
-    """Put one id for another wherever it stands in a piece; whether it stood anywhere."""
+    """Replace one id by another everywhere in a part; return whether it was found."""
     found = False
     for key, each in list(cast(JSONObject, value).items()):
         if each == before and "id" in key.lower():

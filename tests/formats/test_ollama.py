@@ -136,7 +136,7 @@ def test_thinking_is_sent_back_to_the_same_model() -> None:
 
 
 def test_a_reply_of_thinking_alone_is_not_lost() -> None:
-    """It was cut off before the first word; a message of nothing at all is left out."""
+    """It was cut off before the first text; an empty message is left out."""
     thought: JSONObject = {"role": "assistant", "content": "", "thinking": "Hm."}
     assert again([thought]) == [thought]
     assert OLLAMA.format([cc.user("hi"), cc.Message(role="assistant")]) == [{"role": "user", "content": "hi"}]

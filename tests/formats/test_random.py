@@ -65,7 +65,7 @@ def text_of(value: JSON) -> str:
 
 
 def words(messages: Sequence[cc.Message]) -> list[str]:
-    """The marks of all that a model is told in texts and results, in order."""
+    """Return the marks of all texts and results that a model gets, in order."""
     parts = [part for message in messages for part in message.parts if isinstance(part, cc.Text | cc.ToolResult)]
     return [mark for part in parts for mark in marks(part.text, "tr")]
 
@@ -161,7 +161,7 @@ def comes_back_the_same(made: Sent) -> None:
 
 
 def can_be_converted(made: Sent) -> None:
-    """Guarantees 10.3, 10.5: sound in every format, with the same words in the same order, and every call."""
+    """Guarantees 10.3, 10.5: valid in every format, with the same texts in the same order, and every call."""
     said, asked = words(made.paired), Counter(marks(text_of(made.body), "am"))
     for target in NAMES:
         body = cc.convert(made.body, source=made.form.name, target=target)

@@ -150,7 +150,7 @@ def test_names_are_shown_as_they_were_before_they_were_spelled() -> None:
     ("name", "event"), [(name, event) for name in having("ERRORS") for event in known(name).ERRORS]
 )
 def test_an_error_event_is_kept_as_it_came(name: str, event: JSONObject) -> None:
-    """Guarantee 11.11: who calls decides what it means."""
+    """Guarantee 11.11: the caller decides what it means."""
     reader, deltas = read(named(name), [event])
     assert deltas == []
     assert reader.error is event

@@ -147,7 +147,7 @@ def test_which_pieces_are_of_one_block(pieces: list[JSONObject], blocks: list[JS
 
 
 def test_an_unsigned_block_is_plain_text() -> None:
-    """Claude refuses it. A stream that breaks off leaves such blocks; its words are kept."""
+    """Claude refuses it. A stream that breaks off leaves such blocks; their text is kept."""
     message = ROUTER.decode_stream(chunks({"content": "Here.", "reasoning_details": [piece(text="Let me")]})[:1])
     assert [part.text for part in message.parts if isinstance(part, cc.Reasoning)] == ["Let me"]
     assert back(message) == {"role": "assistant", "content": "Here."}

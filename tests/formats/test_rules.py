@@ -187,7 +187,7 @@ def test_one_reply_in_two_messages_has_no_two_calls_of_one_id() -> None:
 
 @pytest.mark.parametrize(("model", "codes"), [("deepseek-chat", []), ("gpt-5.1", ["OAR013"])])
 def test_names_of_tools_are_checked_for_models_of_openai_alone(model: str, codes: list[str]) -> None:
-    """Other vendors that speak this API take a dot in a name."""
+    """Other vendors with this API accept a dot in a name."""
     tools: list[JSON] = [{"type": "function", "name": "files.read", "parameters": {"type": "object"}, "strict": False}]
     body: JSONObject = {"model": model, "input": [{"role": "user", "content": "hi"}], "tools": tools}
     assert [violation.code for violation in cc.lint(body, format="openai_responses")] == codes

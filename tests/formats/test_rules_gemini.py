@@ -239,7 +239,7 @@ def test_allowed_functions_may_be_in_a_cache() -> None:
 
 
 def test_a_renamed_function_stays_allowed() -> None:
-    """A name stands in three places, and they agree afterwards."""
+    """A name occurs in three places, and they agree afterwards."""
     choice = {"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": ["read file", "find"]}}
     tools = [{"functionDeclarations": [{"name": "read file"}]}]
     fixed, _ = fix({"contents": [ASK], "tools": tools, "toolConfig": choice}, format="gemini")

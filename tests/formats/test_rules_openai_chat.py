@@ -154,7 +154,7 @@ def test_partial_arguments_are_a_text_and_go_back() -> None:
 
 
 def test_an_invalid_call_becomes_text_of_the_assistant() -> None:
-    """Guarantee 10.6: a repair loses no words."""
+    """Guarantee 10.6: a repair loses no text."""
     found = fixed([HI, {**asks("a"), "tool_calls": [call("a"), "look at this"]}, result("a")])
     assert found[1] == {**asks("a"), "content": "look at this"}
 

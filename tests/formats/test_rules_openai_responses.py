@@ -173,7 +173,7 @@ def test_reasoning_leads_to_something(after: list[JSONObject]) -> None:
     ],
 )
 def test_reasoning_that_is_not_openais_is_tied_to_nothing(thought: JSONObject) -> None:
-    """Guarantee 10.6: DeepSeek, Bedrock and OpenRouter speak this API too, and do not tie reasoning to an item."""
+    """Guarantee 10.6: DeepSeek, Bedrock and OpenRouter have this API too, and do not tie reasoning to an item."""
     assert codes([HI, thought, {"role": "assistant", "content": "Hello!"}, HI]) == []
 
 
@@ -221,7 +221,7 @@ def test_only_openai_is_held_to_openais_own_limits() -> None:
 
 
 def test_a_renamed_tool_is_still_the_chosen_one() -> None:
-    """Guarantee 10.4: the name of a tool is the same wherever it stands."""
+    """Guarantee 10.4: the name of a tool is the same everywhere."""
     tool: JSONObject = {"type": "function", "name": "files.read", "parameters": {"type": "object"}}
     fixed = repaired({"tools": [tool], "tool_choice": {"type": "function", "name": "files.read"}, "input": "hi"})
     assert fixed["tool_choice"]["name"] == fixed["tools"][0]["name"]

@@ -42,7 +42,7 @@ def codes(body: JSON) -> list[str]:
     ],
 )
 def test_sound_histories_are_not_flagged(messages: list[JSONObject]) -> None:
-    """Guarantee 10.6: a call and its result may be told by id or by name, and calls may wait together."""
+    """Guarantee 10.6: a call and its result may be matched by id or by name, and several calls may be pending."""
     assert lint(messages, format="vercel_legacy") == []
 
 

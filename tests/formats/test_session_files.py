@@ -36,7 +36,7 @@ def written(values: list[JSONObject]) -> bytes:
 
 
 def words(body: JSONObject | list[JSONObject], form: str) -> Iterator[tuple[str, str]]:
-    """Who said what, with the calls and results between."""
+    """Yield roles and texts, with the calls and results between."""
     for message in formatter(form).decode_request(body).messages:
         called = [(message.role, f"{call.name} {call.id}") for call in message.tool_calls]
         returned = [(message.role, f"{result.call_id} {result.text}") for result in message.tool_results]
@@ -70,7 +70,7 @@ def test_a_session_becomes_a_request_that_its_provider_takes(form: str, name: st
 @pytest.mark.parametrize(("form", "name"), [("claude_code", "transcript-parallel"), ("codex", "turn")])
 @pytest.mark.parametrize("target", ["anthropic", "openai_chat", "openai_responses", "vercel"])
 def test_a_session_converted_and_back_is_the_same(form: str, name: str, target: str) -> None:
-    """Guarantee 3.8: words, calls and results come through both directions."""
+    """Guarantee 3.8: texts, calls and results survive both directions."""
     body = session(form, name)
     there = cc.convert(body, source=form, target=target)
     back = cc.convert(there, source=target, target=form)
@@ -80,7 +80,7 @@ def test_a_session_converted_and_back_is_the_same(form: str, name: str, target: 
 
 @pytest.mark.parametrize("name", ["stdout-overloaded", "stdout-unauthorized"])
 def test_output_of_a_failed_run_is_not_a_request_without_messages(name: str) -> None:
-    """Guarantee 10.6: the program's own words are not the conversation's, and nothing is wrong with them."""
+    """Guarantee 10.6: the program's own text is not part of the conversation, and breaks no rule."""
     body = session("claude_code", name)
     assert cc.lint(body, format="claude_code") == []
     without_end = [line for line in body if line["type"] != "result"]

@@ -237,7 +237,7 @@ def test_model_messages_come_back_as_they_were() -> None:
 
 
 def test_bytes_are_not_kept_twice() -> None:
-    """Guarantee 2.6: the spelling of a file is remembered as a word, not as another copy of its bytes."""
+    """Guarantee 2.6: the spelling of a file is stored as a keyword, not as another copy of its bytes."""
     for message in VERCEL.decode_request({"messages": MODEL_MESSAGES}).messages:
         for part in message.parts:
             assert BASE64 not in str(part.extra)
@@ -320,7 +320,7 @@ UI_TURN: JSONObject = {
 
 
 def test_a_reply_is_one_assistant_message() -> None:
-    """Guarantee 10.1: a ModelMessage, or a UIMessage whose tools' results stand elsewhere."""
+    """Guarantee 10.1: a ModelMessage, or a UIMessage whose tools' results are elsewhere."""
     assert VERCEL.decode_reply({"role": "assistant", "content": "hi"}) == cc.assistant("hi")
     reply = VERCEL.decode_reply(UI_TURN)
     assert (reply.uid, reply.text) == ("m2", "Let me look.Three bytes.")

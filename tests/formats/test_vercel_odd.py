@@ -79,7 +79,7 @@ def test_steering_is_a_user_message_at_its_position() -> None:
 
 @pytest.mark.parametrize("reason", [{}, {"reason": "not now"}], ids=["without a reason", "with a reason"])
 def test_a_declined_call_has_a_result_with_the_refusal(reason: JSONObject) -> None:
-    """Guarantee 10.3: whether the tool ran is known; the words are the person's."""
+    """Guarantee 10.3: whether the tool ran is known; the reason is the user's text."""
     approval = {"id": "ok-a", "approved": False, **reason}
     part = {"type": "tool-f", "toolCallId": "a", "state": "approval-responded", "input": {}, "approval": approval}
     assert through(shown(part)) == [
@@ -89,7 +89,7 @@ def test_a_declined_call_has_a_result_with_the_refusal(reason: JSONObject) -> No
 
 
 def test_a_refused_call_of_a_provider_is_answered_in_the_tool_message() -> None:
-    """Guarantee 2.5: the provider ran nothing, and is told; `convertToModelMessages` puts both there."""
+    """Guarantee 2.5: the provider ran nothing, and gets the refusal; `convertToModelMessages` puts both there."""
     part: JSONObject = {"type": "tool-f", "toolCallId": "a", "state": "approval-responded", "providerExecuted": True}
     wire = through(shown({**part, "input": {}, "approval": {"id": "ok-a", "approved": False}}))
     assert wire == [
@@ -117,7 +117,7 @@ def test_a_tool_message_without_results_is_left_out() -> None:
 
 
 def test_the_key_is_the_name_of_a_tool() -> None:
-    """Guarantee 10.5: the SDK tells the model of the key, whatever name stands inside; and that comes back."""
+    """Guarantee 10.5: the SDK sends the key to the model, whatever name is inside; and that survives."""
     body: JSONObject = {"messages": [HI], "tools": {"f": {"name": "g", "inputSchema": {"type": "object"}}}}
     request = VERCEL.decode_request(body)
     assert [tool.name for tool in request.tools if isinstance(tool, cc.Tool)] == ["f"]
@@ -289,6 +289,6 @@ def test_a_reply_leaves_out_nothing_but_results() -> None:
 
 
 def test_a_reply_without_parts_keeps_its_names() -> None:
-    """Guarantee 2.7: it may have broken off before the first word."""
+    """Guarantee 2.7: it may have broken off before the first text."""
     reply = VERCEL.decode_reply({"id": "m", "role": "assistant", "metadata": {"n": 1}, "parts": []})
     assert (reply.uid, reply.meta, reply.parts) == ("m", {"n": 1}, ())

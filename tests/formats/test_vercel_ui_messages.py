@@ -95,7 +95,7 @@ def test_each_state_of_a_tool_part_has_its_call_and_result(
 
 
 def test_a_denied_call_is_reported_to_every_provider() -> None:
-    """Guarantee 10.1: one conversation can go anywhere, so the refusal is in the words of the result."""
+    """Guarantee 10.1: one conversation can go anywhere, so the refusal is in the text of the result."""
     part: JSONObject = {"type": "tool-f", "toolCallId": "a", "state": "output-denied", "input": {}}
     approval = {"id": "ok1", "approved": False, "reason": "not now"}
     ui: JSONObject = {"id": "m", "role": "assistant", "parts": [{**part, "approval": approval}]}

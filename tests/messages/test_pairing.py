@@ -102,7 +102,7 @@ def test_names_and_positions_do_not_count() -> None:
 
 
 def test_results_without_a_call_may_become_text_in_their_place() -> None:
-    """Guarantee 5.3 leaves them out; who repairs a request must not lose what they say."""
+    """Guarantee 5.3 leaves them out; a repair of a request must not lose their content."""
     history = [
         cc.user("hi"),
         answers("ghost", "boo"),

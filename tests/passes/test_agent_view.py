@@ -33,7 +33,7 @@ def test_what_belongs_to_no_run_to_this_run_and_to_finished_runs_is_seen() -> No
 
 
 def test_another_run_that_is_still_going_is_hidden_and_the_manifest_is_reported() -> None:
-    """Guarantee 4.1: the agent must not take the middle of its other work for its own last words."""
+    """Guarantee 4.1: the agent must not read the middle of its other run as its own last reply."""
     talk = Talk(
         cc.user("one"),
         cc.assistant("elsewhere", tool_calls=[call("a")], author="coder", run="other"),
@@ -105,7 +105,7 @@ def test_another_agents_text_is_seen_and_its_tools_are_not() -> None:
 
 
 def test_another_agents_tools_stay_hidden_with_any_role() -> None:
-    """Guarantees 4.1, 4.2: `as_role` says whose words, not whose tools."""
+    """Guarantees 4.1, 4.2: `as_role` sets the role of the text, not of tool calls."""
     log = cc.assistant("Looks good.", tool_calls=[call("a")], author="tester", as_role="assistant")
     assert Talk(cc.user("one"), log).shown() == [
         {"role": "user", "content": "one"},

@@ -54,7 +54,7 @@ def test_one_message_with_the_results_of_two_replies_is_parted(provider: cc.Prov
 
 
 def results_of(messages: Sequence[JSONObject]) -> list[tuple[str, str]]:
-    """The results with the call each stands behind, in either format."""
+    """Return the results with the call that each follows, in either format."""
     found: list[tuple[str, str]] = []
     asked: list[str] = []
     for message in messages:

@@ -99,7 +99,7 @@ def test_the_high_mark_is_a_setting() -> None:
 
 
 def test_old_results_decay_first() -> None:
-    """Guarantee 7.2: the picture in the pass's own words."""
+    """Guarantee 7.2: the order that the pass documents."""
     before = draft(
         "user! 50",
         "assistant 40",

@@ -64,7 +64,7 @@ def test_a_text_is_shown_as_it_was_written() -> None:
 
 
 def test_equal_static_texts_have_equal_hashes_in_every_process() -> None:
-    """Guarantees 8.2, 9.1: the hash stands in a ledger, for other processes to compare with."""
+    """Guarantees 8.2, 9.1: the hash is stored in a ledger, for comparison by other processes."""
     code = (
         "from contextc.prompts import *\n"
         "print(PromptBuilder([PromptFragment('a', 'One.'), PromptFragment('b', 'Two.')]).render().static_hash)"

@@ -375,7 +375,7 @@ def test_many_calls_at_once_do_not_wait() -> None:
 
 
 def test_a_client_of_ones_own_is_used_and_left_as_it_was() -> None:
-    """For a role, a session or a proxy of one's own; who has it goes on using it."""
+    """For a custom role, session or proxy; its owner continues to use it."""
 
     async def through() -> None:
         async with loopback(VENDOR.streamed(), Answer((encode(VENDOR.reply),))) as server:

@@ -211,8 +211,9 @@ def test_a_history_from_elsewhere_is_the_sessions_own_with_its_tool_calls(tmp_pa
 
 
 def test_a_turn_that_broke_off_after_its_tools_is_continued(tmp_path: Path) -> None:
-    """Guarantee 9.8: there is nothing to ask, and the CLI answers prompts only: it is asked to go on. A session that
-    ends with anything but a reply is ended by the CLI in its own words, which is told."""
+    """Guarantee 9.8: there is no new message, and the CLI answers prompts only: it is prompted to continue. A session
+    that ends with anything but a reply is ended by the CLI with its own text, which is reported.
+    """
     call: dict[str, object] = {"type": "tool_use", "id": "toolu_01a", "name": "sum", "input": {}}
     result = user([{"type": "tool_result", "tool_use_id": "toolu_01a", "content": "4"}])
     with FakeVendors(echo) as standin:
@@ -254,7 +255,7 @@ def test_a_message_from_elsewhere_meanwhile_comes_before_the_prompt(tmp_path: Pa
 
 @pytest.mark.thorough
 def test_two_calls_at_once_are_served_one_after_the_other_and_none_sees_the_other(tmp_path: Path) -> None:
-    """Guarantee 9.5: each is shown what its cursor stands for. Left alone, two resumes lose one of their branches."""
+    """Guarantee 9.5: each gets the context of its cursor. Otherwise two resumes lose one of their branches."""
     with FakeVendors(echo) as standin:
 
         async def run() -> tuple[ProgramReply, ProgramReply, ProgramReply]:

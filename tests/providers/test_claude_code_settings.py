@@ -33,7 +33,7 @@ def calling(name: str, **arguments: object) -> Reply:
 
 
 def then_done(first: Reply) -> Script:
-    """A script: one call, and a word when its result is there."""
+    """Return a script: one call, and a short text after its result."""
 
     def script(ask: AcceptedRequest) -> Reply:
         return Reply("Done.") if b'"tool_result"' in ask.raw else first

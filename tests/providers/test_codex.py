@@ -163,7 +163,7 @@ def test_a_turn_that_fails_explains_how(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 def test_what_goes_wrong_for_a_moment_is_retried_in_the_turn(tmp_path: Path) -> None:
-    """Guarantee 11.11: Codex asks again, twice at most. It tells only of a stream that broke."""
+    """Guarantee 11.11: Codex retries, twice at most. It reports only a broken stream."""
 
     def plan(ask: AcceptedRequest) -> Fault | None:
         return faults.overloaded() if "It stays so" in ask.raw.decode() else once(ask)

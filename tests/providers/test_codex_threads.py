@@ -68,7 +68,7 @@ def test_history_of_a_failed_attempt_is_taken_back_with_it(tmp_path: Path) -> No
 
 
 def test_history_that_went_in_before_the_prompt_did_is_taken_back(tmp_path: Path) -> None:
-    """Guarantee 9.8: a program that dies between import and prompt leaves history that no turn tells of."""
+    """Guarantee 9.8: a program that dies between import and prompt leaves history that belongs to no turn."""
 
     async def run() -> None:
         with FakeVendors(replies()) as standin:

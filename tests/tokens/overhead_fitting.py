@@ -232,9 +232,9 @@ def generation(family: str) -> str:
 
 
 def fitted(found: Sequence[Sample], *, words: bool, prior: Sequence[float] = ()) -> list[float]:
-    """The worth of a word and of each frame that make the sum of relative errors least, each in its turn.
+    """Return the values of a text token and of each frame that minimize the sum of relative errors, one after another.
 
-    For one figure the best value is a weighted median of what each request asks for; `prior` has a vote as well.
+    For one figure the best value is a weighted median over the requests; `prior` has a weight as well.
     """
     figures = list(prior) or [1.0, *PUBLISHED]
     held = list(figures)

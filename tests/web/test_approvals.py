@@ -202,7 +202,7 @@ def resumed(*interrupts: str, approved: bool = True) -> list[JSONObject]:
 
 
 def test_an_ag_ui_client_answers_one_call_and_learns_which(server: Served, model: str, tmp_path: Path) -> None:
-    """The interrupt says what would run: by the model's id alone a client could not tell the calls apart."""
+    """The interrupt shows the action: a client could not distinguish the calls by the model's id alone."""
     message = {"id": "m1", "role": "user", "content": "List the files"}
     first = run(server, messages=[message], forwardedProps={"model": model})
     (asked,) = first["outcome"]["interrupts"]

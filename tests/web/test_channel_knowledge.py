@@ -70,7 +70,7 @@ def test_a_request_on_its_way_is_reported(client: TestClient, store: cc.Store) -
 
 
 def test_one_that_keeps_nothing_receives_everything_each_time(client: TestClient, store: cc.Store) -> None:
-    """Guarantee 9.1: what was shown is known as long as it is sent; epochs tell how many rows each came to."""
+    """Guarantee 9.1: shown messages are known as long as they are sent; epochs have the number of their rows."""
     life = Life(store, provider_of(window=2_600))
     life.turn("hi")
     life.turn("more")

@@ -28,9 +28,9 @@ PARTIAL = '{"path": "a.'
 
 
 class Known(Protocol):
-    """What a module here says. Without a value here, it has to.
+    """Contents of a module here. Fields without a default are required.
 
-    In what random histories are made of, `*` stands for a word that is to be found again.
+    In the material of random histories, `*` is a placeholder for a text that is searched for later.
     """
 
     SETTINGS: JSONObject
