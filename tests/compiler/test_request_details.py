@@ -1,4 +1,4 @@
-"""A request looked at closely: figures that add up, and pages that read no more than they show."""
+"""Details of a request: figures add up, and a page reads no more rows than it shows."""
 
 from collections.abc import Mapping, Sequence
 

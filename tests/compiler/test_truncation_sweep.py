@@ -25,7 +25,7 @@ KINDS = ("parallel", "interleaved", "tools only", "late")
 
 
 def generated(seed: int) -> list[Message]:
-    """A conversation with tools; every message has words that no other has."""
+    """Return a conversation with tools; every message has a unique text."""
     dice, kind = Random(seed), KINDS[seed % len(KINDS)]
     messages: list[Message] = []
     calls = 0

@@ -1,4 +1,4 @@
-"""Conversations that were compiled and answered, for the tests of the inspector, and a short way to ask about them."""
+"""Compiled and answered conversations for the tests of the inspector, and a short request helper."""
 
 from typing import Any, cast
 
@@ -47,7 +47,7 @@ class Life:
     def turn(
         self, text: str, reply: cc.Message | str = "done", usage: cc.Usage | None = None, **how: Any
     ) -> cc.Compiled:
-        """A person speaks, and the model answers."""
+        """Append a user message and the model's answer."""
         self.store.append(self.name, cc.user(text))
         return self.answer(reply, usage, **how)
 

@@ -16,7 +16,6 @@ from contextc._worker_threads import defer
 from contextc.compiler import Compiled
 from contextc.events import (
     AnyEvent,
-    ErrorKind,
     ErrorOccurred,
     InputDequeued,
     StepFinish,
@@ -135,12 +134,13 @@ class TurnStore:
             self.turn, self.first_event = turn, told[0].number
         self._publish([*before, *told])
 
-    def close(self, finish: str, *, error: str = "", kind: ErrorKind = "internal", why: str = CANCELLED_REASON) -> bool:
+    def close(self, finish: str, *, failed: ErrorOccurred | None = None, why: str = CANCELLED_REASON) -> bool:
         """End the turn: answer open calls, with `why` as the reason, and release the lease.
 
-        Return True if queued input has opened the next turn. The lease is then kept.
+        `failed` is the error that ended it. Return True if queued input has opened the next turn. The lease is then
+        kept.
         """
-        root = self.lease.root
+        root, error = self.lease.root, failed.error if failed else ""
 
         def work(tx: Transaction) -> tuple[TurnRecord, TurnRecord | None, list[AnyEvent]]:
             if tx.is_retry:
@@ -155,8 +155,8 @@ class TurnStore:
             events = [result_event(message, 0) for message in self._answer_open_calls(tx, why, self.turn)]
             end = replace(self.turn, state="finished", finish=finish, error=error, ended=now_ms())
             records.save_turn(tx, root, end)
-            if error:
-                events.append(ErrorOccurred(kind=kind, error=error))
+            if failed:
+                events.append(failed)
             finished = TurnFinish(
                 finish=finish, steps=end.steps, tool_calls=end.tool_calls, usage=end.usage, cost=end.cost, error=error
             )

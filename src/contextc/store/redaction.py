@@ -164,7 +164,7 @@ def redact_events(tx: Transaction, tree: int, uids: Iterable[str]) -> None:
         _redact_errors(tx, number)
 
 
-ERROR_FIELDS = ("error", "fallback")
+ERROR_FIELDS = ("error", "failure", "fallback")
 STEP_EVENTS = ("approval-request", "tool-progress", "system-hint")
 """Types of events that quote a message of their step without naming it."""
 
