@@ -5,25 +5,27 @@ import asyncio
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
 
 import psycopg
 import pytest
 
 import contextc as cc
+from contextc._json import JSONObject
 from contextc.doctor import scan_store
 from contextc.errors import LeaseLost, StoreFull
 from contextc.events import ApprovalRequest, ToolStart
 from contextc.executor.agent_config import Approve
 from contextc.executor.turn_store import NOT_RUN_RESULT, TurnStore
+from contextc.providers.client import ProviderCall
 from contextc.store.backend_interface import Result, Row, Transaction
 from contextc.store.leases import RESULT_PROCESS_ENDED
 from contextc.store.postgres import PostgresStore
 from contextc.store.sqlite import SQLiteStore
 from contextc.store.transaction_engine import ConnectionLost
 from contextc.tools import FunctionTool
-from tests.executor.scripted_provider import SONNET, Say, Scripted, kinds, played, taken_over
+from tests.executor.scripted_provider import SONNET, Line, Say, Scripted, kinds, played, taken_over
 from tests.executor.test_killed_turns import killed
 from tests.stress.suspended_process import suspended
 
@@ -384,6 +386,19 @@ class Cutting(PostgresStore):
         return done
 
 
+class Waiting(Scripted):
+    """Answers when `go_on` is set."""
+
+    def __init__(self, script: Sequence[Line]) -> None:
+        super().__init__(script)
+        self.go_on = asyncio.Event()
+
+    async def stream(self, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:
+        await self.go_on.wait()
+        async for event in super().stream(call):
+            yield event
+
+
 @pytest.mark.parametrize("follows", [False, True], ids=["the last turn", "one that another follows"])
 def test_the_end_of_a_turn_is_stored_once_though_the_answer_to_its_commit_is_lost(
     postgres_address: str, monkeypatch: pytest.MonkeyPatch, follows: bool
@@ -400,11 +415,13 @@ def test_the_end_of_a_turn_is_stored_once_though_the_answer_to_its_commit_is_los
     monkeypatch.setattr(TurnStore, "close", cut)
 
     async def turn() -> tuple[list[str], list[str]]:
-        executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([lambda _: Say(text="Hi.")]))
+        provider = Waiting([lambda _: Say(text="Hi.")])  # or the commit of the follow-up could be the one that is cut
+        executor = cc.AgentExecutor(store, SONNET, endpoint=provider)
         handle = executor.start("demo", "hello")
         await handle.begun()
         if follows:
             await executor.follow_up("demo", "and?")
+        provider.go_on.set()
         told = [event async for event in handle.events()]
         assert told == store.events("demo")
         return kinds(told), [result.finish for result in handle.results]

@@ -1,10 +1,11 @@
 """Compiled and answered conversations for the tests of the inspector, and a short request helper."""
 
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 from starlette.testclient import TestClient
 
 import contextc as cc
+from contextc.compiler.options import CompilerOptionArguments
 from contextc.providers import Provider
 from contextc.web.channel_view import channel_id
 
@@ -34,7 +35,11 @@ class Life:
     """One conversation on one channel."""
 
     def __init__(
-        self, store: cc.Store, provider: Provider | None = None, name: str = "demo", **options: object
+        self,
+        store: cc.Store,
+        provider: Provider | None = None,
+        name: str = "demo",
+        **options: Unpack[CompilerOptionArguments],
     ) -> None:
         self.store, self.name, self.provider = store, name, provider or provider_of()
         self.compiler = cc.MessageCompiler(store, self.provider, **options)
