@@ -1,4 +1,4 @@
-"""What every test may use: the three stores, and a real PostgreSQL that the run starts itself.
+"""Fixtures for all tests: the three stores, and a real PostgreSQL that the test run starts.
 
 `CONTEXTC_TEST_POSTGRES` names a server to use instead. Where none can be started its tests are skipped with a loud
 line, and where `CI=true` nothing may be skipped, so they fail.

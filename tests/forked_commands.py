@@ -1,4 +1,4 @@
-"""`contextc` commands as processes of their own, without the time that Python needs to start.
+"""`contextc` commands as forked processes, without the start time of Python.
 
 A server process has everything imported and forks for each command. The child gets the arguments, folder, environment
 and standard files of the command, runs it as `python -m contextc` does, and ends with its exit code. Each worker of a

@@ -1,4 +1,4 @@
-"""Every shape that `MessageManager.add_message` takes, with every formatter, one message at a time.
+"""Every input shape of `MessageManager.add_message`, with every formatter, one message at a time.
 
 `python -m tests.message_manager_inputs` prints the table of docs/formats.md. Each text, argument and result in a shape
 has a mark such as `K1`; a shape is kept where every mark is in what was stored and in what is sent.
@@ -96,7 +96,7 @@ def chat_functions(_: HistoryFormatter) -> list[Item]:
 
 
 def own(form: HistoryFormatter) -> list[Item] | None:
-    """A history as the provider's own API has it; where it joins messages, results stand beside text in one dict."""
+    """Return a history in the provider's own API; where it joins messages, results are beside text in one dict."""
     return [*form.format(HISTORY, None)] if isinstance(form, Formatter) else None
 
 

@@ -1,4 +1,4 @@
-"""The doctor finds what is wrong with a store, and only that."""
+"""The doctor reports every problem of a store, and nothing else."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Stores whose rows do not add up: found, said, and healed where that can be done without guessing."""
+"""Stores with inconsistent rows: reported, and repaired where that needs no guess."""
 
 from collections.abc import Callable
 
@@ -29,7 +29,7 @@ def texts_of(store: cc.Store, name: str = "demo") -> list[str]:
 
 
 def damaged(store: cc.Store, *statements: str) -> list[tuple[str, str | None, str]]:
-    """What is found after somebody wrote into the tables."""
+    """Return the findings after direct changes to the tables."""
     store.write(lambda tx: [tx.run(each) for each in statements])
     return [(each.code, each.conversation, each.healing) for each in scan_store(store) if each.kind == "fault"]
 
@@ -84,7 +84,7 @@ WHOLE = ["m1", "m2", "m3", "m4", "m5", "m6", "e7", "e8"]
     ],
 )
 def test_rows_that_lead_elsewhere_are_found_and_repaired(ill: cc.Store, damage: str, code: str) -> None:
-    """Guarantee 3.4: what was said is there, and the row that leads to it is wrong. Nothing said is lost by healing."""
+    """Guarantee 3.4: what was said is there, and the row that leads to it is wrong. Nothing said is lost by repair."""
     assert [each[0] for each in damaged(ill, damage)] == [code]
     (repaired,) = repair_conversations(ill, list(scan_store(ill)))
     assert (repaired.conversation, repaired.outcome) == ("demo", "healed"), repaired.text
@@ -113,7 +113,7 @@ def test_a_root_that_begins_elsewhere_is_repaired_for_all_that_stand_on_it(ill: 
 
 
 def test_a_current_branch_that_is_gone_is_reported_with_what_is_lost(ill: cc.Store) -> None:
-    """The conversation goes on with what it has; the messages nobody leads to any more stay a fault."""
+    """The conversation continues with its remaining messages; unreachable messages are still reported."""
     found = damaged(ill, f"DELETE FROM branch WHERE number = {EDIT}")
     assert found == [("lost-branch", "demo", "row"), ("lost-messages", None, "none")]
     with pytest.raises(cc.errors.StoreCorrupt, match=r"'demo': current branch 3 is missing.* `contextc doctor`"):
@@ -134,7 +134,7 @@ def test_what_has_nothing_left_to_stand_on_needs_a_copy(ill: cc.Store) -> None:
 
 
 def test_a_root_that_is_gone_leaves_its_conversations_and_repairs_the_others(ill: cc.Store) -> None:
-    """A crash in one conversation must not keep another from being healed."""
+    """A crash in one conversation must not keep another from being repaired."""
     call = cc.ToolCall(id="c1", name="f", arguments={})
     ill.append("fork", cc.assistant(tool_calls=[call]))
     before = list(scan_store(ill))
@@ -147,7 +147,7 @@ def test_a_root_that_is_gone_leaves_its_conversations_and_repairs_the_others(ill
 
 
 @pytest.mark.parametrize("value", ["'abc'", "5", "x'00'"])
-def test_an_id_of_any_type_is_repaired_and_so_is_everybody_else(ill: cc.Store, value: str) -> None:
+def test_ids_of_any_type_are_repaired_in_all_conversations(ill: cc.Store, value: str) -> None:
     torn = f"UPDATE message SET body = 'xx' WHERE place = {OTHER << 32 | 1}"
     found = damaged(ill, f"UPDATE message SET id = {value} WHERE place = {MAIN << 32 | 2}", torn)
     assert {each[0] for each in found} == {"broken-link", "unreadable"}
@@ -174,7 +174,7 @@ def test_messages_of_no_branch_are_a_fault(ill: cc.Store) -> None:
 
 
 def test_a_damaged_conversation_with_a_dead_turn_can_be_repaired(ill: cc.Store) -> None:
-    """A turn that cannot be put right, because nothing can be read, is no reason not to put that right first."""
+    """A turn that cannot be put right, because nothing can be read, is not a reason not to put that right first."""
     lease = ill.acquire("other")
     found = damaged(
         ill,

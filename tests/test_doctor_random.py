@@ -1,4 +1,4 @@
-"""Random histories, damaged at random: healing leaves nothing to find, and changes nothing that was there."""
+"""Random histories with random damage: after repair nothing is reported, and intact data is unchanged."""
 
 from typing import Literal
 
@@ -86,7 +86,7 @@ def ruin(store: cc.Store, damage: str, at: int) -> None:
     DAMAGES,
 )
 @settings(max_examples=often(20, 150))
-def test_whatever_was_stored_and_damaged_is_repaired_once_and_for_all(
+def test_any_damaged_store_is_repaired_by_one_run(
     history: list[cc.Message],
     operations: list[tuple[str, int]],
     more: list[cc.Message],

@@ -1,4 +1,4 @@
-"""Healing does what the doctor said it would, and nothing else: stores damaged by hand, healed, and looked at again."""
+"""A repair does what the doctor announced and nothing else, on stores with known damage."""
 
 import multiprocessing
 import os
@@ -44,7 +44,7 @@ def texts_of(store: cc.Store, name: str = "demo") -> list[str]:
 
 
 def rows(store: cc.Store) -> list[tuple[object, ...]]:
-    """Every message of the store as it lies there: healing may add to these, and change none."""
+    """Every message of the store as it lies there: repair may add to these, and change none."""
     return store.read(lambda tx: tx.rows("SELECT place, id, time, redacted, body FROM message ORDER BY place"))
 
 
@@ -71,7 +71,7 @@ def repair_all(store: cc.Store) -> list[RepairResult]:
 
 
 def test_open_calls_get_results_at_the_end(store: cc.Store) -> None:
-    """Guarantee 5.3, pydantic-ai#4728: a dangling call stored once must not stay for ever."""
+    """Guarantee 5.3, pydantic-ai#4728: a dangling call stored once must not stay forever."""
     store.extend("demo", [cc.user("hi"), asks("a", "b", author="coder"), cc.user("hello?")])
     assert codes(store) == [("note", "open-call"), ("note", "open-call")]
     (repaired,) = repair_all(store)
@@ -84,7 +84,7 @@ def test_open_calls_get_results_at_the_end(store: cc.Store) -> None:
 
 
 def test_requests_stay_what_they_were_when_open_calls_are_answered(store: cc.Store) -> None:
-    """What healing appends is what every request had to make up."""
+    """What repair appends is what every request had to make up."""
     store.extend("demo", [cc.user("hi"), asks("a")])
     before = cc.AnthropicFormatter().format(store.load("demo"))
     repair_all(store)
@@ -108,7 +108,7 @@ def test_a_result_without_a_call_becomes_text(store: cc.Store) -> None:
 
 
 def test_a_repaired_message_names_its_original(store: cc.Store) -> None:
-    """A copy is found by whoever knows the original: a page that resends its history adds nothing."""
+    """A copy is found by the id of its original: a client that resends its history adds nothing."""
     store.extend("demo", [cc.user("hi", uid="u1"), cc.tool_result("gone", "f", "x"), cc.user("and?", uid="u3")])
     second = store.load("demo")[1]
     repair_all(store)
@@ -137,7 +137,7 @@ def test_a_second_result_becomes_text_unless_it_has_the_same_content(store: cc.S
 
 
 def test_results_parted_from_their_calls_are_brought_to_them(store: cc.Store) -> None:
-    """A reminder between a call and its result → 400 elsewhere. Here every request is valid, healed or not."""
+    """A reminder between a call and its result → 400 elsewhere. Here every request is valid, repaired or not."""
     both = cc.Message(role="tool", parts=tuple(part for name in "ba" for part in cc.tool_result(name, "f", name).parts))
     store.extend("demo", [cc.user("hi"), asks("a", "b"), cc.user("and hurry"), both, cc.assistant("done")])
     assert codes(store) == [("note", "parted-result")] * 2
@@ -165,7 +165,7 @@ def test_agents_with_the_same_ids_are_not_taken_for_each_other(store: cc.Store) 
 
 
 def test_blank_messages_are_left_out(store: cc.Store) -> None:
-    """hermes-agent#69512. None gets through the door, so one is written behind the store's back; its id is right."""
+    """hermes-agent#69512. Validation refuses them, so one is written directly into the table; its id is correct."""
     store.extend("demo", [cc.user("hi"), cc.user("blank"), cc.user("and?")])
     blank = cc.user(" \n")
 
@@ -184,7 +184,7 @@ def test_blank_messages_are_left_out(store: cc.Store) -> None:
     assert texts_of(store) == ["user: hi", "user: blank", "user: and?", "assistant: yes"]
 
 
-def test_what_is_no_fault_is_not_found(store: cc.Store) -> None:
+def test_valid_data_is_not_reported(store: cc.Store) -> None:
     """Redaction, failure, a reset and an empty reply are all as they should be."""
     store.extend("redacted", [cc.user("hi"), asks("a"), cc.tool_result("a", "f", "x"), asks("b")])
     store.append("redacted", cc.tool_result("b", "f", "y"))
@@ -270,7 +270,7 @@ def test_redacted_messages_stay_redacted_on_the_new_branch(store: cc.Store) -> N
 
 
 def test_what_was_repaired_stays_repaired_when_it_is_redacted(store: cc.Store) -> None:
-    """Guarantee 2.8: the words go, and that a branch was healed is none of them."""
+    """Guarantee 2.8: the text is removed, but the note of the repair stays."""
     store.extend("demo", [cc.user("hi"), cc.user("secret", meta={"contextc_healed": "no", "mine": 1}), cc.user("bye")])
     change(store, 2, lambda body: body.replace(b"secret", b"SECRET"))
     repair_all(store)
@@ -290,7 +290,7 @@ def test_a_reset_stays_where_it_was(store: cc.Store) -> None:
 
 
 def test_every_conversation_on_the_damage_is_repaired_by_itself(store: cc.Store) -> None:
-    """A fork shares the broken message; an older branch of the same conversation, too, and nobody goes on with that."""
+    """A fork shares the broken message; so does an older branch of the same conversation, which is not continued."""
     store.extend("demo", [cc.user(f"m{number}") for number in range(1, 8)])
     first = store.conversation("demo").branch
     store.fork("demo", "fork")
@@ -313,7 +313,7 @@ def test_every_conversation_on_the_damage_is_repaired_by_itself(store: cc.Store)
     assert [each.code for each in found(store)] == ["unreadable"], "who goes back to it is told again"
 
 
-def test_a_branch_that_begins_nowhere_is_restarted(store: cc.Store) -> None:
+def test_a_branch_with_a_lost_base_is_restarted(store: cc.Store) -> None:
     store.extend("demo", [cc.user("m1"), cc.user("m2"), cc.user("m3")])
     store.fork("demo", "fork", at=2)
     store.fork("demo", "empty", at=1)
@@ -434,9 +434,7 @@ def test_a_body_of_another_shape_is_damage_too(store: cc.Store) -> None:
 
 
 def test_redacting_a_copy_redacts_its_original(store: cc.Store) -> None:
-    """Guarantee 2.8: the words go, wherever healing has put them; an edit under the same uid says other ones, and
-    stays.
-    """
+    """Guarantee 2.8: the text is removed from every copy; an edit under the same uid has other text, and stays."""
     store.extend(
         "demo", [cc.user("hi"), cc.tool_result("x", "f", "secret1"), cc.user("secret2"), cc.user("old", uid="u")]
     )

@@ -1,4 +1,4 @@
-"""Sessions of other programs taken in: found where their programs keep them, read whole, never written."""
+"""Import of sessions of other programs: found in their directories, read completely, never written."""
 
 import json
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ SEGMENT = "01a1dfb0-9435-7681-aa80-56e95a3b867d"
 
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where both programs keep their files; nobody's own are looked at."""
+    """Set the directories of both programs. The user's own are not read."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "claude"))
     monkeypatch.setenv("CODEX_HOME", str(tmp_path / "codex"))
@@ -168,7 +168,7 @@ def test_a_session_that_was_shortened_is_listed_by_its_last_prompt(config: Path,
     assert [each.title for each in list_sessions("claude-code", directory=garden)[0]] == ["And in winter?"]
 
 
-def test_what_is_no_session_is_not_listed(config: Path, garden: str) -> None:
+def test_files_that_are_not_sessions_are_not_listed(config: Path, garden: str) -> None:
     """Files of subagents, of other programs, of sessions in which nothing was said, or that cannot be read."""
     folder = claude_file(config / "claude", garden).parent
     for name in ("agent-1.jsonl", "notes.jsonl"):
@@ -215,7 +215,7 @@ def test_a_line_that_was_cut_off_is_left_out_and_reported(store: cc.Store, confi
     assert (taken.added, taken.warnings) == (4, ["left out: 1 line that cannot be read"])
 
 
-def test_half_an_emoji_and_bytes_that_are_no_text_are_taken(store: cc.Store, config: Path, garden: str) -> None:
+def test_lone_surrogates_and_invalid_utf8_are_imported(store: cc.Store, config: Path, garden: str) -> None:
     path = claude_file(config / "claude", garden)
     text = json.dumps(claude_lines([("user", "Sun \ud83d")], garden)[1]).encode()
     path.write_bytes(text.replace(b"Sun", b"S\xfcn") + b"\n")

@@ -309,7 +309,7 @@ def test_a_second_table_of_sessions_comes_in_too(store: cc.Store, tmp_path: Path
 def test_a_source_that_stumbles_over_one_conversation_finds_the_others(
     store: cc.Store, tmp_path: Path, name: str, change: str, error: str
 ) -> None:
-    """Guarantee 15.1: it is told, and the others come in."""
+    """Guarantee 15.1: it is reported, and the others are imported."""
     path = tmp_path / name
     shutil.copy(IMPORTS / name, path)
     call = {"name": "f", "args": {1: 2}, "id": "c1"}
@@ -339,7 +339,7 @@ INSERT INTO prompt_attachments VALUES ('r1', 'a', 0), ('r1', 'b', 1);
 
 
 def test_columns_of_llm_may_hold_anything(store: cc.Store, tmp_path: Path) -> None:
-    """SQLite checks no types: a number is no size, and what is of no conversation is counted."""
+    """SQLite checks no types: a number is not a size, and what is of no conversation is counted."""
     path = tmp_path / "logs.db"
     with sqlite3.connect(path) as connection:
         connection.executescript(OLD_LLM)
@@ -371,7 +371,7 @@ def test_what_gives_out_in_the_middle_is_reported_with_what_was_stored(store: cc
 
 
 def test_a_healthy_file_of_another_program_is_not_called_damaged(store: cc.Store) -> None:
-    """Guarantee 15.1: what it is, is said."""
+    """Guarantee 15.1: the error states what the file is."""
     with pytest.raises(cc.errors.InvalidInput, match=r"read as llm\. Pass source_name='openai-agents'"):
         import_files(store, [IMPORTS / "openai_agents.db"], source_name="llm")
 

@@ -1,4 +1,4 @@
-"""Files of other programs: how they are known, how they are named, and what happens when something goes wrong."""
+"""Files of other programs: detection, naming and errors."""
 
 import gzip
 import json
@@ -123,7 +123,7 @@ def test_a_process_that_is_killed_in_the_middle_of_a_conversation_leaves_nothing
 
 
 def test_one_conversation_that_cannot_be_taken_does_not_keep_out_the_others(store: cc.Store) -> None:
-    """Guarantee 15.1: it is told with its reason."""
+    """Guarantee 15.1: it is reported with its reason."""
     store.append("openai-agents-garden", cc.user("Mine."))
     summary = import_files(store, [IMPORTS / "openai_agents.db"])
     garden, kitchen = summary.conversations
@@ -179,7 +179,7 @@ def test_a_file_that_holds_something_else_reports_what(
         import_files(store, [path])
 
 
-def test_bytes_that_are_no_text_are_taken_in_files_of_one_value_too(store: cc.Store, tmp_path: Path) -> None:
+def test_invalid_utf8_is_imported_in_files_of_one_value_too(store: cc.Store, tmp_path: Path) -> None:
     """Another encoding costs its own characters, and nothing else."""
     for number, data in enumerate(
         (

@@ -1,4 +1,4 @@
-"""Replies in request logs: whatever a logger wrote down is taken, or told; the format of each is seen from itself."""
+"""Replies in request logs: imported or reported, with the format detected from each reply."""
 
 import json
 from pathlib import Path
@@ -58,7 +58,7 @@ def texts_of(store: cc.Store, conversation: str) -> list[str]:
     ],
     ids=["words", "message", "messages", "input and output", "completion", "lines", "lines in http", "list of texts"],
 )
-def test_a_reply_is_taken_in_whatever_form(store: cc.Store, tmp_path: Path, entry: JSONObject) -> None:
+def test_a_reply_is_imported_in_any_form(store: cc.Store, tmp_path: Path, entry: JSONObject) -> None:
     summary = taken(store, tmp_path / "log.jsonl", entry)
     (found,) = summary.conversations
     assert (texts_of(store, found.name), summary.left_out) == (["Thyme does."], ())
@@ -145,7 +145,7 @@ BLOCKS: list[JSON] = [THOUGHT, {"type": "text", "text": "Thyme does."}]
 def test_reasoning_is_read_in_the_format_it_is_in(
     store: cc.Store, tmp_path: Path, url: str, model: str, reply: JSON
 ) -> None:
-    """Mistral's, whose requests go to the same path as OpenAI's: no words of ours in the model's mouth."""
+    """Mistral's, whose requests use the same path as OpenAI's: no text of ours becomes model output."""
     entry = {"url": url, "request": {**BODY, "model": model}, "response": reply}
     (found,) = taken(store, tmp_path / "log.jsonl", entry).conversations
     thought, text = store.load(found.name)[-1].parts
@@ -179,7 +179,7 @@ def test_addresses_and_models_report_the_format() -> None:
         assert formatter(name).name == name
 
 
-def test_calls_that_are_no_talk_are_left_out(store: cc.Store, tmp_path: Path) -> None:
+def test_calls_without_messages_are_skipped(store: cc.Store, tmp_path: Path) -> None:
     """Also where only the reply says that they were for embeddings."""
     asked = {"model": "e", "input": ["one", "two"]}
     reply = {"object": "list", "data": [{"embedding": [0.5]}]}

@@ -1,4 +1,4 @@
-"""Which requests of a log are of one conversation, and which messages are the same."""
+"""Which requests of a log belong to one conversation, and which messages are equal."""
 
 import json
 from pathlib import Path
@@ -33,7 +33,7 @@ def taken(store: cc.Store, path: Path, *lines: JSONObject) -> ImportSummary:
 
 
 def lines_of(store: cc.Store, conversation: str) -> list[list[str]]:
-    """What stands on each branch, the current one last."""
+    """Return the texts of each branch, the current one last."""
     current = store.conversation(conversation).branch
     numbers = sorted((each.number for each in store.branches(conversation)), key=lambda each: (each == current, each))
     return [[message.text for message in store.load(conversation, branch=each)] for each in numbers]
@@ -66,7 +66,7 @@ def test_a_history_with_a_reply_joins_whatever_the_prompt(store: cc.Store, tmp_p
 
 
 def test_figures_join_nothing_without_a_reply(store: cc.Store, tmp_path: Path) -> None:
-    """Two customers who say the same are two."""
+    """Two users with the same text are two conversations."""
     log = [exchange(model("Hello."), user("Hi"), prompt=f"You talk to customer {number}.") for number in (1, 2)]
     log += [
         exchange(
@@ -103,7 +103,7 @@ def response(id: str, text: str, **more: object) -> JSONObject:
 
 
 def test_a_request_continues_from_the_response_it_names(store: cc.Store, tmp_path: Path) -> None:
-    """In any order; and one whose beginning is not in the log says so."""
+    """In any order; a missing beginning is reported."""
     log = [
         response("r1", "one"),
         response("r2", "two", previous_response_id="r1"),

@@ -1,4 +1,4 @@
-"""Logs of requests, in the envelopes people keep them in, joined into the conversations they are of."""
+"""Logs of requests in common envelopes, merged into conversations."""
 
 import base64
 import json
@@ -58,7 +58,7 @@ def texts(store: cc.Store, conversation: str, branch: int | None = None) -> list
 
 
 def test_requests_that_each_hold_the_one_before_are_one_conversation(store: cc.Store, tmp_path: Path) -> None:
-    """The history stands in the log once more with every line, and is stored once."""
+    """The log repeats the history with every line, and it is stored once."""
     log = written(
         tmp_path / "log.jsonl",
         [exchange("Thyme does.", U1), exchange("Moss.", U1, A1, U2), exchange("Crocus.", U1, A1, U2, A2, U3)],
@@ -83,7 +83,7 @@ def test_a_log_that_has_grown_adds_its_tail(store: cc.Store, tmp_path: Path) -> 
 
 
 def test_where_requests_part_there_are_branches(store: cc.Store, tmp_path: Path) -> None:
-    """A question that was edited, and an answer that was made anew."""
+    """A question that was edited, and an answer that was made again."""
     log = written(
         tmp_path / "log.jsonl",
         [

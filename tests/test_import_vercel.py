@@ -1,4 +1,4 @@
-"""Chats of the Vercel AI SDK, as pages store them."""
+"""Stored chats of the Vercel AI SDK."""
 
 import json
 from pathlib import Path
@@ -103,7 +103,7 @@ def test_several_chats_of_a_file_are_several_conversations(store: cc.Store, tmp_
     assert [each.name for each in named.conversations] == ["mine", "mine-c1", "mine-c2"]
 
 
-def test_a_line_in_the_middle_that_is_no_json_leaves_nothing_behind(store: cc.Store, tmp_path: Path) -> None:
+def test_an_invalid_line_in_the_middle_imports_nothing(store: cc.Store, tmp_path: Path) -> None:
     """Guarantee 15.1: what the error says is true."""
     path = tmp_path / "chats.jsonl"
     lines = [json.dumps({"id": f"c{number}", "messages": CHAT}) for number in range(4)]

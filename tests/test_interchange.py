@@ -1,4 +1,4 @@
-"""Conversations as JSON Lines, there and back, on every store."""
+"""Export and import of conversations as JSON Lines, on every store."""
 
 import base64
 from collections.abc import Iterator
@@ -90,7 +90,7 @@ def test_pins_come_back_on_the_branches_they_are_on(store: cc.Store, target: cc.
 
 
 def test_a_file_without_todos_and_pins_can_be_read_by_version_1(store: cc.Store) -> None:
-    """Whoever has not upgraded is refused only what he could not understand."""
+    """An older version refuses only content that it could not understand."""
     store.append("demo", cc.user("hi"))
     assert msgspec.json.decode(next(export_lines(store, "demo")))["version"] == 1
     store.add_todo("demo", "Sow")
@@ -154,7 +154,7 @@ def test_a_conversation_can_be_copied_within_a_store(store: cc.Store) -> None:
 
 
 def test_plain_messages_are_appended_as_new_ones(store: cc.Store) -> None:
-    """A file somebody wrote by hand: one message a line, no header."""
+    """A handwritten file: one message per line, no header."""
     lines = [b'{"role":"user","parts":[{"type":"text","text":"hi"}]}', b"", encode_message(cc.assistant("hello"))]
     assert import_lines(store, lines, "demo").length == 2
     assert import_lines(store, lines, "demo").length == 4
@@ -209,8 +209,8 @@ def test_progress_is_reported(store: cc.Store, target: cc.Store) -> None:
     assert seen[-1] == (2_500, 2_500)
 
 
-def test_a_conversation_stored_by_version_1_loads_for_ever(store: cc.Store) -> None:
-    """The golden file is never written anew: what it holds must load, and mean the same, in every later version."""
+def test_a_conversation_of_version_1_loads(store: cc.Store) -> None:
+    """The golden file is never written again: what it holds must load, and mean the same, in every later version."""
     lines = (GOLDEN / "v1.jsonl").read_bytes().splitlines()
     import_lines(store, lines)
     expected = [msgspec.json.decode(line)["message"] for line in lines if b'"type":"message"' in line[:20]]
@@ -225,7 +225,7 @@ def test_a_conversation_stored_by_version_1_loads_for_ever(store: cc.Store) -> N
     assert store.conversation("golden").tip == "0000000bb50a6e6debda22c069e365656148f193"
 
 
-def test_a_sqlite_file_of_version_1_opens_for_ever(tmp_path: Path) -> None:
+def test_a_sqlite_file_of_version_1_opens(tmp_path: Path) -> None:
     """Guarantee 3.7: older is migrated forward."""
     copy = tmp_path / "v1.db"
     copy.write_bytes((GOLDEN / "v1.db").read_bytes())

@@ -93,7 +93,9 @@ def test_it_works_on_any_store_and_keeps_the_record(store: cc.Store) -> None:
 
 
 def test_a_limit_limits() -> None:
-    """Guarantees 14.1, 7.2: whole turns go, oldest first; the last one stays, or it is said that it does not fit."""
+    """Guarantees 14.1, 7.2: whole turns go, oldest first; the last one stays, or an error reports that it
+    does not fit.
+    """
     manager = cc.MessageManager(cc.OpenAIFormatter(), system_prompt="Be brief.", max_tokens=600, model="gpt-4.1")
     for number in range(20):
         manager.add_user_message(f"question {number} " + "word " * 40)
@@ -283,7 +285,7 @@ def test_what_lacks_a_method_is_not_a_formatter() -> None:
 
 
 def test_explain_reports_what_was_left_out_and_why(caplog: pytest.LogCaptureFixture) -> None:
-    """A cut that nobody is told of looks like a model that forgets."""
+    """An unreported cut looks like a model that forgets."""
     manager = cc.MessageManager(cc.OpenAIFormatter(), "Be brief.", max_tokens=300, model="gpt-4.1")
     assert manager.explain().lines == ()
     with caplog.at_level(logging.INFO, "contextc"):

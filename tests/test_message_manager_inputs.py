@@ -131,7 +131,7 @@ def test_a_result_without_id_needs_a_call_that_waits() -> None:
 
 
 def test_a_result_of_a_call_that_another_writer_stored_is_named() -> None:
-    """Two managers on one store: the names of calls are read again where somebody else wrote."""
+    """Two managers on one store: the names of calls are read again after another writer."""
     store = cc.open_store("memory:")
     first, second = (cc.MessageManager(cc.AnthropicFormatter(), store=store) for _ in range(2))
     first.add_user_message("go")

@@ -1,4 +1,4 @@
-"""Facts about models: how a name finds its entry, who wins over whom, and what a call costs."""
+"""Model facts: lookup by name, precedence of sources, and the cost of a call."""
 
 import json
 import subprocess
@@ -60,7 +60,7 @@ def nothing_is_configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     ],
 )
 def test_a_model_is_found_by_any_of_its_names(name: str, entry: str) -> None:
-    """Guarantee 7.1: the window is the model's, whoever serves it and however they write it."""
+    """Guarantee 7.1: the window is the model's, with every provider and spelling."""
     assert model(name).name == entry
 
 
@@ -90,13 +90,13 @@ def test_a_month_in_a_name_finds_its_own_model(name: str, entry: str) -> None:
         "ministral-8b-2410",
     ],
 )
-def test_a_name_without_a_month_does_not_answer_for_another_month(name: str) -> None:
-    """Guarantee 7.1: a wrong window is worse than none. Whoever else knows it may say so."""
+def test_a_name_without_a_month_does_not_match_another_month(name: str) -> None:
+    """Guarantee 7.1: a wrong window is worse than none. Other sources may supply it."""
     assert find_entry(name) is None
 
 
 @pytest.mark.parametrize("name", ["claude-opus-5-7", "gpt-5.2-proo", "gpt-6.2-terra", "gemini-5-flash", "o5"])
-def test_a_model_is_not_taken_for_its_predecessor(name: str) -> None:
+def test_a_model_is_not_confused_with_its_predecessor(name: str) -> None:
     """Guarantee 7.1: a wrong window is worse than none."""
     with pytest.raises(UnknownModel):
         model(name)
@@ -194,7 +194,7 @@ def test_every_entry_adds_up() -> None:
 
 
 def test_a_tokenizer_is_one_that_counts_or_the_name_of_an_estimate() -> None:
-    """Guarantee 6.1: exact where a tokenizer is at hand offline."""
+    """Guarantee 6.1: exact where a tokenizer is available offline."""
     named = {model(name).tokenizer for name in list_models()}
     for tokenizer in named - {*list_vendors(), "claude", "gemini"}:
         assert Tokenizer.from_pretrained(tokenizer)
@@ -394,7 +394,7 @@ def test_a_call_costs_what_genai_prices_reports(name: str, usage: cc.Usage) -> N
     assert cost(model(name), usage) == pytest.approx(float(theirs.total_price))
 
 
-def test_what_a_cached_call_costs_by_hand() -> None:
+def test_the_cost_of_a_cached_call_equals_a_manual_calculation() -> None:
     """Usage.input counts cache reads and writes too: 1,000 fresh at 4, 8,000 read at 0.2, 1,000 written at 5."""
     usage = cc.Usage(input=10_000, output=500, cache_read=8_000, cache_write=1_000)
     assert cost(model("claude-opus-5-5"), usage) == pytest.approx((4_000 + 1_600 + 5_000 + 10_000) / 1_000_000)

@@ -1,4 +1,4 @@
-"""What somebody opens to look at, recognised by what is in it."""
+"""Detection of a file by its content."""
 
 import json
 import shlex
@@ -86,7 +86,7 @@ def test_a_transcript_that_is_on_another_file_opens_none(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("text", ["", "hello", "[]", "{}", "[1]", "null", '"x"', "[" * 10_000, "curl x", "curl 'x"])
-def test_what_is_none_of_these_is_refused(text: str) -> None:
+def test_unknown_content_is_refused(text: str) -> None:
     with pytest.raises(cc.errors.InvalidRequest):
         open_text(text)
 
@@ -114,7 +114,7 @@ def test_a_command_whose_quotes_are_not_closed_is_refused(command: str) -> None:
 
 @pytest.mark.parametrize("quoted", ["'{}'", '"{}"', "$'{}'"])
 def test_the_work_of_a_long_command_does_not_grow_with_its_body(quoted: str) -> None:
-    """A body of a megabyte is one word; a step for each of its characters kept a server busy for a minute."""
+    """A body of a megabyte is one shell word; a step for each of its characters kept a server busy for a minute."""
     counts: list[int] = []
     for size in (1_000, 50_000):
         steps = 0

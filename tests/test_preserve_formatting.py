@@ -1,4 +1,4 @@
-"""A repair changes what breaks a rule, and leaves the rest as its author wrote it."""
+"""A fix changes only what breaks a rule, and keeps the formatting of the rest."""
 
 import json
 
@@ -56,7 +56,7 @@ def test_a_message_that_is_twice_keeps_both_spellings_in_order(again: str) -> No
 
 
 def test_what_was_itself_at_fault_is_not_put_back() -> None:
-    """Guarantee 10.6: a message that comes through our words as sound is not sound as it was written."""
+    """Guarantee 10.6: a message that is valid after our round trip may be invalid as it was written."""
     calls = [{"id": "a", "type": "function", "function": {"name": "look", "arguments": "{}"}}]
     body: JSONObject = {
         "model": "gpt-4o",

@@ -1,4 +1,4 @@
-"""Whom we talk to, as data: how a provider is named, what it remembers, and which formatter it gets."""
+"""Provider data: names, session support, and formatters."""
 
 from pathlib import Path
 
@@ -49,16 +49,14 @@ def nothing_is_configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     ],
 )
 def test_a_provider_is_found_by_its_name_or_its_model(spec: str, name: str, format: str, asks_for: str) -> None:
-    """Guarantee 9.11: OpenAI by Responses unless chat is asked for; one that is not known speaks OpenAI's chat
-    format.
-    """
+    """Guarantee 9.11: OpenAI by Responses unless chat is requested; an unknown one uses OpenAI's chat format."""
     found = provider(spec)
     assert (found.name, found.format, found.model_id) == (name, format, asks_for)
     assert found.formatter.name == format
 
 
 def test_an_endpoint_of_ones_own_may_have_a_model_that_is_known_by_a_path() -> None:
-    """Guarantee 9.11: what stands before the colon is whose it is, unless what is behind it is no model by itself."""
+    """Guarantee 9.11: the provider precedes the colon, unless the text after it is not a model by itself."""
     own = cc.provider("someone:anthropic/claude-opus-5.5", url="http://127.0.0.1:1/v1")
     assert (own.name, own.format, own.url, own.key) == ("someone", "openai_chat", "http://127.0.0.1:1/v1", "")
     assert (own.model_id, own.model.name) == ("anthropic/claude-opus-5.5", "claude-opus-5-5")
@@ -124,14 +122,14 @@ def test_a_program_may_choose_its_model_by_itself(name: str) -> None:
     assert provider(name, window=50_000).model.window == 50_000
 
 
-def test_reasoning_is_asked_for_of_those_who_reason() -> None:
+def test_reasoning_is_requested_from_reasoning_models() -> None:
     """Others refuse to be asked."""
     assert provider("openai:gpt-5.4").settings == {"store": False, "include": ["reasoning.encrypted_content"]}
     assert provider("openai:gpt-4.1").settings == {"store": False}
 
 
 def test_the_formatter_follows_from_the_models_facts() -> None:
-    """Guarantees 2.4 and 9.3: nobody asks who the provider is; the options come from the tables."""
+    """Guarantees 2.4 and 9.3: no code checks the provider's name; the options come from the tables."""
     opus, sonnet = provider("anthropic:claude-opus-5-5").formatter, provider("anthropic:claude-sonnet-5").formatter
     assert isinstance(opus, AnthropicFormatter)
     assert isinstance(sonnet, AnthropicFormatter)
@@ -147,7 +145,7 @@ def test_the_formatter_follows_from_the_models_facts() -> None:
     assert (deep.provider, deep.reasoning_field) == ("deepseek", "reasoning_content")
 
 
-def test_whose_reasoning_goes_back_is_one_vendor_by_either_way_and_no_other() -> None:
+def test_reasoning_is_sent_back_to_its_vendor_only() -> None:
     """Guarantee 2.4: with a session or without, OpenAI's reasoning is OpenAI's; in another format it has no place."""
     assert (
         provider("openai:gpt-5").formatter.provider == provider("openai-session:gpt-5").formatter.provider == "openai"
@@ -202,7 +200,7 @@ def test_what_names_no_provider_states_the_fix(spec: str, facts: JSONObject, exp
 
 
 def test_an_unknown_provider_is_named_before_the_window_of_its_model() -> None:
-    """Whoever misspelt the provider must not be asked for a window."""
+    """A misspelt provider must not cause a question about the window."""
     with pytest.raises(UnknownModel, match=r"Provider 'acme' not found\. Known providers: openai, .*window=128_000"):
         provider("acme:own")
     with (
@@ -247,7 +245,7 @@ def test_a_server_of_open_weights_is_asked_to_think_only_by_models_that_do(tag: 
     "tag", ["mistral-small", "mistral-small:24b", "mistral-large", "codestral", "devstral", "qwen3-max"]
 )
 def test_a_tag_does_not_take_the_facts_of_a_hosted_model_of_its_name(tag: str) -> None:
-    """Guarantee 7.1: a wrong window is worse than none; and what nobody knows is not asked for."""
+    """Guarantee 7.1: a wrong window is worse than none; and unknown settings are not requested."""
     assert cc.model(tag).window > 200_000
     with pytest.raises(UnknownModel, match="window="):
         cc.provider(f"ollama:{tag}")

@@ -1,4 +1,4 @@
-"""The public face: the names that are the promise to users, and what importing them costs."""
+"""The public API: its names, and the time to import them."""
 
 import pkgutil
 import re
@@ -36,7 +36,7 @@ def test_every_exception_is_in_the_tree_and_public() -> None:
 
 
 def test_importing_loads_nothing_that_is_not_needed() -> None:
-    """Names are loaded on first use; a driver or a terminal library only by whoever needs it."""
+    """Names are loaded on first use; a driver or a terminal library only if it is needed."""
     code = "import sys, contextc; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"msgspec", "sqlite3", "psycopg", "typer", "rich", "asyncio"} & set(loaded)

@@ -1,4 +1,4 @@
-"""Files that are imported again: which conversation is meant, what is new in it, and what is refused."""
+"""Repeated imports of a file: the target conversation, new messages, and refusals."""
 
 import json
 import sqlite3
@@ -108,7 +108,7 @@ def test_ids_that_look_alike_as_names_are_two_conversations(store: cc.Store, tmp
 
 
 def test_logs_that_begin_alike_are_not_mixed(store: cc.Store, tmp_path: Path) -> None:
-    """A hash of what was asked is no identity: both say hi, and are two people."""
+    """A hash of what was asked is not an identity: both say hi, and are two people."""
     path = tmp_path / "log.jsonl"
     import_files(store, [written(path, [exchange("Hello!", user("hi"))])])
     other = [exchange("Hey.", user("hi")), exchange("4711", user("hi"), reply("Hey."), user("My number?"))]
@@ -142,7 +142,7 @@ def test_a_log_that_grew_by_a_shorter_request_is_the_same_log(store: cc.Store, t
 
 
 def test_a_name_that_was_asked_for_is_not_given_to_another(store: cc.Store, tmp_path: Path) -> None:
-    """Guarantee 15.1; one that stands beside it from the time before is found."""
+    """Guarantee 15.1; an earlier one beside it is found."""
     one, two = talk(1, "one"), talk(2, "two")
     import_files(store, [written(tmp_path / "log.jsonl", [*one, *two])], into="talk")
     assert import_files(store, [written(tmp_path / "log.jsonl", two)], into="talk").conversations[0].name == "talk-two"

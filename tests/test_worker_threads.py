@@ -1,4 +1,4 @@
-"""Threads for work that blocks: taken again when they are free, never waited for when they are not."""
+"""Worker threads: free ones are reused, and busy ones are never waited for."""
 
 import asyncio
 import os
@@ -65,7 +65,7 @@ async def passed(times: int = 5) -> None:
 
 
 def test_no_more_run_at_once_than_there_are_slots_and_those_that_wait_go_in_order() -> None:
-    """A bound that lets some overtake others would leave those others waiting for ever."""
+    """A bound that lets some overtake others would leave those others waiting forever."""
 
     async def main() -> list[int]:
         slots, begun, may_end = ConcurrencyLimit(2), list[int](), asyncio.Event()
@@ -131,7 +131,7 @@ def test_a_slot_goes_past_those_whose_event_loop_is_closed() -> None:
     assert taken.is_set()
 
 
-def test_what_is_no_exception_is_raised_as_one() -> None:
+def test_a_base_exception_is_raised_as_an_exception() -> None:
     """SystemExit from a worker thread would end the event loop, and with it every other task."""
 
     def leave() -> None:

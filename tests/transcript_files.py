@@ -1,4 +1,4 @@
-"""Transcripts as Claude Code and Codex write them, made of what was said: for tests that need one on disk."""
+"""Write transcripts of Claude Code and Codex for tests that need one on disk."""
 
 import json
 import os
@@ -23,7 +23,7 @@ CODEX_ID = "01a1dfb0-8cf9-7e71-91bb-fc567abed7cf"
 
 
 def claude_lines(messages: Sequence[TranscriptMessage], directory: str, session: str = CLAUDE_ID) -> list[JSONObject]:
-    """One line a content block, each with its parent; and lines that are no messages."""
+    """One line a content block, each with its parent; and lines that are not messages."""
     lines: list[JSONObject] = [{"type": "queue-operation", "operation": "enqueue", "sessionId": session}]
     parent: str | None = None
     for number, (who, text) in enumerate(messages):

@@ -190,20 +190,43 @@ class UsageReport(Event, frozen=True, tag="usage"):
     cost: float | None = None
 
 
+class FailureDetails(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=False):
+    """Facts about a provider's failure, for clients that describe it themselves. Each is empty if it is not known.
+
+    `message` is the provider's own text. `fix` is set if the failure has a fix of its own, other than the one for its
+    kind. With the case "key", no API key was found, and `detail` names the environment variables. With the case
+    "login", `detail` is the command to log in.
+    """
+
+    provider: str = ""
+    message: str = ""
+    fix: str = ""
+    case: str = ""
+    detail: str = ""
+    status: int | None = None
+    code: str = ""
+    retry_after: float | None = None
+
+
 class RetryScheduled(Event, frozen=True, tag="retry"):
-    """A call failed before any output, and is retried in `seconds`."""
+    """A call failed before any output, and is retried in `seconds`. Events of older versions have no `failure`."""
 
     kind: ErrorKind
     seconds: float
     attempt: int
     error: str
+    failure: FailureDetails | None = None
 
 
 class ErrorOccurred(Event, frozen=True, tag="error"):
-    """An error that ended a turn, or that the user should see."""
+    """An error that ended a turn, or that the user should see. `failure` is set if a provider failed.
+
+    Events of older versions have no `failure`.
+    """
 
     kind: ErrorKind
     error: str
+    failure: FailureDetails | None = None
 
 
 class TurnInterrupted(Event, frozen=True, tag="interrupted"):

@@ -1,4 +1,4 @@
-"""The real axe-core, asked what of a page shuts people out. It is installed once, as the packages of the oracle are."""
+"""Run axe-core on a page and return the accessibility violations. Its package is installed once."""
 
 from functools import lru_cache
 from pathlib import Path

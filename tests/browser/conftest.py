@@ -1,4 +1,4 @@
-"""What the tests of the page share: a browser, a server with a model that does as told, and a person at the page.
+"""Fixtures of the browser tests: a browser, a server with a scripted model, and a page driver.
 
 A test fails if the page logs an error or a warning, if a request fails that the test did not expect to, or if anything
 is asked of another host. What the page looked like at the end of a failed test is kept in `.cache/browser`.
@@ -67,7 +67,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home of its own, and nobody's settings."""
+    """Return an empty home directory without settings."""
     for name in [name for name in os.environ if name.startswith(("CONTEXTC_", "XDG_"))]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -178,5 +178,5 @@ def _keep(person: Person, test: str, number: int) -> None:
 
 @pytest.fixture
 def person(server: str, visiting: Visit) -> Person:
-    """Somebody who has the page before them."""
+    """Return the driver of an open page."""
     return visiting(server)

@@ -1,4 +1,4 @@
-"""A person at the page: what they do, and what they see."""
+"""Page driver: the actions of a user, and assertions on what the page shows."""
 
 import re
 from typing import Self
@@ -54,7 +54,7 @@ class Person:
         return self.page.locator(f"{MESSAGES} .row{f'.from-{role}' if role else ''}:not(.placeholder)")
 
     def texts(self, role: str) -> list[str]:
-        """What was said by one side, as it is shown."""
+        """Return the shown texts of one role."""
         kind = ".typed" if role in ("user", "system") else ".prose"
         return [text.strip() for text in self.rows(role).locator(kind).all_inner_texts()]
 

@@ -1,4 +1,4 @@
-"""What a page says that it should not: errors, warnings, requests that fail, anything that wants to go elsewhere.
+"""Collect unwanted page activity: errors, warnings, failed requests and requests to other hosts.
 
 A test expects none of it. One in which something has to fail says what, with `expects`, and then it has to.
 """

@@ -1,4 +1,4 @@
-"""Conversations as they come out of a day's work, for what looks at them."""
+"""Sample conversations for the browser tests."""
 
 import contextc as cc
 from contextc.providers import Provider
@@ -25,7 +25,7 @@ def busy(store: cc.Store, name: str = "demo", provider: Provider | None = None) 
 
 
 def two_models(store: cc.Store, name: str = "demo") -> tuple[Life, Life]:
-    """Two channels: each knows what it was told."""
+    """Create two channels of one conversation, each with its own ledger."""
     one, two = Life(store, name=name), Life(store, provider_of(SONNET), name)
     one.turn("hi", usage=cc.Usage(input=500, output=9))
     two.turn("and you?", usage=cc.Usage(input=600, output=9))

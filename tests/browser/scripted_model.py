@@ -1,4 +1,4 @@
-"""A model on this machine that says what a test tells it to, and waits where the test wants it to.
+"""A local model server that sends scripted replies and can pause within them.
 
 It speaks OpenAI's chat API, so what the server under test does is what it does with the real one. A reply is a row of
 pieces as they go over the wire; a `Gate` among them holds the rest back until it is opened.
@@ -21,7 +21,7 @@ PATIENCE = 120.0
 
 
 class Gate:
-    """What comes behind it is said when it is opened."""
+    """A pause in a reply: the pieces after it are sent when it is opened."""
 
     def __init__(self) -> None:
         self._reached, self._opened = Event(), Event()
@@ -51,7 +51,7 @@ class Reply(NamedTuple):
 
 
 def text_reply(*text: str | Gate, thinks: str = "", usage: tuple[int, int, int] = (1_200, 40, 0)) -> Reply:
-    """A reply of words, one piece for each."""
+    """Return a text reply, one piece for each text."""
     thoughts: list[Piece] = [{"reasoning_content": item} for item in re.findall(r"\S+\s*", thinks)]
     texts: list[Piece] = [each if isinstance(each, Gate) else {"content": each} for each in text]
     return Reply((*thoughts, *texts), usage=usage)
@@ -80,7 +80,7 @@ class Model:
         self.replies += replies
 
     def open_all(self) -> None:
-        """Nobody waits any longer."""
+        """Open all gates."""
         for reply in self._begun + self.replies:
             for piece in reply.pieces:
                 if isinstance(piece, Gate):
@@ -143,7 +143,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def speaking(home: Path) -> Generator[Model]:
-    """A model that can be asked as long as the block lasts, by whoever has this home."""
+    """Run a model server during the block, configured in this home directory."""
     model = Model()
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"model": model}))
     server.daemon_threads = True

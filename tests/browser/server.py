@@ -1,4 +1,4 @@
-"""A real server for the page: in a thread of the test, or in a process of its own that can be killed."""
+"""A real server for the browser tests: in a thread, or in a separate process that can be killed."""
 
 import os
 import re
@@ -66,9 +66,9 @@ def started(app: Starlette) -> Generator[str]:
 
 
 class Process:
-    """`contextc serve`, as a person starts it. `url` is where it is; killed and begun again, it is there again.
+    """`contextc serve` as a process. A restarted server has the same `url`.
 
-    `login` is what stands behind it in the link that was printed; each start makes a token unless one is given.
+    `login` is the part of the printed link after it; each start creates a token unless one is given.
     """
 
     def __init__(self, folder: Path, *arguments: str, token: str = "") -> None:
@@ -97,7 +97,7 @@ class Process:
         self.login = "?token=" + link.partition("?token=")[2]
 
     def kill(self) -> None:
-        """As a machine does that runs out of memory: without a word."""
+        """As a machine does that runs out of memory: silently."""
         self.end(signal.SIGKILL)
 
     def end(self, how: int = signal.SIGTERM) -> None:

@@ -1,4 +1,4 @@
-"""Nobody is shut out: axe finds nothing serious in any view, in light, in dark and on a narrow screen."""
+"""Accessibility: axe finds no serious violation in any view, in light and dark mode and on a narrow screen."""
 
 import json
 from typing import Any
@@ -53,7 +53,9 @@ def looks(quick: str) -> pytest.MarkDecorator:
 
 
 @looks("light")
-def test_the_chat_is_for_everybody(server: str, visiting: Visit, model: Model, look: dict[str, Any]) -> None:
+def test_the_chat_has_no_accessibility_violations(
+    server: str, visiting: Visit, model: Model, look: dict[str, Any]
+) -> None:
     """Guarantee 12.2: the beginning, a conversation with everything in it, a question, a menu and a dialog."""
     person = visiting(server, **look).open()
     expect(person.composer).to_be_visible()
@@ -92,7 +94,9 @@ def test_the_chat_is_for_everybody(server: str, visiting: Visit, model: Model, l
 
 
 @looks("dark")
-def test_the_inspector_is_for_everybody(store: cc.Store, server: str, visiting: Visit, look: dict[str, Any]) -> None:
+def test_the_inspector_has_no_accessibility_violations(
+    store: cc.Store, server: str, visiting: Visit, look: dict[str, Any]
+) -> None:
     """Guarantee 13.1: every tab, and the timeline as chart and as table."""
     busy(store)
     person: Person = visiting(server, **look).inspects("demo")
@@ -110,7 +114,7 @@ def test_the_inspector_is_for_everybody(store: cc.Store, server: str, visiting: 
 
 @looks("narrow")
 @pytest.mark.thorough
-def test_an_opened_file_is_for_everybody(server: str, visiting: Visit, look: dict[str, Any]) -> None:
+def test_an_opened_file_has_no_accessibility_violations(server: str, visiting: Visit, look: dict[str, Any]) -> None:
     """Guarantee 13.1: before and after something is opened."""
     person = visiting(server, **look).open("#/open")
     expect(person.page.locator("#paste-field")).to_be_visible()

@@ -1,4 +1,4 @@
-"""Other ways for a conversation to go: edited, rewound, forked, switched back, and what each leaves as it was."""
+"""Branches in the web UI: edit, rewind, fork, switch back, and the messages that each leaves unchanged."""
 
 import re
 
@@ -97,7 +97,7 @@ def test_a_rewind_goes_back_after_asking(talked: cc.Store, person: Person, model
     expect(person.page.get_by_test_id("branches")).to_contain_text("2")
 
 
-def test_an_answer_once_more_is_another_way(talked: cc.Store, person: Person, model: Model) -> None:
+def test_a_regenerated_answer_is_another_branch(talked: cc.Store, person: Person, model: Model) -> None:
     """Guarantee 3.4: the first answer is kept."""
     model.will(text_reply("two, I think."))
     person.chat("demo")
@@ -112,7 +112,7 @@ def test_an_answer_once_more_is_another_way(talked: cc.Store, person: Person, mo
 
 @pytest.mark.thorough
 def test_another_model_may_answer_again(talked: cc.Store, person: Person, model: Model) -> None:
-    """Guarantees 3.4, 12.2: whom is chosen first; what was answered before stays."""
+    """Guarantees 3.4, 12.2: the model is chosen first; the previous answer stays."""
     model.will(text_reply("two, I am told."))
     person.chat("demo")
     person.page.locator("[data-seq='4']").hover()
@@ -147,7 +147,7 @@ def test_a_fork_is_a_conversation_of_its_own(talked: cc.Store, person: Person) -
 
 @pytest.mark.thorough
 def test_a_pinned_message_is_reported(talked: cc.Store, person: Person) -> None:
-    """Guarantee 7.3: pinned by hand, and let go again."""
+    """Guarantee 7.3: pinned manually, and let go again."""
     person.chat("demo")
     for label, count in (("Pin", 1), ("Unpin", 0)):
         person.page.locator("[data-seq='1']").hover()

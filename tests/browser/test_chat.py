@@ -1,4 +1,4 @@
-"""The chat, as a person uses it: what is said appears as it comes, and stays as it is stored."""
+"""The chat page: streamed text appears as it arrives, and equals the stored message."""
 
 import re
 
@@ -14,7 +14,7 @@ from tests.browser.scripted_model import OTHER, Gate, Model, Reply, calls, text_
 def test_an_answer_appears_as_it_arrives_and_stays_as_it_is_stored(
     person: Person, model: Model, store: cc.Store
 ) -> None:
-    """Guarantee 12.2: a conversation begins with what is said first; its answer is shown while it comes."""
+    """Guarantee 12.2: the first message creates the conversation, and its answer is shown while it streams."""
     gate = Gate()
     model.will(text_reply("Good ", "**day**", gate, ", and ", "welcome.", thinks="They greet me."))
     name = person.begins("Hello there")
@@ -35,7 +35,7 @@ def test_an_answer_appears_as_it_arrives_and_stays_as_it_is_stored(
 
 
 def test_thoughts_are_folded_until_they_are_opened(person: Person, model: Model) -> None:
-    """Guarantee 12.2: reasoning does not stand in the way of the answer."""
+    """Guarantee 12.2: reasoning does not hide the answer."""
     model.will(text_reply("Forty-two.", thinks="Six times seven is forty-two, I am quite sure of that."))
     person.begins("What is six times seven?")
     person.sees_ended()
@@ -49,7 +49,7 @@ def test_thoughts_are_folded_until_they_are_opened(person: Person, model: Model)
 def test_a_tool_call_is_a_line_that_opens_to_arguments_and_result(
     person: Person, model: Model, options: ServerOptions
 ) -> None:
-    """Guarantee 12.2: what a step did is folded; a failure says so in its line."""
+    """Guarantee 12.2: the calls of a step are folded; a failure is shown in its line."""
     (options.root / "notes.txt").write_text("milk\neggs\n")
     model.will(
         calls(("read_file", {"path": "notes.txt"}), ("read_file", {"path": "missing.txt"}), first="Let me look."),
@@ -72,7 +72,7 @@ def test_a_tool_call_is_a_line_that_opens_to_arguments_and_result(
 
 @pytest.mark.thorough
 def test_many_calls_of_a_step_are_one_line(person: Person, model: Model) -> None:
-    """Guarantee 12.2: folded by step; people are told every ten calls, where that happened."""
+    """Guarantee 12.2: folded by step; a notice follows every ten calls, at its position."""
     model.will(calls(*[("list_files", {"path": ".", "depth": n}) for n in range(1, 11)]), text_reply("Nothing there."))
     person.begins("Look everywhere")
     expect(person.rows("assistant").last.locator(".prose")).to_have_text("Nothing there.")
@@ -103,7 +103,7 @@ def test_a_trigger_message_is_at_its_position(person: Person, model: Model) -> N
 
 
 def test_a_tool_that_changes_something_waits_for_approval(person: Person, model: Model, options: ServerOptions) -> None:
-    """Guarantee 11.12: what it would do is shown; yes lets it run, no tells the model why not."""
+    """Guarantee 11.12: the action is shown; yes runs it, no sends the reason to the model."""
     model.will(
         calls(("write_file", {"path": "a.txt", "content": "hello\n"}), id="yes"),
         calls(("write_file", {"path": "b.txt", "content": "secret\n"}), id="no"),
@@ -147,7 +147,7 @@ PRESS_AT_ONCE = """() => {
 def test_a_second_press_does_not_allow_the_call_that_comes_next(
     person: Person, model: Model, options: ServerOptions, store: cc.Store
 ) -> None:
-    """The model gives both calls the same id, and hides what the second one does: nobody has seen that yet."""
+    """Both calls have the same id, and the second one has not been shown yet."""
     hidden = "ls\u3164" + " " * 3_000 + "; rm -rf owned.txt"
     model.will(
         calls(("write_file", {"path": "owned.txt", "content": "mine"})),
@@ -196,7 +196,7 @@ def test_the_partial_answer_stays_when_a_turn_is_stopped(person: Person, model: 
 
 @pytest.mark.thorough
 def test_a_turn_that_is_stopped_before_it_answers_is_reported(person: Person, model: Model) -> None:
-    """Guarantee 11.10: who stopped it is said where the answer would stand, also to whoever comes later."""
+    """Guarantee 11.10: the cancellation is shown in place of the answer, also after a reload."""
     gate = Gate()
     model.will(text_reply(gate, "never said"), text_reply("Here."))
     person.begins("Count")
@@ -251,7 +251,7 @@ def test_letters_walk_through_the_messages_from_anywhere(person: Person, store: 
 
 
 def test_input_that_arrives_while_a_turn_runs_steers_it_or_waits(person: Person, model: Model) -> None:
-    """Guarantee 11.9: Enter steers before the next step, Ctrl+Enter waits for the next turn; nothing is said twice."""
+    """Guarantee 11.9: Enter steers before the next step, Ctrl+Enter queues for the next turn; nothing is sent twice."""
     gate = Gate()
     model.will(
         Reply((gate, *calls(("list_files", {"path": "."})).pieces), finish="tool_calls"),
@@ -315,7 +315,7 @@ def test_a_line_that_opens_at_once_is_not_reported_as_away(person: Person, model
 
 
 def test_another_model_answers_when_it_is_chosen(person: Person, model: Model) -> None:
-    """Guarantee 12.2: the next message goes to whom the person picks; the conversation remembers."""
+    """Guarantee 12.2: the next message goes to the chosen model, and the conversation stores the choice."""
     model.will(text_reply("I am one."), text_reply("I am another."))
     person.begins("Who are you?")
     expect(person.rows("assistant").last.locator(".prose")).to_have_text("I am one.")
@@ -334,7 +334,7 @@ def test_another_model_answers_when_it_is_chosen(person: Person, model: Model) -
 
 
 def test_what_a_provider_refuses_is_reported_with_its_text(person: Person, model: Model) -> None:
-    """Guarantee 15.1: an error stands where it happened, and what was said is not lost."""
+    """Guarantee 15.1: an error is shown where it happened, and the message is not lost."""
     person.begins("Hello?")
     notice = person.page.get_by_test_id("notice-error")
     expect(notice).to_contain_text("openai-chat rejected this request. The script is at its end.")
@@ -362,9 +362,7 @@ STILL = """list => new Promise((done) => {
 
 
 def test_a_long_answer_is_followed_unless_the_reader_scrolls_up(person: Person, model: Model) -> None:
-    """Guarantee 12.2: the view stays at the end while it grows; who scrolls up is left alone, and one press leads
-    back.
-    """
+    """Guarantee 12.2: the view follows the end while it grows, unless the user scrolls up; one press leads back."""
     first, second = Gate(), Gate()
     paragraphs = [f"Paragraph {number} of a long answer.\n\n" for number in range(120)]
     model.will(text_reply(*paragraphs[:60], first, *paragraphs[60:90], second, *paragraphs[90:]))

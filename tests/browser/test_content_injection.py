@@ -1,4 +1,4 @@
-"""Whatever a model, a tool, a file or a name says is text: nothing of it runs, and nothing is loaded."""
+"""Text of models, tools, files and names is shown as text: it is not executed and loads nothing."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""How full the window is: of whoever is asked next, with what the conversation says on the branch that is shown."""
+"""The context meter: usage of the window of the selected model on the shown branch."""
 
 import re
 
@@ -50,7 +50,7 @@ def test_it_counts_the_answer_that_is_on_the_page(person: Person, model: Model) 
 
 @pytest.mark.thorough
 def test_it_is_that_of_the_branch_that_is_shown(store: cc.Store, person: Person) -> None:
-    """Guarantee 3.4: another way has other words, and a shorter one leaves more room."""
+    """Guarantee 3.4: another branch has other content, and a shorter one leaves more room."""
     store.extend("demo", [cc.user("one?"), cc.assistant("one."), cc.user("two?"), cc.assistant(LONG)])
     store.edit("demo", 3, cc.user("three?"))
     person.chat("demo")

@@ -1,4 +1,4 @@
-"""The inspector: what the model saw and why, from every side, and the same as the command line says."""
+"""The inspector: all views of a request, with the same figures as the command line."""
 
 import json
 import re
@@ -52,7 +52,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
 
 @pytest.fixture
 def reader(seen: Seen, model: Model, visiting: Visit) -> Person:
-    """Somebody who looks at the last request."""
+    """Return a driver with the last request open."""
     person = visiting(seen.url)
     person.page.context.grant_permissions(CLIPBOARD)
     return person.inspects("demo")
@@ -126,7 +126,7 @@ def test_the_budget_is_the_whole_window(reader: Person) -> None:
 
 
 def test_every_line_reports_whether_it_is_in_and_why_not(reader: Person) -> None:
-    """Guarantee 13.1: what was left out stands there with the reason; a line opens to all that it says."""
+    """Guarantee 13.1: omitted messages are listed with the reason; a line opens to its whole text."""
     lines = reader.page.get_by_test_id("lines")
     which = lines.get_by_role("group", name="Filter messages")
     expect(lines.locator(".line")).not_to_have_count(0)
@@ -194,7 +194,7 @@ def test_the_rules_hold_for_what_was_compiled(reader: Person) -> None:
     expect(reader.tab("Rules").get_by_test_id("findings")).to_contain_text("no findings")
 
 
-def test_the_next_request_is_foretold_with_what_a_change_would_cost(reader: Person) -> None:
+def test_the_next_request_is_previewed_with_the_cost_of_a_change(reader: Person) -> None:
     """Guarantee 13.2: before anything happens."""
     panel = reader.tab("Preview next request")
     expect(panel.get_by_test_id("verdict")).to_contain_text("No cached tokens would be lost.")
@@ -299,7 +299,7 @@ NEEDLE = "the needle is here"
 
 
 def test_a_shortened_result_is_shown_as_it_was_sent(store: cc.Store, server: str, visiting: Visit) -> None:
-    """What the model got stands in the row; what is stored, behind a toggle. A search is in what the model got."""
+    """The row shows the sent text; the stored text is behind a toggle. Search covers the sent text."""
     life = Life(store, provider_of(window=6_000))
     life.turn("look", cc.assistant(tool_calls=[cc.tool_call("a", "look", {"at": "the attic"})]))
     store.append("demo", cc.tool_result("a", "look", "x " * 6_000 + NEEDLE + " y" * 6_000))
@@ -325,7 +325,7 @@ def test_a_shortened_result_is_shown_as_it_was_sent(store: cc.Store, server: str
 
 
 def test_a_search_leads_to_the_message_that_has_the_text(store: cc.Store, person: Person) -> None:
-    """Half of what is said is in results, and a conversation is long: who finds it wants to be there."""
+    """Much of the text is in tool results of long conversations: a match is scrolled into view."""
     store.extend("demo", [cc.user("go"), call("a"), cc.tool_result("a", "look", "x " * 300 + NEEDLE)])
     for number in range(100):
         store.extend("demo", [cc.assistant("so it goes " * 40), cc.user(f"question {number}")])
@@ -376,7 +376,7 @@ def test_figures_that_differ_give_the_reason(reader: Person) -> None:
 
 
 def test_an_observed_conversation_opens_in_chat_and_inspector(store: cc.Store, person: Person) -> None:
-    """Requests of other software: who made them, how they ended, and the request that a sub-agent belongs to."""
+    """Requests of other software: their client, their outcome, and the parent request of a sub-agent."""
     headers = {"x-claude-code-session-id": "s1"}
     common: dict[str, Any] = {"format": "anthropic", "headers": headers}
     overloaded = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded, try again"}}

@@ -1,4 +1,4 @@
-"""One turn with a real model, on this machine. What it says does not matter; that it is said and kept does."""
+"""One turn with a real local model. Its answer is not checked, only that it is shown and stored."""
 
 import os
 from collections.abc import Iterator

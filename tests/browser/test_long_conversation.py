@@ -1,4 +1,4 @@
-"""A conversation of ten thousand messages: opened at its end, and read to its beginning and back."""
+"""A conversation of 10,000 messages: open it at its end, scroll to its beginning and back."""
 
 import logging
 import time
@@ -30,7 +30,7 @@ GAPS = """list => {
 
 @pytest.fixture
 def long(store: cc.Store) -> cc.Store:
-    """Short and long ones, as people and models speak."""
+    """Fill a conversation with short and long messages."""
     for start in range(0, MANY, 1_000):
         texts = [
             cc.user(f"Question {number}?") if number % 2 else cc.assistant(f"Answer {number}. " + "so " * (number % 90))
@@ -89,7 +89,7 @@ def seamless(person: Person) -> bool:
 
 
 def test_what_is_looked_at_stays_where_it_is_while_rows_above_get_their_height(long: cc.Store, person: Person) -> None:
-    """Guarantee 12.4: rows are as high as was guessed until they are there; who reads does not notice."""
+    """Guarantee 12.4: rows have an estimated height until they are loaded; the visible text does not move."""
     person.chat("demo")
     expect(person.page.get_by_text(f"Answer {MANY}.")).to_be_in_viewport()
     feed = person.page.locator(MESSAGES)

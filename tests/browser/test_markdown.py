@@ -1,4 +1,4 @@
-"""Markdown and code as they are shown: the same whether they stream or not, and soon, whatever was written.
+"""Rendering of Markdown and code: the same for streamed and stored text, and fast for any input.
 
 What a model writes may be meant to make the page stand still. So the inputs here are such that a reader that takes
 quadratic time would need minutes: the page has to come back within `PATIENT`, which is far more than it takes.
@@ -155,24 +155,24 @@ SHARE = 1 if THOROUGH else 6
 
 
 @pytest.mark.parametrize("language", some(LANGUAGES, 3))
-def test_code_is_coloured_soon_whatever_it_is(page: Page, language: str) -> None:
+def test_any_code_is_highlighted_quickly(page: Page, language: str) -> None:
     """Guarantee 12.3: no language has a pattern that looks at the same letters again and again."""
     read(page, language, CODES[LANGUAGES.index(language) % SHARE :: SHARE])
 
 
-def test_lines_are_read_soon_whatever_they_are(page: Page) -> None:
+def test_any_lines_are_parsed_quickly(page: Page) -> None:
     """Guarantee 12.3: blocks are as many and as large as what was written, in time and in size."""
     read(page, "blocks", list(LINES.values()))
 
 
-def test_texts_are_read_soon_whatever_they_are(page: Page) -> None:
+def test_any_text_is_parsed_quickly(page: Page) -> None:
     """Guarantee 12.3: emphasis, links and addresses, in as many paragraphs as there may be."""
     texts: list[Text] = [[(unit, WORDS)] for unit in WITHIN]
     texts += [[(opens, WORDS // 2), (closes, WORDS // 2)] for opens, closes in PAIRS]
     read(page, "inline", texts * (10 if THOROUGH else 1))
 
 
-def test_what_is_meant_to_stop_the_page_is_shown(store: cc.Store, person: Person) -> None:
+def test_input_that_is_slow_to_parse_is_shown(store: cc.Store, person: Person) -> None:
     """Guarantee 12.3: it is text like any other, not nested deeper than a browser bears, and what follows can be
     read.
     """
@@ -257,7 +257,7 @@ PARTS = (
 )
 
 
-def test_it_streams_to_what_it_is_when_read_at_once(page: Page) -> None:
+def test_streamed_markdown_equals_markdown_parsed_at_once(page: Page) -> None:
     """Guarantee 12.2: what was there before stays, and nothing is other than it would have been."""
     lines = "".join(f"const value{number} = `several\nlines ${{{number}}}`; // so\n\n" for number in range(400))
     rows = "".join(f"| {number % 7} | *{number}* |\n" for number in range(200))

@@ -1,4 +1,4 @@
-"""Whom to ask: found by name, those that can be asked first; and what is said where nobody can be."""
+"""The model picker: search by name, available models first, and errors for unavailable ones."""
 
 import re
 
@@ -17,7 +17,7 @@ def nobodys_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def opened(person: Person) -> Locator:
-    """The list, and whoever stands in it."""
+    """Open the list and return its options."""
     person.page.get_by_test_id("model").click()
     expect(person.page.get_by_role("listbox")).to_be_visible()
     return person.page.get_by_role("listbox").get_by_role("option")
@@ -40,7 +40,7 @@ def test_available_models_come_first_and_others_are_folded(person: Person) -> No
     expect(options.filter(has_text="anthropic:claude")).to_have_count(0)
 
 
-def test_a_provider_that_there_is_not_is_refused_where_it_is_typed(person: Person) -> None:
+def test_an_unknown_provider_is_refused_in_the_input_field(person: Person) -> None:
     """Guarantee 12.2: said when it is chosen, not when something is sent; another name of one that there is will do."""
     person.open()
     opened(person)
@@ -57,7 +57,7 @@ def test_a_provider_that_there_is_not_is_refused_where_it_is_typed(person: Perso
 
 
 def test_a_missing_key_is_reported_with_a_fix_that_works_here(person: Person, model: Model, store: cc.Store) -> None:
-    """Guarantee 15.1: what is missing, and what to do about it at this server; nothing that speaks to programs."""
+    """Guarantee 15.1: the missing key, and a fix for this server; no advice for programs."""
     model.will(text_reply("Good day."))
     person.begins("Hello")
     expect(person.rows("assistant").locator(".prose")).to_have_text("Good day.")
@@ -75,7 +75,7 @@ def test_a_missing_key_is_reported_with_a_fix_that_works_here(person: Person, mo
 
 
 def test_a_conversation_that_is_not_there_is_reported_by_the_page(person: Person) -> None:
-    """Guarantee 12.2: who reads it has no `store`."""
+    """Guarantee 12.2: the advice does not mention `store`."""
     person.watch.expects("404")
     person.open("#/c/nowhere")
     alert = person.page.get_by_role("alert")

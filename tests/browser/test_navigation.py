@@ -1,4 +1,4 @@
-"""The page around a conversation: the list, search, what is asked before something goes, themes, keys, tokens."""
+"""The page around a conversation: list, search, confirmation of deletions, themes, shortcuts, tokens."""
 
 import re
 from collections.abc import Iterator
@@ -57,7 +57,7 @@ def test_a_conversation_is_deleted_after_confirmation(talks: cc.Store, person: P
     assert [each.name for each in talks.conversations()] == ["kitchen"]
 
 
-def test_what_is_not_there_is_reported(person: Person) -> None:
+def test_missing_objects_are_reported(person: Person) -> None:
     person.watch.expects("404")
     person.open("#/c/nobody")
     expect(person.page.get_by_role("alert")).to_contain_text("Conversation not found")
@@ -188,9 +188,7 @@ def guarded(talks: cc.Store, options: ServerOptions) -> Iterator[str]:
 
 
 def test_a_token_is_asked_for_once(guarded: str, visiting: Visit) -> None:
-    """Guarantee 12.2: without it nothing is told; a wrong one is asked for again; the printed address brings it
-    along.
-    """
+    """Guarantee 12.2: nothing is shown without it; a wrong one is requested again; the printed URL contains it."""
     person = visiting(guarded)
     person.watch.expects("401")
     person.open("#/c/garden")

@@ -1,10 +1,18 @@
-"""What people are told besides messages: where it happened, however long ago, and on the line on which it did."""
+"""Notices between messages: they are shown at their message and on their branch, at any age."""
 
 import pytest
 from playwright.sync_api import Locator, expect
 
 import contextc as cc
-from contextc.events import AnyEvent, StepFinish, TextDelta, TurnFinish, UserNoticeCreated
+from contextc.events import (
+    AnyEvent,
+    ErrorOccurred,
+    FailureDetails,
+    StepFinish,
+    TextDelta,
+    TurnFinish,
+    UserNoticeCreated,
+)
 from contextc.store import turn_and_event_records
 from contextc.store.message_rows import load_tip
 from tests.browser.page_driver import MESSAGES, Person
@@ -45,7 +53,7 @@ def asked(person: Person) -> int:
 
 
 def test_a_hint_is_where_it_happened_however_long_ago(talked: cc.Store, person: Person, model: Model) -> None:
-    """Guarantee 12.2: hundreds of events later, once, and what is told from now on stands behind it."""
+    """Guarantee 12.2: hundreds of events later, once, and new notices follow it."""
     assert len(talked.events("demo")) > 1_200
     person.chat("demo")
     for seq in (40, 38):
@@ -89,10 +97,51 @@ def test_hints_go_with_the_line_they_belong_to(talked: cc.Store, person: Person,
 
 
 def test_a_pin_takes_no_hint_away(talked: cc.Store, person: Person) -> None:
-    """Guarantee 12.2: what changes a conversation without a word has it read anew, and its notices with it."""
+    """Guarantee 12.2: what changes a conversation silently has it read again, and its notices with it."""
     person.chat("demo")
     expect(at(person, 40)).to_have_text(["A hint at 40."])
     person.page.locator("[data-seq='40']").hover()
     person.item(person.page.get_by_role("button", name="Actions for message 40"), "Pin")
     expect(person.page.locator("[data-seq='40'] .tag.accent")).to_have_count(1)
     expect(at(person, 40)).to_have_text(["A hint at 40."])
+
+
+DETAILS = FailureDetails(provider="openai", message="Slow down", status=429, retry_after=90)
+TEXT = (
+    "ProviderFailed: openai failed (rate: status 429): Slow down. Too many requests in a short time. Wait, then retry."
+)
+FAILURES: list[tuple[ErrorOccurred, str]] = [
+    (
+        ErrorOccurred(kind="rate", error=TEXT, failure=DETAILS),
+        "openai: rate limit reached. Slow down. It requested a wait of 1 min 30 s. Wait, then retry.",
+    ),
+    (
+        ErrorOccurred(
+            kind="invalid", error=TEXT, failure=FailureDetails(provider="ollama", message="No model.", fix="Pull it.")
+        ),
+        "ollama rejected this request. No model. Pull it. "
+        "Open Inspect to see what was sent; its Rules tab lists problems.",
+    ),
+    (
+        ErrorOccurred(
+            kind="auth", error=TEXT, failure=FailureDetails(provider="codex", case="login", detail="codex login")
+        ),
+        "codex: not logged in. Log in on the server: codex login",
+    ),
+    (ErrorOccurred(kind="rate", error=TEXT), TEXT.removeprefix("ProviderFailed: ")),
+    (ErrorOccurred(kind="internal", error="RuntimeError: broken"), "broken"),
+    (ErrorOccurred(kind="rate", error="", failure=FailureDetails()), ""),
+]
+
+
+def test_provider_failures_are_described_from_the_fields_of_the_event(store: cc.Store, person: Person) -> None:
+    """Guarantee 15.1: a headline, the provider's message and a fix. Events without `failure` show their text."""
+    store.append("demo", cc.user("Hello"))
+    reply = store.append("demo", cc.assistant("Half", status="error", error=TEXT))
+    at_reply = StepFinish(agent="assistant", turn=1, step=1, uid=reply.uid, seq=reply.seq)
+    events: list[AnyEvent] = [at_reply, *(event for event, _ in FAILURES)]
+    store.write(lambda tx: turn_and_event_records.append_events(tx, load_tip(tx, "demo").conversation, events))
+    person.chat("demo")
+    notices = person.page.get_by_test_id("notice-error").locator(".failure")
+    expect(notices).to_have_text([text for _, text in FAILURES])
+    expect(person.page.locator(".state-note")).to_contain_text("Failed: openai: rate limit reached. Slow down.")

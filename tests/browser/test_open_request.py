@@ -1,4 +1,4 @@
-"""Anybody's request in the page: recognised, counted, held against the rules, repaired, converted; never stored."""
+"""Requests opened in the page: detected, counted, linted, fixed and converted, and never stored."""
 
 import json
 from pathlib import Path
@@ -45,7 +45,7 @@ def paste(person: Person, text: str) -> Locator:
 
 
 def test_a_pasted_request_is_recognised_and_its_finding_leads_to_its_place(opener: Person) -> None:
-    """Guarantee 10.6: the rule that is broken, in words, and where."""
+    """Guarantee 10.6: the broken rule as text, and the position."""
     opened = paste(opener, json.dumps(BROKEN))
     expect(opened).to_contain_text("a request in format openai_chat")
     expect(opened).to_contain_text("gpt-4o")
@@ -62,8 +62,8 @@ def test_a_pasted_request_is_recognised_and_its_finding_leads_to_its_place(opene
     assert active.get_attribute("data-path") == place
 
 
-def test_what_is_broken_is_repaired_and_converted(opener: Person, store: cc.Store) -> None:
-    """Guarantee 10.6: each change is told, and nothing is stored."""
+def test_broken_requests_are_repaired_and_converted(opener: Person, store: cc.Store) -> None:
+    """Guarantee 10.6: each change is reported, and nothing is stored."""
     paste(opener, json.dumps(BROKEN))
     repair = opener.tab("Repair").get_by_test_id("repair")
     repair.get_by_role("button", name="Repair").click()
@@ -143,7 +143,7 @@ def test_our_own_form_is_not_given_a_clean_bill(opener: Person, store: cc.Store)
     expect(opener.page.get_by_role("tab", name="Repair")).to_have_count(0)
 
 
-def test_what_is_nothing_is_reported_and_can_be_corrected(opener: Person) -> None:
+def test_invalid_input_is_reported_and_can_be_corrected(opener: Person) -> None:
     opener.watch.expects("40[0-9]|422")
     opener.page.locator("#paste-field").fill("{not json")
     opener.page.get_by_role("button", name="Open", exact=True).click()

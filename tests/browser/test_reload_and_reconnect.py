@@ -1,4 +1,4 @@
-"""Nothing is lost and nothing is told twice: pages that are loaded again, other tabs, a server that dies."""
+"""Reloaded pages, several tabs and a killed server: nothing is lost or shown twice."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -133,7 +133,7 @@ def test_a_server_that_starts_again_with_a_new_token_is_opened_by_its_new_link(
 
 
 def test_a_stream_that_is_cut_is_taken_up_where_it_was(person: Person, model: Model) -> None:
-    """Guarantee 12.2: by number, so no piece is told twice."""
+    """Guarantee 12.2: by number, so no piece is shown twice."""
     gate = Gate()
     model.will(text_reply("One ", "two ", gate, "three ", "four."))
     person.begins("Count")

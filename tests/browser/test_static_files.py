@@ -1,4 +1,4 @@
-"""The files of the page: there is no way from a text to markup or to code in them, and none to another host."""
+"""Static files of the page: no text becomes markup or code, and nothing refers to another host."""
 
 import re
 from hashlib import sha256
@@ -31,7 +31,7 @@ def test_no_text_becomes_markup_or_code(path: object) -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(STATIC_FOLDER).as_posix())
 def test_nothing_comes_from_another_host(path: object) -> None:
-    """Guarantee 12.3: the page works without a network, and tells nobody."""
+    """Guarantee 12.3: the page works without a network, and sends nothing to other hosts."""
     found = {host for host in HOST.findall(STATIC_FOLDER.joinpath(str(path)).read_text()) if host not in NAMES}
     assert found == set()
 

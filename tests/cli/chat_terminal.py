@@ -1,4 +1,4 @@
-"""What the tests of `contextc chat` share: recorded answers, and a terminal that somebody sits at."""
+"""Helpers for tests of `contextc chat`: recorded answers and a pseudo-terminal."""
 
 import fcntl
 import json
@@ -24,7 +24,7 @@ ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 def home(folder: Path, **more: str) -> dict[str, str]:
-    """An environment with a home of its own, and without anybody's settings."""
+    """Return an environment with an empty home directory and without settings."""
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -34,7 +34,7 @@ def home(folder: Path, **more: str) -> dict[str, str]:
 
 
 def text_reply(*pieces: str, thinks: tuple[str, ...] = (), tokens: tuple[int, int] = (100, 20)) -> JSONObject:
-    """A reply of words."""
+    """Return a text reply."""
     return _events([*_thoughts(thinks), *[{"content": piece} for piece in pieces]], "stop", tokens)
 
 

@@ -1,4 +1,4 @@
-"""Commands run as a person runs them: as processes, in a home of their own."""
+"""Fixtures that run commands as processes with a temporary home directory."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""`lint`, `fix`, `convert` and `doctor --format` in every format there is, run as a person runs them."""
+"""`lint`, `fix`, `convert` and `doctor --format` as processes, in every format."""
 
 import json
 from pathlib import Path
@@ -19,9 +19,9 @@ SAID = [
 
 @pytest.mark.parametrize("format", some(format_names(), 6))
 def test_every_format_is_linted_fixed_and_converted(run: Run, format: str) -> None:
-    """Guarantee 10.6: a call without its result, as each format has it; mended, and taken to another format and back.
+    """Guarantee 10.6: a call without its result, as each format has it; fixed, and taken to another format and back.
 
-    In one format both are one item, and there is nothing to mend.
+    In one format both are one item, and there is nothing to fix.
     """
     form = formatter(format)
     broken = json.dumps(form.format(SAID)[:-1])

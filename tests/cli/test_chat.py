@@ -131,7 +131,7 @@ def test_a_wrong_call_exits_with_2(tmp_path: Path, arguments: list[str], problem
 
 
 def test_a_literal_key_is_refused_and_not_repeated(tmp_path: Path) -> None:
-    """A key belongs in a variable: whoever gives the key itself must not find it in a terminal, or in a store."""
+    """A key belongs in a variable: a key passed as an argument must not appear in a terminal or in a store."""
     for key in ("sk-abc123", "gsk_abc123DEF"):
         asked = chat(tmp_path, "-m", "mine:m", "--url", "http://127.0.0.1:1/v1", "--window", "9000", "--key", key, "hi")
         assert (asked.returncode, "the name of an environment variable" in asked.stderr) == (2, True)
@@ -184,7 +184,7 @@ def test_tools_and_root_report_what_a_model_may_use_and_where(tmp_path: Path, to
 
 
 def test_the_model_is_switched_in_the_middle_of_a_conversation(tmp_path: Path) -> None:
-    """Guarantee 9.10: each is given what it has not been shown, whoever said it."""
+    """Guarantee 9.10: each is given what it has not been shown, from any author."""
     one = recorded(tmp_path / "one.jsonl", text_reply("I am one."))
     two = recorded(tmp_path / "two.jsonl", text_reply("I am two.")) + "?format=anthropic"
     anthropic = {"type": "message", "content": [{"type": "text", "text": "I am two."}], "stop_reason": "end_turn"}

@@ -1,4 +1,4 @@
-"""The question in the terminal: all of what would be done is shown, and a yes is for that."""
+"""Approval in the terminal: the whole action is shown, and an approval applies to that action only."""
 
 import asyncio
 import io
@@ -41,7 +41,7 @@ def ask(root: Path, typist: Typist, arguments: JSONObject, name: str = "write_fi
 
 
 def test_a_yes_to_a_difference_that_has_become_another_one_asks_again(tmp_path: Path) -> None:
-    """A file that changes while somebody reads is not overwritten unseen."""
+    """A file that changes during the approval is not overwritten unseen."""
     file = tmp_path / "a.txt"
     file.write_text("old")
 

@@ -1,4 +1,4 @@
-"""What a call would do, in words: our own tools by their names, everybody else's by the shape of their arguments."""
+"""Text previews of tool calls: built-in tools by name, other tools by the shape of their arguments."""
 
 import json
 from pathlib import Path
@@ -91,7 +91,7 @@ def test_every_argument_is_shown(root: Path) -> None:
 
 
 def test_an_edit_cannot_hide_behind_another_one(root: Path) -> None:
-    """Only what the shown difference tells is left out of the arguments below it."""
+    """Only content of the shown difference is left out of the arguments below it."""
     edits = [{"old_string": "two", "new_string": "zwei"}]
     _, lines = preview_text(root, "Edit", {"path": "a.txt", "edits": edits, "old_string": "one", "new_string": "evil"})
     assert lines == [*CHANGE, "(old_string: one)", "(new_string: evil)"]

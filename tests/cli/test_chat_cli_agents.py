@@ -1,4 +1,4 @@
-"""`contextc chat` with the real Claude Code and the real Codex, each in a throw-away home, on a strict stand-in."""
+"""`contextc chat` with the real Claude Code and Codex, in temporary homes, with a strict fake API."""
 
 import json
 import subprocess
@@ -39,7 +39,7 @@ def place(tmp_path: Path) -> Path:
 
 
 def around(place: Path, **more: str) -> dict[str, str]:
-    """What the programs find in their environment: nobody's login, and no key but the stand-in's."""
+    """Return the environment of the programs: no login, and only the key of the fake."""
     return {
         "CLAUDE_CONFIG_DIR": str(place.parent / "claude"),
         "CODEX_HOME": str(place.parent / "codex"),
@@ -86,13 +86,13 @@ def command(program: ProgramUnderTest, line: str) -> ScriptedCall:
 
 
 def running(program: ProgramUnderTest, line: str) -> ScriptedCall:
-    """One that nobody has to be asked for."""
+    """Return a command call that needs no approval."""
     return command(program, line) if program is CLAUDE else ScriptedCall("exec_command", {"cmd": line})
 
 
 @with_program(CODEX)
 def test_a_conversation_continues_in_another_process(program: ProgramUnderTest, place: Path) -> None:
-    """Guarantees 9.2, 12.1: in a pipe; the session is resumed, nothing is doubled, and the account says so."""
+    """Guarantees 9.2, 12.1: in a pipe; the session is resumed, nothing is doubled, and the manifest reports it."""
     with FakeVendors(Using(list=running(program, "echo out$((1+1))"))) as standin:
         first = chat(place, *model_options(program, standin), "-c", "talk", "«u1» Hello.", **around(place))
         assert (first.returncode, first.stdout) == (0, "«a1» I have read it.\n")
@@ -181,7 +181,7 @@ def test_a_change_of_a_file_is_shown_as_a_difference(place: Path) -> None:
 @at_a_terminal
 @with_program(CODEX)
 def test_ctrl_c_stops_the_programs_turn_and_the_next_one_continues(program: ProgramUnderTest, place: Path) -> None:
-    """Guarantees 9.8, 12.2: what was stopped is taken back from the session before anything else is said."""
+    """Guarantees 9.8, 12.2: the cancelled turn is removed from the session before the next message."""
 
     def slowly(ask: AcceptedRequest) -> Fault | None:
         answer = ask.raw.decode()
@@ -266,7 +266,7 @@ def test_a_yes_to_everything_is_warned_of(place: Path) -> None:
 
 
 @each_program
-def test_who_is_not_logged_in_gets_instructions(program: ProgramUnderTest, place: Path) -> None:
+def test_a_missing_login_is_reported_with_instructions(program: ProgramUnderTest, place: Path) -> None:
     """Guarantee 15.1: at once, and with the very command."""
     asked = chat(place, "--model", program.name, "hi", **around(place))
     assert (asked.returncode, asked.stdout) == (1, "")

@@ -1,4 +1,4 @@
-"""The parts of `contextc chat` that are only about words: what is printed, what is asked, what a line means."""
+"""Text functions of `contextc chat`: printed output, prompts and the parsing of input lines."""
 
 from pathlib import Path
 
@@ -37,7 +37,7 @@ INVISIBLE = (
 
 @pytest.mark.parametrize("character", INVISIBLE, ids=ascii)
 def test_no_character_without_ink_is_shown_as_it_is(character: str) -> None:
-    """A filler, a variation selector or a direction mark could hide a part of what somebody decides about."""
+    """A filler, a variation selector or a direction mark could hide a part of the shown action."""
     assert spell_out_invisible(f"ls{character}x") == f"ls⟨U+{ord(character):04X}⟩x"
 
 
@@ -49,7 +49,7 @@ def test_what_unicode_lets_a_renderer_ignore_is_spelled_out() -> None:
 
 
 def test_long_runs_of_blanks_are_counted() -> None:
-    """Otherwise the end of a command stands where nobody looks: far to the right, or far below."""
+    """Otherwise the end of a command is outside of the visible area: far to the right, or far below."""
     assert spell_out_invisible("ls" + " " * 5_000 + "; rm -rf ~") == "ls⟨5,000 spaces⟩; rm -rf ~"
     assert spell_out_invisible("    if x:") == "    if x:"
     assert count_blank_lines(["ls", *[" "] * 300, "rm -rf ~"]) == ["ls", "⟨300 blank lines⟩", "rm -rf ~"]
@@ -104,7 +104,7 @@ def asks(folder: Path, name: str, arguments: JSONObject) -> list[str]:
     return preview_call(cc.ToolCall(id="c1", name=name, arguments=arguments), folder)[1]
 
 
-def test_what_is_asked_about_is_what_would_be_done(tmp_path: Path) -> None:
+def test_the_approval_question_shows_the_action(tmp_path: Path) -> None:
     """A command as it is; a change as a difference, with the reason where it would fail."""
     (tmp_path / "a.txt").write_bytes(b"one\r\ntwo\r\n")
     assert asks(tmp_path, "run_command", {"command": "a\n b"}) == ["a", " b"]

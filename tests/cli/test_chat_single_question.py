@@ -1,4 +1,4 @@
-"""`contextc chat` with one question: what it leaves behind, how it exits, what it says at a terminal."""
+"""`contextc chat` with one question: stored data, exit code and terminal output."""
 
 import json
 import subprocess
@@ -82,7 +82,7 @@ def test_commands_in_a_new_conversation_report_that_there_is_no_message(tmp_path
 
 
 def test_a_provider_of_ones_own_is_named_in_the_users_file(tmp_path: Path) -> None:
-    """Guarantee 9.11: any endpoint that speaks one of the formats, from the command line too."""
+    """Guarantee 9.11: any endpoint with one of the formats, from the command line too."""
     (tmp_path / ".config" / "contextc").mkdir(parents=True)
     (tmp_path / ".config" / "contextc" / "contextc.toml").write_text(GROQ)
     asked = chat(tmp_path, "-m", "groq:some-model", "hi", XDG_CONFIG_HOME=str(tmp_path / ".config"))

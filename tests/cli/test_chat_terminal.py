@@ -1,4 +1,4 @@
-"""`contextc chat` at a terminal: colours, questions, Ctrl-C, what is typed while a turn runs."""
+"""`contextc chat` at a terminal: colours, prompts, Ctrl-C, and input typed during a turn."""
 
 import sys
 from pathlib import Path
@@ -40,7 +40,7 @@ def test_a_turn_streams_with_its_thoughts_tools_and_a_gauge(tmp_path: Path) -> N
 
 
 def test_a_command_is_shown_whole_and_runs_only_after_a_yes(tmp_path: Path) -> None:
-    """Nobody's yes means no, and the model is told the reason of a no."""
+    """No answer means no, and the model gets the reason of a no."""
     long = f"echo {'x' * 150} > made.txt\necho second line"
     model = recorded(
         tmp_path / "a.jsonl",
@@ -159,7 +159,7 @@ def test_a_line_typed_while_a_turn_runs_reaches_the_next_step(tmp_path: Path) ->
 
 
 def test_no_model_output_can_style_or_steer_the_terminal(tmp_path: Path) -> None:
-    """Words, thoughts, names, arguments, results and what is asked about are data."""
+    """Text, reasoning, names, arguments, results and approval questions are data."""
     (tmp_path / "nasty.txt").write_text(NASTY)
     model = recorded(
         tmp_path / "a.jsonl",
@@ -179,7 +179,7 @@ def test_no_model_output_can_style_or_steer_the_terminal(tmp_path: Path) -> None
 
 
 def test_a_long_command_cannot_look_like_our_question(tmp_path: Path) -> None:
-    """It is broken behind the bar, so that no part of it stands where the question stands."""
+    """It is wrapped behind the bar, so that no part of it is at the position of the question."""
     forged = "true".ljust(41) + "Do it? y/n, or why not: y"
     model = recorded(tmp_path / "a.jsonl", calls("run_command", {"command": forged}), text_reply("Fine."))
     with Terminal(tmp_path, "-m", model, "--store", "sqlite:///chat.db", "hi", columns=44) as terminal:
@@ -222,7 +222,7 @@ def test_ctrl_d_is_a_no_and_ctrl_c_at_a_question_stops_the_turn(tmp_path: Path) 
 
 
 def test_summing_up_shows_its_time_and_is_stopped_by_ctrl_c(tmp_path: Path) -> None:
-    """Guarantee 11.10: nothing is stored of it; what was typed meanwhile is told to wait, and then done."""
+    """Guarantee 11.10: nothing of it is stored; input typed meanwhile waits, and is then processed."""
     answers = [text_reply(f"Answer {number}. " + "word " * 700, tokens=(720 * number, 700)) for number in (1, 2, 3)]
     slow = recorded(tmp_path / "a.jsonl", *answers, text_reply(*[f"word{number} " for number in range(400)]))
     options = ("-m", f"{slow}?window=9000&output=1000&seconds=0.05", "--store", "sqlite:///chat.db", "-c", "demo")

@@ -1,4 +1,4 @@
-"""The commands, run as a person runs them: as processes, with their output and exit codes."""
+"""The commands as processes: output and exit codes."""
 
 import json
 import subprocess
@@ -116,7 +116,7 @@ def test_looking_at_a_store_redacts_nothing(run: Run, filled: str) -> None:
         assert not any(message.redacted for message in store.load("demo"))
 
 
-def test_a_reader_that_has_seen_enough_is_no_failure(run: Run, filled: str) -> None:
+def test_a_closed_pipe_is_not_a_failure(run: Run, filled: str) -> None:
     with cc.open_store(filled) as store:
         store.extend("demo", [cc.user("x" * 1_000) for _ in range(500)])
     command = f"{sys.executable} -m contextc export demo --store {filled} | head -1; echo ${{PIPESTATUS[0]}}"
@@ -165,14 +165,14 @@ def test_the_tour_runs(run: Run) -> None:
 
 
 def test_an_import_into_what_is_there_is_reported(run: Run) -> None:
-    """Nothing is taken twice, but a bare message is a new one: whoever did not know the name was taken is told."""
+    """Nothing is imported twice, but a bare message is a new one: an existing name is reported."""
     line = '{"role": "user", "parts": [{"type": "text", "text": "hi"}]}\n'
     assert "already exists" not in run("import", "-", "--as", "demo", text=line).stderr
     assert "demo already exists: appended after its 1 message" in run("import", "-", "--as", "demo", text=line).stderr
 
 
 def test_backup_and_restore_bring_a_store_back(run: Run, filled: str, tmp_path: Path) -> None:
-    """A copy of the file alone is not a backup: what was written last may stand in the log beside it."""
+    """A copy of the file alone is not a backup: the last writes may be in the log beside it."""
     written = run("backup", "copy.db", "--store", filled)
     size = (tmp_path / "copy.db").stat().st_size
     assert (written.returncode, written.stdout) == (0, f"wrote copy.db: 1 conversation, {size:,} bytes\n")
@@ -215,7 +215,7 @@ def test_the_default_store_and_its_folder_are_private(run: Run, tmp_path: Path) 
 
 
 def test_doctor_reports_that_others_can_read_the_file(run: Run, filled: str, tmp_path: Path) -> None:
-    """One that an earlier version made is left as it is: somebody may share it on purpose."""
+    """A file of an earlier version keeps its permissions: it may be shared on purpose."""
     assert "shared-file" not in run("doctor", "--store", filled).stdout
     (tmp_path / "chat.db").chmod(0o644)
     shown = run("doctor", "--store", filled)
@@ -263,7 +263,7 @@ def test_an_import_that_fails_leaves_no_new_store(run: Run, tmp_path: Path, data
 
 
 def test_a_command_that_fails_removes_no_store_that_was_there(run: Run, tmp_path: Path) -> None:
-    """Also not one without conversations: somebody made it."""
+    """Also not an existing store without conversations."""
     cc.open_store(tmp_path / "empty.db").close()
     (tmp_path / "broken.json").write_text("{")
     assert run("import", "broken.json", "--store", "sqlite:///empty.db").returncode == 2

@@ -1,4 +1,4 @@
-"""`compile` and `explain`, run as a person runs them: as processes, on a store that a program has worked with."""
+"""`compile` and `explain` as processes, on a store that a program has written."""
 
 import json
 from pathlib import Path
@@ -265,7 +265,7 @@ def test_a_wrong_call_exits_with_2_and_gives_the_reason(
         {},
     ],
 )
-def test_what_defines_no_tool_is_not_taken_for_one(run: Run, tmp_path: Path, content: object) -> None:
+def test_a_value_without_a_tool_definition_is_not_a_tool(run: Run, tmp_path: Path, content: object) -> None:
     """Guarantee 15.1."""
     (tmp_path / "chat.json").write_text(json.dumps(content))
     arguments = ["--from", "-", "-m", MODEL, "--tools", "chat.json", "--body"]
@@ -276,8 +276,8 @@ def test_what_defines_no_tool_is_not_taken_for_one(run: Run, tmp_path: Path, con
     assert "Write objects with a name, a description and parameters." in failed.stderr
 
 
-def test_without_a_model_the_one_is_meant_that_was_asked_before(run: Run, tmp_path: Path) -> None:
-    """Guarantee 13.1: with the agent, the window and the budget of its program, also where nobody else knows the
+def test_without_a_model_the_previous_one_is_used(run: Run, tmp_path: Path) -> None:
+    """Guarantee 13.1: with the agent, the window and the budget of its program, also if only the program knows the
     window.
     """
     address = f"sqlite:///{tmp_path}/chat.db"

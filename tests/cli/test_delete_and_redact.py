@@ -1,4 +1,4 @@
-"""`contextc delete` and `contextc redact`: what will go is shown, a person agrees, and content leaves the store."""
+"""`contextc delete` and `contextc redact`: preview, confirmation, and removal of content from the store."""
 
 import json
 import os
@@ -100,9 +100,7 @@ def test_without_a_terminal_nothing_goes_unless_yes_is_given(
 
 
 @pytest.mark.parametrize(("answer", "left"), [("y\n", ["hi", "", "bye"]), ("n\n", WHOLE)])
-def test_a_person_at_a_terminal_is_shown_what_will_go_and_asked(
-    filled: str, tmp_path: Path, answer: str, left: list[str]
-) -> None:
+def test_a_terminal_shows_what_is_deleted_and_asks(filled: str, tmp_path: Path, answer: str, left: list[str]) -> None:
     ours, theirs = pty.openpty()
     with subprocess.Popen(
         [sys.executable, "-m", "contextc", *REDACT, "--store", filled],

@@ -1,4 +1,4 @@
-"""`contextc doctor`, run as a person runs it: what it would do, that it asks first, and that it does just that."""
+"""`contextc doctor` as a process: it previews repairs, asks for confirmation, and does only those."""
 
 import json
 import os
@@ -74,7 +74,7 @@ def test_repair_of_one_conversation_leaves_the_others(run: Run, ill: str) -> Non
 
 
 def test_without_a_terminal_repair_needs_a_yes(run: Run, ill: str, tmp_path: Path) -> None:
-    """Guarantee 15.1: nothing happens because nobody could be asked."""
+    """Guarantee 15.1: nothing is changed without a confirmation."""
     before = (tmp_path / "chat.db").read_bytes()
     for more in ([], ["--json"]):
         refused = run("doctor", "--heal", *more, "--store", ill, text="y\n")

@@ -1,4 +1,4 @@
-"""`contextc import` of files of other programs, as a person runs it."""
+"""`contextc import` of files of other programs, as a process."""
 
 import json
 import shutil
@@ -101,7 +101,7 @@ def test_what_cannot_be_read_gives_the_reason_and_the_way_out(run: Run, tmp_path
 
 
 def test_a_narrow_terminal_shows_titles_too(run: Run) -> None:
-    """Figures that say nothing give way first; where that is not enough, titles stand below."""
+    """Figures without information are dropped first; if that is not enough, titles are on a line below."""
     for name in ("", "m" * 60):
         asked = ["--as", name] if name else []
         file = str(IMPORTS / "llm.db")

@@ -1,4 +1,4 @@
-"""`contextc import` of sessions of other programs: of transcripts as they are written, and of the real programs."""
+"""`contextc import` of sessions of other programs: written transcripts, and those of the real programs."""
 
 import json
 import os
@@ -35,7 +35,7 @@ def texts_of(tmp_path: Path, conversation: str) -> list[str]:
 
 
 def test_sessions_are_listed_and_one_is_taken(run: Run, homes: dict[str, str], tmp_path: Path) -> None:
-    """Guarantee 3.8, on the command line: those of this directory, in a table; then one by the id that stands there."""
+    """Guarantee 3.8, on the command line: those of this directory, in a table; then one by its listed id."""
     here = str(tmp_path)
     written(claude_file(tmp_path / "claude", here), claude_lines(GARDEN, here), time=1_800_000_000)
     shown = run("import", "--from", "claude-code", **homes)

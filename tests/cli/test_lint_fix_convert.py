@@ -1,4 +1,4 @@
-"""`lint`, `fix`, `convert` and `rule`, and conversations from and to providers' requests, run as a person runs them."""
+"""`lint`, `fix`, `convert` and `rule` as processes, and conversations from and to provider requests."""
 
 import json
 from pathlib import Path
@@ -201,7 +201,7 @@ def test_what_is_not_json_exits_with_2_and_reports_where(run: Run) -> None:
         (b'"hi"', "", "a request must be an object or a list of messages, got a string."),
     ],
 )
-def test_a_file_that_is_no_request_is_named_with_what_is_wrong_and_where(
+def test_an_invalid_request_file_is_reported_with_problem_and_position(
     run: Run, tmp_path: Path, data: bytes, where: str, problem: str
 ) -> None:
     """The advice to name a format would send the user in the wrong direction."""

@@ -1,4 +1,4 @@
-"""`contextc serve` as a process: where it says it is, who gets in, and how it ends."""
+"""`contextc serve` as a process: printed address, authentication and shutdown."""
 
 import os
 import re
@@ -128,7 +128,7 @@ def test_the_token_of_the_environment_is_taken(serve: Serve) -> None:
     assert httpx.get(f"{server.url}/api/info").status_code == 401
 
 
-def test_another_page_may_be_named_as_people_write_it(serve: Serve) -> None:
+def test_an_allowed_origin_may_be_written_in_any_form(serve: Serve) -> None:
     """A browser says an origin in small letters, and without the port that goes without saying."""
     server = serve("--origin", "http://LOCALHOST:3000", "--origin", "https://Chat.example:443/")
     for origin in ("http://localhost:3000", "https://chat.example"):
@@ -178,7 +178,7 @@ def test_what_cannot_be_served_is_reported_before_anything_begins(
     assert not (tmp_path / ".local").exists()
 
 
-def test_what_is_not_installed_is_named(run: Run, tmp_path: Path) -> None:
+def test_a_missing_package_is_named(run: Run, tmp_path: Path) -> None:
     hidden = tmp_path / "hidden"
     (hidden / "starlette").mkdir(parents=True)
     (hidden / "starlette" / "__init__.py").write_text("raise ModuleNotFoundError('gone', name='starlette')")
@@ -187,7 +187,7 @@ def test_what_is_not_installed_is_named(run: Run, tmp_path: Path) -> None:
     assert "pip install 'contextc[web]'" in result.stderr
 
 
-def test_who_listens_does_not_keep_it_from_ending_and_the_partial_answer_stays(serve: Serve, tmp_path: Path) -> None:
+def test_event_streams_do_not_delay_shutdown_and_the_partial_answer_stays(serve: Serve, tmp_path: Path) -> None:
     """Guarantee 11.10: a turn that is stopped keeps what was said; here by the end of its server."""
     slow = recorded(tmp_path / "slow.jsonl", text_reply(*["word "] * 10_000))
     server = serve("--model", f"{slow}?seconds=0.05")
@@ -236,7 +236,7 @@ def test_a_second_signal_ends_it_at_once_without_a_traceback(serve: Serve, tmp_p
     assert found[-1]["status"] in ("cancelled", "error")
 
 
-def test_a_browser_that_cannot_be_opened_is_no_failure(serve: Serve) -> None:
+def test_a_browser_that_cannot_be_opened_is_not_a_failure(serve: Serve) -> None:
     server = serve("--open", BROWSER=os.devnull, DISPLAY="")
     assert server.asking.get("/api/info").status_code == 200
     assert server.end()[0] == 0
@@ -270,7 +270,7 @@ def test_a_short_token_of_the_environment_is_refused(run: Run) -> None:
     assert "short" not in refused.stderr
 
 
-def test_who_wants_no_token_is_warned(serve: Serve) -> None:
+def test_disabling_the_token_prints_a_warning(serve: Serve) -> None:
     server = serve("--no-token", CONTEXTC_TOKEN="from-the-environment")
     assert httpx.get(f"{server.url}/api/info").status_code == 200
     assert server.end() == (0, "warning: no token: every user of this machine can use this server.\n")

@@ -1,4 +1,4 @@
-"""Tables on narrow terminals, and in pipes: what a person needs is never cut."""
+"""Tables on narrow terminals and in pipes: required columns are never truncated."""
 
 from pathlib import Path
 
@@ -34,7 +34,7 @@ def address(tmp_path: Path) -> str:
 
 @pytest.mark.parametrize("columns", ["80", "60", None])
 def test_the_account_fits_and_cuts_only_messages(run: Run, address: str, columns: str | None) -> None:
-    """Guarantee 13.1. None: a pipe, of which nobody says how wide it is."""
+    """Guarantee 13.1. None is a pipe of unknown width."""
     shown = run("explain", "demo", "--store", address, **({"COLUMNS": columns} if columns else {"COLUMNS": ""}))
     assert shown.returncode == 0
     lines = shown.stdout.splitlines()
@@ -72,7 +72,7 @@ def test_the_bar_and_its_signs_fit(run: Run, address: str, columns: str) -> None
 
 @pytest.mark.parametrize("columns", ["80", "60"])
 def test_a_list_of_requests_keeps_its_figures_and_reasons(run: Run, address: str, columns: str) -> None:
-    """Guarantee 13.1: where there is no room for the reasons beside them, they stand below."""
+    """Guarantee 13.1: if there is no room for the reasons beside them, they are on a line below."""
     lines = run("explain", "demo", "--requests", "--store", address, COLUMNS=columns).stdout.splitlines()
     assert max(len(line) for line in lines) <= int(columns)
     assert lines[1].split()[:7] == ["request", "mode", "epoch", "input", "shared", "output", "cost"]

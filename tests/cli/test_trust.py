@@ -1,4 +1,4 @@
-"""A project's contextc.toml is untrusted input: commands refuse what could hurt until a person trusts it."""
+"""A project's contextc.toml is untrusted input: commands refuse unsafe settings until it is trusted."""
 
 import os
 import pty
@@ -79,9 +79,7 @@ def test_the_limits_of_observed_traffic_report_what_was_deleted(run: Run, histor
 
 
 @pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("n\n", 2)])
-def test_a_person_at_a_terminal_is_shown_the_changes_and_asked(
-    history: Path, tmp_path: Path, answer: str, code: int
-) -> None:
+def test_a_terminal_shows_the_changes_and_asks(history: Path, tmp_path: Path, answer: str, code: int) -> None:
     (tmp_path / "contextc.toml").write_text('system_prompt = "Obey \\u001b[2J me."\n')
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("CONTEXTC_", "XDG_"))}
     ours, theirs = pty.openpty()

@@ -1,4 +1,4 @@
-"""The world that random lives are lived in: people, agents and tools that speak, a record that is changed under them.
+"""Simulation for random conversations: users, agents and tools append, and the log is changed meanwhile.
 
 Every word that may be told only once carries a mark of its own, so that a loss and a doubling can be read off. What an
 act does follows from the numbers it is given, and nothing else.
@@ -8,8 +8,8 @@ import random
 
 import contextc as cc
 from contextc._json import encode
-from contextc.compiler.draft import CompilerOptionArguments
 from contextc.compiler.ledger.channel_row_cache import get_channel_cache
+from contextc.compiler.options import CompilerOptionArguments
 from contextc.messages import Message
 from contextc.store.backend_interface import Transaction
 from contextc.store.ledger_schema import Channel
@@ -134,7 +134,7 @@ class Simulation:
         self.tell("user", message.author, stored.seq, message.text[:6])
 
     def other(self, chance: random.Random) -> None:
-        """An agent that is not compiled for speaks, or is called by name."""
+        """Append a message of a random agent."""
         message = cc.assistant(self.words(chance), author=chance.choice(("writer", *AGENTS)))
         stored = self.store.append(self.current, message)
         self.tell("agent", message.author, stored.seq, message.text[:6])

@@ -41,7 +41,7 @@ class Recorded(NamedTuple):
 
 @cache
 def recorded() -> Recorded:
-    """Every transcript that is at hand, joined into one conversation."""
+    """Every transcript that is available, joined into one conversation."""
     request = [cc.formatter("openai_chat").decode_request(each) for each in transcripts()]
     messages = [message for each in request for message in each.messages if message.role != "system"]
     prompt = next((each.system.text for each in request if each.system is not None), "")

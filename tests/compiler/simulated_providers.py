@@ -52,7 +52,7 @@ def without_cache_marks(value: JSON) -> JSON:
 
 
 def blocks(messages: Iterable[JSONObject]) -> list[bytes]:
-    """Wire messages as content blocks with their role: strings as single text blocks, neighbours not told apart."""
+    """Wire messages as content blocks with their role: strings as single text blocks, neighbours not distinguished."""
     found: list[bytes] = []
     for message in messages:
         role = message.get("role", "")
@@ -72,7 +72,7 @@ def marks(text: Iterable[bytes]) -> Counter[str]:
 
 
 def sent_messages(compiled: Compiled) -> list[JSONObject]:
-    """The messages of a request, without the system prompt where that stands among them."""
+    """Return the messages of a request, without the system prompt if it is one of them."""
     formatter, params = compiled.formatter, compiled.params
     found = cast(list[JSONObject], params[formatter.messages_key])
     return found[len(compiled.head.body[formatter.messages_key]) - 1 :]

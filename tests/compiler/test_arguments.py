@@ -1,4 +1,4 @@
-"""What a caller got wrong is said at once, by an error of ours that names the way out. Guarantee 15.1."""
+"""Invalid arguments raise an error of contextc at once, with a fix. Guarantee 15.1."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Attempts: begin before a byte leaves, then commit or abort; and what is left where neither happened."""
+"""Attempts: begin before sending, then commit or abort; and recovery if neither happened."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -72,7 +72,7 @@ def test_compile_stores_nothing(store: cc.Store) -> None:
 
 
 def test_begin_stores_the_attempt_before_anything_is_sent(store: cc.Store) -> None:
-    """Guarantee 9.7: whoever comes next sees that a request may have left."""
+    """Guarantee 9.7: the next process sees that a request may have been sent."""
     compiler = cc.MessageCompiler(store, stateless())
     store.append("demo", cc.user("Hello."))
     compiler.begin(compiler.compile("demo"))
@@ -233,7 +233,7 @@ def test_crash_in_a_session_that_can_be_brought_back(store: cc.Store, ended: str
 
 @pytest.mark.parametrize("ended", ENDED)
 def test_crash_in_a_session_that_cannot_be_brought_back(store: cc.Store, ended: str) -> None:
-    """Guarantee 9.8: where nobody knows, a new session with everything: once is better than twice or never."""
+    """Guarantee 9.8: if the state is unknown, a new session gets everything: once, not twice or never."""
     line = Line(store, reverts=False)
     crash(line, ended)
     again = line.compiler.compile("demo")
@@ -262,7 +262,7 @@ def narrow(tmp_path: Path) -> Iterator[cc.Store]:
 
 
 def test_reply_that_cannot_be_stored_leaves_nothing(store: cc.Store) -> None:
-    """Guarantees 9.7, 15.1: of several messages the last is refused at the door, and none is written."""
+    """Guarantees 9.7, 15.1: of several messages the last is refused by validation, and none is written."""
     compiler = cc.MessageCompiler(store, stateless())
     store.append("demo", cc.user("Hello."))
     compiled = compiler.compile("demo")
@@ -322,7 +322,7 @@ def test_two_first_requests_at_once_never_leave_without_an_attempt(
     postgres_address: str, monkeypatch: pytest.MonkeyPatch, answered: bool
 ) -> None:
     """The second of two transactions that create the same channel finds the row of the first. It must store its attempt
-    there, or raise where the first was answered already: a session may hold a request that only the attempt tells of.
+    there, or raise if the first was answered already: only the attempt shows that a session may hold a request.
     """
     create = repository.create_channel
     with cc.open_store(postgres_address) as store, cc.open_store(postgres_address) as elsewhere:

@@ -1,4 +1,4 @@
-"""Where the tokens go: what is available, what never goes, and whose figures count."""
+"""The token budget: available tokens, messages that are never trimmed, and which counts are used."""
 
 from itertools import pairwise
 
@@ -217,8 +217,8 @@ def test_after_a_cut_the_old_figure_no_longer_counts() -> None:
 
 
 @pytest.mark.parametrize(("spec", "believed"), [("ollama:qwen3:8b", False), (CLAUDE, True)])
-def test_a_figure_that_may_leave_out_what_was_cached_is_not_believed_below_our_own(spec: str, believed: bool) -> None:
-    """Guarantee 6.2: some servers count only what they had to read anew."""
+def test_a_count_that_may_omit_cached_tokens_is_not_used_below_our_own(spec: str, believed: bool) -> None:
+    """Guarantee 6.2: some servers count only what they had to read again."""
     compiler = cc.MessageCompiler(cc.open_store("memory:"), cc.provider(spec, window=40_960))
     compiler.store.append("c", cc.user(filler_text(3_000)))
     first = compiler.compile("c")
@@ -231,7 +231,7 @@ def test_a_figure_that_may_leave_out_what_was_cached_is_not_believed_below_our_o
     assert (second.budget.input < first.budget.input) is believed
 
 
-def test_a_figure_above_our_own_is_believed_of_everybody() -> None:
+def test_a_count_above_our_own_is_used_for_every_provider() -> None:
     """Guarantee 6.2"""
     compiler = cc.MessageCompiler(cc.open_store("memory:"), cc.provider("ollama:qwen3:8b", window=40_960))
     compiler.store.append("c", cc.user(filler_text(3_000)))

@@ -14,7 +14,7 @@ LONG = "Be careful. " * 600
 
 
 def marked(body: JSONObject) -> list[tuple[str, int]]:
-    """Where marks stand: the section, and the index of the tool, the system block or the message."""
+    """Return the positions of marks: the section, and the index of the tool, the system block or the message."""
     found: list[tuple[str, int]] = []
     for section in ("tools", "system"):
         found += [(section, index) for index, each in enumerate(body.get(section) or ()) if "cache_control" in each]

@@ -1,4 +1,4 @@
-"""Summaries in the place of what came before: Guarantee 7.5."""
+"""Summaries that replace earlier messages: Guarantee 7.5."""
 
 from collections.abc import Sequence
 
@@ -19,7 +19,7 @@ def talk(store: cc.Store, first: int, last: int) -> None:
 
 
 def shown(compiled: cc.Compiled) -> list[str]:
-    """The texts of a request, each by its first two words."""
+    """Return the first two words of each text of a request."""
     texts = [block["text"] for message in compiled.params["messages"] for block in message["content"]]
     return [" ".join(text.split()[:2]) for text in texts]
 
@@ -69,7 +69,7 @@ def test_three_in_a_row_lose_nothing_and_shrink_each_time(store: cc.Store) -> No
 
 
 @pytest.mark.parametrize("answer", ["", "   ", "x " * 9_000, None])
-def test_a_summary_that_is_none_gives_way_to_a_digest(store: cc.Store, answer: str | None) -> None:
+def test_an_invalid_summary_is_replaced_by_a_digest(store: cc.Store, answer: str | None) -> None:
     """Guarantee 7.5: rejected if it is empty or not smaller."""
     target = compiler(store)
     talk(store, 0, 20)
@@ -129,7 +129,7 @@ def test_inside_one_long_turn_its_user_message_and_the_last_steps_stay(store: cc
     assert messages[-1]["content"][0]["tool_use_id"] == "c39"
 
 
-def test_an_agent_does_not_learn_from_a_summary_what_it_could_not_see(store: cc.Store) -> None:
+def test_a_summary_contains_only_messages_that_the_agent_could_see(store: cc.Store) -> None:
     """Guarantee 7.5: summaries belong to an agent's view."""
     target = compiler(store, window=2_000)
     for number in range(20):
@@ -151,7 +151,7 @@ def test_an_agent_does_not_learn_from_a_summary_what_it_could_not_see(store: cc.
     assert "They asked questions" not in text
 
 
-def test_two_who_sum_up_at_once_leave_one_summary(store: cc.Store) -> None:
+def test_two_concurrent_compactions_leave_one_summary(store: cc.Store) -> None:
     """Guarantee 7.5: written once, compare-and-set."""
     target = compiler(store)
     talk(store, 0, 20)

@@ -1,4 +1,4 @@
-"""A compaction reads what came after the last summary, and comes to what reading everything comes to."""
+"""A compaction reads only the messages after the last summary, with the same result as reading all."""
 
 from collections.abc import Sequence
 from random import Random
@@ -19,7 +19,7 @@ def summary(messages: Sequence[cc.Message], before: str | None) -> str:
 
 
 def talk(random: Random, turns: int, number: int) -> list[cc.Message]:
-    """Some turns: people who are not always the same, steps with calls, notes of another agent, words in between."""
+    """Return the messages of some turns: several users, steps with calls, and notes of another agent."""
     found: list[cc.Message] = []
     for turn in range(number, number + turns):
         person = random.choice((None, None, "ann", "bob")) if number else None

@@ -1,4 +1,4 @@
-"""The short way of a usual step makes what the whole way makes, and is left where anything else happened.
+"""The fast path of a step gives the same result as the full path, and is left after any other change.
 
 A handle that stored the last request looks on from there. Everything here happens on another handle of the same file,
 so nothing but the store says so.
@@ -116,7 +116,7 @@ def test_what_was_appended_is_compiled_as_a_cold_start_would(stores: tuple[cc.St
 
 @pytest.mark.parametrize("what", CHANGED)
 def test_the_short_way_is_left_where_more_happened_than_an_append(stores: tuple[cc.Store, cc.Store], what: str) -> None:
-    """Guarantee 9.3: edits, clears, redactions, pins and other requests are seen, whoever made them."""
+    """Guarantee 9.3: edits, clears, redactions, pins and other requests are seen, whichever process made them."""
     mine, theirs = stores
     compiler = begun(mine)
     results(mine)
@@ -128,7 +128,7 @@ def test_the_short_way_is_left_where_more_happened_than_an_append(stores: tuple[
 
 
 def test_a_conversation_created_again_is_not_taken_for_the_old_one(stores: tuple[cc.Store, cc.Store]) -> None:
-    """Guarantee 9.1: a name that was deleted and given again stands for another conversation."""
+    """Guarantee 9.1: a name that was deleted and reused names another conversation."""
     mine, theirs = stores
     compiler = begun(mine)
     theirs.delete("demo")

@@ -1,4 +1,4 @@
-"""The account of a request: what went in, what stayed out and why, what it takes, and what a change would cost."""
+"""The manifest of a request: included and omitted parts with reasons, token counts and costs of a change."""
 
 import json
 import logging
@@ -8,7 +8,7 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.compiler.draft import CompilerOptionArguments
+from contextc.compiler.options import CompilerOptionArguments
 
 CHAT = cc.provider("openai-chat:gpt-4o", window=10_000, output=1_000)
 BINDING = cc.provider("anthropic:claude-opus-5-5")
@@ -236,7 +236,7 @@ def test_an_edit_costs_what_comes_after_it() -> None:
 
 
 def test_an_edit_costs_the_same_as_it_does_when_it_is_made() -> None:
-    """Guarantee 13.2: the dry run tells the truth."""
+    """Guarantee 13.2: the dry run reports the real cost."""
     desk = thinking_desk()
     edit = (5, cc.user("another question"))
     compiled = desk.compiler.compile("demo", fragments=FRAGMENTS, tools=[TOOL], dry_run=True, edit=edit)
@@ -385,7 +385,7 @@ def test_on_resume_the_account_reports_what_was_sent_and_what_the_session_held()
 
 
 def test_the_last_message_of_a_summary_is_left_out_like_the_others() -> None:
-    """A summary stands at its place. It is not in the request for that, and must not be missing from the account."""
+    """A summary is at its position. The message is not in the request, and must not be missing from the manifest."""
     store = cc.open_store("memory:")
     compiler = cc.MessageCompiler(store, cc.provider("anthropic:claude-sonnet-4-5", window=4_000, output=500))
     store.extend("demo", [cc.user("question " * 20), cc.assistant("answer " * 20)] * 40)

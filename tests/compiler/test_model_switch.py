@@ -1,4 +1,4 @@
-"""What one model has signed, in the eyes of another model of the same vendor."""
+"""Signed reasoning of one model in requests to another model of the same vendor."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Tools that a caller changes in place between two requests: the model is told what they say now."""
+"""Tools that a caller changes in place between two requests: the next request has the current definition."""
 
 import pytest
 

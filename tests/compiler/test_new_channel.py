@@ -18,7 +18,7 @@ def compiler(store: cc.Store, window: int = 3_000) -> cc.MessageCompiler:
 
 
 def long_turn(random: Random, length: int) -> list[cc.Message]:
-    """Messages of which few end a turn: calls and results, words of others, texts that look like stored messages."""
+    """Return messages of which few end a turn: calls, results, messages of others, texts that look like stored rows."""
     found: list[cc.Message] = []
     while len(found) < length:
         name, kind = f"c{len(found)}", random.random()
@@ -46,7 +46,7 @@ def opening(messages: Sequence[cc.Message], upto: int) -> int:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_what_opened_a_long_turn_is_found_without_reading_the_turn(store: cc.Store, seed: int) -> None:
-    """The task of a turn that is longer than the window is never dropped, on whichever branch it stands."""
+    """The task of a turn that is longer than the window is never dropped, on any branch."""
     random = Random(seed)
     store.extend("demo", long_turn(random, 300))
     if seed % 2:
@@ -104,7 +104,7 @@ def test_a_new_channel_reads_the_window_and_not_the_history(
 
 
 def test_pinned_messages_before_the_window_open_and_begin_nothing(store: cc.Store) -> None:
-    """A pinned call of an old run is shown; it neither keeps that run going, nor the next words from opening a turn."""
+    """A pinned call of an old run is shown; it does not extend that run, and the next message still opens a turn."""
     call = cc.assistant("I look.", tool_calls=[cc.tool_call("c", "look_up", {})], run="old")
     store.extend(
         "demo", [cc.user("first"), call, cc.tool_result("c", "look_up", "found"), cc.assistant("So.", run="old")]

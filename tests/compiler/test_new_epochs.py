@@ -1,4 +1,4 @@
-"""What a new epoch leaves out of what was shown before: media, signed reasoning, what was redacted."""
+"""Content that a new epoch omits: media, signed reasoning and redacted messages."""
 
 import pytest
 from msgspec.structs import replace
@@ -89,7 +89,7 @@ def test_signed_reasoning_before_a_rewind_point_stays() -> None:
 
 
 def test_a_redacted_message_is_reported_and_its_texts_are_gone() -> None:
-    """Guarantee 2.8: the manifest of every later request says so."""
+    """Guarantee 2.8: the manifest of every later request reports it."""
     compiler = compiler_for()
     append_and_commit(compiler, cc.user("My number is 4711."))
     append_and_commit(compiler, cc.user("And so on."))

@@ -1,4 +1,4 @@
-"""Ledgers that older schemas stored: what they say, and the bytes of their requests, mean the same in later versions.
+"""Ledgers of older schemas: their content and the bytes of their requests are unchanged in later versions.
 
 `v2.db` was written once, with migrations 0001 and 0002; `v2.json` is what the store said of it then. `v3.db` has what
 0003 added, too: turns with their steps and events, what waits, what triggers remember. `v4.db` adds transcripts, append
@@ -100,14 +100,14 @@ def manifest_texts(manifest: Manifest) -> list[str]:
 
 
 def test_the_file_is_of_its_schema(golden: Golden) -> None:
-    """Written anew by a later version, it would prove nothing."""
+    """Written again by a later version, it would prove nothing."""
     with sqlite3.connect(f"file:{GOLDEN / f'v{golden.schema}.db'}?mode=ro&immutable=1", uri=True) as file:
         assert file.execute("SELECT version FROM schema_version").fetchall() == [(golden.schema,)]
     file.close()
 
 
 def test_conversations_of_an_older_schema_are_what_they_were(opened: cc.Store, golden: Golden) -> None:
-    """Guarantee 3.7: older is migrated forward: messages, pins, todos, and where each channel stands."""
+    """Guarantee 3.7: older schemas are migrated: messages, pins, todos, and the state of each channel."""
     for name, then in golden.conversations.items():
         assert opened.conversation(name).tip == then["tip"]
         assert [f"{each.seq} {each.role}: {each.text}" for each in opened.load(name)] == then["messages"]
@@ -158,7 +158,7 @@ def test_requests_of_an_older_schema_are_accounted_for(opened: cc.Store, golden:
 
 
 def test_channels_of_an_older_schema_continue_where_they_were(opened: cc.Store, golden: Golden) -> None:
-    """Guarantees 9.2, 9.3: what was shown stays, unless the encoder is newer; then the manifest says so."""
+    """Guarantees 9.2, 9.3: what was shown stays, unless the encoder is newer; then the manifest reports it."""
     tool = cc.Tool(
         name="look",
         description="Looks at a thing.",

@@ -34,7 +34,7 @@ def run(store: cc.Store, compiler: cc.MessageCompiler, steps: int) -> list[bytes
 
 @pytest.mark.parametrize("name", PROVIDERS)
 def test_every_past_request_is_built_again_to_the_byte(store: cc.Store, name: str) -> None:
-    """Guarantee 13.2: across cuts, cold, by somebody who was not there."""
+    """Guarantee 13.2: across cuts, without caches, by another compiler."""
     provider = cc.provider(name, window=3_500, output=500)
     sent = run(store, cc.MessageCompiler(store, provider), 24)
     get_channel_cache(store).clear()
@@ -85,7 +85,7 @@ def test_the_account_of_a_past_request_is_read_again(store: cc.Store) -> None:
 
 
 def test_what_was_left_out_on_another_branch_is_not_in_the_account_of_this_one(store: cc.Store) -> None:
-    """Guarantee 13.1: after a switch the account speaks of the line that was sent, and of no other."""
+    """Guarantee 13.1: after a switch the manifest describes the branch that was sent, and no other."""
     compiler = cc.MessageCompiler(store, cc.provider("anthropic:claude-opus-5-5"))
     store.append("demo", cc.user("here"))
     first = store.branches("demo")[0].number
@@ -143,7 +143,7 @@ def test_a_deleted_conversation_leaves_no_ledger_and_its_fork_continues(store: c
 
 
 def test_a_result_that_was_left_out_can_be_fetched(store: cc.Store) -> None:
-    """Guarantee 7.2: by the id that stands in its place."""
+    """Guarantee 7.2: by the id in its stub."""
     compiler = cc.MessageCompiler(store, cc.provider("anthropic:claude-sonnet-4-5", window=4_000, output=500))
     store.append("demo", cc.user("read it"))
     call = cc.ToolCall(id="c1", name="read", arguments={})

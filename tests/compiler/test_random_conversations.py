@@ -1,4 +1,4 @@
-"""Nothing lost, nothing doubled: random lives of a conversation, held against providers that remember and complain.
+"""Random conversations against simulated providers with memory: nothing is lost or duplicated.
 
 A life is a list of steps, each a name and a number that all its choices follow from, so a life that fails is shortened
 step by step and told again.
@@ -240,7 +240,7 @@ def shortest(seed: int, steps: list[Step], kind: type[BaseException]) -> list[St
 
 
 def whole_life(seed: int, address: str) -> Life:
-    """A life as it was lived; one that fails is told as briefly as it can be."""
+    """Run one random conversation; a failing one is minimized."""
     steps = life(seed)
     try:
         return lived(seed, steps, address)
@@ -256,8 +256,8 @@ def whole_life(seed: int, address: str) -> Life:
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_nothing_is_lost_and_nothing_is_doubled(part: int, tmp_path: Path) -> None:
-    """Guarantees 9.10, 5.4, 3.2: whatever happens, each channel is told everything its agent sees, once, in pairs, and
-    every fallback is a new session that is announced.
+    """Guarantees 9.10, 5.4, 3.2: each channel is sent everything that its agent sees, once, in pairs, and every
+    fallback is a new session that is announced.
     """
     commits = 0
     for seed in range(part, RUNS, PARTS):

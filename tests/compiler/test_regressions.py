@@ -1,4 +1,4 @@
-"""What went wrong once, or nearly: each of these was found by somebody who tried to break it."""
+"""Regression tests for defects found by adversarial testing."""
 
 from collections.abc import Callable
 from typing import Any
@@ -28,7 +28,7 @@ def step(compiler: cc.MessageCompiler, reply: cc.Message, **asked: Any) -> cc.Co
 
 
 def test_rows_of_one_format_are_not_sent_in_another() -> None:
-    """Guarantee 9.3: the same provider and model, spoken to in another format, begins an epoch that is encoded anew."""
+    """Guarantee 9.3: the same provider and model in another format begin an epoch with new encoding."""
     store = cc.open_store("memory:")
     store.append("demo", cc.user("hi"))
     responses = cc.MessageCompiler(store, cc.provider("openai:gpt-5.1"))

@@ -1,4 +1,4 @@
-"""What goes wrong in systems of this kind out there, as far as it is a matter of compiling: each with its report."""
+"""Session bugs reported for similar systems, as far as they concern compiling, each with its report."""
 
 import sqlite3
 from collections import Counter
@@ -174,7 +174,7 @@ def test_a_clock_among_the_dynamic_fragments_leaves_the_prefix_alone() -> None:
 
 
 def test_a_clock_in_the_system_prompt_is_announced_every_time() -> None:
-    """OpenHands software-agent-sdk#3690: whoever does it anyway is told. Guarantees 9.3, 13.2."""
+    """OpenHands software-agent-sdk#3690: the remark is repeated for each request. Guarantees 9.3, 13.2."""
     compiler = compiler_for(CLAUDE)
     for index in range(3):
         compiler.store.append("c", cc.user(f"Question {index}."))

@@ -1,4 +1,4 @@
-"""A request looked at closely: figures that add up, and pages that read no more than they show."""
+"""Details of a request: figures add up, and a page reads no more rows than it shows."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import contextc as cc
-from contextc.compiler.draft import Budget
+from contextc.compiler.options import Budget
 from contextc.inspection.prefix_break import describe_reason, find_break, preview_break
 from contextc.inspection.request_details import (
     compute_distribution,

@@ -1,4 +1,4 @@
-"""What differs between two requests: told exactly, and folded where nothing does."""
+"""Differences between two requests: exact, with unchanged parts folded."""
 
 import random
 from collections.abc import Sequence
@@ -74,7 +74,7 @@ def test_long_unchanged_lines_inside_a_message_are_folded() -> None:
     assert all(len(hunk.lines) == 7 and hunk.lines[3] == "…" for hunk in same)
 
 
-def test_what_is_no_request_is_refused() -> None:
+def test_invalid_requests_are_refused() -> None:
     for strange in (b"[]", b"x", b""):
         with pytest.raises(InvalidRequest):
             diff_requests(strange, b"{}")
@@ -85,7 +85,7 @@ SHORT = st.lists(st.sampled_from("abcdef"), max_size=12)
 
 @given(SHORT, SHORT)
 def test_nothing_is_lost_and_nothing_is_made_up(before: list[str], after: list[str]) -> None:
-    """The runs that both have, and what stands between them, are the two lists again."""
+    """The common runs, and the parts between them, add up to the two lists."""
     first, second = ([encode(each) for each in side] for side in (before, after))
     done = at = 0
     for start, other, length in request_diff._common(first, second):  # pyright: ignore[reportPrivateUsage]

@@ -1,4 +1,4 @@
-"""What the page on the compiler shows of bytes, run with the vendors' own SDKs: they send them as they are."""
+"""Examples of bytes on the compiler page, run with the vendors' SDKs: they are sent unchanged."""
 
 import json
 import re

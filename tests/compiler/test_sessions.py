@@ -1,4 +1,4 @@
-"""What a session is given: each guarantee of section 9 as what was sent before, and what is sent after."""
+"""Content sent to a session: each guarantee of section 9 as the requests before and after."""
 
 import pytest
 
@@ -69,7 +69,7 @@ def test_what_the_session_did_with_its_own_tools_is_not_sent_back(talk: Talk) ->
 
 
 def test_own_texts_from_another_provider_are_sent_to_the_session(talk: Talk) -> None:
-    """Guarantee 9.10: each channel is given what it has not been shown, whoever said it; and back again."""
+    """Guarantee 9.10: each channel is given what it has not been shown, from any author; and back again."""
     other = cc.MessageCompiler(talk.store, plain())
     talk.store.append("demo", cc.user("One."))
     talk.step(cc.assistant("First."))
@@ -133,7 +133,7 @@ def test_changed_instructions_are_an_update_in_a_session_that_keeps_its_own(talk
 
 
 def test_instructions_that_come_late_or_go_are_updates_too(talk: Talk) -> None:
-    """Guarantee 9.3: a session that began without any is told, and one whose instructions end."""
+    """Guarantee 9.3: a session that began without instructions is updated, and one whose instructions end."""
     talk.store.append("demo", cc.user("Hello."))
     talk.step(cc.assistant("Good day."), fragments=[])
     talk.store.append("demo", cc.user("Code."))
@@ -177,7 +177,7 @@ def test_stateless_provider_with_changed_tools_begins_an_epoch(store: cc.Store) 
     assert compiler.compile("demo", tools=[]).manifest.why == "tools changed"
 
 
-def test_no_new_input_is_no_request(talk: Talk) -> None:
+def test_no_request_without_new_input(talk: Talk) -> None:
     """Guarantee 9.9: unless the caller asks again."""
     talk.store.append("demo", cc.user("Hello."))
     talk.step(cc.assistant("Good day."))

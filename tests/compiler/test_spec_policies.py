@@ -1,4 +1,4 @@
-"""The policy `sliding_window` and the default policy, held against one list of expectations.
+"""The policy `sliding_window` and the default policy, compared with one list of expectations.
 
 Requests are in OpenAI's chat format, which is the one the seed writes: `{role: 'system', content}` and so on.
 """
@@ -9,7 +9,7 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.compiler.draft import CompilerOptionArguments
+from contextc.compiler.options import CompilerOptionArguments
 from contextc.formats.reasoning_policy import ReasoningPolicy
 
 BIG = cc.provider("openai-chat:gpt-4o")
@@ -146,7 +146,7 @@ def test_failed_and_pending_messages_are_excluded(options: CompilerOptionArgumen
 
 
 def test_assistant_blocks_are_concatenated_in_order() -> None:
-    """Seed B: `content` and `reasoning_content` blocks, joined as they stand. Guarantee 2.4: inline."""
+    """Seed B: `content` and `reasoning_content` blocks, joined in order. Guarantee 2.4: inline."""
     blocks = [cc.Reasoning(text="Let me think. "), cc.Text("It is 4"), cc.Reasoning(text=" (surely)"), cc.Text(".")]
     log = (cc.user("2 + 2?"), cc.assistant(blocks), cc.user("Sure?"))
     assert sent_messages(compiled(*log))[1] == ("assistant", "Let me think. It is 4 (surely).")
@@ -157,7 +157,7 @@ def test_assistant_blocks_are_concatenated_in_order() -> None:
     [("native", "It is 4."), ("drop", "It is 4."), ("inline", "Let me think. It is 4.")],
 )
 def test_reasoning_is_a_policy_of_the_compiler(reasoning: ReasoningPolicy, content: str) -> None:
-    """Guarantee 2.4: joined into the content only where somebody asks for it."""
+    """Guarantee 2.4: joined into the content only if the option is set."""
     log = (cc.user("2 + 2?"), cc.assistant("It is 4.", reasoning="Let me think. "), cc.user("Sure?"))
     assert sent_messages(compiled(*log, options={"reasoning": reasoning}))[1] == ("assistant", content)
 
@@ -209,7 +209,7 @@ def test_ours_keeps_whole_turns_and_goes_down_to_the_low_mark() -> None:
 
 
 def test_cuts_by_the_letter_are_announced_each_time() -> None:
-    """Guarantees 13.1, 9.3: every request that drops something says so."""
+    """Guarantees 13.1, 9.3: every request that drops a message has it in its manifest."""
     store = cc.open_store("memory:")
     compiler = cc.MessageCompiler(store, SMALL, policy="sliding_window")
     reasons: list[str] = []

@@ -26,7 +26,7 @@ SentMessage = tuple[str, object]
 
 
 class Desk:
-    """One agent at work: the record, and a compiler made anew for each execution, as the seed asks."""
+    """One agent at work: the record, and a compiler made again for each execution, as the seed asks."""
 
     def __init__(self, provider: cc.Provider, fragments: Sequence[cc.PromptFragment] = ()) -> None:
         self.provider, self.fragments = provider, fragments
@@ -72,7 +72,7 @@ def sent_messages(compiled: cc.Compiled) -> list[SentMessage]:
 
 
 def test_a_stateless_provider_gets_all_prompts_and_the_full_history() -> None:
-    """Seed A, table, first line; the copy of the dynamic prompts in the history still holds, so it stands alone."""
+    """Seed A, table, first line; the copy of the dynamic prompts in the history is current, so there is only one."""
     desk = Desk(STATELESS, FRAGMENTS)
     desk.work()
     desk.add(cc.user("Now add tests"))

@@ -1,4 +1,4 @@
-"""The prefix holds: recorded conversations, joined into long ones and replayed step by step in windows they overflow.
+"""The prefix is stable: recorded conversations, joined and replayed step by step in windows that overflow.
 
 Every request is held against the one before it. Where they do not share their prefix to the byte, the manifest must
 have said so, and that may not happen more often than the marks of the cut allow.

@@ -1,4 +1,4 @@
-"""What goes when the tokens do not suffice: in which order, how far, and that it stays so."""
+"""Trimming when tokens do not suffice: order, extent and stability."""
 
 from collections.abc import Sequence
 

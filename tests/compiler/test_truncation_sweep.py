@@ -11,7 +11,7 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject, decode, encode
-from contextc.compiler.draft import TrimStrategy
+from contextc.compiler.options import TrimStrategy
 from contextc.compiler.passes.fit_budget import STEPS_LEFT_OUT_TEXT
 from contextc.formats import formatter
 from contextc.messages import Message
@@ -25,7 +25,7 @@ KINDS = ("parallel", "interleaved", "tools only", "late")
 
 
 def generated(seed: int) -> list[Message]:
-    """A conversation with tools; every message has words that no other has."""
+    """Return a conversation with tools; every message has a unique text."""
     dice, kind = Random(seed), KINDS[seed % len(KINDS)]
     messages: list[Message] = []
     calls = 0

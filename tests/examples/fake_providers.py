@@ -1,4 +1,4 @@
-"""A strict stand-in for four providers, on a loopback address: what the examples talk to in the tests.
+"""Strict fakes of four providers on loopback, which the examples call in tests.
 
 It knows one thing: where a question names cities, it asks `get_weather` about each of them, all at once; and where it
 is given results, it answers with them. Like the providers it wants a key, and refuses a request that breaks their
@@ -47,7 +47,7 @@ class StandIn:
         self._server.server_close()
 
     def environment(self) -> dict[str, str]:
-        """What tells each vendor's SDK to come here."""
+        """Return the environment variables that direct each vendor's SDK to this server."""
         return {
             "ANTHROPIC_API_KEY": KEY,
             "ANTHROPIC_BASE_URL": self.url,

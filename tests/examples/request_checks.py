@@ -1,4 +1,4 @@
-"""What a provider refuses, in its own words.
+"""Checks of requests: errors as the provider words them.
 
 Three judges look at a request: the rules about roles and pairs written down here once more, by themselves, so that a
 mistake in our checker does not hide one in our encoders; our checker; and the vendor's own types. The wordings are

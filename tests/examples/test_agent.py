@@ -1,4 +1,4 @@
-"""The example of a whole agent, with the real SDK against a strict stand-in."""
+"""The example of a complete agent, with the real SDK and a strict fake API."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ QUESTION = "How is Paris? Write home about it."
 
 
 def test_an_agent_asks_its_tools_and_a_person(tmp_path: Path) -> None:
-    """Guarantees 11.1, 11.3: and its trigger speaks before the third step."""
+    """Guarantees 11.1, 11.3: and its trigger fires before the third step."""
     script = Scripted(
         [
             Reply(

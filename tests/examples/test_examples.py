@@ -1,4 +1,4 @@
-"""Every program in `examples/` is run as anybody would run it, against a strict stand-in for the providers.
+"""Run every program in `examples/` against strict fakes of the providers.
 
 What arrived there is compared whole: the second request is the first one in which a call and its result went out.
 """
@@ -204,9 +204,7 @@ def test_gemini_gets_its_signature_back_and_both_results_in_one_content(provider
 
 
 def test_a_conversation_begun_with_anthropic_continues_with_openai(provider: StandIn, tmp_path: Path) -> None:
-    """Guarantee 14.1: OpenAI is told all that was said and called before, and nothing of what Anthropic's model
-    thought.
-    """
+    """Guarantee 14.1: OpenAI gets all earlier messages and calls, and no reasoning of Anthropic's model."""
     printed = run("switch_provider", "How is Paris?", "And Cairo?", environment=environment_of(provider, tmp_path))
     assert printed == (
         "AnthropicFormatter: Let me look.\n"
@@ -275,7 +273,7 @@ def test_a_page_of_the_vercel_sdk_becomes_what_stream_text_takes(tmp_path: Path)
 
 
 def test_every_example_is_run_here() -> None:
-    """A program nobody runs is a program that no longer works."""
+    """An example that is never run stops working."""
     here = "".join([path.read_text() for path in Path(__file__).parent.glob("test_*.py")])
     runs = [path.stem for path in sorted(EXAMPLES.glob("*.py")) if f'run("{path.stem}"' in here or path.name in here]
     assert runs == sorted(path.stem for path in EXAMPLES.glob("*.py"))

@@ -1,4 +1,4 @@
-"""A store for each back-end that a turn is tried on: PostgreSQL where locks matter, SQLite where storing does.
+"""Stores for turn tests: PostgreSQL where locks matter, SQLite where durability matters.
 
 `make prove` tries SQLite everywhere.
 """

@@ -1,4 +1,4 @@
-"""A person who talks to an agent at random: asks, steers, has afterthoughts, loses patience, changes the model.
+"""A random user of an agent: sends, steers, queues follow-ups, cancels and changes the model.
 
 What it does comes from a seed. When things happen is up to the machine, so a run is never quite the same twice.
 """
@@ -30,7 +30,7 @@ class Said(Struct, frozen=True):
 
 
 class Played(Struct, frozen=True, kw_only=True):
-    """One turn as the person saw it: who was asked, what was seen, how it ended."""
+    """One turn as the user saw it: the provider, the events, and the end."""
 
     who: str
     events: Sequence[AnyEvent]

@@ -1,4 +1,4 @@
-"""Tools that write down what they did: one that answers at once, one that waits, one that fails, one that is long.
+"""Tools that record their calls: immediate, waiting, failing, and with a long result.
 
 What a tool did is known from its own list and from nothing else, so that a tool which ran twice, or a result that is
 not what was returned, is found.

@@ -1,4 +1,4 @@
-"""A provider that answers from a script, in Anthropic's words, and keeps what it was sent.
+"""A provider with scripted replies in Anthropic's format that records its requests.
 
 A line of the script is a reply, an exception to raise, or a function of the request that returns one of these. A reply
 is streamed event by event; `pause` seconds lie between two events, and `broken` cuts it off after so many.

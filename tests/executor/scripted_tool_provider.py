@@ -1,4 +1,4 @@
-"""A provider that runs tools by itself, in Codex's words, from a script: what it says, and when it has ours run.
+"""A scripted provider in Codex's format that runs tools itself and calls ours.
 
 A script is given the call and its number, and yields events. The thread and the turn are always the same.
 """

@@ -1,4 +1,4 @@
-"""What an executor is given: what is wrong is said in words, before a turn begins and before anything is stored."""
+"""Invalid arguments of an executor raise an error before a turn begins and before anything is stored."""
 
 import asyncio
 import math
@@ -55,7 +55,7 @@ def test_a_system_message_may_come_with_the_input(store: cc.Store) -> None:
     ],
     ids=str,
 )
-def test_what_is_no_input_is_refused_and_nothing_is_stored(store: cc.Store, what: object, said: str) -> None:
+def test_invalid_input_is_refused_and_nothing_is_stored(store: cc.Store, what: object, said: str) -> None:
     """Guarantee 15.1: also by those that make it wait, which take one message."""
 
     async def refused() -> None:
@@ -85,7 +85,7 @@ def test_how_long_to_wait_is_a_number_of_seconds(store: cc.Store, wait: float) -
     asyncio.run(refused())
 
 
-def test_a_turn_needs_an_event_loop_and_says_so(store: cc.Store) -> None:
+def test_a_turn_without_an_event_loop_raises_an_error(store: cc.Store) -> None:
     """Guarantee 15.1."""
     with pytest.raises(InvalidInput, match=r"inside an async function that asyncio\.run"):
         executor(store).start("demo", "hello")
@@ -217,7 +217,7 @@ def test_a_turn_is_followed_like_a_run(store: cc.Store) -> None:
 
 
 def test_the_result_is_that_of_the_turn_which_was_started(store: cc.Store) -> None:
-    """Guarantee 11.9: those that followed it are told too."""
+    """Guarantee 11.9: the results of following turns are available too."""
 
     async def started() -> tuple[cc.TurnResult, Sequence[cc.TurnResult]]:
         agent = executor(store, Say(text="one"), Say(text="two"))
@@ -239,8 +239,8 @@ def test_nothing_to_do_is_a_result(store: cc.Store) -> None:
     assert asyncio.run(started()).finish == "nothing to do"
 
 
-def test_nobody_steers_a_conversation_that_is_not_there(store: cc.Store) -> None:
-    """Guarantee 11.9: what is to come after may be the first thing that is said in it; a turn that begins is there."""
+def test_steering_an_unknown_conversation_is_refused(store: cc.Store) -> None:
+    """Guarantee 11.9: a follow-up may be the first message of a conversation; a starting turn creates it."""
 
     async def queued() -> list[str]:
         agent = executor(store)
@@ -258,7 +258,7 @@ def test_nobody_steers_a_conversation_that_is_not_there(store: cc.Store) -> None
 
 
 def test_a_conversation_that_is_not_there_yet_can_be_watched(store: cc.Store) -> None:
-    """Guarantee 11.9: whoever is early sees it from its first event."""
+    """Guarantee 11.9: an early watcher sees the conversation from its first event."""
 
     async def watched() -> list[AnyEvent]:
         agent, seen = executor(store), list[AnyEvent]()
@@ -282,8 +282,8 @@ def test_a_conversation_that_is_not_there_yet_can_be_watched(store: cc.Store) ->
 
 
 @pytest.mark.parametrize("how", ["time", "cancel"])
-def test_a_tool_that_was_running_is_never_said_not_to_have_run(store: cc.Store, how: str) -> None:
-    """Guarantees 3.6, 11.10: a model that is told so would have it done twice. What had not begun is told apart."""
+def test_a_running_tool_is_never_reported_as_not_run(store: cc.Store, how: str) -> None:
+    """Guarantees 3.6, 11.10: otherwise a model would call it twice. Calls that had not begun are distinguished."""
     done: list[str] = []
 
     async def ended(conversation: str, seconds: float | None) -> cc.TurnResult:
@@ -326,7 +326,7 @@ def test_a_tool_that_was_running_is_never_said_not_to_have_run(store: cc.Store, 
 
 
 def test_a_tool_that_waits_for_a_yes_has_not_run(store: cc.Store) -> None:
-    """Guarantee 11.10: whoever stops the turn at the question has not said yes."""
+    """Guarantee 11.10: cancelling a turn during an approval is not an approval."""
     asked = asyncio.Event()
 
     async def approve(_: ToolCall, __: object) -> bool:
@@ -374,7 +374,7 @@ def test_an_id_that_is_used_twice_is_one_tool_that_ran_and_one_that_runs(store: 
 # ── what is said to people ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_came_just_before_a_stream_broke_is_told(store: cc.Store) -> None:
+def test_output_just_before_a_broken_stream_is_published(store: cc.Store) -> None:
     """Guarantee 11.11: the text that is kept is the text that people have seen."""
     with pytest.raises(cc.errors.ProviderFailed):
         asyncio.run(played(executor(store, Say(text="one two three", broken=4)), "demo"))

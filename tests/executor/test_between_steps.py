@@ -1,4 +1,4 @@
-"""What is said between the steps of a turn: when triggers are asked, what is stored of them, and who hears it."""
+"""Triggers between the steps of a turn: when they run, what is stored, and which agent sees it."""
 
 import asyncio
 import logging
@@ -52,7 +52,7 @@ def test_triggers_are_asked_at_session_start_and_before_every_step(store: cc.Sto
     assert heard == [("session_start", 1), *[("before_step", step) for step in (1, 2, 3, 1)]]
 
 
-def test_todos_that_are_left_are_told_at_session_start(store: cc.Store) -> None:
+def test_open_todos_are_listed_at_session_start(store: cc.Store) -> None:
     """Guarantee 11.5: before the first request, which holds it."""
     store.add_todo("demo", "write the tests")
     provider = steps(1)
@@ -81,7 +81,7 @@ def test_a_session_begins_after_the_gap_that_is_set(
 
 
 @pytest.mark.parametrize("gap", [0, -1, True, "1h", float("inf")])
-def test_a_session_gap_that_is_no_time_is_refused(store: cc.Store, gap: object) -> None:
+def test_an_invalid_session_gap_is_refused(store: cc.Store, gap: object) -> None:
     with pytest.raises(cc.errors.InvalidSetting, match="session_gap"):
         cc.AgentExecutor(store, SONNET, session_gap=gap)  # pyright: ignore[reportArgumentType]
 
@@ -114,7 +114,7 @@ def test_every_moment_has_todos_usage_limits_and_the_last_results(store: cc.Stor
     assert results == [[], [], ["2"], ["2"], ["2", "3"], ["2", "3"]]
 
 
-def test_a_text_that_stays_the_same_is_said_once(store: cc.Store) -> None:
+def test_an_unchanged_text_is_sent_once(store: cc.Store) -> None:
     """A plain function that returns one text at every step is one message, not one for every step."""
 
     @trigger("always")
@@ -150,8 +150,8 @@ def test_triggers_are_asked_before_anything_is_cut(store: cc.Store) -> None:
     assert len(provider.requests[0]["messages"]) < 60
 
 
-def test_after_a_compaction_the_levels_begin_anew(store: cc.Store) -> None:
-    """Guarantees 11.3, 11.4: triggers are asked again, and a later rise is told again."""
+def test_a_compaction_resets_the_levels(store: cc.Store) -> None:
+    """Guarantees 11.3, 11.4: triggers are evaluated again, and a later rise is reported again."""
     heard: list[tuple[str, int]] = []
 
     def note(text: str) -> str:
@@ -184,7 +184,7 @@ def test_after_a_compaction_the_levels_begin_anew(store: cc.Store) -> None:
     assert not any(each == other for each, other in pairwise(warned))
 
 
-def test_a_failing_trigger_is_logged_and_stops_no_one(store: cc.Store, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_trigger_is_logged_and_stops_no_other(store: cc.Store, caplog: pytest.LogCaptureFixture) -> None:
     """Guarantee 11.3."""
 
     @trigger("broken", priority=1)
@@ -244,7 +244,7 @@ def test_a_trigger_of_ones_own_is_five_lines(store: cc.Store) -> None:
 
 
 def test_a_cooldown_in_steps_counts_steps(store: cc.Store) -> None:
-    """Guarantee 11.4: also where nothing is said, and over a restart."""
+    """Guarantee 11.4: also without a message, and across a restart."""
 
     @trigger("often", cooldown_steps=3)
     def often(moment: TriggerContext) -> str:
@@ -269,7 +269,7 @@ def text(event: SystemMessageCreated) -> str:
     return event.text
 
 
-def test_what_is_remembered_without_a_word_is_stored_with_the_step(store: cc.Store) -> None:
+def test_trigger_state_without_a_message_is_stored_with_the_step(store: cc.Store) -> None:
     """Guarantee 11.4."""
 
     @trigger("counter")
@@ -285,8 +285,8 @@ def test_what_is_remembered_without_a_word_is_stored_with_the_step(store: cc.Sto
     assert states(store)["counter"]["state"] == {"asked": 5}
 
 
-def test_what_is_said_and_what_is_remembered_are_stored_together(tmp_path: Path) -> None:
-    """Guarantee 11.4: where the message cannot be stored the state is not either, and it is said the next time."""
+def test_trigger_messages_and_states_are_stored_together(tmp_path: Path) -> None:
+    """Guarantee 11.4: if the message cannot be stored, the state is not either, and the trigger fires the next time."""
 
     @trigger("long", once=True)
     def long(moment: TriggerContext) -> str:
@@ -326,10 +326,8 @@ def test_no_progress_is_corrected_and_then_ends_the_turn(store: cc.Store) -> Non
     assert store.turns("demo")[0].finish == "no_progress"
 
 
-def test_hints_go_to_people_only(store: cc.Store) -> None:
-    """Guarantee 11.7: an event and a Hint part every ten calls; no request holds them; not told again after a
-    restart.
-    """
+def test_hints_are_never_sent_to_a_model(store: cc.Store) -> None:
+    """Guarantee 11.7: an event and a Hint part every ten calls; in no request; not repeated after a restart."""
 
     @trigger("fyi", kind="hint")
     def fyi(moment: TriggerContext) -> str | None:
@@ -358,7 +356,7 @@ def test_hints_go_to_people_only(store: cc.Store) -> None:
 
 
 def test_another_agent_does_not_hear_this_ones_warning(store: cc.Store) -> None:
-    """Guarantee 8.4: a trigger speaks to the agent whose turn it is."""
+    """Guarantee 8.4: a trigger message goes to the agent whose turn it is."""
 
     @trigger("private", once=True)
     def private(moment: TriggerContext) -> str:
@@ -376,7 +374,7 @@ def test_another_agent_does_not_hear_this_ones_warning(store: cc.Store) -> None:
 
 @pytest.mark.parametrize(("cuts", "finish", "requests"), [(1, "stop", 2), (2, "stop", 3), (5, "length", 3)])
 def test_a_reply_that_was_cut_off_is_continued_twice(store: cc.Store, cuts: int, finish: str, requests: int) -> None:
-    """Guarantee 11.5: truncated output is told to the model, which goes on; at most twice in a row."""
+    """Guarantee 11.5: truncated output is reported to the model, which continues; at most twice in a row."""
     script = [Say(text=f"part {number}", finish="max_tokens") for number in range(cuts)]
     provider = Scripted([*script, Say(text="the end")])
     executor = cc.AgentExecutor(store, SONNET, triggers=cc.default_triggers(), endpoint=provider)

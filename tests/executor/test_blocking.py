@@ -1,4 +1,4 @@
-"""Durable work on a thread: whoever waits for it is told its end, and nothing before."""
+"""Blocking work on a thread: a caller gets its result only after it has ended."""
 
 import asyncio
 import threading
@@ -9,7 +9,7 @@ from contextc._worker_threads import CALLBACK_SLOTS, STORE_SLOTS, defer, run_blo
 
 
 def test_a_cancellation_is_raised_when_the_work_is_done() -> None:
-    """Guarantee 11.10: what has begun to be stored is stored, before anybody is told that it was stopped."""
+    """Guarantee 11.10: a write that has begun is finished before the cancellation is raised."""
     begun, may_end, ended = threading.Event(), threading.Event(), list[str]()
 
     def work() -> None:
@@ -47,8 +47,8 @@ def test_an_error_of_the_work_is_raised_where_it_is_waited_for() -> None:
     asyncio.run(main())
 
 
-def test_what_comes_afterwards_is_done_on_the_loop_before_the_caller_goes_on() -> None:
-    """Guarantee 12.1: events are told when they are stored, in the order of their numbers."""
+def test_deferred_work_runs_on_the_loop_before_the_caller_continues() -> None:
+    """Guarantee 12.1: events are published when they are stored, in the order of their numbers."""
     told: list[tuple[str, threading.Thread]] = []
 
     def work() -> None:
@@ -65,7 +65,7 @@ def test_what_comes_afterwards_is_done_on_the_loop_before_the_caller_goes_on() -
 
 
 def test_outside_of_durable_work_it_is_done_at_once() -> None:
-    """Guarantee 12.1: whoever writes without a loop tells those who watch all the same."""
+    """Guarantee 12.1: writers without an event loop notify watchers too."""
     told: list[str] = []
     defer(lambda: told.append("told"))
     assert told == ["told"]

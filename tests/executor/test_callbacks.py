@@ -1,4 +1,4 @@
-"""Code of users inside a turn: whatever it raises or returns, the turn ends properly and its conversation is free."""
+"""User callbacks in a turn: whatever they raise or return, the turn ends and releases its conversation."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -65,7 +65,7 @@ ON_LOOP = [(error, True) for error in NO_EXCEPTIONS if not isinstance(error, Key
 
 
 @pytest.mark.parametrize(("error", "on_loop"), [*ON_THREAD, *ON_LOOP], ids=repr)
-def test_a_tool_that_raises_what_is_no_exception_is_an_error_result(
+def test_a_tool_that_raises_a_base_exception_is_an_error_result(
     store: cc.Store, error: BaseException, on_loop: bool
 ) -> None:
     """The model reads what happened, and the turn goes on. Else the task of the turn would die and keep its lease."""
@@ -91,9 +91,7 @@ OPTIONS: dict[str, Callable[[BaseException], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("where", OPTIONS)
-def test_what_is_no_exception_ends_the_turn_with_an_error_and_frees_the_conversation(
-    store: cc.Store, where: str
-) -> None:
+def test_a_base_exception_ends_the_turn_with_an_error_and_frees_the_conversation(store: cc.Store, where: str) -> None:
     """The end of the turn is written, its lease is given back, and the event loop goes on for all other turns."""
     options: dict[str, Any] = {
         "endpoint": Scripted([Say(calls=(call(1),)), Say(text="never")]),
@@ -129,7 +127,7 @@ def test_what_ends_the_process_ends_it_after_the_turn_is_closed(
     assert is_free(store)
 
 
-def test_a_trigger_that_raises_what_is_no_exception_stops_nothing(store: cc.Store) -> None:
+def test_a_trigger_that_raises_a_base_exception_stops_nothing(store: cc.Store) -> None:
     """A failing trigger is logged, whatever it raises."""
 
     class Odd(cc.Trigger, frozen=True):
@@ -143,7 +141,7 @@ def test_a_trigger_that_raises_what_is_no_exception_stops_nothing(store: cc.Stor
 
 
 @pytest.mark.parametrize("value", ["\ud83d", 10**5_000, object()], ids=["surrogate", "huge", "object"])
-def test_a_request_that_is_no_json_is_refused_by_its_cause(store: cc.Store, value: object) -> None:
+def test_a_request_that_is_not_json_is_refused_with_its_cause(store: cc.Store, value: object) -> None:
     """The error names the callback that returned it, and is one of ours."""
     executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([]), on_prepare_messages=gives({"messages": value}))
 
@@ -154,8 +152,8 @@ def test_a_request_that_is_no_json_is_refused_by_its_cause(store: cc.Store, valu
     assert is_free(store)
 
 
-def test_a_turn_whose_event_loop_is_gone_is_renewed_no_longer(store: cc.Store) -> None:
-    """The lease of a turn ends at its time when the task is thrown away: else its conversation is locked for ever."""
+def test_the_lease_of_a_turn_without_an_event_loop_is_not_renewed(store: cc.Store) -> None:
+    """The lease of a turn ends at its time when the task is thrown away: else its conversation is locked forever."""
     begun = asyncio.Event()
 
     class Hanging(Endpoint):
@@ -197,7 +195,7 @@ def compacted(store: cc.Store, summarize: Any) -> CompactionFinished:
     return next(event for event in events if isinstance(event, CompactionFinished))
 
 
-def test_a_summary_that_is_no_text_is_stored_as_far_as_it_can_be(store: cc.Store) -> None:
+def test_a_summary_with_invalid_text_is_stored_with_replacements(store: cc.Store) -> None:
     """A model may cut an emoji in two: its half is replaced, and the rest of the summary is kept."""
 
     def summarize(messages: Sequence[cc.Message], previous: str | None) -> str:

@@ -1,4 +1,4 @@
-"""Stopping a turn at any moment: it is over, the record says so, and the next turn can begin at once."""
+"""Cancel a turn at any time: it ends, the store records it, and the next turn can begin at once."""
 
 import asyncio
 import threading
@@ -22,7 +22,9 @@ def script() -> Scripted:
 
 
 def test_a_turn_can_be_cancelled_at_any_moment(store: cc.Store) -> None:
-    """Guarantee 11.10: also before it has begun. Every call is answered, nothing stays open, and nobody is kept out."""
+    """Guarantee 11.10: also before it has begun. Every call is answered, nothing stays open, and the lease
+    is released.
+    """
 
     async def cancels(number: int) -> cc.TurnResult:
         executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=script())
@@ -52,7 +54,7 @@ def test_a_turn_can_be_cancelled_at_any_moment(store: cc.Store) -> None:
 
 
 def test_cancelling_twice_is_cancelling(store: cc.Store) -> None:
-    """Guarantee 11.10: somebody who presses Ctrl-C again and again still gets the result."""
+    """Guarantee 11.10: repeated cancellation still returns the result."""
     provider = Scripted([Say(text="one two three four five six", pause=0.05)])
     executor = cc.AgentExecutor(store, SONNET, endpoint=provider)
 
@@ -71,7 +73,7 @@ def test_cancelling_twice_is_cancelling(store: cc.Store) -> None:
     assert store.load("demo")[-1].status == "cancelled"
 
 
-def test_a_turn_that_stands_in_line_can_be_cancelled(store: cc.Store) -> None:
+def test_a_waiting_turn_can_be_cancelled(store: cc.Store) -> None:
     """Guarantee 3.2: at once, and it leaves no lease behind."""
     executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([Say(text="Mine.")]))
 
@@ -103,7 +105,7 @@ def test_a_program_that_ends_leaves_a_turn_that_was_cancelled(store: cc.Store) -
     assert [(turn.state, turn.finish) for turn in store.turns("demo")] == [("finished", "cancelled")]
 
 
-def test_a_store_that_is_closed_under_a_turn_says_that_it_was_interrupted(tmp_path: Path) -> None:
+def test_a_store_closed_during_a_turn_reports_an_interruption(tmp_path: Path) -> None:
     """Guarantee 3.6: the next start goes on with it."""
     address = f"sqlite:///{tmp_path}/closed.db"
     store = cc.open_store(address)

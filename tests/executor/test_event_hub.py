@@ -1,4 +1,4 @@
-"""Following a conversation: from any number, any number of watchers, however slow; in order, no gap, nothing twice."""
+"""Watch a conversation from any event: any number of watchers at any speed, in order and without gaps."""
 
 import asyncio
 import multiprocessing
@@ -58,7 +58,7 @@ def test_watching_begins_at_any_number_and_goes_on(store: cc.Store, after: int) 
 
 
 def test_many_watchers_slow_and_quick_see_the_same(store: cc.Store) -> None:
-    """Guarantee 12.1: in order, no gap, nothing twice; nobody keeps the turn waiting."""
+    """Guarantee 12.1: in order, no gap, nothing twice; no watcher delays the turn."""
     executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=script(8))
 
     async def watched() -> list[list[AnyEvent]]:
@@ -77,7 +77,7 @@ def test_many_watchers_slow_and_quick_see_the_same(store: cc.Store) -> None:
 
 
 def test_two_agents_at_once_are_seen_in_the_order_of_the_record(store: cc.Store) -> None:
-    """Guarantee 12.1: one row of numbers for a conversation, whoever writes; a turn's own events are its agent's."""
+    """Guarantee 12.1: one sequence of numbers per conversation for all writers; a turn's own events are its agent's."""
     planner = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=script(6), agent="planner")
     coder = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=script(6), agent="coder")
 
@@ -287,7 +287,7 @@ class Pausing(Endpoint):
             yield event
 
 
-def test_what_came_is_told_before_the_next_piece_comes(tmp_path: Path) -> None:
+def test_received_text_is_published_before_the_next_piece_arrives(tmp_path: Path) -> None:
     """Guarantee 12.1: a model that says something and then thinks for long is heard, also where the store was busy."""
     endpoint = Pausing(f"sqlite:///{tmp_path}/chat.db")
 

@@ -1,4 +1,4 @@
-"""What goes wrong around a turn and must not lock its conversation, lose a word, or leave one behind."""
+"""Failures around a turn: they must not lock the conversation, lose text or leave redacted text behind."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
@@ -27,7 +27,7 @@ SECRET = "xyzzy-4711"
 # ── errors ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_an_error_that_is_no_text_is_stored_and_frees_the_conversation(store: cc.Store) -> None:
+def test_an_error_with_invalid_text_is_stored_and_frees_the_conversation(store: cc.Store) -> None:
     """Guarantee 15.1: a file's name may hold what no encoding carries, and an error may quote it."""
 
     def prepare(request: JSONObject, step: int) -> None:
@@ -41,8 +41,8 @@ def test_an_error_that_is_no_text_is_stored_and_frees_the_conversation(store: cc
     assert kinds(asyncio.run(played(sound, "demo")))[-1] == "turn-finish"
 
 
-def test_what_a_tool_says_of_its_progress_may_be_no_text(store: cc.Store) -> None:
-    """Guarantee 12.1: it is told as far as it can be."""
+def test_tool_progress_may_contain_invalid_text(store: cc.Store) -> None:
+    """Guarantee 12.1: it is published with replacements."""
 
     async def read(context: ToolContext) -> str:
         """Read a file."""
@@ -55,7 +55,7 @@ def test_what_a_tool_says_of_its_progress_may_be_no_text(store: cc.Store) -> Non
     assert [event.text for event in events if isinstance(event, ToolProgress)] == ["caf\ufffd"]
 
 
-def test_a_time_limit_of_somebody_else_is_an_error(store: cc.Store) -> None:
+def test_a_timeout_of_other_code_is_an_error(store: cc.Store) -> None:
     """Guarantee 11.2: only the turn's own limit of time ends it with `max_seconds`."""
 
     @tool(approval=True)
@@ -95,7 +95,7 @@ def test_input_that_was_sent_twice_under_one_name_does_not_lock_the_queue(store:
 
 
 def test_a_picture_that_was_redacted_while_it_waited_does_not_lock_the_queue(store: cc.Store) -> None:
-    """Guarantees 11.9, 2.8: the words are taken in, and say that the picture is gone."""
+    """Guarantees 11.9, 2.8: the text is appended, with a note that the picture is gone."""
     picture = Media(mime_type="image/png", data=b"\x89PNG\r\n\x1a\n")
     (stored,) = store.append("demo", Message(role="user", parts=(picture,))).parts
     assert isinstance(stored, Media)
@@ -150,7 +150,7 @@ def test_a_turn_whose_opening_was_rewound_away_is_not_resumed(store: cc.Store) -
     assert [message.text for message in store.load("demo")] == ["first", "well"]
 
 
-def test_the_result_of_one_agent_is_no_answer_to_the_call_of_another(store: cc.Store) -> None:
+def test_the_result_of_one_agent_does_not_answer_the_call_of_another(store: cc.Store) -> None:
     """Guarantee 11.10: not every vendor gives calls names of their own, so two agents may use the same at once."""
 
     async def forever(a: int, b: int) -> int:
@@ -179,7 +179,7 @@ def test_the_result_of_one_agent_is_no_answer_to_the_call_of_another(store: cc.S
 # ── redaction ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_redaction_leaves_no_word_in_what_was_told_of_calls_and_errors(tmp_path: Path) -> None:
+def test_redaction_removes_text_from_events_about_calls_and_errors(tmp_path: Path) -> None:
     """Guarantees 2.8, 12.1: arguments that were shown for approval, progress, and errors that quote what was sent."""
 
     @tool(approval=True)
@@ -229,7 +229,7 @@ class Forgetful(Raw):
             yield event
 
 
-def test_a_session_that_the_provider_has_lost_is_begun_anew(store: cc.Store) -> None:
+def test_a_session_that_the_provider_has_lost_is_replaced(store: cc.Store) -> None:
     """Guarantees 9.5, 9.6: the whole context, in a new session, in the same step."""
 
     raw = Forgetful(_answer(1, "one"), _answer(3, "two"), _answer(4, "three"))
@@ -277,7 +277,7 @@ def test_a_step_whose_beginning_was_stored_without_an_answer_is_there_once(postg
 
 @pytest.mark.parametrize("change", ["rewound", "edited"])
 def test_a_turn_whose_opening_is_gone_ends(store: cc.Store, change: str) -> None:
-    """Guarantee 3.4: who rewinds or edits the past has asked something else; a turn does not go on with that."""
+    """Guarantee 3.4: after a rewind or an edit, the turn does not continue."""
     store.append("demo", cc.user("first"))
     store.append("demo", cc.assistant("yes?"))
 

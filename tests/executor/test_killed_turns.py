@@ -1,4 +1,4 @@
-"""kill -9 at random moments of running turns: the next start puts right what was left, says so, and goes on.
+"""kill -9 at random times during turns: the next start repairs the conversation, reports it and continues.
 
 A child runs turn after turn, with replies that take their time and tools that write down, in a file of their own, when
 they begin and when they end. It is killed at a random moment, and another one goes on.

@@ -1,4 +1,4 @@
-"""What comes too late: words of a tool that has answered, and a wish to stop a turn that is at its end."""
+"""Late events: progress of a tool that has answered, and cancellation of a turn that is ending."""
 
 import asyncio
 import gc
@@ -13,8 +13,8 @@ from contextc.tools import ToolContext
 from tests.executor.scripted_provider import SONNET, Say, Scripted, call, kinds, played
 
 
-def test_what_a_tool_says_is_not_told_after_its_result(store: cc.Store, caplog: pytest.LogCaptureFixture) -> None:
-    """Guarantee 12.1: nothing is told of a turn that is over, and nobody stumbles over the attempt."""
+def test_tool_progress_is_not_published_after_the_result(store: cc.Store, caplog: pytest.LogCaptureFixture) -> None:
+    """Guarantee 12.1: no event follows the end of a turn, and late progress raises no error."""
 
     def hasty(said: str, context: ToolContext) -> str:
         """Speak, and be gone."""

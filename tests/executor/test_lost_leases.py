@@ -5,25 +5,27 @@ import asyncio
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
 
 import psycopg
 import pytest
 
 import contextc as cc
+from contextc._json import JSONObject
 from contextc.doctor import scan_store
 from contextc.errors import LeaseLost, StoreFull
 from contextc.events import ApprovalRequest, ToolStart
 from contextc.executor.agent_config import Approve
 from contextc.executor.turn_store import NOT_RUN_RESULT, TurnStore
+from contextc.providers.client import ProviderCall
 from contextc.store.backend_interface import Result, Row, Transaction
 from contextc.store.leases import RESULT_PROCESS_ENDED
 from contextc.store.postgres import PostgresStore
 from contextc.store.sqlite import SQLiteStore
 from contextc.store.transaction_engine import ConnectionLost
 from contextc.tools import FunctionTool
-from tests.executor.scripted_provider import SONNET, Say, Scripted, kinds, played, taken_over
+from tests.executor.scripted_provider import SONNET, Line, Say, Scripted, kinds, played, taken_over
 from tests.executor.test_killed_turns import killed
 from tests.stress.suspended_process import suspended
 
@@ -154,7 +156,7 @@ def test_a_call_that_was_approved_after_a_crash_is_not_run_again_after_the_next(
 
 @pytest.mark.parametrize("given", ["never mind", None])
 def test_a_turn_that_is_not_resumed_answers_such_a_call_as_not_run(tmp_path: Path, given: str | None) -> None:
-    """The conversation goes on without it, and the model is told that it did not run."""
+    """The conversation continues without it, and the model gets a result that it did not run."""
     address = killed(dies_while_asking, tmp_path)
     with cc.open_store(address) as store:
         paid: list[int] = []
@@ -226,10 +228,8 @@ def test_a_tool_is_stopped_when_its_turn_was_taken_over(store: cc.Store, kind: s
     assert isinstance(result.error, LeaseLost)
 
 
-def test_a_turn_whose_end_was_refused_does_not_say_that_it_ended_well(
-    store: cc.Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What the caller is told is what is stored."""
+def test_a_turn_whose_end_was_refused_does_not_report_success(store: cc.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The caller gets the stored outcome."""
     close = TurnStore.close
 
     def too_late(self: TurnStore, finish: str, **rest: str) -> bool:
@@ -247,7 +247,7 @@ def test_a_turn_whose_end_was_refused_does_not_say_that_it_ended_well(
     assert [record.state for record in store.turns("demo")] == ["interrupted"]
 
 
-def test_a_turn_that_is_cancelled_while_its_end_cannot_be_stored_is_told_once(
+def test_a_turn_cancelled_while_its_end_cannot_be_stored_is_reported_once(
     store: cc.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The cancellation hides why the end was not stored; the turn then ends as cancelled, in both places."""
@@ -326,7 +326,7 @@ def hesitant(tmp_path: Path) -> Hesitant:
 
 
 def test_a_turn_is_the_same_where_every_transaction_is_run_twice(hesitant: Hesitant) -> None:
-    """What a watcher is told is what is stored, each once."""
+    """A watcher gets the stored events, each once."""
     told = asyncio.run(played(agent(hesitant, pay_with([]), [PAYS, Say(text="Done.")], approve=yes), "demo"))
     assert told == hesitant.events("demo")
     assert [event.number for event in told] == [*range(1, len(told) + 1)]
@@ -367,7 +367,7 @@ def test_a_try_that_was_undone_changes_nothing_of_the_turn(hesitant: Hesitant) -
 
 
 class Cutting(PostgresStore):
-    """Loses the connection right after a commit, once, when it is told to."""
+    """A store that loses the connection right after a commit, once, if `cuts` is set."""
 
     cuts = False
 
@@ -386,11 +386,24 @@ class Cutting(PostgresStore):
         return done
 
 
+class Waiting(Scripted):
+    """Answers when `go_on` is set."""
+
+    def __init__(self, script: Sequence[Line]) -> None:
+        super().__init__(script)
+        self.go_on = asyncio.Event()
+
+    async def stream(self, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:
+        await self.go_on.wait()
+        async for event in super().stream(call):
+            yield event
+
+
 @pytest.mark.parametrize("follows", [False, True], ids=["the last turn", "one that another follows"])
 def test_the_end_of_a_turn_is_stored_once_though_the_answer_to_its_commit_is_lost(
     postgres_address: str, monkeypatch: pytest.MonkeyPatch, follows: bool
 ) -> None:
-    """Whether it was stored can be seen, so the caller is told how the turn ended, and not that this is not known."""
+    """The stored outcome can be read, so the caller gets the end of the turn, and not an unknown outcome."""
     store, close, ends = Cutting(postgres_address), TurnStore.close, list[str]()
     store.initialize()
 
@@ -402,11 +415,13 @@ def test_the_end_of_a_turn_is_stored_once_though_the_answer_to_its_commit_is_los
     monkeypatch.setattr(TurnStore, "close", cut)
 
     async def turn() -> tuple[list[str], list[str]]:
-        executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([lambda _: Say(text="Hi.")]))
+        provider = Waiting([lambda _: Say(text="Hi.")])  # or the commit of the follow-up could be the one that is cut
+        executor = cc.AgentExecutor(store, SONNET, endpoint=provider)
         handle = executor.start("demo", "hello")
         await handle.begun()
         if follows:
             await executor.follow_up("demo", "and?")
+        provider.go_on.set()
         told = [event async for event in handle.events()]
         assert told == store.events("demo")
         return kinds(told), [result.finish for result in handle.results]

@@ -1,4 +1,4 @@
-"""Many turns at once, all of which block: none waits for a thread that only another one could free."""
+"""Many blocking turns at once: none waits for a thread that only another turn can free."""
 
 import asyncio
 import socket
@@ -57,7 +57,7 @@ async def all_ended(executor: cc.AgentExecutor, names: Sequence[str]) -> list[cc
 @pytest.mark.parametrize("kind", ["model", "function"])
 def test_64_long_conversations_compact_and_answer_at_once(kind: str) -> None:
     """A compaction that waits for its summary holds no thread: else as many of them as there are threads wait for
-    summaries that need a thread, for ever.
+    summaries that need a thread, forever.
     """
 
     def summarize(messages: Sequence[cc.Message], previous: str | None) -> str:

@@ -1,4 +1,4 @@
-"""A reply that asks for a great many calls: they are run a few at a time, and no more than the limit allows."""
+"""A reply with very many tool calls: they run a few at a time, and not more than the limit."""
 
 import asyncio
 import threading
@@ -78,7 +78,7 @@ async def ended(executor: cc.AgentExecutor) -> cc.TurnResult:
 
 
 def test_a_reply_with_too_many_calls_ends_the_turn_with_a_reason_of_its_own(store: cc.Store) -> None:
-    """2,000 calls are no plan but a fault of the model: some are run, the others answered, and the turn ends."""
+    """2,000 calls are not a plan but a fault of the model: some are run, the others answered, and the turn ends."""
     counting = Counting()
     provider = Scripted([reply(2_000, "plain"), Say(text="never asked for")])
     executor = cc.AgentExecutor(
@@ -98,7 +98,7 @@ def test_a_reply_with_too_many_calls_ends_the_turn_with_a_reason_of_its_own(stor
 
 
 def test_the_limits_have_defaults_that_no_honest_reply_meets() -> None:
-    """Who sets nothing is protected."""
+    """The defaults protect callers that set nothing."""
     assert (cc.Limits().calls_per_reply, cc.Limits().parallel_tools) == (1_000, 32)
 
 

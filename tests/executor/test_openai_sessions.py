@@ -1,4 +1,4 @@
-"""Turns in OpenAI's two kinds of sessions, with OpenAI's own SDK against a stand-in that keeps sessions as OpenAI does.
+"""Turns in OpenAI's two kinds of sessions, with OpenAI's SDK and a fake that keeps sessions.
 
 What counts is what the model sees in the end: what OpenAI holds of earlier requests, and what comes with this one. The
 stand-in puts both together for every request, and its script writes them down. Each message of ours is to be in there
@@ -46,7 +46,7 @@ KINDS_OF_FAULTS = 6
 
 
 class Model:
-    """Looks at whatever it is told of once, then answers. What it has seen is in `seen`, request by request."""
+    """A script that calls the tool once for each message, then answers. `seen` has the requests."""
 
     def __init__(self) -> None:
         self.seen: list[Request] = []
@@ -61,7 +61,7 @@ class Model:
 
 
 class Room:
-    """A stand-in, and an agent in a conversation. The system prompt has its name in it."""
+    """A fake vendor, and an agent in a conversation. The system prompt contains its name."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class Room:
         return [record for record in self.standin.records if record.path == "/v1/responses"]
 
     def say(self, *texts: str) -> list[AnyEvent]:
-        """Turns, one after the other; before each but the first somebody leaves a note."""
+        """Run several turns; before each but the first a note is appended."""
 
         async def all_of_them() -> list[AnyEvent]:
             events: list[AnyEvent] = []
@@ -140,7 +140,7 @@ def reminder(moment: TriggerContext) -> str | None:
 
 
 def told(messages: Sequence[Message]) -> list[tuple[str, str]]:
-    """Who said what: texts, calls and results."""
+    """Return texts, calls and results with their roles."""
     return [
         (message.role, message.text or "".join(f"{part.name} {part.arguments}" for part in message.tool_calls))
         if message.role != "tool"
@@ -198,7 +198,7 @@ def test_ten_turns_with_notes_and_tools_in_one_session(room: Room) -> None:
     assert len(said) == len(set(said)) == 29
 
 
-def test_a_session_that_openai_has_lost_is_begun_anew_with_everything(room: Room) -> None:
+def test_a_session_that_openai_has_lost_is_replaced_with_the_whole_context(room: Room) -> None:
     """Guarantees 9.5, 9.6: in the same step, announced, and gone on with afterwards."""
     room.say("the moon", "the sun")
     room.lose()
@@ -252,7 +252,7 @@ def test_a_reply_that_was_cut_off_is_not_in_the_way_of_the_next_turn(room: Room,
 def test_where_nothing_is_stored_every_request_is_whole(
     who: str, standin: FakeVendors, model: Model, on_disk: cc.Store
 ) -> None:
-    """Guarantees 9.4, 9.5: who has agreed with OpenAI that it stores nothing loses nothing, and is told why."""
+    """Guarantees 9.4, 9.5: if OpenAI stores nothing, no content is lost, and the epoch states the reason."""
     settings = {"store": False} if who == "the caller" else {}
     room = Room(standin, model, on_disk, SESSION, settings=settings)
     room.kept.forgets, room.kept.owns_up = who != "the caller", who == "the organization"

@@ -1,4 +1,4 @@
-"""`on_prepare_messages`: somebody changes a request between compiling and sending, and the record says so."""
+"""`on_prepare_messages`: a callback changes a request between compiling and sending, and it is recorded."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -141,7 +141,7 @@ def test_a_hook_that_returns_nonsense_ends_the_turn(store: cc.Store) -> None:
 
 
 def test_redaction_takes_a_replacement_away(store: cc.Store) -> None:
-    """Guarantees 11.8, 2.8: nobody knows which words of whom are in it."""
+    """Guarantees 11.8, 2.8: it may contain text of any message."""
     provider = Scripted([Say(text="Hello.")])
     executor = cc.AgentExecutor(
         store,
@@ -161,7 +161,7 @@ def test_redaction_takes_a_replacement_away(store: cc.Store) -> None:
 
 
 class Sessions(Endpoint):
-    """Answers in the words of Responses, each reply under an id of its own."""
+    """A provider with replies in the Responses format, each with its own id."""
 
     def __init__(self) -> None:
         self.requests: list[JSONObject] = []

@@ -1,4 +1,4 @@
-"""What an executor is given besides messages: prompt context, a run, and what other agents say to its agent."""
+"""Input of an executor besides messages: prompt context, a run, and messages of other agents."""
 
 import asyncio
 from typing import Any
@@ -34,7 +34,7 @@ def test_fragments_are_rendered_with_the_context_an_executor_is_given() -> None:
     assert "sent to @ann" not in messages
 
 
-def test_an_answer_goes_to_whoever_opened_the_turn() -> None:
+def test_an_answer_is_addressed_to_the_author_of_the_opening_message() -> None:
     """Without a recipient in the context; each turn has its own."""
     store, provider = cc.open_store("memory:"), Scripted([Say(text="1"), Say(text="2"), Say(text="3")])
     prompt = cc.PromptBuilder().with_builtin("response")
@@ -47,8 +47,8 @@ def test_an_answer_goes_to_whoever_opened_the_turn() -> None:
     assert ["sent to @ann." in sent[0], "sent to @bob." in sent[1], "(withdrawn)" in sent[2]] == [True] * 3
 
 
-def test_a_turn_that_nobody_opened_in_person_answers_nobody_of_the_turn_before() -> None:
-    """A follow-up of the system, say a timer, is not a word of the person whose turn it follows."""
+def test_a_turn_without_an_opening_author_does_not_answer_the_previous_author() -> None:
+    """A follow-up of the system, such as a timer, is not a message of the previous author."""
     store = cc.open_store("memory:")
     record = TurnStore(store, "demo", "assistant", store.acquire("demo"))
     record.open([cc.user("hi", author="ann")], resume=False)
@@ -58,7 +58,7 @@ def test_a_turn_that_nobody_opened_in_person_answers_nobody_of_the_turn_before()
     assert record.opening_author is None
 
 
-def test_a_turn_that_is_resumed_still_answers_whoever_opened_it() -> None:
+def test_a_resumed_turn_answers_its_opening_author() -> None:
     """The process that goes on with it has not heard the person, and has the message alone."""
     store = cc.open_store("memory:")
     TurnStore(store, "demo", "assistant", store.acquire("demo")).open([cc.user("hi", author="ann")], resume=False)
@@ -89,7 +89,7 @@ def test_the_messages_of_a_turn_belong_to_the_run_of_its_executor() -> None:
     ("option", "words"),
     [({"context": {"project": "x"}}, "cc.prompts.PromptContext"), ({"run": 7}, "non-empty string")],
 )
-def test_a_context_that_is_none_is_refused(option: dict[str, Any], words: str) -> None:
+def test_an_invalid_prompt_context_is_refused(option: dict[str, Any], words: str) -> None:
     """It would fail in the middle of a turn."""
     with pytest.raises(InvalidSetting, match=words):
         cc.AgentExecutor(cc.open_store("memory:"), SONNET, **option)
@@ -110,7 +110,7 @@ def spoken() -> tuple[cc.Store, Scripted, cc.AgentExecutor]:
 
 
 @pytest.mark.parametrize("as_input", [False, True])
-def test_what_another_agent_says_to_this_one_is_answered_once(as_input: bool) -> None:
+def test_a_message_of_another_agent_is_answered_once(as_input: bool) -> None:
     """A delegation's result is input, whether it is in the record already or is given."""
     store, provider, executor = spoken()
     if not as_input:
@@ -122,7 +122,7 @@ def test_what_another_agent_says_to_this_one_is_answered_once(as_input: bool) ->
     assert len(provider.requests) == 2
 
 
-def test_it_is_found_behind_what_others_have_said_since() -> None:
+def test_it_is_found_before_later_messages_of_others() -> None:
     """An agent goes on with its own tools after it has asked another one."""
     store, provider, executor = spoken()
     others = [cc.assistant(f"note {number}", author="tester") for number in range(100)]
@@ -140,7 +140,7 @@ def test_it_is_found_behind_what_others_have_said_since() -> None:
     ],
     ids=["to all", "to another", "a tool's result"],
 )
-def test_what_another_agent_says_to_others_is_no_input(message: cc.Message) -> None:
+def test_messages_between_other_agents_are_not_input(message: cc.Message) -> None:
     """Otherwise two agents would answer each other for ever."""
     store, provider, executor = spoken()
     store.append("demo", message)
@@ -154,7 +154,7 @@ def test_what_another_agent_says_to_others_is_no_input(message: cc.Message) -> N
 
 
 def test_a_warning_follows_the_figure_of_the_provider() -> None:
-    """A gateway may add a prompt of its own: 80 % is reached long before our count says so."""
+    """A gateway may add its own prompt: 80 % is reached long before our count shows it."""
     store = cc.open_store("memory:")
     script = [Say(calls=(call(number, a=number, b=1),), input=60_000 + 3_000 * number) for number in range(12)]
     provider = Scripted([*script, Say(text="done", input=97_000)])
@@ -205,8 +205,8 @@ def test_a_cut_makes_room_beside_the_overhead() -> None:
     assert "over budget" in why
 
 
-def test_events_tell_the_usage_of_the_whole_request() -> None:
-    """A gauge that leaves out the system prompt, or the provider's figure, is full before it says so."""
+def test_events_report_the_usage_of_the_whole_request() -> None:
+    """A gauge without the system prompt, or the provider's figure, is full before it shows that."""
     line = Scripted([Say(text="ok", input=5_000, output=10)])
     prompt = [cc.PromptFragment("identity", "You are a coder. " * 100)]
     events = asyncio.run(

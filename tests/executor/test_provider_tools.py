@@ -1,4 +1,4 @@
-"""Turns on a provider that runs tools by itself: its reply is several messages, stored as if the tools had been ours.
+"""Turns on a provider that runs tools itself: its reply is stored as several messages, like our own tools.
 
 What it says is recorded from the real program (`tests/data/codex`).
 """
@@ -112,8 +112,8 @@ def test_a_history_it_has_shortened_is_noticed(store: cc.Store) -> None:
     assert any(message.text == "Remember the plan." for message in store.load("demo"))
 
 
-def test_what_it_had_done_is_kept_where_it_is_cancelled(store: cc.Store) -> None:
-    """Guarantees 11.10, 9.8: calls with their results stay, whole; its last words are marked."""
+def test_finished_calls_are_kept_on_cancellation(store: cc.Store) -> None:
+    """Guarantees 11.10, 9.8: calls with their results stay complete; the last text is marked."""
     executor = agent(store, "turn", seconds=0.02)
 
     async def work() -> None:
@@ -147,7 +147,7 @@ asyncio.run(main())
 """
 
 
-def test_what_it_had_done_survives_the_death_of_our_process(tmp_path: Path) -> None:
+def test_finished_calls_survive_a_killed_process(tmp_path: Path) -> None:
     """Guarantees 3.3, 3.6: the journal holds results too, and becomes the messages it was made of."""
     address = f"sqlite:///{tmp_path / 'chat.db'}"
     command = [sys.executable, "-c", KILLED, address, str(DATA / "turn.jsonl")]
@@ -174,7 +174,7 @@ class Asking(Endpoint):
                 await call.host.approve(ToolCall(id="c", name="shell", arguments={"command": "ls"}))
 
 
-def test_what_it_said_before_it_asks_is_told_before_the_question(store: cc.Store) -> None:
+def test_text_before_an_approval_is_published_before_the_request(store: cc.Store) -> None:
     """Guarantee 12.1: events are in the order in which things happened, also where they are stored in batches."""
     provider = cc.provider("codex:gpt-5.4", client="replay")
     executor = cc.AgentExecutor(store, provider, endpoint=Asking(), approve=lambda call, tool: True)
@@ -185,9 +185,9 @@ def test_what_it_said_before_it_asks_is_told_before_the_question(store: cc.Store
     assert shape(store.load("demo")) == ["user sent", "assistant sent", "tool sent", "assistant sent"]
 
 
-def test_its_own_prompt_takes_room_and_is_no_error_of_our_count(store: cc.Store) -> None:
-    """Guarantee 7.1: the figure of the last request stands, however far it is from ours; no factor is learned from
-    it.
+def test_the_provider_prompt_uses_tokens_without_affecting_calibration(store: cc.Store) -> None:
+    """Guarantee 7.1: the figure of the last request is used, however far it is from ours; no factor is
+    learned from it.
     """
     events = recorded("turn")
     for event in events:

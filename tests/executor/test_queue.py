@@ -1,4 +1,4 @@
-"""Input that comes while a turn runs waits in the store, in order; whatever the turn comes to, it is not lost."""
+"""Input during a turn is queued in the store, in order, and not lost however the turn ends."""
 
 import asyncio
 import multiprocessing
@@ -21,7 +21,7 @@ PROCESSES = multiprocessing.get_context("forkserver")
 
 
 def texts(store: cc.Store) -> list[str]:
-    """Who said what; results of tools are left out."""
+    """Return roles and texts, without tool results."""
     return [f"{each.role}: {each.text}" for each in store.load("demo") if each.role != "tool"]
 
 
@@ -87,7 +87,7 @@ def test_what_steers_enters_between_two_steps_of_the_running_turn(store: cc.Stor
 
 
 def test_a_follow_up_opens_the_next_turn(store: cc.Store) -> None:
-    """Guarantee 11.9: by itself, and the handle of the first turn tells of both."""
+    """Guarantee 11.9: by itself, and the handle of the first turn has the events of both."""
     provider = Scripted([then(lambda: follow_up(store, "and then?"), Say(text="First.")), Say(text="Second.")])
     executor = cc.AgentExecutor(store, SONNET, endpoint=provider)
 
@@ -141,7 +141,7 @@ def test_what_steers_a_turn_that_ends_opens_the_next(store: cc.Store) -> None:
 
 @pytest.mark.parametrize("failure", ["error", "cancel"])
 def test_nothing_is_lost_where_a_turn_ends_badly(store: cc.Store, failure: str) -> None:
-    """Guarantee 11.9: it stays queued, the next run takes it, and what was to steer comes before what is said now."""
+    """Guarantee 11.9: it stays queued, the next run takes it, and steering input precedes the new message."""
 
     def talk() -> None:
         steer(store, "not so fast")
@@ -188,7 +188,7 @@ def test_a_run_without_input_takes_what_waits(store: cc.Store) -> None:
 
 
 def test_input_that_comes_in_the_moment_a_turn_ends_is_answered(store: cc.Store) -> None:
-    """Guarantee 11.9: by the turn that ends, or by the next run; never by nobody, and never twice."""
+    """Guarantee 11.9: by the turn that ends, or by the next run; exactly once."""
 
     async def talk(delay: float, number: int) -> None:
         executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([lambda _: Say(text="Yes.")]))
@@ -234,8 +234,8 @@ def test_what_cannot_be_a_message_does_not_enter_the_queue(store: cc.Store) -> N
         store.enqueue("demo", cc.user("x"), kind="later")  # pyright: ignore[reportArgumentType]
 
 
-def test_redacting_takes_the_words_out_of_what_waited_too(store: cc.Store) -> None:
-    """Guarantee 2.8: what was told of input while it waited goes with the message that it became."""
+def test_redaction_removes_text_of_queued_input(store: cc.Store) -> None:
+    """Guarantee 2.8: events about queued input are redacted with the message that it became."""
     follow_up(store, "my number is 555-1234")
     executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([Say(text="Noted.")]))
     asyncio.run(played(executor, "demo", None))

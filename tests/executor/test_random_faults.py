@@ -1,4 +1,4 @@
-"""Turns at random, with the vendors' own SDKs against strict stand-ins of their APIs, in foul weather.
+"""Random turns with the vendors' SDKs against strict fake APIs, with injected faults.
 
 Each conversation is one person's, who asks, steers, loses patience and changes the model, while lines are cut, the
 vendor is overloaded, and the window is too small for all that is said. What must be true after every turn is in
@@ -97,7 +97,7 @@ class Company:
         }
 
     async def converse(self, conversation: str, turns: int) -> None:
-        """One conversation, looked at after every turn, and followed by somebody from its beginning."""
+        """Run one conversation, with an audit after every turn and a watcher from its beginning."""
         agents = self.agents(conversation)
         person = Restless(conversation, agents, seed=self.seed)
         audit = Audit(person, self.store, self.records, self.hands, self.figures)

@@ -1,4 +1,4 @@
-"""What a server needs of an executor: who is asked, when a turn has begun, and what is told of a summary."""
+"""Executor functions for servers: model selection, the start of a turn, and events of a summary."""
 
 import asyncio
 
@@ -16,8 +16,8 @@ def sign(a: int, b: int) -> str:
     return f"signed {a + b} times"
 
 
-def test_one_agent_asks_another_person_in_each_conversation(store: cc.Store) -> None:
-    """The line and the tools are shared; who says yes is not."""
+def test_one_agent_uses_another_approver_in_each_conversation(store: cc.Store) -> None:
+    """The client and the tools are shared; the approver is not."""
     script = [Say(calls=(call(1, "sign"),)), Say(text="Done."), Say(calls=(call(2, "sign"),)), Say(text="Done.")]
     agent = cc.AgentExecutor(store, SONNET, endpoint=Scripted(script), tools=[cc.tool(sign, approval=True)])
     asked: list[str] = []
@@ -42,8 +42,8 @@ def test_one_agent_asks_another_person_in_each_conversation(store: cc.Store) -> 
         agent.asking("yes")  # pyright: ignore[reportArgumentType]
 
 
-def test_a_turn_says_when_it_has_begun_or_why_not(store: cc.Store) -> None:
-    """Guarantee 3.2: one turn at a time, and who begins another one is told at once."""
+def test_a_turn_reports_its_start_or_its_error(store: cc.Store) -> None:
+    """Guarantee 3.2: one turn at a time, and starting another one raises an error at once."""
 
     async def talk() -> None:
         agent = cc.AgentExecutor(store, SONNET, endpoint=Scripted([Say(text="a b c", pause=0.05)]))
@@ -57,7 +57,7 @@ def test_a_turn_says_when_it_has_begun_or_why_not(store: cc.Store) -> None:
     asyncio.run(talk())
 
 
-def test_who_is_told_of_the_end_may_begin_the_next_turn(store: cc.Store) -> None:
+def test_a_watcher_of_the_end_may_start_the_next_turn(store: cc.Store) -> None:
     """Guarantee 3.2: the lease ends with the turn, in one transaction."""
 
     async def talk() -> None:
@@ -72,8 +72,8 @@ def test_who_is_told_of_the_end_may_begin_the_next_turn(store: cc.Store) -> None
     asyncio.run(talk())
 
 
-def test_a_summary_on_demand_is_told_to_who_watches(store: cc.Store) -> None:
-    """Guarantee 12.1: a compaction is an event, whoever asked for it."""
+def test_a_requested_summary_is_published_to_watchers(store: cc.Store) -> None:
+    """Guarantee 12.1: every compaction is an event, whatever started it."""
     for number in range(20):
         store.append("demo", cc.user(f"Question {number}: " + "why " * 300))
         store.append("demo", cc.assistant(f"Answer {number}: " + "because " * 300))

@@ -1,4 +1,4 @@
-"""Seed D's scenario: one long turn, warnings in the middle of it, and a process that dies in the middle of it."""
+"""Seed D's scenario: one long turn with warnings, and a process that is killed during it."""
 
 import asyncio
 import multiprocessing
@@ -108,7 +108,7 @@ def executor_says_one_epoch(store: cc.Store) -> bool:
 
 @pytest.mark.parametrize("dies_at", [MEMORY_HIGH, 94, STEPS + 1])
 def test_a_restart_in_the_middle_changes_nothing(tmp_path: Path, dies_at: int) -> None:
-    """Guarantee 11.4: the same messages, and the same requests to the byte, as in a run that nobody interrupted."""
+    """Guarantee 11.4: the same messages, and the same requests to the byte, as in an uninterrupted run."""
     address = f"sqlite:///{tmp_path}/killed.db"
     child = PROCESSES.Process(target=run_until_killed, args=(address, dies_at))
     child.start()

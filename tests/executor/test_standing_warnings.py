@@ -1,4 +1,4 @@
-"""Warnings stay true: what still holds is in every request, and what has passed is not the last word on it."""
+"""Warnings stay current: active ones are in every request, and expired ones are followed by a correction."""
 
 import asyncio
 import re
@@ -117,7 +117,7 @@ def test_every_request_of_a_long_turn_is_true(store: cc.Store, summarize: Callab
             assert abs(int(words[-1][1]) - 100 * share) <= 1.5, "a message gives the figure of its own request"
 
 
-def test_a_request_that_is_sent_again_holds_what_was_said_again_once(store: cc.Store) -> None:
+def test_a_retried_request_contains_a_repeated_text_once(store: cc.Store) -> None:
     """The first request after a cut fails, and is made again: nothing is doubled by that."""
     whole = Reading(45)
     cut = said(asyncio.run(played(agent(store, whole), "whole")), "Memory warning")[1]
@@ -129,8 +129,8 @@ def test_a_request_that_is_sent_again_holds_what_was_said_again_once(store: cc.S
     assert line.bodies[cut - 1] == line.bodies[cut]
 
 
-def test_a_harder_budget_says_again_what_it_cuts_away(store: cc.Store) -> None:
-    """The provider finds a request too long, and it is cut without being prepared anew."""
+def test_a_smaller_budget_repeats_trimmed_warnings(store: cc.Store) -> None:
+    """The provider finds a request too long, and it is cut without being prepared again."""
     line = Reading(62, {60: ProviderFailed("anthropic", "context", "prompt is too long")})
 
     events = asyncio.run(played(agent(store, line, budget=20_000), "demo"))
@@ -139,7 +139,7 @@ def test_a_harder_budget_says_again_what_it_cuts_away(store: cc.Store) -> None:
     assert all(b"Memory warning:" in body for body in line.bodies[HIGH:])
 
 
-def test_a_request_that_cannot_be_smaller_is_tried_once_more(store: cc.Store) -> None:
+def test_a_request_that_cannot_shrink_is_retried_once(store: cc.Store) -> None:
     """A provider that finds a short request too long is asked once more, not answered with an error of ours."""
     line = Reading(0, {1: ProviderFailed("anthropic", "context", "prompt is too long")})
 
@@ -149,7 +149,7 @@ def test_a_request_that_cannot_be_smaller_is_tried_once_more(store: cc.Store) ->
     assert store.turns("demo")[0].finish == "stop"
 
 
-def test_a_standing_text_of_a_plain_function_is_said_again_after_a_cut(store: cc.Store) -> None:
+def test_a_standing_text_of_a_function_is_repeated_after_trimming(store: cc.Store) -> None:
     """What a function returns at every step holds at every step, so every request has it."""
 
     @trigger("plan")
@@ -211,7 +211,7 @@ def test_how_full_one_models_context_is_concerns_no_other_model(store: cc.Store)
 
 
 def test_a_provider_that_compacts_its_own_session_is_warned_again(store: cc.Store) -> None:
-    """What its session still holds is not known, so what still holds is said again."""
+    """The content of its session is unknown, so active warnings are repeated."""
     provider = cc.provider("codex:gpt-5.4", client="replay")
     replies = [{"events": recorded("auto")}, {"events": recorded("turn")}, {"events": recorded("turn")}]
     executor = cc.AgentExecutor(

@@ -1,4 +1,4 @@
-"""A store that refuses a write in the middle of a turn: the turn ends, and what was told is what is stored."""
+"""A store that refuses a write during a turn: the turn ends, and published events equal stored ones."""
 
 import asyncio
 import sqlite3
@@ -51,8 +51,8 @@ def agent(store: cc.Store) -> cc.AgentExecutor:
 
 
 @pytest.mark.parametrize("number", range(3, WRITES))
-def test_what_was_told_is_what_is_stored(unwilling: Unwilling, number: int) -> None:
-    """Guarantee 12.1: a piece of a reply that could not be journaled is told with its end, and not left out."""
+def test_published_events_equal_stored_events(unwilling: Unwilling, number: int) -> None:
+    """Guarantee 12.1: a piece of a reply that could not be journaled is published with its end, and not left out."""
 
     async def run() -> cc.TurnResult:
         unwilling.count_from_here(range(number, number + 1))
@@ -65,7 +65,7 @@ def test_what_was_told_is_what_is_stored(unwilling: Unwilling, number: int) -> N
     assert {turn.state for turn in unwilling.turns("demo")} <= {"finished", "interrupted"}
 
 
-def test_a_turn_that_could_not_be_stored_says_so(unwilling: Unwilling) -> None:
+def test_a_turn_that_could_not_be_stored_reports_it(unwilling: Unwilling) -> None:
     """Guarantee 15.1: not that there is nothing to do, although its lease cannot be given back either."""
 
     async def begin() -> int:

@@ -1,4 +1,4 @@
-"""Tools in the middle of a reply: a provider's own, and ours that it calls. The rules are those for all tools."""
+"""Tool calls within a reply, of the provider and ours: the rules for all tools apply."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -30,8 +30,8 @@ def shape(store: cc.Store) -> list[str]:
     return [f"{message.role} {message.status}" for message in store.load("demo")]
 
 
-def test_a_call_that_may_have_run_is_told_to_the_model_after_a_cancel(store: cc.Store) -> None:
-    """Guarantees 3.6, 9.8: what was done by then stays done, and the next request says so."""
+def test_a_call_that_may_have_run_is_reported_to_the_model_after_a_cancel(store: cc.Store) -> None:
+    """Guarantees 3.6, 9.8: finished calls stay, and the next request reports them."""
 
     async def script(call: ProviderCall, number: int) -> AsyncGenerator[JSONObject, None]:
         yield said("I deploy.")
@@ -73,8 +73,8 @@ def test_a_reply_that_ends_with_a_result_is_whole(store: cc.Store) -> None:
     assert executor.compiler.compile("demo").mode == "resume"
 
 
-def test_what_still_runs_when_the_reply_ends_has_a_result_that_says_so(store: cc.Store) -> None:
-    """Guarantee 5.3: the session knows the call, so it is not told again."""
+def test_a_tool_still_running_at_the_end_of_the_reply_has_a_result(store: cc.Store) -> None:
+    """Guarantee 5.3: the session knows the call, so it is not sent again."""
 
     async def script(call: ProviderCall, number: int) -> AsyncGenerator[JSONObject, None]:
         yield asked("call_1", "watch")
@@ -92,7 +92,7 @@ def test_what_still_runs_when_the_reply_ends_has_a_result_that_says_so(store: cc
 
 
 def test_our_tools_keep_to_the_limit_of_calls(store: cc.Store) -> None:
-    """Guarantee 11.2: a limit holds, whoever calls."""
+    """Guarantee 11.2: a limit holds for every caller."""
     ran: list[str] = []
 
     def look(thing: str) -> str:

@@ -14,7 +14,7 @@ from contextc.events import StepFinish, StepStart, TextDelta, ToolFailed, ToolFi
 from tests.executor.scripted_provider import SONNET, Say, Scripted, add, call, kinds, played, rebuilt
 
 
-def test_a_turn_with_a_tool_is_told_from_beginning_to_end(store: cc.Store) -> None:
+def test_a_turn_with_a_tool_publishes_all_events(store: cc.Store) -> None:
     """Guarantees 11.1, 12.1."""
     provider = Scripted([Say(text="Let me add.", calls=(call(1, a=2, b=3),)), Say(text="It is 5.")])
     executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=provider)
@@ -53,7 +53,7 @@ def test_events_are_numbered_stored_and_replayed_from_any_number(store: cc.Store
     assert store.events("demo", after=4, limit=2) == events[4:6]
 
 
-def test_what_is_sent_live_is_what_is_rebuilt(store: cc.Store) -> None:
+def test_sent_requests_equal_rebuilt_requests(store: cc.Store) -> None:
     """Guarantee 11.1: byte for byte, at every step."""
     script = [
         Say(text=f"Step {number}.", calls=(call(number, a=number, b=1), call(f"{number}b", a=number, b=2)))
@@ -132,7 +132,7 @@ def test_a_tool_that_must_not_runs_alone(store: cc.Store) -> None:
     assert most == 1
 
 
-def test_what_a_tool_does_wrong_is_told_to_the_model(store: cc.Store) -> None:
+def test_tool_errors_are_reported_to_the_model(store: cc.Store) -> None:
     def fails(a: int) -> int:
         """Fail."""
         raise ValueError("the disk is on fire")
@@ -174,7 +174,7 @@ def test_a_tool_that_takes_too_long_is_left(store: cc.Store) -> None:
     assert "had not ended after 0.05 seconds" in store.load("demo")[2].tool_results[0].text
 
 
-def test_usage_and_gauge_are_told(store: cc.Store) -> None:
+def test_usage_and_context_size_are_published(store: cc.Store) -> None:
     executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([Say(text="Hi.", input=1_000, output=50)]))
 
     events = asyncio.run(played(executor, "demo"))
@@ -185,8 +185,8 @@ def test_usage_and_gauge_are_told(store: cc.Store) -> None:
     assert report.cost == pytest.approx((1_000 * 3 + 50 * 15) / 1e6)
 
 
-def test_a_reply_that_takes_its_time_is_told_in_pieces(store: cc.Store) -> None:
-    """Guarantees 3.3, 12.1: batches, stored before they are told."""
+def test_a_slow_reply_is_published_in_pieces(store: cc.Store) -> None:
+    """Guarantees 3.3, 12.1: batches, stored before they are published."""
     provider = Scripted([Say(text="one two three four five six", pause=0.06)])
     executor = cc.AgentExecutor(store, SONNET, endpoint=provider)
 
@@ -245,7 +245,7 @@ def test_leaving_the_loop_cancels_the_turn(store: cc.Store) -> None:
     assert store.load("demo")[-1].status == "cancelled"
 
 
-def test_nothing_to_do_is_no_turn(store: cc.Store) -> None:
+def test_no_turn_without_input(store: cc.Store) -> None:
     executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([Say(text="Hi.")]))
 
     asyncio.run(played(executor, "demo"))
@@ -265,7 +265,7 @@ def test_an_unanswered_message_is_answered_without_new_input(store: cc.Store) ->
     assert isinstance(events[1], StepStart)
 
 
-def test_results_are_told_with_their_beginning(store: cc.Store) -> None:
+def test_results_are_published_with_their_first_characters(store: cc.Store) -> None:
     def long() -> str:
         """Return much."""
         return "x" * 10_000
@@ -281,7 +281,7 @@ def test_results_are_told_with_their_beginning(store: cc.Store) -> None:
 
 
 def test_a_small_model_is_kept_from_going_round_in_circles(store: cc.Store) -> None:
-    """Only where it has no tools: the same words stand in one call and in the next. What the caller says counts."""
+    """Only without tools: calls repeat the same text. The caller's value takes precedence."""
 
     def sent(**options: Any) -> JSONObject:  # options of several types
         line = Scripted([Say(text="Hello.")])

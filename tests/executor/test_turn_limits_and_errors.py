@@ -1,4 +1,4 @@
-"""How a turn ends when it does not end by itself: limits, cancelling, failures of a provider."""
+"""Turns that end early: limits, cancellation and provider failures."""
 
 import asyncio
 import threading
@@ -9,7 +9,16 @@ import pytest
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.errors import ContextOverflow, ProviderFailed, StaleCompile
-from contextc.events import AnyEvent, ApprovalRequest, ErrorOccurred, RetryScheduled, TextDelta, ToolStart, TurnFinish
+from contextc.events import (
+    AnyEvent,
+    ApprovalRequest,
+    ErrorOccurred,
+    FailureDetails,
+    RetryScheduled,
+    TextDelta,
+    ToolStart,
+    TurnFinish,
+)
 from tests.executor.scripted_provider import SONNET, Say, Scripted, add, call, kinds, played, rebuilt
 
 
@@ -114,7 +123,7 @@ def test_a_custom_rule_may_end_the_turn_after_tools(store: cc.Store) -> None:
     assert store.turns("demo")[0].steps == 3
 
 
-def test_cancelling_in_the_stream_keeps_what_was_said(store: cc.Store) -> None:
+def test_cancelling_during_the_stream_keeps_received_text(store: cc.Store) -> None:
     """Guarantee 11.10: partial text with its status, usage kept, the ledger does not move."""
     provider = Scripted([Say(text="one two three four five six", pause=0.05), Say(text="Fresh.")])
     executor = cc.AgentExecutor(store, SONNET, endpoint=provider)
@@ -171,7 +180,7 @@ def test_cancelling_while_tools_run_answers_every_call(store: cc.Store) -> None:
     assert len(provider.requests[1]["messages"][-1]["content"]) == 4
 
 
-def test_a_passing_failure_is_tried_again_twice(store: cc.Store) -> None:
+def test_a_transient_failure_is_retried_twice(store: cc.Store) -> None:
     """Guarantee 11.11: transient errors twice with backoff."""
     provider = Scripted([overloaded(), overloaded(), Say(text="There.")])
     executor = cc.AgentExecutor(store, SONNET, endpoint=provider)
@@ -180,6 +189,9 @@ def test_a_passing_failure_is_tried_again_twice(store: cc.Store) -> None:
 
     retries = [event for event in events if isinstance(event, RetryScheduled)]
     assert [(event.attempt, event.kind) for event in retries] == [(1, "transient"), (2, "transient")]
+    assert {event.failure for event in retries} == {
+        FailureDetails(provider="anthropic", message="Overloaded", status=529)
+    }
     assert provider.bodies[0] == provider.bodies[1] == provider.bodies[2] == executor.compiler.rebuild("demo", 1)
     assert [step.state for step in store.steps("demo")] == ["failed", "failed", "finished"]
 
@@ -195,7 +207,9 @@ def test_the_third_failure_ends_the_turn(store: cc.Store) -> None:
     last = store.events("demo")[-1]
     assert isinstance(last, TurnFinish)
     assert last.finish == "error"
-    assert next(event.kind for event in store.events("demo") if isinstance(event, ErrorOccurred)) == "transient"
+    (failed,) = [event for event in store.events("demo") if isinstance(event, ErrorOccurred)]
+    assert failed.kind == "transient"
+    assert failed.failure == FailureDetails(provider="anthropic", message="Overloaded", status=529)
     asyncio.run(played(executor, "demo", None))
     assert [message.text for message in store.load("demo")] == ["hello", "Back again."]
 
@@ -212,7 +226,7 @@ def test_retry_after_is_honoured(store: cc.Store) -> None:
 
 
 @pytest.mark.parametrize("kind", ["auth", "quota", "invalid"])
-def test_what_does_not_pass_is_not_tried_again(store: cc.Store, kind: str) -> None:
+def test_permanent_failures_are_not_retried(store: cc.Store, kind: str) -> None:
     """Guarantee 11.11: auth and quota never."""
     failure = ProviderFailed("anthropic", "auth" if kind == "auth" else "quota" if kind == "quota" else "invalid", "no")
     provider = Scripted([failure])
@@ -224,7 +238,7 @@ def test_what_does_not_pass_is_not_tried_again(store: cc.Store, kind: str) -> No
     assert len(provider.bodies) == 1
 
 
-def test_nothing_is_tried_again_after_output_has_begun(store: cc.Store) -> None:
+def test_no_retry_after_output_has_begun(store: cc.Store) -> None:
     """Guarantees 11.11, 11.10: what came is kept, with its status."""
     provider = Scripted([Say(text="one two three", broken=4), Say(text="never")])
     executor = cc.AgentExecutor(store, SONNET, endpoint=provider)
@@ -271,7 +285,7 @@ def test_what_cannot_fit_is_not_sent(store: cc.Store) -> None:
 
 
 def test_a_reply_that_comes_too_late_is_kept(store: cc.Store) -> None:
-    """The conversation was edited while the model answered: its words stay in the record, as a failed message."""
+    """The conversation was edited while the model answered: its reply stays in the store, as a failed message."""
     provider = Scripted([Say(text="one two three four", pause=0.05)])
     executor = cc.AgentExecutor(store, SONNET, endpoint=provider)
     store.append("demo", cc.user("first"))
@@ -288,7 +302,7 @@ def test_a_reply_that_comes_too_late_is_kept(store: cc.Store) -> None:
     assert store.load("demo")[-1].text == "one two three four"
 
 
-def test_approval_is_asked_and_told(store: cc.Store) -> None:
+def test_approval_is_requested_and_published(store: cc.Store) -> None:
     asked: list[str] = []
 
     async def decide(call: cc.ToolCall, tool: cc.tools.FunctionTool) -> bool | str:
@@ -386,7 +400,7 @@ def test_a_call_that_is_altered_while_it_waits_is_not_run(store: cc.Store) -> No
     assert "altered while it waited" in store.load("demo")[2].tool_results[0].text
 
 
-def test_without_anybody_to_ask_the_answer_is_no(store: cc.Store) -> None:
+def test_without_an_approver_the_call_is_declined(store: cc.Store) -> None:
     ran: list[str] = []
     tool = noting(ran)
     executor = cc.AgentExecutor(
@@ -408,7 +422,7 @@ def noting(ran: list[str]) -> cc.tools.FunctionTool:
     return cc.tool(noted, approval=True)
 
 
-def test_an_approval_that_waits_keeps_nobody_else_waiting(store: cc.Store) -> None:
+def test_a_pending_approval_does_not_block_other_calls(store: cc.Store) -> None:
     """A function that is not async may ask a person; other turns run on the same loop."""
     asked, answered = threading.Event(), threading.Event()
 

@@ -1,4 +1,4 @@
-"""Replies that no vendor documents and some server sends: a turn takes them, or ends as if the line had been cut."""
+"""Undocumented replies of servers: a turn accepts them, or ends as if the connection was lost."""
 
 import asyncio
 import threading
@@ -107,8 +107,8 @@ def test_odd_figures_of_usage_do_not_lock_a_conversation(store: cc.Store, figure
 
 
 @pytest.mark.parametrize("finish", ["error", "cancelled"])
-def test_a_finish_reason_of_the_provider_is_not_taken_for_ours(store: cc.Store, finish: str) -> None:
-    """Guarantee 11.9: what waits is answered; nobody was cancelled."""
+def test_a_finish_reason_of_the_provider_is_not_confused_with_ours(store: cc.Store, finish: str) -> None:
+    """Guarantee 11.9: queued input is answered, because the turn was not cancelled."""
 
     async def results() -> list[cc.TurnResult]:
         await executor.follow_up("demo", "and then?")
@@ -122,7 +122,7 @@ def test_a_finish_reason_of_the_provider_is_not_taken_for_ours(store: cc.Store, 
     assert [each.finish for each in store.turns("demo")] == ["other", "stop"]
 
 
-def test_a_line_that_is_cut_when_all_has_been_said_has_done_its_work(store: cc.Store) -> None:
+def test_a_connection_lost_after_the_complete_reply_is_not_a_failure(store: cc.Store) -> None:
     """Guarantee 11.11: the reason for the end had come, and nothing was to follow."""
     whole = Say(text="hello there")
     cut = Say(text="hello there", broken=len(whole.events()) - 1)
@@ -148,7 +148,7 @@ def test_an_event_that_cannot_be_read_is_a_failure_that_may_pass(store: cc.Store
 
 
 @pytest.mark.parametrize("event", [[], None, 5, {"type": "contextc.note"}], ids=repr)
-def test_what_is_no_event_at_all_is_a_failure_that_may_pass(store: cc.Store, event: JSONObject) -> None:
+def test_an_invalid_event_is_a_transient_failure(store: cc.Store, event: JSONObject) -> None:
     """Whatever an endpoint gives, the call is tried again: no error of our own ends the turn."""
     sound = Say(text="hello there").events()
     asyncio.run(played(cc.AgentExecutor(store, SONNET, endpoint=Raw([sound[0], event], sound)), "demo"))

@@ -1,4 +1,4 @@
-"""What has to be true of a conversation after each of its turns, whatever went wrong in them.
+"""Invariants of a conversation after each turn, whatever failed in it.
 
 Three witnesses are held against each other: the store, the stand-in that received the requests, and the tools, which
 keep a list of their own. The conversation is read whole every time, because nothing in it may ever change; of requests
@@ -43,7 +43,7 @@ CLOCK = 0.02
 
 
 class Sorted:
-    """The stand-in's records by conversation: the system prompt has its name in it. `others` are summaries."""
+    """Records of the fake vendor by conversation: the system prompt contains its name. `others` are summaries."""
 
     def __init__(self, standin: FakeVendors) -> None:
         self.standin = standin
@@ -63,7 +63,7 @@ class Sorted:
 
 
 class Figures(Struct):
-    """What there was, for whoever wants to know."""
+    """Counts of what happened in the turns."""
 
     turns: int = 0
     steps: int = 0
@@ -106,7 +106,7 @@ class Audit:
         self._result(played)
 
     def _inputs(self) -> None:
-        """Every word of the person is there once, and in order, or waits."""
+        """Check that every input is stored once and in order, or is queued."""
         waiting = [each.message.text for each in self.store.queued(self.name)]
         there = [message.text for message in self.messages if message.role == "user"]
         assert sorted([*there, *waiting]) == sorted(said.text for said in self.person.said)
@@ -139,7 +139,7 @@ class Audit:
     # ── requests ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _requests(self) -> None:
-        """What is stored of a step is what was sent and what was answered; a prefix lasts until its end is told."""
+        """Check that stored steps equal sent requests and replies; a prefix is stable until its end is announced."""
         records = self.records.of(self.name)
         stored = {message.seq: message for message in self.messages}
         steps = [step for step in self.store.steps(self.name) if step.state == "finished"]
@@ -192,7 +192,7 @@ class Audit:
     # ── events ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _events(self, played: Played) -> None:
-        """Numbered without gaps, told again as they were seen, and no try among them that should not have been made."""
+        """Check that events are numbered without gaps, replay as they were seen, and contain no wrong retry."""
         events = self.store.events(self.name, after=self.told)
         assert [event.number for event in events] == [*range(self.told + 1, self.told + 1 + len(events))]
         self.told += len(events)
@@ -236,7 +236,7 @@ class Audit:
                     pass
 
     def _asked_to_wait(self, event: RetryScheduled) -> float:
-        """How many seconds the stand-in wanted to be left alone, with the answer that came before this."""
+        """How many seconds the fake wanted to be left alone, with the answer that came before this."""
         records = self.records.of(self.name)
         last = next(record for record in reversed(records) if record.time <= event.time / 1000 + CLOCK)
         kind, _, seconds = last.fault.partition(" in ")
@@ -274,15 +274,15 @@ def _meant(call: ToolCall) -> tuple[str, object]:
 
 
 def _is_reason(text: str, deed: Deed) -> None:
-    """A result that is no answer says why: the tool failed, took too long, or was stopped."""
+    """A result that is not an answer says why: the tool failed, took too long, or was stopped."""
     stopped = "Interrupted: the turn ended" in text
     assert stopped or (deed.failed in text if deed.failed else deed.failed is not None and "had not ended" in text)
 
 
 def mistaken(standin: FakeVendors) -> list[str]:
-    """What the stand-in refused, or found odd, and was not meant to be.
+    """Return unexpected refusals and warnings of the fake vendor.
 
-    A wrong key is sent on purpose. Arguments that are no JSON can only be told, where a vendor takes objects alone.
+    A wrong key is sent on purpose. Arguments that are not JSON can only be reported, if a vendor accepts objects only.
     """
     refused = [record.refused for record in standin.refused if not record.refused.startswith("key")]
     odd = [said for record in standin.records for said in record.defects if not _is_told(said, record.format)]

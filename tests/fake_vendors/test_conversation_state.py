@@ -1,4 +1,4 @@
-"""What a stand-in knows of a whole conversation: what was signed, called and sent before."""
+"""State that a fake vendor keeps of a conversation: signatures, calls and earlier messages."""
 
 import httpx2
 import pytest
@@ -145,7 +145,7 @@ def test_a_record_has_the_bytes_and_the_line_they_came_on() -> None:
 
 @pytest.mark.parametrize("client", [each for each in clients() if each.keeps_ids], ids=lambda client: client.name)
 def test_a_call_that_comes_back_twice_does_not_pass(client: SDKClient, standin: FakeVendors) -> None:
-    """Guarantee 5.1: one id stands for one call, at every vendor."""
+    """Guarantee 5.1: one id names one call, at every vendor."""
     first, reply, *results = answered(client, standin, [user("What is there?")])
     body = ask(client, first, reply, *results)
     key = formatter(client.format).messages_key

@@ -1,4 +1,4 @@
-"""The stand-ins, asked by the vendors' own SDKs: what they answer, and what they refuse."""
+"""The fake vendors, called with the vendors' SDKs: their replies and their errors."""
 
 import asyncio
 
@@ -72,7 +72,7 @@ def raw_events(standin: FakeVendors, client: SDKClient) -> list[JSONObject]:
 
 @pytest.mark.parametrize("client", ASKED_FOR_A_KEY, ids=lambda client: client.name)
 def test_a_wrong_key_is_refused_and_no_key_is_kept(client: SDKClient, standin: FakeVendors) -> None:
-    """Guarantee 13.3: the vendor's own words; keys are never recorded."""
+    """Guarantee 13.3: the vendor's own message; keys are never recorded."""
     assert client.unknown_key is not None
     kind, text = refusal(client, standin, ask(client), key="sk-wrong-0000")
     assert (kind, client.unknown_key.said in text) == (client.unknown_key.kind, True)
@@ -137,7 +137,7 @@ def test_an_input_beyond_the_window_is_refused(client: SDKClient) -> None:
 
 
 def test_a_request_that_comes_again_has_the_same_answer(client: SDKClient) -> None:
-    """Nobody can tell a retry from the first attempt; so a killed client may go on where it was."""
+    """A retry looks like the first attempt, so a killed client can continue."""
     bodies: list[JSONObject] = []
     for _ in range(2):
         with FakeVendors(RandomScript(5)) as standin:

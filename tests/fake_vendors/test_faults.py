@@ -1,4 +1,4 @@
-"""What may go wrong, as the vendors' own SDKs see it."""
+"""Injected faults as the vendors' SDKs report them."""
 
 import asyncio
 import time
@@ -104,7 +104,7 @@ def test_silence_lasts_until_the_client_gives_up(client: SDKClient, fault: Fault
 
 
 def chain(error: BaseException | None) -> str:
-    """An error and what caused it, in words."""
+    """Return an error and its causes as text."""
     found: list[str] = []
     while error is not None:
         found.append(repr(error))
@@ -118,7 +118,7 @@ def streamed(client: SDKClient, fault: Fault) -> Message:
 
 
 def test_a_stream_that_ends_early_does_not_report_that_it_is_done(client: SDKClient) -> None:
-    """Guarantee 11.10: no error is raised, so only the missing end tells."""
+    """Guarantee 11.10: no error is raised, so only the missing end shows it."""
     message = streamed(client, faults.ended())
     assert message.finish is None
     assert message.text
@@ -148,7 +148,7 @@ def test_an_error_inside_a_stream_is_raised_by_the_sdk(client: SDKClient) -> Non
 
 
 def test_an_error_inside_responses_is_an_event_of_its_own() -> None:
-    """Guarantee 11.11: the SDK hands it on; whoever reads the stream has to look."""
+    """Guarantee 11.11: the SDK passes it on; the reader of the stream must check it."""
     message = streamed(client_of("openai_responses"), faults.error_inside())
     assert (message.status, message.error) == ("error", "Our servers are currently overloaded. Please try again later.")
     message = streamed(client_of("openai_responses"), faults.error_inside(kind="internal"))
@@ -183,7 +183,9 @@ def bytes_sent() -> bytes:
     ],
     ids=lambda each: getattr(each, "name", ""),
 )
-def test_the_transport_raises_what_a_line_would(fault: Fault, raised: type[Exception], bytes_sent: bytes) -> None:
+def test_the_transport_raises_the_errors_of_a_connection(
+    fault: Fault, raised: type[Exception], bytes_sent: bytes
+) -> None:
     """One answer, acted out twice."""
     headers = {"x-api-key": KEY, "anthropic-version": "2026-10-21", "content-type": "application/json"}
     standin = FakeVendors(lambda ask: Reply(TEXT), faults=listed(fault, fault))

@@ -1,4 +1,4 @@
-"""The model that wanders: what it says fits what it was offered, and it comes to an end."""
+"""The random script: its replies fit the offered tools, and it ends."""
 
 from random import Random
 
@@ -60,7 +60,7 @@ def test_a_reply_depends_on_the_seed_and_on_the_request() -> None:
     assert len({repr(reply) for reply in content.values()}) == 4
 
 
-def test_a_turn_comes_to_an_end() -> None:
+def test_a_turn_ends() -> None:
     """However long it would like to go on."""
     history = [user("Go.")]
     for number in range(6):

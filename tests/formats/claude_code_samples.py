@@ -1,4 +1,4 @@
-"""What the real Claude Code wrote, and lines as they are written by hand."""
+"""Lines that the real Claude Code wrote, and handwritten ones."""
 
 from pathlib import Path
 
@@ -40,7 +40,7 @@ def result(id: str, content: JSON = "1", **more: JSON) -> JSONObject:
 
 
 def outline(messages: list[Message]) -> list[str]:
-    """Who said what, one line a part."""
+    """Return roles and parts, one line per part."""
     found: list[str] = []
     for message in messages:
         for part in message.parts:

@@ -1,4 +1,4 @@
-"""What a real Codex said (`tests/data/codex`), and what the tests of its format share."""
+"""Output of a real Codex (`tests/data/codex`), and helpers for the tests of its format."""
 
 import json
 from pathlib import Path

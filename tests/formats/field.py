@@ -1,4 +1,4 @@
-"""Situations of the field: what the tests of known failures share."""
+"""Helpers for the tests of failures known from practice."""
 
 from collections.abc import Sequence
 from string import ascii_lowercase
@@ -44,7 +44,7 @@ def sound(name: str, wire: list[JSONObject]) -> None:
 
 
 def outline(name: str, wire: list[JSONObject]) -> list[str]:
-    """What is said, asked for and returned, in the order of the wire."""
+    """Return texts, calls and results, in the order of the request."""
     found: list[str] = []
     known = {formatter(name).name_codec.encode_id(each): each for each in IDS}
     request = formatter(name).decode_request({formatter(name).messages_key: wire})

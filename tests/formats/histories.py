@@ -1,4 +1,4 @@
-"""Random histories: whatever a log may hold, and every word in it marked so that it can be found again.
+"""Random histories with any content that a log may have. Each text is marked so that it can be found again.
 
 A word's mark, `«t17»`, stands nowhere else in its history. Its letter says what it is a word of: `t` a text, `r` a
 result, `a` arguments, `m` malformed arguments, `g` reasoning, `n` a native block, `h` a hint. So a loss, a doubling and
@@ -181,7 +181,7 @@ class _Author:
         )
 
     def calls(self) -> cc.Message:
-        """A reply that asks for tools: words and calls in any order, an id perhaps twice."""
+        """Return a reply with tool calls: texts and calls in any order, an id perhaps twice."""
         said = self.several(MODEL_PARTS)
         asked = [self.call() for _ in range(self.draw(FEW))]
         parts = [*said, *asked] if self.draw(st.booleans()) else [*asked[:1], *said, *asked[1:]]

@@ -1,4 +1,4 @@
-"""What the judges of request bodies share: they say by a vendor's own types what is wrong with one.
+"""Helpers for validators of request bodies, which use a vendor's own types.
 
 Our rules are the first judge of what our encoders write, the vendor's types the second. SDKs that describe bodies as
 TypedDicts have them taken lightly by pydantic: it does not look into an `Iterable`, and lets pass what nobody knows.
@@ -126,7 +126,7 @@ class Shape(NamedTuple):
 
 
 class Strict:
-    """Copies a vendor's types so that pydantic takes them at their word."""
+    """Converter of a vendor's types to copies that pydantic validates strictly."""
 
     def __init__(self) -> None:
         self.copies: dict[Form, Form] = {}
@@ -203,8 +203,9 @@ def _members(form: Form) -> list[Form]:
 
 @cache
 def _fields(form: Form) -> dict[str, tuple[Form, bool]]:
-    """What a TypedDict holds, and whether that is required. Its own word on this is not to be trusted: it cannot read
-    annotations that are strings, as the SDKs' are."""
+    """Return the fields of a TypedDict, and whether each is required. Its own attributes are not reliable: they ignore
+    annotations that are strings, as the SDKs' are.
+    """
     hints: dict[str, Form] = get_type_hints(form, include_extras=True)
     marked = {key: get_origin(hint) for key, hint in hints.items()}
     return {
@@ -232,7 +233,7 @@ def _literals(form: Form, key: str) -> frozenset[str | None] | None:
 
 
 def refused(schema: Draft202012Validator, value: JSON, place: Place) -> list[Problem]:
-    """What a JSON Schema has against a value that stands at this place."""
+    """Return the errors of a JSON Schema for a value at this position."""
     # jsonschema's stubs leave a parameter of this method without a type
     return _told(schema.iter_errors(value), place)  # pyright: ignore[reportUnknownMemberType]
 

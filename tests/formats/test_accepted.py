@@ -1,4 +1,4 @@
-"""What a provider is known to accept: no rule is broken by it, and nothing of it is lost on the way through."""
+"""Requests that a provider is known to accept break no rule, and lose nothing in conversion."""
 
 import copy
 from typing import cast

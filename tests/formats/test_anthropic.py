@@ -1,4 +1,4 @@
-"""Anthropic's Messages API, there and back."""
+"""Anthropic's Messages API, encoded and decoded."""
 
 import base64
 
@@ -100,7 +100,7 @@ def test_a_system_message_between_keeps_its_role_where_its_place_allows(
 
 
 def test_a_system_message_behind_one_that_keeps_its_role_keeps_it_too() -> None:
-    """As text of the user it would stand behind a system message, where the API takes only the assistant."""
+    """As text of the user it would follow a system message, where the API accepts only the assistant."""
     (kept,) = PLAIN.decode_request([{"role": "user", "content": "hi"}, {"role": "system", "content": "one"}]).messages[
         1:
     ]
@@ -111,7 +111,7 @@ def test_a_system_message_behind_one_that_keeps_its_role_keeps_it_too() -> None:
     assert cc.lint(messages, format="anthropic") == []
 
 
-def test_what_the_api_refuses_is_not_sent() -> None:
+def test_content_that_the_api_refuses_is_not_sent() -> None:
     """Guarantee 10.4, hermes-agent#69512: blank text, empty replies, an assistant at the beginning."""
     assert PLAIN.format([cc.assistant("hi"), cc.user([cc.Text("  "), cc.Text("yes")])]) == [
         {"role": "user", "content": [text(OPENING_TEXT)]},

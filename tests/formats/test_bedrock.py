@@ -161,7 +161,7 @@ def test_a_system_message_keeps_its_role_where_the_model_takes_it() -> None:
     assert lint(wire, format="bedrock") == []
 
 
-def test_the_user_speaks_first() -> None:
+def test_the_first_message_has_the_role_user() -> None:
     """Claude takes it otherwise, others do not."""
     assert BEDROCK.format([assistant("Hello."), user("hi")])[0] == {"role": "user", "content": [{"text": OPENING_TEXT}]}
 
@@ -184,7 +184,7 @@ def test_the_arguments_are_boto3s_own() -> None:
 
 
 def test_a_history_that_has_outlived_its_tools_names_one() -> None:
-    """The service: "The toolConfig field must be defined"; what stands in is no tool to anybody else."""
+    """The service: "The toolConfig field must be defined"; the placeholder is not a tool in other formats."""
     call = [user("hi"), assistant(tool_calls=[tool_call("a", "look", "{}")]), tool_result("a", "look", "1")]
     body = body_of(*call)
     assert body["toolConfig"] == {"tools": [encode_tool(PLACEHOLDER_TOOL)]}
@@ -194,7 +194,7 @@ def test_a_history_that_has_outlived_its_tools_names_one() -> None:
 
 
 def test_results_are_never_empty_where_that_is_refused() -> None:
-    """An error has words; nothing at all is an empty text, which is taken."""
+    """An error has a text; an empty result is an empty text, which is accepted."""
     calls = assistant(tool_calls=[tool_call("a", "f", "{}"), tool_call("b", "f", "{}")])
     wire = BEDROCK.format([user("hi"), calls, tool_result("a", "f", None), tool_result("b", "f", "", is_error=True)])
     assert wire[2]["content"] == [
@@ -206,7 +206,7 @@ def test_results_are_never_empty_where_that_is_refused() -> None:
 
 
 def test_reasoning_goes_back_to_its_provider_and_only_signed() -> None:
-    """Guarantee 2.4: what is not signed nobody asks for, and some models refuse it."""
+    """Guarantee 2.4: unsigned reasoning is not required, and some models refuse it."""
     thoughts = [
         Reasoning(text="signed", signature="s", provider="bedrock"),
         Reasoning(text="plain", provider="bedrock"),
@@ -237,7 +237,7 @@ CLAUDE, NOVA = "us.anthropic.claude-sonnet-4-5-20250929-v1:0", "amazon.nova-pro-
         (None, NOVA, True),
     ],
 )
-def test_what_claude_signed_goes_to_no_model_of_another_house(wrote: str, asked: str, goes_back: bool) -> None:
+def test_reasoning_signed_by_claude_is_not_sent_to_other_vendors(wrote: str, asked: str, goes_back: bool) -> None:
     """Guarantee 2.4: "This model doesn't support the reasoningContent.reasoningText.signature field."; not said, it
     goes.
     """
@@ -253,7 +253,7 @@ def test_what_claude_signed_goes_to_no_model_of_another_house(wrote: str, asked:
 
 
 def test_a_reply_is_of_the_model_that_was_asked() -> None:
-    """It does not say so itself, whole or in a stream; of a request nobody knows."""
+    """Replies, whole or streamed, do not name the model; in a decoded request it is unknown."""
     asked = BedrockFormatter(model=CLAUDE)
     expected = Reasoning(text="Hm.", signature="c2ln", provider="bedrock", model=CLAUDE)
     assert asked.decode_reply(REPLY).parts[0] == expected
@@ -265,7 +265,7 @@ def test_a_reply_is_of_the_model_that_was_asked() -> None:
     assert message.parts[0] == Reasoning(text="Hm.", signature="c2ln", provider="bedrock")
 
 
-def test_a_conversation_goes_on_with_a_model_of_another_house() -> None:
+def test_a_conversation_continues_with_a_model_of_another_vendor() -> None:
     """Guarantees 2.4, 9.1: what Claude signed stays in the store, and goes to Claude alone."""
     store = cc.open_store("memory:")
     store.append("demo", user("hi"))
@@ -283,15 +283,15 @@ def test_a_conversation_goes_on_with_a_model_of_another_house() -> None:
 SIGNED: JSONObject = {"reasoningContent": {"reasoningText": {"text": "Hm.", "signature": "c2ln"}}}
 
 
-def test_white_space_goes_with_the_cache_point_it_stood_before() -> None:
-    """Who compiles a request sets other cache points; without one the white space is refused."""
+def test_white_space_is_removed_with_the_cache_point_after_it() -> None:
+    """The compiler sets other cache points; without one the white space is refused."""
     shown: JSONObject = {"document": {"name": "A", "format": "pdf", "source": {"bytes": "JVBERg=="}}}
     message: JSONObject = {"role": "user", "content": [{"text": "See"}, shown, {"text": "\n"}, POINT]}
     assert BEDROCK.format(BEDROCK.decode_request([message]).messages) == [message]
     assert BEDROCK.without_cache_breakpoints([message]) == [{"role": "user", "content": [{"text": "See"}, shown]}]
 
 
-def test_an_empty_description_of_a_tool_is_none() -> None:
+def test_an_empty_tool_description_is_omitted() -> None:
     """botocore: at least one character."""
     spec: JSONObject = {"toolSpec": {"name": "f", "description": "", "inputSchema": {"json": {"type": "object"}}}}
     again = BEDROCK.encode_tools(BEDROCK.decode_tools([spec]))
@@ -299,9 +299,7 @@ def test_an_empty_description_of_a_tool_is_none() -> None:
 
 
 def test_a_request_of_anybodys_making_comes_back_the_same() -> None:
-    """Guarantee 10.5: cache points, guarded words, citations, tools of Amazon's own, white space before a cache
-    point.
-    """
+    """Guarantee 10.5: cache points, guarded text, citations, Amazon's own tools, white space before a cache point."""
     request = BEDROCK.decode_request(json.loads(json.dumps(REQUEST)))
     assert BEDROCK.encode_request(request) == REQUEST
     assert lint(REQUEST, format="bedrock") == []
@@ -315,8 +313,8 @@ def test_a_request_of_anybodys_making_comes_back_the_same() -> None:
     assert isinstance(fourth.parts[0], Media)
 
 
-def test_elsewhere_a_cache_point_is_no_word_of_anybodys() -> None:
-    """Guarantee 10.3: it is said that it is left out."""
+def test_a_cache_point_is_not_content_in_other_formats() -> None:
+    """Guarantee 10.3: the omission is reported."""
     made = convert(REQUEST, source="bedrock", target="openai_chat")
     assert "cachePoint" not in json.dumps(made)
     assert "left out: `cachePoint`, in 4 places" in made.warnings
@@ -377,7 +375,7 @@ def test_settings_in_its_own_words() -> None:
 
 
 def test_tools_are_known_by_their_shape() -> None:
-    """Guarantee 10.1: a tool as Bedrock writes it may be given to whoever compiles for anybody."""
+    """Guarantee 10.1: a tool in Bedrock's form is accepted by compilers for every provider."""
     spec: JSONObject = {"toolSpec": {"name": "f", "inputSchema": {"json": {"type": "object"}}}}
     assert BEDROCK.decode_tools([spec]) == (Tool(name="f", parameters={"type": "object"}),)
     assert BEDROCK.is_tool(spec)

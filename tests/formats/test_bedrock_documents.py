@@ -29,8 +29,8 @@ def names(wire: list[JSONObject]) -> list[str]:
     return [block["document"]["name"] for message in wire for block in message["content"] if "document" in block]
 
 
-def test_a_document_never_stands_without_a_text() -> None:
-    """The service: "A text block must be included when using documents."; ours is not read back as anybody's word."""
+def test_a_document_is_always_sent_with_a_text() -> None:
+    """The service: "A text block must be included when using documents."; ours is not read back as a message text."""
     wire = BEDROCK.format([user(document("a.pdf"))])
     assert [next(iter(block)) for block in wire[0]["content"]] == ["document", "text"]
     assert wire[0]["content"][1] == {"text": DOCUMENT_TEXT}
@@ -52,7 +52,7 @@ def test_documents_have_names_that_bedrock_takes_and_each_its_own() -> None:
 
 
 def test_a_document_keeps_its_name_whatever_comes_after_it() -> None:
-    """Guarantee 9.2: stored messages are told apart by their uid, segment by segment."""
+    """Guarantee 9.2: stored messages are distinguished by their uid, segment by segment."""
     first, second = (Message(role="user", uid=uid, parts=(Text("See"), document())) for uid in ("u1", "u2"))
     alone, later = BEDROCK.encode([first]), BEDROCK.encode([second])
     assert names([*alone.messages]) != names([*later.messages])
@@ -61,7 +61,7 @@ def test_a_document_keeps_its_name_whatever_comes_after_it() -> None:
 
 
 @pytest.mark.parametrize("place", ["message", "result", "native"])
-def test_documents_of_one_name_are_told_apart_when_they_are_compiled_one_after_the_other(place: str) -> None:
+def test_documents_with_the_same_name_get_distinct_names_when_compiled_in_sequence(place: str) -> None:
     """Guarantee 9.2: each message is sealed alone; a fresh compiler gives the same names."""
     store = cc.open_store("memory:")
     spec = f"bedrock:{CLAUDE}"

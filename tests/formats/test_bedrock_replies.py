@@ -143,8 +143,8 @@ def test_citations_of_a_stream_stay_with_their_text() -> None:
 
 
 @pytest.mark.parametrize("blank", ["", " ", "\n"])
-def test_blank_words_of_a_reply_do_not_go_back(blank: str) -> None:
-    """A model says so before a call, and every later request would be refused."""
+def test_blank_text_of_a_reply_is_not_sent_back(blank: str) -> None:
+    """A model reports it before a call, and every later request would be refused."""
     call: JSONObject = {"toolUse": {"toolUseId": "a", "name": "look", "input": {}}}
     reply: JSONObject = {**REPLY, "output": {"message": {"role": "assistant", "content": [{"text": blank}, call]}}}
     wire = BEDROCK.format([user("hi"), BEDROCK.decode_reply(reply), tool_result("a", "look", "1")])

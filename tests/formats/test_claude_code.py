@@ -1,4 +1,4 @@
-"""Claude Code's lines: requests whole, there and back, and no worse than Anthropic's own format."""
+"""Claude Code's lines: complete requests, encoded and decoded, as complete as in Anthropic's own format."""
 
 import pytest
 from hypothesis import given, settings
@@ -62,7 +62,7 @@ def test_a_request_is_a_set_of_options_and_a_list_of_lines() -> None:
 
 
 def test_a_request_comes_back_as_it_was() -> None:
-    """Guarantee 10.5: ids, names, errors, media and signed reasoning; the system's words are marked user text now."""
+    """Guarantee 10.5: ids, names, errors, media and signed reasoning; system text becomes marked user text."""
     read = FORM.decode_request(LINES)
     assert outline(list(read.messages)) == [
         "user: Look:",
@@ -107,7 +107,7 @@ def _plain(said: str) -> str:
 
 
 def test_what_is_marked_already_is_not_marked_again() -> None:
-    """Guarantee 9.4: one mark, whoever set it."""
+    """Guarantee 9.4: one mark, also if it was set before."""
     marked = FORM.format([cc.user("hi"), cc.assistant("Hi."), cc.system(f"{SYSTEM_CONTEXT}It is late."), cc.user("?")])
     assert marked[-1] == user([text("[System Context]: It is late."), text("?")])
 
@@ -124,7 +124,7 @@ def test_lines_for_a_session_may_begin_with_a_reply() -> None:
 
 
 def test_results_of_calls_that_the_session_holds_are_sent() -> None:
-    """Guarantee 9.4: in a request that goes on with a session no call stands here, and the result is no stray."""
+    """Guarantee 9.4: a request that continues a session does not contain the call, and its result is not an orphan."""
     body: JSONObject = {"resume": "6f1d9a52-7a1c-4c0e-9a86-0d4c6f1b2e3a", "messages": [user([result("a", "42")])]}
     assert cc.lint(body, format="claude_code") == []
     assert FORM.encode_request(FORM.decode_request(body)) == body
@@ -204,7 +204,7 @@ def test_a_failed_result_is_a_failed_reply() -> None:
 
 
 def test_a_session_is_given_only_what_it_does_not_hold() -> None:
-    """Guarantee 9.4: the compiler joins lines onto a session of which it has none at hand."""
+    """Guarantee 9.4: the compiler joins lines onto a session of which it has none available."""
     store = cc.open_store("memory:")
     compiler = cc.MessageCompiler(store, "claude-code:claude-opus-5-5")
     session = "6f1d9a52-7a1c-4c0e-9a86-0d4c6f1b2e3a"
@@ -220,6 +220,6 @@ def test_a_session_is_given_only_what_it_does_not_hold() -> None:
     assert cc.lint(second.params, format="claude_code") == []
 
 
-def test_what_is_no_reply_is_refused() -> None:
+def test_invalid_replies_are_refused() -> None:
     with pytest.raises(cc.errors.InvalidReply):
         FORM.decode_reply({"type": "system", "subtype": "init"})

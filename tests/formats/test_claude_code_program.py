@@ -1,4 +1,4 @@
-"""The real Claude Code, against a stand-in for the API: it sends what we wrote into its transcript, word for word.
+"""The real Claude Code with a fake API: it sends the transcript that we wrote, unchanged.
 
 Left out where the program is not installed. It gets a throw-away home and a key that is none.
 """
@@ -125,9 +125,7 @@ def test_a_history_of_others_is_sent_as_it_was_compiled(tmp_path: Path) -> None:
 
 
 def test_an_answer_goes_on_from_results(tmp_path: Path) -> None:
-    """Guarantee 9.10: a history that ends with results is gone on from, with words of ours behind them and none
-    between.
-    """
+    """Guarantee 9.10: a history that ends with results is continued, with text of ours after them and none between."""
     history, prompt = split_prompt(FORM.format(TALK[1:7]))
     kept = Kept(transcript_entries(history, session=SESSION, cwd=str(tmp_path)))
     interrupted = {

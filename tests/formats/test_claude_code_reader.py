@@ -1,4 +1,4 @@
-"""Claude Code's answers read while they come: what each line adds, and the messages at the end."""
+"""Streamed replies of Claude Code: the part of each line, and the final messages."""
 
 from collections.abc import Iterable
 
@@ -47,8 +47,8 @@ def event(given: JSONObject, **more: JSON) -> JSONObject:
 
 
 @pytest.mark.parametrize("name", STREAMS)
-def test_what_was_shown_live_is_what_is_stored(name: str) -> None:
-    """Guarantee 12.1: calls, results and words, once each, streamed or not."""
+def test_streamed_parts_equal_the_stored_message(name: str) -> None:
+    """Guarantee 12.1: calls, results and text, once each, streamed or not."""
     reader, deltas = read(sample(name))
     assert substance(join_deltas(deltas)) == stored(reader)
     assert FORM.decode_stream(sample(name)) == reader.message() == reader.messages()[-1]
@@ -65,7 +65,7 @@ def test_the_same_is_true_wherever_it_breaks_off(name: str) -> None:
 
 
 def test_whole_lines_are_the_answer_where_no_partial_ones_came() -> None:
-    """Guarantee 9.7: messages in order, with the session and the place it stands at."""
+    """Guarantee 9.7: messages in order, with the session and its cursor."""
     reader, _ = read(sample("stdout-tool"))
     assert outline(reader.messages()) == ANSWER
     assert (reader.finished, reader.error, reader.compacted) == (True, None, False)
@@ -99,7 +99,7 @@ def test_every_reply_has_the_usage_of_its_own_call() -> None:
     assert resumed.message().usage == cc.Usage(input=110, output=21, cache_read=7, cache_write=3)
 
 
-def test_how_a_reply_ended_is_said() -> None:
+def test_the_finish_reason_of_a_reply_is_reported() -> None:
     for name in ("stdout-tool", "stdout-partial"):
         ends = [message.finish for message in read(sample(name))[0].messages() if message.role == "assistant"]
         assert ends == ["tool_calls", "stop"]
@@ -109,8 +109,8 @@ def test_how_a_reply_ended_is_said() -> None:
     ("name", "status", "said"),
     [("stdout-overloaded", 529, "API Error: 529 Overloaded."), ("stdout-unauthorized", 401, "Invalid API key")],
 )
-def test_a_failed_answer_is_an_error_though_it_says_success(name: str, status: int, said: str) -> None:
-    """Guarantee 11.11: and the program's own words are not the model's."""
+def test_a_failed_answer_with_status_success_is_an_error(name: str, status: int, said: str) -> None:
+    """Guarantee 11.11: and the program's own text is not the model's."""
     reader, deltas = read(sample(name))
     assert (deltas, reader.finished, reader.cursor) == ([], False, "")
     assert reader.error is not None
@@ -132,14 +132,14 @@ def test_an_answer_that_took_too_many_turns_keeps_what_it_did() -> None:
     assert reader.cursor == "4f997de4-1bf4-4f1e-a9d4-ba6a894608ed"
 
 
-def test_a_compaction_is_told() -> None:
+def test_a_compaction_is_reported() -> None:
     """Guarantee 9.3: what the session holds is no longer what it was given."""
     reader, _ = read(sample("stdout-compacted"))
     assert (reader.compacted, reader.notes) == (True, [])
     assert outline(reader.messages()) == ["assistant: Two."]
 
 
-def test_an_error_that_was_got_over_is_none() -> None:
+def test_a_recovered_error_is_not_an_error() -> None:
     """Guarantee 11.11: what counts is how it ended."""
     failed = assistant(text("API Error: …"), error="server_error", is_api_error_message=True)
     ended: JSONObject = {"type": "result", "subtype": "success", "is_error": False, "session_id": "s"}
@@ -158,7 +158,7 @@ def test_what_was_streamed_of_an_attempt_given_up_is_not_the_answer() -> None:
 
 
 def test_of_a_reply_that_was_cut_the_lines_count_where_claude_code_went_on() -> None:
-    """Guarantee 9.7: the session holds the words that had ended, and not the call that had only begun."""
+    """Guarantee 9.7: the session holds the text that had ended, and not the incomplete call."""
     begun: JSONObject = {"type": "message_start", "message": {"id": "msg_1", "role": "assistant"}}
     words: JSONObject = {"type": "content_block_start", "index": 0, "content_block": text("Let me see.")}
     half: JSONObject = {"type": "content_block_start", "index": 1, "content_block": use("a")}
@@ -174,7 +174,7 @@ def test_of_a_reply_that_was_cut_the_lines_count_where_claude_code_went_on() -> 
         assert outline(reader.messages()) == ["assistant: Let me see.", "assistant: Here it is."]
 
 
-def test_what_subagents_say_is_not_the_answer() -> None:
+def test_output_of_subagents_is_not_the_answer() -> None:
     piece: JSONObject = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Hel"}}
     aside = [
         event(piece, parent_tool_use_id="toolu_1"),
@@ -214,7 +214,7 @@ def test_notes_of_ours_are_taken_along() -> None:
     assert len(deltas) == 1
 
 
-def test_a_call_that_had_only_begun_is_none_that_may_have_run() -> None:
+def test_an_incomplete_call_cannot_have_run() -> None:
     """Guarantees 9.7, 11.10: beside one that was written to its end it is left out; alone it ends with its reply."""
     begun: JSONObject = {"type": "message_start", "message": {"id": "msg_1", "role": "assistant"}}
     first: JSONObject = {"type": "content_block_start", "index": 0, "content_block": use("a")}
@@ -229,8 +229,8 @@ def test_a_call_that_had_only_begun_is_none_that_may_have_run() -> None:
     assert not may_have_run("tool_calls", alone.parts)
 
 
-def test_a_call_without_arguments_that_has_ended_says_so_in_its_pieces() -> None:
-    """Guarantee 11.10: what is journaled of it tells it from one whose arguments had not come."""
+def test_a_complete_call_without_arguments_has_an_arguments_piece() -> None:
+    """Guarantee 11.10: its journal distinguishes it from one whose arguments had not arrived."""
     first: JSONObject = {"type": "content_block_start", "index": 0, "content_block": use("a")}
     ended: JSONObject = {"type": "content_block_stop", "index": 0}
     assert not may_have_run("tool_calls", join_deltas(read([event(first)])[1]))

@@ -1,4 +1,4 @@
-"""What lint says of lines for Claude Code. Each of these was tried on the real program."""
+"""Lint rules for Claude Code's lines. Each was tried with the real program."""
 
 import json
 from typing import cast
@@ -58,14 +58,14 @@ def test_a_session_has_a_uuid_for_a_name(name: JSON) -> None:
     ],
     ids=["words before a result", "results in two lines", "blank", "begins with a reply", "other lines"],
 )
-def test_what_claude_code_puts_right_itself_is_no_fault(lines: list[JSONObject]) -> None:
+def test_input_that_claude_code_corrects_breaks_no_rule(lines: list[JSONObject]) -> None:
     """Guarantee 10.6: a false alarm costs trust."""
     assert codes(lines) == []
 
 
 @pytest.mark.parametrize("name", [name for name in STREAMS if name not in ("stdout-overloaded", "stdout-unauthorized")])
 def test_what_the_program_wrote_breaks_no_rule(name: str) -> None:
-    """Guarantee 10.6: with all lines that are no messages."""
+    """Guarantee 10.6: with all lines that are not messages."""
     assert codes(sample(name)) == []
 
 
@@ -84,7 +84,7 @@ ODD: list[JSON] = [None, True, 3, "words", [], {}, [None], {"type": "text"}, [[]
 @settings(max_examples=often(25, 150), deadline=None)
 @given(data=st.data(), name=st.sampled_from(TRANSCRIPTS))
 def test_a_damaged_transcript_is_read_and_can_be_fixed(data: st.DataObject, name: str) -> None:
-    """Guarantee 15.1: whatever stands in a field, in up to three places."""
+    """Guarantee 15.1: with any values in up to three fields."""
     lines = sample(name)
     for _ in range(data.draw(st.integers(1, 3))):
         held: JSON = data.draw(st.sampled_from(lines))

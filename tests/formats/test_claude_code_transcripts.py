@@ -1,4 +1,4 @@
-"""Transcripts of Claude Code: those it wrote, read as the conversation they hold; and ours, as it reads them again."""
+"""Transcripts of Claude Code: its own are read as conversations, and it reads ours."""
 
 import json
 from uuid import UUID
@@ -65,20 +65,20 @@ def test_tools_that_ran_at_once_are_all_there() -> None:
     ]
 
 
-def test_behind_a_compaction_stand_its_summary_and_what_it_kept() -> None:
+def test_a_compaction_is_followed_by_its_summary_and_kept_messages() -> None:
     """Guarantee 10.2: as Claude Code itself goes on from there."""
     said = read(sample("transcript-compacted"))
     assert said[0].startswith("user: This session is being continued from a previous conversation")
     assert said[1:] == ["user: Second", "assistant: Two."]
 
 
-def test_what_claude_code_says_itself_is_not_the_models() -> None:
-    """Guarantee 11.11: the text of an error is no reply."""
+def test_text_of_claude_code_itself_is_not_model_output() -> None:
+    """Guarantee 11.11: the text of an error is not a reply."""
     assert read(sample("transcript-overloaded")) == ["user: Hi"]
 
 
 @pytest.mark.parametrize("name", TRANSCRIPTS)
-def test_a_real_transcript_breaks_no_rule_and_goes_to_everybody(name: str) -> None:
+def test_a_real_transcript_breaks_no_rule_and_converts_to_every_format(name: str) -> None:
     """Guarantees 10.5, 10.6."""
     lines = sample(name)
     assert cc.lint(lines, format="claude_code") == []
@@ -208,7 +208,7 @@ def test_calls_of_our_tools_are_written_as_claude_code_knows_them() -> None:
         "none",
     ],
 )
-def test_what_was_said_is_told_from_what_is_asked(
+def test_history_is_separated_from_the_new_prompt(
     lines: list[JSONObject], history: JSON, prompt: list[JSONObject]
 ) -> None:
     """Guarantees 9.4, 9.10: results belong to what was said; in a prompt Claude Code would leave them out."""

@@ -1,4 +1,4 @@
-"""Codex's threads: our messages as items and back."""
+"""Codex's threads: our messages encoded as items and decoded again."""
 
 import json
 import re
@@ -131,8 +131,8 @@ def test_a_call_without_a_result_is_in_progress_and_gets_one_where_a_request_is_
     assert (item["status"], item["contentItems"][0]["text"]) == ("failed", SYNTHETIC_RESULTS["interrupted"])
 
 
-def test_words_behind_a_call_go_before_it_and_results_stand_in_the_order_of_calls() -> None:
-    """Guarantee 10.3: an item holds a call and its result, so nothing can stand between."""
+def test_text_after_a_call_moves_before_it_and_results_follow_the_order_of_calls() -> None:
+    """Guarantee 10.3: an item holds a call and its result, so nothing can be between them."""
     calls = [cc.tool_call("a", "look", {}), cc.tool_call("b", "look", {})]
     history = [
         cc.assistant([calls[0], cc.Text("And:"), calls[1]]),
@@ -149,7 +149,7 @@ def test_words_behind_a_call_go_before_it_and_results_stand_in_the_order_of_call
     assert [item["contentItems"][0]["text"] for item in written.body["items"][1:]] == ["1", "2"]
 
 
-def test_calls_one_after_the_other_are_told_from_calls_side_by_side() -> None:
+def test_sequential_calls_are_distinguished_from_parallel_calls() -> None:
     """Guarantee 10.5: the second may be about what the first returned."""
     asked = [cc.assistant(tool_calls=[cc.tool_call(name, "look", {})]) for name in "ab"]
     history = [asked[0], cc.tool_result("a", "look", "1"), asked[1], cc.tool_result("b", "look", "2")]
@@ -240,7 +240,7 @@ def test_every_kind_of_item_is_sound_and_goes_back_as_it_came(item: JSONObject) 
     assert cc.lint(body, format="anthropic") == []
 
 
-def test_codex_own_calls_are_calls_to_everybody_else() -> None:
+def test_calls_of_codex_own_tools_are_calls_in_other_formats() -> None:
     """Guarantee 9.10: a provider that takes over sees what was run, and what came of it."""
     names = {
         item["type"]: (message.tool_calls[0].name, message.tool_calls[0].arguments)
@@ -265,7 +265,7 @@ def test_a_shortened_result_of_codex_own_call_goes_back_shortened() -> None:
 
 
 def test_a_call_that_asks_for_something_else_by_now_is_no_longer_codex_own() -> None:
-    """Guarantee 2.3: what is told is what the log says."""
+    """Guarantee 2.3: the log determines what is sent."""
     (asked, _) = FORM.decode_request([ran()]).messages
     call = cc.ToolCall(id="x1", name="shell", arguments={"command": "rm -r ."}, extra=asked.tool_calls[0].extra)
     (_, item) = FORM.encode([cc.assistant(tool_calls=[call])]).messages
@@ -305,7 +305,7 @@ def test_the_users_files_and_mentions_stay_what_they_were() -> None:
     ]
 
 
-def test_arguments_that_are_no_object_are_kept_as_they_were_written() -> None:
+def test_arguments_that_are_not_an_object_are_kept_unchanged() -> None:
     """Guarantee 2.3."""
     history = [cc.assistant(tool_calls=[cc.tool_call("a", "look", '{"cut": "of')]), cc.tool_result("a", "look", "?")]
     (_, item) = FORM.format(history)
@@ -327,7 +327,7 @@ def test_names_that_codex_keeps_for_itself_are_spelled_and_read_back(name: str) 
     assert reply.tool_calls[0].name == name
 
 
-def test_settings_go_over_in_everybodys_words() -> None:
+def test_settings_are_converted_to_every_format() -> None:
     """Guarantee 10.3."""
     body: JSONObject = {"model": "m", "effort": "low", "outputSchema": {"type": "object"}, "items": [said("hi")]}
     made = cc.convert({**body, "sandbox": "read-only"}, source="codex", target="openai_responses")
@@ -354,7 +354,7 @@ def test_a_result_answers_a_call_of_codex_as_it_wants_it() -> None:
 
 
 def essence(messages: Sequence[cc.Message]) -> dict[str, list[tuple[str, ...]]]:
-    """What the format can hold: words, pictures, calls, results and whether they failed; each kind in its order."""
+    """Return what the format can hold: texts, pictures, calls, results and whether they failed; each kind in order."""
     found: dict[str, list[tuple[str, ...]]] = {kind: [] for kind in ("words", "pictures", "calls", "results")}
     for message in messages:
         user = message.role in ("user", "tool")
@@ -374,7 +374,7 @@ def essence(messages: Sequence[cc.Message]) -> dict[str, list[tuple[str, ...]]]:
 
 @settings(max_examples=often(25, 300), deadline=None)
 @given(history=histories())
-def test_whatever_a_log_holds_comes_back(history: History) -> None:
+def test_any_log_survives_a_round_trip(history: History) -> None:
     """Guarantee 10.5: nothing is lost but what the format cannot hold, and the vendor's own types take all of it."""
     paired = [
         FORM.name_codec.decode(message)
@@ -389,6 +389,6 @@ def test_whatever_a_log_holds_comes_back(history: History) -> None:
 
 
 def test_there_are_samples_of_everything() -> None:
-    """So that what is said of all of them is about something."""
+    """The samples cover every kind of item."""
     assert len(TURNS) >= 9
     assert {"exec", "rollout", "compact", "failed", "interrupted"} <= set(SAMPLES)

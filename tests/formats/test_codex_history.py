@@ -1,4 +1,4 @@
-"""What a client of Codex does with items: history that is imported, and the prompt of a turn."""
+"""Uses of items in a Codex client: imported history, and the prompt of a turn."""
 
 import pytest
 from hypothesis import given, settings
@@ -30,7 +30,7 @@ def test_history_ends_with_the_last_thing_the_agent_did() -> None:
     ]
 
 
-def test_without_a_word_of_the_user_the_agent_is_told_to_go_on() -> None:
+def test_without_user_text_the_agent_is_prompted_to_continue() -> None:
     """Guarantee 9.9: a turn needs a prompt."""
     assert split_prompt([said("hi"), called()]) == ([said("hi"), called()], [{"type": "text", "text": CONTINUE_TEXT}])
     assert split_prompt([]) == ([], [{"type": "text", "text": CONTINUE_TEXT}])
@@ -79,7 +79,7 @@ def test_history_is_imported_as_items_of_the_responses_api() -> None:
     ]
 
 
-def test_a_call_that_never_ended_is_imported_with_a_result_that_says_so() -> None:
+def test_an_unfinished_call_is_imported_with_an_interrupted_result() -> None:
     """Guarantee 5.3: the API would refuse every later request."""
     call, output, words = to_response_items([called("inProgress"), answer("Anyway.")])
     assert (call["type"], output["type"], words["role"]) == ("function_call", "function_call_output", "assistant")
@@ -87,7 +87,7 @@ def test_a_call_that_never_ended_is_imported_with_a_result_that_says_so() -> Non
 
 
 @pytest.mark.parametrize("name", [name for name in SAMPLES if not name.startswith("rollout")])
-def test_what_a_real_codex_said_can_be_imported_again(name: str) -> None:
+def test_real_codex_output_can_be_imported_again(name: str) -> None:
     """Guarantee 9.6: a new session gets the whole history."""
     items = to_response_items(lines(name))
     assert cc.lint(items, format="openai_responses") == [] or items == []
@@ -95,7 +95,7 @@ def test_what_a_real_codex_said_can_be_imported_again(name: str) -> None:
 
 @settings(max_examples=often(25, 200), deadline=None)
 @given(history=histories())
-def test_whatever_a_log_holds_can_be_imported(history: History) -> None:
+def test_any_log_can_be_imported(history: History) -> None:
     """Guarantee 9.10: by the rules of the Responses API; Codex wants a type and blocks in every message."""
     before, prompt = split_prompt(FORM.format(history.messages))
     assert prompt

@@ -1,4 +1,4 @@
-"""The real Codex, against a stand-in for the API: it takes what we import, and what it tells we can read.
+"""The real Codex with a fake API: it accepts our imports, and we can read its output.
 
 Left out where the program is not installed. It gets a throw-away home and a key that is none.
 """
@@ -58,7 +58,7 @@ HISTORY = [
 
 
 class _Answers(BaseHTTPRequestHandler):
-    """One answer, streamed to whoever asks."""
+    """A server that streams one answer to every request."""
 
     asked: list[JSONObject]
 
@@ -140,7 +140,7 @@ def codex(home: Path) -> Generator[tuple[_Codex, list[JSONObject]]]:
 
 
 def test_the_model_of_a_real_codex_receives_the_history_that_was_imported(tmp_path: Path) -> None:
-    """Guarantee 9.10: behind Codex's own words, in our order, once; and the turn is read with its thread and tokens."""
+    """Guarantee 9.10: after Codex's own text, in our order, once; and the turn is read with its thread and tokens."""
     body = FORM.encode_request(Request(messages=tuple(HISTORY), tools=(cc.Tool(name="mcp__weather"),)))
     history, prompt = split_prompt(body["items"])
     with codex(tmp_path) as (line, asked):

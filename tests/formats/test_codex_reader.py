@@ -1,4 +1,4 @@
-"""A turn of Codex, read while it comes: recorded from the real program."""
+"""Streamed turns of Codex, recorded from the real program."""
 
 from collections.abc import Iterable
 from itertools import pairwise
@@ -57,7 +57,7 @@ def used(total: int, tokens: int) -> JSONObject:
 
 
 @pytest.mark.parametrize("name", [name for name in TURNS if name != SHOWN_AND_TAKEN_BACK])
-def test_what_was_shown_live_is_what_is_stored_wherever_it_breaks_off(name: str) -> None:
+def test_streamed_parts_equal_the_stored_message_at_every_interruption(name: str) -> None:
     """Guarantees 12.1, 11.10: a turn cut anywhere keeps what came, and it is what was seen."""
     events = lines(name)
     for end in range(len(events) + 1):
@@ -69,7 +69,7 @@ def test_what_was_shown_live_is_what_is_stored_wherever_it_breaks_off(name: str)
 
 @pytest.mark.parametrize("name", TURNS)
 def test_a_turn_names_its_thread_and_itself(name: str) -> None:
-    """Guarantee 9.1: what is resumed, and where it stood."""
+    """Guarantee 9.1: the session to resume, and its cursor."""
     reader, _ = read(lines(name))
     turn = lines(name)[-1]["params"]
     assert (reader.session, reader.cursor) == (turn["threadId"], turn["turn"]["id"])
@@ -77,9 +77,7 @@ def test_a_turn_names_its_thread_and_itself(name: str) -> None:
 
 
 def test_a_turn_is_one_message_for_each_answer_of_the_model() -> None:
-    """Guarantee 11.3: reasoning, words, a command with what it printed, and the final words; each with its own
-    tokens.
-    """
+    """Guarantee 11.3: reasoning, text, a command with its output, and the final text; each with its own tokens."""
     reader, _ = read(lines("turn"))
     asked, answered, final = reader.messages()
     thought, words, call = asked.parts
@@ -110,7 +108,7 @@ def test_tokens_are_those_of_each_call_and_never_those_of_the_thread(name: str) 
 
 
 def test_tools_of_ours_are_calls_with_results_and_a_failure_is_one() -> None:
-    """Guarantees 9.10, 2.3: the model asked for both at once, and Codex tells of one after the other."""
+    """Guarantees 9.10, 2.3: the model made both calls at once, and Codex reports one after the other."""
     reader, deltas = read(lines("dynamic"))
     results = [delta for delta in deltas if isinstance(delta, cc.ToolResult)]
     assert [(result.name, result.text, result.is_error) for result in results] == [
@@ -144,8 +142,8 @@ def test_calls_that_run_side_by_side_are_one_message() -> None:
     assert [delta.text for delta in deltas if isinstance(delta, cc.ToolResult)] == ["sun", "rain"]
 
 
-def test_a_failed_turn_says_why() -> None:
-    """Guarantee 11.10: what went wrong is the event that said so, and the message that is kept."""
+def test_a_failed_turn_reports_the_reason() -> None:
+    """Guarantee 11.10: what went wrong is the event that reported it, and the message that is kept."""
     reader, deltas = read(lines("failed"))
     assert not reader.finished
     assert deltas == []
@@ -166,7 +164,7 @@ def test_what_a_turn_did_before_it_failed_is_whole() -> None:
     assert (last.parts, last.status, last.error) == ((), "error", "overloaded")
 
 
-def test_an_interrupted_turn_keeps_what_was_said_and_is_not_finished() -> None:
+def test_an_interrupted_turn_keeps_its_text_and_is_not_finished() -> None:
     """Guarantee 11.10: Codex itself forgets it."""
     reader, _ = read(lines("interrupted"))
     assert (reader.message().text, reader.message().finish) == ("A long answer t", None)
@@ -180,7 +178,7 @@ def test_a_call_that_was_interrupted_has_no_result() -> None:
     assert [call.name for call in message.tool_calls] == ["weather"]
 
 
-def test_codex_shortening_its_history_is_told_and_its_tokens_are_nobodys() -> None:
+def test_a_codex_compaction_is_reported_and_its_tokens_are_not_counted() -> None:
     """Guarantee 9.3: the session no longer holds what the ledger says."""
     reader, _ = read(lines("auto"))
     assert reader.compacted
@@ -197,7 +195,7 @@ def test_an_answer_that_codex_asked_for_again_is_stored_once() -> None:
     assert (reader.finished, reader.error) == (True, None)
 
 
-def test_usage_that_is_told_twice_is_counted_once() -> None:
+def test_usage_that_is_reported_twice_is_counted_once() -> None:
     """Guarantee 11.7: Codex repeats the last figures, on a resumed thread even those of an earlier turn."""
     earlier = {**used(500, 400), "params": {**used(500, 400)["params"], "turnId": "n0"}}
     begun = event("turn/started", turn={"id": "n1"})
@@ -213,7 +211,7 @@ def test_a_call_of_the_model_that_shows_nothing_is_noted() -> None:
     assert reader.notes == ["Codex asked its model for something that it did not show: 108 tokens in, 1 out"]
 
 
-def test_what_other_threads_and_turns_say_is_not_part_of_the_reply() -> None:
+def test_output_of_other_threads_and_turns_is_not_part_of_the_reply() -> None:
     """Guarantee 9.1: a sub-agent has a thread of its own, on the same line."""
     other = {"method": "item/completed", "params": {"threadId": "t2", "turnId": "x", "item": answer("Mine.", "z")}}
     late = {"method": "item/completed", "params": {"threadId": "t1", "turnId": "n2", "item": answer("Later.", "y")}}
@@ -224,7 +222,7 @@ def test_what_other_threads_and_turns_say_is_not_part_of_the_reply() -> None:
     assert (reader.session, reader.cursor) == ("t1", "n1")
 
 
-def test_thoughts_in_the_models_own_words_are_shown_where_there_is_no_summary() -> None:
+def test_raw_reasoning_is_shown_if_there_is_no_summary() -> None:
     """Guarantee 2.4: open models have none. Where both come, the one that came first is what was shown."""
     both: JSONObject = {"type": "reasoning", "id": "r", "summary": ["Short."], "content": ["Long and", "winding."]}
     pieces = [
@@ -240,7 +238,7 @@ def test_thoughts_in_the_models_own_words_are_shown_where_there_is_no_summary() 
     assert substance(read([completed(both)])[1])[1] == "Short."
 
 
-def test_notes_of_ours_are_no_events_of_codex() -> None:
+def test_our_notes_are_not_codex_events() -> None:
     """An endpoint may say something of its own among them."""
     reader, deltas = read([note_event("brought back"), completed(answer("Hi.")), ended()])
     assert (reader.notes, len(deltas), reader.finished) == (["brought back"], 1, True)

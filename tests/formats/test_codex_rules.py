@@ -1,4 +1,4 @@
-"""What lint and fix know of Codex's threads, in all the shapes that they come in."""
+"""Lint and fix of Codex's threads, in all their shapes."""
 
 import json
 
@@ -18,7 +18,7 @@ def codes(body: JSONObject | list[JSONObject]) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_everything_that_a_real_codex_said_is_accepted(name: str) -> None:
+def test_all_real_codex_output_is_accepted(name: str) -> None:
     """Guarantee 10.6: whole, and cut off anywhere but inside of a call."""
     assert codes(lines(name)) == []
     assert cc.fix(lines(name), format="codex") == (lines(name), [])
@@ -27,7 +27,7 @@ def test_everything_that_a_real_codex_said_is_accepted(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_everything_that_a_real_codex_said_can_go_to_everybody_else(name: str) -> None:
+def test_all_real_codex_output_converts_to_every_format(name: str) -> None:
     """Guarantees 9.10, 10.5."""
     for target in ("anthropic", "openai_chat", "openai_responses", "gemini", "vercel", "codex"):
         made = cc.convert(lines(name), source="codex", target=target)
@@ -61,7 +61,7 @@ BROKEN: list[tuple[str, JSONObject, str]] = [
 
 
 @pytest.mark.parametrize(("item", "message"), [each[1:] for each in BROKEN], ids=[each[0] for each in BROKEN])
-def test_an_item_without_the_shape_of_its_kind_is_named_and_mended(item: JSONObject, message: str) -> None:
+def test_an_item_with_an_invalid_shape_is_reported_and_fixed(item: JSONObject, message: str) -> None:
     """Guarantee 10.6: so say the vendor's own types, too."""
     assert problems("codex", [item]) != []
     (found,) = cc.lint([item, answer("ok", "2")], format="codex")
@@ -83,7 +83,7 @@ def test_a_field_of_another_kind_is_not_read(item: JSONObject, name: str) -> Non
 @pytest.mark.parametrize("item", [said("hi"), answer("hi"), called(), ran()], ids=lambda item: item["type"])
 @pytest.mark.parametrize("name", ["", None])
 def test_an_item_without_an_id_is_named_and_gets_one(item: JSONObject, name: str | None) -> None:
-    """Guarantee 10.6: deltas and approvals are told apart by it."""
+    """Guarantee 10.6: deltas and approvals are distinguished by it."""
     nameless = {**item, "id": name} if name is not None else {key: each for key, each in item.items() if key != "id"}
     assert codes([nameless]) == [("COD002", "[0]")]
     fixed, _ = cc.fix([nameless], format="codex")
@@ -92,7 +92,7 @@ def test_an_item_without_an_id_is_named_and_gets_one(item: JSONObject, name: str
 
 
 @pytest.mark.parametrize("name", ["thread_1", "", "01a1dfae", THREAD[:-1], 7])
-def test_a_thread_that_is_no_uuid_is_named_and_left_out(name: object) -> None:
+def test_a_thread_id_that_is_not_a_uuid_is_reported_and_dropped(name: object) -> None:
     """`codex exec resume` begins a new thread with it, and says nothing."""
     body: JSONObject = {"threadId": name, "items": [said("hi")]}
     assert codes(body) == [("COD003", "threadId")]
@@ -143,8 +143,8 @@ def test_messages_of_other_apis_become_items() -> None:
     ]
 
 
-def test_the_record_on_disk_is_read_as_what_the_api_was_told() -> None:
-    """Guarantee 9.8: what Codex adds by itself, its surroundings and its skills, was said by nobody here."""
+def test_the_file_on_disk_is_read_as_the_api_request() -> None:
+    """Guarantee 9.8: context and skills that Codex adds are not messages of the conversation."""
     asked, called_for, returned, final = FORM.decode_request(lines("rollout")).messages
     assert (asked.role, asked.text) == ("user", "Say hello with the shell.")
     assert [type(part) for part in called_for.parts] == [cc.Reasoning, cc.Text, cc.ToolCall]
@@ -165,7 +165,7 @@ def test_a_compacted_record_begins_with_what_took_the_place_of_the_history() -> 
     assert [message.text for message in FORM.decode_request(old).messages] == ["They said hi.", "Again?", "Again."]
 
 
-def test_that_a_turn_was_interrupted_is_not_what_the_user_said() -> None:
+def test_an_interruption_marker_is_not_user_text() -> None:
     """Guarantee 9.8: Codex writes it into the record in the user's name; older ones do not say that it was Codex."""
     assert [message.text for message in FORM.decode_request(lines("rollout_interrupted")).messages] == ["Hi"]
     old = json.loads(json.dumps(lines("rollout_interrupted")))

@@ -1,4 +1,4 @@
-"""Requests in the words of another provider: valid there, and what cannot be said is named."""
+"""Requests converted to another provider's format: they are valid, and lost content is reported."""
 
 import json
 import re
@@ -70,7 +70,7 @@ def test_everything_recorded_is_valid_in_every_other_format(source: str, target:
 
 
 @pytest.mark.parametrize(("source", "target"), pairs(), ids="-".join)
-def test_there_and_back_keeps_what_was_said(source: str, target: str) -> None:
+def test_a_round_trip_keeps_the_content(source: str, target: str) -> None:
     """Guarantee 10.5: texts, their order, calls, arguments, results; error flags too, unless a warning names them."""
     for body in recorded(source):
         there = cc.convert(cast(JSONObject, body), source=source, target=target)
@@ -108,7 +108,7 @@ CHAT: JSONObject = {
 }
 
 
-def test_settings_go_over_in_the_words_of_the_target() -> None:
+def test_settings_are_converted_to_the_target_format() -> None:
     """Guarantee 10.1: settings of the caller pass through, as far as the target has them."""
     made = cc.convert(CHAT, source="openai_chat", target="anthropic")
     assert made == {
@@ -231,7 +231,7 @@ def test_what_was_given_is_not_changed() -> None:
 
 
 @pytest.mark.parametrize(("given", "said"), [(None, "null"), ("hi", "a string"), (3, "a number")])
-def test_what_is_no_request_is_refused(given: JSON, said: str) -> None:
+def test_invalid_requests_are_refused(given: JSON, said: str) -> None:
     """Guarantee 15.1."""
     with pytest.raises(cc.errors.InvalidRequest, match=f"an object or a list of messages, got {said}"):
         cc.convert(given, source="openai_chat", target="anthropic")
@@ -244,7 +244,7 @@ def loss_of(content: list[JSONObject], target: str) -> list[str]:
 
 
 @pytest.mark.parametrize("target", [name for name in NAMES if name != "openai_chat"])
-def test_only_what_is_left_out_of_a_block_is_said_to_be(target: str) -> None:
+def test_only_omitted_fields_of_a_block_are_reported(target: str) -> None:
     """Guarantee 10.5: a warning that is not true hides those that are."""
     picture: JSONObject = {"type": "image_url", "image_url": {"url": "https://example.com/a.jpg", "detail": "low"}}
     sound: JSONObject = {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav", "later": 1}}
@@ -253,8 +253,8 @@ def test_only_what_is_left_out_of_a_block_is_said_to_be(target: str) -> None:
     assert loss_of([sound, {"type": "file", "file": pages}], target) == ["left out: `later`, in 2 places"]
 
 
-def test_only_what_is_left_out_of_a_call_is_said_to_be() -> None:
-    """Guarantee 10.5: its name and its arguments go over, also where something else stood beside them."""
+def test_only_omitted_fields_of_a_call_are_reported() -> None:
+    """Guarantee 10.5: its name and its arguments are converted, also with other fields beside them."""
     call: JSONObject = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}", "later": 1}}
     messages: list[JSONObject] = [
         {"role": "user", "content": "hi"},
@@ -266,8 +266,8 @@ def test_only_what_is_left_out_of_a_call_is_said_to_be() -> None:
 
 
 @pytest.mark.parametrize("target", NAMES)
-def test_tools_that_are_strict_stay_so_or_it_is_said(target: str) -> None:
-    """Guarantee 10.5: who relies on the schema of a tool has to know that nobody holds the model to it any more."""
+def test_strict_tools_stay_strict_or_the_loss_is_reported(target: str) -> None:
+    """Guarantee 10.5: the user of a strict tool must know that its schema is no longer enforced."""
     tools = (cc.Tool(name="a", strict=True), cc.Tool(name="b"), cc.Tool(name="c", strict=True))
     form = formatter(target)
     written = form.encode_with_notes(Request(messages=(cc.user("hi"),), tools=tools))
@@ -282,15 +282,15 @@ def settings_lost(target: str, **settings: JSON) -> list[str]:
     return cc.convert(body, source="openai_chat", target=target).warnings
 
 
-def test_a_model_that_belongs_into_the_call_is_said_to() -> None:
+def test_a_model_that_is_a_call_argument_is_reported() -> None:
     """Guarantee 10.5: where it goes, and not only where it does not."""
     why = "which goes into the call (`{}`) and not into the body"
     assert settings_lost("bedrock", model="m") == [f"left out: the setting `model`, {why.format('modelId')}"]
     assert settings_lost("gemini", model="m") == [f"left out: the setting `model`, {why.format('model')}"]
 
 
-def test_a_setting_is_left_out_where_the_target_cannot_say_its_value() -> None:
-    """Guarantee 10.5: nothing of it is there, so it was not changed. Its name in the request is said too."""
+def test_a_setting_is_omitted_if_the_target_has_no_such_value() -> None:
+    """Guarantee 10.5: it is dropped, not changed. Its name in the request is reported too."""
     for target in ("gemini", "bedrock", "anthropic"):
         assert settings_lost(target, reasoning_effort="none") == [
             f"left out: the setting `effort` (`reasoning_effort`), which {target} does not take as `none`"
@@ -303,7 +303,7 @@ def test_a_setting_is_left_out_where_the_target_cannot_say_its_value() -> None:
     ]
 
 
-def test_a_format_nobody_knows_is_said_with_those_there_are() -> None:
+def test_an_unknown_format_is_reported_with_the_known_ones() -> None:
     """Guarantee 15.1."""
     with pytest.raises(cc.errors.InvalidSetting, match="Format 'claude' not found"):
         cc.lint({}, format="claude")

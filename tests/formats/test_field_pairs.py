@@ -1,4 +1,4 @@
-"""What goes wrong in the field: broken pairs, and cuts that break them."""
+"""Failures known from practice: broken call pairs, and trimming that breaks them."""
 
 import pytest
 
@@ -78,7 +78,7 @@ def test_a_cut_among_interleaved_calls_leaves_no_orphan(name: str) -> None:
 
 @every_format_in_two
 @pytest.mark.parametrize("kind", ["call", "result"])
-def test_a_trimmed_request_is_named_and_healed(name: str, kind: str) -> None:
+def test_a_trimmed_request_is_reported_and_fixed(name: str, kind: str) -> None:
     """litellm#10696, langchain#29637; Guarantee 10.6: as another framework's trimming leaves it."""
     history = [cc.user("hi"), cc.assistant("Hm.", tool_calls=[call("a")]), result("a", "found it"), cc.user("and?")]
     broken = without(name, history, kind)
@@ -107,7 +107,7 @@ def test_the_last_items_of_a_history_hold_no_unmatched_result(name: str) -> None
     ]
 
 
-def test_a_limit_of_items_is_named_and_healed() -> None:
+def test_a_limit_of_items_is_reported_and_fixed() -> None:
     """openai-agents-python#4322; Guarantee 10.6: the items as that session keeps them, the last two."""
     items: list[JSONObject] = [
         {"type": "function_call_output", "call_id": "a", "output": "print(1)"},
@@ -137,7 +137,7 @@ def test_an_output_whose_call_the_provider_holds_is_legal_and_kept(held: JSONObj
 
 
 def test_an_output_whose_call_the_provider_holds_survives_another_repair() -> None:
-    """agno#9372; Guarantee 10.6: `fix` mends the call that has no result, and leaves that result alone."""
+    """agno#9372; Guarantee 10.6: `fix` fixes the call that has no result, and leaves that result alone."""
     output: JSONObject = {"type": "function_call_output", "call_id": "a", "output": "print(1)"}
     dangling: JSONObject = {"type": "function_call", "call_id": "b", "name": "look", "arguments": "{}"}
     body: JSONObject = {"previous_response_id": "resp_1", "input": [output, dangling]}
@@ -162,7 +162,7 @@ def test_what_goes_to_be_counted_is_as_sound_as_what_goes_to_be_answered(name: s
 
 
 @every_format_in_two
-def test_a_request_to_be_counted_is_healed_without_settings_it_does_not_take(name: str) -> None:
+def test_a_token_count_request_is_fixed_without_unsupported_settings(name: str) -> None:
     """inspect_ai#3108; Guarantee 10.6."""
     key = formatter(name).messages_key
     broken: JSONObject = {key: without(name, [cc.user("hi"), cc.assistant(tool_calls=[call("a")])], "result")}
@@ -174,7 +174,7 @@ def test_a_request_to_be_counted_is_healed_without_settings_it_does_not_take(nam
 
 @every_format
 def test_a_history_of_tools_only_can_be_cut_at_every_step(name: str) -> None:
-    """strands harness-sdk#2173; Guarantees 5.4, 10.4: it has no plain user turn, and must not grow for ever."""
+    """strands harness-sdk#2173; Guarantees 5.4, 10.4: it has no plain user turn, and must not grow forever."""
     steps = [message for id in "abc" for message in (cc.assistant(tool_calls=[call(id)]), result(id))]
     for step, id in enumerate("abc"):
         wire = sent(name, steps[2 * step :])
@@ -190,7 +190,7 @@ def test_a_window_that_starts_with_the_assistant_is_sound(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", having("USER_FIRST"))
-def test_a_window_that_starts_with_a_call_is_named_and_healed(name: str) -> None:
+def test_a_window_that_starts_with_a_call_is_reported_and_fixed(name: str) -> None:
     """strands harness-sdk#2087; Guarantee 10.6: as it is cut by others."""
     window = formatter(name).format([cc.assistant(tool_calls=[call("a")]), result("a")])
     assert codes(name, window[1:]) == [known(name).USER_FIRST]

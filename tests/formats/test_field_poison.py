@@ -1,4 +1,4 @@
-"""What goes wrong in the field: conversations that one message makes unsendable."""
+"""Failures known from practice: conversations that one message makes unsendable."""
 
 import json
 from collections.abc import Callable
@@ -42,7 +42,7 @@ def test_arguments_cut_off_in_a_stream_do_not_poison_the_conversation(source: st
 
 
 @pytest.mark.parametrize("name", having("ARGUMENTS_AT"))
-def test_arguments_that_are_half_a_text_are_named_and_healed(name: str) -> None:
+def test_truncated_arguments_are_reported_and_fixed(name: str) -> None:
     """pi#5538, vercel/ai#10638; Guarantee 10.6: a framework that stored the text, where an object is wanted."""
     whole = formatter(name).format([cc.user("hi"), cc.assistant(tool_calls=[call("a", PARTIAL)]), result("a")])
     *way, last = known(name).ARGUMENTS_AT
@@ -73,7 +73,7 @@ CALL: JSONObject = {"type": "tool-call", "toolCallId": "a", "toolName": "look", 
 
 
 def interface(state: str, **fields: object) -> list[JSONObject]:
-    """A page's history, in which the user speaks while a call is in this state."""
+    """Return a client's history with a user message while a call is in this state."""
     part = {"type": "tool-look", "toolCallId": "a", "state": state, **fields}
     return [
         {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "hi"}]},
@@ -94,13 +94,13 @@ def interface(state: str, **fields: object) -> list[JSONObject]:
     ],
 )
 def test_a_call_that_a_page_left_open_goes_out_with_a_result(name: str, state: str, fields: JSONObject) -> None:
-    """vercel/ai#18451, #14349; Guarantee 5.3: an approval nobody gave, a call without `input`."""
+    """vercel/ai#18451, #14349; Guarantee 5.3: an unanswered approval, a call without `input`."""
     history = formatter("vercel").decode_request({"messages": interface(state, **fields)}).messages
     found = [line for line in outline(name, sent(name, history)) if not line.startswith("[vercel ")]
     assert found == ["hi", "call a", f"result a: {SYNTHETIC_RESULTS['interrupted']}", "never mind"]
 
 
-def test_an_approval_that_was_asked_for_in_vain_is_named_and_healed() -> None:
+def test_an_unanswered_approval_is_reported_and_fixed() -> None:
     """vercel/ai#18451; Guarantee 10.6: AI_MissingToolResultsError on every later request."""
     broken: list[JSONObject] = [
         {"role": "user", "content": "hi"},
@@ -115,7 +115,7 @@ def test_an_approval_that_was_asked_for_in_vain_is_named_and_healed() -> None:
     sound("vercel", fixed)
 
 
-def test_a_call_without_input_is_named_and_healed() -> None:
+def test_a_call_without_input_is_reported_and_fixed() -> None:
     """vercel/ai#14349; Guarantee 10.6."""
     whole = sent("vercel", [cc.user("hi"), cc.assistant(tool_calls=[call("a")]), result("a")])
     bare = {key: value for key, value in CALL.items() if key != "input"}
@@ -156,7 +156,7 @@ def test_a_blank_reply_makes_no_unsound_request(name: str, blank: str) -> None:
     assert [line for line in outline(name, wire) if line.strip()] == ["hi", "go on"]
 
 
-def test_a_blank_block_is_named_and_healed() -> None:
+def test_a_blank_block_is_reported_and_fixed() -> None:
     """hermes-agent#69512; Guarantee 10.6."""
     answer = {"type": "tool_result", "tool_use_id": "a", "content": "1"}
     broken: list[JSONObject] = [
@@ -196,7 +196,7 @@ def test_a_reminder_between_a_call_and_its_result_comes_after_all_results(
 
 
 @pytest.mark.parametrize("name", [name for name in IN_TWO if not known(name).RESULTS_ANYWHERE])
-def test_a_reminder_before_a_result_is_named_and_healed(name: str) -> None:
+def test_a_reminder_before_a_result_is_reported_and_fixed(name: str) -> None:
     """Guarantee 10.6. Responses takes results anywhere after their call,
     Claude Code anywhere before the next reply.
     """
@@ -226,7 +226,7 @@ def test_an_anthropic_stream_cut_in_the_arguments_gives_a_call_that_can_be_sent(
     assert wire[1]["content"] == [{**block, "input": {"malformed_arguments": PARTIAL}}]
 
 
-def test_a_blank_system_prompt_is_none() -> None:
+def test_a_blank_system_prompt_is_omitted() -> None:
     """Guarantee 8.5, hermes-agent#69512."""
     assert formatter("anthropic").get_system_prompt(" \n") is None
     assert formatter("openai_chat").format([cc.user("hi")], " \n") == [{"role": "user", "content": "hi"}]

@@ -1,4 +1,4 @@
-"""What goes wrong in the field: reasoning that is lost, or sent where it must not go."""
+"""Failures known from practice: reasoning that is lost, or sent to the wrong model."""
 
 import json
 from typing import cast
@@ -70,7 +70,7 @@ def test_thinking_goes_back_first_and_unchanged(streamed: bool) -> None:
         assert cc.lint({**body, "messages": wire}, format="anthropic") == []
 
 
-def test_thinking_that_was_dropped_is_named_and_healed() -> None:
+def test_dropped_thinking_is_reported_and_fixed() -> None:
     """openai-agents-python#1704; Guarantee 10.6: what is gone cannot be brought back, so thinking is off for once."""
     wire = sent("anthropic", [cc.user("hi"), thought_by_claude(), result("a")])
     later = sent("anthropic", [cc.user("hi"), cc.assistant(tool_calls=[call("b")]), result("b")])
@@ -147,7 +147,7 @@ def test_reasoning_survives_a_conversion_to_a_format_that_has_a_place_for_it(sou
 
 
 @pytest.mark.parametrize("target", [name for name in NAMES if name not in ("openai_responses", *having("PASSES_ON"))])
-def test_reasoning_that_a_conversion_cannot_take_along_is_said(target: str) -> None:
+def test_reasoning_that_a_conversion_drops_is_reported(target: str) -> None:
     """litellm#36197; Guarantee 10.6: never silently."""
     wire = sent("openai_responses", [cc.user("hi"), thought_by_gpt(), result("a")])
     made = cc.convert(wire, source="openai_responses", target=target)
@@ -178,8 +178,8 @@ def test_signatures_of_gemini_go_back_on_the_part_they_came_on(streamed: bool) -
     assert cc.lint(body, format="gemini") == []
 
 
-def test_a_call_that_lost_its_signature_is_named_and_healed() -> None:
-    """litellm#16893; Guarantee 10.6: the stand-in that Google's guide names."""
+def test_a_call_without_its_signature_is_reported_and_fixed() -> None:
+    """litellm#16893; Guarantee 10.6: the placeholder that Google's guide names."""
     wire = sent("gemini", [cc.user("hi"), thought_by_gemini(streamed=True), result("a")])
     bare = {"functionCall": SIGNED_CALL["functionCall"]}
     body: JSONObject = {
@@ -201,7 +201,7 @@ PROOFS = {
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in having("PASSES_ON")])
 @pytest.mark.parametrize("source", PROOFS)
-def test_a_signature_goes_to_nobody_but_who_gave_it(name: str, source: str) -> None:
+def test_a_signature_is_sent_only_to_its_vendor(name: str, source: str) -> None:
     """llxprt-code#2335; Guarantee 2.4: after a switch of providers a foreign one is a 400."""
     replies = {
         "anthropic": thought_by_claude(),

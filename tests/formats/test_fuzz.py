@@ -1,4 +1,4 @@
-"""Damaged requests: refused with an error of ours, or repaired and converted so that no rule is broken."""
+"""Damaged requests: refused with an error of contextc, or repaired and converted to valid ones."""
 
 import sys
 from typing import cast
@@ -136,7 +136,7 @@ def test_text_and_bytes_are_not_taken_for_a_request(given: JSON) -> None:
 
 
 @pytest.mark.parametrize("name", format_names())
-def test_decoding_what_is_no_request_of_a_format_raises_invalid_request(name: str) -> None:
+def test_decoding_an_invalid_request_raises_invalid_request(name: str) -> None:
     """`decode_request` expects a sound request; the error says how to get one."""
     form = cc.formatter(name)
     with pytest.raises(cc.errors.InvalidRequest, match=f"not a {name} request"):

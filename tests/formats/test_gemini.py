@@ -133,7 +133,7 @@ def test_segment_by_segment_is_the_same_as_the_whole() -> None:
     assert json.dumps([segment.messages for segment in sealed]) == before
 
 
-def test_results_stand_alone_even_after_a_reply_that_says_nothing() -> None:
+def test_results_are_separate_even_after_an_empty_reply() -> None:
     """Guarantee 10.4: a blank reply is not sent, and what follows it is still no part of the results before it."""
     call = assistant(tool_calls=[tool_call("a", "run", {})])
     contents = GOOGLE.format([user("go"), call, tool_result("a", "run", "done"), assistant(Text(" ")), user("And?")])
@@ -143,7 +143,7 @@ def test_results_stand_alone_even_after_a_reply_that_says_nothing() -> None:
     ]
 
 
-def test_notes_say_what_could_not_be_said() -> None:
+def test_notes_report_content_that_was_not_expressed() -> None:
     """Guarantee 10.3: what was left out, described or tagged is reported, not hidden."""
     notes = [note for part in split_segments(pair_tool_calls(HISTORY).messages) for note in GOOGLE.encode(part).notes]
     assert [(note.done, note.text) for note in notes] == [
@@ -172,15 +172,15 @@ def test_a_request_that_came_with_the_model_first_gets_no_opening_and_no_note_of
     assert (written.body, written.notes) == (body, ())
 
 
-def test_stand_in_signature_is_for_models_that_ask_for_one() -> None:
-    """Guarantee 10.4: models before Gemini 3 sign nothing, and need no stand-in."""
+def test_placeholder_signature_is_for_models_that_require_one() -> None:
+    """Guarantee 10.4: models before Gemini 3 sign nothing, and need no placeholder."""
     history = [user("go"), assistant(tool_calls=[tool_call("a", "run", {})]), tool_result("a", "run", "done")]
     model = GeminiFormatter(signatures=False).format(history)[1]
     assert model == {"role": "model", "parts": [{"functionCall": {"id": "a", "name": "run", "args": {}}}]}
 
 
 def test_media_in_a_result_goes_where_the_api_takes_it() -> None:
-    """Guarantee 2.6: pictures stand inside the response; a sound follows the results in a content of its own."""
+    """Guarantee 2.6: pictures are inside the response; audio follows the results in its own content."""
     picture, sound = Media(mime_type="image/png", data=b"a"), Media(mime_type="audio/wav", data=b"b")
     lost = Media(mime_type="image/png", blob="0" * 64, size=7)
     history = [

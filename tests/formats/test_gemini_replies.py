@@ -16,7 +16,7 @@ from tests.formats.test_gemini import BODIES, GOOGLE
 from tests.formats.traffic import accepted, events, normal
 
 
-def test_what_google_said_is_told_to_google_alone() -> None:
+def test_google_specific_content_is_sent_to_google_only() -> None:
     """Guarantee 10.1: another endpoint of the same format gets neither signatures nor thoughts nor native parts."""
     messages = GOOGLE.decode_request(BODIES["parts only Google understands"]).messages
     assert GeminiFormatter(provider="elsewhere").format(messages)[1] == {

@@ -1,4 +1,4 @@
-"""The second judge itself: it accepts what vendors accept, and says in one sentence what they would not."""
+"""The validators themselves: they accept what vendors accept, and report the rest in one sentence."""
 
 import copy
 

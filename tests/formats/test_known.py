@@ -1,4 +1,4 @@
-"""What the tests know of the formats: of every one, and nothing that is not so."""
+"""The test data of the formats is complete and correct."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from tests.formats.known import USUAL, Known, having, known
 
 
 @pytest.mark.parametrize("name", format_names())
-def test_every_format_has_a_file_that_says_what_is_asked(name: str) -> None:
+def test_every_format_has_a_complete_test_data_file(name: str) -> None:
     """Guarantee 10.5: the tests over all formats are about this one too."""
     assert [fact for fact in Known.__annotations__ if not hasattr(known(name), fact)] == []
 

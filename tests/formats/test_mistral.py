@@ -1,4 +1,4 @@
-"""Mistral's chat completions, there and back."""
+"""Mistral's chat completions, encoded and decoded."""
 
 import base64
 import json
@@ -88,7 +88,7 @@ def test_a_history_with_everything_becomes_one_list() -> None:
 
 @pytest.mark.parametrize("version", OLDER)
 def test_older_models_take_it_too_where_nothing_new_is_in_it(version: str) -> None:
-    """The first to call tools wanted either words or calls; those before v11 know no thoughts."""
+    """The first models with tools required either text or calls; those before v11 have no reasoning."""
     asked = cc.assistant(tool_calls=[cc.tool_call("a", "look", "{}"), cc.tool_call("b", "look", "{}")])
     plain = [cc.user("hi"), asked, cc.tool_result("b", "look", "1"), cc.tool_result("a", "look", "2"), cc.user("so?")]
     assert objection({"messages": MISTRAL.format(plain, "Be brief.")}, version) == ""
@@ -117,7 +117,7 @@ def test_a_conversation_that_ends_with_the_assistant_is_gone_on_with() -> None:
     assert MISTRAL.decode_request(first).messages == tuple(history)
 
 
-def test_a_system_message_at_the_seam_is_tagged_where_a_reply_stands_before_it() -> None:
+def test_a_system_message_at_the_seam_is_tagged_after_a_reply() -> None:
     """Guarantees 9.2, 10.3: an empty reply leaves nothing between a result and what the system says next."""
     history = [
         cc.user("hi"),
@@ -132,8 +132,9 @@ def test_a_system_message_at_the_seam_is_tagged_where_a_reply_stands_before_it()
 
 
 def test_a_conversation_does_not_begin_with_the_assistant() -> None:
-    """Guarantee 7.2: a made-up line goes before a reply, is said to be made up, and is no message when it is read back;
-    a system message may begin."""
+    """Guarantee 7.2: a placeholder message precedes a reply, is marked as such, and is not decoded as a message; a
+    system message may begin.
+    """
     reply = cc.assistant("Hello!")
     written = MISTRAL.encode_with_notes(Request(messages=(reply, cc.user("hi"))))
     assert written.body["messages"][0] == {"role": "user", "content": OPENING_TEXT}
@@ -145,7 +146,7 @@ def test_a_conversation_does_not_begin_with_the_assistant() -> None:
 
 
 def test_reasoning_goes_back_to_mistral_alone_and_as_it_came() -> None:
-    """Guarantee 2.4: signature, `closed` and references too, before the words; a policy leaves nothing of it."""
+    """Guarantee 2.4: signature, `closed` and references too, before the text; a policy removes all of it."""
     odd: JSONObject = {"type": "thinking", "thinking": [{"type": "text", "text": "a"}, {"type": "reference"}]}
     odd["thinking"][1]["reference_ids"] = [1]
     content = [THOUGHT, odd, {"type": "text", "text": "4"}]
@@ -220,7 +221,7 @@ WIRE: list[JSONObject] = [
 ]
 
 
-def test_what_only_mistral_says_comes_back_as_it_was() -> None:
+def test_mistral_specific_content_survives_a_round_trip() -> None:
     """Guarantee 10.5: objects as arguments, pictures in a result, results without a name, an empty text, sounds and
     references of any kind."""
     assert cc.lint(WIRE, format="mistral") == []
@@ -243,8 +244,9 @@ def test_what_mistral_would_refuse_is_not_carried_along() -> None:
 
 
 def test_a_stream_of_chunks_and_text_is_one_message() -> None:
-    """Guarantee 10.1: thoughts come in lists and are joined, the last one signed; the usage comes with the last chunk,
-    and a call has its number or the SDK's word for no id."""
+    """Guarantee 10.1: reasoning arrives in lists and is joined, the last one signed; the usage comes with the last
+    chunk, and a call has its number or the SDK's placeholder for no id.
+    """
     pieces = [[{"type": "text", "text": text}] for text in ("2", "+", "2")]
     thoughts: list[JSONObject] = [{"type": "thinking", "thinking": piece} for piece in pieces]
     thoughts[-1] |= {"signature": "c2lnbmVk", "closed": True}
@@ -290,7 +292,7 @@ def test_why_a_reply_ended(said: str, finish: str) -> None:
 
 
 def test_a_reply_that_ends_with_an_error_is_one() -> None:
-    """Guarantee 11.10: whoever stores it must be able to tell."""
+    """Guarantee 11.10: the stored reply must show it."""
     reply: JSONObject = {"choices": [{"index": 0, "message": {"content": "a"}, "finish_reason": "error"}]}
     message = MISTRAL.decode_reply(reply)
     assert (message.text, message.status, message.finish) == ("a", "error", "error")
@@ -298,7 +300,7 @@ def test_a_reply_that_ends_with_an_error_is_one() -> None:
 
 
 def test_settings_have_mistrals_names() -> None:
-    """Guarantee 10.1: `any` is read as what is called `required` now; what it has no place for is said."""
+    """Guarantee 10.1: `any` is read as `required`, its current name; unsupported settings are reported."""
     chat: JSONObject = {
         "model": "m",
         "max_completion_tokens": 9,

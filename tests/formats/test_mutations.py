@@ -1,4 +1,4 @@
-"""Requests that a provider accepted, broken in the ways histories break: flagged, and whole again without loss.
+"""Accepted requests, broken in the usual ways: lint reports them, and fix repairs them without loss.
 
 A mutation works on the sketch of a request, so that one is written once for every format.
 """
@@ -150,7 +150,7 @@ def text_blanked(case: Case) -> Iterator[Case]:
 
 
 def replaced(value: JSON, before: str, after: str) -> bool:
-    """Put one id for another wherever it stands in a piece; whether it stood anywhere."""
+    """Replace one id by another everywhere in a part; return whether it was found."""
     found = False
     for key, each in list(cast(JSONObject, value).items()):
         if each == before and "id" in key.lower():
@@ -161,7 +161,7 @@ def replaced(value: JSON, before: str, after: str) -> bool:
 
 
 def strings(value: JSON, key: str = "") -> Iterator[str]:
-    """Every text in a request that somebody said or a tool returned."""
+    """Yield every text of a message or a tool result in a request."""
     if isinstance(value, dict):
         if cast(JSONObject, value).get("type") == "reasoning":  # it goes with its signature
             return

@@ -1,4 +1,4 @@
-"""Ollama's `/api/chat`, there and back."""
+"""Ollama's `/api/chat`, encoded and decoded."""
 
 import base64
 import json
@@ -125,7 +125,7 @@ def test_pictures_of_others_than_the_user_are_described() -> None:
     ]
 
 
-def test_thinking_goes_back_to_whoever_thought_it() -> None:
+def test_thinking_is_sent_back_to_the_same_model() -> None:
     """Guarantee 2.4."""
     history = [cc.user("hi"), cc.assistant("Hello", reasoning=cc.Reasoning(text="Hm.", provider="ollama"))]
     assert OLLAMA.format(history)[1] == {"role": "assistant", "content": "Hello", "thinking": "Hm."}
@@ -136,7 +136,7 @@ def test_thinking_goes_back_to_whoever_thought_it() -> None:
 
 
 def test_a_reply_of_thinking_alone_is_not_lost() -> None:
-    """It was cut off before the first word; a message of nothing at all is left out."""
+    """It was cut off before the first text; an empty message is left out."""
     thought: JSONObject = {"role": "assistant", "content": "", "thinking": "Hm."}
     assert again([thought]) == [thought]
     assert OLLAMA.format([cc.user("hi"), cc.Message(role="assistant")]) == [{"role": "user", "content": "hi"}]
@@ -172,7 +172,7 @@ def test_calls_without_ids_find_their_results_and_stay_as_they_are(messages: lis
     assert {each.name for each in results} <= {"look", "find"}
 
 
-def test_a_result_says_the_id_of_its_call_only_where_the_call_has_one() -> None:
+def test_a_result_has_the_id_of_its_call_only_if_the_call_has_one() -> None:
     """A new result for a call that was read without an id."""
     request = OLLAMA.decode_request([{"role": "user", "content": "hi"}, asks(call("look", {}))])
     made = request.messages[1].tool_calls[0].id
@@ -209,7 +209,7 @@ def test_a_reply_is_read_with_its_figures_and_goes_back_as_it_came() -> None:
 
 
 def test_calls_without_an_id_get_one_and_go_back_with_it() -> None:
-    """Results have to be told apart; the id is the same however the reply came."""
+    """Results have to be distinguished; the id is the same however the reply came."""
     said = {"role": "assistant", "content": "", "tool_calls": [call("look", {"n": 1}), call("look", {"n": 2})]}
     message = OLLAMA.decode_reply({"message": said, "done": True})
     assert [each.id for each in message.tool_calls] == ["call_0", "call_1"]
@@ -239,7 +239,7 @@ def test_why_a_reply_ended(end: JSONObject, finish: str | None) -> None:
     assert OLLAMA.decode_reply({"message": {"role": "assistant", "content": "x"}, **end}).finish == finish
 
 
-def test_what_is_no_reply_is_said_to_be_none() -> None:
+def test_an_invalid_reply_is_reported() -> None:
     """Guarantee 15.1."""
     with pytest.raises(cc.errors.InvalidReply):
         OLLAMA.decode_reply({"choices": []})
@@ -281,7 +281,7 @@ def test_what_is_shown_while_it_comes_is_what_is_kept(events: list[JSONObject]) 
     assert (reader.error is not None) is (message.status == "error")
 
 
-def test_a_stream_that_was_cut_off_does_not_say_that_it_is_done() -> None:
+def test_a_truncated_stream_is_not_reported_as_done() -> None:
     """Guarantee 11.10."""
     assert OLLAMA.decode_stream([line("Hel")]).finish is None
     broken = OLLAMA.decode_stream([line("Hel"), {"error": "runner process has terminated"}])
@@ -318,8 +318,8 @@ def test_what_only_it_has_is_named() -> None:
     assert sorted(read.unread) == ["keep_alive", "options.num_ctx", "options.repeat_penalty", "truncate"]
 
 
-def test_a_request_says_its_window_where_that_is_known() -> None:
-    """And never gets cut without a word. What the caller says wins."""
+def test_a_request_states_its_window_if_known() -> None:
+    """And never gets cut silently. What the caller says wins."""
     request = Request(messages=(cc.user("hi"),), settings={"options": {"temperature": 0}})
     assert "truncate" not in OLLAMA.encode_request(request)
     body = cc.formats.OllamaFormatter(num_ctx=8_192).encode_request(request)
@@ -329,7 +329,7 @@ def test_a_request_says_its_window_where_that_is_known() -> None:
     assert (own["options"], own["truncate"]) == ({"num_ctx": 4_096}, True)
 
 
-def test_what_nobody_knows_comes_back() -> None:
+def test_unknown_fields_survive_a_round_trip() -> None:
     """Guarantee 10.5: fields of tomorrow, a role in capitals, lists that are empty."""
     body: JSONObject = {
         "model": "m",
@@ -385,7 +385,7 @@ def test_what_ollamas_client_sends_is_what_we_write() -> None:
 
 @pytest.mark.parametrize("limit", [-1, -2])
 def test_an_answer_without_a_limit_has_none_elsewhere(limit: int) -> None:
-    """Guarantee 10.1: -1 and -2 are no lengths."""
+    """Guarantee 10.1: -1 and -2 are not lengths."""
     body: JSONObject = {
         "model": "m",
         "messages": [{"role": "user", "content": "hi"}],

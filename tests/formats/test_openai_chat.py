@@ -1,4 +1,4 @@
-"""OpenAI's Chat Completions and its relatives, there and back."""
+"""OpenAI's Chat Completions and compatible APIs, encoded and decoded."""
 
 import base64
 from typing import cast
@@ -68,7 +68,7 @@ def test_a_history_with_everything_becomes_one_list() -> None:
     ]
 
 
-def test_the_system_prompt_stands_among_the_messages() -> None:
+def test_the_system_prompt_is_one_of_the_messages() -> None:
     """Guarantee 8.5, seed C."""
     assert CHAT.get_system_prompt("Be brief.") is None
     assert CHAT.format([cc.user("hi")], "") == [{"role": "user", "content": "hi"}]

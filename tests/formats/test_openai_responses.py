@@ -1,4 +1,4 @@
-"""Requests to OpenAI's Responses API, there and back."""
+"""Requests to OpenAI's Responses API, encoded and decoded."""
 
 import base64
 from typing import cast
@@ -220,7 +220,7 @@ def test_media_goes_out_from_wherever_it_lies_and_is_described_where_it_cannot()
 
 
 def test_reasoning_goes_back_to_its_own_provider_alone() -> None:
-    """Guarantee 2.4: nobody else can read it, and its own provider wants it before the item it led to."""
+    """Guarantee 2.4: no other provider can read it, and its own requires it before the item it led to."""
     own = Reasoning(text="Hm.", data="gAAA", id="rs_1", provider="openai")
     foreign = Reasoning(text="Hm.", signature="s", provider="anthropic")
     encoded = RESPONSES.encode([assistant([own, foreign, tool_call("a", "read", "{}")])])
@@ -286,7 +286,7 @@ def test_what_came_from_the_chat_of_the_same_provider_keeps_to_this_format() -> 
 
 
 def test_every_kind_of_item_survives_there_and_back() -> None:
-    """Guarantee 10.5: what a caller said to the provider is said again, whether we have a part for it or not."""
+    """Guarantee 10.5: every item is sent again, with or without a part type of ours."""
     body: JSONObject = {
         "model": "gpt-5.5",
         "instructions": "Be brief.",
@@ -347,7 +347,7 @@ def test_a_result_goes_out_without_its_call_where_the_provider_holds_the_call() 
 
 
 def test_real_requests_survive_there_and_back() -> None:
-    """Guarantee 10.5: what the provider accepted is what it is sent again, in every recording at hand."""
+    """Guarantee 10.5: what the provider accepted is what it is sent again, in every recording available."""
     recorded = [exchange.request for exchange in accepted("openai_responses")]
     for body in [*REAL_REQUESTS, *recorded]:
         assert normal(there_and_back(body)) == normal(body)

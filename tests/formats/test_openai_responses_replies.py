@@ -112,7 +112,7 @@ def test_a_reply_becomes_one_message_and_goes_back_as_the_same_items() -> None:
 
 
 def test_another_endpoint_is_not_given_the_ids_of_this_one() -> None:
-    """Guarantee 2.5: an id means something only to whoever gave it; the words and calls go anywhere."""
+    """Guarantee 2.5: an id is valid only for its provider; texts and calls go anywhere."""
     reply: JSONObject = {
         "output": [
             {
@@ -134,7 +134,7 @@ def test_another_endpoint_is_not_given_the_ids_of_this_one() -> None:
 
 
 def test_usage_and_the_end_of_a_reply_are_read_in_our_terms() -> None:
-    """Guarantee 6.2: input counts what was read from the cache; a reply that was cut says so."""
+    """Guarantee 6.2: input counts what was read from the cache; a reply that was cut reports it."""
     message = RESPONSES.decode_reply(REAL_REPLY)
     assert message.usage == Usage(input=93, output=17, cache_read=64, cache_write=2, reasoning=10)
     ends: list[tuple[JSONObject, str | None]] = [
@@ -150,7 +150,7 @@ def test_usage_and_the_end_of_a_reply_are_read_in_our_terms() -> None:
 
 
 def test_a_stream_that_broke_off_keeps_what_had_come() -> None:
-    """Guarantee 11.10: partial text is kept, and nobody takes it for a whole reply."""
+    """Guarantee 11.10: partial text is kept, and marked as incomplete."""
     message = RESPONSES.decode_stream(
         [
             {"type": "response.created", "response": {"id": "resp_1", "status": "in_progress", "output": []}},
@@ -179,7 +179,7 @@ def test_a_stream_that_broke_off_keeps_what_had_come() -> None:
 
 
 def test_real_replies_become_messages_and_go_back_as_the_same_items() -> None:
-    """Guarantees 10.1, 10.5: whole or streamed, in every recording at hand."""
+    """Guarantees 10.1, 10.5: whole or streamed, in every recording available."""
     replies = [REAL_REPLY, REAL_STREAM, *(exchange.reply for exchange in accepted("openai_responses"))]
     for reply in replies:
         message, items = _decoded(reply)

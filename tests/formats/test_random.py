@@ -1,4 +1,4 @@
-"""Random histories in every format: whatever a log holds, the request keeps the provider's rules and loses no word.
+"""Random histories in every format: each request follows the provider's rules and loses no text.
 
 What they are made of is said in histories.py.
 """
@@ -65,7 +65,7 @@ def text_of(value: JSON) -> str:
 
 
 def words(messages: Sequence[cc.Message]) -> list[str]:
-    """The marks of all that a model is told in texts and results, in order."""
+    """Return the marks of all texts and results that a model gets, in order."""
     parts = [part for message in messages for part in message.parts if isinstance(part, cc.Text | cc.ToolResult)]
     return [mark for part in parts for mark in marks(part.text, "tr")]
 
@@ -119,7 +119,7 @@ def keeps_every_call(made: Sent) -> None:
 
 
 def keeps_reasoning_apart(made: Sent) -> None:
-    """Guarantees 2.4, 2.5: reasoning and native blocks go to their own provider, once, and to nobody else."""
+    """Guarantees 2.4, 2.5: reasoning and native blocks go to their own provider only, once."""
     found = marks(text_of(made.messages), "gn")
     assert len(found) == len(set(found))
     for part in [part for message in made.history.messages for part in message.parts]:
@@ -161,7 +161,7 @@ def comes_back_the_same(made: Sent) -> None:
 
 
 def can_be_converted(made: Sent) -> None:
-    """Guarantees 10.3, 10.5: sound in every format, with the same words in the same order, and every call."""
+    """Guarantees 10.3, 10.5: valid in every format, with the same texts in the same order, and every call."""
     said, asked = words(made.paired), Counter(marks(text_of(made.body), "am"))
     for target in NAMES:
         body = cc.convert(made.body, source=made.form.name, target=target)
@@ -176,7 +176,7 @@ def can_be_converted(made: Sent) -> None:
 
 @examples(50)
 @given(history=histories())
-def test_whatever_a_log_holds_every_request_is_sound(history: History) -> None:
+def test_every_request_of_any_log_is_valid(history: History) -> None:
     """Guarantees 2.3 to 2.5, 5.1 to 5.3, 10.1, 10.3 to 10.5: each check says which."""
     for made in sent_everywhere(history):
         keeps_the_rules(made)

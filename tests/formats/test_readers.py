@@ -1,4 +1,4 @@
-"""Replies read while they come: what each event adds, and the message at the end."""
+"""Streamed replies: the part of each event, and the final message."""
 
 from collections.abc import Iterable
 
@@ -43,7 +43,7 @@ def test_there_are_recorded_streams_of_every_format() -> None:
 
 
 @pytest.mark.parametrize(("formatter", "events"), STREAMS)
-def test_what_was_shown_live_is_what_is_stored(formatter: Formatter, events: list[JSONObject]) -> None:
+def test_streamed_parts_equal_the_stored_message(formatter: Formatter, events: list[JSONObject]) -> None:
     """Guarantee 12.1: a page that followed the deltas and one that loads the message show the same."""
     reader, deltas = read(formatter, events)
     assert substance(join_deltas(deltas)) == substance(reader.message().parts)
@@ -150,13 +150,13 @@ def test_names_are_shown_as_they_were_before_they_were_spelled() -> None:
     ("name", "event"), [(name, event) for name in having("ERRORS") for event in known(name).ERRORS]
 )
 def test_an_error_event_is_kept_as_it_came(name: str, event: JSONObject) -> None:
-    """Guarantee 11.11: who calls decides what it means."""
+    """Guarantee 11.11: the caller decides what it means."""
     reader, deltas = read(named(name), [event])
     assert deltas == []
     assert reader.error is event
     assert reader.message().status == "error"
 
 
-def test_a_format_that_no_provider_streams_says_so() -> None:
+def test_a_format_without_streaming_raises_an_error() -> None:
     with pytest.raises(cc.errors.InvalidInput, match="no provider streams"):
         cc.formats.VercelFormatter().create_reader()

@@ -1,4 +1,4 @@
-"""What becomes of reasoning when a history is sent again."""
+"""Reasoning in histories that are sent again."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def made(name: str, policy: str) -> Formatter:
     return type(formatter(name))(reasoning=policy)  # pyright: ignore[reportCallIssue]  # every face takes it
 
 
-def test_by_default_a_provider_gets_what_it_demands_and_nobody_else_anything() -> None:
+def test_by_default_only_providers_that_require_reasoning_get_it() -> None:
     """Guarantee 2.4: `native`."""
     assert cc.AnthropicFormatter().format(HISTORY)[1]["content"][0] == {
         "type": "thinking",

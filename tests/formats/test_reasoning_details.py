@@ -1,4 +1,4 @@
-"""Reasoning in blocks, as gateways hand it through: read, streamed, given back to those who may have it."""
+"""Reasoning blocks of gateways: decoded, streamed, and returned to models that accept them."""
 
 from copy import deepcopy
 from typing import cast
@@ -82,7 +82,7 @@ def test_a_signed_block_is_reasoning_that_its_provider_vouches_for() -> None:
     assert [part.text for part in message.parts if isinstance(part, cc.Reasoning)] == ["Let me look."]
 
 
-def test_a_block_that_is_no_reasoning_is_described_to_others() -> None:
+def test_a_block_without_reasoning_is_described_in_other_formats() -> None:
     """Guarantee 2.5."""
     message = ROUTER.decode_reply(reply([SIGNED, SEARCHED]))
     assert isinstance(message.parts[1], cc.messages.ProviderBlock)
@@ -94,7 +94,7 @@ def test_a_block_that_is_no_reasoning_is_described_to_others() -> None:
 
 
 @pytest.mark.parametrize("broken", [3, {}, [3], [{"text": "no type"}], [{"type": "reasoning.text", "text": 3}], []])
-def test_what_are_no_blocks_ride_along(broken: object) -> None:
+def test_invalid_blocks_are_kept_unchanged(broken: object) -> None:
     """Guarantee 10.5: nothing that came is lost, and nothing crashes."""
     wire = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "a", "reasoning_details": broken}]
     assert ROUTER.encode_request(ROUTER.decode_request(cast(list[JSONObject], wire)))["messages"] == wire
@@ -146,8 +146,8 @@ def test_which_pieces_are_of_one_block(pieces: list[JSONObject], blocks: list[JS
         assert gather(events)["choices"][0]["message"]["reasoning_details"] == blocks
 
 
-def test_a_block_that_was_never_signed_is_words_alone() -> None:
-    """Claude refuses it. A stream that breaks off leaves such blocks; its words are kept."""
+def test_an_unsigned_block_is_plain_text() -> None:
+    """Claude refuses it. A stream that breaks off leaves such blocks; their text is kept."""
     message = ROUTER.decode_stream(chunks({"content": "Here.", "reasoning_details": [piece(text="Let me")]})[:1])
     assert [part.text for part in message.parts if isinstance(part, cc.Reasoning)] == ["Let me"]
     assert back(message) == {"role": "assistant", "content": "Here."}

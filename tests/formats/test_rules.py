@@ -1,4 +1,4 @@
-"""The rule books: each rule breaks on its own example alone, and is mended; sound requests are left alone."""
+"""Lint rules: each reports its own example only and fixes it; valid requests are unchanged."""
 
 import json
 from collections.abc import Iterator
@@ -117,14 +117,14 @@ def test_nothing_crashes_and_everything_can_be_fixed(name: str, data: st.DataObj
 @pytest.mark.parametrize("name", format_names())
 @pytest.mark.parametrize("odd", [*ODD, {"messages": 1}, {"input": 1}, {"contents": {}}], ids=str)
 def test_anything_can_be_held_against_the_rules(name: str, odd: JSON) -> None:
-    """What is no request at all is said to be none."""
+    """Invalid requests are reported as such."""
     assert all(each.code.startswith(formatter(name).rules.prefix) for each in cc.lint(odd, format=name))
     if not isinstance(odd, dict | list):
         with pytest.raises(cc.errors.InvalidRequest, match="a request must be an object or a list of messages"):
             cc.fix(odd, format=name)
 
 
-def test_the_page_of_the_rules_is_what_the_rules_say() -> None:
+def test_the_page_of_rules_matches_the_rules() -> None:
     """Guarantee 10.6: `make rules` writes it."""
     page = Path(__file__).parent.parent.parent / "docs" / "rules.md"
     assert page.read_text() == render_rules()
@@ -150,8 +150,8 @@ ANTHROPIC: list[JSONObject] = [
 
 @pytest.mark.parametrize("name", format_names())
 @pytest.mark.parametrize("dialect", [OPENAI, ANTHROPIC], ids=["openai", "anthropic"])
-def test_messages_in_the_words_of_another_provider_are_translated(name: str, dialect: list[JSONObject]) -> None:
-    """Guarantee 10.6: a history that went through several hands keeps its calls and their results."""
+def test_messages_in_the_format_of_another_provider_are_converted(name: str, dialect: list[JSONObject]) -> None:
+    """Guarantee 10.6: a history that went through several programs keeps its calls and their results."""
     form = formatter(name)
     mixed = [*form.format([cc.user("hi")]), *dialect]
     fixed, _ = cc.fix(mixed, format=name)
@@ -164,7 +164,7 @@ def test_messages_in_the_words_of_another_provider_are_translated(name: str, dia
 @pytest.mark.parametrize(
     ("name", "key"), [("gemini", "messages"), ("openai_responses", "messages"), ("anthropic", "contents")]
 )
-def test_a_request_of_another_format_is_not_taken_for_one_that_says_nothing(name: str, key: str) -> None:
+def test_a_request_of_another_format_is_not_read_as_empty(name: str, key: str) -> None:
     """Guarantee 15.1: the error says what it probably is."""
     with pytest.raises(cc.errors.InvalidRequest, match=f", got `{key}`. Use the format of this request, one of "):
         cc.fix({key: [HI]}, format=name)
@@ -187,7 +187,7 @@ def test_one_reply_in_two_messages_has_no_two_calls_of_one_id() -> None:
 
 @pytest.mark.parametrize(("model", "codes"), [("deepseek-chat", []), ("gpt-5.1", ["OAR013"])])
 def test_names_of_tools_are_checked_for_models_of_openai_alone(model: str, codes: list[str]) -> None:
-    """Other vendors that speak this API take a dot in a name."""
+    """Other vendors with this API accept a dot in a name."""
     tools: list[JSON] = [{"type": "function", "name": "files.read", "parameters": {"type": "object"}, "strict": False}]
     body: JSONObject = {"model": model, "input": [{"role": "user", "content": "hi"}], "tools": tools}
     assert [violation.code for violation in cc.lint(body, format="openai_responses")] == codes

@@ -1,4 +1,4 @@
-"""What is special about Bedrock's rules: one member a block, tools that must be there, and what it takes after all."""
+"""Rules specific to Bedrock: one member per block, required tools, and shapes that it accepts."""
 
 import pytest
 
@@ -89,7 +89,7 @@ def test_what_it_takes_breaks_no_rule(messages: list[JSONObject]) -> None:
         ),
     ],
 )
-def test_it_is_said_in_bedrocks_own_words(messages: list[JSONObject], error: str) -> None:
+def test_findings_use_the_error_texts_of_bedrock(messages: list[JSONObject], error: str) -> None:
     """Guarantee 10.6."""
     (found,) = said(messages)
     assert found.startswith(error)
@@ -109,13 +109,13 @@ BLANK: JSONObject = {"text": "\n"}
     ],
     ids=["user", "assistant", "system", "a cache point behind a text"],
 )
-def test_a_blank_text_is_refused_wherever_it_stands(body: JSONObject, expected: JSONObject) -> None:
+def test_a_blank_text_is_refused_at_any_position(body: JSONObject, expected: JSONObject) -> None:
     """The service: "The text field in the ContentBlock object at … is blank."."""
     assert codes(body) == ["BED004"]
     assert fix(body, format="bedrock")[0] == expected
 
 
-def test_a_document_beside_a_blank_text_stands_alone() -> None:
+def test_a_document_beside_a_blank_text_counts_as_without_text() -> None:
     """The service: "A text block must be included when using documents."."""
     body = [user(BLANK, DOCUMENT)]
     assert codes(body) == ["BED004", "BED019"]
@@ -153,7 +153,7 @@ def test_a_block_has_one_member_and_what_that_must_have(block: JSONObject) -> No
     assert codes(fix(messages, format="bedrock")[0]) == []
 
 
-def test_a_cache_point_inside_a_result_is_none() -> None:
+def test_a_cache_point_inside_a_result_is_reported() -> None:
     """A cache breakpoint is a block of its own after the content, never inside `toolResult`."""
     assert codes([ASK, model(call()), user(result({"text": "1"}, POINT))]) == ["BED001"]
 
@@ -169,7 +169,7 @@ def test_unsigned_reasoning_is_refused_where_it_is_certainly_claudes() -> None:
     assert fixed["messages"][1]["content"] == [{"text": "Hello!"}]
 
 
-def test_an_error_without_words_gets_some() -> None:
+def test_an_error_without_text_gets_a_text() -> None:
     fixed, repairs = fix([ASK, model(call()), user(result({"text": ""}, status="error"))], format="bedrock")
     assert fixed[2]["content"] == [result({"text": EMPTY_ERROR_TEXT}, status="error")]
     assert [repair.code for repair in repairs] == ["BED017"]

@@ -1,4 +1,4 @@
-"""What is special about Google's rules: two spellings, calls without ids, signatures, and what it takes after all."""
+"""Rules specific to Gemini: two spellings, calls without ids, signatures, and shapes that it accepts."""
 
 import base64
 
@@ -65,7 +65,7 @@ def test_what_google_takes_is_not_flagged(contents: list[JSONObject]) -> None:
     assert codes({"contents": contents}) == []
 
 
-def test_one_content_may_stand_without_its_list() -> None:
+def test_a_single_content_needs_no_list() -> None:
     """The API reads one object as a list of one; a checker must not refuse what it takes."""
     assert codes({"contents": ASK, "tools": {"function_declarations": {"name": "look"}}}) == []
 
@@ -99,7 +99,7 @@ def test_results_are_matched_by_id_else_by_name_and_order(calls: list[JSONObject
         pytest.param([ASK, model(call())], ["GEM008"], id="dangling (bug 8)"),
     ],
 )
-def test_broken_pairs_are_flagged_and_mended(contents: list[JSONObject], expected: list[str]) -> None:
+def test_broken_pairs_are_reported_and_fixed(contents: list[JSONObject], expected: list[str]) -> None:
     """Each of these is a 400 today."""
     assert codes(contents) == expected
     fixed, _ = fix(contents, format="gemini")
@@ -129,14 +129,14 @@ def test_two_replies_in_a_row_are_left_as_they_are() -> None:
         base64.b64encode(b"context_engineering_is_the_way_to_go").decode(),
     ],
 )
-def test_signatures_of_google_and_its_stand_ins_pass(signature: str) -> None:
+def test_signatures_of_google_and_its_placeholders_are_accepted(signature: str) -> None:
     """The sentinels are taken as they are, and as bytes in base64."""
     assert codes([ASK, model(call(thoughtSignature=signature)), user(result())]) == []
 
 
 @pytest.mark.parametrize("damaged", [SIGNATURE[:-8], SIGNATURE[::-1], f"!{SIGNATURE}", "A" * 100, "sig_💥"])
 @pytest.mark.parametrize("name", ["thoughtSignature", "thought_signature"])
-def test_a_damaged_signature_gives_way_to_the_stand_in(damaged: str, name: str) -> None:
+def test_a_damaged_signature_is_replaced_by_the_placeholder(damaged: str, name: str) -> None:
     """FIELD-BUG 16: a call must keep a signature Google takes; a text does without."""
     contents = [ASK, model({"text": "Hm.", name: damaged}, call(**{name: damaged})), user(result())]
     assert codes(contents) == ["GEM011", "GEM011"]
@@ -167,7 +167,7 @@ def test_only_calls_of_this_turn_must_be_signed_and_only_where_the_model_is_know
         ({"inlineData": {"data": "AAAA"}}, {"text": '{"inlineData":{"data":"AAAA"}}'}),
     ],
 )
-def test_a_part_of_no_shape_keeps_its_words(part: JSON, fixed: JSONObject) -> None:
+def test_a_part_with_an_invalid_shape_keeps_its_text(part: JSON, fixed: JSONObject) -> None:
     """Guarantee 10.6: `fix` loses no text."""
     assert codes([user(part)]) == ["GEM001"]
     assert fix([user(part)], format="gemini")[0] == [user(fixed)]
@@ -188,7 +188,7 @@ def test_arguments_and_responses_as_text_become_objects() -> None:
     assert [part["functionResponse"]["response"] for part in fixed[2]["parts"]] == [{"output": "1"}, {"output": "1"}]
 
 
-def test_a_part_that_says_two_things_becomes_two_before_anything_is_paired() -> None:
+def test_a_part_with_two_kinds_of_content_is_split_before_pairing() -> None:
     """The call in such a part keeps its result."""
     contents = [ASK, model({"text": "Let me look.", **call()}), user(result())]
     assert codes(contents) == ["GEM004"]
@@ -238,8 +238,8 @@ def test_allowed_functions_may_be_in_a_cache() -> None:
     assert codes({"contents": [ASK], "toolConfig": choice, "cachedContent": "cachedContents/1"}) == []
 
 
-def test_a_function_that_is_spelled_anew_stays_allowed() -> None:
-    """A name stands in three places, and they agree afterwards."""
+def test_a_renamed_function_stays_allowed() -> None:
+    """A name occurs in three places, and they agree afterwards."""
     choice = {"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": ["read file", "find"]}}
     tools = [{"functionDeclarations": [{"name": "read file"}]}]
     fixed, _ = fix({"contents": [ASK], "tools": tools, "toolConfig": choice}, format="gemini")
@@ -247,7 +247,7 @@ def test_a_function_that_is_spelled_anew_stays_allowed() -> None:
     assert fixed["toolConfig"]["functionCallingConfig"]["allowedFunctionNames"] == ["read_x20_file"]
 
 
-def test_findings_speak_of_the_place_as_google_does() -> None:
+def test_findings_name_the_position_as_google_does() -> None:
     """Guarantee 10.6: each violation with its place, and the provider's own error."""
     found = lint([ASK, model({"functionCall": {"args": {}}})], format="gemini")
     assert [(each.path, each.message, each.error) for each in found] == [
@@ -260,7 +260,7 @@ def test_findings_speak_of_the_place_as_google_does() -> None:
 
 
 @pytest.mark.parametrize("role", ["user", "function", "tool"])
-def test_a_call_becomes_the_models_whatever_role_its_content_has(role: str) -> None:
+def test_a_call_gets_the_role_model_in_any_content(role: str) -> None:
     """Google takes `function` and `tool` as roles of results, and refuses a call there."""
     wanted: JSONObject = {"functionCall": {"id": "a", "name": "look", "args": {}}}
     answer: JSONObject = {"functionResponse": {"id": "a", "name": "look", "response": {"output": "1"}}}

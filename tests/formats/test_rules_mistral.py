@@ -1,4 +1,4 @@
-"""What is special to the rules of Mistral: held against its own validators, and shapes that are confused with its."""
+"""Rules specific to Mistral: compared with its own validators, and shapes that are confused with its format."""
 
 import json
 import re
@@ -152,7 +152,7 @@ def test_a_pair_torn_apart_is_found_on_both_sides(messages: list[JSONObject], ex
         ),
     ],
 )
-def test_each_violation_comes_in_mistrals_own_words(messages: list[JSONObject], said: str) -> None:
+def test_each_violation_has_the_error_text_of_mistral(messages: list[JSONObject], said: str) -> None:
     """Guarantee 10.6."""
     [violation] = cc.lint(messages, format="mistral")
     assert violation.error == said
@@ -244,9 +244,7 @@ SETTINGS: list[tuple[JSONObject, str, str]] = [
 
 
 @pytest.mark.parametrize(("wrong", "code", "error"), SETTINGS, ids=[str(wrong)[:50] for wrong, _, _ in SETTINGS])
-def test_settings_and_kinds_that_mistral_does_not_know_are_found_and_mended(
-    wrong: JSONObject, code: str, error: str
-) -> None:
+def test_settings_and_types_unknown_to_mistral_are_reported_and_fixed(wrong: JSONObject, code: str, error: str) -> None:
     """Guarantee 10.6: found before Mistral refuses them, as its own types do."""
     body: JSONObject = {"model": "m", "messages": [HI], "tools": [TOOL], **wrong}
     assert problems("mistral", body)

@@ -1,4 +1,4 @@
-"""Rules that hold for some models only: they are checked where a request names one of which the fact is known."""
+"""Rules for some models only: they are checked if the request names a model with the known fact."""
 
 from pathlib import Path
 
@@ -47,12 +47,12 @@ def gpt(model: str, **body: JSON) -> JSONObject:
         ("my-own-proxy", []),
     ],
 )
-def test_only_models_known_to_refuse_a_prefill_are_said_to(model: str, found: list[str]) -> None:
-    """Guarantee 10.6: of a model that is new, or somebody else's, nothing is claimed."""
+def test_a_prefill_is_reported_only_for_models_known_to_refuse_it(model: str, found: list[str]) -> None:
+    """Guarantee 10.6: nothing is reported for new models or those of other vendors."""
     assert codes("anthropic", claude(model, messages=[HI, HELLO])) == found
 
 
-def test_a_paused_turn_a_count_and_a_transcript_are_no_prefill() -> None:
+def test_a_paused_turn_a_count_and_a_transcript_are_not_a_prefill() -> None:
     """Guarantee 10.6: what Anthropic paused goes back as it is; only a request for an answer is held against the
     rule.
     """
@@ -62,7 +62,7 @@ def test_a_paused_turn_a_count_and_a_transcript_are_no_prefill() -> None:
     assert codes("anthropic", [HI, HELLO]) == []
 
 
-def test_a_prefill_that_is_refused_stays_and_the_user_speaks_last() -> None:
+def test_a_refused_prefill_stays_and_is_followed_by_a_user_message() -> None:
     """Guarantee 10.6: no text is lost."""
     fixed, repairs = cc.fix(claude("claude-opus-5-5", messages=[HI, HELLO]), format="anthropic")
     assert [message["role"] for message in fixed["messages"]] == ["user", "assistant", "user"]
@@ -84,7 +84,7 @@ def test_a_tool_is_not_forced_on_models_that_refuse_it(model: str, choice: JSONO
     assert codes("anthropic", claude(model, tools=[LOOK], tool_choice=choice)) == found
 
 
-def test_a_forced_choice_becomes_free_and_keeps_what_else_it_says() -> None:
+def test_a_forced_choice_becomes_auto_and_keeps_its_other_fields() -> None:
     """Guarantee 10.6: tools are not taken away, which would change what was shown."""
     body = claude("claude-opus-5-5", tools=[LOOK], tool_choice={"type": "any", "disable_parallel_tool_use": True})
     fixed, _ = cc.fix(body, format="anthropic")
@@ -136,7 +136,7 @@ def test_sampling_is_held_against_models_that_reason(body: JSONObject, found: li
     assert codes("openai_responses", body) == found
 
 
-def test_what_the_user_says_of_a_model_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_users_model_settings_take_precedence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guarantee 10.6: facts are data, and a setting overrides them."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "contextc.toml").write_text('[models."claude-opus-5-5"]\nprefill = true\n', encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What is special to the rules of Ollama: Go's types, ids that are optional, and shapes of other APIs."""
+"""Rules specific to Ollama: Go's types, optional ids, and shapes of other APIs."""
 
 import pytest
 
@@ -72,7 +72,7 @@ GO: list[tuple[JSON, str]] = [
 
 
 @pytest.mark.parametrize(("body", "said"), GO, ids=[said.partition("Go struct field ")[2] for _, said in GO])
-def test_a_wrong_type_is_said_in_gos_words(body: JSON, said: str) -> None:
+def test_a_wrong_type_has_the_error_text_of_go(body: JSON, said: str) -> None:
     """Guarantee 10.6: the server's own error."""
     found = cc.lint(body, format="ollama")
     assert (found[0].code, found[0].error) == ("OLL001", said)
@@ -91,7 +91,7 @@ def test_content_in_parts_becomes_a_text_with_pictures_beside_it() -> None:
 
 
 def test_arguments_as_text_become_an_object() -> None:
-    """Of what is no object, the text is kept in one."""
+    """Of what is not an object, the text is kept in one."""
     calls = [
         {"id": "a", "type": "function", "function": {"name": "look", "arguments": '{"at": 1}'}},
         {"id": "b", "type": "function", "function": {"name": "look", "arguments": '{"at": '}},
@@ -105,8 +105,8 @@ def test_arguments_as_text_become_an_object() -> None:
     ]
 
 
-def test_messages_of_another_api_are_said_in_its_words() -> None:
-    """A history that went through several hands."""
+def test_messages_of_another_api_are_converted() -> None:
+    """A history that went through several programs."""
     use = {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "look", "input": {"at": 1}}]}
     told = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "a ship"}]}
     assert fixed([HI, use, told]) == [
@@ -171,7 +171,7 @@ def test_pictures_are_bytes(image: str, byte: int, images: list[str], content: s
     ],
     ids=str,
 )
-def test_a_setting_is_refused_in_the_servers_words_and_left_out(settings: JSONObject, said: str) -> None:
+def test_a_refused_setting_has_the_servers_error_text_and_is_dropped(settings: JSONObject, said: str) -> None:
     body: JSONObject = {"model": "m", "keep_alive": "5m", **settings, "messages": [HI]}
     assert [violation.error for violation in cc.lint(body, format="ollama")] == [said]
     found, _ = cc.fix(body, format="ollama")
@@ -211,10 +211,8 @@ WRONG: list[tuple[JSONObject, str, JSONObject]] = [
 
 
 @pytest.mark.parametrize(("schema", "error", "mended"), WRONG, ids=[str(schema)[:50] for schema, _, _ in WRONG])
-def test_a_wrong_type_inside_a_schema_is_found_and_mended(schema: JSONObject, error: str, mended: JSONObject) -> None:
-    """Guarantee 10.6: the server reads the schema into types of its own. A tool of anybody else's is written so at
-    once.
-    """
+def test_a_wrong_type_inside_a_schema_is_reported_and_fixed(schema: JSONObject, error: str, mended: JSONObject) -> None:
+    """Guarantee 10.6: the server reads the schema into its own types. Tools of other formats are encoded so at once."""
     body: JSONObject = {"messages": [HI], "tools": [{"type": "function", "function": {"name": "look"}}]}
     body["tools"][0]["function"]["parameters"] = schema
     assert [(found.code, found.error) for found in cc.lint(body, format="ollama")] == [("OLL013", error)]

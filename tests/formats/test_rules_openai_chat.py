@@ -1,4 +1,4 @@
-"""What is special to the rules of Chat Completions: the many who speak it, and the shapes they confuse."""
+"""Rules specific to Chat Completions: its many providers, and the shapes that they confuse."""
 
 import base64
 import os
@@ -111,7 +111,7 @@ def test_a_reminder_between_call_and_result_comes_after_the_results() -> None:
     assert found[-1] == reminder
 
 
-def test_openais_own_words_name_both_results() -> None:
+def test_the_error_text_of_openai_names_both_results() -> None:
     """Guarantee 10.6: each violation comes with the provider's own error."""
     [violation] = lint([HI, asks("a"), result("a"), result("a", "2")], format=FORMAT)
     assert violation.path == "[3]"
@@ -120,8 +120,8 @@ def test_openais_own_words_name_both_results() -> None:
     )
 
 
-def test_swapped_roles_are_told_by_what_the_messages_hold() -> None:
-    """A tool message without an id is nobody's answer, and one with an id is an answer, whatever its role says."""
+def test_swapped_roles_are_detected_by_content() -> None:
+    """A tool message without an id answers no call, and one with an id is an answer, whatever its role."""
     sound = [HI, asks("a"), result("a"), {"role": "user", "content": "and?"}]
     swapped = [HI, {**asks("a"), "role": "tool"}, {**result("a"), "role": "assistant"}, sound[3]]
     assert set(codes(swapped)) == {"OAC001"}
@@ -153,8 +153,8 @@ def test_partial_arguments_are_a_text_and_go_back() -> None:
     assert codes([HI, {**asks(), "tool_calls": [half]}, result("a")]) == []
 
 
-def test_something_that_is_no_call_becomes_text_of_the_assistant() -> None:
-    """Guarantee 10.6: a repair loses no words."""
+def test_an_invalid_call_becomes_text_of_the_assistant() -> None:
+    """Guarantee 10.6: a repair loses no text."""
     found = fixed([HI, {**asks("a"), "tool_calls": [call("a"), "look at this"]}, result("a")])
     assert found[1] == {**asks("a"), "content": "look at this"}
 
@@ -206,7 +206,7 @@ def test_tools_of_other_apis_become_functions(tool: JSONObject) -> None:
     assert found["tools"] == [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}]
 
 
-def test_a_name_is_spelled_the_same_wherever_it_stands() -> None:
+def test_a_name_is_spelled_the_same_everywhere() -> None:
     """Guarantee 10.4: in the tools, in the choice and in the calls."""
     function: JSONObject = {"name": "files.read", "strict": True}
     body: JSONObject = {

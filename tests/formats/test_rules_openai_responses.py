@@ -1,4 +1,4 @@
-"""The rules of the Responses API: what OpenAI refuses, and what looks broken here and is not."""
+"""Rules of the Responses API: requests that OpenAI refuses, and valid ones that look broken."""
 
 import base64
 import json
@@ -127,7 +127,7 @@ def test_calls_and_results_are_held_against_each_other_kind_by_kind(items: JSON,
 
 
 def test_a_call_whose_arguments_are_an_object_is_still_a_call() -> None:
-    """Guarantee 10.6: one mistake is one finding; its result is no orphan, and nothing of it is lost."""
+    """Guarantee 10.6: one mistake is one finding; its result is not an orphan, and nothing of it is lost."""
     items = [HI, call(arguments={"path": "a.py"}), output()]
     assert codes(items) == ["OAR001"]
     assert repaired(items) == [HI, call(arguments='{"path":"a.py"}'), output()]
@@ -142,7 +142,7 @@ def test_an_edited_answer_leaves_reasoning_without_its_item() -> None:
     assert repaired(edited) == [HI, edited[2], HI]
 
 
-def test_the_recorded_refusal_is_foreseen_word_for_word() -> None:
+def test_the_finding_equals_the_recorded_refusal() -> None:
     """Guarantee 10.6: each violation with the provider's own error."""
     recorded = [json.loads(line) for line in FILES[0].read_text().splitlines()]
     (refused,) = [each for each in recorded if each["status"] == 400 and "modified_history" in each["case"]]
@@ -173,7 +173,7 @@ def test_reasoning_leads_to_something(after: list[JSONObject]) -> None:
     ],
 )
 def test_reasoning_that_is_not_openais_is_tied_to_nothing(thought: JSONObject) -> None:
-    """Guarantee 10.6: DeepSeek, Bedrock and OpenRouter speak this API too, and do not tie reasoning to an item."""
+    """Guarantee 10.6: DeepSeek, Bedrock and OpenRouter have this API too, and do not tie reasoning to an item."""
     assert codes([HI, thought, {"role": "assistant", "content": "Hello!"}, HI]) == []
 
 
@@ -191,7 +191,7 @@ def test_without_a_store_nothing_is_known_by_its_id_alone() -> None:
 @pytest.mark.parametrize(
     "damaged", [TOKEN[:-1], TOKEN[:-4], TOKEN + "AAAA", TOKEN[::-1], TOKEN[8:], TOKEN[:20] + "!" + TOKEN[21:]]
 )
-def test_encrypted_content_that_was_cut_or_overwritten_is_told(damaged: str) -> None:
+def test_truncated_or_overwritten_encrypted_content_is_reported(damaged: str) -> None:
     """FIELD-BUG 16 (llxprt-code#2335): what OpenAI cannot decrypt is refused. What it led to must lose its id as well,
     or OpenAI asks for the reasoning (FIELD-BUG 18)."""
     thought: JSONObject = {"type": "reasoning", "id": OWN_ID, "summary": [], "encrypted_content": TOKEN}
@@ -203,7 +203,7 @@ def test_encrypted_content_that_was_cut_or_overwritten_is_told(damaged: str) -> 
     assert codes([HI, stand_in, call(id="fc_1"), output()]) == []
 
 
-def test_a_history_that_was_added_to_itself_is_told_by_its_ids() -> None:
+def test_a_duplicated_history_is_detected_by_its_ids() -> None:
     """FIELD-BUG 19 (openai-agents-python#1789): "Duplicate item found with id …"."""
     turn = [THOUGHT, ANSWER]
     assert codes([HI, *turn, HI, *turn]) == ["OAR011", "OAR011"]
@@ -220,8 +220,8 @@ def test_only_openai_is_held_to_openais_own_limits() -> None:
     assert codes(foreign) == []
 
 
-def test_a_tool_that_is_spelled_anew_is_still_the_one_that_was_chosen() -> None:
-    """Guarantee 10.4: the name of a tool is the same wherever it stands."""
+def test_a_renamed_tool_is_still_the_chosen_one() -> None:
+    """Guarantee 10.4: the name of a tool is the same everywhere."""
     tool: JSONObject = {"type": "function", "name": "files.read", "parameters": {"type": "object"}}
     fixed = repaired({"tools": [tool], "tool_choice": {"type": "function", "name": "files.read"}, "input": "hi"})
     assert fixed["tool_choice"]["name"] == fixed["tools"][0]["name"]
@@ -238,7 +238,7 @@ def test_tools_that_came_later_can_be_chosen() -> None:
     assert codes({"tool_choice": choice, "tools": [], "input": "hi"}) == ["OAR014"]
 
 
-def test_shapes_of_the_chat_api_are_told_and_turned() -> None:
+def test_shapes_of_the_chat_api_are_reported_and_converted() -> None:
     """Guarantee 10.6: the commonest mistake is a request in OpenAI's other format."""
     body: JSONObject = {
         "instructions": [{"type": "text", "text": "Be brief."}],

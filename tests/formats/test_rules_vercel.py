@@ -1,4 +1,4 @@
-"""What the checker knows of the AI SDK alone. Each verdict was tried with version 7.0.169 and a model that is none."""
+"""Rules specific to the AI SDK. Each was tried with version 7.0.169 and a fake model."""
 
 import pytest
 
@@ -104,7 +104,7 @@ def test_a_call_of_a_ui_message_is_judged_by_its_state(state: str, fields: JSONO
 
 
 @pytest.mark.parametrize(("state", "found"), [("approval-requested", []), ("input-available", ["VER011"])])
-def test_a_request_for_approval_is_void_once_the_user_speaks(state: str, found: list[str]) -> None:
+def test_a_user_message_cancels_an_approval_request(state: str, found: list[str]) -> None:
     """FIELD-BUG 11: the SDK leaves it out of a `UIMessage` then, and nothing else that waits."""
     part = tool_part(state, **({"approval": {"id": "ok1"}} if state == "approval-requested" else {}))
     assert codes([SPOKEN, shown("assistant", part), SPOKEN]) == found
@@ -119,7 +119,7 @@ def test_a_call_of_a_ui_message_without_input_is_flagged() -> None:
 
 
 def test_steps_of_a_ui_message_keep_calls_and_results_together() -> None:
-    """Guarantee 5.1: the result of a step's call stands before the next step, and what steers comes after it."""
+    """Guarantee 5.1: the result of a step's call precedes the next step, and steering follows it."""
     steer = {"type": "steering-message", "id": "s", "parts": [{"type": "text", "text": "hurry"}]}
     step = [{"type": "step-start"}, tool_part("output-available", output=1)]
     again = [{"type": "step-start"}, {**tool_part("output-available", output=2), "toolCallId": "b"}]
@@ -127,7 +127,7 @@ def test_steps_of_a_ui_message_keep_calls_and_results_together() -> None:
 
 
 def test_a_ui_message_of_the_user_cannot_hold_calls() -> None:
-    """Guarantee 10.3: the SDK leaves them out without a word, when two roles were mixed up."""
+    """Guarantee 10.3: the SDK leaves them out silently, when two roles were mixed up."""
     assert codes([shown("user", TEXT, tool_part("output-available", output=1))]) == ["VER014"]
 
 
@@ -202,7 +202,7 @@ def test_a_prompt_needs_no_messages() -> None:
 
 
 def test_a_tool_keeps_the_schema_an_older_version_called_parameters() -> None:
-    """Guarantee 10.6: the model would be told of a tool without parameters."""
+    """Guarantee 10.6: otherwise the model would get a tool without parameters."""
     schema = {"type": "object", "properties": {"at": {"type": "string"}}}
     body: JSONObject = {"tools": {"look": {"parameters": schema}}, "messages": [HI]}
     assert codes(body) == ["VER001"]
@@ -220,7 +220,7 @@ def test_a_damaged_signature_is_taken_off_and_the_reasoning_stays(proof: str, fo
 
 
 def test_the_error_is_the_sdks_own() -> None:
-    """Guarantee 10.6: with the place in our words, and the sentence one finds in the log."""
+    """Guarantee 10.6: with our notation of the position, and the sentence that is in the log."""
     [violation] = lint([HI, said("assistant", call("c1"))], format="vercel")
     assert violation.path == "[1].content[0]"
     assert violation.error == "AI_MissingToolResultsError: Tool result is missing for tool call c1."

@@ -1,4 +1,4 @@
-"""What the checker knows of the AI SDK's older shape alone."""
+"""Rules specific to the AI SDK's older format."""
 
 import pytest
 
@@ -42,7 +42,7 @@ def codes(body: JSON) -> list[str]:
     ],
 )
 def test_sound_histories_are_not_flagged(messages: list[JSONObject]) -> None:
-    """Guarantee 10.6: a call and its result may be told by id or by name, and calls may wait together."""
+    """Guarantee 10.6: a call and its result may be matched by id or by name, and several calls may be pending."""
     assert lint(messages, format="vercel_legacy") == []
 
 
@@ -84,7 +84,7 @@ def test_a_result_is_brought_back_to_its_call() -> None:
     assert [message["role"] for message in fixed] == ["user", "assistant", "function", "user"]
 
 
-def test_a_second_result_that_says_something_else_becomes_text() -> None:
+def test_a_second_result_with_other_content_becomes_text() -> None:
     """Guarantee 5.3: the first wins, and no text is lost."""
     fixed, _ = fix([HI, call(), result(content="one"), result(content="two")], format="vercel_legacy")
     assert [message["role"] for message in fixed] == ["user", "assistant", "function", "user"]
@@ -99,7 +99,7 @@ def test_a_result_takes_the_name_of_its_call() -> None:
 
 
 def test_roles_that_were_mixed_up_are_put_right() -> None:
-    """Guarantee 10.6: a call is the assistant's, whoever is said to have made it."""
+    """Guarantee 10.6: a call belongs to the assistant, whatever its role."""
     messages = [HI, {**call(), "role": "user"}, result()]
     assert codes(messages) == ["VEL005"]
     assert fix(messages, format="vercel_legacy")[0] == [HI, call(), result()]

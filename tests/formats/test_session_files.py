@@ -36,7 +36,7 @@ def written(values: list[JSONObject]) -> bytes:
 
 
 def words(body: JSONObject | list[JSONObject], form: str) -> Iterator[tuple[str, str]]:
-    """Who said what, with the calls and results between."""
+    """Yield roles and texts, with the calls and results between."""
     for message in formatter(form).decode_request(body).messages:
         called = [(message.role, f"{call.name} {call.id}") for call in message.tool_calls]
         returned = [(message.role, f"{result.call_id} {result.text}") for result in message.tool_results]
@@ -69,8 +69,8 @@ def test_a_session_becomes_a_request_that_its_provider_takes(form: str, name: st
 
 @pytest.mark.parametrize(("form", "name"), [("claude_code", "transcript-parallel"), ("codex", "turn")])
 @pytest.mark.parametrize("target", ["anthropic", "openai_chat", "openai_responses", "vercel"])
-def test_a_session_that_went_elsewhere_and_back_says_the_same(form: str, name: str, target: str) -> None:
-    """Guarantee 3.8: words, calls and results come through both directions."""
+def test_a_session_converted_and_back_is_the_same(form: str, name: str, target: str) -> None:
+    """Guarantee 3.8: texts, calls and results survive both directions."""
     body = session(form, name)
     there = cc.convert(body, source=form, target=target)
     back = cc.convert(there, source=target, target=form)
@@ -79,8 +79,8 @@ def test_a_session_that_went_elsewhere_and_back_says_the_same(form: str, name: s
 
 
 @pytest.mark.parametrize("name", ["stdout-overloaded", "stdout-unauthorized"])
-def test_what_a_failed_run_printed_is_no_request_without_messages(name: str) -> None:
-    """Guarantee 10.6: the program's own words are not the conversation's, and nothing is wrong with them."""
+def test_output_of_a_failed_run_is_not_a_request_without_messages(name: str) -> None:
+    """Guarantee 10.6: the program's own text is not part of the conversation, and breaks no rule."""
     body = session("claude_code", name)
     assert cc.lint(body, format="claude_code") == []
     without_end = [line for line in body if line["type"] != "result"]
@@ -103,7 +103,7 @@ NEW_IN_CODEX: dict[str, JSONObject] = {
 
 @pytest.mark.parametrize("name", NEW_IN_CODEX)
 def test_a_line_of_tomorrow_changes_nothing_of_a_session_of_codex(name: str) -> None:
-    """Guarantee 10.6: what a newer version writes besides is no message, and no reason to read nothing."""
+    """Guarantee 10.6: what a newer version writes besides is not a message, and no reason to read nothing."""
     known, new = lines(name), NEW_IN_CODEX[name]
     mixed = [known[0], new, *known[1:], new]
     assert detect_session_format(written(mixed)) == "codex"
@@ -125,7 +125,7 @@ def test_an_item_of_tomorrow_in_an_event_is_kept_whole() -> None:
 
 @pytest.mark.parametrize("name", ["rollout", "turn", "exec"])
 def test_what_is_nothing_of_codex_among_its_lines_is_text_and_the_rest_is_read(name: str) -> None:
-    """Guarantee 10.6: nothing that was said is lost for one line that somebody put there."""
+    """Guarantee 10.6: a foreign line does not cause the loss of other content."""
     known = lines(name)
     strange: JSONObject = {"note": "mind the gap"}
     assert [each.path for each in cc.lint([*known, strange], format="codex")] == [f"[{len(known)}]"]
@@ -193,7 +193,7 @@ def test_a_broken_session_is_fixed_as_lines() -> None:
         b'{"type": "message", "role": "user", "content": "hi"}\n{"type": "function_call", "name": "look"}',
     ],
 )
-def test_what_is_no_session_is_not_guessed_at(given: bytes) -> None:
+def test_files_that_are_not_sessions_are_not_guessed(given: bytes) -> None:
     with pytest.raises(
         InvalidSetting, match=r"the format cannot be detected\. Give one of anthropic, bedrock, claude_code, "
     ):

@@ -1,4 +1,4 @@
-"""Bedrock's requests held against AWS's own description of its API: what that refuses, our rules flag and mend."""
+"""Bedrock's requests compared with AWS's API description: our rules report and fix what it refuses."""
 
 import json
 from collections.abc import Iterator
@@ -148,7 +148,7 @@ def test_the_whole_request_is_sound() -> None:
     assert problems(WHOLE) == []
 
 
-def test_every_small_change_that_aws_refuses_is_flagged_and_mended() -> None:
+def test_every_small_change_that_aws_refuses_is_reported_and_fixed() -> None:
     """Guarantees 10.5, 10.6: each place of a request that has everything, changed in each of a dozen ways."""
     all_places = list(places(WHOLE))
     found = [(path, body) for path in some(all_places, 20) for body in changed(path) if refused(body)]
@@ -246,7 +246,7 @@ def test_what_is_not_taken_is_flagged_and_becomes_what_was_meant(
     assert fixed == expected
 
 
-def test_it_is_said_in_aws_own_words() -> None:
+def test_findings_use_the_error_texts_of_aws() -> None:
     """Guarantee 10.6: of a value as the service says it, of a name as its SDK does."""
     found = [each.error for each in lint({**called(status="failed"), "max_tokens": 9}, format="bedrock")]
     assert found[0].startswith('Unknown parameter in input: "max_tokens", must be one of: modelId, messages, system, ')
@@ -256,7 +256,7 @@ def test_it_is_said_in_aws_own_words() -> None:
     )
 
 
-def test_tools_that_are_none_become_one_where_there_are_calls() -> None:
+def test_empty_tools_become_one_tool_if_there_are_calls() -> None:
     fixed, _ = fix({**called(), "toolConfig": {"tools": []}}, format="bedrock")
     assert fixed["toolConfig"] == {"tools": [encode_tool(PLACEHOLDER_TOOL)]}
 
@@ -265,8 +265,8 @@ def document(name: str, data: str = "JVBERg==") -> JSONObject:
     return {"document": {"name": name, "format": "pdf", "source": {"bytes": data}}}
 
 
-def test_too_much_to_be_shown_is_told() -> None:
-    """The last ones stay, and nothing goes without a word."""
+def test_omitted_content_is_reported() -> None:
+    """The last ones stay, and nothing goes silently."""
     body = asked(*[document(f"D{number}") for number in range(7)])
     assert codes(body) == ["BED030"]
     fixed, _ = fix(body, format="bedrock")
@@ -280,7 +280,7 @@ def test_too_much_to_be_shown_is_told() -> None:
 
 
 @pytest.mark.parametrize("block", [PNG, document("D")], ids=["image", "document"])
-def test_what_the_assistant_shows_is_told(block: JSONObject) -> None:
+def test_media_of_the_assistant_are_reported(block: JSONObject) -> None:
     """Images and documents are the user's."""
     body: JSONObject = {"messages": [ASK, {"role": "assistant", "content": [WORDS, block]}, ASK]}
     assert codes(body) == ["BED011"]

@@ -1,4 +1,4 @@
-"""Streams as they come from real endpoints: in odd pieces, cut off, or with an error in the middle."""
+"""Streams of real endpoints: split at odd places, truncated, or with an error in the middle."""
 
 import pytest
 
@@ -56,7 +56,7 @@ def test_blocks_and_text_may_take_turns_in_a_stream() -> None:
 
 
 def test_a_stream_that_was_cut_off_does_not_look_complete() -> None:
-    """Guarantee 4.5: whoever stores it must be able to tell."""
+    """Guarantee 4.5: the stored reply must show it."""
     assert CHAT.decode_stream([chunk(content="half")]).finish is None
     assert CHAT.decode_stream([chunk(content="whole"), END]).finish == "stop"
 

@@ -1,4 +1,4 @@
-"""Fields that a provider does not know: flagged where it is known to refuse them, and nowhere else."""
+"""Unknown fields: reported only for providers that are known to refuse them."""
 
 from typing import Any, get_args, get_type_hints
 

@@ -1,4 +1,4 @@
-"""The Vercel AI SDK: ModelMessage there and back, UIMessage and its stream read."""
+"""The Vercel AI SDK: ModelMessage encoded and decoded; UIMessage and its stream decoded."""
 
 import base64
 
@@ -237,19 +237,19 @@ def test_model_messages_come_back_as_they_were() -> None:
 
 
 def test_bytes_are_not_kept_twice() -> None:
-    """Guarantee 2.6: the spelling of a file is remembered as a word, not as another copy of its bytes."""
+    """Guarantee 2.6: the spelling of a file is stored as a keyword, not as another copy of its bytes."""
     for message in VERCEL.decode_request({"messages": MODEL_MESSAGES}).messages:
         for part in message.parts:
             assert BASE64 not in str(part.extra)
 
 
 def test_every_decoded_message_may_be_stored() -> None:
-    """Guarantee 2.2: an answer to a request for approval is no result; it is what a person said."""
+    """Guarantee 2.2: an answer to a request for approval is not a result; it is what a person said."""
     for message in VERCEL.decode_request({"messages": MODEL_MESSAGES}).messages:
         validate_message(message)
 
 
-def test_reasoning_goes_home_to_whoever_signed_it() -> None:
+def test_reasoning_is_sent_back_to_the_vendor_that_signed_it() -> None:
     """Guarantee 2.4: a signature that travelled in providerOptions is the provider's own again."""
     request = VERCEL.decode_request({"messages": MODEL_MESSAGES})
     thoughts = [part for part in request.messages[4].parts if isinstance(part, cc.Reasoning)]
@@ -320,7 +320,7 @@ UI_TURN: JSONObject = {
 
 
 def test_a_reply_is_one_assistant_message() -> None:
-    """Guarantee 10.1: a ModelMessage, or a UIMessage whose tools' results stand elsewhere."""
+    """Guarantee 10.1: a ModelMessage, or a UIMessage whose tools' results are elsewhere."""
     assert VERCEL.decode_reply({"role": "assistant", "content": "hi"}) == cc.assistant("hi")
     reply = VERCEL.decode_reply(UI_TURN)
     assert (reply.uid, reply.text) == ("m2", "Let me look.Three bytes.")
@@ -365,7 +365,7 @@ def test_a_stream_gives_the_assistant_message() -> None:
     ("end", "status", "error"),
     [({"type": "error", "errorText": "overloaded"}, "error", "overloaded"), ({"type": "abort"}, "cancelled", None)],
 )
-def test_a_stream_that_broke_off_says_how(end: JSONObject, status: str, error: str | None) -> None:
+def test_an_interrupted_stream_reports_the_reason(end: JSONObject, status: str, error: str | None) -> None:
     """Guarantee 2.1: a stream ends as sent, error or cancelled."""
     message = VERCEL.decode_stream(
         [{"type": "text-start", "id": "t"}, {"type": "text-delta", "id": "t", "delta": "Hm"}, end]

@@ -1,4 +1,4 @@
-"""The Vercel AI SDK's older shape: one call per message, role function, no ids; and still nothing is lost."""
+"""The Vercel AI SDK's older format: one call per message, role function, no ids; nothing is lost."""
 
 import base64
 
@@ -244,7 +244,7 @@ def test_tools_are_functions_and_the_system_prompt_is_a_message() -> None:
     assert LEGACY.get_system_prompt("Be brief.") is None
 
 
-def test_what_only_parts_say_is_not_lost() -> None:
+def test_content_of_parts_only_is_not_lost() -> None:
     """Guarantee 10.3: version 4 reads `parts` where there are any, whatever `content` holds."""
     wire: JSONObject = {"role": "assistant", "content": "", "parts": [{"type": "text", "text": "HELLO"}]}
     request = LEGACY.decode_request({"messages": [wire]})
@@ -305,8 +305,8 @@ def test_parts_keep_their_order_and_their_steps() -> None:
     assert ConversionNote("left out", "source, which only a user interface is shown") in sent.notes
 
 
-def test_content_that_parts_do_not_say_is_kept_too() -> None:
-    """Guarantee 10.3: whoever wrote the one and not the other, no text is lost or said twice."""
+def test_content_missing_from_parts_is_kept() -> None:
+    """Guarantee 10.3: if only one of them has a text, it is neither lost nor duplicated."""
     for content, found in (("Hello.", "Hello."), ("Hello. Bye.", "Hello. Bye."), (" Bye.", "Hello. Bye.")):
         wire: JSONObject = {"role": "assistant", "content": content, "parts": [{"type": "text", "text": "Hello."}]}
         (message,) = LEGACY.format(LEGACY.decode_request({"messages": [wire]}).messages)
@@ -315,7 +315,7 @@ def test_content_that_parts_do_not_say_is_kept_too() -> None:
 
 @pytest.mark.parametrize("given", [[1], True, 7, {"n": 1}, None, '{"n":  1}'])
 def test_arguments_of_any_kind_are_read(given: object) -> None:
-    """Guarantee 2.3: nothing crashes, and what is no object is kept as the text of it."""
+    """Guarantee 2.3: nothing crashes, and what is not an object is kept as the text of it."""
     called = {"id": "a", "type": "function", "function": {"name": "f", "arguments": given}}
     wire: JSONObject = {"role": "assistant", "content": "", "tool_calls": [called]}
     (call,) = LEGACY.decode_request({"messages": [wire]}).messages[0].tool_calls
@@ -324,7 +324,7 @@ def test_arguments_of_any_kind_are_read(given: object) -> None:
 
 
 @pytest.mark.parametrize("given", [[1], {"a": 1}, 7, None])
-def test_an_id_that_is_no_text_is_none(given: object) -> None:
+def test_an_id_that_is_not_a_text_is_ignored(given: object) -> None:
     """Guarantee 2.3: nothing crashes; a message that we keep whole comes back as it was."""
     wire: JSONObject = {"role": "data", "content": "", "tool_call_id": given, "data": 1}
     request = LEGACY.decode_request({"messages": [wire]})

@@ -1,4 +1,4 @@
-"""What people really send to the AI SDK: steering, answers to approvals, both kinds of message in one."""
+"""Unusual input of the AI SDK: steering, answers to approvals, and mixed kinds of messages."""
 
 import pytest
 
@@ -60,7 +60,7 @@ STEERED = shown(
 )
 
 
-def test_what_steers_is_said_by_the_user_at_its_place() -> None:
+def test_steering_is_a_user_message_at_its_position() -> None:
     """Guarantee 10.3: no text is dropped or reordered; the SDK makes a user message of it."""
     assert through(STEERED) == [
         said("assistant", call()),
@@ -78,8 +78,8 @@ def test_what_steers_is_said_by_the_user_at_its_place() -> None:
 
 
 @pytest.mark.parametrize("reason", [{}, {"reason": "not now"}], ids=["without a reason", "with a reason"])
-def test_a_call_that_a_person_refused_has_a_result_that_says_so(reason: JSONObject) -> None:
-    """Guarantee 10.3: whether the tool ran is known; the words are the person's."""
+def test_a_declined_call_has_a_result_with_the_refusal(reason: JSONObject) -> None:
+    """Guarantee 10.3: whether the tool ran is known; the reason is the user's text."""
     approval = {"id": "ok-a", "approved": False, **reason}
     part = {"type": "tool-f", "toolCallId": "a", "state": "approval-responded", "input": {}, "approval": approval}
     assert through(shown(part)) == [
@@ -89,7 +89,7 @@ def test_a_call_that_a_person_refused_has_a_result_that_says_so(reason: JSONObje
 
 
 def test_a_refused_call_of_a_provider_is_answered_in_the_tool_message() -> None:
-    """Guarantee 2.5: the provider ran nothing, and is told; `convertToModelMessages` puts both there."""
+    """Guarantee 2.5: the provider ran nothing, and gets the refusal; `convertToModelMessages` puts both there."""
     part: JSONObject = {"type": "tool-f", "toolCallId": "a", "state": "approval-responded", "providerExecuted": True}
     wire = through(shown({**part, "input": {}, "approval": {"id": "ok-a", "approved": False}}))
     assert wire == [
@@ -99,7 +99,7 @@ def test_a_refused_call_of_a_provider_is_answered_in_the_tool_message() -> None:
     assert lint(wire, format="vercel") == []
 
 
-def test_what_a_request_for_approval_says_beyond_its_id_is_kept() -> None:
+def test_further_fields_of_an_approval_request_are_kept() -> None:
     """Guarantee 10.5: the SDK checks the signature of a request before it runs what was approved."""
     more = {"isAutomatic": False, "signature": "sig", "inputSchemaInput": {"x": 1}}
     approval = {"id": "ok-a", "approved": True, "requestReason": "costs money", **more}
@@ -111,15 +111,13 @@ def test_what_a_request_for_approval_says_beyond_its_id_is_kept() -> None:
 
 
 def test_a_tool_message_without_results_is_left_out() -> None:
-    """Guarantee 10.3: the user said nothing, so nobody should see an empty message of theirs; the SDK leaves it out,
-    too.
-    """
+    """Guarantee 10.3: an empty user message must not appear; the SDK leaves it out, too."""
     assert VERCEL.decode_request({"messages": [HI, said("tool")]}).messages == (cc.user("hi"),)
     assert through(HI, said("tool")) == [HI]
 
 
 def test_the_key_is_the_name_of_a_tool() -> None:
-    """Guarantee 10.5: the SDK tells the model of the key, whatever name stands inside; and that comes back."""
+    """Guarantee 10.5: the SDK sends the key to the model, whatever name is inside; and that survives."""
     body: JSONObject = {"messages": [HI], "tools": {"f": {"name": "g", "inputSchema": {"type": "object"}}}}
     request = VERCEL.decode_request(body)
     assert [tool.name for tool in request.tools if isinstance(tool, cc.Tool)] == ["f"]
@@ -144,7 +142,7 @@ def test_a_file_that_lies_with_a_provider_goes_back_under_its_name(url: str, rol
 
 
 def test_a_file_that_lies_with_a_provider_is_described_to_others_unless_it_has_an_address() -> None:
-    """Guarantee 2.5: nobody else knows the name."""
+    """Guarantee 2.5: the name is unknown to other providers."""
     part: JSONObject = {"type": "file", "mediaType": "application/pdf", "providerReference": {"openai": "file-1"}}
     for url, kind in (("", "text"), ("https://example.com/a.pdf", "document")):
         made = convert([shown({**part, "url": url}, role="user")], source="vercel", target="anthropic")
@@ -181,7 +179,7 @@ def test_of_a_message_of_both_kinds_no_text_is_lost(content: object, parts: list
     assert (message["role"], message["content"]) == ("user", model)
 
 
-def test_what_only_the_content_of_a_ui_message_says_follows_its_results() -> None:
+def test_text_in_content_only_of_a_ui_message_follows_its_results() -> None:
     """Guarantee 10.3: that is where version 4 would have put it."""
     part: JSONObject = {"type": "tool-f", "toolCallId": "a", "state": "output-available", "input": {}, "output": "a"}
     assert through({**shown(part), "content": "Done."}) == [
@@ -254,7 +252,7 @@ def test_a_call_that_was_just_approved_has_a_result_anywhere_else() -> None:
     ],
     ids=["not answered", "the user spoke", "the user spoke before", "another call waits"],
 )
-def test_a_call_that_nobody_will_run_gets_a_result(messages: list[JSONObject]) -> None:
+def test_a_call_that_will_not_run_gets_a_result(messages: list[JSONObject]) -> None:
     """Guarantee 5.3: the SDK acts on answers in the last message alone, and refuses every other call without a
     result.
     """
@@ -291,6 +289,6 @@ def test_a_reply_leaves_out_nothing_but_results() -> None:
 
 
 def test_a_reply_without_parts_keeps_its_names() -> None:
-    """Guarantee 2.7: it may have broken off before the first word."""
+    """Guarantee 2.7: it may have broken off before the first text."""
     reply = VERCEL.decode_reply({"id": "m", "role": "assistant", "metadata": {"n": 1}, "parts": []})
     assert (reply.uid, reply.meta, reply.parts) == ("m", {"n": 1}, ())

@@ -81,7 +81,7 @@ def test_what_only_an_interface_shows_is_left_out_and_noted() -> None:
 def test_each_state_of_a_tool_part_has_its_call_and_result(
     part: JSONObject, given: JSONObject, output: JSONObject | None
 ) -> None:
-    """Guarantee 5.3: where there is no result yet, pairing says so."""
+    """Guarantee 5.3: where there is no result yet, pairing reports it."""
     ui: JSONObject = {"id": "m", "role": "assistant", "parts": [{"type": "tool-f", "toolCallId": "a", **part}]}
     messages = VERCEL.decode_request({"messages": [ui]}).messages
     assert len(messages) == (2 if output else 1)
@@ -94,8 +94,8 @@ def test_each_state_of_a_tool_part_has_its_call_and_result(
     ]
 
 
-def test_a_denied_call_says_so_to_any_provider() -> None:
-    """Guarantee 10.1: one conversation can go anywhere, so the refusal is in the words of the result."""
+def test_a_denied_call_is_reported_to_every_provider() -> None:
+    """Guarantee 10.1: one conversation can go anywhere, so the refusal is in the text of the result."""
     part: JSONObject = {"type": "tool-f", "toolCallId": "a", "state": "output-denied", "input": {}}
     approval = {"id": "ok1", "approved": False, "reason": "not now"}
     ui: JSONObject = {"id": "m", "role": "assistant", "parts": [{**part, "approval": approval}]}
@@ -133,7 +133,7 @@ def test_a_call_that_waits_for_approval_has_no_result(state: str) -> None:
 
 
 def test_a_call_its_provider_ran_stays_with_its_result() -> None:
-    """Guarantee 2.5: nobody answers it, so it must not look like a call that waits."""
+    """Guarantee 2.5: it gets no further result, so it must not look like a pending call."""
     part: JSONObject = {"type": "tool-web", "toolCallId": "a", "state": "output-available", "providerExecuted": True}
     ui: JSONObject = {"id": "m", "role": "assistant", "parts": [{**part, "input": {"q": 1}, "output": ["x"]}]}
     assert VERCEL.format(VERCEL.decode_request({"messages": [ui]}).messages) == [

@@ -1,4 +1,4 @@
-"""Recorded traffic: the selection that comes with the project, and the whole corpus where it lies beside it."""
+"""Recorded traffic: the selection in the project, and the whole corpus if it is available."""
 
 import json
 from functools import cache

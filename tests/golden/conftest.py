@@ -1,4 +1,4 @@
-"""A copy of the golden store for all tests: they read it, and none changes it."""
+"""A read-only copy of the golden store for all tests."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the scenario is made of: a scripted endpoint, providers, tools, triggers, and the surroundings of a prompt."""
+"""Parts of the scenario: a scripted endpoint, providers, tools, triggers, and a prompt context."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable

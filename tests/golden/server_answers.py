@@ -1,4 +1,4 @@
-"""What the server and the commands answer about a copy of the golden store, with today's code."""
+"""Answers of the server and the commands about a copy of the golden store, with today's code."""
 
 import asyncio
 import json

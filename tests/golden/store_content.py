@@ -1,4 +1,4 @@
-"""What today's code reads out of a copy of the golden store: content, requests, exports.
+"""Content of a copy of the golden store as today's code reads it: rows, requests, exports.
 
 Values go through the encoders that store and send them, so that a renamed Python attribute changes nothing here, and a
 renamed field of JSON does.

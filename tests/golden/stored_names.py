@@ -18,11 +18,12 @@ from contextc._json import JSONObject
 from contextc.app.agent_factory import build_tools
 from contextc.cli import app
 from contextc.compiler.compaction import LEAD
-from contextc.compiler.draft import Budget, LeftOutMessage
+from contextc.compiler.draft import LeftOutMessage
 from contextc.compiler.fetch_result import FETCH_TOOL
 from contextc.compiler.ledger.repository import OpenAttempt, StoredSummary
 from contextc.compiler.ledger.row_encoding import REMOVED_TEXT
 from contextc.compiler.manifest import Fragment, ManifestLine, RequestRecord
+from contextc.compiler.options import Budget
 from contextc.events import AnyEvent
 from contextc.executor.model_call import NO_RESULT_TEXT
 from contextc.executor.summarizer import SUMMARY_INSTRUCTIONS

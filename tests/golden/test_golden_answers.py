@@ -1,4 +1,4 @@
-"""What the server and the commands answer about a stored conversation has the names it had."""
+"""Answers of the server and the commands about a stored conversation have the recorded names."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Names that are stored or sent, and texts that models read, are those that were recorded."""
+"""Names that are stored or sent, and texts that models read, equal the recorded ones."""
 
 from collections.abc import Iterator
 from importlib.machinery import SourceFileLoader

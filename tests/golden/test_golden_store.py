@@ -1,4 +1,4 @@
-"""A store that an earlier version wrote means the same today: its rows, requests, next requests and exports."""
+"""A store of an earlier version has the same content today: rows, requests, next requests and exports."""
 
 import sqlite3
 from collections.abc import Callable
@@ -24,6 +24,9 @@ from tests.golden import store_content
 from tests.golden.json_compare import assert_same
 from tests.golden.scenario import play
 from tests.golden.store_content import GOLDEN, SCHEMA, read, rows
+
+ADDED = ("event.body<error>.failure.", "event.body<retry>.failure.")
+"""Fields that were added since the recording. Stores without them are read as before."""
 
 
 def bodies(file: Path, table: str, column: str) -> list[bytes]:
@@ -125,6 +128,7 @@ def test_the_same_turns_send_and_store_the_same(raw: Path, tmp_path: Path) -> No
         sent = play(new, file)
     assert_same(read("sent.json"), [body.decode() for body in sent], "what was sent")
     then, now = (dict.fromkeys(store_content.shape(each), "stored") for each in (raw, file.with_suffix(".copy")))
+    now = {path: each for path, each in now.items() if not path.startswith(ADDED)}
     assert_same(then, now, "what was stored")
 
 

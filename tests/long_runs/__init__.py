@@ -1,4 +1,4 @@
-"""Proofs that take long: what the tests try in seconds, tried for an hour. `make prove` runs them.
+"""Long-running proofs: the same checks as the tests, for an hour. `make prove` runs them.
 
 A proof is a module here: one more is one more file. It has
 

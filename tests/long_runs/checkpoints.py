@@ -1,4 +1,4 @@
-"""Pieces of work that are done, on one commit: a run that was broken off goes on where it was.
+"""Checkpoints of finished work on one commit, so that an interrupted run can continue.
 
 Only where nothing is changed beside the commit: what was proved of other code proves nothing.
 """

@@ -1,4 +1,4 @@
-"""So many random histories, by a seed; one that fails is made as short as it can be."""
+"""Seeded random histories. A failing one is minimized."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""What the proofs counted, as it is kept, and the page that is made of it."""
+"""Stored results of the proofs, and the page generated from them."""
 
 from pathlib import Path
 

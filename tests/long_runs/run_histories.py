@@ -1,4 +1,4 @@
-"""Random histories in every format: by our rules, by the vendor's own types, word for word, and back again."""
+"""Random histories in every format: checked by our rules, the vendor's types, and a round trip."""
 
 from collections import Counter
 from collections.abc import Sequence

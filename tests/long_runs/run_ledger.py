@@ -1,4 +1,4 @@
-"""Random lives of a conversation, held against providers that remember and complain."""
+"""Random conversations, checked against simulated providers with memory."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Runs a proof in pieces, in two processes; the first piece that fails ends it."""
+"""Run a proof in pieces, in two processes. The first failing piece ends it."""
 
 import traceback
 from collections import Counter

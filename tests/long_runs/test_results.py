@@ -1,4 +1,4 @@
-"""The page of proofs is made from its figures, and the figures are what was asked for."""
+"""The page of proofs is generated from its figures, and the figures meet the requested numbers."""
 
 from collections import Counter
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Calls and their results: however a log has them, every call is followed at once by its result."""
+"""Tool calls and results: whatever the order in the log, each call is directly followed by its result."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -90,7 +90,7 @@ def test_an_empty_result_is_a_result() -> None:
 
 
 def test_an_id_that_is_used_again_is_another_call() -> None:
-    """Some providers number their calls anew in every reply."""
+    """Some providers number their calls again in every reply."""
     history = [asks("0"), answers("0", "one"), asks("0"), answers("0", "two")]
     assert shape(pair_tool_calls(history).messages) == ["0?", "0=one", "0?", "0=two"]
 
@@ -102,7 +102,7 @@ def test_names_and_positions_do_not_count() -> None:
 
 
 def test_results_without_a_call_may_become_text_in_their_place() -> None:
-    """Guarantee 5.3 leaves them out; who repairs a request must not lose what they say."""
+    """Guarantee 5.3 leaves them out; a repair of a request must not lose their content."""
     history = [
         cc.user("hi"),
         answers("ghost", "boo"),
@@ -132,7 +132,7 @@ def test_an_id_used_again_may_get_another() -> None:
 
 
 def test_an_id_twice_in_one_message_is_two_calls_everywhere() -> None:
-    """Guarantee 5.1: no provider could tell them apart."""
+    """Guarantee 5.1: no provider could distinguish them."""
     history = [asks("a", "a"), answers("a", "one"), answers("a", "two")]
     assert shape(pair_tool_calls(history).messages) == ["a? a_2?", "a=one a_2=two"]
 
@@ -164,7 +164,7 @@ ANYTHING = st.lists(
 
 
 @given(ANYTHING)
-def test_whatever_the_log_holds_the_outcome_is_paired(history: list[cc.Message]) -> None:
+def test_calls_and_results_of_any_log_are_paired(history: list[cc.Message]) -> None:
     """Guarantee 5.1: every call is answered once, right behind it; nothing else moves, is lost or doubled."""
     paired = pair_tool_calls(history)
     waiting: list[str] = []

@@ -1,4 +1,4 @@
-"""The parts of a message: what they hold, and what becomes of the odd things models and tools produce."""
+"""Message parts: their content, and unusual output of models and tools."""
 
 import pytest
 
@@ -32,7 +32,7 @@ def test_every_part_kind_survives_json_both_ways() -> None:
 
 
 def test_messages_and_parts_are_frozen() -> None:
-    """Guarantee 2.1: nobody changes what was said, not even by mistake."""
+    """Guarantee 2.1: content cannot be changed, not even by mistake."""
     message = cc.user("hi")
     with pytest.raises(AttributeError):
         message.role = "system"  # pyright: ignore[reportAttributeAccessIssue]
@@ -105,7 +105,9 @@ def test_half_an_emoji_in_the_arguments_does_not_spoil_the_call() -> None:
     ],
 )
 def test_results_become_text(value: object, stored: str) -> None:
-    """Guarantee 2.2: `None` becomes the empty text, other values JSON; a file name that is not UTF-8 stops nobody."""
+    """Guarantee 2.2: `None` becomes the empty text, other values JSON; a file name that is not UTF-8 raises
+    no error.
+    """
     (result,) = cc.tool_result("c1", "f", value).tool_results
     assert result.content == stored
 

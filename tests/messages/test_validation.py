@@ -1,4 +1,4 @@
-"""The door: what may enter a conversation, and the error for what may not."""
+"""Validation: which messages a conversation accepts, and the errors for others."""
 
 import re
 
@@ -148,7 +148,7 @@ def test_more_than_the_limit_is_refused() -> None:
 
 
 def test_what_was_admitted_does_not_change_with_the_callers_dict() -> None:
-    """Guarantee 2.1: immutable means that nobody else holds the pieces."""
+    """Guarantee 2.1: immutable means that no caller holds references to the content."""
     arguments = {"path": "a.py"}
     admitted = validate_message(cc.assistant(tool_calls=[cc.ToolCall(id="c", name="f", arguments=arguments)]))
     arguments["path"] = "b.py"

@@ -137,7 +137,7 @@ class Recorder:
         })  # fmt: skip
 
     def label(self, head: RequestHead, raw: bytes, called: list[str]) -> Wire:
-        """Propose labels. `called` has the marks of sub-agents that the reply starts; they are checked by hand."""
+        """Propose labels. `called` has the marks of sub-agents that the reply starts; they are checked manually."""
         body = decode(raw)
         found = user_marks(body)
         agents = [mark for mark in found if mark.startswith("#a")]

@@ -89,7 +89,7 @@ def test_the_same_prompt_and_tools_keep_the_prefix(store: cc.Store) -> None:
         ({"settings": {"thinking": {"type": "enabled", "budget_tokens": 2000}}}, "reasoning settings changed"),
     ],
 )
-def test_another_head_begins_an_epoch_that_says_why(options: Wire, why: str) -> None:
+def test_another_head_begins_an_epoch_with_a_reason(options: Wire, why: str) -> None:
     store = cc.open_store("memory:")
     observe_talk(store)
     provider = Scripted([Say(text="fine")])

@@ -111,7 +111,7 @@ def test_a_session_is_deleted_with_its_side_requests(store: cc.Store) -> None:
     assert limit_observed(store, age=timedelta(days=3)).conversations == 3
 
 
-def test_a_deleted_conversation_begins_anew(store: cc.Store) -> None:
+def test_a_deleted_conversation_can_be_recreated(store: cc.Store) -> None:
     see(store, "a", 40, "one")
     see(store, "a", 40, "one", "b", "two")
     limit_observed(store, age=timedelta(days=1))

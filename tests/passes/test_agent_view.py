@@ -1,4 +1,4 @@
-"""The log with one agent's eyes: what it sees, and as whose words.
+"""The view of one agent: which messages it contains, and with which roles.
 
 Each test appends a log and looks at the messages of the request. Requests are in OpenAI's chat format, where every
 message stays one, unless a test is about another.
@@ -33,7 +33,7 @@ def test_what_belongs_to_no_run_to_this_run_and_to_finished_runs_is_seen() -> No
 
 
 def test_another_run_that_is_still_going_is_hidden_and_the_manifest_is_reported() -> None:
-    """Guarantee 4.1: the agent must not take the middle of its other work for its own last words."""
+    """Guarantee 4.1: the agent must not read the middle of its other run as its own last reply."""
     talk = Talk(
         cc.user("one"),
         cc.assistant("elsewhere", tool_calls=[call("a")], author="coder", run="other"),
@@ -78,7 +78,7 @@ def test_what_was_hidden_is_found_again_by_another_process() -> None:
 
 
 def test_a_caller_may_specify_which_runs_are_going() -> None:
-    """Guarantee 4.1: whoever runs the loops knows better than the log."""
+    """Guarantee 4.1: the caller that runs the loops knows better than the log."""
     talk = Talk(
         cc.user("one"),
         cc.assistant("looks finished", author="coder", run="other"),
@@ -104,8 +104,8 @@ def test_another_agents_text_is_seen_and_its_tools_are_not() -> None:
     assert talk.left_out() == [(seq, "another agent's tools") for seq in (3, 4, 5)]
 
 
-def test_another_agents_tools_stay_hidden_whatever_role_it_is_given() -> None:
-    """Guarantees 4.1, 4.2: `as_role` says whose words, not whose tools."""
+def test_another_agents_tools_stay_hidden_with_any_role() -> None:
+    """Guarantees 4.1, 4.2: `as_role` sets the role of the text, not of tool calls."""
     log = cc.assistant("Looks good.", tool_calls=[call("a")], author="tester", as_role="assistant")
     assert Talk(cc.user("one"), log).shown() == [
         {"role": "user", "content": "one"},

@@ -1,4 +1,4 @@
-"""How calls meet their results in what an agent sees, whatever the log holds."""
+"""Pairing of calls and results in an agent's view, for any log."""
 
 from collections.abc import Sequence
 
@@ -54,7 +54,7 @@ def test_one_message_with_the_results_of_two_replies_is_parted(provider: cc.Prov
 
 
 def results_of(messages: Sequence[JSONObject]) -> list[tuple[str, str]]:
-    """The results with the call each stands behind, in either format."""
+    """Return the results with the call that each follows, in either format."""
     found: list[tuple[str, str]] = []
     asked: list[str] = []
     for message in messages:
@@ -112,7 +112,7 @@ def test_of_two_results_the_first_wins() -> None:
     assert seen(cc.user("one"), calls("a"), result("a", "first"), result("a", "second"))[2:] == [("tool", "first")]
 
 
-def test_a_second_result_that_comes_later_is_no_news() -> None:
+def test_a_later_second_result_is_ignored() -> None:
     """Guarantees 5.3, 9.9: nothing new, no request."""
     talk = Talk(cc.user("one"), calls("a"), result("a"))
     talk.step("done")

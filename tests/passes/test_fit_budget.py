@@ -1,4 +1,4 @@
-"""The cut alone, before and after: items with their tokens go in, and what a new epoch keeps of them comes out.
+"""The trimming pass alone: items with their tokens, and those that a new epoch keeps.
 
 An item is written as "user 50", "user! 50" where it opens a turn, "dynamic 10" and so on; its place is its number in
 the list, from one. Nothing is stored, encoded or counted here.
@@ -8,8 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 import contextc as cc
-from contextc.compiler.draft import Budget, CompilerOptions, Draft, DraftEntry
+from contextc.compiler.draft import Draft, DraftEntry
 from contextc.compiler.ledger.repository import Summary
+from contextc.compiler.options import Budget, CompilerOptions
 from contextc.compiler.passes import fit_budget
 from contextc.compiler.passes.fit_budget import MESSAGE_LEFT_OUT_TEXT
 from contextc.messages import Role
@@ -99,7 +100,7 @@ def test_the_high_mark_is_a_setting() -> None:
 
 
 def test_old_results_decay_first() -> None:
-    """Guarantee 7.2: the picture in the pass's own words."""
+    """Guarantee 7.2: the order that the pass documents."""
     before = draft(
         "user! 50",
         "assistant 40",
@@ -227,7 +228,7 @@ def test_what_steers_a_turn_and_cannot_fit_is_left_out_and_the_turn_stays() -> N
     assert after(asked(*turn, "user 5000", "user 50", available=1_000)) == [*turn, NOTICE, "user 50"]
 
 
-def test_a_trigger_message_is_no_message_that_another_one_gives_way_to() -> None:
+def test_a_trigger_message_does_not_displace_another_message() -> None:
     """Guarantee 7.3: the new message is a person's."""
     with pytest.raises(cc.errors.ContextOverflow):
         fit_budget(asked("user! 5000", "system 50", available=1_000))

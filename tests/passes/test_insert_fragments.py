@@ -1,4 +1,4 @@
-"""Where prompt fragments go: static ones first and once, dynamic ones at the tail, where they then stay."""
+"""Positions of prompt fragments: static ones first and once, dynamic ones at the tail, where they stay."""
 
 from collections.abc import Sequence
 from typing import Unpack
@@ -7,7 +7,7 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject, encode
-from contextc.compiler.draft import CompilerOptionArguments
+from contextc.compiler.options import CompilerOptionArguments
 
 CHAT = cc.provider("openai-chat:gpt-4o")
 TAGGED = cc.provider("anthropic:claude-sonnet-4-5")
@@ -87,7 +87,7 @@ def test_static_fragments_and_tools_are_hashed_and_a_change_is_announced() -> No
 
 
 def test_the_same_tools_in_another_order_are_the_same_prefix() -> None:
-    """Guarantee 8.2: a stable order, whoever collects the tools."""
+    """Guarantee 8.2: a stable order, in whatever order tools are collected."""
     talk = Talk()
     talk.add(cc.user("hi"))
     other = cc.Tool(name="write", description="Writes a file.", parameters={"type": "object", "properties": {}})
@@ -143,7 +143,7 @@ def test_only_the_fragment_that_changed_is_sent_again_and_reports_that_it_replac
 
 
 def test_a_fragment_that_becomes_empty_is_withdrawn_once_as_text() -> None:
-    """Its earlier copy is still in the prefix, and would hold for ever."""
+    """Its earlier copy is still in the prefix, and would hold forever."""
     talk = Talk()
     talk.add(cc.user("one"))
     talk.step(state("busy"))
@@ -156,7 +156,7 @@ def test_a_fragment_that_becomes_empty_is_withdrawn_once_as_text() -> None:
 
 
 def test_a_copy_that_lies_far_back_is_refreshed_at_the_start_of_a_turn_only() -> None:
-    """A model forgets what it was told long ago; a step is no reason to repeat it."""
+    """A model forgets old content; a step is not a reason to repeat it."""
     talk = Talk(refresh=200)
     talk.add(cc.user("one"))
     talk.step(state("busy"), reply=asks("a"))
@@ -227,7 +227,7 @@ def test_input_that_steers_a_running_turn_opens_none() -> None:
 
 
 def test_where_nothing_is_new_a_changed_fragment_makes_no_request() -> None:
-    """Guarantees 8.3, 9.9: state is told with a request, it is no reason for one."""
+    """Guarantees 8.3, 9.9: state is sent with a request, it is not a reason for one."""
     talk = Talk()
     talk.add(cc.user("one"))
     talk.step(state("busy"))
@@ -273,7 +273,7 @@ def test_where_the_model_takes_a_system_role_between_others_they_have_it() -> No
     assert not cc.lint(compiled.params, format="anthropic")
 
 
-def test_at_the_head_they_stand_among_the_system_prompts_and_the_manifest_counts_the_cost() -> None:
+def test_at_the_head_they_are_system_prompts_and_the_manifest_counts_the_cost() -> None:
     """Guarantee 8.3: as seed A draws it; every change is a new prefix."""
     talk = Talk(placement="head")
     talk.add(cc.user("one"))
@@ -291,7 +291,7 @@ def test_at_the_head_they_stand_among_the_system_prompts_and_the_manifest_counts
 
 
 def test_a_new_epoch_keeps_the_latest_block_also_where_it_was_in_a_step_that_is_cut_away() -> None:
-    """Guarantees 9.3, 8.3: the model must still know how things stand."""
+    """Guarantees 9.3, 8.3: the model must still have the current state."""
     talk = Talk(cc.provider("openai-chat:gpt-4o", window=1_000, output=100), decay=False)
     talk.add(cc.user("go"))
     epochs: list[str] = []
@@ -396,7 +396,7 @@ def test_a_session_that_keeps_its_prompt_receives_a_change_once_and_a_new_one_is
 
 
 def test_todos_from_the_store_reach_the_model_and_change_with_it() -> None:
-    """Guarantee 8.4: state is rendered by a fragment, from the list as it stands now."""
+    """Guarantee 8.4: state is rendered by a fragment, from the current list."""
     store = cc.open_store("memory:")
     compiler = cc.MessageCompiler(store, CHAT)
     prompt = cc.PromptBuilder().with_builtin("todos")
@@ -433,7 +433,7 @@ def test_the_response_context_comes_from_the_surroundings() -> None:
 
 
 def test_an_event_is_a_log_entry_and_delivered_once() -> None:
-    """Guarantee 8.4: a nudge stands in the log, at its place, and is not shown again with the next turn."""
+    """Guarantee 8.4: a trigger message is in the log, at its position, and is not shown again with the next turn."""
     talk = Talk()
     talk.add(cc.user("one"), cc.system("Remember to run the tests.", audience="assistant"))
     talk.step()

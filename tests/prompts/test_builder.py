@@ -1,4 +1,4 @@
-"""Fragments are collected, ordered and rendered; what changes and what stands still is told apart."""
+"""Fragments are collected, ordered and rendered; static and dynamic ones are separated."""
 
 import subprocess
 import sys
@@ -64,7 +64,7 @@ def test_a_text_is_shown_as_it_was_written() -> None:
 
 
 def test_equal_static_texts_have_equal_hashes_in_every_process() -> None:
-    """Guarantees 8.2, 9.1: the hash stands in a ledger, for other processes to compare with."""
+    """Guarantees 8.2, 9.1: the hash is stored in a ledger, for comparison by other processes."""
     code = (
         "from contextc.prompts import *\n"
         "print(PromptBuilder([PromptFragment('a', 'One.'), PromptFragment('b', 'Two.')]).render().static_hash)"
@@ -186,6 +186,6 @@ def test_a_moment_in_a_static_text_is_warned_of(text: str) -> None:
         "Take your time. John 3:16",
     ],
 )
-def test_a_fixed_date_or_hour_is_no_moment(text: str) -> None:
+def test_a_fixed_date_or_hour_is_not_a_timestamp(text: str) -> None:
     """A false alarm costs trust."""
     assert PromptBuilder([PromptFragment("head", text)]).render().warnings == ()

@@ -1,4 +1,4 @@
-"""Nobody but us writes our marks."""
+"""Only contextc can write its fence markers."""
 
 import pytest
 from hypothesis import given
@@ -39,7 +39,7 @@ def test_a_mark_that_another_program_writes_is_escaped(before: str, after: str) 
         "[ ] one\n[x] two",
     ],
 )
-def test_what_is_no_mark_stays_as_it_is(text: str) -> None:
+def test_text_without_a_marker_is_unchanged(text: str) -> None:
     """Guarantee 4.4: people's code and lists are not ours to change."""
     assert escape_markers(text) is text or escape_markers(text) == text
 
@@ -50,7 +50,7 @@ PIECES = st.sampled_from(
 
 
 @given(st.lists(PIECES, max_size=30).map("".join))
-def test_whatever_is_written_no_mark_is_left_and_a_second_time_changes_nothing(text: str) -> None:
+def test_no_text_keeps_a_marker_and_escaping_is_idempotent(text: str) -> None:
     """Guarantee 4.4."""
     once = escape_markers(text)
     assert escape_markers(once) == once

@@ -1,4 +1,4 @@
-"""What is special about the line to Bedrock: signatures, regions, threads."""
+"""The Bedrock client: signatures, regions, threads."""
 
 import asyncio
 import logging
@@ -111,7 +111,7 @@ def test_a_token_is_sent_where_it_is_named_and_to_no_other_address_than_amazons(
 
 
 @pytest.mark.usefixtures("without_credential_sources")
-def test_an_address_of_ones_own_is_asked_without_credentials_where_there_are_none() -> None:
+def test_a_custom_url_is_called_without_credentials_if_there_are_none() -> None:
     assert "authorization" not in arrived().headers
 
 
@@ -286,7 +286,7 @@ def test_what_was_signed_is_not_repeated() -> None:
     assert (failed.kind, failed.said) == ("auth", "The signature does not match.")
 
 
-def test_frames_are_read_in_whatever_pieces_they_come() -> None:
+def test_frames_are_read_in_any_pieces() -> None:
     whole = b"".join(map(frame, VENDOR.events))
     for size in (1, 7, 1000):
         frames = EventStreamParser()
@@ -298,7 +298,7 @@ def test_frames_are_read_in_whatever_pieces_they_come() -> None:
         frames.end()
 
 
-def test_who_gives_up_before_the_first_byte_hangs_up_at_once() -> None:
+def test_cancelling_before_the_first_byte_closes_the_connection_at_once() -> None:
     """Guarantee 11.10: a model may think for a minute before it says anything, and botocore waits for it on a
     thread.
     """
@@ -335,7 +335,7 @@ def test_who_gives_up_before_the_first_byte_hangs_up_at_once() -> None:
 
 
 def test_a_line_that_is_closed_ends_its_calls() -> None:
-    """A call that nobody can end would keep its thread for as long as the provider is silent."""
+    """Otherwise a call would keep its thread for as long as the provider is silent."""
 
     async def closed() -> cc.errors.ProviderFailed:
         async with loopback(VENDOR.streamed(VENDOR.events[:1], then="silence")) as server:
@@ -375,7 +375,7 @@ def test_many_calls_at_once_do_not_wait() -> None:
 
 
 def test_a_client_of_ones_own_is_used_and_left_as_it_was() -> None:
-    """For a role, a session or a proxy of one's own; who has it goes on using it."""
+    """For a custom role, session or proxy; its owner continues to use it."""
 
     async def through() -> None:
         async with loopback(VENDOR.streamed(), Answer((encode(VENDOR.reply),))) as server:

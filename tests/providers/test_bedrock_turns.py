@@ -1,4 +1,4 @@
-"""Whole turns on Bedrock, through boto3 and with a strict stand-in on loopback."""
+"""Whole turns on Bedrock, through boto3 and with a strict fake on loopback."""
 
 import asyncio
 from collections.abc import AsyncGenerator

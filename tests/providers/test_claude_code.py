@@ -1,4 +1,4 @@
-"""Claude Code as it is, asked through our client: what its API is shown, turn by turn, is the conversation and no more.
+"""The real Claude Code through our client: its API gets the conversation and nothing else, turn by turn.
 
 The CLI is the real one, the API a strict stand-in on this machine. All of it stands on two private names of the SDK
 (the CLI's lines, and its process), so an SDK without them fails here first.
@@ -159,7 +159,7 @@ def test_an_answer_that_was_given_but_never_stored_is_taken_from_the_record(tmp_
 
 
 def test_a_session_that_is_not_in_the_record_is_reported_as_missing(tmp_path: Path) -> None:
-    """Guarantees 9.5, 9.6: whoever calls begins a new one. No program is started for it, and nothing is sent."""
+    """Guarantees 9.5, 9.6: the caller begins a new one. No program is started for it, and nothing is sent."""
     with FakeVendors(echo) as standin:
 
         async def run() -> list[str]:
@@ -211,8 +211,9 @@ def test_a_history_from_elsewhere_is_the_sessions_own_with_its_tool_calls(tmp_pa
 
 
 def test_a_turn_that_broke_off_after_its_tools_is_continued(tmp_path: Path) -> None:
-    """Guarantee 9.8: there is nothing to ask, and the CLI answers prompts only: it is asked to go on. A session that
-    ends with anything but a reply is ended by the CLI in its own words, which is told."""
+    """Guarantee 9.8: there is no new message, and the CLI answers prompts only: it is prompted to continue. A session
+    that ends with anything but a reply is ended by the CLI with its own text, which is reported.
+    """
     call: dict[str, object] = {"type": "tool_use", "id": "toolu_01a", "name": "sum", "input": {}}
     result = user([{"type": "tool_result", "tool_use_id": "toolu_01a", "content": "4"}])
     with FakeVendors(echo) as standin:
@@ -254,7 +255,7 @@ def test_a_message_from_elsewhere_meanwhile_comes_before_the_prompt(tmp_path: Pa
 
 @pytest.mark.thorough
 def test_two_calls_at_once_are_served_one_after_the_other_and_none_sees_the_other(tmp_path: Path) -> None:
-    """Guarantee 9.5: each is shown what its cursor stands for. Left alone, two resumes lose one of their branches."""
+    """Guarantee 9.5: each gets the context of its cursor. Otherwise two resumes lose one of their branches."""
     with FakeVendors(echo) as standin:
 
         async def run() -> tuple[ProgramReply, ProgramReply, ProgramReply]:

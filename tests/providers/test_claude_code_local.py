@@ -1,4 +1,4 @@
-"""Where a session is resumed from: the CLI's own file while it says what our record says, else the record.
+"""Source of a resumed session: the CLI's own file if it equals our record, else the record.
 
 The CLI is the real one, the API a strict stand-in on this machine. What the user has set up is a skill: the CLI lists
 those it has at the beginning of a turn, and has none of them in a folder that was made for one session.
@@ -76,7 +76,7 @@ def test_a_resumed_session_has_what_the_user_has_set_up(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 def test_a_file_that_was_continued_elsewhere_is_not_used(tmp_path: Path) -> None:
-    """Guarantee 9.5: a session holds what the ledger knows; what was said in it by hand is nobody's here."""
+    """Guarantee 9.5: a session holds what the ledger knows; text typed into it elsewhere is not in our record."""
     with FakeVendors(echo) as standin:
         room = Room(tmp_path, standin)
         first = room.turn("Hello")

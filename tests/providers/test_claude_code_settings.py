@@ -1,4 +1,4 @@
-"""What a call may ask of Claude Code beyond its words: tools, permission, a directory, a system prompt; and its errors.
+"""Options of a Claude Code call: tools, permissions, directory, system prompt; and its errors.
 
 The CLI is the real one, the API a strict stand-in on this machine.
 """
@@ -33,7 +33,7 @@ def calling(name: str, **arguments: object) -> Reply:
 
 
 def then_done(first: Reply) -> Script:
-    """A script: one call, and a word when its result is there."""
+    """Return a script: one call, and a short text after its result."""
 
     def script(ask: AcceptedRequest) -> Reply:
         return Reply("Done.") if b'"tool_result"' in ask.raw else first
@@ -77,7 +77,7 @@ def test_a_tool_of_the_clis_own_is_asked_for_and_may_be_denied(tmp_path: Path) -
 
 
 def test_without_a_host_the_clis_own_rules_decide(tmp_path: Path) -> None:
-    """Nobody can be asked, so what would need a question does not run."""
+    """Without an approver, a call that needs approval does not run."""
     with FakeVendors(then_done(calling("Bash", command="touch forbidden", description="Touch"))) as standin:
         reply = once(standin, tmp_path, body={"builtin_tools": ["Bash"]})
         assert reply.lines[-1]["permission_denials"][0]["tool_name"] == "Bash"
@@ -213,7 +213,7 @@ def test_what_the_api_refuses_is_reported_as_everywhere(
 
 @pytest.mark.thorough
 def test_the_cli_asks_its_api_again_and_it_is_reported(tmp_path: Path) -> None:
-    """Guarantee 11.11: a retry is announced, and is no error. A turn whose tools have run goes on."""
+    """Guarantee 11.11: a retry is announced, and is not an error. A turn whose tools have run goes on."""
     plan = faults.listed(faults.overloaded(), None, faults.reset())
     with FakeVendors(then_done(calling("mcp__contextc__weather", city="Oslo")), faults=plan) as standin:
         host = Host()
@@ -263,7 +263,7 @@ def test_a_prompt_that_is_too_long_is_a_matter_of_the_context(tmp_path: Path) ->
         assert shown(standin.records[-1])[0] == ("user", "Hello")
 
 
-def test_silence_ends_the_call_but_a_tool_at_work_is_no_silence(
+def test_a_timeout_ends_the_call_but_a_running_tool_is_not_a_timeout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A time limit is between two pieces of an answer. While a tool runs, there is none."""

@@ -1,4 +1,4 @@
-"""The transcript of a session, parted at the last reply that is known: what is kept, and whether the rest is an answer.
+"""The transcript of a session, split after the last known reply: kept part, and detection of an answer.
 
 Entries are written here by their letters: u a prompt, a the model's words, r a tool's result, x what the CLI adds, q a
 prompt in its queue. Each follows the one before it.
@@ -73,7 +73,7 @@ def test_a_session_is_kept_up_to_the_next_prompt(letters: str, cursor: str, kept
     assert found.last_uuid == entries(kept)[-1]["uuid"]
 
 
-def test_a_record_without_the_cursor_or_with_a_gap_before_it_is_none() -> None:
+def test_a_record_without_the_cursor_or_with_a_gap_before_it_is_not_used() -> None:
     """Guarantee 9.5: a session is valid if it is known to hold everything up to the cursor."""
     whole = entries("uaxua")
     assert split_transcript(whole, "a7") is None

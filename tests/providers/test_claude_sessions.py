@@ -1,4 +1,4 @@
-"""Claude Code's sessions in a store of ours, by the SDK's own suite and by what it does not ask. On every store."""
+"""Claude Code's sessions in our stores, with the SDK's own test suite and more. On every store."""
 
 import asyncio
 import subprocess
@@ -101,7 +101,7 @@ def test_the_sdk_reads_a_session_from_it(store: cc.Store) -> None:
 
 
 def test_an_append_that_is_cancelled_is_whole_or_not_there(store: cc.Store) -> None:
-    """Guarantee 3.2: who is cancelled hears of it when the transaction is over, so what is there is certain."""
+    """Guarantee 3.2: a cancellation is raised after the transaction, so the outcome is certain."""
 
     async def go() -> None:
         sessions = cc.providers.ClaudeSessions(store)

@@ -1,4 +1,4 @@
-"""The programs that are providers: where they are, and what whoever is not logged in is told."""
+"""Discovery of CLI agents, and the error if the user is not logged in."""
 
 import asyncio
 from pathlib import Path
@@ -56,7 +56,7 @@ def test_a_key_for_codex_without_an_address_is_for_openais_api() -> None:
     )
 
 
-def test_an_address_without_a_key_is_asked_for_one() -> None:
+def test_a_url_without_a_key_is_reported() -> None:
     denied = ProviderFailed("claude-code", "auth", "Invalid API key")
     result = str(with_login_fix(denied, cc.provider("claude-code", url="http://127.0.0.1:9")))
     assert "Name the environment variable with the key for this URL" in result
@@ -69,7 +69,7 @@ def test_an_environment_is_names_and_texts(name: str, env: object) -> None:
         cc.endpoint(name, env=env)
 
 
-def test_an_option_that_there_is_not_is_refused_with_a_message() -> None:
+def test_an_unknown_option_is_refused_with_a_message() -> None:
     with pytest.raises(InvalidSetting, match="endpoint of codex: unknown option 'enviroment'"):
         cc.endpoint("codex", enviroment={})
 

@@ -1,4 +1,4 @@
-"""The lines to providers, each through the vendor's own SDK, to a server on this machine."""
+"""The provider clients, each through the vendor's SDK, with a local server."""
 
 import asyncio
 import json
@@ -131,7 +131,7 @@ def test_a_line_may_be_used_again_on_another_loop(vendor: Vendor) -> None:
 
 @ALL
 @pytest.mark.parametrize("how", ["close", "cancel"])
-def test_who_stops_reading_hangs_up_at_once(vendor: Vendor, how: str) -> None:
+def test_closing_the_reader_closes_the_connection_at_once(vendor: Vendor, how: str) -> None:
     """Guarantee 11.10: a cancelled turn stops costing money; the provider sees the connection close."""
 
     async def stopped() -> None:
@@ -160,7 +160,7 @@ def test_who_stops_reading_hangs_up_at_once(vendor: Vendor, how: str) -> None:
 
 @ALL
 def test_a_cut_connection_and_silence_may_pass(vendor: Vendor) -> None:
-    """Guarantee 11.11: both are tried again, by whoever counts the tries."""
+    """Guarantee 11.11: both are retried, by the caller that counts attempts."""
     cut = failing(vendor, vendor.streamed(vendor.events[:1], then="cut"))
     silent = failing(vendor, vendor.streamed(vendor.events[:1], then="silence"), timeout=0.1)
     garbled = failing(vendor, vendor.sent(vendor.garbled))
@@ -192,7 +192,7 @@ def test_a_missing_server_may_be_transient(vendor: Vendor) -> None:
 
 @ALL
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_web_page_is_no_reply_and_never_will_be(vendor: Vendor, stream: bool) -> None:
+def test_a_web_page_is_a_permanent_failure(vendor: Vendor, stream: bool) -> None:
     """Guarantees 11.11, 15.1: what came is named, and the address is what to look at."""
     page = Answer((b"<html><body>Welcome</body></html>",), headers=(("content-type", "text/html; charset=utf-8"),))
     failed = failing(vendor, page, stream=stream)
@@ -212,14 +212,14 @@ def test_nothing_at_an_address_is_reported_of_the_address(vendor: Vendor) -> Non
 
 @ALL
 def test_the_sdk_does_not_try_again_by_itself(vendor: Vendor) -> None:
-    """Guarantee 11.11: who retries says so; a hidden retry would be paid for and not be told."""
+    """Guarantee 11.11: retries are reported; a hidden retry would cost tokens without a trace."""
     failed = failing(vendor, refused(503, {"error": {"message": "Later"}}, retry_after="7"), vendor.streamed())
     assert (failed.kind, failed.status, failed.retry_after) == ("transient", 503, 7.0)
 
 
 @ALL_WITH_A_KEY
 def test_no_key_is_ever_in_an_error(vendor: Vendor) -> None:
-    """Guarantee 13.3: what is said may be stored and shown."""
+    """Guarantee 13.3: error texts may be stored and shown."""
     failed = failing(vendor, refused(401, {"error": {"message": f"Bad key {KEY}, or Bearer {KEY}"}}))
     assert failed.kind == "auth", failed.said
     assert KEY not in str(failed)

@@ -1,4 +1,4 @@
-"""The line to Codex, through its real app-server, to a strict API on this machine: turns, failures, ends."""
+"""The Codex client with its real app-server and a strict local API: turns, failures, shutdown."""
 
 import asyncio
 import os
@@ -119,7 +119,7 @@ def test_what_codex_does_not_take_goes_in_as_text_and_is_reported(tmp_path: Path
 
 
 def test_calls_of_one_thread_wait_for_each_other(tmp_path: Path) -> None:
-    """Guarantee 9.5: a session has one writer. Who comes second with an old cursor goes on from there, in a fork."""
+    """Guarantee 9.5: a session has one writer. A second call with an old cursor continues from there, in a fork."""
 
     async def run() -> None:
         with FakeVendors(replies(), faults=lambda ask: faults.slow(0.01)) as standin:
@@ -163,7 +163,7 @@ def test_a_turn_that_fails_explains_how(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 def test_what_goes_wrong_for_a_moment_is_retried_in_the_turn(tmp_path: Path) -> None:
-    """Guarantee 11.11: Codex asks again, twice at most. It tells only of a stream that broke."""
+    """Guarantee 11.11: Codex retries, twice at most. It reports only a broken stream."""
 
     def plan(ask: AcceptedRequest) -> Fault | None:
         return faults.overloaded() if "It stays so" in ask.raw.decode() else once(ask)
@@ -189,7 +189,7 @@ def test_what_goes_wrong_for_a_moment_is_retried_in_the_turn(tmp_path: Path) -> 
 
 
 def test_refusals_of_the_api_are_read_through_codex(tmp_path: Path) -> None:
-    """A wrong key, a window that is too small, nobody there: in the words of the API, without the key."""
+    """A wrong key, a window that is too small, no server: with the API's message, without the key."""
 
     async def run() -> None:
         with FakeVendors(replies()) as standin:
@@ -250,7 +250,7 @@ def test_a_program_that_does_not_run_is_reported(tmp_path: Path, monkeypatch: py
 
 
 def test_a_program_ends_with_the_loop_it_was_used_on(tmp_path: Path) -> None:
-    """A line that nobody closed leaves no process behind, and is used again on another loop."""
+    """A client that was not closed leaves no process behind, and can be used again on another loop."""
     with FakeVendors(replies()) as standin:
         codex = Codex(tmp_path / "home", standin)
         line, pids = codex.line(), list[int]()
@@ -291,7 +291,7 @@ def test_a_model_called_default_is_the_users_own(tmp_path: Path) -> None:
 
 
 def test_without_an_address_the_users_configuration_holds(tmp_path: Path) -> None:
-    """The model, the provider and the retries are the user's; what Codex tries again by itself is told."""
+    """The model, the provider and the retries are the user's; retries of Codex itself are reported."""
 
     async def run() -> None:
         with FakeVendors(lambda ask: Reply("answer"), faults=faults.listed(faults.cut(0.6))) as standin:
@@ -315,7 +315,7 @@ def test_without_an_address_the_users_configuration_holds(tmp_path: Path) -> Non
 
 
 def test_a_setting_that_codex_does_not_know_is_refused() -> None:
-    """It would pass over it without a word, also where that was to be its sandbox."""
+    """It would pass over it silently, also where that was to be its sandbox."""
     from openai_codex.generated import v2_all
 
     call = Request(provider=cc.provider("codex:gpt-5.4"), body=b'{"sandboxx": "read-only", "items": []}')

@@ -1,4 +1,4 @@
-"""Lines of Codex's app server, however they are cut into pieces on their way."""
+"""Lines of Codex's app server, split at any place."""
 
 import asyncio
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""Threads of Codex that went on, broke off, are held or are gone: what the API sees next, with the real program."""
+"""Codex threads that continued, were interrupted, are in use or were deleted, with the real program."""
 
 import asyncio
 import os
@@ -68,7 +68,7 @@ def test_history_of_a_failed_attempt_is_taken_back_with_it(tmp_path: Path) -> No
 
 
 def test_history_that_went_in_before_the_prompt_did_is_taken_back(tmp_path: Path) -> None:
-    """Guarantee 9.8: a program that dies between import and prompt leaves history that no turn tells of."""
+    """Guarantee 9.8: a program that dies between import and prompt leaves history that belongs to no turn."""
 
     async def run() -> None:
         with FakeVendors(replies()) as standin:
@@ -143,7 +143,7 @@ def test_a_cancelled_turn_is_taken_back(tmp_path: Path) -> None:
 
 
 def test_a_silent_api_is_given_up_in_time(tmp_path: Path) -> None:
-    """The time limit of a call holds between two words of a reply, and the turn is interrupted."""
+    """The timeout of a call applies between two pieces of a reply, and the turn is interrupted."""
 
     async def run() -> None:
         with FakeVendors(replies(), faults=second(faults.stalled(0.6))) as standin:
@@ -226,7 +226,7 @@ def test_a_thread_that_is_gone_is_reported_as_such(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_what_is_no_id_of_a_thread_never_gets_there(tmp_path: Path) -> None:
+def test_an_invalid_thread_id_is_never_sent(tmp_path: Path) -> None:
     """Guarantee 9.6: Codex may begin a new thread for an id it cannot read. Not even the program is started."""
 
     async def run() -> None:
@@ -266,7 +266,7 @@ def test_a_thread_is_let_go_of_so_that_another_process_can_continue(tmp_path: Pa
 
 
 def test_threads_of_one_program_run_side_by_side(tmp_path: Path) -> None:
-    """One program, many threads: what is said about one is not heard by the other."""
+    """One program, many threads: events of one do not reach the other."""
 
     def echo(ask: AcceptedRequest) -> Reply:
         return Reply(f"to {ask.request.messages[-1].text}")
@@ -284,7 +284,7 @@ def test_threads_of_one_program_run_side_by_side(tmp_path: Path) -> None:
 
 
 def test_the_history_of_a_thread_survives_that_codex_shortens_it(tmp_path: Path) -> None:
-    """A thread that is loaded anew without its instructions would lose them with its first compaction."""
+    """A thread that is loaded again without its instructions would lose them with its first compaction."""
 
     async def run() -> None:
         with FakeVendors(replies()) as standin:

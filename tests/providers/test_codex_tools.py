@@ -1,4 +1,4 @@
-"""Tools in the middle of a turn of Codex: ours, and its own that need approval. With the real program."""
+"""Tools during a turn of Codex: ours, and its own that need approval. With the real program."""
 
 import asyncio
 from contextlib import aclosing
@@ -23,7 +23,7 @@ async def ended(pid: int) -> None:
 
 
 def test_a_tool_of_ours_is_run_by_the_host(tmp_path: Path) -> None:
-    """A thread is told of our tools; Codex calls, and the host's result goes on to the model."""
+    """A thread gets our tools; Codex calls them, and the host's result goes to the model."""
 
     def script(ask: AcceptedRequest) -> Reply:
         if last_item(ask)["type"] == "message":

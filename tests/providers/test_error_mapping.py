@@ -1,4 +1,4 @@
-"""What a provider's refusal means: its own sentences, and the one table of each client."""
+"""Mapping of provider errors: their own messages, and the table of each client."""
 
 from asyncio import CancelledError
 from base64 import b64encode
@@ -160,9 +160,7 @@ def test_what_looks_like_a_key_is_masked(secret: str) -> None:
 
 
 def test_a_login_is_masked_as_it_is_in_a_header() -> None:
-    """Guarantee 13.3: who writes joe:secret@ into an address sends it so, and some servers repeat what they were
-    sent.
-    """
+    """Guarantee 13.3: joe:secret@ in a URL is sent as a header, and some servers repeat what they were sent."""
     packed = b64encode(b"joe:pw-s3cret").decode()
     for login in (packed, packed.rstrip("=")):
         assert mask_secrets(f"No: Basic {login}.") == "No: [key]."
@@ -217,7 +215,7 @@ LATE: list[tuple[BaseException, float | None, str]] = [
 def test_a_call_that_waited_in_vain_reports_for_what_and_how_long(
     error: BaseException, given: float | None, expected: str
 ) -> None:
-    """Guarantee 15.1: with the limit in force, whoever's exception it was."""
+    """Guarantee 15.1: with the limit in force, for every type of exception."""
     assert describe_timeout(error, given, use_default=True) == expected
 
 
@@ -242,6 +240,6 @@ NO_ROLE: JSONObject = {"type": "missing", "loc": ["body", "messages", 0, "role"]
     ],
 )
 def test_a_list_of_what_is_wrong_is_reported_as_text(body: JSONObject, expected: str) -> None:
-    """Guarantee 15.1: as Mistral's API lists it, and whoever else checks requests so."""
+    """Guarantee 15.1: as Mistral's API and others list validation errors."""
     failed = map_error("mistral", openai.TABLE, body, status=422)
     assert (failed.kind, failed.said) == ("invalid", expected)

@@ -1,4 +1,4 @@
-"""OpenRouter and Vercel's gateway: OpenAI's chat format, with reasoning, cache points and refusals of their own.
+"""OpenRouter and Vercel's gateway: OpenAI's chat format with their own reasoning, cache points and errors.
 
 Turns go through OpenAI's SDK to a stand-in that refuses what OpenRouter, its SDK's types, or Claude behind it would.
 """
@@ -419,7 +419,7 @@ def _line(event: JSONObject) -> bytes:
     return b"data: " + encode(event) + b"\n\n"
 
 
-def test_a_choice_that_failed_is_no_reply() -> None:
+def test_a_failed_choice_is_not_a_reply() -> None:
     """Guarantee 2.1: a gateway may say of the one choice that it failed. Where it gives no error, it did not."""
     choice: JSONObject = {"index": 0, "message": {"role": "assistant", "content": "Hal"}, "finish_reason": "error"}
     formatter = cc.OpenAIFormatter(provider="openrouter")

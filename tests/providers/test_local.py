@@ -1,4 +1,4 @@
-"""The local model, for real: one small model, its server, and the vendors' own SDKs. What it says does not matter."""
+"""The real local model: one small model, its server, and the vendors' SDKs. Its answers are not checked."""
 
 import asyncio
 import json
@@ -243,8 +243,8 @@ def test_a_request_that_is_too_long_is_distinguished(
     assert failed.value.kind == "context"
 
 
-def test_two_who_start_at_once_start_one_server(alone: dict[str, str], model: Path) -> None:
-    """And it is out of reach of the terminal they were started from, and holds nobody's keys."""
+def test_two_concurrent_starts_start_one_server(alone: dict[str, str], model: Path) -> None:
+    """It is detached from the terminal of its starters, and has no keys in its environment."""
     command = [sys.executable, "-c", TWICE, str(model)]
     environment = {**alone, "SOME_API_KEY": "sk-not-for-the-server"}
     both = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(2)]
@@ -262,7 +262,7 @@ def test_two_who_start_at_once_start_one_server(alone: dict[str, str], model: Pa
 def test_after_kill_9_the_next_call_starts_another(
     alone: dict[str, str], model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A reply that is cut off is a failure that may pass; what the dead server left behind fools nobody."""
+    """A truncated reply is a transient failure; files of the dead server are ignored."""
     use(monkeypatch, alone)
     texts: list[str] = []
     provider = cc.provider("local")
@@ -304,7 +304,7 @@ def test_it_goes_away_when_it_is_idle(alone: dict[str, str], model: Path) -> Non
 
 @pytest.mark.thorough
 def test_what_is_left_over_is_recognised(alone: dict[str, str], model: Path) -> None:
-    """The port and the process number in the file belong to somebody else by now: to this test. It is left alone."""
+    """The port and the process number in the file belong to another process by now: to this test. It is left alone."""
     place = server_folder(model, WINDOW, environment=alone)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         left = LocalServer(pid=os.getpid(), port=taken.getsockname()[1], key="old", model=str(model), window=WINDOW)

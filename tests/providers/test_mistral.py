@@ -1,4 +1,4 @@
-"""Turns with Mistral: through OpenAI's SDK, which posts our bytes, to a strict stand-in of Mistral's API."""
+"""Turns with Mistral, through OpenAI's SDK with our bytes, against a strict fake of Mistral's API."""
 
 import asyncio
 import subprocess
@@ -82,7 +82,7 @@ FOUL = [
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("fault", FOUL, ids=lambda fault: fault.name)
 def test_a_turn_outlives_what_passes(monkeypatch: pytest.MonkeyPatch, fault: Fault, stream: bool) -> None:
-    """Guarantee 11.11: before a word came, it is asked again, and the same to the byte."""
+    """Guarantee 11.11: before any output, the same bytes are sent again."""
     standin, messages = turned(monkeypatch, [None, fault, None, None], stream=stream)
     assert not standin.refused
     assert [record.fault for record in standin.records if record.fault] == [fault.name]

@@ -1,4 +1,4 @@
-"""The line to Ollama, through its own client, to a server on this machine: what is special to it."""
+"""The Ollama client, through its own SDK, with a local server."""
 
 import asyncio
 import json
@@ -85,7 +85,7 @@ def test_a_missing_server_explains_how_to_start_it(monkeypatch: pytest.MonkeyPat
 
 
 def runner(error: JSONObject) -> JSONObject:
-    """An error of the program that runs the model: it stands as text in Ollama's own."""
+    """Return an error of the model runner, which is text in Ollama's own error."""
     return {"error": json.dumps({"error": error})}
 
 
@@ -159,7 +159,7 @@ def test_a_client_of_ones_own_is_used_and_left_open() -> None:
 
 
 def test_every_request_states_its_window_and_that_nothing_is_cut(store: cc.Store) -> None:
-    """Otherwise the server cuts the oldest messages away, without a word."""
+    """Otherwise the server cuts the oldest messages away, silently."""
     store.append("c", cc.user("Hi"))
 
     def compiled(provider: Provider, **settings: object) -> JSONObject:
@@ -216,6 +216,6 @@ def test_nothing_is_read_after_the_last_event() -> None:
 
 
 @pytest.mark.parametrize("line", [b"words", b"[1]", b'{"a', b"\xff"])
-def test_a_line_that_is_no_object_is_reported_as_none(line: bytes) -> None:
+def test_a_line_that_is_not_an_object_is_reported(line: bytes) -> None:
     with pytest.raises(MalformedEvent, match="expected a JSON object"):
         NDJSONParser().feed(line + b"\n")

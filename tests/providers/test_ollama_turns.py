@@ -1,6 +1,4 @@
-"""Turns with tools against a strict stand-in of Ollama, through its own client: streamed and not, in fair and foul
-weather.
-"""
+"""Turns with tools on a strict fake of Ollama, with its SDK: streamed or not, with and without faults."""
 
 import asyncio
 import json
@@ -94,7 +92,7 @@ FAULTS = [faults.cut(), faults.ended(), faults.garbled(), faults.error_inside(),
 def test_a_step_that_failed_before_its_first_output_is_asked_again(
     on_disk: cc.Store, stream: bool, fault: faults.Fault
 ) -> None:
-    """Guarantee 11.11: nothing is lost or doubled. Where words came before the fault, the turn says how it ended."""
+    """Guarantee 11.11: nothing is lost or doubled. If output precedes the fault, the turn reports its end."""
     first: Plan = lambda ask: fault if (ask.number, ask.attempt) == (0, 0) else None  # noqa: E731
     failed = ""
     with FakeVendors(Scripted(STEPS), faults=first) as standin:
@@ -130,7 +128,7 @@ def test_turns_continue_through_failures(on_disk: cc.Store, stream: bool) -> Non
 
 
 def test_a_model_that_does_not_think_is_not_asked_to(on_disk: cc.Store) -> None:
-    """The server would refuse it; who asks all the same is told the way out."""
+    """The server would refuse it; an explicit setting raises an error with a fix."""
     with FakeVendors(Scripted(["Hello."])) as standin:
         played(on_disk, standin, "llama3.1")
         assert "think" not in answered(standin)[0]
@@ -138,8 +136,8 @@ def test_a_model_that_does_not_think_is_not_asked_to(on_disk: cc.Store) -> None:
             played(on_disk, standin, "llama3.1", think=True)
 
 
-def test_a_prompt_that_is_too_long_is_no_secret(on_disk: cc.Store) -> None:
-    """The server says so, because it is told not to cut. It is asked once more, and its words are the error."""
+def test_a_prompt_that_is_too_long_is_reported(on_disk: cc.Store) -> None:
+    """The server reports it, because truncation is disabled. It is called once more, and its message is the error."""
     with FakeVendors(Scripted(["Hello."]), window=10) as standin, pytest.raises(ProviderFailed, match="10 tokens"):
         played(on_disk, standin)
     assert len(standin.records) == 2

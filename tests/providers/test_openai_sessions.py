@@ -1,4 +1,4 @@
-"""OpenAI's two kinds of sessions on the line: responses that are continued, and conversations that it keeps.
+"""OpenAI's two kinds of sessions in the client: continued responses, and stored conversations.
 
 Through OpenAI's own SDK, to a stand-in that keeps both as OpenAI does, and refuses in its words.
 """
@@ -30,7 +30,7 @@ HELLO: JSONObject = {"model": MODEL, "stream": True, "input": [{"role": "user", 
 
 
 def looking(ask: AcceptedRequest) -> Reply:
-    """Asks for one look at whatever it is told; then answers."""
+    """Call the tool with the last message; answer after its result."""
     last = ask.request.messages[-1]
     return Reply("Seen.") if last.role == "tool" else Reply(calls=[Asked("look", {"thing": last.text})])
 
@@ -91,7 +91,7 @@ def failed(asked: ProviderCall) -> ProviderFailed:
 
 
 def test_a_request_that_names_no_conversation_begins_one(standin: FakeVendors) -> None:
-    """Guarantee 9.6: a full context goes into a new session; what was compiled is not written anew."""
+    """Guarantee 9.6: a full context goes into a new session; what was compiled is not written again."""
     asked = call(at(standin), HELLO)
     (reader,) = asyncio.run(answered(asked))
     made, sent = standin.records
@@ -119,7 +119,7 @@ async def _twice(provider: cc.Provider) -> list[StreamReader]:
 
 
 @pytest.mark.parametrize("name", ["openai", "openai-session"])
-def test_nobody_else_gets_a_conversation(name: str, standin: FakeVendors) -> None:
+def test_only_openai_gets_a_conversation(name: str, standin: FakeVendors) -> None:
     asyncio.run(answered(call(at(standin, name), HELLO)))
     assert [record.path for record in standin.records] == ["/v1/responses"]
 
@@ -184,8 +184,8 @@ def test_a_reader_reports_which_session_a_reply_belongs_to(name: str, stream: bo
     assert [reader.session] == list(known)
 
 
-def test_a_response_that_is_not_stored_is_no_session(standin: FakeVendors) -> None:
-    """Guarantee 9.5: whether the request said so, or the organization has agreed on it."""
+def test_a_response_that_is_not_stored_is_not_a_session(standin: FakeVendors) -> None:
+    """Guarantee 9.5: disabled by the request, or for the whole organization."""
     provider = at(standin, "openai-session")
     (asked,) = asyncio.run(answered(call(provider, {**HELLO, "store": False})))
     kept(standin).forgets = True
@@ -194,7 +194,7 @@ def test_a_response_that_is_not_stored_is_no_session(standin: FakeVendors) -> No
 
 
 def test_the_setting_that_names_a_session_reports_where_a_reply_names_it() -> None:
-    """Guarantee 9.1: a reply without a conversation has none, and its own id is no name for one."""
+    """Guarantee 9.1: a reply without a conversation has none, and its own id is not a name for one."""
     speaks = formatter(FORMAT)
     alone: JSONObject = {"id": "resp_1", "conversation": None, "output": []}
     within: JSONObject = {**alone, "conversation": {"id": "conv_1"}}
@@ -209,7 +209,7 @@ def test_the_setting_that_names_a_session_reports_where_a_reply_names_it() -> No
 
 
 @pytest.mark.parametrize("name", ["openai-session", "openai-conversation"])
-def test_who_sends_compiled_requests_by_the_sdk_keeps_a_session_too(
+def test_compiled_requests_sent_with_the_sdk_keep_a_session(
     name: str, standin: FakeVendors, client: "openai.OpenAI"
 ) -> None:
     """Guarantees 9.4, 9.7: a commit takes the session from what the SDK returned."""
@@ -278,7 +278,7 @@ def test_the_stand_in_holds_the_whole_context_against_the_rules(standin: FakeVen
     assert other.output_text == "Seen."
 
 
-def test_the_stand_in_forgets_what_is_not_to_be_stored(client: "openai.OpenAI") -> None:
+def test_the_fake_drops_responses_that_are_not_to_be_stored(client: "openai.OpenAI") -> None:
     """Nor can a response be continued that was deleted."""
     unstored = client.responses.create(model=MODEL, input="Hello?", store=False).id
     stored = client.responses.create(model=MODEL, input="Hello?").id

@@ -1,4 +1,4 @@
-"""Answers from recordings, and the making of recordings."""
+"""Replies from recordings, and the recorder."""
 
 import asyncio
 import json
@@ -59,14 +59,14 @@ def test_recordings_answer_in_their_order(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_what_is_no_recording_is_refused_with_its_number(recording: JSONObject, expected: str) -> None:
+def test_an_invalid_recording_is_refused_with_its_number(recording: JSONObject, expected: str) -> None:
     """Guarantee 15.1: when it is given, and not when its turn comes."""
     with pytest.raises(InvalidSetting, match=expected):
         Replay([{"reply": WHOLE}, recording])
 
 
 def test_a_reply_of_another_format_is_not_tried_again() -> None:
-    """Guarantee 15.1: what went wrong is said, and not that nothing is left."""
+    """Guarantee 15.1: the error states the problem, and not that no recording is left."""
     with pytest.raises(cc.errors.ProviderFailed, match="recording 1: This is not a reply of anthropic") as caught:
         ask(Replay([{"reply": {"choices": []}}]))
     assert not caught.value.may_retry
@@ -144,7 +144,7 @@ def test_a_path_may_stand_in_the_address(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "problem"), [(b'{"events": []}\n{oh', "line 2"), (b'{"text": "hi"}', "recording 1: must have `reply`")]
 )
-def test_what_is_no_recording_is_refused(tmp_path: Path, content: bytes, problem: str) -> None:
+def test_an_invalid_recording_is_refused(tmp_path: Path, content: bytes, problem: str) -> None:
     """Guarantee 15.1."""
     path = tmp_path / "answers.jsonl"
     path.write_bytes(content)
@@ -158,7 +158,7 @@ def test_what_is_no_recording_is_refused(tmp_path: Path, content: bytes, problem
 
 
 def test_what_else_is_in_a_file_is_not_reported(tmp_path: Path) -> None:
-    """Guarantee 13.3: the file that was named may be anybody's."""
+    """Guarantee 13.3: the named file may be any file."""
     path = tmp_path / "key.txt"
     path.write_text("private-words")
     with pytest.raises(InvalidSetting, match="line 1: expected a JSON object") as refused:

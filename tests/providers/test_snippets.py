@@ -1,4 +1,4 @@
-"""Requests that people copy: what a real shell and the vendors' real SDKs send is what was compiled."""
+"""Copied request snippets: a real shell and the vendors' SDKs send the compiled bytes."""
 
 import json
 import os
@@ -148,7 +148,7 @@ def shell(command: str, program: str = "sh") -> None:
 
 
 def compiled(provider: Provider) -> cc.Compiled:
-    """A request with tools, calls, results, a picture where it is taken, and words that are hard to quote."""
+    """Return a request with tools, calls, results, a picture if accepted, and text that is hard to quote."""
     with cc.open_store("memory:") as store:
         store.extend("demo", [cc.user(text) for text in NASTY])
         store.append(
@@ -167,7 +167,7 @@ def compiled(provider: Provider) -> cc.Compiled:
 @pytest.mark.parametrize("program", [name for name in ("sh", "bash", "dash", "zsh") if shutil.which(name)])
 @pytest.mark.parametrize("format", some(list(SPECS), 3))
 def test_a_shell_sends_these_very_bytes(server: Server, format: str, program: str) -> None:
-    """Guarantee 13.2: whatever is said in it, and with the key that the variable holds."""
+    """Guarantee 13.2: with any content, and with the key that the variable holds."""
     provider = at(server, format)
     made = compiled(provider)
     server.reply[0] = REPLIES[format]
@@ -197,7 +197,7 @@ def test_a_request_may_be_larger_than_a_commands_arguments(server: Server) -> No
     assert server.arrived[-1].body == body
 
 
-def test_an_address_of_ones_own_gets_nobodys_key(server: Server) -> None:
+def test_a_custom_url_gets_no_default_key(server: Server) -> None:
     """As the client does it: no key is named, so none is sent, whatever is in the environment."""
     provider = cc.provider("openai-chat:gpt-4o", url=server.url)
     command = as_curl(provider, provider.formatter, b"{}")
@@ -295,7 +295,7 @@ def test_a_streamed_answer_is_printed_event_by_event(server: Server) -> None:
 
 @pytest.mark.parametrize(("spec", "command"), [("claude-code", "claude --resume"), ("codex", "codex resume")])
 def test_a_program_is_named_with_the_way_to_continue(spec: str, command: str) -> None:
-    """What went through a program is no HTTP request: a person goes on with its session."""
+    """A request through a CLI agent is not an HTTP request: its session is continued instead."""
     provider = cc.provider(spec)
     result = as_curl(provider, provider.formatter, b"{}", session="it's", directory="/home/ann's")
     assert result.startswith("# This request was sent through a program")

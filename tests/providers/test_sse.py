@@ -1,4 +1,4 @@
-"""Server-sent events, in whatever pieces they come."""
+"""Server-sent events, split at any place."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""How a provider is called, as data: which client, where, and the name of its key."""
+"""Provider data: client, URL, and the name of the key."""
 
 import asyncio
 from importlib.util import find_spec
@@ -12,7 +12,7 @@ from contextc.providers import ProviderCall, provider_names
 
 
 def test_every_provider_that_is_listed_has_a_client() -> None:
-    """Guarantee 9.11: whoever can be written to can be called."""
+    """Guarantee 9.11: every provider with a format can be called."""
     clients = {name: cc.provider(f"{name}:own", window=9_000).client for name in provider_names()}
     assert [each for each in clients.values() if find_spec(f"contextc.providers.{each}") is None] == []
     assert clients["openai"] == clients["openai-chat"] == clients["openrouter"] == "openai"
@@ -117,7 +117,7 @@ def test_a_key_itself_is_refused_and_not_repeated(key: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["colour = 1", "url = 5", 'window = "9"', "window = true", "format = false"])
-def test_what_is_no_fact_about_a_provider_is_refused(users_file: Path, text: str) -> None:
+def test_an_unknown_provider_field_is_refused(users_file: Path, text: str) -> None:
     """Guarantee 15.1: a misspelt fact must not be silently ignored."""
     users_file.write_text(f"[providers.groq]\n{text}\n")
     with pytest.raises(InvalidSetting, match=r"providers\.groq: \w+: unknown key"):
@@ -128,7 +128,7 @@ def test_what_is_no_fact_about_a_provider_is_refused(users_file: Path, text: str
     "spec", ["ollama:qwen3:8b", "openrouter:anthropic/claude-opus-5.5", "bedrock:amazon.nova-pro-v1:0"]
 )
 def test_a_login_in_an_address_is_not_repeated(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guarantee 13.3: neither in the error of a line that finds nobody, nor where a provider is shown."""
+    """Guarantee 13.3: neither in a connection error, nor where a provider is shown."""
     for name in ("OPENROUTER_API_KEY", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "key-0123456789")
     monkeypatch.setenv("AWS_REGION", "us-east-1")

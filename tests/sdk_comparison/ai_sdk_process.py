@@ -1,4 +1,4 @@
-"""The real AI SDK in a process of its own, asked what it would send to a provider.
+"""The real AI SDK in a separate process, which returns the request that it would send.
 
 Its packages are those of package-lock.json. They are installed once, into a folder of the cache that is named after
 that lock, by whoever comes first; a second process waits. Node is the one of this machine if it is new enough, else

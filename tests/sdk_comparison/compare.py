@@ -1,4 +1,4 @@
-"""Both bodies side by side: the conversation cut down to what both can express, asked of both, and compared."""
+"""Compare both request bodies for a conversation that is reduced to what both can express."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -16,7 +16,7 @@ from tests.sdk_comparison.sdk_limits import LIMITS, Limit, within
 
 
 class Compared(NamedTuple):
-    """Our body, the SDK's in our words, and the names of the differences that were met."""
+    """Our body, the SDK's body in our form, and the names of the differences found."""
 
     ours: JSONObject
     theirs: JSONObject

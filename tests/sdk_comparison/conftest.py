@@ -1,4 +1,4 @@
-"""The oracle, started once for all its tests."""
+"""Fixture that starts the AI SDK process once for all tests."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""docs/sdk-comparison.md, made from the same tables that the tests compare by."""
+"""Generate docs/sdk-comparison.md from the tables that the tests use."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -27,7 +27,7 @@ sends something else than we do.
 
 
 def oracle_page() -> str:
-    """The page, as it stands in the docs."""
+    """Return the page as it is in the docs."""
     return "\n".join([HEAD, *(section(name) for name in TARGETS), CUT, *cuts(LIMITS), ""])
 
 

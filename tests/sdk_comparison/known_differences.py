@@ -27,7 +27,7 @@ class Difference(NamedTuple):
 
 
 class Compared(NamedTuple):
-    """The SDK's body in our words, and the names of the differences that were met on the way."""
+    """The SDK's body in our form, and the names of the differences found on the way."""
 
     body: JSONObject
     met: list[str]

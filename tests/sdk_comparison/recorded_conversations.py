@@ -1,4 +1,4 @@
-"""Conversations that others have had: recorded requests of every provider, and transcripts of agents."""
+"""Recorded requests of every provider, and transcripts of agents."""
 
 from collections.abc import Iterator
 from functools import cache

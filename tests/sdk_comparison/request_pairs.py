@@ -25,7 +25,7 @@ LOOK = cc.Tool(
 
 
 class Conversation(Struct, frozen=True, kw_only=True):
-    """What both are told."""
+    """The conversation that both get."""
 
     messages: tuple[cc.Message, ...]
     prompt: str | None = "Be brief."

@@ -1,4 +1,4 @@
-"""Conversations picked by hand: what each format says in its own way, one thing at a time."""
+"""Handwritten conversations: one peculiarity of a format each."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""What both can express: where a conversation goes beyond that, it is cut down to it before they are compared.
+"""Limits of the comparison: a conversation is reduced to what both sides can express.
 
 Each limit has its reason and a case that shows it: `seen` says in which formats, and with which words the SDK refuses
 the case there; where there are none, it sends something that says another thing. So a limit that is not needed any

@@ -1,4 +1,4 @@
-"""What others have said, sent by the AI SDK and by us: recorded requests and transcripts of agents."""
+"""Recorded requests and transcripts, sent by the AI SDK and by contextc."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ from tests.sdk_comparison.request_pairs import TARGETS, Conversation
 
 @pytest.mark.parametrize("format", TARGETS)
 def test_recorded_conversations_agree(sdk: Sdk, format: str) -> None:
-    """Guarantee 10.5: what providers were really sent, told to each of them."""
+    """Guarantee 10.5: requests that providers really got, sent to each of them."""
     all_agree(sdk, format, some(recorded(), 30))
 
 

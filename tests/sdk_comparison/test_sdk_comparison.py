@@ -1,4 +1,4 @@
-"""What the real AI SDK sends for a conversation is what we send, but for the differences that are listed."""
+"""The real AI SDK sends the same request as contextc, except for the listed differences."""
 
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
@@ -27,14 +27,14 @@ FUNCTIONS = tuple(tool for tool in TOOLS if isinstance(tool, cc.Tool))
 
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("case", CASES)
-def test_cases_picked_by_hand_agree(sdk: Sdk, case: str, format: str) -> None:
+def test_handwritten_cases_agree(sdk: Sdk, case: str, format: str) -> None:
     """Guarantees 10.3, 10.4: one thing at a time, as the SDK writes it."""
     agrees(sdk, format, CASES[case])
 
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_streamed_request_has_the_same_content(sdk: Sdk, format: str) -> None:
-    """Guarantee 10.1: whether an answer is streamed changes nothing of what is told."""
+    """Guarantee 10.1: streaming does not change the content."""
     for case in ("parallel calls", "a picture", "three turns"):
         result = expressible(CASES[case], format)
         whole, streamed = (bodies(sdk, format, result, stream=stream).theirs for stream in (False, True))
@@ -74,7 +74,7 @@ def test_every_listed_difference_is_there(sdk: Sdk, difference: Difference) -> N
 
 @pytest.mark.parametrize("limit", LIMITS, ids=lambda each: each.name)
 def test_every_limit_is_needed(sdk: Sdk, limit: Limit) -> None:
-    """A limit that could be lifted has to go; what the SDK refuses, it refuses with the words that are listed."""
+    """A limit that could be lifted must be removed; the SDK refuses with the listed messages."""
     others = [each for each in LIMITS if each is not limit]
     for format, refusal in limit.seen.items():
         assert format in limit.formats
@@ -96,7 +96,7 @@ def test_differences_and_limits_have_names_and_reasons_of_their_own() -> None:
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_change_that_is_not_listed_is_noticed(sdk: Sdk, format: str) -> None:
-    """No row is so wide that it would explain a lost word, a result under another id, or messages in another order."""
+    """No rewrite is so general that it would hide lost text, a result under another id, or another order."""
     result = expressible(CASES["parallel calls"], format)
     ours, theirs = bodies(sdk, format, result)
     known = RewriteContext(result, TARGETS[format].form)

@@ -235,7 +235,7 @@ def test_a_session_that_is_too_long_for_the_model_starts_over(program: ProgramUn
 
 
 def test_a_history_that_claude_code_shortens_by_itself_is_noticed(setup: AgentSetup) -> None:
-    """Guarantee 9.3: what it sums up is its own affair, and goes on in the same session; the account says so."""
+    """Guarantee 9.3: its compaction continues in the same session; the manifest reports it."""
     with FakeVendors(Marked(), faults=too_long("«u1»", "«u2»")) as standin:
         agent = setup.agent(CLAUDE, standin)
         run_turns(agent, "talk", "«u1» Hello. " + "word " * 6_000, "«u2» And now?", "«u3» Still there?")

@@ -1,4 +1,4 @@
-"""kill -9 of our own process while a program answers: another process goes on, and nothing is lost or done twice.
+"""kill -9 of our process while a program answers: another process continues, without loss or repetition.
 
 A child talks to the real program and is killed: at moments that are chosen (before anything is sent, at the first
 sign, while a tool of ours runs, when the answer is there and is not stored yet), and at random moments. `make test`
@@ -42,7 +42,7 @@ def die() -> None:
 
 
 class Deadly(Endpoint):
-    """A line on which this process ends, without a word, at a moment of the next call, once `armed`."""
+    """A line on which this process ends, silently, at a moment of the next call, once `armed`."""
 
     def __init__(self, line: Endpoint, moment: Moment, programs: Path) -> None:
         self.line, self.moment, self.programs = line, moment, programs

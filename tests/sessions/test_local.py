@@ -1,4 +1,4 @@
-"""The real Claude Code and the real Codex, each once on the model of this machine. What it says does not matter.
+"""The real Claude Code and Codex, each once on a local model. Its answer is not checked.
 
 Both are set up small: with none of their own tools, and without what they tell a large model about itself. The
 questions are such that a very small model stops when it has answered them: nobody else would stop it, because a program

@@ -1,4 +1,4 @@
-"""Turns at random on the real programs, in foul weather: nothing is lost, nothing is doubled, nothing is refused.
+"""Random turns on the real programs with injected faults: nothing is lost, duplicated or refused.
 
 A person talks to Claude Code or to Codex, now and then to the other one, to another model, or to a vendor without a
 session, always in the same conversation. The API is overloaded, lines are cut, turns are cancelled, programs are
@@ -50,7 +50,7 @@ class Foul(RandomFaults):
 
 
 class Company:
-    """Everybody who may be asked: both programs, with two models each, and two vendors without sessions."""
+    """All providers of the test: both programs, with two models each, and two vendors without sessions."""
 
     def __init__(self, setup: AgentSetup, standin: FakeVendors, recorder: RecordingTool) -> None:
         self.setup, self.standin, self.recorder = setup, standin, recorder
@@ -69,7 +69,7 @@ class Company:
         return cc.AgentExecutor(self.setup.store, provider, tools=tools, system_prompt=STATIC, endpoint=line)
 
     def drawn(self, program: ProgramUnderTest, person: Person) -> str:
-        """Whom to ask: most of the time the program, with its first model."""
+        """Select a provider: most of the time the program, with its first model."""
         others = [each for each in (*self.programs, *STATELESS.values()) if each != f"{program.name}:{program.model}"]
         return f"{program.name}:{program.model}" if person.chance.random() < 0.7 else person.chance.choice(others)
 

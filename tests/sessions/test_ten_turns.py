@@ -1,4 +1,4 @@
-"""Ten turns with somebody else's words between them: at the API everything is there, and nothing is there twice."""
+"""Ten turns with messages of other agents between them: the API gets everything exactly once."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What Codex does and makes no item of is in our record all the same."""
+"""Calls that Codex runs without reporting an item are recorded too."""
 
 from pathlib import Path
 

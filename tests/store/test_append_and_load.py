@@ -1,4 +1,4 @@
-"""The chain: appending, naming and reading messages. Every test runs on every store."""
+"""The message chain: append, address and load messages. Every test runs on every store."""
 
 from contextlib import suppress
 from typing import cast
@@ -83,7 +83,7 @@ def test_an_append_after_a_stated_parent_made_again_changes_nothing(store: cc.St
 
 
 def test_a_parent_that_is_no_longer_the_tip_is_refused(store: cc.Store) -> None:
-    """Guarantee 15.1: the writer has not seen what came after, and must decide anew."""
+    """Guarantee 15.1: the writer has not seen what came after, and must decide again."""
     first, _, last = fill(store, 3)
     with pytest.raises(cc.errors.StaleParent, match="has 2 message") as caught:
         store.append("demo", cc.user("late"), parent=first)
@@ -180,7 +180,7 @@ def test_conversations_are_listed_with_where_they_stand(store: cc.Store) -> None
 
 
 def test_odd_content_comes_back_as_it_was(store: cc.Store) -> None:
-    """NUL, every script, a thousand levels as text, a large message: what the door lets in, every store can hold."""
+    """NUL, every script, a thousand levels as text, a large message: every store can hold what validation accepts."""
     deep = '{"a":' * 1_000 + "1" + "}" * 1_000
     messages = [
         cc.user("a\0b\u2028c\U0001f9d1"),
@@ -247,7 +247,7 @@ def test_a_window_is_a_part_of_a_line_from_either_end(store: cc.Store) -> None:
 
 
 def test_an_append_that_is_run_again_takes_no_other_message_for_its_own(store: cc.Store) -> None:
-    """Where the answer to a commit was lost, no message whose uid ends alike, or is the same, stands in for it."""
+    """If the answer to a commit was lost, no message with the same or a similar uid is returned in its place."""
     store.append("demo", cc.user("first", uid="x-abc"))
     store.append("demo", cc.user("other", uid="abc"))
     entry = append_and_load.prepare_entry(validate_message(cc.user("second", uid="abc")))

@@ -1,4 +1,4 @@
-"""Copies of a SQLite store, made while it is in use and put back; and who may read its files."""
+"""Copies of a SQLite store, made while it is in use and restored; and permissions of its files."""
 
 import os
 import shutil
@@ -112,7 +112,7 @@ def test_restoring_beside_the_log_of_a_killed_process_is_safe(path: Path, copy: 
 
 
 def test_restoring_in_the_place_of_a_damaged_file_keeps_the_damaged_one_with_its_log(path: Path, copy: Path) -> None:
-    """Somebody may still recover something from them."""
+    """Data may still be recovered from them."""
     path.write_bytes(b"no database at all" * 500)
     log = bytes(32) + Path(f"{path}-wal").read_bytes()[32:]
     Path(f"{path}-wal").write_bytes(log)
@@ -123,7 +123,7 @@ def test_restoring_in_the_place_of_a_damaged_file_keeps_the_damaged_one_with_its
 
 
 def test_restoring_beside_a_log_without_its_file_is_safe(path: Path, copy: Path) -> None:
-    """The file was removed by hand, its log was left."""
+    """The file was removed manually, its log was left."""
     path.unlink()
     restore(copy, f"sqlite:///{path}")
     assert texts(path) == ["early 1", "early 2"]
@@ -139,7 +139,7 @@ def test_a_store_that_is_open_is_not_replaced(path: Path, copy: Path) -> None:
     assert sorted(os.listdir(path.parent)) == ["copy.db", "store.db"]
 
 
-def test_what_is_no_backup_is_refused_and_changes_nothing(path: Path, copy: Path, tmp_path: Path) -> None:
+def test_an_invalid_backup_is_refused_and_changes_nothing(path: Path, copy: Path, tmp_path: Path) -> None:
     other, newer, none = tmp_path / "other.db", tmp_path / "newer.db", tmp_path / "none.db"
     empty = tmp_path / "empty.db"
     empty.touch()

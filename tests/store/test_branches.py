@@ -1,4 +1,4 @@
-"""Forks, rewinds, edits, resets, deletion: history is never destroyed by accident. Every test runs on every store."""
+"""Forks, rewinds, edits, resets and deletion: no accidental loss of history. Every test runs on every store."""
 
 import pytest
 

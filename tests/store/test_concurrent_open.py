@@ -16,8 +16,8 @@ def open_all(folder: str, start: Barrier) -> None:
         cc.open_store(f"sqlite:///{folder}/{number}.db").close()
 
 
-def test_all_who_open_a_new_file_at_once_may_have_it(tmp_path: Path) -> None:
-    """Guarantee 3.2: whoever makes the file first keeps nobody else out."""
+def test_concurrent_processes_can_open_a_new_file(tmp_path: Path) -> None:
+    """Guarantee 3.2: the process that creates the file does not lock out others."""
     start = PROCESSES.Barrier(OPENERS)
     openers = [PROCESSES.Process(target=open_all, args=(str(tmp_path), start)) for _ in range(OPENERS)]
     for opener in openers:

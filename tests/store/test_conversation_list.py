@@ -1,4 +1,4 @@
-"""Conversations as a list shows them, and found by what was said. Every test runs on every store."""
+"""The list of conversations, and search by content. Every test runs on every store."""
 
 from pathlib import Path
 from typing import cast
@@ -32,7 +32,7 @@ def test_the_one_that_was_last_used_comes_first(store: cc.Store) -> None:
     assert names(store) == ["old", "new", "middle"]
 
 
-def test_pages_follow_each_other_without_a_gap_even_where_all_spoke_at_once(store: cc.Store) -> None:
+def test_pages_have_no_gaps_even_with_equal_times(store: cc.Store) -> None:
     for number in range(7):
         store.append(f"c{number}", at("same moment", 5_000))
     seen: list[str] = []
@@ -87,7 +87,7 @@ def test_a_turn_that_holds_the_conversation_is_running(store: cc.Store) -> None:
     assert not store.overview("demo").running
 
 
-def test_what_is_not_there_and_what_is_no_page_is_refused(store: cc.Store) -> None:
+def test_unknown_conversations_and_invalid_pages_are_refused(store: cc.Store) -> None:
     with pytest.raises(UnknownConversation):
         store.overview("nobody")
     for limit in (0, 501):
@@ -99,7 +99,7 @@ def test_what_is_not_there_and_what_is_no_page_is_refused(store: cc.Store) -> No
     assert store.overviews() == ([], "")
 
 
-def test_texts_are_found_whatever_their_case_and_shown_where_they_are(store: cc.Store) -> None:
+def test_search_ignores_case_and_shows_the_match(store: cc.Store) -> None:
     store.append("a", at("Wir treffen uns an der Straße.", 1))
     store.append("b", at('He said "yes" and left:\nC:\\temp', 2))
     store.append("Straßenfest", at("nothing of that kind", 3))
@@ -148,7 +148,7 @@ def test_a_search_that_had_enough_continues_where_it_stopped(store: cc.Store) ->
     assert len(pages) == 4
 
 
-def test_a_page_asks_the_same_number_of_times_whatever_it_shows(store: cc.Store) -> None:
+def test_a_page_needs_a_constant_number_of_queries(store: cc.Store) -> None:
     for number in range(60):
         store.extend(f"c{number}", [at(f"question {number}", number + 1), at("answer", number + 1, "assistant")])
 

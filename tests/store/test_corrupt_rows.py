@@ -1,4 +1,4 @@
-"""Rows that are missing or were changed behind the store's back: reported, never read as nothing. On every store."""
+"""Missing rows and rows changed outside of the store: reported, never read as empty. On every store."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""A commit that returned is on the disk: counted, not believed."""
+"""A commit that returned is on the disk: checked by counting syncs."""
 
 import os
 import shutil

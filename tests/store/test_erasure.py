@@ -1,4 +1,4 @@
-"""Content that was redacted or deleted leaves the files of a SQLite store, and the store says while it has not."""
+"""Redacted or deleted content leaves the files of a SQLite store, and the store reports pending removal."""
 
 import os
 import sqlite3
@@ -44,7 +44,7 @@ def is_on_disk(path: Path) -> bool:
 
 
 @pytest.mark.parametrize("erase", ERASING)
-def test_content_leaves_the_files_at_once_where_nobody_reads(path: Path, erase: str) -> None:
+def test_content_leaves_the_files_at_once_without_readers(path: Path, erase: str) -> None:
     with cc.open_store(path) as store:
         store.append("demo", cc.user(SECRET, time=1000))
         assert is_on_disk(path)

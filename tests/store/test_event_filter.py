@@ -1,4 +1,4 @@
-"""What was told for people, by its kind, and the message after which it happened. Every test runs on every store."""
+"""Events filtered by kind, with the message that they follow. Every test runs on every store."""
 
 from collections.abc import Sequence
 
@@ -33,7 +33,7 @@ def append_events(store: cc.Store, *events: AnyEvent, name: str = "demo") -> lis
 def found(
     store: cc.Store, *, before: int | None = None, limit: int = 100, name: str = "demo"
 ) -> list[tuple[str, int, str]]:
-    """What the notices say, and where they stand."""
+    """Return the texts of the notices, and their positions."""
     some = store.read(
         lambda tx: load_events_of_types(tx, load_tip(tx, name).conversation, KINDS, before=before, limit=limit)
     )
@@ -87,7 +87,7 @@ def test_a_turn_names_the_message_that_opened_it_unless_it_continues(store: cc.S
 
 
 def test_only_the_kinds_that_are_wanted_come_and_only_of_this_conversation(store: cc.Store) -> None:
-    """What somebody says is not held for a kind, nor is a kind that begins like another one."""
+    """Message text is not mistaken for a kind, nor is a kind with the same prefix as another one."""
     for name in ("other", "demo", "third"):
         store.append(name, cc.user("hi"))
         append_events(store, StepFinish(seq=1, uid=name), UserNoticeCreated(text=f"of {name}"), name=name)
@@ -115,8 +115,8 @@ def test_the_last_ones_come_in_order_and_those_before_them_on_demand(store: cc.S
     assert all((seq, uid) == (int(text), f"u{text}") for page in pages for text, seq, uid in page)
 
 
-def test_notices_are_found_in_what_was_forgotten(store: cc.Store) -> None:
-    """Guarantee 3.4: redaction writes events anew; they still begin with their kind, and keep their place."""
+def test_notices_are_found_in_redacted_conversations(store: cc.Store) -> None:
+    """Guarantee 3.4: redaction writes events again; they still begin with their kind, and keep their place."""
     message = store.append("demo", cc.user("a secret"))
     append_events(
         store,

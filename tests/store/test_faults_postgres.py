@@ -1,4 +1,4 @@
-"""What can happen to a server: a connection cut in the middle, no server, no rights, tables gone."""
+"""Faults of a server: lost connections, no server, missing rights, missing tables."""
 
 import threading
 import time
@@ -54,7 +54,7 @@ def test_a_connection_cut_in_a_transaction_is_taken_up_again(postgres_address: s
 
 
 def test_connections_cut_between_calls_are_replaced(postgres_address: str, cut: Callable[[int], None]) -> None:
-    """A server that restarts must not hand an error to everybody who holds a store."""
+    """A restart of the server must not raise an error in every open store."""
     with cc.open_store(postgres_address) as store:
         for number in range(5):
             store.append("demo", cc.user(str(number)))
@@ -211,7 +211,7 @@ def test_an_invalid_address_is_named_without_the_password(address: str) -> None:
     assert "hunter2" not in str(caught.value)
 
 
-def test_a_user_who_may_not_write_is_informed(postgres_address: str) -> None:
+def test_a_user_without_write_permission_gets_an_error(postgres_address: str) -> None:
     cc.open_store(postgres_address).close()
     read_only = f"{postgres_address}&options=-c%20default_transaction_read_only%3Don"
     with (

@@ -1,4 +1,4 @@
-"""What can happen to a file: a full disk, no permission, somebody deletes it, it is not ours, it is damaged."""
+"""Faults of a file: a full disk, no permission, deletion, a file of another program, damage."""
 
 import os
 import sqlite3
@@ -108,7 +108,7 @@ def test_a_file_that_may_not_be_written_is_reported(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("way", ["removed", "replaced"])
 def test_a_store_that_goes_away_underneath_is_noticed(tmp_path: Path, way: str) -> None:
-    """SQLite itself goes on writing into a file nobody can open any more."""
+    """SQLite itself continues to write into a deleted file."""
     path = tmp_path / "chat.db"
     fill(path)
     with cc.open_store(f"sqlite:///{path}") as store:
@@ -130,7 +130,7 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
         cc.open_store(f"sqlite:///{tmp_path}/no/such/chat.db")
 
 
-def test_a_file_that_is_no_database_is_not_touched(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_database_is_not_changed(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("dear diary\n" * 500)
     with pytest.raises(cc.errors.StoreCorrupt, match=r"not a SQLite file. Choose another path"):

@@ -1,4 +1,4 @@
-"""Writers that come at once are brought to the disk together, and none of them notices."""
+"""Concurrent writers share one commit, with the same results as separate commits."""
 
 import threading
 import time
@@ -23,7 +23,7 @@ def store(tmp_path: Path) -> Any:
 
 
 def at_once(store: cc.Store, works: list[Callable[[Transaction], Any]]) -> list[Any]:
-    """Have writers stand in line behind one that is at work, and go; what each got."""
+    """Queue writers behind an active one, then start them; return their results."""
     found: list[Any] = [None] * len(works)
     begun, free = threading.Event(), threading.Event()
 
@@ -64,7 +64,7 @@ def names(store: cc.Store) -> list[str]:
 
 
 def test_writers_in_line_are_one_transaction(store: cc.Store) -> None:
-    """Guarantee 3.2: durable when it returns, at the price of one commit for all who waited."""
+    """Guarantee 3.2: durable when it returns, with one commit for all waiting writers."""
     found = at_once(store, [append(f"c{number}") for number in range(8)])
     assert len({id(tx) for tx in found}) == 1
     assert names(store) == [f"c{number}" for number in range(8)]
@@ -82,7 +82,7 @@ def test_one_that_fails_takes_nothing_along(store: cc.Store) -> None:
     assert names(store) == ["a", "b"]
 
 
-def test_what_the_store_itself_refuses_makes_everybody_try_alone(store: cc.Store) -> None:
+def test_a_refused_group_commit_is_retried_one_by_one(store: cc.Store) -> None:
     """Guarantee 3.2: one broken statement costs the others nothing."""
 
     def broken(tx: Transaction) -> None:
@@ -100,7 +100,7 @@ def test_more_than_fit_are_written_in_groups(store: cc.Store) -> None:
 
 
 def test_many_threads_that_append_lose_nothing(store: cc.Store) -> None:
-    """Guarantee 3.2: whoever writes, and however many."""
+    """Guarantee 3.2: with any number of writers."""
 
     def talk(name: str) -> None:
         for number in range(10):
@@ -117,7 +117,7 @@ def test_many_threads_that_append_lose_nothing(store: cc.Store) -> None:
 
 
 class Crowd:
-    """A writer that is at work until it is let go, and others that come after it. Who wrote, in order."""
+    """A writer that is active until it is released, and others that come after it. `order` has the writers."""
 
     def __init__(self, store: cc.Store) -> None:
         self.store, self.order, self.found = store, list[str](), dict[str, Any]()
@@ -162,7 +162,7 @@ def until(true: Callable[[], bool]) -> None:
 
 
 def test_the_main_thread_writes_for_itself_alone_and_next(store: cc.Store) -> None:
-    """Guarantee 3.2: a Ctrl-C that comes to it makes nobody write twice; and those in line do not keep it waiting."""
+    """Guarantee 3.2: a Ctrl-C in it makes no other thread write twice; and queued writers do not delay it."""
     crowd = Crowd(store)
     crowd.start(crowd.write, "a")
     crowd.in_line(1)
@@ -183,7 +183,7 @@ def test_the_main_thread_writes_for_itself_alone_and_next(store: cc.Store) -> No
 
 
 def test_the_main_thread_does_not_keep_the_others_waiting(store: cc.Store) -> None:
-    """Who leads is let through before the main thread writes once more."""
+    """The leader is let through before the main thread writes once more."""
     crowd = Crowd(store)
     crowd.join()
 
@@ -216,7 +216,7 @@ def test_a_group_that_cannot_be_stored_is_not_tried_again(store: cc.Store) -> No
 
 
 def test_the_end_of_a_thread_is_its_own(store: cc.Store) -> None:
-    """What is no ordinary error goes to whose work it was, too, and not to who led."""
+    """Exceptions that are not ordinary errors also go to the thread that owns the work, and not to the leader."""
     ended: list[BaseException] = []
 
     def leave(_: Transaction) -> None:
@@ -239,7 +239,7 @@ def test_the_end_of_a_thread_is_its_own(store: cc.Store) -> None:
 
 
 def test_a_plain_append_is_used_line_where_there_is_one(store: cc.Store) -> None:
-    """Guarantee 3.2: on its own it would fight for the file's lock with those who hand it on, and lose."""
+    """Guarantee 3.2: alone it would compete for the file's lock with the group, and lose."""
     store.append("demo", cc.user("0"))
     crowd = Crowd(store)
     crowd.start(store.append, "demo", cc.user("1"))
@@ -252,7 +252,7 @@ def test_a_plain_append_is_used_line_where_there_is_one(store: cc.Store) -> None
 @pytest.mark.parametrize("thread", ["main", "another"])
 @pytest.mark.parametrize("how", ["append", "extend"])
 def test_a_write_inside_a_write_is_refused(tmp_path: Path, kind: str, thread: str, how: str) -> None:
-    """It would wait for itself, for ever."""
+    """It would wait for itself, forever."""
     address = "memory:" if kind == "memory" else f"sqlite:///{tmp_path}/chat.db"
     with cc.open_store(address) as store:
         store.append("demo", cc.user("0"))
@@ -280,7 +280,7 @@ def test_a_write_inside_a_write_is_refused(tmp_path: Path, kind: str, thread: st
 
 
 def test_a_write_inside_the_work_of_another_is_refused_to_that_one(store: cc.Store) -> None:
-    """Whoever runs it."""
+    """Whichever thread runs it."""
     found = at_once(store, [append("a"), lambda _: store.extend("demo", [cc.user("x")]), append("b")])
     assert isinstance(found[1], cc.errors.InvalidInput)
     assert names(store) == ["a", "b"]

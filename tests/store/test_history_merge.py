@@ -55,7 +55,7 @@ def test_a_uid_is_matched_before_the_text(store: cc.Store) -> None:
 
 
 def test_an_edit_that_keeps_its_uid_is_an_edit(store: cc.Store) -> None:
-    """A page that changes a message in place sends the same uid with other words, and goes on doing so."""
+    """A client that changes a message in place sends the same uid with other text, repeatedly."""
     q1, a1, q2 = cc.user("q1", uid="1"), cc.assistant("a1", uid="2"), cc.user("q2", uid="3")
     better = cc.user("q1, but better", uid="1")
     store.sync("demo", [q1, a1, q2])
@@ -109,13 +109,13 @@ def test_another_picture_is_another_message(store: cc.Store) -> None:
     assert len(store.sync("demo", [look(b"1"), look(b"2")])) == 1
 
 
-def test_two_people_may_state_the_same(store: cc.Store) -> None:
+def test_two_authors_may_send_the_same_text(store: cc.Store) -> None:
     store.sync("demo", [cc.user("hi", author="ann")])
     assert len(store.sync("demo", [cc.user("hi", author="bob")])) == 1
     assert texts(store) == ["hi", "hi"]
 
 
-def test_a_persons_own_messages_are_never_passed_over(store: cc.Store) -> None:
+def test_user_messages_are_never_skipped(store: cc.Store) -> None:
     """An edit may say what was said later, too."""
     store.extend("demo", [cc.user("hi"), cc.user("ok"), cc.user("bye")])
     assert len(store.sync("demo", [cc.user("hi"), cc.user("bye")])) == 1
@@ -123,7 +123,7 @@ def test_a_persons_own_messages_are_never_passed_over(store: cc.Store) -> None:
 
 
 def test_a_page_that_has_no_calls_keeps_the_tool_history(store: cc.Store) -> None:
-    """The commonest page there is shows the words and nothing else."""
+    """The most common client shows only the text."""
     call = cc.ToolCall(id="c1", name="f", arguments={})
     store.extend("demo", [U1, cc.assistant("look", tool_calls=[call]), cc.tool_result("c1", "f", "ok"), A1])
     assert len(store.sync("demo", [U1, cc.assistant("look"), A1, U2])) == 1

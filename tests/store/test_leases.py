@@ -1,4 +1,4 @@
-"""Turns: one at a time, ended by themselves, and put right when their process dies. Every test runs on every store."""
+"""Leases: one turn at a time, expiry, and recovery after a process dies. Every test runs on every store."""
 
 import multiprocessing
 import os
@@ -93,7 +93,7 @@ def test_a_lease_that_was_lost_is_renewed_no_more(store: cc.Store) -> None:
         store.append("lost", cc.assistant("too late"), lease=lost)
 
 
-def test_renewing_does_not_wait_who_writes(postgres_address: str) -> None:
+def test_renewing_a_lease_does_not_wait_for_writers(postgres_address: str) -> None:
     """Guarantee 3.2: one long write must not end the turns of others."""
     with cc.open_store(postgres_address) as store, cc.open_store(postgres_address) as other:
         lease = store.acquire("demo")
@@ -197,7 +197,7 @@ def test_an_outlived_lease_is_refused(store: cc.Store) -> None:
 
 
 def hold(address: str, ttl: float, pipe: Connection) -> None:
-    """A turn that waits to be told to write; whether it could, and whether it was told of a loss."""
+    """Hold a turn until it is signalled to write; send whether it could, and whether it was notified of a loss."""
     with cc.open_store(address) as store:
         lost = threading.Event()
         lease = store.acquire("demo", ttl=ttl)
@@ -214,7 +214,7 @@ def hold(address: str, ttl: float, pipe: Connection) -> None:
 
 @pytest.mark.parametrize("taken", [False, True], ids=["not wanted", "wanted"])
 def test_a_suspended_process_keeps_its_turn_until_another_wants_it(shared_address: str, taken: bool) -> None:
-    """Ctrl-Z, or a laptop that sleeps: who merely opens the store sees that the process lives, and leaves it alone."""
+    """Ctrl-Z, or a sleeping laptop: opening the store detects that the process lives, and leaves it alone."""
     pipe, theirs = PROCESSES.Pipe()
     child = PROCESSES.Process(target=hold, args=(shared_address, 0.3, theirs))
     child.start()
@@ -292,7 +292,7 @@ def test_a_locked_lease_takes_no_other_along(postgres_address: str) -> None:
 
 
 def test_turns_that_wait_are_served_in_the_order_they_came(store: cc.Store) -> None:
-    """None of many waits for ever because others ask more often."""
+    """None of many waits forever because others ask more often."""
     first, served, threads = store.acquire("demo"), list[int](), list[threading.Thread]()
     turn = threading.Lock()
 
@@ -315,7 +315,7 @@ def test_turns_that_wait_are_served_in_the_order_they_came(store: cc.Store) -> N
 
 
 def test_a_turn_that_comes_later_does_not_overtake_one_that_waits(store: cc.Store) -> None:
-    """The lease is free for a moment before the one that waits has noticed; whoever asks just then is behind it."""
+    """The lease is free for a moment before the waiter has noticed; a later request is served after it."""
     held, taken = store.acquire("demo"), list[cc.store.Lease]()
     waiting = threading.Thread(target=lambda: taken.append(store.acquire("demo", wait=20)))
     waiting.start()

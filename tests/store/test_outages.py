@@ -1,4 +1,4 @@
-"""A PostgreSQL that goes away and comes back, and processes that stop in the middle of a transaction."""
+"""PostgreSQL outages, and processes that stop during a transaction."""
 
 import os
 import signal
@@ -77,7 +77,7 @@ def test_a_server_that_stays_away_is_an_error_after_the_time_in_the_address(
 def test_closing_does_not_wait_long_for_a_server_that_is_away(
     postgres_server: str, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A process that is told to stop has turns that it cannot end; their leases run out by themselves."""
+    """A process that shuts down has turns that it cannot end; their leases expire."""
     monkeypatch.setattr("contextc.store.lease_manager.CLOSING_SECONDS", 0.1)
     store = cc.open_store(postgres_server.replace("/postgres?", f"/{database}?"))
     for name in "abc":
@@ -210,7 +210,7 @@ def test_a_dead_turn_that_is_locked_does_not_block_opening(
         assert [each.conversation for each in store.recovered] == ["a"]
 
 
-def test_an_opening_does_not_wait_for_ever_for_a_migration(new_postgres_address: str, postgres_server: str) -> None:
+def test_opening_a_store_has_a_timeout_for_migrations(new_postgres_address: str, postgres_server: str) -> None:
     """The lock on the schema may be held by a session that never ends."""
     with psycopg.connect(postgres_server) as other:
         other.execute("SELECT pg_advisory_xact_lock(%s)", (0x636F6E7465787463,))
@@ -219,7 +219,7 @@ def test_an_opening_does_not_wait_for_ever_for_a_migration(new_postgres_address:
 
 
 @pytest.mark.parametrize("given", ["pool=0", "pool=1.5", "pool=many", "lock_timeout=-1", "outage_timeout=nan"])
-def test_an_option_that_is_no_number_is_refused(given: str) -> None:
+def test_an_option_that_is_not_a_number_is_refused(given: str) -> None:
     with pytest.raises(cc.errors.InvalidSetting, match=f"^{given.partition('=')[0]} must be a .*number"):
         cc.open_store(f"postgresql://localhost/x?{given}")
 
@@ -243,9 +243,7 @@ def test_statements_are_prepared_only_on_direct_connections(request: pytest.Fixt
     assert (rows[0][0] > 0) == (address == "postgres_address")
 
 
-def test_a_row_that_another_session_keeps_locked_is_not_waited_for_for_ever(
-    postgres_server: str, postgres_address: str
-) -> None:
+def test_waiting_for_a_locked_row_has_a_timeout(postgres_server: str, postgres_address: str) -> None:
     """The wait for a lock has an end of its own, which the address may set."""
     schema = postgres_address.rpartition("schema=")[2]
     with cc.open_store(f"{postgres_address}&lock_timeout=0.2&statement_timeout=20") as store:

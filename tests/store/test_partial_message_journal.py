@@ -1,4 +1,4 @@
-"""Messages that are still being written. Every test runs on every store."""
+"""Journals of unfinished messages. Every test runs on every store."""
 
 import asyncio
 import threading
@@ -19,7 +19,7 @@ def deltas(store: cc.Store) -> int:
 
 
 def test_a_stream_is_outside_the_chain_until_it_ends(store: cc.Store) -> None:
-    """Guarantee 2.1: `pending` never stands in a chain."""
+    """Guarantee 2.1: a chain never contains `pending`."""
     store.append("demo", cc.user("hi"))
     with store.lease("demo", "coder") as lease:
         stream = store.stream(lease)
@@ -89,7 +89,7 @@ def test_pieces_become_whole_parts(store: cc.Store) -> None:
 
 
 def test_pieces_of_several_calls_may_take_turns(store: cc.Store) -> None:
-    """Parallel calls stream side by side, with words between, across batches too; a whole call replaces pieces."""
+    """Parallel calls stream in turns, with text between, across batches too; a whole call replaces pieces."""
     store.append("demo", cc.user("hi"))
     with store.lease("demo") as lease, store.stream(lease) as stream:
         for id, piece in (("a", '{"x":'), ("b", '{"y":'), ("a", " 1}")):
@@ -129,7 +129,7 @@ def test_an_empty_reply_is_a_reply(store: cc.Store) -> None:
 
 
 def test_a_writer_learns_that_its_turn_is_over(store: cc.Store) -> None:
-    """An agent must not go on paying for tokens that nobody will keep."""
+    """An agent must not continue to pay for tokens that are not stored."""
     lease = store.acquire("demo", ttl=0.2)
     stream = store.stream(lease)
     store.write(lambda tx: tx.run("UPDATE lease SET number = number + 1"))  # as one who takes the turn over does
@@ -193,7 +193,7 @@ def test_a_stream_of_an_outlived_turn_cannot_end(store: cc.Store) -> None:
 
 
 def test_a_turn_that_ends_ends_what_it_was_writing(store: cc.Store) -> None:
-    """Guarantee 2.1: no stream stays pending when nobody can end it any more."""
+    """Guarantee 2.1: no stream stays pending after its turn."""
     store.append("demo", cc.user("hi"))
     with store.lease("demo") as lease:
         stream = store.stream(lease)

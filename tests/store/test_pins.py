@@ -1,4 +1,4 @@
-"""Messages that are never cut away: Guarantee 7.3."""
+"""Pinned messages are never trimmed: Guarantee 7.3."""
 
 import pytest
 
@@ -6,7 +6,7 @@ import contextc as cc
 
 
 def test_a_call_is_pinned_with_its_results_and_a_result_with_its_call(store: cc.Store) -> None:
-    """Guarantees 5.4, 7.3: neither stands alone."""
+    """Guarantees 5.4, 7.3: neither is kept alone."""
     store.append("demo", cc.user("go"))
     calls = [cc.ToolCall(id=name, name="read", arguments={}) for name in ("a", "b")]
     store.append("demo", cc.assistant(tool_calls=calls))
@@ -21,7 +21,7 @@ def test_a_call_is_pinned_with_its_results_and_a_result_with_its_call(store: cc.
 
 
 def test_pinning_is_a_revision_and_forks_share_it(store: cc.Store) -> None:
-    """A pin is no append, so what was compiled is looked at again."""
+    """A pin is not an append, so what was compiled is looked at again."""
     store.extend("demo", [cc.user("a"), cc.user("b")])
     before = store.conversation("demo").revision
     store.pin("demo", 1)
@@ -34,7 +34,7 @@ def test_pinning_is_a_revision_and_forks_share_it(store: cc.Store) -> None:
     assert store.read(lambda tx: tx.rows("SELECT * FROM pin")) == []
 
 
-def test_what_is_not_there_cannot_be_pinned(store: cc.Store) -> None:
+def test_a_missing_message_cannot_be_pinned(store: cc.Store) -> None:
     store.append("demo", cc.user("a"))
     for wrong in (0, 2, "nothing"):
         with pytest.raises(cc.errors.UnknownMessage):

@@ -1,4 +1,4 @@
-"""A limit on connections: who waits, in which order, for how long, and what frees a place."""
+"""The limit on connections: waiting order, timeouts, and what frees a connection."""
 
 import threading
 from contextlib import suppress
@@ -152,7 +152,7 @@ def test_a_server_with_no_connection_left_is_waited_for(postgres_address: str, p
             admin.execute(f"DROP ROLE {role}".encode())
 
 
-def test_connections_that_another_thread_took_meanwhile_are_no_error() -> None:
+def test_connections_that_another_thread_took_meanwhile_are_not_an_error() -> None:
     """Two threads that drop idle connections at once: the list may become empty between a look and the next step."""
 
     class Emptied(list[object]):

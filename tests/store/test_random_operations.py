@@ -1,4 +1,4 @@
-"""The stores held against a model in plain Python: random calls, and after each of them everything must agree.
+"""Random operations on the stores, compared with a model in plain Python after each call.
 
 The model copies where a store shares, so a store that shares too much or too little is found out.
 """
@@ -34,7 +34,7 @@ PICK = st.integers(0, 1_000)
 
 @dataclass
 class ExpectedMessage:
-    """One message, shared by every line it stands on: redacting it redacts it everywhere."""
+    """One message, shared by all its branches: redacting it redacts it everywhere."""
 
     text: str
     original: str = ""

@@ -1,4 +1,4 @@
-"""Content that goes for good. Every test runs on every store."""
+"""Permanent removal of content. Every test runs on every store."""
 
 from datetime import timedelta
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A provider's own record of its sessions: kept as it was given, and gone with whose words it is. On every store."""
+"""A provider's own session transcripts: stored unchanged, and removed with their messages. On every store."""
 
 import multiprocessing
 import os
@@ -55,7 +55,7 @@ def rows(store: cc.Store) -> int:
 
 
 def test_entries_come_back_in_order_and_once(store: cc.Store) -> None:
-    """Guarantee 3.2: what has a uuid is stored once, whoever gives it again; what has none is a new entry each time."""
+    """Guarantee 3.2: an entry with a uuid is stored once, however often it is sent; one without is new each time."""
     title: JSONObject = {"type": "title", "title": "Garden"}
     assert append(store, entry("b"), entry("a"), title) == 3
     assert append(store, entry("a", changed=True), title, entry("c"), entry("c")) == 2
@@ -65,7 +65,7 @@ def test_entries_come_back_in_order_and_once(store: cc.Store) -> None:
 
 
 def test_every_json_comes_back_as_it_was(store: cc.Store) -> None:
-    """Half an emoji, a file's name that is no text, NUL, numbers beyond 64 bits, keys of any kind."""
+    """Half an emoji, a file's name that is not text, NUL, numbers beyond 64 bits, keys of any kind."""
     odd = entry(
         "\udc80-\ud83d",
         text="\ud83d and \udcff and \0 and \u2028 and ä 日本",
@@ -78,7 +78,7 @@ def test_every_json_comes_back_as_it_was(store: cc.Store) -> None:
     assert load(store) == [odd, entry("next")]
 
 
-def test_what_is_no_json_is_refused_and_nothing_is_stored(store: cc.Store) -> None:
+def test_invalid_json_is_refused_and_nothing_is_stored(store: cc.Store) -> None:
     """Guarantee 15.1."""
     with pytest.raises(cc.errors.InvalidInput, match="transcript entry must be JSON"):
         append(store, entry("a"), entry("b", when=object()))
@@ -121,7 +121,7 @@ def test_texts_of_a_deleted_conversation_do_not_come_back(store: cc.Store) -> No
 
 
 def test_redacting_empties_the_transcripts_of_the_tree(store: cc.Store) -> None:
-    """Guarantee 2.8: the words may be anywhere in them. What a running program says afterwards is not taken."""
+    """Guarantee 2.8: the text may be anywhere in them. Later output of a running program is not stored."""
     store.append("demo", cc.user(SECRET))
     store.fork("demo", "fork")
     store.append("stranger", cc.user("hi"))

@@ -1,4 +1,4 @@
-"""Moments that nobody chose: a signal in the middle, another thread's transaction, a commit whose answer is lost."""
+"""Signals during a transaction, transactions of other threads, and commits with a lost answer."""
 
 import signal
 import sqlite3
@@ -66,7 +66,7 @@ def test_a_signal_while_waiting_for_the_lock_leaves_no_transaction_open(
 
 
 def test_a_signal_while_others_write_leaves_nothing_in_line(tmp_path: Path, alarm: Alarm) -> None:
-    """Guarantee 3.2: what was interrupted is not stored later, and everybody else goes on."""
+    """Guarantee 3.2: the interrupted write is not stored later, and other writers continue."""
     with cc.open_store(tmp_path / "chat.db") as store:
         store.append("demo", cc.user("0"))
         begun, free = threading.Event(), threading.Event()
@@ -220,7 +220,7 @@ class LosesAnswers(PostgresStore):
 
 
 def test_a_server_that_is_away_for_a_moment_is_waited_for(postgres_address: str) -> None:
-    """A restart in the middle of a commit: the outcome is found out, and nobody is told to try again who must not."""
+    """A restart during a commit: the outcome is determined, and a caller is told to retry only if it must."""
     cc.open_store(postgres_address).close()
     with LosesAnswers(postgres_address) as store:
         assert store.conversations() == []
@@ -251,9 +251,7 @@ def test_a_journal_whose_answer_was_lost_loses_no_text(postgres_address: str) ->
 
 
 def test_a_fork_and_a_delete_in_one_tree_take_turns(postgres_address: str) -> None:
-    """Guarantee 3.5: a fork stands on messages of another conversation, and these must not go while it is being
-    made.
-    """
+    """Guarantee 3.5: a fork refers to messages of another conversation, which must not be deleted meanwhile."""
     with cc.open_store(postgres_address) as store, cc.open_store(postgres_address) as other:
         messages = store.extend("a", [cc.user(str(number)) for number in range(8)])
         store.fork("a", "f", at=3)
@@ -276,7 +274,7 @@ def test_a_fork_and_a_delete_in_one_tree_take_turns(postgres_address: str) -> No
 
 
 def test_two_deletes_in_one_tree_leave_nothing(postgres_address: str) -> None:
-    """Guarantee 3.4: what was deleted is gone, whoever came first."""
+    """Guarantee 3.4: deleted messages are gone, whichever delete came first."""
     with cc.open_store(postgres_address) as store, cc.open_store(postgres_address) as other:
         store.append("a", cc.user("secret"))
         store.fork("a", "f")

@@ -1,4 +1,4 @@
-"""Todos beside the chain: numbered, safe with many writers, copied by a fork. Every test runs on every store."""
+"""Todos of a conversation: numbered, safe with many writers, copied by a fork. Every test runs on every store."""
 
 import multiprocessing
 import threading
@@ -103,7 +103,7 @@ def test_other_bad_input_is_refused(store: cc.Store) -> None:
 
 
 def test_a_list_has_a_limit(store: cc.Store) -> None:
-    """A model that adds for ever must not fill its own context."""
+    """A model that adds forever must not fill its own context."""
     store.replace_todos("demo", map(str, range(MAX_TODOS)))
     with pytest.raises(cc.errors.InvalidInput, match=r"longer than the limit of 200\. Write a shorter list"):
         store.add_todo("demo", "one more")
@@ -182,7 +182,7 @@ def test_many_threads_add_todos_to_one_store(store: cc.Store) -> None:
 
 
 def test_a_model_writes_its_list_and_changes_it(store: cc.Store) -> None:
-    """Guarantee 8.4: todos have a tool; it answers with the list as it then stands."""
+    """Guarantee 8.4: todos have a tool; it answers with the current list."""
     store.append("demo", cc.user("go"))
     written = {"todos": [{"text": "Read"}, {"text": "Write", "state": "doing"}, "Check"]}
     answer = apply_todo_call(store, "demo", "coder", written)

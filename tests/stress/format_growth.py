@@ -54,7 +54,7 @@ def ids(n: int, pattern: str = "call_{:07d}") -> list[str]:
 
 
 def repeated(value: JSON, key: str = "") -> Shape:
-    """A request whose messages, or what stands under a key, are n times the same."""
+    """Return a request whose messages, or the value of a key, are repeated n times."""
     return lambda form, n: {**known(form.name).SETTINGS, key or form.messages_key: [value] * n}
 
 

@@ -107,7 +107,7 @@ class Failure(NamedTuple):
 
 
 class Samples(NamedTuple):
-    """Requests to be damaged, by format, with the words and keys that they use."""
+    """Requests to be damaged, by format, with the strings and keys that they use."""
 
     by_format: dict[str, list[Case]]
     words: dict[str, list[str]]
@@ -228,7 +228,7 @@ def _add(draw: Draw, spot: Spot) -> None:
 
 
 def _reword(draw: Draw, spot: Spot) -> None:
-    """Give a role or a type another word."""
+    """Replace a role or a type by another string."""
     named = [each for each in draw.spots if draw.samples.words.get(each[1])]
     if named:
         holder, key = draw.random.choice(named)

@@ -46,7 +46,7 @@ def child(address: str, lease_seconds: float) -> None:
 
 
 def suspended(address: str, *, lease_seconds: float, seconds: float = 0.0) -> list[str]:
-    """Suspend a turn until its lease has run out; what is wrong with it afterwards, in words."""
+    """Suspend a turn until its lease has expired; return the problems found afterwards, as text."""
     command = [
         sys.executable,
         "-m",

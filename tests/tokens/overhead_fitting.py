@@ -1,4 +1,4 @@
-"""Recorded requests whose providers said what they counted, and figures fitted to them with one model left out.
+"""Recorded requests with the providers' token counts, and figures fitted to them with one model left out.
 
 What is fitted are the frames (of a request, a message, a call, a result, the tools) and, for Claude, what its words are
 against the estimate. Relative errors are minimised, large ones counting less the larger they are.
@@ -35,7 +35,7 @@ PRIOR = 0.002
 
 
 class Frames(NamedTuple):
-    """How many a request has of what a vendor puts around the words."""
+    """Counts of the frames that a vendor puts around the text of a request."""
 
     request: int
     messages: int
@@ -150,7 +150,7 @@ def _bare(figures: OverheadProfile) -> OverheadProfile:
 def _taken_apart(
     request: Request, body: JSONObject, bare: TokenCounter, figures: OverheadProfile
 ) -> tuple[float, Frames]:
-    """The words of a request, and how many there are of each frame."""
+    """Return the text of a request, and the counts of each frame."""
     parts = [part for message in request.messages for part in message.parts]
     calls = sum(len(message.tool_calls) for message in request.messages)
     results = sum(isinstance(part, ToolResult) for part in parts)
@@ -232,9 +232,9 @@ def generation(family: str) -> str:
 
 
 def fitted(found: Sequence[Sample], *, words: bool, prior: Sequence[float] = ()) -> list[float]:
-    """The worth of a word and of each frame that make the sum of relative errors least, each in its turn.
+    """Return the values of a text token and of each frame that minimize the sum of relative errors, one after another.
 
-    For one figure the best value is a weighted median of what each request asks for; `prior` has a vote as well.
+    For one figure the best value is a weighted median over the requests; `prior` has a weight as well.
     """
     figures = list(prior) or [1.0, *PUBLISHED]
     held = list(figures)

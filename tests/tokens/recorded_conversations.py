@@ -1,4 +1,4 @@
-"""Recorded requests that continue a conversation: the messages of another, then its reply, then something new."""
+"""Recorded requests that continue a conversation: earlier messages, the reply, and new input."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

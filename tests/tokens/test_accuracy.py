@@ -1,4 +1,4 @@
-"""Counts held against what providers reported for recorded requests."""
+"""Token counts compared with those that providers reported for recorded requests."""
 
 from statistics import median
 
@@ -15,7 +15,7 @@ LIMITS = {"OpenAI": 0.03, "Anthropic": 0.15, "Gemini": 0.15}
 
 @pytest.mark.parametrize("vendor", VENDORS)
 def test_counts_are_near_what_the_provider_reports(vendor: str) -> None:
-    """Guarantee 6.1: with the figures that are in the code; of a handful of requests only that they are no nonsense."""
+    """Guarantee 6.1: with the figures in the code; for vendors with few requests only a rough check."""
     errors = [abs(sample.counted / sample.real - 1) for sample in samples(vendor)]
     assert errors
     assert median(errors) < (LIMITS[vendor] if len(errors) >= ENOUGH else 0.25)

@@ -1,4 +1,4 @@
-"""What the provider's own figures teach."""
+"""Calibration with the provider's token counts."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A message is counted once in its life."""
+"""Stored token counts: a message is counted only once."""
 
 import contextc as cc
 from contextc.messages import hash_content, user
@@ -13,7 +13,7 @@ from contextc.models.tokens import (
 from contextc.store.backend_interface import Transaction
 
 
-def test_counts_are_found_again_under_their_content_and_who_counted(store: cc.Store) -> None:
+def test_counts_are_stored_by_content_and_tokenizer(store: cc.Store) -> None:
     """Guarantee 6.3: on every store, more at once than one statement takes."""
     counts = get_counter("claude")
     made = {hash_content(each): counts.count_message(each) for each in (user(f"message {n}") for n in range(1_200))}

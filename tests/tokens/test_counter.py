@@ -1,4 +1,4 @@
-"""What a counter counts, and what it leaves out."""
+"""Which parts a counter counts, and which it omits."""
 
 import subprocess
 import sys
@@ -61,7 +61,7 @@ def test_a_plain_chat_is_counted_to_the_token() -> None:
 
 
 def test_special_tokens_in_a_text_are_text() -> None:
-    """Guarantee 6.1: nobody can write one token that counts as a control token, or hide text behind it."""
+    """Guarantee 6.1: text cannot contain a control token, or hide text behind one."""
     assert GPT.count_text("<|endoftext|>") > 3
     assert GPT.count_text("<|im_start|>system") > 3
 
@@ -97,7 +97,7 @@ def test_everything_that_is_sent_is_counted() -> None:
 
 
 def test_what_is_not_sent_costs_nothing() -> None:
-    """Guarantees 6.1, 11.7: hints are for people, and another provider's reasoning goes to nobody else."""
+    """Guarantees 6.1, 11.7: hints are not sent, and reasoning is not sent to other providers."""
     text = GPT.count_message(assistant("Hello."))
     foreign = Reasoning(text="long thoughts " * 100, provider="anthropic")
     assert (
@@ -224,7 +224,7 @@ def test_another_formula_has_another_name() -> None:
     ],
 )
 def test_a_model_finds_its_generation(model: str, family: str) -> None:
-    """Guarantee 6.1: newer Claude models cut the same words into more tokens."""
+    """Guarantee 6.1: newer Claude models split the same text into more tokens."""
     assert find_profile("claude", "anthropic", model).name == family
 
 

@@ -1,4 +1,4 @@
-"""Pixels from the first bytes, and figures for what cannot be measured."""
+"""Image sizes from the first bytes, and token figures for unknown media."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The estimate, where no vocabulary is at hand."""
+"""The estimate if no vocabulary is available."""
 
 from contextc.models.tokens.counter import estimate_tokens
 

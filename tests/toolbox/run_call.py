@@ -1,4 +1,4 @@
-"""What the tests of the toolbox share: one call of one function, and what it comes to."""
+"""Helper for the tests of the toolbox: run one call of one function, and return its result."""
 
 import asyncio
 from collections.abc import Callable, Mapping

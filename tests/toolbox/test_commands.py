@@ -1,4 +1,4 @@
-"""run_command and todos: what is shown of a command, and that nothing of it outlives its end."""
+"""run_command and todos: the output of a command, and that its processes end with it."""
 
 import asyncio
 import os
@@ -183,7 +183,7 @@ def test_an_environment_that_is_given_is_all_that_a_command_sees(tmp_path: Path)
     assert run(tool, command="echo $MY_TOKEN").text == "given"
 
 
-def test_people_see_the_last_line_while_it_runs(tmp_path: Path) -> None:
+def test_the_last_line_is_reported_while_it_runs(tmp_path: Path) -> None:
     lines: list[str] = []
     run(command_tool(tmp_path), cc.ToolContext(progress=lines.append), command="echo one; echo two; sleep 0.1")
     assert lines[0] in ("one", "two")

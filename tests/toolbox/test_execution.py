@@ -1,4 +1,4 @@
-"""One call of one tool: arguments in, a result out, whatever happens between."""
+"""Execution of one tool call: arguments, result and errors."""
 
 import asyncio
 import contextlib
@@ -251,7 +251,7 @@ def test_a_plain_function_runs_in_a_thread_and_is_reported_that_the_result_is_no
     assert stopped.wait(5)
 
 
-def test_threads_that_are_left_behind_stand_in_nobodys_way() -> None:
+def test_abandoned_threads_do_not_block_others() -> None:
     release = threading.Event()
 
     def stuck() -> None:
@@ -269,7 +269,7 @@ def test_threads_that_are_left_behind_stand_in_nobodys_way() -> None:
         release.set()
 
 
-def test_a_thread_that_ends_after_the_event_loop_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_thread_that_ends_after_the_event_loop_is_not_an_error(caplog: pytest.LogCaptureFixture) -> None:
     release, ended = threading.Event(), threading.Event()
 
     def late() -> None:
@@ -330,7 +330,7 @@ def test_the_limit_of_the_caller_counts_where_the_tool_has_none() -> None:
     assert "after 0.01 seconds" in asyncio.run(run(0.01, 60))
 
 
-def test_a_tool_sees_who_calls_and_the_callers_context_variables() -> None:
+def test_a_tool_sees_the_caller_and_its_context_variables() -> None:
     request: contextvars.ContextVar[str] = contextvars.ContextVar("request", default="none")
     lines: list[str] = []
 
@@ -359,7 +359,7 @@ def test_a_plain_function_that_returns_a_coroutine_is_awaited_within_the_same_li
     assert "had not ended" in answer(begin, {"title": "slow"}, timeout=0.02).text
 
 
-def test_a_call_of_a_tool_that_there_is_not_gets_the_list_of_tools() -> None:
+def test_a_call_of_an_unknown_tool_gets_the_list_of_tools() -> None:
     result = unknown_tool_result(call_of("Read_Files"), ["read_file", "list_files", "todos"])
     assert result.is_error
     assert result.text == (
@@ -386,7 +386,7 @@ def test_limits_in_a_hint_are_kept() -> None:
 
 
 @given(arguments=json_objects())
-def test_no_arguments_whatever_raise(arguments: dict[str, object]) -> None:
+def test_no_arguments_raise(arguments: dict[str, object]) -> None:
     """Guarantee 2.3: what a model wrote is answered, and never crashes anything."""
     result = answer(look, arguments)
     assert result.is_error or result.text.startswith(f"{arguments['path']} ")

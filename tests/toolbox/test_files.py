@@ -1,4 +1,4 @@
-"""The file tools: what they read and write, and that nothing leads out of their folder."""
+"""The file tools: what they read and write, and that no path leaves their folder."""
 
 import asyncio
 import os
@@ -151,7 +151,7 @@ def test_what_is_read_has_a_limit_however_long_the_file_or_a_line_is(project: Pa
     assert fine(project, "read_file", path="many.txt", offset=after, limit=1).startswith(f"{after:>6}\tline {after} ")
 
 
-def test_what_is_no_text_is_refused_kindly(project: Path) -> None:
+def test_binary_files_are_refused_with_a_message(project: Path) -> None:
     assert refused(project, "read_file", path="picture.png") == (
         "picture.png is not text (14 bytes of binary data), so it cannot be read here."
     )
@@ -235,7 +235,7 @@ def test_what_a_search_shows_has_a_limit(project: Path) -> None:
     assert len(text) < 400
 
 
-def test_a_pattern_that_takes_for_ever_is_stopped_and_stops_no_other_call(project: Path) -> None:
+def test_a_slow_pattern_is_stopped_and_stops_no_other_call(project: Path) -> None:
     """Python's `re` would hold every thread up; what was found before is not lost."""
     (project / "a.txt").write_text("aaaa!\n")
     (project / "b.txt").write_text("a" * 60 + "!\n")
@@ -321,6 +321,6 @@ def test_only_reading_needs_no_approval(project: Path) -> None:
     assert not any(tool.approval for tool in file_tools(project, approval=False))
 
 
-def test_a_root_that_is_no_folder_is_refused(project: Path) -> None:
+def test_a_root_that_is_not_a_folder_is_refused(project: Path) -> None:
     with pytest.raises(cc.errors.InvalidSetting, match="root must be an existing folder"):
         file_tools(project / "README.md")

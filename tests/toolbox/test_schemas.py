@@ -1,4 +1,4 @@
-"""What a model is told of a function: its schema and its descriptions, and that every provider takes them."""
+"""Tool schemas and descriptions made from functions, which every provider accepts."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -241,7 +241,7 @@ def test_parameters_are_described_in_every_usual_way(written: str) -> None:
     "model", ["anthropic:claude-opus-5-5", "openai:gpt-5.2", "openai-chat:gpt-5.2", "gemini:gemini-3-pro-preview"]
 )
 def test_every_provider_takes_the_schemas(model: str, strict: bool | None) -> None:
-    """Guarantee 10.5: no rule of any format finds anything, and only words that all of them know are used."""
+    """Guarantee 10.5: no rule of any format reports anything, and only common keywords are used."""
     functions: list[Callable[..., object]] = [closed] if strict else [everything, closed]
     tools = [cc.tool(each, strict=strict).tool for each in functions]
     store = cc.open_store("memory:")

@@ -1,4 +1,4 @@
-"""In which forms a tool may be given, and by which name it goes."""
+"""Accepted forms of a tool definition, and the name of the tool."""
 
 import functools
 from typing import Any
@@ -107,7 +107,7 @@ def test_tools_that_cannot_be_taken_are_refused_with_a_message(given: Any, expec
 
 
 def test_a_tool_is_not_made_of_a_tool() -> None:
-    """Its approval or its limit would be lost without a word."""
+    """Its approval or its limit would be lost silently."""
     with pytest.raises(cc.errors.InvalidInput, match="look is already a tool"):
         cc.tool(cc.tool(look, approval=True), timeout=5)
 

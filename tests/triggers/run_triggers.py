@@ -1,4 +1,4 @@
-"""Moments put to triggers one after another, their states stored in between as a store would: as JSON."""
+"""Evaluate triggers for several contexts in a row, with their states stored as JSON in between."""
 
 from collections.abc import Iterable, Mapping
 
@@ -23,7 +23,7 @@ class Play:
         return [message for _, message in verdict.messages]
 
     def lead(self, moment: TriggerContext) -> list[str]:
-        """The leads of what is said: `Context warning`, …"""
+        """Return the leads of the messages: `Context warning`, …"""
         return [message.text.partition(":")[0] for message in self.at(moment)]
 
 

@@ -1,4 +1,4 @@
-"""How full the context is."""
+"""Triggers for context usage."""
 
 from contextc.triggers import TriggerContext, context_triggers
 from tests.triggers.run_triggers import Play, filled
@@ -33,7 +33,7 @@ def test_a_fall_into_the_lower_level_is_silent_and_a_new_rise_warns_again() -> N
 
 
 def test_it_reports_when_there_is_room_again() -> None:
-    """Guarantee 11.5: recovered; and only to who was warned."""
+    """Guarantee 11.5: recovered; and only after a warning."""
     assert leads(0.5, 0.3) == ["", ""]
     assert leads(0.95, 0.75, 0.74, 0.3) == ["Context critical", "", "Context recovered", ""]
 
@@ -47,7 +47,7 @@ def test_compaction_resets_the_levels_so_that_a_later_rise_warns_again() -> None
     assert play.lead(filled(3, 0.91)) == ["Context critical"]
 
 
-def test_a_compaction_that_made_little_room_is_no_recovery_but_resets_too() -> None:
+def test_a_compaction_that_freed_little_is_not_a_recovery_but_resets_too() -> None:
     """Guarantee 11.4."""
     play = Play(context_triggers())
     play.at(filled(1, 0.95))

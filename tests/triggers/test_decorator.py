@@ -46,7 +46,7 @@ def test_a_function_may_return_a_trigger_message() -> None:
     assert message == TriggerMessage(text="Careful.", level=3, stop="careful", title="Care")
 
 
-def test_a_function_with_a_second_parameter_remembers() -> None:
+def test_a_function_with_a_second_parameter_has_state() -> None:
     """Guarantee 11.4: state."""
 
     @cc.trigger("third")

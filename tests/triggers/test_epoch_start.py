@@ -1,4 +1,4 @@
-"""What is said at the start of an epoch, so that what the request shows is true."""
+"""Trigger messages at the start of an epoch, which describe the new request."""
 
 from collections.abc import Sequence
 
@@ -39,7 +39,7 @@ def memory(share: float, **more: object) -> TriggerContext:
     return filled(2, 0, resources=lambda: ResourceUsage(memory=share, cpu=0.0), **more)
 
 
-def test_what_holds_is_reported_again_where_it_is_no_longer_shown() -> None:
+def test_active_warnings_are_repeated_if_no_longer_shown() -> None:
     triggers = [memory_trigger()]
     states = states_after(triggers, memory(0.9))
 
@@ -51,7 +51,7 @@ def test_what_holds_is_reported_again_where_it_is_no_longer_shown() -> None:
 
 
 def test_a_warning_that_does_not_hold_is_taken_back_where_it_is_shown() -> None:
-    """The message that took it back may have been rewound away, or its level begun anew."""
+    """The message that took it back may have been rewound away, or its level begun again."""
     triggers = [memory_trigger()]
     states = states_after(triggers, memory(0.9), memory(0.5, steps=3))
 

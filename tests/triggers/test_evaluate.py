@@ -1,4 +1,4 @@
-"""Who speaks at a moment, in which order, and what becomes of those that fail."""
+"""Evaluation of triggers: which fire, in which order, and how failures are handled."""
 
 from typing import cast
 
@@ -74,7 +74,7 @@ def test_of_equal_levels_of_one_group_the_first_fires() -> None:
     assert names(constant_trigger("b", group="g"), constant_trigger("a", group="g", priority=1)) == ["a"]
 
 
-def test_who_ends_the_turn_is_not_silenced_by_a_higher_level() -> None:
+def test_a_trigger_that_ends_the_turn_is_not_suppressed_by_a_higher_level() -> None:
     ending = ConstantTrigger(name="ending", group="g", level=1, say=TriggerMessage(text="Enough.", stop="no_progress"))
     verdict = evaluate_triggers([constant_trigger("high", group="g", level=5), ending], TriggerContext(), {})
     assert [trigger.name for trigger, _ in verdict.messages] == ["ending"]
@@ -82,13 +82,13 @@ def test_who_ends_the_turn_is_not_silenced_by_a_higher_level() -> None:
     assert evaluate_triggers([constant_trigger("x")], TriggerContext(), {}).stop is None
 
 
-def test_texts_for_people_do_not_silence_texts_for_the_model() -> None:
+def test_user_notices_do_not_suppress_messages_for_the_model() -> None:
     """Guarantee 11.7."""
     hint = constant_trigger("hint", group="g", level=5, kind="hint")
     assert names(hint, constant_trigger("system", group="g", level=1)) == ["hint", "system"]
 
 
-def test_who_is_silenced_by_its_group_counts_as_having_fired() -> None:
+def test_a_trigger_suppressed_by_its_group_counts_as_fired() -> None:
     """Guarantees 11.3, 11.4: what was left unsaid once is not said late."""
     play = Play(
         [
@@ -111,8 +111,8 @@ def test_a_trigger_is_asked_only_at_its_moments() -> None:
     assert names(*triggers, moment=TriggerContext(when="after_compaction")) == ["compacted"]
 
 
-def test_a_trigger_for_people_never_sends_to_a_model() -> None:
-    """Guarantee 11.7: whatever kind its words claim to be of."""
+def test_a_user_notice_trigger_never_sends_to_a_model() -> None:
+    """Guarantee 11.7: whatever kind its message claims."""
     ((_, message),) = evaluate_triggers(
         [constant_trigger("hint", kind="hint", at=("mid_step",))], TriggerContext(when="mid_step"), {}
     ).messages
@@ -155,7 +155,7 @@ def test_a_trigger_for_people_never_sends_to_a_model() -> None:
         ),
     ],
 )
-def test_a_failing_trigger_is_reported_and_stops_no_one(failing: Trigger, reason: str) -> None:
+def test_a_failing_trigger_is_reported_and_stops_no_other(failing: Trigger, reason: str) -> None:
     """Guarantee 11.3."""
     verdict = evaluate_triggers([constant_trigger("before"), failing, constant_trigger("after")], TriggerContext(), {})
     assert [trigger.name for trigger, _ in verdict.messages] == ["before", "after"]

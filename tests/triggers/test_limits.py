@@ -1,4 +1,4 @@
-"""Limits that are near, replies that were cut off, and the count of calls for people."""
+"""Triggers for near limits, truncated replies, and the count of calls."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def steps(*made: int, limit: int | None = 250, turn: int = 1) -> list[TriggerCon
 
 
 def test_the_step_limit_is_reported_at_80_per_cent_once_a_turn() -> None:
-    """Guarantees 11.5, 11.2: the default of 250 steps is told after 200."""
+    """Guarantees 11.5, 11.2: the default of 250 steps is reported after 200."""
     moments = [*steps(0, 199, 200, 201, 249), *steps(0, 199, 200, turn=2)]
     assert leads(*moments) == ["", "", "Step limit", "", "", "", "", "Step limit"]
 
@@ -82,7 +82,7 @@ def test_a_reply_cut_at_the_output_limit_is_reported_each_time() -> None:
     assert "in smaller pieces" in texts_at(moments[1])[0]
 
 
-def test_people_are_reported_every_ten_calls_and_no_model_is() -> None:
+def test_every_ten_calls_are_a_user_notice_only() -> None:
     """Guarantee 11.7, seed D: calls that run together may skip the ten itself."""
     play = Play(limit_triggers())
     texts: list[int] = []
@@ -94,7 +94,7 @@ def test_people_are_reported_every_ten_calls_and_no_model_is() -> None:
     assert play.at(TriggerContext(when="before_step", tool_calls=40)) == []
 
 
-def test_the_count_for_people_starts_over_with_each_turn() -> None:
+def test_the_count_of_calls_starts_over_with_each_turn() -> None:
     play = Play(limit_triggers())
     moments = [TriggerContext(when="mid_step", turn=turn, tool_calls=12, share=0.456) for turn in (1, 2)]
     texts = [[message.text for message in play.at(moment)] for moment in moments]

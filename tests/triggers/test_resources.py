@@ -1,4 +1,4 @@
-"""Memory and CPU of the machine."""
+"""Triggers for memory and CPU of the machine."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""A level speaks once when it is entered, and again only after it was left."""
+"""A level fires once when it is entered, and again only after it was left."""
 
 import pytest
 from hypothesis import given
@@ -45,7 +45,7 @@ def test_without_an_exit_text_leaving_is_silent() -> None:
 
 
 def test_a_cooldown_in_steps_holds_back_the_next_entering() -> None:
-    """Guarantee 11.4: cooldown. Spoken at step 1, it may speak again at step 4."""
+    """Guarantee 11.4: cooldown. Fired at step 1, it may fire again at step 4."""
     swinging = [0.8, 0.1, 0.8, 0.1, 0.8]
     assert texts(level(exit_text="", cooldown_steps=3), *swinging) == ["High.", "", "", "", "High."]
     assert texts(level(exit_text="", cooldown_steps=2), *swinging) == ["High.", "", "High.", "", "High."]
@@ -65,12 +65,12 @@ def test_a_clock_that_was_set_back_does_not_silence_for_longer() -> None:
 
 
 def test_the_end_is_reported_whatever_the_cooldown_but_only_of_what_was_reported() -> None:
-    """A model that was warned is told that it is over; one that was not warned is not puzzled."""
+    """A warned model is informed of the end; one that was not warned gets no message."""
     assert texts(level(cooldown_steps=4), 0.8, 0.1, 0.8, 0.1, 0.8) == ["High.", "Over.", "", "", "High."]
 
 
 def test_the_end_is_reported_late_where_it_was_left_silently() -> None:
-    """What was told and never taken back is taken back, though the second entering was not told."""
+    """A reported warning that was never withdrawn is withdrawn, though the second entry was not reported."""
     values = iter([0.9, None, 0.9, 0.1, 0.9, 0.1])
     trigger = ThresholdTrigger(
         name="x", value=lambda _: next(values), enter=0.8, exit=0.7, text="High.", exit_text="Over.", once=True

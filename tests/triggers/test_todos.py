@@ -1,4 +1,4 @@
-"""What is left to do is said at the start of a session and after a compaction."""
+"""Open todos are listed at the start of a session and after a compaction."""
 
 import contextc as cc
 from contextc.tools.todos import TodoState
@@ -33,7 +33,7 @@ def test_nothing_left_and_no_message() -> None:
 
 
 def test_before_a_step_nothing_is_reported_of_todos() -> None:
-    """Guarantee 8.4: how the list stands is a fragment's to show."""
+    """Guarantee 8.4: the current list is shown by a prompt fragment."""
     assert left("before_step", "open") == []
 
 

@@ -1,4 +1,4 @@
-"""What the tests of the server share: a desk, a client without a network, and a real server on loopback.
+"""Fixtures of the server tests: an app state, an in-process client, and a real server on loopback.
 
 `options` says how the server is wanted; a module that wants another has a fixture of that name. The model of a test is
 a recording: `recorded(path, says("hi"))` of `tests.cli.chat_terminal` is what `model` takes.
@@ -43,7 +43,7 @@ class Answer(Protocol):
 
 
 class Served(NamedTuple):
-    """A server that runs: where, on what, and the address of its store for others who want to look at it."""
+    """A running server: its URL, its state, and the address of its store."""
 
     url: str
     desk: AppState
@@ -54,7 +54,7 @@ class Served(NamedTuple):
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home of its own, and nobody's settings."""
+    """Return an empty home directory without settings."""
     for name in [name for name in os.environ if name.startswith(("CONTEXTC_", "XDG_"))]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))

@@ -1,4 +1,4 @@
-"""Streams of our events for the translators: real ones, as turns of every kind told them, and made-up ones.
+"""Event streams for the encoders: recorded from turns of every kind, and generated ones.
 
 The real ones are told by an executor on a scripted model: tools side by side, a cancelled turn, one that failed, one
 whose process died and that was resumed, two agents at once. The made-up ones keep only what a store guarantees, that
@@ -143,5 +143,5 @@ def _value(draw: st.DrawFn, field: msgspec.structs.FieldInfo) -> object:
 
 
 def tails(events: Sequence[AnyEvent]) -> list[list[AnyEvent]]:
-    """The stream as who joins at any of its events gets it."""
+    """Return the stream from each of its events on."""
     return [list(events[start:]) for start in range(len(events))]

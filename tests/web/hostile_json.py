@@ -1,4 +1,4 @@
-"""JSON that no program of ours would send: what the tests throw at endpoints that take anything."""
+"""Unusual JSON values for tests of endpoints that accept any input."""
 
 from hypothesis import strategies as st
 

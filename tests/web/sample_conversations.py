@@ -1,10 +1,11 @@
-"""Conversations that were compiled and answered, for the tests of the inspector, and a short way to ask about them."""
+"""Compiled and answered conversations for the tests of the inspector, and a short request helper."""
 
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 from starlette.testclient import TestClient
 
 import contextc as cc
+from contextc.compiler.options import CompilerOptionArguments
 from contextc.providers import Provider
 from contextc.web.channel_view import channel_id
 
@@ -34,7 +35,11 @@ class Life:
     """One conversation on one channel."""
 
     def __init__(
-        self, store: cc.Store, provider: Provider | None = None, name: str = "demo", **options: object
+        self,
+        store: cc.Store,
+        provider: Provider | None = None,
+        name: str = "demo",
+        **options: Unpack[CompilerOptionArguments],
     ) -> None:
         self.store, self.name, self.provider = store, name, provider or provider_of()
         self.compiler = cc.MessageCompiler(store, self.provider, **options)
@@ -47,7 +52,7 @@ class Life:
     def turn(
         self, text: str, reply: cc.Message | str = "done", usage: cc.Usage | None = None, **how: Any
     ) -> cc.Compiled:
-        """A person speaks, and the model answers."""
+        """Append a user message and the model's answer."""
         self.store.append(self.name, cc.user(text))
         return self.answer(reply, usage, **how)
 

@@ -1,4 +1,4 @@
-"""A reader of server-sent events, as strict as a browser: what came, frame by frame."""
+"""A reader of server-sent events, as strict as a browser, frame by frame."""
 
 import json
 from collections.abc import Callable, Generator, Iterator
@@ -26,7 +26,7 @@ class Frame(NamedTuple):
 
 
 def frames(lines: Iterator[str]) -> Iterator[Frame]:
-    """The events of a stream; comments are passed over, and anything that is no field is refused.
+    """The events of a stream; comments are passed over, and anything that is not a field is refused.
 
     A stream that brings comments and nothing else for too long is given up.
     """

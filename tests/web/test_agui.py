@@ -1,4 +1,4 @@
-"""AG-UI over HTTP: the real client, `HttpAgent` of @ag-ui/client, talks to the server without a change."""
+"""AG-UI over HTTP with the real, unmodified client: `HttpAgent` of @ag-ui/client."""
 
 import json
 import os
@@ -109,7 +109,7 @@ def test_a_call_that_needs_approval_interrupts_the_run(server: Served, agent: Cl
 
 
 def test_a_client_that_leaves_ends_its_run(server: Served, agent: Client, tmp_path: Path) -> None:
-    """Guarantee 11.10: what was said so far stays, and the next run is not kept waiting."""
+    """Guarantee 11.10: the partial reply stays, and the next run is not delayed."""
     model = recorded(tmp_path / "slow.jsonl", text_reply(*[f"{n} " for n in range(400)]), text_reply("Here."))
     agent.run("demo", say="Count", props={"model": f"{model}?seconds=0.05"}, stopAt="TEXT_MESSAGE_CONTENT")
     answer = agent.run("demo", say="And now?", props={"model": f"{model}?seconds=0.05"})
@@ -160,7 +160,7 @@ def test_a_client_joins_a_turn_that_runs(server: Served, agent: Client, tmp_path
     assert [each["content"] for each in answer["messages"] if each["role"] == "assistant"] == [stored(server)[-1].text]
 
 
-def test_what_is_no_run_is_refused(server: Served) -> None:
+def test_an_invalid_run_is_refused(server: Served) -> None:
     body = {"threadId": "demo", "runId": "r", "messages": [{"id": "m", "role": "user", "content": 3}]}
     answer = httpx.post(f"{server.url}/api/agui", json=body)
     assert (answer.status_code, answer.json()["error"]["kind"]) == (400, "InvalidRequest")

@@ -1,4 +1,4 @@
-"""Our events as AG-UI's: whatever happens, AG-UI's own models and its client's verifier take the stream."""
+"""Our events as AG-UI events: AG-UI's models and its client's verifier accept every stream."""
 
 import msgspec
 from ag_ui.core import Event
@@ -52,7 +52,7 @@ def test_no_events_in_any_order_make_a_stream_that_agui_refuses(judge: ClientPro
 
 
 def test_nothing_of_an_event_is_lost(judge: ClientProcess) -> None:
-    """Guarantee 12.2: what AG-UI has no word for goes along whole, and a page needs no other stream."""
+    """Guarantee 12.2: events without an AG-UI type are sent whole, and a page needs no other stream."""
     for events in recorded_events().values():
         stream = taken(events)
         whole = [each["value"] for each in stream if each["type"] == "CUSTOM"]
@@ -77,7 +77,7 @@ def test_a_turn_is_a_run_that_ends_as_the_turn_did() -> None:
 
 
 def test_the_number_of_an_event_is_on_its_last_frame() -> None:
-    """Guarantee 12.1: who reconnects is told all of an event, or nothing."""
+    """Guarantee 12.1: a client that reconnects gets all of an event, or nothing."""
     runs = AGUIEncoder("demo")
     for event in recorded_events()["answered"]:
         frames = runs.frames(event).decode().removesuffix("\n\n").split("\n\n")
@@ -87,7 +87,7 @@ def test_the_number_of_an_event_is_on_its_last_frame() -> None:
 
 
 def test_the_context_is_shown_as_an_activity_that_is_replaced() -> None:
-    """Guarantee 12.2: how full it is, and whom it is for."""
+    """Guarantee 12.2: the usage of the context, and its model."""
     gauges = [each for each in taken(recorded_events()["answered"]) if each["type"] == "ACTIVITY_SNAPSHOT"]
     assert {each["messageId"] for each in gauges} == {"contextc-context-assistant"}
     assert all(each["content"]["model"] == "claude-sonnet-4-5" for each in gauges)

@@ -1,4 +1,4 @@
-"""A yes is for exactly one call and for exactly what was shown, whatever the model calls its calls."""
+"""An approval applies to exactly one call and to the shown arguments, whatever the call ids are."""
 
 import json
 from collections.abc import Iterator
@@ -74,7 +74,7 @@ def answer(server: Served, approval: ApprovalView, *, id: str | None = None, has
 
 
 def test_a_second_yes_does_not_approve_a_later_call_of_the_same_id(server: Served, model: str, tmp_path: Path) -> None:
-    """Otherwise a double click, a retried request or a second tab runs what nobody has seen."""
+    """Otherwise a double click, a retried request or a second tab runs a call that was not shown."""
     number = begin(server, model)
     shown = pending(server)
     assert (shown.call, shown.arguments) == ("x", HARMLESS)
@@ -202,7 +202,7 @@ def resumed(*interrupts: str, approved: bool = True) -> list[JSONObject]:
 
 
 def test_an_ag_ui_client_answers_one_call_and_learns_which(server: Served, model: str, tmp_path: Path) -> None:
-    """The interrupt says what would run: by the model's id alone a client could not tell the calls apart."""
+    """The interrupt shows the action: a client could not distinguish the calls by the model's id alone."""
     message = {"id": "m1", "role": "user", "content": "List the files"}
     first = run(server, messages=[message], forwardedProps={"model": model})
     (asked,) = first["outcome"]["interrupts"]

@@ -1,4 +1,4 @@
-"""Forks, rewinds, edits over HTTP: new branches, and nothing is ever taken away. Guarantee 3.5."""
+"""Forks, rewinds and edits over HTTP: new branches, and nothing is removed. Guarantee 3.5."""
 
 import pytest
 from starlette.testclient import TestClient
@@ -78,7 +78,7 @@ def test_the_line_under_a_turn_that_runs_is_not_changed(
 
 
 @pytest.mark.parametrize("what", ["fork", "rewind", "edit", "switch", "reset", "pin", "unpin"])
-def test_nothing_is_begun_by_asking_for_what_is_not_there(client: TestClient, store: cc.Store, what: str) -> None:
+def test_reading_an_unknown_conversation_creates_nothing(client: TestClient, store: cc.Store, what: str) -> None:
     bodies: dict[str, JSONObject] = {
         "fork": {"name": "x"},
         "rewind": {"to": 1},

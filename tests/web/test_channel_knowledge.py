@@ -1,4 +1,4 @@
-"""What the other end knows, and what is news to it."""
+"""Messages that a provider already has, and those that are new to it."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ def test_a_session_holds_what_it_received_and_what_it_answered(client: TestClien
 
 
 def test_a_lost_session_has_unknown_content(client: TestClient, store: cc.Store) -> None:
-    """Guarantee 9.1: what was shown is told, and that it has to be told again."""
+    """Guarantee 9.1: the shown messages are listed, and that they have to be sent again."""
     talk = Talk(store, keeper())
     store.append("demo", cc.user("hello"))
     talk.step(cc.assistant("fine"), directory="/tmp")
@@ -56,7 +56,7 @@ def test_a_lost_session_has_unknown_content(client: TestClient, store: cc.Store)
 
 
 def test_a_request_on_its_way_is_reported(client: TestClient, store: cc.Store) -> None:
-    """Guarantee 9.8: the session may hold it, and nobody knows."""
+    """Guarantee 9.8: the session may hold it, which is unknown."""
     talk = Talk(store, keeper())
     store.append("demo", cc.user("hello"))
     talk.step(cc.assistant("fine"), directory="/tmp")
@@ -70,7 +70,7 @@ def test_a_request_on_its_way_is_reported(client: TestClient, store: cc.Store) -
 
 
 def test_one_that_keeps_nothing_receives_everything_each_time(client: TestClient, store: cc.Store) -> None:
-    """Guarantee 9.1: what was shown is known as long as it is sent; epochs tell how many rows each came to."""
+    """Guarantee 9.1: shown messages are known as long as they are sent; epochs have the number of their rows."""
     life = Life(store, provider_of(window=2_600))
     life.turn("hi")
     life.turn("more")
@@ -103,7 +103,7 @@ def test_what_is_known_comes_in_pages(client: TestClient, store: cc.Store) -> No
 
 
 def test_a_channel_on_which_nothing_was_answered_has_no_ledger(client: TestClient, store: cc.Store) -> None:
-    """What is not there is not found, and says so."""
+    """A missing object returns an error."""
     life = Life(store)
     store.append("demo", cc.user("hi"))
     life.compiler.begin(life.compile())

@@ -1,4 +1,4 @@
-"""Connections that send nothing, or only half of a request, must not keep anybody else out."""
+"""Connections that send nothing, or half a request, do not block other clients."""
 
 import socket
 from collections.abc import Generator
@@ -57,7 +57,7 @@ def is_closed(connection: socket.socket) -> bool:
         return True
 
 
-def test_half_open_connections_do_not_keep_out_who_has_the_token(server: Served) -> None:
+def test_half_open_connections_do_not_block_authorized_clients(server: Served) -> None:
     """The oldest of them give way, and a stream that was let in stays."""
     with cc.open_store(server.address) as store:
         store.enqueue("demo", cc.user("first"))
@@ -111,7 +111,7 @@ def test_a_request_head_that_does_not_come_is_not_waited_for(
 
 
 def test_streams_that_were_let_in_leave_the_rest_of_the_room_to_others(server: Served) -> None:
-    """When every connection is in use, the next client is told so, and no stream is cut off."""
+    """When every connection is in use, the next client gets an error, and no stream is cut off."""
     with cc.open_store(server.address) as store:
         store.enqueue("demo", cc.user("first"))
     where = f"{server.url}/api/conversations/demo/events?vocabulary=contextc"

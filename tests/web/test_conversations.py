@@ -1,4 +1,4 @@
-"""Conversations over HTTP: the list, a search, new ones, one as it stands, and the end of one."""
+"""Conversations over HTTP: list, search, create, load and delete."""
 
 import re
 from urllib.parse import quote
@@ -122,7 +122,7 @@ def test_one_as_it_is(client: TestClient, store: cc.Store) -> None:
 
 
 def test_a_reply_on_its_way_is_there_as_far_as_it_has_come(client: TestClient, store: cc.Store) -> None:
-    """Guarantee 3.3: a page that is opened in the middle of a reply shows what was said so far."""
+    """Guarantee 3.3: a page that is opened during a reply shows the partial reply."""
     store.append("demo", cc.user("hi"))
     with store.lease("demo") as lease:
         turn = turn_and_event_records.TurnRecord(number=0, agent="assistant", started=7)
@@ -185,14 +185,14 @@ def test_what_is_deleted_is_gone_and_a_turn_that_runs_keeps_it(client: TestClien
         f"search=x&before=1-1-{1 << 32}",
     ],
 )  # fmt: skip
-def test_what_is_no_page_is_refused(client: TestClient, query: str) -> None:
+def test_an_invalid_page_is_refused(client: TestClient, query: str) -> None:
     answer = client.get(f"/api/conversations?{query}")
     assert answer.status_code == 400
     assert answer.json()["error"]["message"]
 
 
 def test_what_the_server_is_does_not_show_the_password_of_its_store(client: TestClient, store: cc.Store) -> None:
-    """A password may stand before the host, or be a parameter."""
+    """A password may precede the host, or be a parameter."""
     store.address = "postgresql://ann:hunter2@host/db?password=hunter2&sslpassword=hunter2"
     answer = client.get("/api/info")
     assert answer.json()["store"] == "postgresql://ann:***@host/db?password=***&sslpassword=***"

@@ -1,4 +1,4 @@
-"""The stream of events: in order, from any number, to whoever watches, and over when there is nothing to watch."""
+"""The event stream: in order, from any number, for any number of watchers, until the conversation is deleted."""
 
 import threading
 from pathlib import Path
@@ -35,8 +35,8 @@ def is_end(frame: Frame) -> bool:
     return '"RUN_FINISHED"' in frame.data or frame.event == "turn-finish"
 
 
-def test_who_watches_twice_receives_the_same(server: Served) -> None:
-    """Guarantee 12.1: events replay from any number, and are what was told live."""
+def test_two_watchers_receive_the_same(server: Served) -> None:
+    """Guarantee 12.1: events replay from any number, and equal those published live."""
     turn(server)
     live = read_events(server.url, "demo")
     assert read_events(server.url, "demo") == live
@@ -45,7 +45,7 @@ def test_who_watches_twice_receives_the_same(server: Served) -> None:
 
 
 def test_a_reader_that_reconnects_continues_where_it_was(server: Served) -> None:
-    """Guarantee 12.1: none is lost and none is told twice; the header counts, and not the address."""
+    """Guarantee 12.1: none is lost and none is sent twice; the header takes precedence over the URL."""
     turn(server)
     with listening(address(server, vocabulary="contextc")) as stream:
         first = until(stream, lambda frame: frame.id == "3")
@@ -73,7 +73,7 @@ def test_agui_is_what_a_page_gets_unless_it_asks_otherwise(server: Served) -> No
 
 
 def test_several_watchers_get_everything_however_slow_one_of_them_is(server: Served) -> None:
-    """Guarantee 12.1: a slow reader slows nobody, and loses nothing."""
+    """Guarantee 12.1: a slow reader delays no other, and loses nothing."""
     with cc.open_store(server.address) as store:
         store.append("demo", cc.user("Hello"))
     with listening(address(server, vocabulary="contextc")) as slow:
@@ -125,7 +125,7 @@ def test_a_stream_ends_when_the_server_does(server: Served) -> None:
 
 
 def test_what_another_process_reports_is_found(server: Served) -> None:
-    """Guarantee 12.1: whoever writes, whoever watches."""
+    """Guarantee 12.1: for any writer and any watcher."""
     with cc.open_store(server.address) as store:
         store.append("demo", cc.user("Hello"))
         with listening(address(server, vocabulary="contextc")) as stream:
@@ -134,7 +134,7 @@ def test_what_another_process_reports_is_found(server: Served) -> None:
     assert waits.json["text"] == "Waits."
 
 
-def test_who_leaves_is_not_watched_for_any_longer(server: Served) -> None:
+def test_a_closed_stream_stops_watching(server: Served) -> None:
     """Memory is bounded: nothing is kept for a reader that has gone."""
     turn(server)
     for _ in range(5):
@@ -148,8 +148,8 @@ def test_who_leaves_is_not_watched_for_any_longer(server: Served) -> None:
     assert server.desk.deletions.count == 0
 
 
-def test_who_asks_for_the_head_of_a_stream_alone_gets_that(server: Served) -> None:
-    """The connection is there for the next request, and nobody watches."""
+def test_a_head_request_for_a_stream_returns_headers_only(server: Served) -> None:
+    """The connection is free for the next request, and no watcher remains."""
     turn(server)
     with httpx.Client(base_url=server.url, timeout=20) as asking:
         head = asking.head("/api/conversations/demo/events")

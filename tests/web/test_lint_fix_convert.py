@@ -1,4 +1,4 @@
-"""Requests of anybody's making, checked, repaired and converted over HTTP."""
+"""Requests of any origin, linted, fixed and converted over HTTP."""
 
 from typing import Any
 
@@ -46,7 +46,7 @@ def test_what_a_provider_would_refuse_is_found_with_its_own_text(client: TestCli
 
 
 def test_what_is_broken_is_repaired(client: TestClient) -> None:
-    """Guarantee 10.6: and what was done is said."""
+    """Guarantee 10.6: and the changes are reported."""
     answer = post(client, "fix", body=UNANSWERED)
     assert answer["body"] == cc.fix(UNANSWERED, format="anthropic")[0]
     assert [each["code"] for each in answer["repaired"]] == ["ANT006"]
@@ -55,7 +55,7 @@ def test_what_is_broken_is_repaired(client: TestClient) -> None:
 
 
 def test_a_request_is_converted_to_another_format(client: TestClient) -> None:
-    """Guarantee 10.6: and what they cannot say is told."""
+    """Guarantee 10.6: and losses are reported."""
     answer = post(client, "convert", body=UNANSWERED, target="openai_chat")
     made = cc.convert(UNANSWERED, source="anthropic", target="openai_chat")
     assert (answer["source"], answer["format"]) == ("anthropic", "openai_chat")

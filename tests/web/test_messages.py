@@ -1,4 +1,4 @@
-"""Messages over HTTP: some at a time, from either end, of any branch; and one put behind them."""
+"""Messages over HTTP: pages from either end, of any branch; and append."""
 
 import base64
 
@@ -64,7 +64,7 @@ def test_another_branch_can_be_read(client: TestClient, store: cc.Store) -> None
 @pytest.mark.parametrize(
     "query", ["limit=0", "limit=1001", "after=-1", "last=0", "last=3&after=1", "branch=x", "from=1"]
 )
-def test_what_is_no_part_of_a_history_is_refused(client: TestClient, long: str, query: str) -> None:
+def test_an_invalid_page_query_is_refused(client: TestClient, long: str, query: str) -> None:
     assert client.get(f"{long}?{query}").status_code == 400
 
 
@@ -107,7 +107,7 @@ def test_the_same_key_is_stored_once_and_a_parent_must_be_the_last(client: TestC
         {"message": {"role": "tool", "parts": [{"type": "text", "text": "x"}]}},
     ],
 )
-def test_what_is_no_message_is_refused_and_nothing_is_stored(
+def test_an_invalid_message_is_refused_and_nothing_is_stored(
     client: TestClient, store: cc.Store, body: dict[str, object]
 ) -> None:
     answer = client.post("/api/conversations/demo/messages", json=body)

@@ -1,4 +1,4 @@
-"""What people are told besides messages, asked for a page at a time, with its place."""
+"""Notices between messages over HTTP: pages, and the position of each notice."""
 
 import asyncio
 from typing import Any
@@ -51,7 +51,7 @@ def test_notices_are_events_as_they_were_reported_and_where_they_happened(store:
 
 
 def test_what_a_turn_reports_is_at_messages_that_are_there(store: cc.Store, client: TestClient) -> None:
-    """Guarantees 15.1, 12.2: as a real turn tells it: tried again before a word was said, and failed after a result."""
+    """Guarantees 15.1, 12.2: as in a real turn: retried before any output, and failed after a result."""
     script = [
         ProviderFailed("anthropic", "transient"),
         Say(calls=(call(1, a=1, b=2),)),
@@ -69,7 +69,7 @@ def test_what_a_turn_reports_is_at_messages_that_are_there(store: cc.Store, clie
     assert [each["uid"] for each in found] == [uids[1], uids[3]]
 
 
-def test_a_page_that_cannot_be_is_refused(store: cc.Store, client: TestClient) -> None:
+def test_an_invalid_page_is_refused(store: cc.Store, client: TestClient) -> None:
     store.append("demo", cc.user("hi"))
     for query in ({"limit": 0}, {"limit": 1_001}, {"before": 0}, {"before": 1 << 32}):
         assert client.get("/api/conversations/demo/notices", params=query).status_code == 400

@@ -1,4 +1,4 @@
-"""Whatever is pasted: recognised, accounted for, checked, and not stored."""
+"""Pasted requests: detected, counted, linted, and not stored."""
 
 import json
 from pathlib import Path
@@ -65,7 +65,7 @@ def test_a_request_is_drawn_as_if_it_were_ours(client: TestClient, store: cc.Sto
     assert store.conversations() == []
 
 
-def test_what_is_wrong_with_it_is_reported(client: TestClient) -> None:
+def test_findings_are_reported(client: TestClient) -> None:
     """Guarantee 10.6."""
     broken = {**CHAT, "messages": [{"role": "tool", "tool_call_id": "x", "content": "1"}]}
     (found,) = opened(client, json.dumps(broken))["violations"]
@@ -187,7 +187,7 @@ def test_a_recording_shows_its_requests_each_as_what_it_is(client: TestClient) -
 
 
 def test_a_recording_without_a_call_of_a_model_is_nothing_to_judge(client: TestClient) -> None:
-    """Guarantee 10.6: no clean bill for what nobody looked at."""
+    """Guarantee 10.6: unchecked content is not reported as valid."""
     assert opened(client, har(recorded("https://example.com/page", {"a": 1})), 400)["error"]["kind"] == "InvalidRequest"
 
 
@@ -265,7 +265,7 @@ def test_a_copied_command_is_taken_apart_and_not_run(client: TestClient, tmp_pat
         assert opened(client, strange, 400)["error"]["kind"] == "InvalidRequest"
 
 
-def test_what_is_none_of_these_is_refused_with_a_message(client: TestClient) -> None:
+def test_unknown_content_is_refused_with_a_message(client: TestClient) -> None:
     """Never a 500."""
     for text in (
         "",
@@ -299,7 +299,7 @@ def test_nothing_that_is_pasted_is_our_fault(client: TestClient, values: list[ob
 
 
 def test_a_long_system_prompt_is_shown_whole(client: TestClient) -> None:
-    """Somebody who opens a request looks for a sentence that is in it."""
+    """The user of an opened request may search for any sentence in it."""
     prompt = "Be brief. " * 100 + "Never guess."
     body = {"model": "gpt-4o", "messages": [{"role": "system", "content": prompt}, {"role": "user", "content": "hi"}]}
     answer = client.post("/api/open", json={"text": json.dumps(body)}).json()

@@ -1,4 +1,4 @@
-"""The document about the API is true: every address in it is asked, and every answer held against its schema."""
+"""The OpenAPI document is correct: every path is requested, and every answer is checked against its schema."""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Input that waits, and is taken back. Guarantee 11.9."""
+"""Queued input, and its removal. Guarantee 11.9."""
 
 from starlette.testclient import TestClient
 

@@ -1,4 +1,4 @@
-"""Random lives of a conversation, looked at through the inspector: everything that ever happens can be told.
+"""Random conversations in the inspector: every state can be shown.
 
 Agents, models, directories and sessions come and go in them; messages are edited, cut away, summed up and removed;
 requests fail, race and are broken off.
@@ -88,7 +88,7 @@ class Looking:
             assert bodies[1].json()["unchanged_bytes"] > 0
 
     def texts(self, name: str, channel: str, number: int, sent: set[str]) -> None:
-        """Every text of a line that was shown stands in the request that went out."""
+        """Check that every text of a shown line is in the sent request."""
         found = self.get(name, f"requests/{channel}/{number}/lines", only="shown", limit=1000, parts="true").json()
         for line in found["lines"]:
             for part in line["parts"]:
@@ -114,8 +114,8 @@ class Looking:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_whatever_happened_can_be_looked_at(seed: int) -> None:
-    """Guarantee 13.1: every request of every channel, and what comes next, adds up and is told in words."""
+def test_every_state_can_be_inspected(seed: int) -> None:
+    """Guarantee 13.1: every request of every channel, and the next one, adds up and has a description."""
     world = Life(seed, "memory:")
     for step, number in life(seed):
         getattr(world, step)(random.Random(number))

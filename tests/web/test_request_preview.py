@@ -1,4 +1,4 @@
-"""The next request, before it is made: what it would be, and what a change would cost."""
+"""The preview of the next request, and the cost of a change."""
 
 import pytest
 from msgspec.structs import replace

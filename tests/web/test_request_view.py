@@ -1,4 +1,4 @@
-"""Requests shown as the model read them, with one set of figures; requests that were not answered among them."""
+"""Requests as sent to the model, with one set of figures, including unanswered ones."""
 
 import asyncio
 import json
@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from starlette.testclient import TestClient
 
 import contextc as cc
-from contextc.compiler.draft import Budget
 from contextc.compiler.manifest import RequestRecord
+from contextc.compiler.options import Budget
 from contextc.compiler.past_requests import explain
 from contextc.inspection.request_timeline import TimelineEntry
 from contextc.inspection.unanswered_requests import UnansweredRequest, load_unanswered_requests, sum_costs
@@ -36,7 +36,7 @@ def works(life: Life, turns: int, output: str = "line of output " * 60) -> None:
 def test_a_shortened_result_is_reported_as_it_was_sent(
     client: TestClient, store: cc.Store, spec: str, fetch: bool
 ) -> None:
-    """A person who looks for a missing fact must see that the model did not get it, and what it got instead."""
+    """A user who searches for a missing fact must see that the model did not get it, and what it got instead."""
     life = Life(store, provider_of(spec, window=6_000), fetch=fetch)
     life.turn("look", cc.assistant("", tool_calls=[cc.tool_call("a", "look", {"at": "home"})]))
     store.append("demo", cc.tool_result("a", "look", LONG + NEEDLE + LONG))
@@ -112,7 +112,7 @@ def test_messages_that_were_never_read_count_as_left_out(client: TestClient, sto
 
 
 def test_a_search_covers_whole_texts_and_arguments(client: TestClient, store: cc.Store) -> None:
-    """Words behind the first characters of a result, and those of a call's arguments, are found."""
+    """Text behind the first characters of a result, and in a call's arguments, is found."""
     life = Life(store, provider_of(window=60_000))
     life.turn("look", cc.assistant("", tool_calls=[cc.tool_call("a", "look", {"at": "the attic"})]))
     store.append("demo", cc.tool_result("a", "look", "x " * 3_000 + NEEDLE))
@@ -127,7 +127,7 @@ def test_a_search_covers_whole_texts_and_arguments(client: TestClient, store: cc
 
 
 def test_conversations_are_found_by_calls_and_results(client: TestClient, store: cc.Store) -> None:
-    """Half of what is said in an agent's conversation is in calls and results."""
+    """Much of the text of an agent's conversation is in calls and results."""
     store.extend("demo", [cc.user("go"), cc.assistant("", tool_calls=[cc.tool_call("a", "look", {"at": "the attic"})]),
                           cc.tool_result("a", "look", "x " * 300 + NEEDLE), cc.assistant("done")])  # fmt: skip
     for text, seq in (("the ATTIC", 2), (NEEDLE, 3), ("done", 4)):
@@ -137,7 +137,7 @@ def test_conversations_are_found_by_calls_and_results(client: TestClient, store:
 
 
 def test_an_opened_request_contains_all_of_a_result_and_of_a_call(client: TestClient) -> None:
-    """What somebody pastes is shown whole, with the arguments of calls."""
+    """A pasted request is shown completely, with the arguments of calls."""
     call = {"id": "a", "type": "function", "function": {"name": "look", "arguments": '{"at":"the attic"}'}}
     messages = [
         {"role": "user", "content": "go"},
@@ -189,7 +189,7 @@ def test_all_figures_of_a_request_are_the_provider_s(client: TestClient, store: 
 
 
 def test_a_figure_for_a_part_of_the_input_is_not_the_total() -> None:
-    """A server that counts only what it read anew does not say what the request took."""
+    """A server that counts only what it read again does not say what the request took."""
     budget = Budget(window=10_000, system=300, used=700)
     usage = cc.Usage(input=40, output=5)
     record = RequestRecord(request=1, mode="full", epoch=1, rows=1, head="", chain="", budget=budget, usage=usage)
@@ -201,7 +201,7 @@ def test_a_figure_for_a_part_of_the_input_is_not_the_total() -> None:
 
 
 def test_a_request_that_failed_can_be_opened(client: TestClient, store: cc.Store) -> None:
-    """The one that failed is the one somebody wants to look at, and not the one that was sent after it."""
+    """The link leads to the failed request, and not to the one that was sent after it."""
     life = Life(store)
     life.turn("first", usage=cc.Usage(input=700, output=9))
     store.append("demo", cc.user("second, in vain"))
@@ -266,7 +266,7 @@ def test_what_is_redacted_is_gone_from_requests_that_failed(store: cc.Store, bef
 
 
 def test_one_cost_for_everything_that_was_paid() -> None:
-    """Requests that were stopped, requests made by hand and summaries are paid for as well, and nothing twice."""
+    """Requests that were stopped, requests made manually and summaries are paid for as well, and nothing twice."""
     channel = Channel("demo", "assistant", "openai-chat", "gpt-4o")
     record = RequestRecord(request=1, mode="full", epoch=1, rows=1, head="", chain="", budget=Budget(window=1))
     answered = [TimelineEntry(channel, record, 1, 1, 0.02, ()), TimelineEntry(channel, record, None, None, 0.005, ())]

@@ -1,4 +1,4 @@
-"""What the model saw: a request from all sides, for real conversations with everything in them."""
+"""All endpoints about a request, for conversations with every kind of content."""
 
 import json
 import subprocess
@@ -18,7 +18,7 @@ KINDS = ("system", "tools", "dynamic", "history", "new", "reserve", "margin", "f
 
 @pytest.fixture(params=FORMATS)
 def busy(request: pytest.FixtureRequest, store: cc.Store) -> Life:
-    """A bit of everything: a tool, an error, somebody else's words, an edit, other tools, too little room."""
+    """A store with a tool, an error, messages of another agent, an edit, other tools, and too small a window."""
     life = Life(store, provider_of(request.param, window=3_600))
     store.extend(
         "demo", [cc.assistant("half", status="error", error="overloaded"), cc.system("psst", audience="tester")]
@@ -190,7 +190,7 @@ def test_settings_that_a_cache_does_not_outlive_are_named(client: TestClient, st
 
 
 def test_a_cut_and_a_removed_message_are_described(client: TestClient, store: cc.Store) -> None:
-    """Guarantee 9.3: what makes an epoch begin without anybody editing anything."""
+    """Guarantee 9.3: causes of a new epoch other than an edit."""
     life = Life(store, provider_of(window=2_600))
     number = 0
     ask = Asking(client, life)
@@ -266,7 +266,7 @@ def test_a_line_costs_what_its_tokens_cost_from_the_cache_or_not(client: TestCli
 
 
 def test_what_is_removed_stays_removed(client: TestClient, store: cc.Store) -> None:
-    """Guarantee 2.8: a redacted message is told of, and what it said is nowhere."""
+    """Guarantee 2.8: a redacted message is listed, and its content is nowhere."""
     life = Life(store)
     life.turn("the secret is Rumpelstiltskin")
     life.turn("more")
@@ -354,7 +354,7 @@ def test_of_a_session_the_difference_is_to_what_it_held(client: TestClient, stor
 
 
 def test_what_the_provider_would_refuse_is_found_in_what_was_sent(client: TestClient, store: cc.Store) -> None:
-    """Guarantee 11.8: also where somebody sent something else than what was compiled."""
+    """Guarantee 11.8: also if the sent request differs from the compiled one."""
     life = Life(store)
     life.turn("hi")
     store.append("demo", cc.user("more"))
@@ -369,7 +369,7 @@ def test_what_the_provider_would_refuse_is_found_in_what_was_sent(client: TestCl
     assert client.get(found["docs"]).json()["code"] == found["code"]
 
 
-def test_what_is_not_there_is_not_found(client: TestClient, store: cc.Store) -> None:
+def test_missing_objects_return_404(client: TestClient, store: cc.Store) -> None:
     """A wrong address is the asker's fault, and says what there is."""
     life = Life(store)
     life.turn("hi")

@@ -1,4 +1,4 @@
-"""Who may ask: hosts, pages of others, the token, sizes. A refusal says what to do (Guarantee 15.1)."""
+"""Access control: hosts, origins, the token, sizes. A refusal states the fix (Guarantee 15.1)."""
 
 import asyncio
 import gzip
@@ -68,7 +68,7 @@ def test_our_own_page_may_ask(client: TestClient) -> None:
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
 def test_what_another_page_loads_without_an_origin_is_refused(client: TestClient, site: str) -> None:
-    """A picture or a script of ours in somebody's page has no Origin, but a browser says who asks for it."""
+    """An image or a script of ours in another page has no Origin, but the browser sends the requesting site."""
     seen = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Dest": "image"}
     for path in ("/api/blobs/x", "/"):
         assert kind(client.get(path, headers=seen)) == (403, "ForeignPage")
@@ -110,7 +110,7 @@ def test_without_the_token_nothing_is_reported(guarded: TestClient) -> None:
     assert guarded.get("/").status_code == 200, "the page itself asks for it"
 
 
-def test_the_token_opens_the_door_as_a_header_and_as_a_cookie(guarded: TestClient) -> None:
+def test_the_token_is_accepted_as_header_and_as_cookie(guarded: TestClient) -> None:
     assert guarded.get("/api/conversations", headers={"Authorization": f"bearer {TOKEN}"}).status_code == 200
     assert kind(guarded.get("/?token=wrong")) == (401, "TokenNeeded")
     opened = guarded.get(f"/?token={TOKEN}")
@@ -138,12 +138,12 @@ def test_cookies_of_others_do_not_take_the_token_away(guarded: TestClient, expec
 @pytest.mark.parametrize(
     "expected", [f"contextc_token_9000={TOKEN}", f"contextc_token={TOKEN}", f"x=contextc_token_8377={TOKEN}", TOKEN]
 )
-def test_a_cookie_of_another_name_is_no_token(guarded: TestClient, expected: str) -> None:
+def test_a_cookie_of_another_name_is_not_a_token(guarded: TestClient, expected: str) -> None:
     assert kind(guarded.get("/api/conversations", headers={"Cookie": expected})) == (401, "TokenNeeded")
 
 
 def test_an_old_link_leads_to_the_page_that_reports_what_to_do(guarded: TestClient) -> None:
-    """A server makes a new token at each start. Who follows a link of before is a person, and needs no JSON."""
+    """A server makes a new token at each start. An old link is opened by a user, who needs no JSON."""
     visit = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
     answer = guarded.get("/?token=of-yesterday", headers=visit)
     assert (answer.status_code, answer.headers["location"]) == (303, "/")
@@ -178,7 +178,7 @@ def test_two_servers_of_one_machine_do_not_take_the_cookie_from_one_another(
         assert asking.get("/api/conversations", headers={"Cookie": "; ".join(kept)}).status_code == 200
 
 
-def test_what_is_too_large_is_refused_before_it_is_read(guarded: TestClient, store: cc.Store) -> None:
+def test_a_large_body_is_refused_before_it_is_read(guarded: TestClient, store: cc.Store) -> None:
     guarded.headers["Authorization"] = f"Bearer {TOKEN}"
     large = b'{"text": "%s"}' % (b"x" * SMALL)
     assert kind(guarded.post("/api/conversations/c/messages", content=large, headers=PLAIN)) == (413, "TooLarge")
@@ -225,7 +225,7 @@ def test_a_whole_address_is_a_path_and_its_host_is_the_one_that_counts(server: S
 
 
 def test_a_whole_address_needs_the_token_too(guarded: TestClient) -> None:
-    """The client sends what stands in the scope, as uvicorn hands it on."""
+    """The client sends the path of the scope, as uvicorn passes it on."""
     scope: dict[str, Any] = {
         "type": "http", "method": "GET", "path": f"{OURS}/api/conversations",
         "raw_path": f"{OURS}/api/conversations".encode(),
@@ -279,13 +279,13 @@ async def answered(client: TestClient, scope: dict[str, Any]) -> int:  # as ASGI
         ("/apis", 404),
     ],
 )
-def test_whatever_is_in_an_address_a_refusal_has_its_one_shape(client: TestClient, path: str, status: int) -> None:
+def test_errors_have_one_shape_for_any_url(client: TestClient, path: str, status: int) -> None:
     answer = client.get(path)
     kind(answer)
     assert answer.status_code == status
 
 
-def test_targets_that_are_no_paths_are_refused_in_the_one_shape(server: Served) -> None:
+def test_targets_that_are_not_paths_are_refused_with_that_shape(server: Served) -> None:
     for line in ("OPTIONS * HTTP/1.1", "GET * HTTP/1.1", "GET ftp://127.0.0.1/api/info HTTP/1.1"):
         status, text = sent(server, line, "Host: 127.0.0.1")
         assert status in (404, 405)
@@ -322,7 +322,7 @@ def test_every_answer_instructs_the_browser_what_it_may_not_do(client: TestClien
         assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
 
 
-def test_a_body_that_is_no_json_is_refused(client: TestClient) -> None:
+def test_a_body_that_is_not_json_is_refused(client: TestClient) -> None:
     """A form of another page can send anything but this content type."""
     for sent in ({"data": {"name": "x"}}, {"content": b"{}", "headers": {"Content-Type": "text/plain"}}):
         assert kind(client.post("/api/conversations", **sent)) == (415, "UnsupportedMediaType")  # pyright: ignore[reportArgumentType]
@@ -331,7 +331,7 @@ def test_a_body_that_is_no_json_is_refused(client: TestClient) -> None:
         assert kind(answer) == (400, "InvalidRequest")
 
 
-def test_what_is_packed_is_refused_with_a_message(client: TestClient) -> None:
+def test_a_compressed_body_is_refused_with_a_message(client: TestClient) -> None:
     """RFC 9110, 15.5.16."""
     packed = client.post(
         "/api/conversations", content=gzip.compress(b"{}"), headers={**PLAIN, "Content-Encoding": "gzip"}

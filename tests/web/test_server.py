@@ -1,4 +1,4 @@
-"""The server as a process on the network sees it."""
+"""The server as a process, over the network."""
 
 import httpx
 from starlette.testclient import TestClient

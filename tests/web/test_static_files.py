@@ -1,4 +1,4 @@
-"""The page: files that come with the package, and what may run in it."""
+"""Static files of the package, and the content security policy of the page."""
 
 import base64
 import hashlib
@@ -107,7 +107,7 @@ def test_no_file_of_the_page_writes_markup_by_itself() -> None:
 
 
 def test_the_page_names_the_modules_it_begins_with(client: TestClient) -> None:
-    """A browser asks for all of them at once; those of other views wait until somebody opens these."""
+    """A browser requests all of them at once; modules of other views are loaded when they are opened."""
     named = re.findall(r'<link rel="modulepreload" href="([^"]+)">', client.get("/").text)
     assert {"app/main.js", "app/chat/chat.js", "app/virtual_list.js"} <= {*named}
     assert len(named) == len({*named})

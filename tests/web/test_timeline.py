@@ -1,4 +1,4 @@
-"""A conversation as a row of requests: in order, with what each took, and where epochs begin."""
+"""The timeline of requests: in order, with the tokens of each, and the starts of epochs."""
 
 import asyncio
 import re
@@ -122,7 +122,7 @@ def test_a_session_is_reported_with_its_mode(client: TestClient, store: cc.Store
 
 
 def test_a_program_keeps_sessions_also_before_it_has_one(client: TestClient, store: cc.Store) -> None:
-    """A provider's facts say so; and a request that nobody answered yet is on its way."""
+    """The provider's facts state it; and an unanswered request is in progress."""
     compiler = cc.MessageCompiler(store, cc.provider("claude-code"))
     store.append("demo", cc.user("hello"))
     compiler.begin(compiler.compile("demo", directory="/tmp"))
@@ -144,7 +144,7 @@ def test_a_request_has_its_turn_and_its_step(client: TestClient, store: cc.Store
 
 
 def test_the_name_of_a_channel_fits_into_an_address_and_stays() -> None:
-    """A link to a request may be kept: the name depends on nothing but whom it is about."""
+    """A link to a request may be stored: the name depends only on the channel."""
     names = {
         channel_id(Channel(conversation, agent, provider, "m/1:x", directory))
         for conversation in ("one", "two")

@@ -1,4 +1,4 @@
-"""Turns that were asked for and have not begun: they can be stopped, and end with the server."""
+"""Turns that were requested and have not begun: they can be cancelled, and end with the server."""
 
 import asyncio
 import threading
@@ -60,7 +60,7 @@ def nothing_was_stored(store: cc.Store, opening: Opening) -> bool:
 
 @pytest.mark.parametrize(("how", "status"), [("cancel", 409), ("close", 503)])
 def test_a_turn_is_stopped_before_it_has_begun(store: cc.Store, tmp_path: Path, how: str, status: int) -> None:
-    """Guarantee 11.10: whoever stops it, or stops the server, need not wait for a line to open. No model is asked."""
+    """Guarantee 11.10: a cancellation, or a shutdown, does not wait for a client to open. No model is called."""
 
     async def run() -> HTTPError:
         async with being_opened(store, tmp_path) as (running, opening, asked):
@@ -110,7 +110,7 @@ def _turns(store: cc.Store, conversation: str) -> list[TurnRecord]:
 
 
 def test_a_line_that_is_slow_to_open_blocks_no_other_turn(store: cc.Store) -> None:
-    """A local model may load for a minute; whoever asks another one does not notice."""
+    """A local model may load for a minute; turns on other models are not delayed."""
     slow, made = threading.Event(), list[str]()
 
     def make(choice: ModelChoice) -> tuple[AgentExecutor, Endpoint]:
@@ -200,7 +200,7 @@ def test_a_connection_taken_into_use_while_another_is_closing_stays_open(store: 
 
 
 def test_the_first_answer_to_a_question_counts_and_the_second_is_refused(store: cc.Store, tmp_path: Path) -> None:
-    """Two tabs may answer in one moment, before the turn goes on: the one with the no must not be told it counted."""
+    """Two tabs may answer at the same time, before the turn continues: the second must get an error."""
 
     @cc.tool(approval=True)
     def pay() -> str:
@@ -231,7 +231,7 @@ def test_the_first_answer_to_a_question_counts_and_the_second_is_refused(store: 
 def test_a_turn_that_is_recovered_is_reported_to_its_watchers_at_once(
     store: cc.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever watches learns that the process ended when this server has found it, and not at the next look."""
+    """Watchers learn that the process ended when this server has found it, and not at the next poll."""
     monkeypatch.setattr(event_hub, "POLL_SECONDS", 3_600.0)
     TurnStore(store, "demo", "assistant", store.acquire("demo")).open([cc.user("Hello")], resume=False)
     store.write(lambda tx: tx.run("UPDATE lease SET holder = 'elsewhere 7 1', expires = 0"))

@@ -1,4 +1,4 @@
-"""Turns over HTTP: begun, watched, stopped, steered, asked about, resumed."""
+"""Turns over HTTP: start, watch, cancel, steer, approve, resume."""
 
 import json
 import subprocess
@@ -100,7 +100,7 @@ def test_a_turn_that_another_process_runs_is_not_ours_to_stop(server: Served) ->
 
 
 def test_input_that_waits_steers_or_follows(server: Served, tmp_path: Path) -> None:
-    """Guarantee 11.9: what is said while a turn runs is not lost, and opens the next turn where none takes it in."""
+    """Guarantee 11.9: input during a turn is not lost, and opens the next turn if the current one does not take it."""
     model = slowly(tmp_path, text_reply(*"slowly" * 4), text_reply("And then."))
     post(server, "demo/turns", 202, input="Hello", model=model)
     assert post(server, "demo/follow-up", text="Next")["number"] >= 1
@@ -118,7 +118,7 @@ def waits(server: Served) -> ApprovalView:
 
 
 def test_a_call_waits_for_approval(server: Served, tmp_path: Path) -> None:
-    """A tool that needs approval runs when somebody says yes, and not before."""
+    """A tool that needs approval runs after the approval, and not before."""
     model = recorded(
         tmp_path / "writing.jsonl",
         calls("write_file", {"path": "note.txt", "content": "hello"}, id="w1"),
@@ -150,8 +150,8 @@ def test_a_call_waits_for_approval(server: Served, tmp_path: Path) -> None:
     assert server.desk.turns.approvals("demo") == []
 
 
-def test_a_cancelled_turn_forgets_its_questions(server: Served, tmp_path: Path) -> None:
-    """Guarantee 11.10: nobody's yes comes too late."""
+def test_a_cancelled_turn_drops_its_pending_approvals(server: Served, tmp_path: Path) -> None:
+    """Guarantee 11.10: a late approval has no effect."""
     model = recorded(tmp_path / "writing.jsonl", calls("write_file", {"path": "a", "content": "b"}, id="w1"))
     post(server, "demo/turns", 202, input="Write", model=model)
     read_events(server.url, "demo", last="approval-request")
@@ -166,7 +166,7 @@ def test_a_cancelled_turn_forgets_its_questions(server: Served, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("id", ["..", "w\n1", "a/b"])
-def test_a_call_can_be_answered_whatever_its_id_is(server: Served, tmp_path: Path, id: str) -> None:
+def test_a_call_with_any_id_can_be_answered(server: Served, tmp_path: Path, id: str) -> None:
     """Models name their calls as they like; an answer names the approval, by an id of ours."""
     writes = calls("write_file", {"path": "a.txt", "content": "b"}, id=id)
     model = recorded(tmp_path / "writing.jsonl", writes, writes, text_reply("Done."))
@@ -198,7 +198,7 @@ def test_a_model_that_is_not_there_is_refused_before_a_turn_begins(server: Serve
 
 
 def test_recordings_that_a_client_names_are_not_read(store: cc.Store, tmp_path: Path) -> None:
-    """Guarantee 13.3: who may ask a model may not read the files of the server, nor have it wait for one."""
+    """Guarantee 13.3: a client may not read the files of the server, nor make it wait for one."""
     secret = tmp_path / "key.txt"
     secret.write_text("private-words\n")
     own = recorded(tmp_path / "own.jsonl", text_reply("Mine."), text_reply("Still mine."))
@@ -220,7 +220,7 @@ def test_recordings_that_a_client_names_are_not_read(store: cc.Store, tmp_path: 
 
 
 def test_recordings_of_a_folder_may_be_named_if_the_server_allows_it(store: cc.Store, tmp_path: Path) -> None:
-    """And nothing of what else is in it is told."""
+    """And no other content of it is shown."""
     folder = tmp_path / "recordings"
     folder.mkdir()
     there = recorded(folder / "there.jsonl", text_reply("Here."))
@@ -267,7 +267,7 @@ def test_a_provider_that_fails_ends_the_turn_and_the_next_one_continues(server: 
     assert read_events(server.url, "demo", after=begun["after"])[-1]["finish"] == "stop"
 
 
-def test_a_turn_whose_process_died_is_resumed(server: Served, tmp_path: Path) -> None:
+def test_a_turn_of_a_killed_process_is_resumed(server: Served, tmp_path: Path) -> None:
     """Guarantee 3.6: what a dead process left is put right, and its turn goes on."""
     slow = slowly(tmp_path, text_reply(*[f"{n} " for n in range(2_000)]))
     program = [sys.executable, "-m", "contextc", "chat", "Hello", "--conversation", "demo", "--model", slow]
@@ -291,8 +291,10 @@ def test_a_turn_whose_process_died_is_resumed(server: Served, tmp_path: Path) ->
     assert "interrupted" in kinds(read_events(server.url, "demo"))
 
 
-def test_the_turn_of_a_process_that_was_killed_ends_for_everybody(server: Served, tmp_path: Path) -> None:
-    """A server that shares the store says so by itself: its streams get the event, and what was said is a message."""
+def test_the_turn_of_a_killed_process_ends_for_all_watchers(server: Served, tmp_path: Path) -> None:
+    """A server that shares the store detects it by itself: its streams get the event, and the partial text is a
+    message.
+    """
     slow = slowly(tmp_path, text_reply(*[f"{n} " for n in range(2_000)]))
     program = [sys.executable, "-m", "contextc", "chat", "Hello", "--conversation", "demo", "--model", slow]
     with cc.open_store(server.address) as store:
@@ -318,7 +320,7 @@ def test_the_turn_of_a_process_that_was_killed_ends_for_everybody(server: Served
 
 
 def test_a_turn_of_another_machine_is_closed_when_its_lease_has_ended(client: TestClient, store: cc.Store) -> None:
-    """No process of another machine can be looked up. Whoever opens the conversation afterwards sees that it ended."""
+    """No process of another machine can be looked up. A client that opens the conversation later sees that it ended."""
     TurnStore(store, "demo", "assistant", store.acquire("demo")).open([cc.user("Hello")], resume=False)
     store.write(lambda tx: tx.run("UPDATE lease SET holder = 'elsewhere 7 1'"))
     assert client.get("/api/conversations/demo").json()["running"]["turn"] == 1
@@ -336,7 +338,7 @@ def has_reply(store: cc.Store) -> bool:
     return False
 
 
-def test_what_is_old_is_summed_up_on_request(server: Served, tmp_path: Path) -> None:
+def test_old_messages_are_summarized_on_request(server: Served, tmp_path: Path) -> None:
     """Guarantee 7.5: a summary on demand."""
     with cc.open_store(server.address) as store:
         for number in range(30):

@@ -1,4 +1,4 @@
-"""Requests that were not answered to their end are told where people look, although the ledger holds none of them."""
+"""Unanswered requests are listed, although the ledger does not contain them."""
 
 import asyncio
 
@@ -55,7 +55,7 @@ def test_a_request_that_was_stopped_or_failed_is_on_the_timeline(client: TestCli
 def test_one_that_was_made_manually_is_reported_as_far_as_its_channel_is_recorded(
     client: TestClient, store: cc.Store
 ) -> None:
-    """Guarantee 9.7: nobody wrote down a step; that it left, and why it failed, is known all the same."""
+    """Guarantee 9.7: no step was recorded, but that it was sent, and why it failed, is known."""
     life = Life(store)
     life.turn("hi")
     store.append("demo", cc.user("more"))

@@ -1,4 +1,4 @@
-"""The Vercel AI SDK over HTTP: a real React page with `useChat` of @ai-sdk/react, in a browser, without a change."""
+"""The Vercel AI SDK over HTTP: a real React page with unmodified `useChat` of @ai-sdk/react, in a browser."""
 
 import json
 import shutil
@@ -163,7 +163,7 @@ def test_a_page_shows_a_call_and_its_result(server: Served, reader: Reader, tmp_
 
 
 def test_a_page_stops_and_sends_another_message(server: Served, reader: Reader, tmp_path: Path) -> None:
-    """Guarantee 11.10: what was said so far stays; the next message is not kept waiting."""
+    """Guarantee 11.10: the partial reply stays; the next message is not delayed."""
     slow = recorded(tmp_path / "slow.jsonl", text_reply(*[f"{n} " for n in range(400)]), text_reply("Here."))
     use(server, f"{slow}?seconds=0.05")
     reader.open("demo")
@@ -302,7 +302,7 @@ def test_what_other_clients_wrote_meanwhile_stays(server: Served) -> None:
 
 
 def test_what_is_refused_changes_nothing(server: Served, tmp_path: Path) -> None:
-    """Guarantee 3.2: an answer that cannot be given anew, for want of the model or because a turn runs, stays."""
+    """Guarantee 3.2: an answer that cannot be given again, for want of the model or because a turn runs, stays."""
     chat(server, user("One", "m1"))
     again = {"trigger": "regenerate-message", "messageId": "m1"}
     assert chat(server, user("One", "m1"), status=400, model="nobody:nothing", **again)[0]["kind"] == "InvalidSetting"
@@ -316,7 +316,7 @@ def test_what_is_refused_changes_nothing(server: Served, tmp_path: Path) -> None
         assert len(store.branches("demo")) == 1
 
 
-def test_what_is_no_chat_is_refused(server: Served) -> None:
+def test_an_invalid_chat_is_refused(server: Served) -> None:
     assert chat(server, status=400)[0]["kind"] == "InvalidRequest"
     assert chat(server, {"id": "x"}, status=400)[0]["kind"] == "InvalidRequest"
     message = {"id": "a1", "role": "assistant", "parts": [{"type": "text", "text": "Hello."}]}

@@ -1,4 +1,4 @@
-"""Our events as the AI SDK's chunks: whatever happens, the SDK's own schema and its reader take the stream."""
+"""Our events as chunks of the AI SDK: its schema and its reader accept every stream."""
 
 import re
 
@@ -70,7 +70,7 @@ def test_a_call_that_was_declined_is_reported(judge: ClientProcess) -> None:
     assert re.fullmatch(r"\d+:[\w-]{22}", call["approval"]["id"]), "an id of ours, and not the model's"
 
 
-def test_arguments_that_are_no_json_are_an_error_of_the_call(judge: ClientProcess) -> None:
+def test_arguments_that_are_not_json_are_an_error_of_the_call(judge: ClientProcess) -> None:
     broken = ToolCallDelta(number=1, turn=1, uid="u", id="c", name="add", arguments='{"a": ')
     text = TextDelta(number=2, turn=1, uid="u", text="Oh.")
     message = judge.vercel(taken([broken, text]))["message"]

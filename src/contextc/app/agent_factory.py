@@ -11,7 +11,7 @@ from contextc.executor.agent_config import Approve
 from contextc.prompts import PromptBuilder
 from contextc.providers import Endpoint, Provider, endpoint
 from contextc.store import Store
-from contextc.store.backend_interface import DEFAULT_AGENT
+from contextc.store.conversation_types import DEFAULT_AGENT
 from contextc.tools import FunctionTool
 from contextc.tools.builtin import command_tool, file_tools, todo_tool
 from contextc.tools.builtin.run_command import hide_environment

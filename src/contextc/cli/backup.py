@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from contextc.cli.console import StoreOption, YesOption, confirm, escape_markup, open_configured_store, out, pluralize
+from contextc.cli.console import YesOption, confirm, escape_markup, out, pluralize
+from contextc.cli.open_store import StoreOption, open_configured_store
 from contextc.config import mask_secrets, read_settings
 from contextc.store.restore_backup import check_backup_file, restore
 

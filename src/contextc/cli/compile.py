@@ -6,12 +6,13 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from contextc.cli.console import JSONOption, StoreOption, err, escape_markup, open_configured_store, out, print_json
+from contextc.cli.console import JSONOption, err, escape_markup, out, print_json
 from contextc.cli.file_io import read_input, write_output
 from contextc.cli.import_ import FormatOption
 from contextc.cli.manifest_view import overflow_figures, print_cost, print_manifest, print_overflow
+from contextc.cli.open_store import StoreOption, open_configured_store
 from contextc.compiler import Compiled
-from contextc.compiler.draft import TrimStrategy
+from contextc.compiler.options import TrimStrategy
 from contextc.config import read_settings
 from contextc.errors import ContextOverflow, InvalidImport, InvalidInput, InvalidRequest, InvalidSetting, UnknownModel
 from contextc.formats import format_names, formatter
@@ -21,7 +22,7 @@ from contextc.linting.request_files import read_requests
 from contextc.linting.tolerant_decoding import coerce_request
 from contextc.providers import Provider, provider
 from contextc.store import Store, open_store
-from contextc.store.backend_interface import DEFAULT_AGENT
+from contextc.store.conversation_types import DEFAULT_AGENT
 from contextc.store.ledger_schema import Channel
 from contextc.tools.spec import NativeTool, Tool
 

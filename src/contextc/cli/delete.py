@@ -4,18 +4,8 @@ from typing import Annotated
 
 import typer
 
-from contextc.cli.console import (
-    JSONOption,
-    StoreOption,
-    YesOption,
-    confirm,
-    escape_markup,
-    open_configured_store,
-    out,
-    pluralize,
-    print_json,
-    warn_pending_erasure,
-)
+from contextc.cli.console import JSONOption, YesOption, confirm, escape_markup, out, pluralize, print_json
+from contextc.cli.open_store import StoreOption, open_configured_store, warn_pending_erasure
 
 
 def run(

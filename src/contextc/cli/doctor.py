@@ -13,18 +13,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from contextc.cli.console import (
-    JSONOption,
-    StoreOption,
-    err,
-    escape_markup,
-    missing_store_file,
-    open_configured_store,
-    out,
-    pluralize,
-    print_block,
-    progress_bar,
-)
+from contextc.cli.console import JSONOption, err, escape_markup, out, pluralize, print_block, progress_bar
 from contextc.cli.console import print_json as print_as_json
 from contextc.cli.doctor_config import (
     InstalledProgram,
@@ -39,6 +28,7 @@ from contextc.cli.doctor_config import (
     print_settings,
 )
 from contextc.cli.doctor_format_check import check_format, print_format_checks
+from contextc.cli.open_store import StoreOption, missing_store_file, open_configured_store
 from contextc.config import Settings, read_settings
 from contextc.doctor import Finding, RepairResult, conversation_names, repair_conversations, scan_store
 from contextc.errors import InvalidSetting, StoreCorrupt, UnknownConversation

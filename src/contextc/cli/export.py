@@ -6,8 +6,9 @@ from typing import Annotated, BinaryIO
 
 import typer
 
-from contextc.cli.console import StoreOption, err, escape_markup, open_configured_store, progress_bar
+from contextc.cli.console import err, escape_markup, progress_bar
 from contextc.cli.file_io import open_private, write_output
+from contextc.cli.open_store import StoreOption, open_configured_store
 from contextc.errors import InvalidSetting
 from contextc.interchange import export_archive, export_lines, export_request
 from contextc.linting.request_files import write_requests

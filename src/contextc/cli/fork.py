@@ -5,15 +5,8 @@ from typing import Annotated
 import typer
 
 from contextc.cli.agent_options import parse_reference
-from contextc.cli.console import (
-    JSONOption,
-    StoreOption,
-    escape_markup,
-    open_configured_store,
-    out,
-    pluralize,
-    print_json,
-)
+from contextc.cli.console import JSONOption, escape_markup, out, pluralize, print_json
+from contextc.cli.open_store import StoreOption, open_configured_store
 
 
 def run(

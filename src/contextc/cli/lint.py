@@ -6,19 +6,10 @@ import typer
 from rich.table import Table
 
 from contextc._json import JSONObject, decode_json
-from contextc.cli.console import (
-    FormatOption,
-    JSONOption,
-    StoreOption,
-    err,
-    escape_markup,
-    open_configured_store,
-    out,
-    pluralize,
-    print_json,
-)
+from contextc.cli.console import FormatOption, JSONOption, err, escape_markup, out, pluralize, print_json
 from contextc.cli.explain import find_channels
 from contextc.cli.file_io import load_requests, read_input
+from contextc.cli.open_store import StoreOption, open_configured_store
 from contextc.compiler.past_requests import load_channel_formatter, rebuild
 from contextc.errors import InvalidSetting
 from contextc.interchange.open_any import recorded_requests

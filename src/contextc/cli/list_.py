@@ -5,14 +5,8 @@ from datetime import UTC, datetime
 import msgspec
 from rich.cells import cell_len
 
-from contextc.cli.console import (
-    JSONOption,
-    StoreOption,
-    open_configured_store,
-    out,
-    print_json,
-    replace_control_characters,
-)
+from contextc.cli.console import JSONOption, out, print_json, replace_control_characters
+from contextc.cli.open_store import StoreOption, open_configured_store
 from contextc.store.branches import count_branches
 from contextc.store.observed_conversation_sources import ObservedSource, load_all_sources
 

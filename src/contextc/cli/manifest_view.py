@@ -13,8 +13,8 @@ from rich.table import Table
 
 from contextc.cli.console import escape_markup, out
 from contextc.compiler import Cost
-from contextc.compiler.draft import Budget
 from contextc.compiler.manifest import TEXT_WIDTH, Manifest, RequestRecord, describe_mode, describe_observed
+from contextc.compiler.options import Budget
 from contextc.errors import ContextOverflow
 
 BAR, MIN_BAR, MAX_ROWS = 72, 20, 200

@@ -5,17 +5,8 @@ from typing import Annotated
 import typer
 
 from contextc.cli.agent_options import parse_reference
-from contextc.cli.console import (
-    JSONOption,
-    StoreOption,
-    YesOption,
-    confirm,
-    escape_markup,
-    open_configured_store,
-    out,
-    print_json,
-    warn_pending_erasure,
-)
+from contextc.cli.console import JSONOption, YesOption, confirm, escape_markup, out, print_json
+from contextc.cli.open_store import StoreOption, open_configured_store, warn_pending_erasure
 from contextc.messages.message import to_plain_text
 from contextc.store.redaction import load_redaction_target
 

@@ -29,9 +29,10 @@ from contextc.cli.agent_options import (
     check_positive,
     resolve_root,
 )
-from contextc.cli.console import StoreOption, err, escape_markup, open_configured_store, out
+from contextc.cli.console import err, escape_markup, out
+from contextc.cli.open_store import StoreOption, open_configured_store
 from contextc.errors import InvalidSetting
-from contextc.store.backend_interface import DEFAULT_AGENT
+from contextc.store.conversation_types import DEFAULT_AGENT
 
 PORT = 8377
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")

@@ -12,5 +12,5 @@ __all__ = ["Attempt", "Compiled", "Cost", "MessageCompiler", "SessionManager"]
 
 __getattr__ = lazy_names(
     __name__,
-    {"compiled": "Compiled Cost", "compiler": "Attempt MessageCompiler", "ledger.session_manager": "SessionManager"},
+    {"compiled": "Compiled Cost", "compiler": "Attempt MessageCompiler", "ledger.known_sessions": "SessionManager"},
 )

@@ -14,9 +14,9 @@ from msgspec.structs import replace
 
 from contextc._json import JSONObject, encode, encode_canonical
 from contextc.compiler import request_head
-from contextc.compiler.draft import CompilerOptions
 from contextc.compiler.fetch_result import FETCH_TOOL
 from contextc.compiler.ledger.channel_loader import ChannelSnapshot
+from contextc.compiler.options import CompilerOptions
 from contextc.compiler.request_head import AnyTool, PreparedTools, RequestTerms, compute_budget, get_tool_name
 from contextc.errors import InvalidInput, InvalidSetting
 from contextc.formats.base import Formatter

@@ -12,11 +12,12 @@ from hashlib import blake2b
 from typing import Literal, NamedTuple, TypeAlias
 
 from contextc._json import JSONObject, encode
-from contextc.compiler.draft import Budget, CacheMark, Draft
+from contextc.compiler.draft import CacheMark, Draft
 from contextc.compiler.ledger.channel_loader import ChannelSnapshot
 from contextc.compiler.ledger.channel_row_cache import join_messages, split_chunk
 from contextc.compiler.ledger.row_encoding import AssembledRows, NewRow
 from contextc.compiler.manifest import Manifest, RequestRecord
+from contextc.compiler.options import Budget
 from contextc.formats.base import Formatter
 from contextc.messages import Usage
 from contextc.models.tokens import MAX_FACTOR, MIN_FACTOR

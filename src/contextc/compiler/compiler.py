@@ -27,11 +27,11 @@ from contextc.compiler.compaction import (
     with_unlimited_window,
 )
 from contextc.compiler.compiled import Compiled, HeadParts
-from contextc.compiler.draft import CompilerOptionArguments
 from contextc.compiler.fetch_result import MAX_LENGTH, fetch_result
 from contextc.compiler.ledger import repository
 from contextc.compiler.ledger.channel_row_cache import ChannelCacheEntry, get_channel_cache
 from contextc.compiler.manifest import Manifest
+from contextc.compiler.options import CompilerOptionArguments
 from contextc.compiler.pipeline import ContextLoader, compile_request
 from contextc.compiler.request_head import AnyTool, CompileInput
 from contextc.errors import ContextcError, InvalidInput, NothingNew
@@ -41,7 +41,8 @@ from contextc.models.tokens import Calibration, TokenCounter, get_counter, save_
 from contextc.prompts import PromptContext
 from contextc.providers import Provider
 from contextc.store import Lease, Reference, Store, append_and_load
-from contextc.store.backend_interface import DEFAULT_AGENT, Transaction
+from contextc.store.backend_interface import Transaction
+from contextc.store.conversation_types import DEFAULT_AGENT
 from contextc.store.leases import check_lease as check_lease
 from contextc.store.ledger_schema import Channel, ProviderSession
 from contextc.store.message_rows import BranchTip as Tip

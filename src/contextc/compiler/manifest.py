@@ -10,7 +10,8 @@ import msgspec
 from msgspec import Struct
 
 from contextc._json import JSONObject, decode, encode
-from contextc.compiler.draft import Budget, CacheMark, LeftOutMessage
+from contextc.compiler.draft import CacheMark, LeftOutMessage
+from contextc.compiler.options import Budget
 from contextc.messages import Usage
 from contextc.store.ledger_schema import Channel, RowRange
 

@@ -11,11 +11,12 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from contextc.compiler.compiled import Cost, HeadParts, RequestAccount
-from contextc.compiler.draft import Draft, distribute
+from contextc.compiler.draft import Draft
 from contextc.compiler.fetch_result import FETCH_TOOL
 from contextc.compiler.ledger.channel_loader import ChannelSnapshot
 from contextc.compiler.ledger.row_encoding import AssembledRows, render_item
 from contextc.compiler.manifest import Fragment, Manifest, ManifestLine, RequestRecord
+from contextc.compiler.options import distribute
 from contextc.compiler.request_head import CompileInput
 from contextc.messages import Message, Reasoning, Usage
 from contextc.messages.message import to_plain_text

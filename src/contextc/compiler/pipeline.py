@@ -10,7 +10,7 @@ from typing import NamedTuple, cast
 from msgspec.structs import replace
 
 from contextc.compiler.compiled import Compiled
-from contextc.compiler.draft import Budget, Draft
+from contextc.compiler.draft import Draft
 from contextc.compiler.ledger import repository
 from contextc.compiler.ledger.channel_loader import (
     ChannelSnapshot,
@@ -29,6 +29,7 @@ from contextc.compiler.ledger.row_encoding import (
     list_blob_names,
 )
 from contextc.compiler.manifest_builder import build_account
+from contextc.compiler.options import Budget
 from contextc.compiler.passes import PASSES
 from contextc.compiler.request_head import NEW_ENCODER, CompileInput, build_head, find_prefix_change
 from contextc.messages import Message, hash_content, validate_message

@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 from contextc._json import JSONObject
 from contextc.compiler import MessageCompiler
 from contextc.compiler.arguments import AgentArguments
-from contextc.compiler.draft import CompilerOptions
+from contextc.compiler.options import CompilerOptions
 from contextc.errors import InvalidInput, InvalidSetting
 from contextc.executor.limits import Limits
 from contextc.messages import Message, ToolCall, user

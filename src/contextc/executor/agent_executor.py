@@ -18,7 +18,7 @@ from contextc._worker_threads import run_blocking
 from contextc.compiler import MessageCompiler
 from contextc.compiler.arguments import AgentArguments, PromptSource, check_compile_arguments
 from contextc.compiler.compaction import CompactionResult
-from contextc.compiler.draft import CompilerOptionArguments
+from contextc.compiler.options import CompilerOptionArguments
 from contextc.errors import InvalidSetting, UnknownConversation
 from contextc.events import AnyEvent
 from contextc.events import CompactionFinished as Compacted
@@ -44,7 +44,7 @@ from contextc.providers import Provider
 from contextc.providers.client import Endpoint
 from contextc.store import Store, turn_and_event_records
 from contextc.store.append_and_load import now_ms
-from contextc.store.backend_interface import DEFAULT_AGENT
+from contextc.store.conversation_types import DEFAULT_AGENT
 from contextc.store.ledger_schema import Channel
 from contextc.store.message_rows import check_name, find_tip, load_tip
 from contextc.store.turn_and_event_records import QueuedMessage, QueueKind

@@ -1,14 +1,11 @@
-"""Limits of a turn, and the result of a turn."""
+"""Limits of a turn."""
 
 import math
 from dataclasses import dataclass, fields
 from types import UnionType
 from typing import Never
 
-from msgspec import Struct
-
 from contextc.errors import InvalidSetting
-from contextc.messages import Message, Usage
 
 MAX_STEPS, MAX_TOOL_CALLS, MAX_SECONDS, MAX_COST = "max_steps", "max_tool_calls", "max_seconds", "max_cost"
 MAX_CALLS_PER_REPLY = "max_calls_per_reply"
@@ -58,23 +55,3 @@ class Limits:
         if value is not None and not is_one:
             raise InvalidSetting(f"Limits: {name} must be {wanted}", got=value, fix="Pass None for no limit.")
         object.__setattr__(self, name, value)
-
-
-class TurnResult(Struct, frozen=True, kw_only=True):
-    """The result of a turn. `finish` is `stop`, `cancelled`, `error`, a limit, or a trigger's or the model's reason.
-
-    `message` is the last reply. `error` is the exception that ended the turn, if any.
-    """
-
-    turn: int
-    finish: str
-    steps: int = 0
-    tool_calls: int = 0
-    usage: Usage = Usage()
-    cost: float | None = None
-    message: Message | None = None
-    error: Exception | None = None
-
-    @property
-    def text(self) -> str:
-        return self.message.text if self.message is not None else ""

@@ -13,11 +13,11 @@ from contextc.errors import ContextcError, ConversationBusy, LeaseLost
 from contextc.events import AnyEvent
 from contextc.executor.agent_config import AgentConfig
 from contextc.executor.event_hub import Inbox, event_hub, watch_batches
-from contextc.executor.limits import TurnResult
 from contextc.executor.turn_loop import TurnRunner
+from contextc.executor.turn_result import TurnResult
 from contextc.executor.turn_store import TurnStore
 from contextc.messages import Message
-from contextc.store.backend_interface import Lease
+from contextc.store.conversation_types import Lease
 
 
 class Turn:

@@ -20,9 +20,9 @@ from contextc.compiler import Compiled
 from contextc.compiler.arguments import AgentArguments
 from contextc.compiler.ledger.known_sessions import SessionManager
 from contextc.errors import ContextcError, ContextOverflow, LeaseLost, ProviderFailed, describe_error
-from contextc.events import ErrorKind, RetryScheduled, ToolStart
+from contextc.events import ErrorOccurred, FailureDetails, RetryScheduled, ToolStart
 from contextc.executor.agent_config import AgentConfig
-from contextc.executor.limits import MAX_CALLS_PER_REPLY, MAX_COST, MAX_SECONDS, MAX_STEPS, MAX_TOOL_CALLS, TurnResult
+from contextc.executor.limits import MAX_CALLS_PER_REPLY, MAX_COST, MAX_SECONDS, MAX_STEPS, MAX_TOOL_CALLS
 from contextc.executor.model_call import (
     MAX_RETRIES,
     MAX_RETRY_SECONDS,
@@ -33,6 +33,7 @@ from contextc.executor.model_call import (
 from contextc.executor.step_preparation import PreparedStep, StepPreparer
 from contextc.executor.summarizer import run_compaction, summarize
 from contextc.executor.tool_runner import ToolHost, ToolRunner
+from contextc.executor.turn_result import TurnResult
 from contextc.executor.turn_store import CANCELLED_REASON, FAILED_REASON, TurnStore
 from contextc.executor.turn_totals import TurnState, total_usage
 from contextc.messages import Message
@@ -140,9 +141,8 @@ class TurnRunner:
 
     async def _close(self, finish: str, error: Exception | None, why: str) -> bool:
         """Store the end of the turn. Return True if another turn follows."""
-        said = _error_text(error) if error is not None else ""
-        kind = _failure_kind(error) if error is not None else "internal"
-        return await run_blocking(lambda: self.turn_store.close(finish, error=said, kind=kind, why=why))
+        failed = _error_event(error) if error is not None else None
+        return await run_blocking(lambda: self.turn_store.close(finish, failed=failed, why=why))
 
     def _release_failed(self) -> None:
         with suppress(ContextcError):
@@ -339,7 +339,13 @@ class TurnRunner:
 
     async def _wait_for_retry(self, error: ProviderFailed, tries: int) -> None:
         seconds = retry_delay(error, tries)
-        event = RetryScheduled(kind=error.kind, seconds=round(seconds, 3), attempt=tries + 1, error=str(error))
+        event = RetryScheduled(
+            kind=error.kind,
+            seconds=round(seconds, 3),
+            attempt=tries + 1,
+            error=str(error),
+            failure=_failure_details(error),
+        )
         await run_blocking(self.turn_store.append_events, event)
         await asyncio.sleep(seconds)
 
@@ -431,7 +437,21 @@ def _error_text(error: BaseException) -> str:
     return fix_surrogates(describe_error(error))
 
 
-def _failure_kind(error: Exception) -> ErrorKind:
+def _failure_details(error: ProviderFailed) -> FailureDetails:
+    return FailureDetails(
+        provider=error.provider,
+        message=fix_surrogates(error.said),
+        fix=fix_surrogates(error.way_out),
+        case=error.case,
+        detail=fix_surrogates(error.detail),
+        status=error.status,
+        code=fix_surrogates(error.code),
+        retry_after=error.retry_after,
+    )
+
+
+def _error_event(error: Exception) -> ErrorOccurred:
+    text = _error_text(error)
     if isinstance(error, ProviderFailed):
-        return error.kind
-    return "context" if isinstance(error, ContextOverflow) else "internal"
+        return ErrorOccurred(kind=error.kind, error=text, failure=_failure_details(error))
+    return ErrorOccurred(kind="context" if isinstance(error, ContextOverflow) else "internal", error=text)

@@ -16,7 +16,6 @@ from contextc._worker_threads import defer
 from contextc.compiler import Compiled
 from contextc.events import (
     AnyEvent,
-    ErrorKind,
     ErrorOccurred,
     InputDequeued,
     StepFinish,
@@ -34,15 +33,8 @@ from contextc.executor.turn_totals import total_usage
 from contextc.messages import AnyPart, Message, ToolCall, Usage, UserNotice, validate_message
 from contextc.messages import ToolResult as ResultPart
 from contextc.messages.pairing import find_open_calls
-from contextc.store import (
-    Lease,
-    Store,
-    append_and_load,
-    branches,
-    leases,
-    partial_message_journal,
-    turn_and_event_records,
-)
+from contextc.store import Lease, Store, append_and_load, branches, leases, partial_message_journal
+from contextc.store import turn_and_event_records as records
 from contextc.store.append_and_load import now_ms
 from contextc.store.backend_interface import Transaction
 from contextc.store.message_rows import load_base_seq, load_tip
@@ -109,22 +101,22 @@ class TurnStore:
             tx: Transaction,
         ) -> tuple[TurnRecord | None, TurnRecord | None, list[AnyEvent], list[AnyEvent], dict[str, JSONObject]]:
             leases.check_lease(tx, self.lease, self.conversation)
-            previous = turn_and_event_records.load_last_turn(tx, root, self.agent)
-            states = turn_and_event_records.load_trigger_states(tx, root, self.agent)
+            previous = records.load_last_turn(tx, root, self.agent)
+            states = records.load_trigger_states(tx, root, self.agent)
             if self._channel_triggers:
-                states |= turn_and_event_records.load_trigger_states(tx, root, self.channel)
+                states |= records.load_trigger_states(tx, root, self.channel)
             interrupted = previous if previous is not None and previous.state == "interrupted" else None
             if resume and interrupted is not None and self._is_turn_on_branch(tx, interrupted):
                 turn = replace(interrupted, state="running", ended=0)
-                previous = turn_and_event_records.load_last_turn(tx, root, self.agent, before=turn.number)
-                turn_and_event_records.save_turn(tx, root, turn)
+                previous = records.load_last_turn(tx, root, self.agent, before=turn.number)
+                records.save_turn(tx, root, turn)
                 told = self._append(tx, [TurnStart(seq=turn.opened, resumed=True)], turn)
                 return turn, previous, [], told, states
             before: list[AnyEvent] = []
             if interrupted is not None:  # not resumed: its open calls are answered
                 for message in self._answer_open_calls(tx, INTERRUPTED_REASON, interrupted):
                     before += self._append(tx, [result_event(message, 0)], interrupted, step=message.step or 0)
-            waiting = turn_and_event_records.load_queue(tx, root, self.agent)
+            waiting = records.load_queue(tx, root, self.agent)
             if entries:  # input queued to steer an earlier turn comes before this input
                 _, taken = self._take_queued(tx, [each for each in waiting if each.kind == "steer"])
                 opened = append_and_load.append_messages(tx, self.conversation, entries)[-1].seq
@@ -142,34 +134,35 @@ class TurnStore:
             self.turn, self.first_event = turn, told[0].number
         self._publish([*before, *told])
 
-    def close(self, finish: str, *, error: str = "", kind: ErrorKind = "internal", why: str = CANCELLED_REASON) -> bool:
+    def close(self, finish: str, *, failed: ErrorOccurred | None = None, why: str = CANCELLED_REASON) -> bool:
         """End the turn: answer open calls, with `why` as the reason, and release the lease.
 
-        Return True if queued input has opened the next turn. The lease is then kept.
+        `failed` is the error that ended it. Return True if queued input has opened the next turn. The lease is then
+        kept.
         """
-        root = self.lease.root
+        root, error = self.lease.root, failed.error if failed else ""
 
         def work(tx: Transaction) -> tuple[TurnRecord, TurnRecord | None, list[AnyEvent]]:
             if tx.is_retry:
-                done = turn_and_event_records.load_turns_by_number(tx, root, [self.turn.number]).get(self.turn.number)
+                done = records.load_turns_by_number(tx, root, [self.turn.number]).get(self.turn.number)
                 if done is not None and done.state == "finished":  # the previous attempt was committed
                     last, holder, _ = leases.load_lease(tx, self.conversation, self.agent)
                     kept = last == self.lease.number and holder
-                    return done, turn_and_event_records.load_last_turn(tx, root, self.agent) if kept else None, []
+                    return done, records.load_last_turn(tx, root, self.agent) if kept else None, []
             leases.check_lease(tx, self.lease, self.conversation)
             for uid in partial_message_journal.list_open_of_turn(tx, self.conversation, self.agent, self.lease.number):
                 leases.close_stream(tx, self.conversation, uid, Message(role="assistant", status="error", error=error))
             events = [result_event(message, 0) for message in self._answer_open_calls(tx, why, self.turn)]
             end = replace(self.turn, state="finished", finish=finish, error=error, ended=now_ms())
-            turn_and_event_records.save_turn(tx, root, end)
-            if error:
-                events.append(ErrorOccurred(kind=kind, error=error))
+            records.save_turn(tx, root, end)
+            if failed:
+                events.append(failed)
             finished = TurnFinish(
                 finish=finish, steps=end.steps, tool_calls=end.tool_calls, usage=end.usage, cost=end.cost, error=error
             )
             told = self._append(tx, [*events, finished], end)
             is_stopped = finish in ("cancelled", "error")
-            waiting = [] if is_stopped else turn_and_event_records.load_queue(tx, root, self.agent)
+            waiting = [] if is_stopped else records.load_queue(tx, root, self.agent)
             if not waiting:  # in the same transaction, so that a reader of TurnFinish may start the next turn
                 leases.release(tx, self.lease, failed=False)
                 return end, None, told
@@ -189,7 +182,7 @@ class TurnStore:
 
     def load_unstarted_calls(self) -> UnstartedCalls | None:
         """Return the calls of the turn's last reply that were never started, or None."""
-        load = turn_and_event_records.load_unstarted_calls
+        load = records.load_unstarted_calls
         return self.store.read(lambda tx: load(tx, self.conversation, self.lease.root, self.turn))
 
     def is_on_branch(self, branch: int) -> bool:
@@ -202,13 +195,13 @@ class TurnStore:
 
     def take_steering_input(self) -> list[Message]:
         """Append the queued steering input to the conversation and return its messages."""
-        asked = turn_and_event_records.SELECT_STEERING, self.lease.root, self.agent
+        asked = records.SELECT_STEERING, self.lease.root, self.agent
         rows = self.store.try_read_statement(*asked)  # runs before every step, as a single statement if possible
         if not (rows if rows is not None else self.store.read(lambda tx: tx.rows(*asked))):
             return []
 
         def work(tx: Transaction) -> tuple[list[Message], list[AnyEvent]]:
-            waiting = turn_and_event_records.load_queue(tx, self.lease.root, self.agent)
+            waiting = records.load_queue(tx, self.lease.root, self.agent)
             before = load_tip(tx, self.conversation).seq
             _, taken = self._take_queued(tx, [each for each in waiting if each.kind == "steer"])
             return append_and_load.load_messages(tx, self.conversation, after=before), taken
@@ -267,13 +260,13 @@ class TurnStore:
 
         def also(tx: Transaction) -> None:
             root, turn = self.lease.root, self.turn.number
-            if tx.is_retry and tries and tries[-1][0] in turn_and_event_records.load_steps(tx, root, turn):
+            if tx.is_retry and tries and tries[-1][0] in records.load_steps(tx, root, turn):
                 return  # the previous attempt was committed
             self._save_states(tx, states)
             step = StepRecord(
                 number=0, turn=turn, index=index, provider=provider, model=model, request=request, started=now_ms()
             )
-            step = turn_and_event_records.insert_step(tx, root, step)
+            step = records.insert_step(tx, root, step)
             event = StepStart(
                 provider=provider,
                 model=model,
@@ -318,10 +311,10 @@ class TurnStore:
             if stream:
                 partial_message_journal.delete_stream(tx, stream)
             step = replace(begun, state="finished", finish=finish, usage=spent, seq=reply.seq, milliseconds=took)
-            turn_and_event_records.save_step(tx, root, step)
+            records.save_step(tx, root, step)
             steps, tool_calls = self.turn.steps + 1, self.turn.tool_calls + calls
             turn = replace(self.turn, steps=steps, tool_calls=tool_calls, usage=usage, cost=cost)
-            turn_and_event_records.save_turn(tx, root, turn)
+            records.save_turn(tx, root, turn)
             events = delta_events(rest, None if stream else stored)
             last = next((message.usage for message in reversed(stored) if message.usage is not None), None)
             if spent is not None and last is not None:
@@ -365,8 +358,8 @@ class TurnStore:
                 usage, took = total_usage(partial), now_ms() - self.step.started
                 failed = replace(self.step, state="failed", error=error, usage=usage, kept=kept, milliseconds=took)
                 failed = replace(failed, seq=stored[0].seq, uid=stored[0].uid) if stored else failed
-                turn_and_event_records.save_step(tx, self.lease.root, failed)
-            turn_and_event_records.save_turn(tx, self.lease.root, self.turn)
+                records.save_step(tx, self.lease.root, failed)
+            records.save_turn(tx, self.lease.root, self.turn)
             if not stored:
                 return None, []
             last = stored[-1]
@@ -428,7 +421,7 @@ class TurnStore:
         index = step if step is not None else self.step.index if self.step is not None else 0
         moment, number = now_ms(), (turn or self.turn).number
         told = [replace(event, time=moment, agent=self.agent, turn=number, step=index) for event in events]
-        return turn_and_event_records.append_events(tx, self.lease.root, told)
+        return records.append_events(tx, self.lease.root, told)
 
     def _publish(self, events: Sequence[AnyEvent]) -> None:
         if events:
@@ -440,7 +433,7 @@ class TurnStore:
 
     def _save_states(self, tx: Transaction, states: Mapping[str, JSONObject]) -> None:
         for name, state in states.items():
-            turn_and_event_records.save_trigger_states(tx, self.lease.root, self._audience_of(name), {name: state})
+            records.save_trigger_states(tx, self.lease.root, self._audience_of(name), {name: state})
 
     def _entry(self, message: Message) -> append_and_load.PendingMessage:
         if self.run is not None and message.role in ("assistant", "tool") and message.author == self.agent:
@@ -456,10 +449,8 @@ class TurnStore:
         events: list[AnyEvent] = []
         seq = 0
         for each in waiting:
-            if turn_and_event_records.dequeue(
-                tx, each.number
-            ):  # its uid may be taken, and its media removed, meanwhile
-                entry = self._entry(turn_and_event_records.without_removed_media(tx, each.message))
+            if records.dequeue(tx, each.number):  # its uid may be taken, and its media removed, meanwhile
+                entry = self._entry(records.without_removed_media(tx, each.message))
                 entry = branches.with_free_uid(tx, load_tip(tx, self.conversation).tree, entry)
                 stored = append_and_load.append_messages(tx, self.conversation, [entry])[0]
                 seq = stored.seq
@@ -473,12 +464,12 @@ class TurnStore:
         opening = append_and_load.load_between(tx, here.branch, seq - 1, seq)[0]
         self._set_sender(opening)
         turn = TurnRecord(number=0, agent=self.agent, opened=seq, opening=opening.uid, started=now_ms())
-        return turn_and_event_records.insert_turn(tx, self.lease.root, turn)
+        return records.insert_turn(tx, self.lease.root, turn)
 
     def _is_turn_on_branch(self, tx: Transaction, turn: TurnRecord, branch: int | None = None) -> bool:
         """Return True if the message that opened a turn is on a branch, by default on the current one."""
         branch = load_tip(tx, self.conversation).branch if branch is None else branch
-        opening = turn_and_event_records.find_opening_message(tx, branch, turn)
+        opening = records.find_opening_message(tx, branch, turn)
         if opening is not None:
             self._set_sender(opening)
         return opening is not None

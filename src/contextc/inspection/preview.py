@@ -18,11 +18,11 @@ from contextc._json import JSONObject, decode, encode
 from contextc.compiler.arguments import COMPILER_FIELDS
 from contextc.compiler.compiled import Compiled
 from contextc.compiler.compiler import MessageCompiler
-from contextc.compiler.draft import Budget, CompilerOptionArguments
 from contextc.compiler.fetch_result import FETCH_TOOL
 from contextc.compiler.ledger import repository
 from contextc.compiler.ledger.channel_loader import load_messages_at
 from contextc.compiler.manifest import RequestRecord, record_from_json
+from contextc.compiler.options import Budget, CompilerOptionArguments
 from contextc.compiler.past_requests import find_epoch_start
 from contextc.errors import InvalidInput, InvalidRequest, UnknownMessage
 from contextc.formats.base import Formatter
@@ -31,7 +31,8 @@ from contextc.messages import Media, Message, Text, assistant, system, user
 from contextc.prompts import Prompt, PromptBuilder, PromptFragment, hash_tools
 from contextc.providers import Provider
 from contextc.store import Store
-from contextc.store.backend_interface import DEFAULT_AGENT, Transaction
+from contextc.store.backend_interface import Transaction
+from contextc.store.conversation_types import DEFAULT_AGENT
 from contextc.store.ledger_schema import Channel, ChannelState, state_from_json
 from contextc.tools.spec import NativeTool, Tool
 

@@ -12,7 +12,6 @@ from typing import Literal, NamedTuple, TypeAlias
 from msgspec import Struct
 
 from contextc.compiler.compiled import Compiled
-from contextc.compiler.draft import Budget, distribute
 from contextc.compiler.ledger import repository
 from contextc.compiler.ledger.channel_loader import load_messages_at
 from contextc.compiler.manifest import Fragment, ManifestLine, RequestRecord, record_from_json
@@ -24,6 +23,7 @@ from contextc.compiler.manifest_builder import (
     offers_fetch,
     render_sent_items,
 )
+from contextc.compiler.options import Budget, distribute
 from contextc.compiler.past_requests import find_channel_model, find_request, load_left_out_reasons, load_request_layout
 from contextc.compiler.request_head import NEW_ENCODER
 from contextc.messages import AnyPart, Message, Usage

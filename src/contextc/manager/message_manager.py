@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from contextc._json import JSONObject
 from contextc.compiler import Compiled, MessageCompiler
-from contextc.compiler.draft import Budget
 from contextc.compiler.manifest import Manifest, RequestRecord
+from contextc.compiler.options import Budget
 from contextc.errors import InvalidMessage, InvalidSetting, StaleCompile, UnknownConversation
 from contextc.formats.base import Formatter, as_json
 from contextc.formats.registry import detect_tool_format

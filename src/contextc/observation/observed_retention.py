@@ -1,4 +1,4 @@
-"""Retention and size limit of observed traffic: the oldest observed conversations are deleted.
+"""Retention of observed traffic, by age and by size: the oldest observed conversations are deleted.
 
 Conversations that share messages are deleted together, and with a session its sub-agents and side requests. Only what
 observation itself recorded is deleted: a conversation with a turn of an executor, a request or a message of our own, a

@@ -12,11 +12,11 @@ from msgspec.structs import replace
 
 from contextc.compiler.body_splitting import split_elements
 from contextc.compiler.compiled import OBSERVED
-from contextc.compiler.draft import Budget
 from contextc.compiler.ledger import repository
 from contextc.compiler.ledger.observed_compression import pack_record
 from contextc.compiler.ledger.row_encoding import has_media, has_signed_reasoning, hash_chunks
 from contextc.compiler.manifest import ObservedFacts, RequestRecord, record_to_json
+from contextc.compiler.options import Budget
 from contextc.errors import ContextcError, InvalidInput, StoreCorrupt
 from contextc.messages import Message
 from contextc.models.tokens import TokenCounter
@@ -54,7 +54,8 @@ from contextc.observation.request_rows import (
     without_redacted,
 )
 from contextc.store import Store, append_and_load
-from contextc.store.backend_interface import DEFAULT_AGENT, Transaction
+from contextc.store.backend_interface import Transaction
+from contextc.store.conversation_types import DEFAULT_AGENT
 from contextc.store.ledger_schema import (
     Channel,
     ChannelState,

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from contextc.config import mask_secrets
 from contextc.errors import InvalidSetting
-from contextc.store.backend_interface import Branch, Conversation, Lease, Recovered, Reference
+from contextc.store.conversation_types import Branch, Conversation, Lease, Recovered, Reference
 from contextc.store.partial_message_journal import Stream
 from contextc.store.store import Store as AnyStore
 

@@ -28,7 +28,8 @@ from contextc.messages import (
     make_root_id,
     validate_message,
 )
-from contextc.store.backend_interface import Reference, Transaction
+from contextc.store.backend_interface import Transaction
+from contextc.store.conversation_types import Reference
 from contextc.store.history_comparison import VERSION_SEPARATOR
 from contextc.store.message_rows import (
     DECODE_ERRORS,

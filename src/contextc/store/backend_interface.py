@@ -1,24 +1,15 @@
-"""The values a store returns, and the interface between a back-end and the rest of the package.
+"""The interface between a back-end and the rest of the package: transactions, and the SQL dialect.
 
 A back-end runs SQL in a transaction (`Transaction`) and states its `Dialect`. All operations on conversations are
-written once, as functions that take a transaction: `message_chain` (append, load), `branches` (fork, rewind, edit,
-delete), `leases`, `streams`, `redaction`.
+written once, as functions that take a transaction: `append_and_load`, `branches` (fork, rewind, edit, delete),
+`leases`, `partial_message_journal`, `redaction`.
 """
 
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
-import msgspec
-
-from contextc._deprecation import warn_renamed
-from contextc.messages import Message
-
 Result = TypeVar("Result")
 Row: TypeAlias = tuple[Any, ...]  # drivers do not type the values; the schema determines them
-Reference: TypeAlias = str | int | Message
-"""A message of a conversation: its seq, its uid, its id (or the first 12 characters of it), or the message itself."""
-
-DEFAULT_AGENT = "assistant"
 
 
 class Dialect(NamedTuple):
@@ -61,58 +52,3 @@ class Transaction(Protocol):
     def rows(self, sql: str, *values: object) -> list[Row]: ...
 
     def row(self, sql: str, *values: object) -> Row | None: ...
-
-
-class Conversation(msgspec.Struct, frozen=True, kw_only=True, rename={"context_start": "edge"}):
-    """The state of a conversation. `revision` grows with every change other than an append.
-
-    The context starts after message `context_start`: earlier ones were cleared from it.
-    """
-
-    name: str
-    root: str
-    tip: str
-    length: int
-    branch: int
-    revision: int
-    context_start: int
-    created: int
-
-    @property
-    def edge(self) -> int:
-        """Deprecated: `context_start`."""
-        warn_renamed("Conversation.edge", "Conversation.context_start")
-        return self.context_start
-
-
-class Branch(msgspec.Struct, frozen=True, kw_only=True):
-    """A branch of a conversation. It begins after message `base` (0: at the root) and ends at `tip`."""
-
-    number: int
-    parent: int | None
-    base: int
-    length: int
-    tip: str
-    current: bool
-    created: int
-
-
-class Recovered(msgspec.Struct, frozen=True, kw_only=True):
-    """A turn whose process died, and the messages that recovery appended for it."""
-
-    conversation: str
-    agent: str
-    lease: int
-    messages: tuple[Message, ...]
-
-
-class Lease(msgspec.Struct, frozen=True, kw_only=True):
-    """The exclusive right to run one turn of an agent. It is renewed in the background until it is released."""
-
-    conversation: str
-    agent: str
-    number: int
-    ttl: float
-    pid: int
-    root: int
-    """The number of the conversation. A later conversation of the same name has another number."""

@@ -20,7 +20,8 @@ from contextc.store.append_and_load import (
     load_between,
     now_ms,
 )
-from contextc.store.backend_interface import Branch, Conversation, Reference, Row, Transaction
+from contextc.store.backend_interface import Row, Transaction
+from contextc.store.conversation_types import Branch, Conversation, Reference
 from contextc.store.history_comparison import HistoryDifference, compare_histories
 from contextc.store.ledger_redaction import delete_channels
 from contextc.store.message_rows import (

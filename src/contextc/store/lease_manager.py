@@ -31,7 +31,8 @@ from contextc.errors import (
 )
 from contextc.messages import AnyPart, Message
 from contextc.store import append_and_load, leases, partial_message_journal
-from contextc.store.backend_interface import DEFAULT_AGENT, Lease, Recovered, Transaction
+from contextc.store.backend_interface import Transaction
+from contextc.store.conversation_types import DEFAULT_AGENT, Lease, Recovered
 from contextc.store.message_rows import check_name
 from contextc.store.transaction_engine import Connection, TransactionEngine, jitter, log_warning
 

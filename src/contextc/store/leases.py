@@ -31,7 +31,8 @@ from contextc.store.append_and_load import (
     now_ms,
     prepare_entry,
 )
-from contextc.store.backend_interface import Lease, Recovered, Transaction
+from contextc.store.backend_interface import Transaction
+from contextc.store.conversation_types import Lease, Recovered
 from contextc.store.message_rows import find_tip, load_base_seq, load_tip
 
 PROC = "/proc"

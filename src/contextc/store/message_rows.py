@@ -16,7 +16,8 @@ from msgspec import MsgspecError, Struct
 
 from contextc.errors import InvalidInput, StoreCorrupt, UnknownBranch, UnknownConversation, UnknownMessage
 from contextc.messages import Message, decode_message
-from contextc.store.backend_interface import Reference, Transaction
+from contextc.store.backend_interface import Transaction
+from contextc.store.conversation_types import Reference
 
 Value = TypeVar("Value")
 Source = TypeVar("Source")

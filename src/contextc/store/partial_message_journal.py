@@ -1,7 +1,7 @@
-"""Streams: messages that are still being written. They are stored outside the chain and survive a crash.
+"""Journal of partial messages, which are still being written. It is stored outside the chain and survives a crash.
 
-A stream journals its deltas in batches, at most a quarter of a second apart. Ending it appends the message and removes
-the journal in one transaction.
+A `Stream` journals its deltas in batches, at most a quarter of a second apart. Ending it appends the message and
+removes the journal in one transaction.
 """
 
 import os
@@ -30,7 +30,8 @@ from contextc.messages import (
     tool_call,
     validate_message,
 )
-from contextc.store.backend_interface import Lease, Transaction
+from contextc.store.backend_interface import Transaction
+from contextc.store.conversation_types import Lease
 from contextc.store.message_rows import check_name, decode_row, decode_rows, find_by_name, load_tip
 from contextc.store.turn_and_event_records import MAX_EVENT_TEXT
 

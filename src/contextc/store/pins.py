@@ -3,7 +3,8 @@
 from contextc.errors import UnknownMessage
 from contextc.messages import Message
 from contextc.store.append_and_load import load_between
-from contextc.store.backend_interface import Reference, Transaction
+from contextc.store.backend_interface import Transaction
+from contextc.store.conversation_types import Reference
 from contextc.store.message_rows import (
     SEQ_MASK,
     BranchTip,

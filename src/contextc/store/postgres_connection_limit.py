@@ -1,6 +1,6 @@
-"""A limit on concurrent database operations, with a first-in, first-out queue.
+"""A limit on the connections of a PostgreSQL store, with a first-in, first-out queue.
 
-A server admits a fixed number of connections (PostgreSQL: 100 by default), shared by all processes. A store therefore
+A server admits a fixed number of connections (100 by default), shared by all processes. A store therefore
 uses at most a few at once, and further operations wait for a free slot. A slot belongs to an object and is freed when
 that object is collected, so an exception raised by a signal handler cannot leak one.
 """

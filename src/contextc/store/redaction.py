@@ -15,7 +15,8 @@ from contextc.errors import UnknownMessage
 from contextc.events import TEXT_FIELDS
 from contextc.messages import Message, canonical_content, encode_message
 from contextc.store import turn_and_event_records
-from contextc.store.backend_interface import Reference, Transaction
+from contextc.store.backend_interface import Transaction
+from contextc.store.conversation_types import Reference
 from contextc.store.history_comparison import VERSION_SEPARATOR, original_uid
 from contextc.store.ledger_redaction import redact_ledgers
 from contextc.store.message_rows import (
@@ -163,7 +164,7 @@ def redact_events(tx: Transaction, tree: int, uids: Iterable[str]) -> None:
         _redact_errors(tx, number)
 
 
-ERROR_FIELDS = ("error", "fallback")
+ERROR_FIELDS = ("error", "failure", "fallback")
 STEP_EVENTS = ("approval-request", "tool-progress", "system-hint")
 """Types of events that quote a message of their step without naming it."""
 

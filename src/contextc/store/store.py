@@ -23,9 +23,10 @@ from contextc.store import (
 from contextc.store import conversation_list as lists
 from contextc.store import conversation_search as searching
 from contextc.store import todos as todo_lists
-from contextc.store import turn_and_event_records as running
-from contextc.store.backend_interface import DEFAULT_AGENT, Branch, Conversation, Lease, Reference, Transaction
+from contextc.store import turn_and_event_records as records
+from contextc.store.backend_interface import Transaction
 from contextc.store.conversation_list import ConversationOverview, ConversationPage
+from contextc.store.conversation_types import DEFAULT_AGENT, Branch, Conversation, Lease, Reference
 from contextc.store.lease_manager import LeaseManager
 from contextc.store.message_rows import DOCTOR_HINT, BranchTip, bytes_or_none, check_name
 from contextc.store.session_transcripts import TranscriptKey
@@ -361,12 +362,12 @@ class Store(LeaseManager[Connection]):
     def turns(self, conversation: str, *, last: int | None = None) -> list[TurnRecord]:
         """Return the turns of a conversation, oldest first."""
         return self.read(
-            lambda tx: running.load_turns(tx, message_rows.load_tip(tx, conversation).conversation, last=last)
+            lambda tx: records.load_turns(tx, message_rows.load_tip(tx, conversation).conversation, last=last)
         )
 
     def steps(self, conversation: str, turn: int | None = None) -> list[StepRecord]:
         """Return the steps of a turn, or of all turns."""
-        return self.read(lambda tx: running.load_steps(tx, message_rows.load_tip(tx, conversation).conversation, turn))
+        return self.read(lambda tx: records.load_steps(tx, message_rows.load_tip(tx, conversation).conversation, turn))
 
     def events(self, conversation: str, *, after: int = 0, limit: int | None = None) -> list[AnyEvent]:
         """Return the events of a conversation after event `after`, in order."""
@@ -374,7 +375,7 @@ class Store(LeaseManager[Connection]):
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
                 raise InvalidInput(f"{name} must be an integer, {least} or more", got=value)
         return self.read(
-            lambda tx: running.load_events(tx, message_rows.load_tip(tx, conversation).conversation, after, limit)
+            lambda tx: records.load_events(tx, message_rows.load_tip(tx, conversation).conversation, after, limit)
         )
 
     def enqueue(
@@ -391,13 +392,13 @@ class Store(LeaseManager[Connection]):
                 tx, conversation
             )
             append_and_load.check_blobs(tx, conversation, blobs)
-            return running.enqueue_message(tx, here.conversation, agent, kind, message)
+            return records.enqueue_message(tx, here.conversation, agent, kind, message)
 
         return self.write(work)
 
     def queued(self, conversation: str, agent: str = DEFAULT_AGENT) -> list[QueuedMessage]:
         """Return the queued input of an agent in order of arrival."""
-        return self.read(lambda tx: running.load_queue(tx, message_rows.load_tip(tx, conversation).conversation, agent))
+        return self.read(lambda tx: records.load_queue(tx, message_rows.load_tip(tx, conversation).conversation, agent))
 
     def _append_at_tip(self, conversation: str, entry: append_and_load.PendingMessage) -> Message | None:
         """Append with a single statement at the tip that this handle last saw, the fast path of a plain append.

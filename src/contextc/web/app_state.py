@@ -15,7 +15,7 @@ from contextc.executor import AgentExecutor, Limits
 from contextc.executor.event_hub import event_hub
 from contextc.providers import Endpoint
 from contextc.store import Store
-from contextc.store.backend_interface import DEFAULT_AGENT
+from contextc.store.conversation_types import DEFAULT_AGENT
 from contextc.store.leases import describe_process, load_holder
 from contextc.store.turn_and_event_records import TurnRecord
 from contextc.web.deletion_events import DeletionEvents

@@ -1,10 +1,11 @@
-"""Declaration of API endpoints. Type annotations define both validation and the OpenAPI document.
+"""The registry of API endpoints, and the decorator that declares one.
 
-An endpoint is a function in `web/api/` with the decorator `@endpoint(…)`. Its parameters are `app` (the state of the
-server), the names in its path, `query` and `body` (a Struct each), and `request`. It returns JSON of its annotated
-type, a `RawResponse` or an `EventStream`. Its path is relative to `/api`. A function that is not `async` runs on a
-worker thread, because the store is synchronous, and always runs to its end. The constant `TAG` of its module is its
-OpenAPI tag and the start of its operation id. Clients are generated from both: do not change it.
+An endpoint is a function in `web/api/` with the decorator `@endpoint(…)`. Its type annotations define both validation
+and the OpenAPI document. Its parameters are `app` (the state of the server), the names in its path, `query` and `body`
+(a Struct each), and `request`. It returns JSON of its annotated type, a `RawResponse` or an `EventStream`. Its path is
+relative to `/api`. A function that is not `async` runs on a worker thread, because the store is synchronous, and always
+runs to its end. The constant `TAG` of its module is its OpenAPI tag and the start of its operation id. Clients are
+generated from both: do not change it.
 """
 
 import inspect

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar, cast
 
 from contextc._json import JSONObject
-from contextc.compiler.draft import Budget
+from contextc.compiler.options import Budget
 from contextc.errors import ContextcError, InvalidRequest
 from contextc.formats import formatter
 from contextc.formats.base import Request

@@ -8,8 +8,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from msgspec import UNSET, Struct, UnsetType
 
-from contextc.compiler.draft import Budget
 from contextc.compiler.manifest import Fragment, ObservedFacts
+from contextc.compiler.options import Budget
 from contextc.compiler.past_requests import find_channel_model
 from contextc.formats.lint_engine import Violation
 from contextc.inspection.prefix_break import PrefixBreak

@@ -1,6 +1,6 @@
 """Routing of API requests: find the endpoint, decode its parameters and body, and encode its result.
 
-Endpoints are matched by path segments (`urls.py`), so a conversation's name may contain a slash.
+Endpoints are matched by path segments (`url_parsing.py`), so a conversation's name may contain a slash.
 """
 
 import pkgutil

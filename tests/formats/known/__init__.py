@@ -1,4 +1,4 @@
-"""What the tests know of each format: one module here for every one, so that one more format is one more file.
+"""Test data of each format: one module per format.
 
 `known(name)` gives what a module says, and what is usual where it says nothing; `having` names the formats of which
 something is known. A format without a module here fails the tests that run over all formats.
@@ -28,9 +28,9 @@ PARTIAL = '{"path": "a.'
 
 
 class Known(Protocol):
-    """What a module here says. Without a value here, it has to.
+    """Contents of a module here. Fields without a default are required.
 
-    In what random histories are made of, `*` stands for a word that is to be found again.
+    In the material of random histories, `*` is a placeholder for a text that is searched for later.
     """
 
     SETTINGS: JSONObject

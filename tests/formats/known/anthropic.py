@@ -1,4 +1,4 @@
-"""Anthropic's Messages API, judged by the TypedDicts of its SDK.
+"""Anthropic's Messages API, validated with the TypedDicts of its SDK.
 
 The beta's types know blocks that the others do not. They are asked second: not everybody may send them.
 """

@@ -1,4 +1,4 @@
-"""Bedrock's Converse, judged by botocore's own description of the API.
+"""Bedrock's Converse, validated with botocore's description of the API.
 
 Its validator looks at keys, types and the one member of a union, and passes over words, patterns and most limits, which
 stand in the same description: a walk over it looks at those.
@@ -95,7 +95,7 @@ def arguments(wire: JSONObject) -> JSON:
 
 
 def events(reply: str) -> list[JSONObject]:
-    """The events of a recorded stream: frames that were kept as text, so that of all their bytes the words are left."""
+    """Return the events of a recorded stream: frames stored as text, of which only the text is left."""
     found: list[JSONObject] = []
     for match in EVENT.finditer(reply):
         said, _ = json.JSONDecoder().raw_decode(reply, match.end() - 1)
@@ -109,7 +109,7 @@ def problems(body: JSONObject) -> list[Problem]:
 
 
 def is_of(operation: str, member: str, given: JSONObject) -> list[Problem]:
-    """What is wrong with what an operation is said to answer."""
+    """Return the problems in a member of an operation's response."""
     return _problems(given, _operation(operation).output_shape.members[member])
 
 
@@ -138,7 +138,7 @@ def _operation(name: str) -> Any:  # Any: as above
 
 
 def _beyond(value: JSON, shape: Any, place: Place) -> Iterator[Problem]:
-    """What the description says of words, patterns and limits."""
+    """Yield the violations of enumerations, patterns and limits in the description."""
     if getattr(shape, "is_document_type", False):
         return
     match shape.type_name:

@@ -1,4 +1,4 @@
-"""Claude Code: its SDK parses lines, and what is in them is Anthropic's."""
+"""Claude Code: its SDK parses lines, and their content is in Anthropic's format."""
 
 from importlib import import_module
 from typing import cast

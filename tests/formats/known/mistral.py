@@ -1,4 +1,4 @@
-"""Mistral's chat completions, judged twice: by the models of its SDK, and by the validators of its server.
+"""Mistral's chat completions, validated twice: with the models of its SDK and the validators of its server.
 
 The SDK's models let pass what they do not know, and read what is nearly right. So a body is read by them, written
 again, and held against what it was: a field that is gone was unknown, a value that changed was of another kind.

@@ -1,4 +1,4 @@
-"""Ollama's `/api/chat`, judged by the pydantic models of its client.
+"""Ollama's `/api/chat`, validated with the pydantic models of its client.
 
 Those let pass what they do not know, and `ChatRequest` takes any mapping for a message. So each is copied with nothing
 let pass, and with what the server's own types have and the client's have not: ids of calls, `truncate`, `shift`. Only

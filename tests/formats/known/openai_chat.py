@@ -1,4 +1,4 @@
-"""OpenAI's Chat Completions API, judged by the TypedDicts of its SDK."""
+"""OpenAI's Chat Completions API, validated with the TypedDicts of its SDK."""
 
 import contextc as cc
 from contextc._json import JSON, JSONObject

@@ -1,4 +1,4 @@
-"""OpenAI's Responses API, judged by the TypedDicts of its SDK, and by one rule of ours."""
+"""OpenAI's Responses API, validated with the TypedDicts of its SDK and one rule of ours."""
 
 from typing import cast
 

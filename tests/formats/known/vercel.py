@@ -82,8 +82,9 @@ def _schema() -> Draft202012Validator:
 
 
 def _closed(node: JSON) -> JSON:
-    """The schema without what zod lets pass: keys it would strip, and what is no JSON (bytes, a URL), which its export
-    writes as `{}`, anything at all."""
+    """The schema without what zod lets pass: keys it would strip, and what is not JSON (bytes, a URL), which its export
+    writes as `{}`, anything at all.
+    """
     if isinstance(node, list):
         return [_closed(each) for each in cast(list[JSON], node)]
     if not isinstance(node, dict):

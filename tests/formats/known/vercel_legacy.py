@@ -1,4 +1,4 @@
-"""The AI SDK's older messages, judged by a schema after the last TypeScript types it had."""
+"""The AI SDK's older messages, validated with a schema of its last TypeScript types."""
 
 from functools import cache
 

@@ -1,4 +1,4 @@
-"""The SDK's bodies for Anthropic, in our words."""
+"""Rewrite the SDK's bodies for Anthropic to our form."""
 
 from itertools import takewhile
 

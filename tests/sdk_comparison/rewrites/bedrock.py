@@ -1,4 +1,4 @@
-"""The SDK's bodies for Bedrock, in our words."""
+"""Rewrite the SDK's bodies for Bedrock to our form."""
 
 import base64
 import re

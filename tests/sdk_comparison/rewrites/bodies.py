@@ -1,4 +1,4 @@
-"""What every rewriting needs: the conversation, and ways through a body."""
+"""Helpers for all rewrites: the conversation, and traversal of a body."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -12,7 +12,7 @@ from tests.sdk_comparison.request_pairs import Conversation
 
 
 class RewriteContext(NamedTuple):
-    """The conversation that both were told, and the format of ours."""
+    """The conversation that both got, and our format."""
 
     conversation: Conversation
     form: Formatter

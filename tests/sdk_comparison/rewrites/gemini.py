@@ -1,4 +1,4 @@
-"""The SDK's bodies for Google, in our words."""
+"""Rewrite the SDK's bodies for Google to our form."""
 
 from typing import cast
 

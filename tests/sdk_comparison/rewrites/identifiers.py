@@ -1,4 +1,4 @@
-"""Ids of calls and names of tools, in letters that the provider takes."""
+"""Ids of calls and names of tools, in characters that the provider accepts."""
 
 from contextc._json import JSONObject
 from tests.sdk_comparison.rewrites.bodies import IDS, RewriteContext, objects

@@ -1,4 +1,4 @@
-"""The SDK's bodies for Mistral, in our words."""
+"""Rewrite the SDK's bodies for Mistral to our form."""
 
 from contextc._json import JSONObject
 from contextc.formats.base import OPENING_TEXT

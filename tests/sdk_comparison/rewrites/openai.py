@@ -1,4 +1,4 @@
-"""The SDK's bodies for OpenAI, Chat and Responses, in our words; Mistral's share some of it."""
+"""Rewrite the SDK's bodies for OpenAI, Chat and Responses, to our form. Mistral shares parts of it."""
 
 import re
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ def errors_as_plain_text(body: JSONObject, context: RewriteContext) -> None:
 
 
 def answers(body: JSONObject) -> Iterator[tuple[JSONObject, str]]:
-    """Each result of a body of OpenAI's, and where its words stand."""
+    """Yield each result of an OpenAI body, and the key of its text."""
     for each in cast(list[JSONObject], body.get("messages") or body.get("input")):
         if each.get("role") == "tool":
             yield each, "content"

@@ -1,4 +1,4 @@
-"""The clients' own libraries in a process of their own, asked what they say to a stream.
+"""The client libraries in a separate process, which read a stream and return the result.
 
 Their packages are those of package-lock.json, installed once as those of the oracle are.
 """

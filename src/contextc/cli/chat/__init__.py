@@ -16,9 +16,10 @@ from contextc.cli.agent_options import (
     check_positive,
     resolve_root,
 )
-from contextc.cli.console import JSONOption, StoreOption, open_configured_store
+from contextc.cli.console import JSONOption
+from contextc.cli.open_store import StoreOption, open_configured_store
 from contextc.errors import InvalidSetting
-from contextc.store.backend_interface import DEFAULT_AGENT
+from contextc.store.conversation_types import DEFAULT_AGENT
 
 
 def run(

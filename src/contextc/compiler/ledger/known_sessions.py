@@ -1,4 +1,4 @@
-"""SessionManager: list and invalidate the sessions that stateful providers keep of conversations."""
+"""Known sessions: list and invalidate the sessions that stateful providers keep of conversations."""
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -6,7 +6,8 @@ from msgspec.structs import replace
 from contextc.compiler.ledger import repository
 from contextc.errors import InvalidInput
 from contextc.store import Store
-from contextc.store.backend_interface import DEFAULT_AGENT, Transaction
+from contextc.store.backend_interface import Transaction
+from contextc.store.conversation_types import DEFAULT_AGENT
 from contextc.store.ledger_schema import Channel
 
 

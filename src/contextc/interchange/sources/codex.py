@@ -104,7 +104,7 @@ def read_calls(lines: Sequence[JSONObject], messages: list[Message]) -> ReadCall
     for cut in reversed(cuts):
         if all(call.messages or call.reply for call in calls.values()):
             break
-        request = formatter(FORMAT).decode_request(lines[:cut])
+        request = formatter(FORMAT).decode_request(list(lines[:cut]))
         before = [*([request.system] if request.system is not None else []), *request.messages]
         other, _ = _read_path(lines[:cut], before)
         own = [call for call in other.calls if call.reply and not calls[call.id].reply]

@@ -1,4 +1,4 @@
-"""The rollout file of a Codex thread: calls that Codex does not report, and the tools of the thread.
+"""Calls that Codex does not report, read from the rollout file of the thread; and the tools of the thread.
 
 The file contains all calls with their results. Calls that the sandbox denied, unknown tools and plan updates are not
 reported as items. The file is read whenever a new item starts, and a call without an item gets a synthetic one.
@@ -29,7 +29,7 @@ class UnreportedCalls:
         self._asked: dict[str, JSONObject] = {}
 
     def messages_before(self, message: JSONObject, reported: Collection[str]) -> Iterator[JSONObject]:
-        """Yield messages for unreported calls that precede this message. `told` are the ids of the items so far."""
+        """Yield messages for unreported calls that precede this message. `reported` are the ids of the items so far."""
         if message["method"] not in TRIGGERING_METHODS:
             return
         place = {name: message["params"].get(name) for name in ("threadId", "turnId")}

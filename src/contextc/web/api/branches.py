@@ -1,32 +1,26 @@
-"""Branches of a conversation: fork, rewind, edit, switch; and reset, pins and export.
+"""Branches of a conversation: list, fork, rewind, edit and switch; and reset.
 
 Nothing is deleted here. Operations that change the current branch are rejected while a turn runs, because the turn
 would continue on another branch than it started on.
 """
 
-from collections.abc import AsyncGenerator, Generator, Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
-from itertools import islice
 from typing import Annotated
-from urllib.parse import quote
 
 from msgspec import Meta, Struct, structs
 
-from contextc._worker_threads import run_blocking
 from contextc.compiler.ledger.channel_loader import load_messages_at
 from contextc.inspection.preview import build_edited_message
-from contextc.interchange import export_lines
 from contextc.messages import Message
 from contextc.store import Branch
 from contextc.store.conversation_list import ConversationOverview
 from contextc.store.message_rows import make_place
 from contextc.web.app_state import AppState
 from contextc.web.conversation_state import ConversationView, load_conversation_view
-from contextc.web.endpoint_registry import EmptyObject, EventStream, endpoint
+from contextc.web.endpoint_registry import EmptyObject, endpoint
 
 TAG = "branches"
-LINES_PER_CHUNK = 200
-"""Lines of an export that are read at once."""
 EXCERPT_LENGTH = 80
 """Characters of a branch's excerpt."""
 Seq = Annotated[int, Meta(ge=1)]
@@ -52,10 +46,6 @@ class EditBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 class SwitchBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     branch: int
-
-
-class PinBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    seq: Seq
 
 
 class BranchView(Branch, frozen=True, kw_only=True):
@@ -127,40 +117,6 @@ def reset(app: AppState, name: str, body: EmptyObject) -> ConversationView:
     with _without_running_turn(app, name):
         app.store.reset(name)
     return load_conversation_view(app, name)
-
-
-@endpoint("POST", "/conversations/{name}/pin")
-def pin(app: AppState, name: str, body: PinBody) -> ConversationView:
-    """Pin a message, so that it is never trimmed. A tool call is pinned with its results."""
-    app.store.pin(name, body.seq)
-    return load_conversation_view(app, name)
-
-
-@endpoint("POST", "/conversations/{name}/unpin")
-def unpin(app: AppState, name: str, body: PinBody) -> ConversationView:
-    """Unpin a message, so that it may be trimmed."""
-    app.store.unpin(name, body.seq)
-    return load_conversation_view(app, name)
-
-
-@endpoint("GET", "/conversations/{name}/export", media_type="application/x-ndjson")
-async def export(app: AppState, name: str) -> EventStream:
-    """Export a conversation with its branches and media as JSON Lines, which `contextc import` reads."""
-    lines = export_lines(app.store, name)
-    first = await run_blocking(_read_lines, lines)  # errors are raised before the response starts
-    saved = f"attachment; filename*=UTF-8''{quote(name, safe='')}.jsonl"
-    return EventStream(_stream_lines(first, lines), "application/x-ndjson", {"Content-Disposition": saved})
-
-
-def _read_lines(lines: Iterator[bytes]) -> bytes:
-    return b"".join([line + b"\n" for line in islice(lines, LINES_PER_CHUNK)])
-
-
-async def _stream_lines(first: bytes, lines: Iterator[bytes]) -> AsyncGenerator[bytes]:
-    some = first
-    while some:
-        yield some
-        some = await run_blocking(_read_lines, lines)
 
 
 @contextmanager

@@ -232,8 +232,8 @@ const HANDLERS = {
 const NOTICE_FIELDS = {
   "system-hint": ({ text, trigger = "" }) => ({ text, trigger }),
   compaction: ({ upto, before, after: became, fallback = "" }) => ({ upto, before, became, fallback }),
-  retry: ({ error, seconds, attempt, kind: failure }) => ({ error, seconds, attempt, failure }),
-  error: ({ error, kind: failure }) => ({ error, failure }),
+  retry: ({ error, seconds, attempt, kind: errorKind, failure }) => ({ error, seconds, attempt, errorKind, failure }),
+  error: ({ error, kind: errorKind, failure }) => ({ error, errorKind, failure }),
 };
 
 /** Add an event as a notice at the end of the conversation. */

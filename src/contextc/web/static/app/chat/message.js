@@ -39,22 +39,23 @@ function Folded({ text }) {
       </button>`}`;
 }
 
-export function AssistantMessage({ message, results, tools, live }) {
+export function AssistantMessage({ message, results, tools, live, notices }) {
   const groups = grouped(message.parts ?? []);
   const last = groups.length - 1;
   return html`
     <div class="assistant ${live ? "live" : ""}">
       ${groups.map((group, at) => html`
         <${Group} key=${at} group=${group} results=${results} tools=${tools} thinks=${live && at === last} />`)}
-      <${IncompleteNote} message=${message} />
+      <${IncompleteNote} message=${message} notices=${notices} />
     </div>`;
 }
 
-/** Note on a reply that is incomplete. */
-function IncompleteNote({ message: { status, error, finish } }) {
+/** Note on a reply that is incomplete. The notice of the same error has its details. */
+function IncompleteNote({ message: { status, error, finish }, notices }) {
+  const failed = () => failureText(notices.find((each) => each.kind === "error" && each.error === error) ?? { error });
   const [icon, tone, note] =
     status === "cancelled" ? ["stop", "", "Stopped. Not sent to the model."]
-    : status === "error" ? ["warning", "bad", `Failed${error ? `: ${failureText(error)}` : "."} Not sent to the model.`]
+    : status === "error" ? ["warning", "bad", `Failed${error ? `: ${failed()}` : "."} Not sent to the model.`]
     : finish === "length" ? ["warning", "", "Truncated: the answer reached its maximum length."]
     : ["content_filter", "refusal"].includes(finish) ? ["warning", "", `Ended by the provider: ${finish}.`]
     : [];

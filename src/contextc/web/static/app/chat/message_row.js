@@ -28,7 +28,7 @@ export const MessageRow = memo(function MessageRow(props) {
   const shared = { message, client, model };
   const body = {
     user: () => html`<${UserMessage} ...${shared} editing=${editing} onDone=${() => setEditing(false)} />`,
-    assistant: () => html`<${AssistantMessage} ...${shared} results=${results} tools=${tools} live=${live} />`,
+    assistant: () => html`<${AssistantMessage} ...${shared} results=${results} tools=${tools} live=${live} notices=${notices} />`,
     system: () => html`<${SystemMessage} message=${message} />`,
     tool: () => html`<${OrphanResult} message=${message} />`,
   }[message.role];

@@ -40,8 +40,8 @@ function describe(notice) {
     const became = `${tokens(notice.before)} → ${tokens(notice.became)} tokens, up to message ${number(notice.upto)}.`;
     return ["branch", "accent", `Conversation compacted: ${became}${notice.fallback ? ` (${visible(notice.fallback)})` : ""}`];
   }
-  if (kind === "retry") return ["retry", "warn", html`Retried after ${duration(notice.seconds * 1_000)}: ${failureText(notice.error)}`];
-  if (kind === "error") return ["warning", "bad", html`<${Failure} error=${notice.error} />`];
+  if (kind === "retry") return ["retry", "warn", html`Retried after ${duration(notice.seconds * 1_000)}: ${failureText(notice)}`];
+  if (kind === "error") return ["warning", "bad", html`<${Failure} notice=${notice} />`];
   return ["info", "", visible(notice.text ?? kind)];
 }
 

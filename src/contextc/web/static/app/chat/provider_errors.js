@@ -1,17 +1,18 @@
 /**
- * Provider errors for users of the web UI: a headline, the provider's message, and a fix that works here. An error is one
- * text; advice in it that addresses programs is removed.
+ * Provider errors for users of the web UI: a headline, the provider's message, and a fix that works here. The server sends
+ * the kind of an error and the facts about a failed provider.
  *
- * @typedef {{headline: string, said: string, wayOut: string}} Failure
+ * @typedef {{headline: string, said: string, wayOut: string}} Description
+ * @typedef {object} Details facts about the failure; a field that is not known is missing
+ * @property {string} [provider] @property {string} [message] the provider's own text @property {string} [fix] if it has its own
+ * @property {string} [case] "key" or "login" @property {string} [detail] environment variables, or the login command
+ * @property {number} [retry_after] the requested wait, in seconds
  */
 import { html } from "../html.js";
-import { visible } from "../format.js";
+import { duration, visible } from "../format.js";
 import { info } from "../state.js";
 
 const CLASS = /^[A-Z][A-Za-z]*: /;
-const FAILED = /^(\S+) failed \((\w+)(?:: [^)]*)?\)(?:: |\. ?)(.*)$/s;
-const FOR_PROGRAMS = /\s*(?:Set \S+[^.]*, or name another variable: cc\.provider\([^)]*\)\.|Check the key, and its access to this model\.)/g;
-const UNSET = /(?:the environment variable (\S+) is not set|no key was found)\.?/;
 const AGAIN = "Then restart the server.";
 
 /** Kind of failure → headline and fix. @type {Record<string, (name: string) => string[]>} */
@@ -25,51 +26,46 @@ const KINDS = {
   abort: () => ["The call was cancelled.", ""],
 };
 
-/** Fixes in the library's errors, which address programs. They are removed: `KINDS` replaces them. */
-const WAYS_OUT = [
-  "The request is valid. Retry it.",
-  "Too many requests in a short time. Wait, then retry.",
-  "The account has no credit left. Add credit, or use another account.",
-  "The request is too long for the model. Recompile it with a smaller budget.",
-  "The session no longer exists. Call `SessionManager.invalidate()`, then recompile.",
-  "The provider rejects this request. Check it with `contextc.lint()`.",
-  "The call was aborted.",
-];
-
-/** Split an error text. @param {string} error of an event or a message @returns {Failure} */
-export function describeFailure(error) {
-  const text = String(error ?? "").replace(CLASS, "");
-  const found = FAILED.exec(text);
-  if (!found) return { headline: "", said: text, wayOut: "" };
-  const [, name, kind, rest] = found;
-  const said = WAYS_OUT.reduce((words, each) => words.replace(each, ""), rest.replace(FOR_PROGRAMS, "")).trim();
-  if (kind === "auth") return keyFailure(name, said);
-  const [headline, wayOut] = (KINDS[kind] ?? ((who) => [`${who} failed.`, ""]))(name);
-  return { headline, said, wayOut };
+/**
+ * Describe an error. Errors of older versions, and those of no provider, are one text.
+ * @param {{error: string, errorKind?: string, failure?: Details}} notice @returns {Description}
+ */
+export function describeFailure({ error, errorKind: kind, failure }) {
+  if (!failure?.provider) return { headline: "", said: String(error ?? "").replace(CLASS, ""), wayOut: "" };
+  if (kind === "auth") return describeAuth(failure);
+  const { provider, message, fix, retry_after: wait } = failure;
+  const [headline, wayOut] = (KINDS[kind] ?? ((name) => [`${name} failed.`, ""]))(provider);
+  const requested = wait === undefined ? "" : `It requested a wait of ${duration(wait * 1_000)}.`;
+  return { headline, said: sentences(message, requested, fix), wayOut };
 }
 
-/** Describe a missing or rejected key. Command-line agents have a login instead of a key. */
-function keyFailure(name, said) {
-  const known = info.value?.providers.find((each) => each.name === name || each.also.includes(name));
-  const unset = UNSET.exec(said);
-  const variables = unset?.[1] ? [unset[1]] : (known?.variables ?? []);
-  const named = variables.join(" or ");
-  if (unset) {
-    const rest = said.replace(UNSET, "").trim();
-    return { headline: `No API key for ${name}.`, said: rest, wayOut: named ? `Set ${named} in the server's environment. ${AGAIN}` : "" };
+/** Describe a missing or rejected key, or a missing login. @param {Details} failure @returns {Description} */
+function describeAuth({ provider, message, fix, case: which, detail }) {
+  if (which === "key") {
+    const wayOut = detail ? `Set ${detail} in the server's environment. ${AGAIN}` : "";
+    return { headline: `No API key for ${provider}.`, said: "", wayOut };
   }
-  if (!variables.length) return { headline: `${name}: not logged in.`, said, wayOut: "" };
-  return { headline: `${name} rejected the API key.`, said, wayOut: `Check that ${named} holds a key with access to this model. ${AGAIN}` };
+  if (which === "login" && detail) {
+    return { headline: `${provider}: not logged in.`, said: sentences(message), wayOut: `Log in on the server: ${detail}` };
+  }
+  const known = info.value?.providers.find((each) => each.name === provider || each.also.includes(provider));
+  const variables = known?.variables?.join(" or ");
+  if (!variables) return { headline: `${provider}: not logged in.`, said: sentences(message, fix), wayOut: "" };
+  const wayOut = `Check that ${variables} holds a key with access to this model. ${AGAIN}`;
+  return { headline: `${provider} rejected the API key.`, said: sentences(message, fix), wayOut };
 }
+
+/** Join texts, each ended as a sentence. */
+const sentences = (...texts) => texts.filter(Boolean).map((text) => (/[.!?…]$/.test(text) ? text : `${text}.`)).join(" ");
 
 /** Return an error as one line. */
-export function failureText(error) {
-  const { headline, said } = describeFailure(error);
+export function failureText(notice) {
+  const { headline, said } = describeFailure(notice);
   return visible([headline, said].filter(Boolean).join(" "));
 }
 
-export function Failure({ error }) {
-  const { headline, said, wayOut } = describeFailure(error);
+export function Failure({ notice }) {
+  const { headline, said, wayOut } = describeFailure(notice);
   return html`<span class="failure">
     ${headline && html`<strong>${visible(headline)}</strong>`}
     ${said && html` <span class="wrap">${visible(said)}</span>`}
