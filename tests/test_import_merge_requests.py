@@ -51,8 +51,8 @@ def turns(*prompts: str) -> list[JSONObject]:
 
 
 @pytest.mark.parametrize("backwards", [False, True])
-def test_a_history_with_a_reply_joins_whatever_the_prompt(store: cc.Store, tmp_path: Path, backwards: bool) -> None:
-    """A prompt with one other word each time would make a conversation of every turn. Each request keeps its own."""
+def test_a_history_with_a_reply_is_merged_with_any_prompt(store: cc.Store, tmp_path: Path, backwards: bool) -> None:
+    """Otherwise a prompt with a small change each time would make a conversation of every turn. Each keeps its own."""
     prompts = ("Documents: thyme", "Documents: moss", "Documents: fern")
     log = [{**each, "timestamp": 1_800_000_000 + at} for at, each in enumerate(turns(*prompts))]
     summary = taken(store, tmp_path / "log.jsonl", *(log[::-1] if backwards else log))
@@ -146,7 +146,7 @@ def whole(message: JSONObject) -> JSONObject:
 
 
 def test_calls_without_ids_are_matched_by_what_they_ask(store: cc.Store, tmp_path: Path) -> None:
-    """Ollama's: the numbers we give them begin anew with every request and every reply."""
+    """Ollama's: the numbers we give them begin again with every request and every reply."""
     rome, paris = call("Rome"), call("Paris")
     log = [
         exchange(whole(paris), user("Weather?")),

@@ -169,7 +169,9 @@ def test_a_reply_that_was_stored_before_it_was_whole_comes_in_on_a_branch(store:
 
 
 def test_what_was_damaged_and_repaired_can_be_imported_again(tmp_path: Path) -> None:
-    """Guarantee 15.1: a message that cannot be read is known by its id; others come in, and the healed line goes on."""
+    """Guarantee 15.1: an unreadable message is known by its id; others are imported, and the repaired
+    branch continues.
+    """
     address, path = f"sqlite:///{tmp_path}/chat.db", tmp_path / "chats.jsonl"
     with cc.open_store(address) as store:
         import_files(store, [chats(path, one=1, two=1)])
@@ -188,7 +190,7 @@ def test_what_was_damaged_and_repaired_can_be_imported_again(tmp_path: Path) -> 
 
 
 def test_what_does_not_add_up_in_one_conversation_keeps_no_other_out(tmp_path: Path) -> None:
-    """Guarantee 15.1: a chain that lost a message is refused, and told."""
+    """Guarantee 15.1: a chain that lost a message is refused and reported."""
     address, path = f"sqlite:///{tmp_path}/chat.db", tmp_path / "chats.jsonl"
     with cc.open_store(address) as store:
         import_files(store, [chats(path, one=2, two=1)])
