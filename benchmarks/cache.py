@@ -28,6 +28,7 @@ from rich.table import Table
 
 import contextc as cc
 from contextc._json import JSON, JSONObject, encode
+from contextc.compiler.options import TrimStrategy
 from contextc.models import cost
 from contextc.models.tokens import TokenCounter
 from converters import CLAUDE, Said, openai_message
@@ -187,7 +188,10 @@ def shared(before: list[bytes], now: list[bytes]) -> int:
 # ── who cuts ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def ours(provider: str, strategy: str, turn: int, count: int) -> Iterator[JSONObject]:
+STRATEGIES: tuple[tuple[str, TrimStrategy], ...] = ((CHUNKED, "chunked"), (OLDEST, "oldest"))
+
+
+def ours(provider: str, strategy: TrimStrategy, turn: int, count: int) -> Iterator[JSONObject]:
     subject = Ours("memory:", provider=provider, strategy=strategy)
     subject.fill([FIRST])
     for step in islice(steps(CHARACTERS, turn=turn), count):
@@ -225,8 +229,7 @@ def compare(turn: int, vendor: str, count: int, *, peers: bool) -> dict[str, Bil
         compiler = cc.MessageCompiler(store, cc.provider(name, window=WINDOW))
     model, reader = compiler.provider.model, Reader(compiler.counter)
     found = {
-        label: billed(model, map(reader.read, ours(name, strategy, turn, count)))
-        for label, strategy in ((CHUNKED, "chunked"), (OLDEST, "oldest"))
+        label: billed(model, map(reader.read, ours(name, strategy, turn, count))) for label, strategy in STRATEGIES
     }
     if peers and turn <= LONGEST_SLID:
         found[SLIDING] = billed(model, langchain(reader, turn, count))
