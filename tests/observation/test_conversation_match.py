@@ -247,6 +247,26 @@ def test_a_conversation_can_change_its_model_and_format(store: cc.Store) -> None
     assert texts(store, three.conversation) == ["a", "b", "c", "d", "e", "f"]
 
 
+def test_by_content_a_conversation_can_change_its_format(store: cc.Store) -> None:
+    one = see(store, "What is a chain?", reply="Messages in order.")
+    body = claude("What is a chain?", "Messages in order.", "And a branch?")
+    two = cc.observe(store, request=body, reply=claude_answer("Another order."), format="anthropic")
+    assert two.conversation == one.conversation
+    assert texts(store, one.conversation) == [
+        "What is a chain?",
+        "Messages in order.",
+        "And a branch?",
+        "Another order.",
+    ]
+    back = see(
+        store, "What is a chain?", "Messages in order.", "And a branch?", "Another order.", "Thanks.", reply="Bye."
+    )
+    assert back.conversation == one.conversation
+    assert len(texts(store, one.conversation)) == 6
+    body = claude("What is a chain?", "Another question.", "Messages in order.", "And?")
+    assert cc.observe(store, request=body, format="anthropic").conversation != one.conversation
+
+
 def test_a_response_that_continues_another(store: cc.Store) -> None:
     def respond(id: str, text: str) -> Wire:
         content: list[Wire] = [{"type": "output_text", "text": text, "annotations": []}]

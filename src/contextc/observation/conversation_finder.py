@@ -41,12 +41,14 @@ from contextc.observation.exchange_parser import (
     ObservedInput,
     ObservedReply,
     decode_elements,
+    is_blank,
 )
 from contextc.observation.record_options import NewNames, RecordOptions
 from contextc.observation.request_rows import is_model_output
+from contextc.store.append_and_load import load_messages
 from contextc.store.backend_interface import Transaction
-from contextc.store.ledger_schema import HeadHashes
-from contextc.store.message_rows import SEQ_MASK, find_tip
+from contextc.store.ledger_schema import HeadHashes, state_from_json
+from contextc.store.message_rows import SEQ_BITS, SEQ_MASK, find_tip
 
 MAX_NAME_PART, MAX_NAME_LENGTH = 80, 150
 TASK_ELEMENTS = 4
@@ -254,7 +256,7 @@ class ConversationFinder:
 
     def _match_reply(self, tx: Transaction) -> tuple[str, int] | None:
         """Return the conversation that begins like this one, and whose last reply is the last one in this request. The
-        client left out what was between them.
+        client left out what was between them, or continues the conversation in another format.
         """
         bases = self.given.parsed.bases
         last = next((index for index in range(len(bases) - 1, -1, -1) if is_model_output(bases[index])), None)
@@ -265,18 +267,34 @@ class ConversationFinder:
         except (ContextcError, *DECODE_ERRORS):
             return None
         key = self._reply_key(said[-1]) if said else None
-        found = find_by_key(tx, key) if key is not None else []
-        return next(((name, place) for _, name, place in found if _is_last(tx, place)), None)
+        for _, name, place in find_by_key(tx, key) if key is not None else ():
+            if _is_last(tx, place) and (self._has_same_request(tx, place) or self._has_same_messages(tx, name, last)):
+                return name, place
+        return None
 
     def _reply_key(self, reply: Message) -> bytes | None:
-        """Return the key of a conversation's head, beginning and last reply; None if there is no text."""
-        raws, head = self.given.parsed.bases, self.head
-        start = next((index for index, raw in enumerate(raws) if any(_user_texts(raw))), None)
-        text = reply.text.strip()
-        if start is None or not text:
-            return None
-        key = self.given.parsed.keys[start]
-        return make_key("reply", self.group, self.given.model, head.static, head.tools, key, text)
+        """Return the key of a conversation's first question and last reply; None if there is no text."""
+        first = next((text for raw in self.given.parsed.bases for text in _user_texts(raw)), "")
+        text, ids = reply.text.strip(), self.given.ids
+        return make_key("reply", self.options.scope, ids.session, first, text) if first and text else None
+
+    def _has_same_request(self, tx: Transaction, place: int) -> bool:
+        """Return True if the last request of a channel has the same model, system prompt and tools."""
+        row = tx.row("SELECT model, state FROM channel WHERE number = ?", place >> SEQ_BITS)
+        if row is None or row[0] != self.given.model:
+            return False
+        head = state_from_json(bytes(row[1])).head
+        return (head.static, head.tools) == (self.head.static, self.head.tools)
+
+    def _has_same_messages(self, tx: Transaction, name: str, last: int) -> bool:
+        """Return True if the elements of this request up to a position are all messages of a conversation."""
+        try:
+            stored = load_messages(tx, name)
+            sent = decode_elements(self.given.form, self.given.parsed.bases[: last + 1])
+        except (ContextcError, *DECODE_ERRORS):
+            return False
+        both = [[each for each in some if each.role != "system" and not is_blank(each)] for some in (stored, sent)]
+        return len(both[0]) == len(both[1]) and all(map(is_same, *both))
 
     def _number_of(self, tx: Transaction, name: str) -> int:
         row = tx.row("SELECT number FROM conversation WHERE name = ?", name)
