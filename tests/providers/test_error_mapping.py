@@ -15,7 +15,7 @@ from contextc.errors import DEFAULT_FIXES, FailureKind, ProviderFailed
 from contextc.providers import anthropic, gemini, openai
 from contextc.providers.error_mapping import NOT_FOUND_FIX, ErrorTable, map_error, mask_secrets
 from contextc.providers.http_client import error_reason
-from contextc.providers.timeouts import describe_timeout
+from contextc.providers.timeout_errors import describe_timeout
 
 
 def error_body(message: str, **fields: JSON) -> JSONObject:

@@ -5,7 +5,7 @@ from typing import Any
 from starlette.testclient import TestClient
 
 import contextc as cc
-from contextc.web.channel_view import channel_id
+from contextc.web.channel_list import channel_id
 from tests.observation.test_conversation_match import claude, claude_answer
 from tests.observation.test_observe import answer, chat
 

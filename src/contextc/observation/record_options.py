@@ -1,4 +1,4 @@
-"""Options for an exchange that was not observed while it happened: its identity, its names, its stored messages."""
+"""Options for recording an exchange: whether it is inexact; for imported ones, identity, names and stored messages."""
 
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b

@@ -14,7 +14,7 @@ from contextc.providers.client import ProviderCall
 from contextc.providers.error_mapping import ErrorTable
 from contextc.providers.http_client import HTTPEndpoint, HTTPResponse, missing_package
 from contextc.providers.registry import Provider
-from contextc.providers.timeouts import CONNECT_SECONDS, READ_SECONDS
+from contextc.providers.timeout_errors import CONNECT_SECONDS, READ_SECONDS
 
 if TYPE_CHECKING:
     from google.genai import Client

@@ -19,7 +19,7 @@ from contextc.providers.client import Endpoint, ProviderCall
 from contextc.providers.error_mapping import ErrorTable, map_error, mask_secrets, with_provider_rules
 from contextc.providers.registry import Provider
 from contextc.providers.stream_parsers import MalformedEvent, SSEParser, parse_json_object
-from contextc.providers.timeouts import describe_timeout, exception_chain
+from contextc.providers.timeout_errors import describe_timeout, exception_chain
 
 DRAIN_SECONDS = 0.2
 HEADER_LENGTH = 32

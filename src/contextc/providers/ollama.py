@@ -17,7 +17,7 @@ from contextc.providers.error_mapping import ErrorTable, mask_secrets
 from contextc.providers.http_client import HTTPEndpoint, HTTPResponse, StreamParser, error_reason, missing_package
 from contextc.providers.registry import Provider
 from contextc.providers.stream_parsers import MalformedEvent, NDJSONParser, parse_json_object
-from contextc.providers.timeouts import CONNECT_SECONDS, READ_SECONDS
+from contextc.providers.timeout_errors import CONNECT_SECONDS, READ_SECONDS
 
 if TYPE_CHECKING:
     from ollama import AsyncClient

@@ -19,7 +19,7 @@ from contextc.store.todos import load_todos as load_todos
 from contextc.store.turn_and_event_records import QueueKind
 from contextc.tools.todos import Todo
 from contextc.web.app_state import AppState
-from contextc.web.channel_view import ChannelView, channel_views
+from contextc.web.channel_list import ChannelView, channel_views
 from contextc.web.turn_manager import ApprovalView
 
 

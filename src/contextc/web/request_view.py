@@ -23,7 +23,7 @@ from contextc.inspection.request_details import (
 )
 from contextc.messages import AnyPart, Usage
 from contextc.models import cost
-from contextc.web.channel_view import channel_id
+from contextc.web.channel_list import channel_id
 
 CountOrigin: TypeAlias = Literal["exact", "measured", "estimated"]
 RECORD_FIELDS = ("request", "mode", "epoch", "why", "time", "session", "gave", "remarks", "signed_lost")

@@ -24,7 +24,7 @@ from contextc.providers.error_mapping import ErrorTable
 from contextc.providers.http_client import HTTPEndpoint, HTTPResponse, StreamParser, missing_package
 from contextc.providers.registry import Provider
 from contextc.providers.stream_parsers import MalformedEvent, parse_json_object
-from contextc.providers.timeouts import CONNECT_SECONDS, READ_SECONDS
+from contextc.providers.timeout_errors import CONNECT_SECONDS, READ_SECONDS
 
 SERVICE = "bedrock-runtime"
 MAX_CONNECTIONS = 64

@@ -5,7 +5,7 @@ from msgspec import Struct
 from contextc.inspection.channel_knowledge import build_item_lines, load_epochs, load_knowledge
 from contextc.web.api.requests import After, Limit
 from contextc.web.app_state import AppState
-from contextc.web.channel_view import find_channel
+from contextc.web.channel_list import find_channel
 from contextc.web.endpoint_registry import endpoint
 
 TAG = "ledgers"

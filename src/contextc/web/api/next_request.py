@@ -17,7 +17,7 @@ from contextc.store.ledger_schema import Channel
 from contextc.tools.spec import Tool
 from contextc.web.api.requests import MAX_NUMBER, After, Limit, Number
 from contextc.web.app_state import AppState
-from contextc.web.channel_view import find_channel
+from contextc.web.channel_list import find_channel
 from contextc.web.endpoint_registry import endpoint
 from contextc.web.request_view import CacheLoss, LineTextOptions, NextRequestView, next_request_view
 

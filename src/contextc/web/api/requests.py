@@ -20,7 +20,7 @@ from contextc.linting import lint
 from contextc.providers.snippets import as_curl, as_python
 from contextc.store.ledger_schema import Channel
 from contextc.web.app_state import AppState
-from contextc.web.channel_view import find_channel
+from contextc.web.channel_list import find_channel
 from contextc.web.endpoint_registry import RawResponse, endpoint
 from contextc.web.request_view import (
     FindingView,

@@ -9,7 +9,7 @@ from contextc.store.message_rows import SEQ_MASK, load_tip
 from contextc.store.observed_conversation_sources import ObservedSource, load_parent_request, load_sources
 from contextc.store.turn_and_event_records import TurnRecord
 from contextc.web.app_state import AppState
-from contextc.web.channel_view import ChannelView, channel_id, channel_views, find_channel
+from contextc.web.channel_list import ChannelView, channel_id, channel_views, find_channel
 from contextc.web.endpoint_registry import endpoint
 from contextc.web.request_view import ObservedView, UsageView, observed_view, usage_view
 
