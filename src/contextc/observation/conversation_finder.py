@@ -24,7 +24,7 @@ from contextc.observation.chain_writer import is_same
 from contextc.observation.client_ids import EXPLICIT
 from contextc.observation.exchange_parser import DECODE_ERRORS, ObservedInput, ObservedReply, decode_elements
 from contextc.observation.request_rows import is_model_output
-from contextc.store.ledger_schema import HeadHashes
+from contextc.store.ledger_schema import Channel, HeadHashes
 from contextc.store.message_rows import SEQ_BITS, SEQ_MASK, find_tip
 from contextc.store.types import Transaction
 
@@ -133,6 +133,17 @@ def last_request(tx: Transaction, conversation: str) -> int:
 def load_record(tx: Transaction, place: int) -> RequestRecord | None:
     row = tx.row("SELECT body FROM manifest WHERE place = ?", place)
     return record_from_json(unpack_record(bytes(row[0]))) if row else None
+
+
+def find_recorded(tx: Transaction, key: bytes) -> tuple[Channel, RequestRecord] | None:
+    """Return the channel and the record of a request with a key of its own; None if it was not recorded."""
+    found = find_by_key(tx, key)
+    record = load_record(tx, found[0][2]) if found else None
+    row = tx.row(
+        "SELECT conversation, agent, provider, model, directory FROM channel WHERE number = ?",
+        found[0][2] >> SEQ_BITS if found else 0,
+    )
+    return (Channel(*row), record) if row and record is not None else None
 
 
 def last_of_channel(tx: Transaction, place: int) -> int:

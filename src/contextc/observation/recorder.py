@@ -27,7 +27,14 @@ from contextc.models.tokens import TokenCounter
 from contextc.models.tokens.counter import get_counter
 from contextc.observation.alignment import Alignment, align
 from contextc.observation.chain_writer import append_messages, place_messages
-from contextc.observation.conversation_finder import ConversationFinder, load_record, save_thread
+from contextc.observation.conversation_finder import (
+    ConversationFinder,
+    find_recorded,
+    load_record,
+    make_key,
+    save_key,
+    save_thread,
+)
 from contextc.observation.exchange_parser import (
     DECODE_ERRORS,
     ObservedInput,
@@ -124,6 +131,7 @@ def observe(
     model: str = "",
     provider: str = "",
     redact: Redaction | None = None,
+    exchange_id: str = "",
 ) -> ObservedRequest:
     """Record a request that other software made, and its reply.
 
@@ -131,7 +139,8 @@ def observe(
     was none. Times are in Unix milliseconds: `time` is when the request was sent, `ended` when its reply ended.
     `headers` may contain the client's own ids; they are not stored. Without `conversation`, the conversation is found
     by these ids or by content. `redact` removes text before anything is stored: "keys", "tokens", "mail", regular
-    expressions, or True for all built-in patterns. Such a request is marked inexact.
+    expressions, or True for all built-in patterns. Such a request is marked inexact. An exchange with an `exchange_id`
+    is recorded once: if it was recorded before, that record is returned.
     """
     began = time or message_chain.now_ms()
     if not isinstance(began, int) or not isinstance(ended or 0, int):
@@ -158,9 +167,11 @@ def observe(
         ended=ended or 0,
         code=status or 0,
         is_inexact=body != sent,
+        exchange_id=exchange_id,
     )
     channel, record, entry = store.write(recording.write)
-    _cache_of(store).put(channel, entry)
+    if entry is not None:
+        _cache_of(store).put(channel, entry)
     return ObservedRequest(store=store, channel=channel, request=record.request, record=record)
 
 
@@ -223,17 +234,21 @@ class _Recording:
         ended: int,
         code: int,
         is_inexact: bool,
+        exchange_id: str,
     ) -> None:
         self.store, self.given, self.answer, self.conversation = store, given, answer, conversation
         self.began, self.ended, self.code, self.is_inexact = began, ended, code, is_inexact
+        self.key = make_key("exchange", exchange_id) if exchange_id else b""
         found = given.provider
         self.counter: TokenCounter = get_counter(
             found.model.tokenizer, provider=found.formatter.provider, model=found.model.name
         )
         self.head = read_head(given, self.counter)
 
-    def write(self, tx: Transaction) -> tuple[Channel, RequestRecord, _Known]:
+    def write(self, tx: Transaction) -> tuple[Channel, RequestRecord, _Known | None]:
         given = self.given
+        if self.key and (recorded := find_recorded(tx, self.key)) is not None:
+            return *recorded, None
         finder = ConversationFinder(given, self.answer, self.conversation, self.began, self.head.hashes)
         name, match, place = finder.find(tx)
         channel = Channel(name, DEFAULT_AGENT, given.provider_name, given.model)
@@ -242,7 +257,10 @@ class _Recording:
         if match is not None and (existing is None or not existing.seq):  # one of our own stays one of our own
             save_thread(tx, at.conversation, given.ids.client, given.ids.session, given.ids.agent, match)
         stored = self._store(tx, channel, at, self._load(tx, channel), place)
-        finder.save_keys(tx, at.conversation, make_place(stored[2].number, stored[1].request))
+        where = make_place(stored[2].number, stored[1].request)
+        finder.save_keys(tx, at.conversation, where)
+        if self.key:
+            save_key(tx, self.key, where, at.conversation)
         return stored
 
     # ── the channel ───────────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,0 +1,273 @@
+"""Spool: raw exchanges on their way from the relay to the recorder, bounded in memory and on disk.
+
+The relay appends frames to a queue and never waits. A thread writes them to segment files in a private folder. If the
+queue or the folder is full, or writing fails, the exchange is dropped from the record and counted as a gap. The request
+itself is not affected.
+"""
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from threading import Event, Thread
+from typing import BinaryIO
+
+import msgspec
+
+from contextc.config import make_private_folder
+from contextc.proxy.gap_log import GapLog
+from contextc.proxy.spool_frames import (
+    BEGIN,
+    CLOSE,
+    DROP,
+    END,
+    FRAME,
+    LOCK_FILE,
+    REPLY,
+    REQUEST,
+    RESPONSE,
+    SENT,
+    SEGMENT_SUFFIX,
+    DropReason,
+    ExchangeStart,
+    Frame,
+    ResponseStart,
+    pack_frame,
+    segment_name,
+)
+from contextc.providers.local.server_lock import try_lock
+
+MAX_QUEUE_BYTES = 192 << 20
+MAX_SPOOL_BYTES = 2 << 30
+MAX_EXCHANGE_BYTES = 256 << 20
+SEGMENT_BYTES = 16 << 20
+BATCH_BYTES = 256 << 10
+BATCH_SECONDS = 0.01
+"""Seconds between two writes. Frames that arrive meanwhile are written together."""
+QUEUE_FULL = "the recorder's queue was full"
+SPOOL_FULL = "the spool was full"
+TOO_LARGE = "the exchange was too large"
+SPOOL_CLOSED = "the proxy was stopped"
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class ExchangeRecord:
+    """One exchange that is being recorded. All methods are called by the relay's event loop, and none raises."""
+
+    __slots__ = ("_frames", "_is_over", "_size", "_spool", "began", "number")
+
+    def __init__(self, spool: "Spool", number: int) -> None:
+        self._spool, self.number, self.began = spool, number, now_ms()
+        self._frames, self._size, self._is_over = 0, 0, False
+
+    def begin(self, start: ExchangeStart) -> None:
+        self._put(BEGIN, msgspec.json.encode(start))
+
+    def request(self, data: bytes) -> None:
+        self._put(REQUEST, data)
+
+    def sent(self) -> None:
+        self._put(SENT)
+
+    def response(self, start: ResponseStart) -> None:
+        self._put(RESPONSE, msgspec.json.encode(start))
+
+    def reply(self, data: bytes) -> None:
+        self._put(REPLY, data)
+
+    def end(self, outcome: str) -> None:
+        self._put(END, outcome.encode())
+        self._is_over = True
+
+    def drop(self, reason: str) -> None:
+        """Leave the exchange out of the record."""
+        if not self._is_over:
+            self._is_over = True
+            self._spool.drop(self.number, self.began, reason)
+
+    def _put(self, kind: int, data: bytes = b"") -> None:
+        if self._is_over:
+            return
+        self._size += len(data)
+        if self._size > self._spool.max_exchange_bytes:
+            self.drop(TOO_LARGE)
+            return
+        frame = Frame(kind, self.number, self._frames, self.began if kind == BEGIN else now_ms(), data)
+        self._frames += 1
+        if not self._spool.put(frame):
+            self._is_over = True
+
+
+class Spool:
+    """The spool of one run of the proxy. `wake` is called on the writer's thread after an exchange has ended."""
+
+    def __init__(
+        self,
+        folder: Path,
+        gaps: GapLog,
+        *,
+        wake: Callable[[], None] = lambda: None,
+        max_queue_bytes: int = MAX_QUEUE_BYTES,
+        max_spool_bytes: int = MAX_SPOOL_BYTES,
+        max_exchange_bytes: int = MAX_EXCHANGE_BYTES,
+        segment_bytes: int = SEGMENT_BYTES,
+    ) -> None:
+        make_private_folder(str(folder))
+        lock = try_lock(folder / LOCK_FILE)
+        assert lock is not None, "each run has a folder of its own"
+        self.folder, self.gaps, self.wake = folder, gaps, wake
+        self.max_queue_bytes, self.max_spool_bytes = max_queue_bytes, max_spool_bytes
+        self.max_exchange_bytes, self.segment_bytes = max_exchange_bytes, segment_bytes
+        self._lock = lock
+        self._queue: deque[Frame] = deque()
+        self._drops: deque[Frame] = deque()  # few and small, so they are not counted
+        self._added, self._taken = 0, 0  # bytes; the first changes on the loop, the second on the writer's thread
+        self._count = 0
+        self._dropped: dict[int, str] = {}  # exchanges whose frames are no longer written
+        self._arrived, self._is_closing = Event(), False
+        self._file: BinaryIO | None = None
+        self._segment, self._segment_size = 0, 0
+        self._spool_bytes = 0
+        self._writer = Thread(target=self._run, name="contextc-spool", daemon=True)
+        self._writer.start()
+
+    @property
+    def queued_bytes(self) -> int:
+        return self._added - self._taken
+
+    def begin(self, start: ExchangeStart) -> ExchangeRecord:
+        self._count += 1
+        record = ExchangeRecord(self, self._count)
+        record.begin(start)
+        return record
+
+    def put(self, frame: Frame) -> bool:
+        """Add a frame to the queue. Return False if its exchange is dropped."""
+        if frame.exchange in self._dropped:
+            return False
+        size = FRAME.size + len(frame.data)
+        if self.queued_bytes + size > self.max_queue_bytes or self._is_closing:
+            self.drop(frame.exchange, now_ms(), SPOOL_CLOSED if self._is_closing else QUEUE_FULL)
+            return False
+        self._added += size
+        self._queue.append(frame)
+        if not self._arrived.is_set():
+            self._arrived.set()
+        return True
+
+    def drop(self, exchange: int, time: int, reason: str) -> None:
+        """Leave an exchange out of the record, and count it as a gap."""
+        if exchange not in self._dropped:
+            self._dropped[exchange] = reason
+            self.gaps.add(time, reason)
+            self._drops.append(
+                Frame(DROP, exchange, 0, now_ms(), msgspec.json.encode(DropReason(reason=reason)))
+            )
+            self._arrived.set()
+
+    def close(self) -> None:
+        """Write what is queued and the end of the run. The lock is released, so the recorder may remove the folder."""
+        if not self._is_closing:
+            self._is_closing = True
+            self._arrived.set()
+            self._writer.join()
+            with suppress(OSError):
+                os.close(self._lock)
+            self.wake()
+
+    # ── the writer's thread ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def _run(self) -> None:
+        while True:
+            self._arrived.wait()
+            self._arrived.clear()
+            is_last = self._is_closing
+            has_ended = False
+            while batch := self._take():
+                has_ended |= any([frame.kind in (END, DROP) for frame in batch])
+                self._write(batch)
+            if is_last:
+                self._write([Frame(CLOSE, 0, 0, now_ms(), b"")])
+                if self._file is not None:
+                    self._file.close()
+                return
+            if has_ended:
+                self.wake()
+            time.sleep(BATCH_SECONDS)
+
+    def _take(self) -> list[Frame]:
+        batch = [self._drops.popleft() for _ in range(len(self._drops))]
+        size = 0
+        while self._queue and size < BATCH_BYTES:
+            frame = self._queue.popleft()
+            size += FRAME.size + len(frame.data)
+            batch.append(frame)
+        self._taken += size
+        return batch
+
+    def _write(self, batch: list[Frame]) -> None:
+        """Write some frames. If that fails, their exchanges are dropped."""
+        kept = [frame for frame in batch if frame.kind == DROP or frame.exchange not in self._dropped]
+        pieces = [piece for frame in kept for piece in (pack_frame(frame), frame.data)]
+        size = sum(map(len, pieces))
+        if not size:
+            return
+        reason = ""
+        try:
+            if not self._has_room(size) and any(frame.kind not in (DROP, CLOSE) for frame in kept):
+                reason = SPOOL_FULL
+            else:
+                self._append(b"".join(pieces) if size <= 2 * BATCH_BYTES else pieces)
+        except OSError as error:
+            reason = f"the spool could not be written: {error.strerror or error}"
+            self._cut_off()
+        if reason:
+            times = {frame.exchange: frame.time for frame in kept if frame.kind not in (DROP, CLOSE)}
+            for exchange, at in times.items():
+                self.drop(exchange, at, reason)
+
+    def _append(self, content: bytes | list[bytes]) -> None:
+        if self._file is None or self._segment_size >= self.segment_bytes:
+            self._open_segment()
+        assert self._file is not None
+        size = 0
+        for piece in [content] if isinstance(content, bytes) else content:
+            view = memoryview(piece)
+            while view:
+                written = self._file.write(view)
+                view = view[written:]
+            size += len(piece)
+        self._segment_size += size
+        self._spool_bytes += size
+
+    def _open_segment(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        self._segment += 1
+        path = self.folder / segment_name(self._segment)
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_EXCL, 0o600)
+        self._file = open(handle, "wb", buffering=0)
+        self._segment_size = 0
+
+    def _cut_off(self) -> None:
+        """Remove an incomplete write from the end of a segment, and begin another one."""
+        if self._file is not None:
+            with suppress(OSError):
+                self._file.truncate(self._segment_size)
+            with suppress(OSError):
+                self._file.close()
+            self._file = None
+
+    def _has_room(self, size: int) -> bool:
+        """Return True if the folder may grow. The recorder removes segments, so the size is measured again then."""
+        if self._spool_bytes + size > self.max_spool_bytes:
+            self._spool_bytes = sum(
+                [path.stat().st_size for path in self.folder.glob(f"*{SEGMENT_SUFFIX}") if path.exists()]
+            )
+        return self._spool_bytes + size <= self.max_spool_bytes
