@@ -92,6 +92,10 @@ class Relay:
         self.pool.close()
         await asyncio.sleep(0)  # transports close in the next iteration
 
+    @property
+    def open_exchanges(self) -> int:
+        return sum([each.exchange is not None and not each.exchange.is_status for each in self.clients])
+
     def find(self, target: bytes) -> tuple[Upstream, bytes]:
         """Return the upstream of a target, and the target at the upstream."""
         path, question, query = target.partition(b"?")
