@@ -6,6 +6,7 @@ they arrived, so that they can be forwarded unchanged.
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple, TypeAlias
 
 HEAD_END = b"\r\n\r\n"
@@ -19,7 +20,15 @@ CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[^\x00\r\n]*)?")
 DIGITS = re.compile(rb"[0-9]{1,18}")
 WITHOUT_BODY = (204, 304)
 HOP_BY_HOP = frozenset(
-    [b"connection", b"keep-alive", b"proxy-connection", b"proxy-authenticate", b"proxy-authorization", b"te", b"upgrade"]
+    [
+        b"connection",
+        b"keep-alive",
+        b"proxy-connection",
+        b"proxy-authenticate",
+        b"proxy-authorization",
+        b"te",
+        b"upgrade",
+    ]
 )
 """Header fields of one connection, which are not forwarded. `transfer-encoding` is: chunks pass unchanged."""
 
@@ -195,8 +204,6 @@ def decode_chunks(raw: bytes) -> bytes:
     """Return the content of a chunked body, as far as it arrived."""
     payload: list[bytes] = []
     body = ChunkedBody(payload)
-    try:
+    with suppress(FramingError):  # what came before is valid
         body.feed(raw)
-    except FramingError:
-        pass  # what came before is valid
     return b"".join(payload)

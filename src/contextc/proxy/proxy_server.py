@@ -105,6 +105,9 @@ def format_address(listening: socket.socket) -> str:
 
 def find_spool_folder(store: str, environment: Mapping[str, str] = os.environ) -> Path:
     """Return the folder of the spools of a store. A proxy that is started later records what an earlier one left."""
+    scheme, separator, path = store.partition(":///")
+    if scheme == "sqlite":  # a relative path is another store in another folder
+        store = f"{scheme}{separator}{os.path.abspath(os.path.expanduser(path))}"
     name = blake2b(store.encode(), digest_size=8, person=b"contextc spool").hexdigest()
     return Path(find_data_folder(environment)) / "spool" / name
 
@@ -118,5 +121,6 @@ def listen(host: str, port: int) -> socket.socket:
         return socket.create_server(address[:2], family=kind, backlog=BACKLOG)
     except OSError as error:
         raise InvalidSetting(
-            f"cannot listen on {host}:{port}: {error.strerror}", fix="Use another address or port; 0 selects a free port."
+            f"cannot listen on {host}:{port}: {error.strerror}",
+            fix="Use another address or port; 0 selects a free port.",
         ) from error

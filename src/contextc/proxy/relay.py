@@ -208,7 +208,7 @@ class ClientConnection(asyncio.Protocol):
         self.close_slowly()
 
     def close_slowly(self) -> None:
-        """Close the connection after the client has read the response, which it may do after it has sent its request."""
+        """Close the connection after the client has read the response. It may still be sending its request."""
         if not self._is_closing:
             self._is_closing = True
             self.transport.resume_reading()

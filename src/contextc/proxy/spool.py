@@ -17,6 +17,7 @@ from typing import BinaryIO
 import msgspec
 
 from contextc.config import make_private_folder
+from contextc.providers.local.server_lock import try_lock
 from contextc.proxy.gap_log import GapLog
 from contextc.proxy.spool_frames import (
     BEGIN,
@@ -28,8 +29,8 @@ from contextc.proxy.spool_frames import (
     REPLY,
     REQUEST,
     RESPONSE,
-    SENT,
     SEGMENT_SUFFIX,
+    SENT,
     DropReason,
     ExchangeStart,
     Frame,
@@ -37,7 +38,6 @@ from contextc.proxy.spool_frames import (
     pack_frame,
     segment_name,
 )
-from contextc.providers.local.server_lock import try_lock
 
 MAX_QUEUE_BYTES = 192 << 20
 MAX_SPOOL_BYTES = 2 << 30
@@ -165,9 +165,7 @@ class Spool:
         if exchange not in self._dropped:
             self._dropped[exchange] = reason
             self.gaps.add(time, reason)
-            self._drops.append(
-                Frame(DROP, exchange, 0, now_ms(), msgspec.json.encode(DropReason(reason=reason)))
-            )
+            self._drops.append(Frame(DROP, exchange, 0, now_ms(), msgspec.json.encode(DropReason(reason=reason))))
             self._arrived.set()
 
     def close(self) -> None:
@@ -252,7 +250,7 @@ class Spool:
         self._segment += 1
         path = self.folder / segment_name(self._segment)
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_EXCL, 0o600)
-        self._file = open(handle, "wb", buffering=0)
+        self._file = os.fdopen(handle, "wb", buffering=0)
         self._segment_size = 0
 
     def _cut_off(self) -> None:

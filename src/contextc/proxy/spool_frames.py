@@ -1,8 +1,8 @@
 """The files of the spool: segments of frames, and the exchanges that they contain.
 
 A frame is one event of an exchange: its beginning, bytes of the request, the response's head, bytes of the reply, its
-end. Frames of an exchange are numbered, so a missing one is noticed. The reader may run while a segment is being written:
-an incomplete frame at the end is read again later.
+end. Frames of an exchange are numbered, so a missing one is noticed. The reader may run while a segment is being
+written: an incomplete frame at the end is read again later.
 """
 
 import os
@@ -60,9 +60,7 @@ class Frame(NamedTuple):
 
 def pack_frame(frame: Frame) -> bytes:
     """Return the header of a frame. Its content follows in the file."""
-    return FRAME.pack(
-        frame.kind, frame.exchange, frame.number, frame.time, len(frame.data), zlib.crc32(frame.data)
-    )
+    return FRAME.pack(frame.kind, frame.exchange, frame.number, frame.time, len(frame.data), zlib.crc32(frame.data))
 
 
 class SpooledExchange(Struct, kw_only=True):

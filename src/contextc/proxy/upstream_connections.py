@@ -261,9 +261,7 @@ class _Tunnel(asyncio.Protocol):
             self.opened.set_exception(exc or ConnectionError("the proxy of the environment closed the connection"))
 
 
-async def _connect_through(
-    outer: str, upstream: Upstream, made: UpstreamConnection, context: ssl.SSLContext
-) -> None:
+async def _connect_through(outer: str, upstream: Upstream, made: UpstreamConnection, context: ssl.SSLContext) -> None:
     loop, there = asyncio.get_running_loop(), urlsplit(outer if "://" in outer else f"http://{outer}")
     if there.scheme != "http" or not there.hostname:
         raise OSError(f"the proxy of the environment must be an http URL, got scheme {there.scheme!r}")
