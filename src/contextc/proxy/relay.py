@@ -8,7 +8,9 @@ that disconnects closes the upstream request, and a response that breaks off bre
 
 import asyncio
 import socket
+import struct
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
 import msgspec
@@ -39,6 +41,8 @@ HEAD_SECONDS, IDLE_SECONDS = 30.0, 300.0
 """Seconds in which a head must arrive, and after which an idle client is disconnected."""
 LINGER_SECONDS = 2.0
 SWEEP_SECONDS = 1.0
+RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+"""Socket option that makes `close` send a TCP reset."""
 STATUS_PATH = b"/contextc/status"
 REASONS = {
     400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 404: "Not Found", 421: "Misdirected Request",
@@ -220,7 +224,13 @@ class ClientConnection(asyncio.Protocol):
         """Close the connection in the middle of a response, so that the client sees that it is incomplete."""
         self.exchange = None
         self._is_closing = True
-        (self.transport.abort if is_reset else self.transport.close)()
+        if is_reset:
+            connection = self.transport.get_extra_info("socket")
+            with suppress(OSError):
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
+            self.transport.abort()
+        else:
+            self.transport.close()
 
     def stop(self) -> None:
         if self.exchange is not None:

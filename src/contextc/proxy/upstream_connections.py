@@ -171,6 +171,10 @@ class ConnectionPool:
     def __init__(self) -> None:
         self._idle: dict[tuple[str, str, int], list[UpstreamConnection]] = {}
 
+    @property
+    def idle_connections(self) -> list[UpstreamConnection]:
+        return [each for idle in self._idle.values() for each in idle]
+
     def take(self, upstream: Upstream) -> UpstreamConnection | None:
         """Return an idle connection, the one that was used last."""
         idle = self._idle.get(_key(upstream), [])
