@@ -127,6 +127,7 @@ class Spool:
         self._queue: deque[Frame] = deque()
         self._drops: deque[Frame] = deque()  # few and small, so they are not counted
         self._added, self._taken = 0, 0  # bytes; the first changes on the loop, the second on the writer's thread
+        self._unwritten_drops: list[Frame] = []
         self._count = 0
         self._dropped: dict[int, str] = {}  # exchanges whose frames are no longer written
         self._arrived, self._is_closing = Event(), False
@@ -210,24 +211,36 @@ class Spool:
 
     def _write(self, batch: list[Frame]) -> None:
         """Write some frames. If that fails, their exchanges are dropped."""
-        kept = [frame for frame in batch if frame.kind == DROP or frame.exchange not in self._dropped]
+        batch = self._unwritten_drops + batch
+        kept = self._fitting([frame for frame in batch if frame.kind == DROP or frame.exchange not in self._dropped])
+        self._unwritten_drops = []
         pieces = [piece for frame in kept for piece in (pack_frame(frame), frame.data)]
         size = sum(map(len, pieces))
         if not size:
             return
-        reason = ""
         try:
-            if not self._has_room(size) and any(frame.kind not in (DROP, CLOSE) for frame in kept):
-                reason = SPOOL_FULL
-            else:
-                self._append(b"".join(pieces) if size <= 2 * BATCH_BYTES else pieces)
+            self._append(b"".join(pieces) if size <= 2 * BATCH_BYTES else pieces)
         except OSError as error:
-            reason = f"the spool could not be written: {error.strerror or error}"
             self._cut_off()
-        if reason:
+            self._unwritten_drops = [frame for frame in kept if frame.kind == DROP]
             times = {frame.exchange: frame.time for frame in kept if frame.kind not in (DROP, CLOSE)}
             for exchange, at in times.items():
-                self.drop(exchange, at, reason)
+                self.drop(exchange, at, f"the spool could not be written: {error.strerror or error}")
+
+    def _fitting(self, frames: list[Frame]) -> list[Frame]:
+        """Return the frames for which there is room. The exchanges of the others are dropped."""
+        if self._has_room(sum([FRAME.size + len(frame.data) for frame in frames])):
+            return frames
+        kept: list[Frame] = []
+        size = 0
+        for frame in frames:
+            grown = size + FRAME.size + len(frame.data)
+            if frame.kind in (DROP, CLOSE) or (frame.exchange not in self._dropped and self._has_room(grown)):
+                kept.append(frame)
+                size = grown
+            else:
+                self.drop(frame.exchange, frame.time, SPOOL_FULL)
+        return [frame for frame in kept if frame.kind in (DROP, CLOSE) or frame.exchange not in self._dropped]
 
     def _append(self, content: bytes | list[bytes]) -> None:
         if self._file is None or self._segment_size >= self.segment_bytes:
