@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import signal
+import time
 import zlib
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
@@ -128,17 +129,18 @@ def test_a_recorder_that_is_killed_records_everything_once(tmp_path: Path) -> No
 
 def test_a_store_that_cannot_be_opened_delays_the_record_only(tmp_path: Path) -> None:
     """Requests succeed meanwhile, the status shows the error, and everything is recorded afterwards."""
-    folder = tmp_path / "missing"
+    (tmp_path / "store.db").mkdir()
     with FakeVendors(Scripted(["one", "two"]), strict=False) as fake, httpx2.Client() as client:
-        with running_proxy(folder, fake.url()) as (proxy, url):
+        with running_proxy(tmp_path, fake.url()) as (proxy, url):
             for number in range(2):
                 assert send(url, number, client).status_code == 200
-            (folder / "store.db").mkdir()
-            assert not proxy.recorder.wait_for(1, 0.3)
-            (folder / "store.db").rmdir()
+            while not (error := client.get(f"{url}/contextc/status").json()["recorder"]["error"]):
+                time.sleep(0.01)
+            assert "store.db" in error
+            (tmp_path / "store.db").rmdir()
             assert proxy.recorder.wait_for(2, SECONDS)
             assert proxy.close()
-    assert sum([requests for _, requests in stored(folder)]) == 2
+    assert sum([requests for _, requests in stored(tmp_path)]) == 2
 
 
 # ── without a process ─────────────────────────────────────────────────────────────────────────────────────────────────
