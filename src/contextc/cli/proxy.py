@@ -74,16 +74,18 @@ def run(
             timeouts=Timeouts(silence=timeout),
         )
         base = f"http://{display_host(host)}:{listening.getsockname()[1]}"
-        out.print(f"contextc proxy is at [bold]{base}[/] · Ctrl-C stops it", soft_wrap=True)
-        print_setup(f"{base}/t/{secret}" if secret else base, upstreams)
-        sys.stdout.flush()
+
+        def announce() -> None:
+            out.print(f"contextc proxy is at [bold]{base}[/] · Ctrl-C stops it", soft_wrap=True)
+            print_setup(f"{base}/t/{secret}" if secret else base, upstreams)
+            sys.stdout.flush()
 
         async def serve() -> None:
             stop = asyncio.Event()
             loop = asyncio.get_running_loop()
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.add_signal_handler(number, stop.set)
-            await proxy.run(listening, stop)
+            await proxy.run(listening, stop, announce)
 
         asyncio.run(serve())
         is_recorded = proxy.close()

@@ -4,7 +4,7 @@ import asyncio
 import os
 import socket
 import uuid
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import Path
@@ -64,10 +64,13 @@ class ProxyServer:
             "upstreams": {name: upstream.url for name, upstream in self.relay.upstreams.items()},
         }
 
-    async def run(self, listening: socket.socket, stop: asyncio.Event) -> None:
-        """Serve until `stop` is set, then end all exchanges."""
+    async def run(
+        self, listening: socket.socket, stop: asyncio.Event, ready: Callable[[], None] = lambda: None
+    ) -> None:
+        """Serve until `stop` is set, then end all exchanges. `ready` is called when requests are accepted."""
         self.recorder.start()
         await self.relay.start(listening)
+        ready()
         await stop.wait()
         await self.relay.stop()
 
@@ -84,8 +87,7 @@ class ProxyServer:
         async def serve() -> None:
             stop = asyncio.Event()
             loops.append((asyncio.get_running_loop(), stop))
-            asyncio.get_running_loop().call_soon(started.set)
-            await self.run(listening, stop)
+            await self.run(listening, stop, started.set)
 
         thread = Thread(target=lambda: asyncio.run(serve()), name="contextc-proxy", daemon=True)
         thread.start()
