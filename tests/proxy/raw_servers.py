@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -56,13 +57,18 @@ class RawUpstream:
     """An upstream that keeps the bytes it received. `handler` answers one request, `whole` serves a connection."""
 
     def __init__(
-        self, handler: Handler = answer_ok, *, whole: Callable[[RawConnection], Awaitable[None]] | None = None
+        self,
+        handler: Handler = answer_ok,
+        *,
+        whole: Callable[[RawConnection], Awaitable[None]] | None = None,
+        context: ssl.SSLContext | None = None,
     ) -> None:
+        self.context = context
         self.handler, self.whole, self.requests, self.connections = handler, whole, list[bytes](), 0
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def __aenter__(self) -> "RawUpstream":
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=LIMIT)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=LIMIT, ssl=self.context)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 
@@ -75,7 +81,7 @@ class RawUpstream:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"http{'s' if self.context else ''}://127.0.0.1:{self.port}"
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
