@@ -1,4 +1,4 @@
-"""Claude Code and Codex, started with `contextc watch` and nothing changed but the address (Guarantees 16.8 and 16.13)."""
+"""Claude Code and Codex, started with `contextc watch` (Guarantees 16.8 and 16.13)."""
 
 import json
 import os
@@ -54,9 +54,9 @@ def test_claude_code_works_the_same_through_the_proxy(tmp_path: Path) -> None:
         environment = program.environment(fake, {})
         options = ["-p", "--output-format", "json", "--model", "claude-sonnet-4-5", "--dangerously-skip-permissions"]
         id = str(uuid.uuid4())
-        for arguments in (["--session-id", id, "Begin. #m1"], ["--resume", id, "List. #m2"], ["--resume", id, "/compact"],
-                          ["--resume", id, "Go on. #m3"]):  # fmt: skip
-            printed = watch(tmp_path, environment, program.program, *options, *arguments)
+        for number, text in enumerate(["Begin. #m1", "List. #m2", "/compact", "Go on. #m3"]):
+            session = ["--resume" if number else "--session-id", id]
+            printed = watch(tmp_path, environment, program.program, *options, *session, text)
             assert json.loads(printed)["is_error"] is False
         sent = posts(fake)
         assert not fake.refused

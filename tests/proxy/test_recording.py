@@ -1,4 +1,4 @@
-"""Recording by another process: exactly once, whatever is killed (Guarantees 16.10 and 16.11)."""
+"""Recording by another process: exactly once, and without credentials (Guarantees 16.5, 16.10 and 16.11)."""
 
 import gzip
 import json
@@ -14,6 +14,7 @@ import httpx2
 import pytest
 
 import contextc as cc
+from contextc.providers.local.server_lock import is_locked
 from contextc.proxy.content_decoding import CannotDecode, decode_content
 from contextc.proxy.gap_log import GapLog
 from contextc.proxy.proxy_server import ProxyServer, listen
@@ -21,7 +22,6 @@ from contextc.proxy.spool import Spool
 from contextc.proxy.spool_frames import LOCK_FILE, ExchangeStart, ResponseStart
 from contextc.proxy.spool_recording import RecordedExchange, SpoolRecorder
 from contextc.proxy.upstreams import parse_upstream
-from contextc.providers.local.server_lock import is_locked
 from tests.conftest import often
 from tests.fake_vendors import KEY, FakeVendors, Scripted
 

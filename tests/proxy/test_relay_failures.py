@@ -1,6 +1,7 @@
 """Cancelled requests, broken responses, errors and time limits (Guarantees 16.8 and 16.9)."""
 
 import asyncio
+import contextlib
 import json
 import socket
 import struct
@@ -37,10 +38,8 @@ def test_a_client_that_disconnects_cancels_the_request_upstream(tmp_path: Path, 
     async def answer(connection: RawConnection, request: bytes) -> None:
         await connection.send(sent)
         asked.set()
-        try:
+        with contextlib.suppress(ConnectionError):
             assert await connection.reader.read(1) == b""
-        except ConnectionError:
-            pass
         cancelled.set()
 
     async def main() -> None:
@@ -65,10 +64,8 @@ def test_a_client_that_disconnects_within_its_request_cancels_it(tmp_path: Path)
     async def serve(connection: RawConnection) -> None:
         await connection.reader.readuntil(b"part")
         asked.set()
-        try:
+        with contextlib.suppress(ConnectionError):
             assert await connection.reader.read(1) == b""
-        except ConnectionError:
-            pass
         cancelled.set()
 
     async def main() -> None:
@@ -153,7 +150,8 @@ def test_an_upstream_that_cannot_be_reached_is_an_error_in_plain_english(tmp_pat
 
 
 @pytest.mark.parametrize("raw", [b"", b"HTTP/1.1 200", b"nonsense\r\n\r\n", b"HTTP/1.1 101 Switching\r\n\r\n",
-    b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", b"HTTP/1.1 200 OK\r\nbad line\r\n\r\n"])  # fmt: skip
+    b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nbad line\r\n\r\n"])  # fmt: skip
 def test_an_invalid_response_is_an_error(tmp_path: Path, raw: bytes) -> None:
     async def answer(connection: RawConnection, request: bytes) -> None:
         await connection.send(raw)

@@ -134,7 +134,7 @@ def print_summary(summary: "TrafficSummary", store: str | None) -> None:
             f"rewrite factor {summary.rewrite_factor:.1f} (1.0 is ideal)"
         )
     if summary.breaks:
-        reasons = ", ".join([f"{why} ({count:,} times)" for why, count in summary.breaks.most_common(3)])
+        reasons = ", ".join([f"{why} ({pluralize(count, 'time')})" for why, count in summary.breaks.most_common(3)])
         lines.append(f"prefix broken: {reasons}")
     option = f" --store {store}" if store else ""
     largest = max(summary.conversations, key=lambda name: summary.conversations[name])

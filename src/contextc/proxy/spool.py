@@ -44,7 +44,7 @@ MAX_SPOOL_BYTES = 2 << 30
 MAX_EXCHANGE_BYTES = 256 << 20
 SEGMENT_BYTES = 16 << 20
 BATCH_BYTES = 256 << 10
-BATCH_SECONDS = 0.01
+BATCH_SECONDS = 0.05
 """Seconds between two writes. Frames that arrive meanwhile are written together."""
 QUEUE_FULL = "the recorder's queue was full"
 SPOOL_FULL = "the spool was full"
@@ -130,12 +130,16 @@ class Spool:
         self._unwritten_drops: list[Frame] = []
         self._count = 0
         self._dropped: dict[int, str] = {}  # exchanges whose frames are no longer written
-        self._arrived, self._is_closing = Event(), False
+        self._arrived, self._closing = Event(), Event()
         self._file: BinaryIO | None = None
         self._segment, self._segment_size = 0, 0
         self._spool_bytes = 0
         self._writer = Thread(target=self._run, name="contextc-spool", daemon=True)
         self._writer.start()
+
+    @property
+    def _is_closing(self) -> bool:
+        return self._closing.is_set()
 
     @property
     def queued_bytes(self) -> int:
@@ -172,7 +176,7 @@ class Spool:
     def close(self) -> None:
         """Write what is queued and the end of the run. The lock is released, so the recorder may remove the folder."""
         if not self._is_closing:
-            self._is_closing = True
+            self._closing.set()
             self._arrived.set()
             self._writer.join()
             with suppress(OSError):
@@ -197,7 +201,7 @@ class Spool:
                 return
             if has_ended:
                 self.wake()
-            time.sleep(BATCH_SECONDS)
+            self._closing.wait(BATCH_SECONDS)
 
     def _take(self) -> list[Frame]:
         batch = [self._drops.popleft() for _ in range(len(self._drops))]
