@@ -12,7 +12,7 @@ from contextc.proxy.access_checks import AccessRules
 from contextc.proxy.gap_log import GapLog
 from contextc.proxy.http1_framing import HEAD_END, parse_head, request_body
 from contextc.proxy.relay import Relay, Timeouts
-from contextc.proxy.spool import Spool
+from contextc.proxy.spool import Spool, SpoolLimits
 from contextc.proxy.spool_frames import SpooledExchange, SpoolReader
 from contextc.proxy.upstreams import parse_upstream
 
@@ -129,10 +129,15 @@ class RelayFixture:
 
 @asynccontextmanager
 async def running_relay(
-    upstream: str, folder: Path, *, access: AccessRules | None = None, timeouts: Timeouts | None = None, **limits: int
+    upstream: str,
+    folder: Path,
+    *,
+    access: AccessRules | None = None,
+    timeouts: Timeouts | None = None,
+    limits: SpoolLimits | None = None,
 ) -> AsyncGenerator[RelayFixture]:
     gaps = GapLog()
-    spool = Spool(folder / "run", gaps, **limits)
+    spool = Spool(folder / "run", gaps, limits=limits)
     relay = Relay({"up": parse_upstream("up", upstream)}, spool, access=access, timeouts=timeouts)
     listening = socket.create_server(("127.0.0.1", 0))
     await relay.start(listening)

@@ -112,16 +112,20 @@ def test_requests_through_the_proxy_are_recorded_without_credentials(tmp_path: P
 def test_a_recorder_that_is_killed_records_everything_once(tmp_path: Path) -> None:
     """Killed again and again: every request succeeds, and each is in the store once."""
     count = often(12, 200)
-    with FakeVendors(Scripted([f"Answer {number}" for number in range(count)]), strict=False) as fake:
-        with httpx2.Client() as client, running_proxy(tmp_path, fake.url()) as (proxy, url):
-            for number in range(count):
-                assert send(url, number, client).status_code == 200
-                if number % 6 == 2:
-                    assert proxy.recorder.wait_for(number // 2, SECONDS)
-                    if (pid := proxy.recorder.pid) is not None:
-                        os.kill(pid, signal.SIGKILL)
-            assert proxy.recorder.wait_for(count, SECONDS)
-            assert proxy.close()
+    script = Scripted([f"Answer {number}" for number in range(count)])
+    with (
+        FakeVendors(script, strict=False) as fake,
+        httpx2.Client() as client,
+        running_proxy(tmp_path, fake.url()) as (proxy, url),
+    ):
+        for number in range(count):
+            assert send(url, number, client).status_code == 200
+            if number % 6 == 2:
+                assert proxy.recorder.wait_for(number // 2, SECONDS)
+                if (pid := proxy.recorder.pid) is not None:
+                    os.kill(pid, signal.SIGKILL)
+        assert proxy.recorder.wait_for(count, SECONDS)
+        assert proxy.close()
     assert proxy.recorder.restarts >= 1
     assert proxy.gaps.count == 0
     assert sum([requests for _, requests in stored(tmp_path)]) == proxy.summary.requests == count
@@ -130,16 +134,19 @@ def test_a_recorder_that_is_killed_records_everything_once(tmp_path: Path) -> No
 def test_a_store_that_cannot_be_opened_delays_the_record_only(tmp_path: Path) -> None:
     """Requests succeed meanwhile, the status shows the error, and everything is recorded afterwards."""
     (tmp_path / "store.db").mkdir()
-    with FakeVendors(Scripted(["one", "two"]), strict=False) as fake, httpx2.Client() as client:
-        with running_proxy(tmp_path, fake.url()) as (proxy, url):
-            for number in range(2):
-                assert send(url, number, client).status_code == 200
-            while not (error := client.get(f"{url}/contextc/status").json()["recorder"]["error"]):
-                time.sleep(0.01)
-            assert "store.db" in error
-            (tmp_path / "store.db").rmdir()
-            assert proxy.recorder.wait_for(2, SECONDS)
-            assert proxy.close()
+    with (
+        FakeVendors(Scripted(["one", "two"]), strict=False) as fake,
+        httpx2.Client() as client,
+        running_proxy(tmp_path, fake.url()) as (proxy, url),
+    ):
+        for number in range(2):
+            assert send(url, number, client).status_code == 200
+        while not (error := client.get(f"{url}/contextc/status").json()["recorder"]["error"]):
+            time.sleep(0.01)
+        assert "store.db" in error
+        (tmp_path / "store.db").rmdir()
+        assert proxy.recorder.wait_for(2, SECONDS)
+        assert proxy.close()
     assert sum([requests for _, requests in stored(tmp_path)]) == 2
 
 
@@ -147,17 +154,23 @@ def test_a_store_that_cannot_be_opened_delays_the_record_only(tmp_path: Path) ->
 
 
 def spooled(
-    folder: Path, *, request: bytes | None = None, reply: bytes | None = None, ends: bool = True, **headers: str
+    folder: Path,
+    *,
+    request: bytes | None = None,
+    reply: bytes | None = None,
+    ends: bool = True,
+    headers: dict[str, str] | None = None,
+    encoding: str = "",
 ) -> Spool:
     spool = Spool(folder, GapLog())
     record = spool.begin(
         ExchangeStart(
-            upstream="anthropic", url="https://api.anthropic.com/v1/messages", format="anthropic", headers=headers
+            upstream="anthropic", url="https://api.anthropic.com/v1/messages", format="anthropic", headers=headers or {}
         )
     )
     record.request(body_of(1) if request is None else request)
     record.sent()
-    record.response(ResponseStart(status=200, encoding=headers.pop("reply-encoding", "")))
+    record.response(ResponseStart(status=200, encoding=encoding))
     record.reply(reply_of(1) if reply is None else reply)
     if ends:
         record.end("complete")
@@ -202,8 +215,9 @@ def test_compressed_bodies_are_recorded_decoded(tmp_path: Path, encoding: str) -
         return content
 
     store = cc.open_store("memory:")
-    headers = {"content-encoding": encoding, "reply-encoding": encoding}
-    spooled(tmp_path / "run", request=compress(body_of(1)), reply=compress(reply_of(1)), **headers).close()
+    headers = {"content-encoding": encoding}
+    request, reply = compress(body_of(1)), compress(reply_of(1))
+    spooled(tmp_path / "run", request=request, reply=reply, headers=headers, encoding=encoding).close()
     (done,) = record_all(tmp_path / "run", store)
     assert done.status == "ok"
     assert [message.text for message in store.load(done.conversation)] == ["Question 1", "Answer 1"]
@@ -224,10 +238,10 @@ def test_a_compressed_reply_that_broke_off_is_recorded_as_far_as_it_arrived() ->
 @pytest.mark.parametrize("encoding", ["br", "zstd", "unknown"])
 def test_what_cannot_be_decoded_is_recorded_as_unreadable_with_the_reason(tmp_path: Path, encoding: str) -> None:
     store = cc.open_store("memory:")
-    spooled(tmp_path / "one", reply=b"?", **{"reply-encoding": encoding}).close()
+    spooled(tmp_path / "one", reply=b"?", encoding=encoding).close()
     (done,) = record_all(tmp_path / "one", store)
     assert done.status == "error"
-    spooled(tmp_path / "two", request=b"?", **{"content-encoding": encoding}).close()
+    spooled(tmp_path / "two", request=b"?", headers={"content-encoding": encoding}).close()
     (done,) = record_all(tmp_path / "two", store)
     assert done.is_gap
     assert encoding in done.problem

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from contextc.proxy.http1_framing import HEAD_END, decode_chunks
+from contextc.proxy.spool import SpoolLimits
 from tests.conftest import often
 from tests.proxy.raw_servers import OK, RawConnection, RawUpstream, post, running_relay
 
@@ -278,7 +279,7 @@ def test_a_slow_client_slows_the_upstream_down(tmp_path: Path) -> None:
     async def main() -> None:
         async with (
             RawUpstream(answer) as upstream,
-            running_relay(upstream.url, tmp_path, max_exchange_bytes=1 << 20) as relay,
+            running_relay(upstream.url, tmp_path, limits=SpoolLimits(exchange=1 << 20)) as relay,
         ):
             reader, writer = await relay.connect()
             writer.write(post("/up/v1/models"))

@@ -15,7 +15,7 @@ import pytest
 
 from contextc.proxy import spool as spool_module
 from contextc.proxy.gap_log import GapLog
-from contextc.proxy.spool import QUEUE_FULL, SPOOL_FULL, TOO_LARGE, Spool
+from contextc.proxy.spool import QUEUE_FULL, SPOOL_FULL, TOO_LARGE, Spool, SpoolLimits
 from contextc.proxy.spool_frames import ExchangeStart, ResponseStart, SpooledExchange, SpoolReader
 from tests.conftest import often
 from tests.proxy.raw_servers import OK, RawUpstream, post, running_relay
@@ -41,8 +41,13 @@ def test_random_interleaved_exchanges_are_read_as_they_were_written(tmp_path: Pa
     for seed in range(often(5, 200)):
         draw = random.Random(seed)
         folder = tmp_path / str(seed)
-        spool = Spool(folder, GapLog(), segment_bytes=draw.choice([100, 5_000, 1 << 20]))
-        reader, read, open_ones, written = SpoolReader(folder), list[SpooledExchange](), dict[int, Any](), []
+        spool = Spool(folder, GapLog(), limits=SpoolLimits(segment=draw.choice([100, 5_000, 1 << 20])))
+        reader, read, open_ones, written = (
+            SpoolReader(folder),
+            list[SpooledExchange](),
+            dict[int, Any](),
+            list[tuple[int, bytes, bytes]](),
+        )
         for _ in range(300):
             action = draw.random()
             if action < 0.2 or not open_ones:
@@ -117,16 +122,16 @@ def test_the_files_are_private(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("limits", "reason"),
     [
-        ({"max_queue_bytes": 2_000}, QUEUE_FULL),
-        ({"max_spool_bytes": 2_000}, SPOOL_FULL),
-        ({"max_exchange_bytes": 2_000}, TOO_LARGE),
+        (SpoolLimits(queue=2_000), QUEUE_FULL),
+        (SpoolLimits(folder=2_000), SPOOL_FULL),
+        (SpoolLimits(exchange=2_000), TOO_LARGE),
     ],
 )
 def test_what_exceeds_a_limit_is_a_gap_and_the_request_succeeds(
-    tmp_path: Path, limits: dict[str, int], reason: str
+    tmp_path: Path, limits: SpoolLimits, reason: str
 ) -> None:
     async def main() -> None:
-        async with RawUpstream() as upstream, running_relay(upstream.url, tmp_path, **limits) as relay:
+        async with RawUpstream() as upstream, running_relay(upstream.url, tmp_path, limits=limits) as relay:
             assert (await relay.send(post(body=bytes(100)))).endswith(b"ok")
             assert (await relay.send(post(body=bytes(100_000)))).endswith(b"ok")
             assert [len(each) > 100_000 for each in upstream.requests] == [False, True]
@@ -165,7 +170,11 @@ def test_a_full_disk_is_a_gap_and_the_record_goes_on_when_there_is_room(
     """Every request succeeds. Those that could not be written are gaps, those before and after are complete."""
     left = [room]
     opened: Callable[..., Any] = os.fdopen
-    monkeypatch.setattr(spool_module.os, "fdopen", lambda *given, **more: FullDisk(opened(*given, **more), left))
+
+    def open_on_full_disk(handle: int, mode: str, buffering: int) -> FullDisk:
+        return FullDisk(opened(handle, mode, buffering=buffering), left)
+
+    monkeypatch.setattr(spool_module.os, "fdopen", open_on_full_disk)
 
     async def main() -> None:
         async with RawUpstream() as upstream, running_relay(upstream.url, tmp_path) as relay:

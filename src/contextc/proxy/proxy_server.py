@@ -17,7 +17,7 @@ from contextc.proxy.gap_log import GapLog
 from contextc.proxy.recorder_process import RecorderSettings
 from contextc.proxy.recorder_supervisor import RecorderSupervisor
 from contextc.proxy.relay import Relay, Timeouts
-from contextc.proxy.spool import Spool
+from contextc.proxy.spool import Spool, SpoolLimits
 from contextc.proxy.traffic_summary import TrafficSummary
 from contextc.proxy.upstreams import Upstream
 
@@ -39,7 +39,7 @@ class ProxyServer:
         redact: tuple[str, ...] = (),
         timeouts: Timeouts | None = None,
         folder: Path | None = None,
-        **limits: int,
+        limits: SpoolLimits | None = None,
     ) -> None:
         if store.startswith("memory:"):
             raise InvalidSetting(
@@ -50,7 +50,7 @@ class ProxyServer:
         run = uuid.uuid4().hex
         settings = RecorderSettings(store=store, folder=str(spools), run=run, redact=redact)
         self.recorder = RecorderSupervisor(settings, self.gaps, self.summary.add)
-        self.spool = Spool(spools / run, self.gaps, wake=self.recorder.wake, **limits)
+        self.spool = Spool(spools / run, self.gaps, wake=self.recorder.wake, limits=limits)
         self.relay = Relay(upstreams, self.spool, access=access, timeouts=timeouts, describe=self.describe)
 
     def describe(self) -> dict[str, object]:

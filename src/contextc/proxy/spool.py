@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from threading import Event, Thread
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import msgspec
 
@@ -39,10 +39,6 @@ from contextc.proxy.spool_frames import (
     segment_name,
 )
 
-MAX_QUEUE_BYTES = 192 << 20
-MAX_SPOOL_BYTES = 2 << 30
-MAX_EXCHANGE_BYTES = 256 << 20
-SEGMENT_BYTES = 16 << 20
 BATCH_BYTES = 256 << 10
 BATCH_SECONDS = 0.05
 """Seconds between two writes. Frames that arrive meanwhile are written together."""
@@ -50,6 +46,15 @@ QUEUE_FULL = "the recorder's queue was full"
 SPOOL_FULL = "the spool was full"
 TOO_LARGE = "the exchange was too large"
 SPOOL_CLOSED = "the proxy was stopped"
+
+
+class SpoolLimits(NamedTuple):
+    """Maximum bytes in the queue, in the folder and of one exchange; bytes after which a new segment begins."""
+
+    queue: int = 192 << 20
+    folder: int = 2 << 30
+    exchange: int = 256 << 20
+    segment: int = 16 << 20
 
 
 def now_ms() -> int:
@@ -94,7 +99,7 @@ class ExchangeRecord:
         if self._is_over:
             return
         self._size += len(data)
-        if self._size > self._spool.max_exchange_bytes:
+        if self._size > self._spool.limits.exchange:
             self.drop(TOO_LARGE)
             return
         frame = Frame(kind, self.number, self._frames, self.began if kind == BEGIN else now_ms(), data)
@@ -112,17 +117,13 @@ class Spool:
         gaps: GapLog,
         *,
         wake: Callable[[], None] = lambda: None,
-        max_queue_bytes: int = MAX_QUEUE_BYTES,
-        max_spool_bytes: int = MAX_SPOOL_BYTES,
-        max_exchange_bytes: int = MAX_EXCHANGE_BYTES,
-        segment_bytes: int = SEGMENT_BYTES,
+        limits: SpoolLimits | None = None,
     ) -> None:
         make_private_folder(str(folder))
         lock = try_lock(folder / LOCK_FILE)
         assert lock is not None, "each run has a folder of its own"
         self.folder, self.gaps, self.wake = folder, gaps, wake
-        self.max_queue_bytes, self.max_spool_bytes = max_queue_bytes, max_spool_bytes
-        self.max_exchange_bytes, self.segment_bytes = max_exchange_bytes, segment_bytes
+        self.limits = limits or SpoolLimits()
         self._lock = lock
         self._queue: deque[Frame] = deque()
         self._drops: deque[Frame] = deque()  # few and small, so they are not counted
@@ -156,7 +157,7 @@ class Spool:
         if frame.exchange in self._dropped:
             return False
         size = FRAME.size + len(frame.data)
-        if self.queued_bytes + size > self.max_queue_bytes or self._is_closing:
+        if self.queued_bytes + size > self.limits.queue or self._is_closing:
             self.drop(frame.exchange, now_ms(), SPOOL_CLOSED if self._is_closing else QUEUE_FULL)
             return False
         self._added += size
@@ -247,7 +248,7 @@ class Spool:
         return [frame for frame in kept if frame.kind in (DROP, CLOSE) or frame.exchange not in self._dropped]
 
     def _append(self, content: bytes | list[bytes]) -> None:
-        if self._file is None or self._segment_size >= self.segment_bytes:
+        if self._file is None or self._segment_size >= self.limits.segment:
             self._open_segment()
         assert self._file is not None
         size = 0
@@ -281,8 +282,8 @@ class Spool:
 
     def _has_room(self, size: int) -> bool:
         """Return True if the folder may grow. The recorder removes segments, so the size is measured again then."""
-        if self._spool_bytes + size > self.max_spool_bytes:
+        if self._spool_bytes + size > self.limits.folder:
             self._spool_bytes = sum(
                 [path.stat().st_size for path in self.folder.glob(f"*{SEGMENT_SUFFIX}") if path.exists()]
             )
-        return self._spool_bytes + size <= self.max_spool_bytes
+        return self._spool_bytes + size <= self.limits.folder

@@ -18,7 +18,7 @@ from contextc.store import Store
 
 
 class RecordedExchange(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the recorder reports about an exchange. `problem` is the reason if it was not recorded.
+    """The result of an exchange, as the recorder reports it. `problem` is the reason if it was not recorded.
 
     `is_gap` is False if the proxy has counted it already. `why` is the reason why the request does not extend the
     prefix of the previous one.
