@@ -141,7 +141,9 @@ def test_a_store_that_cannot_be_opened_delays_the_record_only(tmp_path: Path) ->
     ):
         for number in range(2):
             assert send(url, number, client).status_code == 200
+        end = time.monotonic() + SECONDS
         while not (error := client.get(f"{url}/contextc/status").json()["recorder"]["error"]):
+            assert time.monotonic() < end
             time.sleep(0.01)
         assert "store.db" in error
         (tmp_path / "store.db").rmdir()

@@ -5,19 +5,23 @@ import json
 import os
 import pty
 import signal
+import socket
 import struct
 import subprocess
 import sys
 import termios
+import time
 from pathlib import Path
 
 import httpx2
 import pytest
 
 import contextc as cc
-from tests.fake_vendors import KEY, FakeVendors, Scripted
+from tests.fake_vendors import KEY, FakeVendors, Scripted, faults, listed
 from tests.forked_commands import run_contextc
+from tests.proxy.raw_servers import post
 
+SECONDS = 30.0
 PROGRAM = """
 import json, os, sys, urllib.request
 url = os.environ["ANTHROPIC_BASE_URL"] + "/v1/messages"
@@ -153,3 +157,34 @@ def test_the_proxy_runs_until_a_signal(tmp_path: Path) -> None:
     with cc.open_store(f"sqlite:///{tmp_path}/s.db") as store:
         (name,) = [row[0] for row in store.read(lambda tx: tx.rows("SELECT name FROM conversation"))]
         assert store.load(name)[0].text.startswith("I am [redacted:mail:")
+
+
+def test_a_proxy_that_is_killed_leaves_nothing_unrecorded(tmp_path: Path) -> None:
+    """Its recorder goes on alone: it records what is in the spool, also the exchange that was open, and ends."""
+    with FakeVendors(Scripted(["Hello.", "Never."]), faults=listed(None, faults.hang())) as fake:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "contextc", "proxy", "--port", "0", "--upstream", f"anthropic={fake.url()}"],
+            cwd=tmp_path, env=environment(tmp_path), stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert process.stdout is not None
+        url = process.stdout.readline().split()[4]
+        body = {"model": "claude-opus-4-5", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi."}]}
+        headers = {"x-api-key": KEY, "anthropic-version": "2023-06-01"}
+        httpx2.post(f"{url}/anthropic/v1/messages", json=body, headers=headers)
+        lines = [f"{name}: {value}" for name, value in {**headers, "content-type": "application/json"}.items()]
+        raw = post("/anthropic/v1/messages", json.dumps(body).replace("Hi.", "Open.").encode(), *lines)
+        with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))) as connection:
+            connection.sendall(raw)
+            end = time.monotonic() + SECONDS
+            while not any(b"Open." in path.read_bytes() for path in tmp_path.rglob("*.frames")):
+                assert time.monotonic() < end
+                time.sleep(0.01)
+            process.kill()
+            process.wait()
+        process.stdout.close()
+    end = time.monotonic() + SECONDS
+    while list((tmp_path / ".local" / "share" / "contextc" / "spool").glob("*/*")):
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    with cc.open_store(f"sqlite:///{tmp_path}/.local/share/contextc/contextc.db") as store:
+        assert len(store.read(lambda tx: tx.rows("SELECT * FROM manifest"))) == 2

@@ -84,7 +84,7 @@ def run(
             stop = asyncio.Event()
             loop = asyncio.get_running_loop()
             for number in (signal.SIGINT, signal.SIGTERM):
-                loop.add_signal_handler(number, stop.set)
+                signal.signal(number, lambda *_: loop.call_soon_threadsafe(stop.set))
             await proxy.run(listening, stop, announce)
 
         asyncio.run(serve())

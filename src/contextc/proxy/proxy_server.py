@@ -57,6 +57,7 @@ class ProxyServer:
         """Return what `/contextc/status` shows. It contains no content and no credentials."""
         return {
             "requests": self.relay.requests,
+            "spooled": self.spool.count,
             "recorded": self.recorder.recorded,
             "open": self.relay.open_exchanges,
             "gaps": {"count": self.gaps.count, "reasons": self.gaps.counts, "last": self.gaps.last},
@@ -89,7 +90,13 @@ class ProxyServer:
             loops.append((asyncio.get_running_loop(), stop))
             await self.run(listening, stop, started.set)
 
-        thread = Thread(target=lambda: asyncio.run(serve()), name="contextc-proxy", daemon=True)
+        def run() -> None:
+            try:
+                asyncio.run(serve())
+            finally:
+                started.set()
+
+        thread = Thread(target=run, name="contextc-proxy", daemon=True)
         thread.start()
         started.wait()
         try:

@@ -56,7 +56,6 @@ def main() -> None:
     Thread(target=_read_input, args=(announced,), daemon=True).start()
     with _open(settings) as store:
         record_run(store, settings, announced)
-    sys.stdout.flush()
     os._exit(0)  # the thread waits for input
 
 
@@ -111,8 +110,8 @@ def _report_all(results: Iterator[tuple[str, RecordedExchange | None]]) -> None:
 
 
 def _report(event: RecorderEvent) -> None:
-    sys.stdout.buffer.write(msgspec.json.encode(event) + b"\n")
-    sys.stdout.buffer.flush()
+    with suppress(OSError):  # the proxy may be gone; its exchanges are recorded nevertheless
+        os.write(sys.stdout.fileno(), msgspec.json.encode(event) + b"\n")
 
 
 def _read_input(announced: "queue.SimpleQueue[bool]") -> None:

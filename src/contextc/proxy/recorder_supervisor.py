@@ -82,6 +82,7 @@ class RecorderSupervisor:
             if code == 0:
                 self._is_finished = True
                 return
+            self.error = self.error or f"The recorder ended with exit code {code}"
             if self._reading:
                 crashes = self._crashes[self._reading] = self._crashes.get(self._reading, 0) + 1
                 if crashes >= MAX_CRASHES:

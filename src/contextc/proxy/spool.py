@@ -129,7 +129,7 @@ class Spool:
         self._drops: deque[Frame] = deque()  # few and small, so they are not counted
         self._added, self._taken = 0, 0  # bytes; the first changes on the loop, the second on the writer's thread
         self._unwritten_drops: list[Frame] = []
-        self._count = 0
+        self.count = 0
         self._dropped: dict[int, str] = {}  # exchanges whose frames are no longer written
         self._arrived, self._closing = Event(), Event()
         self._file: BinaryIO | None = None
@@ -147,8 +147,8 @@ class Spool:
         return self._added - self._taken
 
     def begin(self, start: ExchangeStart) -> ExchangeRecord:
-        self._count += 1
-        record = ExchangeRecord(self, self._count)
+        self.count += 1
+        record = ExchangeRecord(self, self.count)
         record.begin(start)
         return record
 
