@@ -19,7 +19,12 @@ SECONDS = 30.0
 SIGNED = ("bedrock",)
 """Their signatures cover the Host header, which a proxy replaces."""
 CONNECTION_HEADERS = ("host", "connection")
-CLIENTS = [each for each in clients() if each.name not in SIGNED]
+QUICK = ("anthropic", "openai_chat", "openai_responses", "ollama")
+CLIENTS = [
+    pytest.param(each, id=each.name, marks=() if each.name in QUICK else pytest.mark.thorough)
+    for each in clients()
+    if each.name not in SIGNED
+]
 
 
 class Setting:
@@ -58,7 +63,7 @@ def compared(record: RequestRecord) -> tuple[str, str, bytes, dict[str, str]]:
     return record.method, record.path, record.raw, kept
 
 
-@pytest.mark.parametrize("client", CLIENTS, ids=lambda each: each.name)
+@pytest.mark.parametrize("client", CLIENTS)
 def test_an_sdk_sends_and_gets_the_same_through_the_proxy(setting: Setting, client: SDKClient) -> None:
     """A whole reply, a stream and an error: equal requests, equal results, and the exact body in the store."""
     fake, before = setting.fake, dict(setting.proxy.summary.conversations)
