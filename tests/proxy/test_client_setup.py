@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from contextc.proxy.client_setup import find_set_upstreams, set_up_client
+from contextc.proxy.proxy_server import find_spool_folder
 from contextc.proxy.upstreams import load_upstreams
 
 PROXY = "http://127.0.0.1:4000"
@@ -84,3 +85,17 @@ def test_codex_gets_an_option_for_its_login(tmp_path: Path, status: str, url: st
     program.chmod(0o755)
     _, command, _ = set_up([str(program), "exec", "hello"])
     assert command == [str(program), "-c", f'openai_base_url="{PROXY}/{url}"', "exec", "hello"]
+
+
+def test_each_store_has_a_spool_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A relative path is another store in another folder. With redaction, the spool is in memory where possible."""
+    environment = {"HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path / "runtime")}
+    monkeypatch.chdir(tmp_path)
+    here = find_spool_folder("sqlite:///chat.db", environment=environment)
+    assert here == find_spool_folder(f"sqlite:///{tmp_path}/chat.db", environment=environment)
+    (tmp_path / "runtime").mkdir()
+    monkeypatch.chdir(tmp_path / "runtime")
+    assert here != find_spool_folder("sqlite:///chat.db", environment=environment)
+    secret = find_spool_folder("sqlite:///chat.db", in_memory=True, environment=environment)
+    assert secret.is_relative_to(tmp_path / "runtime")
+    assert find_spool_folder("postgresql:///x", in_memory=True, environment={"HOME": "/h"}).is_relative_to("/h")

@@ -46,7 +46,7 @@ class ProxyServer:
                 "The proxy needs a store that other processes can open", got=store, fix="Use sqlite:///FILE."
             )
         self.gaps, self.summary = GapLog(), TrafficSummary()
-        spools = folder or find_spool_folder(store)
+        spools = folder or find_spool_folder(store, in_memory=bool(redact))
         run = uuid.uuid4().hex
         settings = RecorderSettings(store=store, folder=str(spools), run=run, redact=redact)
         self.recorder = RecorderSupervisor(settings, self.gaps, self.summary.add)
@@ -112,13 +112,18 @@ def format_address(listening: socket.socket) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def find_spool_folder(store: str, environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder of the spools of a store. A proxy that is started later records what an earlier one left."""
+def find_spool_folder(store: str, *, in_memory: bool = False, environment: Mapping[str, str] = os.environ) -> Path:
+    """Return the folder of the spools of a store. A proxy that is started later records what an earlier one left.
+
+    With `in_memory`, it is in the user's runtime folder, if there is one: its files are never on a disk.
+    """
     scheme, separator, path = store.partition(":///")
     if scheme == "sqlite":  # a relative path is another store in another folder
         store = f"{scheme}{separator}{os.path.abspath(os.path.expanduser(path))}"
     name = blake2b(store.encode(), digest_size=8, person=b"contextc spool").hexdigest()
-    return Path(find_data_folder(environment)) / "spool" / name
+    runtime = environment.get("XDG_RUNTIME_DIR", "") if in_memory else ""
+    base = os.path.join(runtime, "contextc") if os.path.isdir(runtime) else find_data_folder(environment)
+    return Path(base) / "spool" / name
 
 
 def listen(host: str, port: int) -> socket.socket:
