@@ -5,6 +5,7 @@ directly. Its variables and options are set for this process only.
 """
 
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -60,6 +61,7 @@ def run(
     if shutil.which(command[0]) is None:
         raise InvalidSetting("Program not found", got=command[0], fix="Write the command after `--`.")
     from contextc.observation.redaction_patterns import compile_patterns
+    from contextc.proxy.access_checks import AccessRules
     from contextc.proxy.client_setup import find_set_upstreams, set_up_client
     from contextc.proxy.proxy_server import ProxyServer, listen
     from contextc.proxy.relay import Timeouts
@@ -67,9 +69,16 @@ def run(
     compile_patterns(redact)
     already_set = find_set_upstreams(os.environ, upstreams)
     upstreams = {**upstreams, **{each.name: each for each in already_set.values()}}
-    proxy = ProxyServer(prepare_store(store), upstreams, redact=tuple(redact or ()), timeouts=Timeouts(silence=timeout))
+    token = secrets.token_urlsafe(16)  # other users of this machine can reach the port
+    proxy = ProxyServer(
+        prepare_store(store),
+        upstreams,
+        access=AccessRules(token=token),
+        redact=tuple(redact or ()),
+        timeouts=Timeouts(silence=timeout),
+    )
     with listen("127.0.0.1", 0) as listening, proxy.running(listening) as address:
-        setup = set_up_client(command, os.environ, address, upstreams, already_set)
+        setup = set_up_client(command, os.environ, f"{address}/t/{token}", upstreams, already_set)
         code = run_program(setup.command, setup.environment)
     is_recorded = proxy.close()
     if not quiet:

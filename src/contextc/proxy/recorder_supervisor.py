@@ -17,7 +17,7 @@ from contextc.proxy.spool_recording import RecordedExchange
 
 BACK_OFF = (0.1, 0.5, 2.0, 10.0, 30.0)
 HEALTHY_SECONDS = 60.0
-"""Seconds after which a recorder counts as healthy, so that its next restart is immediate."""
+"""Seconds after which a recorder counts as healthy, so that it is started again at once. So does one that recorded."""
 MAX_CRASHES = 3
 """Crashes on the same exchange after which it is left out."""
 _decode = msgspec.json.Decoder(RecorderEvent).decode
@@ -77,7 +77,7 @@ class RecorderSupervisor:
     def _run(self) -> None:
         attempt = 0
         while True:
-            began = time.monotonic()
+            began, seen = time.monotonic(), len(self._seen)
             code = self._run_process()
             if code == 0:
                 self._is_finished = True
@@ -87,7 +87,8 @@ class RecorderSupervisor:
                 crashes = self._crashes[self._reading] = self._crashes.get(self._reading, 0) + 1
                 if crashes >= MAX_CRASHES:
                     self.settings = replace(self.settings, skip=(*self.settings.skip, self._reading))
-            attempt = 0 if time.monotonic() - began > HEALTHY_SECONDS else attempt
+            if len(self._seen) > seen or time.monotonic() - began > HEALTHY_SECONDS:
+                attempt = 0
             with self._changed:
                 self._changed.wait_for(lambda: self._is_closing, BACK_OFF[min(attempt, len(BACK_OFF) - 1)])
                 if self._is_closing and attempt >= MAX_CRASHES:
