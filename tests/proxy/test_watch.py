@@ -90,12 +90,12 @@ def test_watch_alone_prints_what_to_set(tmp_path: Path) -> None:
 TERMINAL_PROGRAM = """
 import os, signal, sys
 def report(number, frame):
-    print(f"signal {number}", flush=True)
+    os.write(1, f"signal {number}\\n".encode())  # a handler must not print while the program prints
     if number == signal.SIGTERM:
         sys.exit(9)
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGWINCH):
     signal.signal(number, report)
-print(os.isatty(0), os.isatty(1), os.get_terminal_size(), os.getppid(), flush=True)
+os.write(1, f"{os.isatty(0)} {os.isatty(1)} {os.get_terminal_size()} {os.getppid()}\\n".encode())
 while True:
     signal.pause()
 """
