@@ -52,15 +52,21 @@ def milliseconds_since(moment: bytes) -> float:
 async def run(streams: int, bare: subprocess.Popen[str], proxy: subprocess.Popen[str], ports: dict[str, int]) -> None:
     results = {"bare": Measured(), "proxy": Measured()}
     recorder = children_cpu(proxy.pid)
+    connections = {  # kept for all rounds, so that no way pays for opening them
+        name: [await asyncio.open_connection("127.0.0.1", port, limit=1 << 20) for _ in range(streams)]
+        for name, port in ports.items()
+    }
     for number in range(max(MIN_ROUNDS, MIN_REQUESTS // streams) + 1):
         for name, process in (("bare", bare), ("proxy", proxy)):
             measured = results[name] if number else Measured()  # the first round warms up
             current[0] = measured
             before = cpu_seconds(process.pid)
-            await asyncio.gather(*[client(ports[name], measured) for _ in range(streams)])
+            await asyncio.gather(*[client(*each, measured) for each in connections[name]])
             measured.cpu += cpu_seconds(process.pid) - before
             measured.requests += streams
             await asyncio.sleep(0.05 + 0.005 * streams)  # the recorder must not disturb the next round
+    for _, writer in [each for some in connections.values() for each in some]:
+        writer.close()
     one, other = results["bare"], results["proxy"]
     recorder = (children_cpu(proxy.pid) - recorder) / (other.requests + streams) * 1000
     print(f"\n{streams} stream{'s' if streams > 1 else ''}, {CHUNKS} chunks each")
@@ -102,8 +108,7 @@ async def upstream(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
         writer.close()
 
 
-async def client(port: int, measured: Measured) -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, measured: Measured) -> None:
     body = b'{"model": "claude-opus-5-5", "messages": [{"role": "user", "content": "'
     body += b"x" * (BODY_BYTES - len(body) - 4) + b'"}]}'
     sent = time.perf_counter_ns()
@@ -116,7 +121,6 @@ async def client(port: int, measured: Measured) -> None:
         await reader.readuntil(b"data: ")
         measured.chunks.append(milliseconds_since((await reader.readuntil(b" ")).strip()))
     await reader.readuntil(b"0\r\n\r\n")
-    writer.close()
 
 
 def cpu_seconds(pid: int) -> float:
