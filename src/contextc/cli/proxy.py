@@ -6,6 +6,7 @@ import secrets
 import signal
 import sys
 from collections.abc import Mapping
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -83,8 +84,12 @@ def run(
         async def serve() -> None:
             stop = asyncio.Event()
             loop = asyncio.get_running_loop()
+
+            def end(_number: int, _frame: FrameType | None) -> None:
+                loop.call_soon_threadsafe(stop.set)
+
             for number in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(number, lambda *_: loop.call_soon_threadsafe(stop.set))
+                signal.signal(number, end)
             await proxy.run(listening, stop, announce)
 
         asyncio.run(serve())
