@@ -253,3 +253,16 @@ def test_the_model_of_a_reply(store: cc.Store) -> None:
     seen = cc.observe(store, request=body, reply=reply, format="gemini")
     assert seen.channel.model == "gemini-2.5-flash"
     assert seen.cost
+
+
+def test_an_exchange_with_an_id_is_recorded_once(store: cc.Store) -> None:
+    """A recorder that does not know whether its last transaction was committed records it again (Guarantee 16.13)."""
+    first = cc.observe(store, request=chat("one"), reply=answer("two"), exchange_id="run/1")
+    again = cc.observe(store, request=chat("one"), reply=answer("two"), exchange_id="run/1")
+    assert (again.channel, again.record) == (first.channel, first.record)
+    assert again.body == first.body
+    other = cc.observe(store, request=chat("one", "two", "three"), reply=answer("four"), exchange_id="run/2")
+    assert (other.conversation, other.request) == (first.conversation, 2)
+    assert texts(store, first.conversation)[-4:] == ["one", "two", "three", "four"]
+    store.delete(first.conversation)
+    assert cc.observe(store, request=chat("one"), reply=answer("two"), exchange_id="run/1").request == 1

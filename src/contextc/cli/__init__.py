@@ -23,11 +23,13 @@ from contextc.cli import (
     import_,
     lint,
     list_,
+    proxy,
     redact,
     rule,
     serve,
     tour,
     trust,
+    watch,
 )
 from contextc.cli.console import err, escape_markup, out
 from contextc.cli.error_text import format_error
@@ -42,6 +44,8 @@ app = typer.Typer(
 )
 app.command("chat")(chat.run)
 app.command("serve")(serve.run)
+app.command("watch")(watch.run)
+app.command("proxy")(proxy.run)
 app.command("list")(list_.run)
 app.command("import")(import_.run)
 app.command("export")(export.run)

@@ -1,10 +1,8 @@
 """`contextc serve`: run the HTTP API and the web UI, by default for this machine only."""
 
-import ipaddress
 import logging
 import os
 import secrets
-import socket
 import sys
 import tempfile
 import threading
@@ -31,15 +29,19 @@ from contextc.cli.agent_options import (
 )
 from contextc.cli.console import err, escape_markup, out
 from contextc.cli.open_store import StoreOption, open_configured_store
+from contextc.cli.server_options import (
+    TOKEN_VARIABLE,
+    accepted_hosts,
+    bracketed,
+    check_token,
+    display_host,
+    is_loopback,
+)
 from contextc.errors import InvalidSetting
 from contextc.store.conversation_types import DEFAULT_AGENT
 
 PORT = 8377
-LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 DEFAULT_PORTS = {"http": 80, "https": 443}
-ALL_INTERFACES = ("0.0.0.0", "::")
-MIN_TOKEN_LENGTH = 16
-TOKEN_VARIABLE = "CONTEXTC_TOKEN"
 
 
 def run(
@@ -103,11 +105,11 @@ def run(
         output=output,
         steps=steps,
         token=secret,
-        hosts=_accepted_hosts(host),
+        hosts=accepted_hosts(host),
         origins=tuple([_parse_origin(each) for each in origin or ()]),
     )
     with listen(host, port) as listening, open_configured_store(store, create=True) as handle:
-        address = f"http://{_display_host(host)}:{listening.getsockname()[1]}/"
+        address = f"http://{display_host(host)}:{listening.getsockname()[1]}/"
         logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
         is_shown = open if open is not None else _has_display()
         with ExitStack() as leaving:
@@ -154,45 +156,11 @@ def _token(host: str, given: str | None, none: bool) -> str:
     if none:
         if given:
             raise InvalidSetting("--token and --no-token cannot be used together", fix="Pass one of the two.")
-        if not _is_loopback(host):
+        if not is_loopback(host):
             raise InvalidSetting(f"--no-token needs a loopback address, got --host {host}", fix="Remove --no-token.")
         return ""
-    secret = (given if given is not None else os.environ.get(TOKEN_VARIABLE, "")).strip()
-    if secret and not (secret.isascii() and secret.isprintable()):
-        raise InvalidSetting("A token must consist of printable ASCII characters.")
-    if secret and len(secret) < MIN_TOKEN_LENGTH:
-        raise InvalidSetting(
-            f"{TOKEN_VARIABLE if given is None else '--token'}: a token must have {MIN_TOKEN_LENGTH} characters "
-            "or more, got "
-            f"{len(secret)}",
-            fix="Leave it out to use a random one.",
-        )
+    secret = check_token(given if given is not None else os.environ.get(TOKEN_VARIABLE, ""), given is not None)
     return secret or secrets.token_urlsafe(32)
-
-
-def _is_loopback(host: str) -> bool:
-    """Return True if only this machine can connect."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def _accepted_hosts(host: str) -> tuple[str, ...]:
-    """Return the accepted host names. On all interfaces, they are not known, and only the token protects."""
-    if host in ALL_INTERFACES:
-        return ("*",)
-    return tuple(dict.fromkeys([*LOOPBACK_HOSTS, _bracketed(host).lower(), socket.gethostname().lower()]))
-
-
-def _display_host(host: str) -> str:
-    return LOOPBACK_HOSTS[0] if host in ALL_INTERFACES else _bracketed(host)
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
 
 
 def _parse_origin(value: str) -> str:
@@ -210,7 +178,7 @@ def _parse_origin(value: str) -> str:
             fix="Write it as http://localhost:3000, without a path and without a login.",
         )
     shown = "" if port in (None, DEFAULT_PORTS[found.scheme]) else f":{port}"
-    return f"{found.scheme}://{_bracketed(name)}{shown}"
+    return f"{found.scheme}://{bracketed(name)}{shown}"
 
 
 def _has_display() -> bool:

@@ -63,6 +63,16 @@ def known_clients() -> tuple[Client, ...]:
     return tuple([msgspec.convert(each, Client) for each in tables["client"]])
 
 
+def header_names() -> tuple[str, ...]:
+    """Return the names of the headers that ids are read from."""
+    places = [
+        name
+        for client in known_clients()
+        for name in (*client.session, *client.agent, *client.parent, *client.compacted, *client.side)
+    ]
+    return tuple(dict.fromkeys([name for name in places if not name.startswith(IN_BODY)]))
+
+
 def read_ids(headers: Mapping[str, str], body: JSONObject, url: str = "") -> ClientIds:
     """Return the ids in the headers and the body of a request. `body` needs no messages."""
     given = {name.lower(): value for name, value in headers.items()}

@@ -96,6 +96,7 @@ def observe(
     model: str = "",
     provider: str = "",
     redact: Redaction | None = None,
+    exchange_id: str = "",
 ) -> ObservedRequest:
     """Record a request that other software made, and its reply.
 
@@ -103,7 +104,8 @@ def observe(
     was none. Times are in Unix milliseconds: `time` is when the request was sent, `ended` when its reply ended.
     `headers` may contain the client's own ids; they are not stored. Without `conversation`, the conversation is found
     by these ids or by content. `redact` removes text before anything is stored: "keys", "tokens", "mail", regular
-    expressions, or True for all built-in patterns. Such a request is marked inexact.
+    expressions, or True for all built-in patterns. Such a request is marked inexact. An exchange with an `exchange_id`
+    is recorded once: if it was recorded before, that record is returned.
     """
     began = time or append_and_load.now_ms()
     if not isinstance(began, int) or not isinstance(ended or 0, int):
@@ -129,7 +131,7 @@ def observe(
         began=began,
         ended=ended or 0,
         code=status or 0,
-        options=RecordOptions(inexact=body != sent),
+        options=RecordOptions(key=exchange_id, inexact=body != sent),
     )
 
 

@@ -14,10 +14,11 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from contextc._http_access import is_accepted_host, split_host
 from contextc.web.app_state import ServerOptions
 from contextc.web.http_errors import HTTPError
 from contextc.web.http_errors import error_response as refused
-from contextc.web.url_parsing import ADMIT_KEY, is_api_request, normalize_scope, path_below_mount, split_host
+from contextc.web.url_parsing import ADMIT_KEY, is_api_request, normalize_scope, path_below_mount
 
 ANY = "*"
 COOKIE_NAME = "contextc_token"
@@ -95,9 +96,9 @@ class SecurityMiddleware:
 
     def _check_host(self, headers: Headers) -> None:
         hosts = headers.getlist("host")
-        name = split_host(hosts[0])[0] if len(hosts) == 1 else ""
-        if name not in self.options.hosts and ANY not in self.options.hosts:
-            there = ", ".join(self.options.hosts)
+        host = hosts[0] if len(hosts) == 1 else ""
+        if not is_accepted_host(host, self.options.hosts):
+            there, name = ", ".join(self.options.hosts), split_host(host)[0]
             message = f"Host: expected one of {there}, got {name[:100]!r}. Use one of these names."
             raise HTTPError(421, message, "UnknownHost")
 

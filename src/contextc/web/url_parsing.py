@@ -4,7 +4,7 @@ The application may be mounted below another path. A client may send an absolute
 3.2.2); then its host counts, and the `Host` header does not.
 """
 
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from starlette.types import Scope
 
@@ -45,15 +45,3 @@ def api_segments(scope: Scope) -> list[str]:
     raw = bytes(scope.get("raw_path") or scope["path"].encode()).partition(b"?")[0]
     foreign = scope["path"].count("/") - path_below_mount(scope).count("/")
     return [unquote(each.decode("ascii", "replace")) for each in raw.strip(b"/").split(b"/")[foreign + 1 :]]
-
-
-def split_host(host: str) -> tuple[str, int | None]:
-    """Return the name and port of a Host header; the name is "" if it is invalid."""
-    try:
-        found = urlsplit(f"//{host}")
-        name, port = found.hostname or "", found.port
-    except ValueError:
-        return "", None
-    if found.username is not None or found.path or found.query or found.fragment:
-        return "", None
-    return f"[{name}]" if ":" in name else name, port

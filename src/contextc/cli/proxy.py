@@ -1,0 +1,143 @@
+"""`contextc proxy`: record the model requests of other programs, which use its address in place of the provider's."""
+
+import asyncio
+import os
+import secrets
+import signal
+import sys
+from collections.abc import Mapping
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+from contextc.cli.console import err, escape_markup, out, pluralize
+from contextc.cli.open_store import StoreOption, open_configured_store
+from contextc.cli.server_options import TOKEN_VARIABLE, accepted_hosts, check_token, display_host, is_loopback
+from contextc.config import read_settings
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from contextc.proxy.proxy_server import ProxyServer
+    from contextc.proxy.upstreams import Upstream
+
+PORT = 8788
+TIMEOUT = 3600.0
+"""Model calls can take many minutes."""
+UpstreamOption = Annotated[
+    list[str] | None,
+    typer.Option("--upstream", help="Another upstream, or another address of a known one: NAME=URL; repeatable."),
+]
+RedactOption = Annotated[
+    list[str] | None,
+    typer.Option("--redact", help="Remove before storing: keys, tokens, mail, or a regular expression; repeatable."),
+]
+TimeoutOption = Annotated[
+    float, typer.Option("--timeout", help="Seconds without a byte from an upstream after which a request fails.")
+]
+
+
+def run(
+    host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", help="The port; 0 selects a free one.")] = PORT,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            "--token",
+            help=f"The token that clients must send (default: {TOKEN_VARIABLE} of the environment, or none; a random "
+            "one if other machines can connect).",
+        ),
+    ] = None,
+    upstream: UpstreamOption = None,
+    redact: RedactOption = None,
+    timeout: TimeoutOption = TIMEOUT,
+    store: StoreOption = None,
+) -> None:
+    """Run a proxy that forwards model requests unchanged and records them. Ctrl-C stops it."""
+    from contextc.observation.redaction_patterns import compile_patterns  # it takes time to import
+    from contextc.proxy.access_checks import AccessRules
+    from contextc.proxy.proxy_server import ProxyServer, listen
+    from contextc.proxy.relay import Timeouts
+    from contextc.proxy.upstreams import load_upstreams
+
+    given = token if token is not None else os.environ.get(TOKEN_VARIABLE, "")
+    secret = check_token(given, token is not None, is_in_path=True)
+    if not secret and not is_loopback(host):
+        secret = secrets.token_urlsafe(32)
+    upstreams = load_upstreams(upstream or ())
+    compile_patterns(redact)
+    address = prepare_store(store)
+    with listen(host, port) as listening:
+        proxy = ProxyServer(
+            address,
+            upstreams,
+            access=AccessRules(hosts=accepted_hosts(host), token=secret),
+            redact=tuple(redact or ()),
+            timeouts=Timeouts(silence=timeout),
+        )
+        base = f"http://{display_host(host)}:{listening.getsockname()[1]}"
+
+        def announce() -> None:
+            out.print(f"contextc proxy is at [bold]{base}[/] · Ctrl-C stops it", soft_wrap=True)
+            print_setup(f"{base}/t/{secret}" if secret else base, upstreams)
+            sys.stdout.flush()
+
+        async def serve() -> None:
+            stop = asyncio.Event()
+            loop = asyncio.get_running_loop()
+
+            def end(_number: int, _frame: FrameType | None) -> None:
+                loop.call_soon_threadsafe(stop.set)
+
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, end)
+            await proxy.run(listening, stop, announce)
+
+        asyncio.run(serve())
+        is_recorded = proxy.close()
+    print_gaps(proxy, is_recorded)
+
+
+def prepare_store(store: str | None) -> str:
+    """Create the store if it is missing, and return its address for another process."""
+    with open_configured_store(store, create=True):
+        return read_settings(store).store.value
+
+
+def print_setup(proxy: str, upstreams: "Mapping[str, Upstream]") -> None:
+    """Print the variable or the option of each client."""
+    from contextc.proxy.client_setup import base_url, client_tables
+    from contextc.proxy.upstreams import known_upstreams
+
+    rows: list[tuple[str, str]] = []
+    tables = client_tables()
+    for variable in tables.variable:
+        if variable.upstream in upstreams:
+            url = base_url(proxy, upstreams[variable.upstream])
+            rows.append((f"export {variable.name}={url}", variable.used_by))
+    for hint in tables.hint:
+        if hint.upstream in upstreams:
+            rows.append((hint.text.replace("{url}", base_url(proxy, upstreams[hint.upstream])), hint.client))
+    known = known_upstreams()
+    rows += [(base_url(proxy, each), name) for name, each in upstreams.items() if name not in known]
+    width = max([len(text) for text, _ in rows])
+    for text, client in rows:
+        out.print(f"  {escape_markup(text.ljust(width))}  [dim]{escape_markup(client)}[/]", soft_wrap=True)
+    missing = [facts["note"] for name, facts in known.items() if name not in upstreams]
+    for note in missing:
+        out.print(f"  [dim]{escape_markup(note)}[/]", soft_wrap=True)
+
+
+def print_gaps(proxy: "ProxyServer", is_recorded: bool) -> None:
+    """Print what was not recorded, if there is something."""
+    for reason, count in proxy.gaps.counts.items():
+        err.print(
+            f"[yellow]warning:[/] {pluralize(count, 'request')} not recorded: {escape_markup(reason)}", soft_wrap=True
+        )
+    if not is_recorded:
+        why = f" ({escape_markup(proxy.recorder.error)})" if proxy.recorder.error else ""
+        err.print(
+            f"[yellow]warning:[/] some requests are not recorded yet{why}. They are kept, and the next proxy with this "
+            "store records them.",
+            soft_wrap=True,
+        )

@@ -1,0 +1,154 @@
+"""`contextc watch -- COMMAND`: run a program, record its model requests, and print a summary.
+
+The program has the terminal to itself: it inherits standard input and output, and signals of the terminal reach it
+directly. Its variables and options are set for this process only.
+"""
+
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+from contextc.cli.console import err, escape_markup, out, pluralize
+from contextc.cli.open_store import StoreOption
+from contextc.cli.proxy import (
+    PORT,
+    TIMEOUT,
+    RedactOption,
+    TimeoutOption,
+    UpstreamOption,
+    prepare_store,
+    print_gaps,
+    print_setup,
+)
+from contextc.errors import InvalidSetting
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from contextc.proxy.traffic_summary import TrafficSummary
+
+SIGNAL_EXIT_CODE = 128
+FORWARDED_SIGNALS = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
+"""Signals that are sent to this process only. Those of the terminal reach the program by themselves."""
+TERMINAL_SIGNALS = ("SIGINT", "SIGQUIT")
+
+
+def run(
+    command: Annotated[
+        list[str] | None, typer.Argument(help="The program and its arguments, after --.", show_default=False)
+    ] = None,
+    upstream: UpstreamOption = None,
+    redact: RedactOption = None,
+    timeout: TimeoutOption = TIMEOUT,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no summary.")] = False,
+    store: StoreOption = None,
+) -> None:
+    """Run a program and record the model requests that it sends. Without one, print what to set for each client."""
+    from contextc.proxy.upstreams import load_upstreams  # it takes time to import
+
+    upstreams = load_upstreams(upstream or ())
+    if not command:
+        out.print("Run a program with [bold]contextc watch -- COMMAND[/], or start [bold]contextc proxy[/] and set:")
+        print_setup(f"http://127.0.0.1:{PORT}", upstreams)
+        return
+    if shutil.which(command[0]) is None:
+        raise InvalidSetting("Program not found", got=command[0], fix="Write the command after `--`.")
+    from contextc.observation.redaction_patterns import compile_patterns
+    from contextc.proxy.access_checks import AccessRules
+    from contextc.proxy.client_setup import find_set_upstreams, set_up_client
+    from contextc.proxy.proxy_server import ProxyServer, listen
+    from contextc.proxy.relay import Timeouts
+
+    compile_patterns(redact)
+    already_set = find_set_upstreams(os.environ, upstreams)
+    upstreams = {**upstreams, **{each.name: each for each in already_set.values()}}
+    token = secrets.token_urlsafe(16)  # other users of this machine can reach the port
+    proxy = ProxyServer(
+        prepare_store(store),
+        upstreams,
+        access=AccessRules(token=token),
+        redact=tuple(redact or ()),
+        timeouts=Timeouts(silence=timeout),
+    )
+    with listen("127.0.0.1", 0) as listening, proxy.running(listening) as address:
+        setup = set_up_client(command, os.environ, f"{address}/t/{token}", upstreams, already_set)
+        code = run_program(setup.command, setup.environment)
+    is_recorded = proxy.close()
+    if not quiet:
+        print_summary(proxy.summary, store)
+    print_gaps(proxy, is_recorded)
+    raise typer.Exit(code)
+
+
+def run_program(command: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Run a program in this terminal and return its exit code; 128 and the number of a signal that ended it."""
+    with _signals_for_program() as started:
+        process = subprocess.Popen(command, env=dict(environment))
+        started.append(process)
+        code = process.wait()
+    return SIGNAL_EXIT_CODE - code if code < 0 else code
+
+
+@contextmanager
+def _signals_for_program() -> "Generator[list[subprocess.Popen[bytes]]]":
+    """Leave signals of the terminal to the program, and forward the others."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def forward(number: int, _frame: FrameType | None) -> None:
+        for process in started:
+            process.send_signal(number)
+
+    def ignore(_number: int, _frame: FrameType | None) -> None:
+        """Do nothing. A handler, unlike SIG_IGN, is not inherited by the program."""
+
+    handlers = {name: forward for name in FORWARDED_SIGNALS} | {name: ignore for name in TERMINAL_SIGNALS}
+    before = {
+        number: signal.signal(number, handler)
+        for name, handler in handlers.items()
+        if (number := getattr(signal, name, None)) is not None
+    }
+    try:
+        yield started
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def print_summary(summary: "TrafficSummary", store: str | None) -> None:
+    """Print the figures of the run on standard error: standard output is the program's."""
+    if not summary.requests:
+        err.print(
+            "contextc recorded no model request. `contextc watch` alone lists what programs can be pointed at it.",
+            soft_wrap=True,
+        )
+        return
+    failed = f" ({summary.failed:,} failed or unfinished)" if summary.failed else ""
+    cost = f"${summary.cost:,.4f}" if summary.cost or not summary.without_cost else "unknown cost"
+    cost += f" without {pluralize(summary.without_cost, 'request')}" if summary.cost and summary.without_cost else ""
+    lines = [
+        f"contextc recorded {pluralize(summary.requests, 'request')}{failed} in "
+        f"{pluralize(len(summary.conversations), 'conversation')}",
+        f"tokens: {summary.input:,} in, {summary.output:,} out · {cost}",
+    ]
+    if summary.cache_share is not None and summary.rewrite_factor is not None:
+        lines.append(
+            f"cache: {summary.cache_share:.0%} of the input read, {summary.cache_write:,} tokens written · "
+            f"rewrite factor {summary.rewrite_factor:.1f} (1.0 is ideal)"
+        )
+    if summary.breaks:
+        reasons = ", ".join([f"{why} ({pluralize(count, 'time')})" for why, count in summary.breaks.most_common(3)])
+        lines.append(f"prefix broken: {reasons}")
+    option = f" --store {store}" if store else ""
+    largest = max(summary.conversations, key=lambda name: summary.conversations[name])
+    lines.append(f"look at it: contextc serve{option}   or: contextc explain {largest}{option}")
+    for line in lines:
+        err.print(escape_markup(line), soft_wrap=True)
+    sys.stderr.flush()

@@ -1,0 +1,140 @@
+"""A running proxy: relay, spool and recorder together. It runs on an event loop, or on a thread of its own."""
+
+import asyncio
+import os
+import socket
+import uuid
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from hashlib import blake2b
+from pathlib import Path
+from threading import Event, Thread
+
+from contextc.config import find_data_folder
+from contextc.errors import InvalidSetting
+from contextc.proxy.access_checks import AccessRules
+from contextc.proxy.gap_log import GapLog
+from contextc.proxy.recorder_process import RecorderSettings
+from contextc.proxy.recorder_supervisor import RecorderSupervisor
+from contextc.proxy.relay import Relay, Timeouts
+from contextc.proxy.spool import Spool, SpoolLimits
+from contextc.proxy.traffic_summary import TrafficSummary
+from contextc.proxy.upstreams import Upstream
+
+BACKLOG = 512
+MAX_PORT = 65_535
+CLOSE_SECONDS = 30.0
+"""Seconds to wait at the end until everything is recorded."""
+
+
+class ProxyServer:
+    """A proxy that records to a store. `store` is its address: another process opens it."""
+
+    def __init__(
+        self,
+        store: str,
+        upstreams: Mapping[str, Upstream],
+        *,
+        access: AccessRules | None = None,
+        redact: tuple[str, ...] = (),
+        timeouts: Timeouts | None = None,
+        folder: Path | None = None,
+        limits: SpoolLimits | None = None,
+    ) -> None:
+        if store.startswith("memory:"):
+            raise InvalidSetting(
+                "The proxy needs a store that other processes can open", got=store, fix="Use sqlite:///FILE."
+            )
+        self.gaps, self.summary = GapLog(), TrafficSummary()
+        spools = folder or find_spool_folder(store, in_memory=bool(redact))
+        run = uuid.uuid4().hex
+        settings = RecorderSettings(store=store, folder=str(spools), run=run, redact=redact)
+        self.recorder = RecorderSupervisor(settings, self.gaps, self.summary.add)
+        self.spool = Spool(spools / run, self.gaps, wake=self.recorder.wake, limits=limits)
+        self.relay = Relay(upstreams, self.spool, access=access, timeouts=timeouts, describe=self.describe)
+
+    def describe(self) -> dict[str, object]:
+        """Return what `/contextc/status` shows. It contains no content and no credentials."""
+        return {
+            "requests": self.relay.requests,
+            "spooled": self.spool.count,
+            "recorded": self.recorder.recorded,
+            "open": self.relay.open_exchanges,
+            "gaps": {"count": self.gaps.count, "reasons": self.gaps.counts, "last": self.gaps.last},
+            "recorder": {"restarts": self.recorder.restarts, "error": self.recorder.error},
+            "upstreams": {name: upstream.url for name, upstream in self.relay.upstreams.items()},
+        }
+
+    async def run(
+        self, listening: socket.socket, stop: asyncio.Event, ready: Callable[[], None] = lambda: None
+    ) -> None:
+        """Serve until `stop` is set, then end all exchanges. `ready` is called when requests are accepted."""
+        self.recorder.start()
+        await self.relay.start(listening)
+        ready()
+        await stop.wait()
+        await self.relay.stop()
+
+    def close(self, seconds: float = CLOSE_SECONDS) -> bool:
+        """Wait until everything is recorded. Return False if it is not; the next proxy with this store records it."""
+        self.spool.close()
+        return self.recorder.close(seconds)
+
+    @contextmanager
+    def running(self, listening: socket.socket) -> Generator[str]:
+        """Serve on a thread inside the context. Returns the proxy's address."""
+        started, loops = Event(), list[tuple[asyncio.AbstractEventLoop, asyncio.Event]]()
+
+        async def serve() -> None:
+            stop = asyncio.Event()
+            loops.append((asyncio.get_running_loop(), stop))
+            await self.run(listening, stop, started.set)
+
+        def run() -> None:
+            try:
+                asyncio.run(serve())
+            finally:
+                started.set()
+
+        thread = Thread(target=run, name="contextc-proxy", daemon=True)
+        thread.start()
+        started.wait()
+        try:
+            yield f"http://{format_address(listening)}"
+        finally:
+            loop, stop = loops[0]
+            loop.call_soon_threadsafe(stop.set)
+            thread.join()
+
+
+def format_address(listening: socket.socket) -> str:
+    host, port = listening.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def find_spool_folder(store: str, *, in_memory: bool = False, environment: Mapping[str, str] = os.environ) -> Path:
+    """Return the folder of the spools of a store. A proxy that is started later records what an earlier one left.
+
+    With `in_memory`, it is in the user's runtime folder, if there is one: its files are never on a disk.
+    """
+    scheme, separator, path = store.partition(":///")
+    if scheme == "sqlite":  # a relative path is another store in another folder
+        store = f"{scheme}{separator}{os.path.abspath(os.path.expanduser(path))}"
+    name = blake2b(store.encode(), digest_size=8, person=b"contextc spool").hexdigest()
+    runtime = environment.get("XDG_RUNTIME_DIR", "") if in_memory else ""
+    base = os.path.join(runtime, "contextc") if os.path.isdir(runtime) else find_data_folder(environment)
+    return Path(base) / "spool" / name
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a listening socket. Port 0 selects a free port."""
+    if not 0 <= port <= MAX_PORT:
+        raise InvalidSetting(f"port must be 0 to {MAX_PORT}", got=port, fix="Use 0 for any free port.")
+    try:
+        kind, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        return socket.create_server(address[:2], family=kind, backlog=BACKLOG)
+    except OSError as error:
+        raise InvalidSetting(
+            f"cannot listen on {host}:{port}: {error.strerror}",
+            fix="Use another address or port; 0 selects a free port.",
+        ) from error

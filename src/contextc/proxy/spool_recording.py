@@ -1,0 +1,156 @@
+"""Record spooled exchanges: join their frames, decode their bodies, and hand them to `observe`.
+
+An exchange has an id, run and number, that is stored with its record. So one that is read twice, because the recorder
+was stopped before it removed the segment, is recorded once.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from contextc.errors import ContextcError, StoreError, describe_error
+from contextc.observation import ObservedRequest, observe
+from contextc.proxy.content_decoding import CannotDecode, decode_content
+from contextc.proxy.http1_framing import decode_chunks
+from contextc.proxy.spool_frames import ResponseStart, SpooledExchange, SpoolReader
+from contextc.store import Store
+
+
+class RecordedExchange(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The result of an exchange, as the recorder reports it. `problem` is the reason if it was not recorded.
+
+    `is_gap` is False if the proxy has counted it already. `why` is the reason why the request does not extend the
+    prefix of the previous one.
+    """
+
+    exchange: str
+    time: int
+    problem: str = ""
+    is_gap: bool = False
+    conversation: str = ""
+    provider: str = ""
+    model: str = ""
+    status: str = ""
+    why: str = ""
+    input: int = 0
+    output: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    cost: float | None = None
+
+
+class NotRecorded(Exception):
+    """The exchange cannot be recorded. The text is the reason."""
+
+
+def exchange_id(run: str, number: int) -> str:
+    return f"{run}/{number}"
+
+
+class SpoolRecorder:
+    """Records the exchanges of one run of the proxy."""
+
+    def __init__(self, folder: Path, store: Store, redact: Sequence[str] = (), skip: Collection[str] = ()) -> None:
+        self.reader = SpoolReader(folder)
+        self._run, self._store = folder.name, store
+        self._redact, self._skip = tuple(redact) or None, skip
+
+    def restart(self) -> "SpoolRecorder":
+        """Return a recorder that reads the spool from its beginning."""
+        return SpoolRecorder(self.reader.folder, self._store, self._redact or (), self._skip)
+
+    def record_ended(self) -> Iterator[tuple[str, RecordedExchange | None]]:
+        """Record the exchanges that have ended. Each id is returned before and, with its result, after that."""
+        yield from self._record_all(self.reader.read())
+        self.reader.remove_read()
+
+    def record_rest(self) -> Iterator[tuple[str, RecordedExchange | None]]:
+        """Record everything that is left of a run that is over, and remove its files."""
+        yield from self._record_all(self.reader.read())
+        yield from self._record_all(self.reader.read_unfinished())
+        self.reader.remove_folder()
+
+    def _record_all(self, exchanges: Iterator[SpooledExchange]) -> Iterator[tuple[str, RecordedExchange | None]]:
+        for exchange in exchanges:
+            id = exchange_id(self._run, exchange.number)
+            yield id, None
+            yield id, self._record(id, exchange)
+
+    def _record(self, id: str, exchange: SpooledExchange) -> RecordedExchange:
+        """Record an exchange. Errors of the store are raised: then it is recorded later."""
+        is_dropped = exchange.outcome == "dropped"
+        try:
+            if exchange.problem:
+                raise NotRecorded(exchange.problem)
+            if id in self._skip:
+                raise NotRecorded("the recorder stopped each time that it read it")
+            if not exchange.is_sent:
+                raise NotRecorded("it was cancelled before the request was sent")
+            seen = self._observe(id, exchange)
+        except StoreError:
+            raise
+        except NotRecorded as error:
+            return RecordedExchange(exchange=id, time=exchange.began, problem=str(error), is_gap=not is_dropped)
+        except Exception as error:  # a defect must not stop the record of other exchanges
+            text = str(error) if isinstance(error, ContextcError) else describe_error(error)
+            return RecordedExchange(exchange=id, time=exchange.began, problem=text, is_gap=True)
+        return describe(id, exchange, seen)
+
+    def _observe(self, id: str, exchange: SpooledExchange) -> ObservedRequest:
+        start, response = exchange.start, exchange.response or ResponseStart()
+        body = b"".join(exchange.request)
+        try:
+            body = decode_content(
+                decode_chunks(body) if start.is_chunked else body, start.headers.get("content-encoding", "")
+            )
+        except CannotDecode as error:
+            raise NotRecorded(f"request: {error}") from None
+        return observe(
+            self._store,
+            request=body,
+            reply=_reply(exchange, response),
+            format=start.format or None,
+            time=exchange.began,
+            ended=exchange.ended or None,
+            headers=start.headers,
+            url=start.url,
+            status=response.status or None,
+            redact=self._redact,
+            exchange_id=id,
+        )
+
+
+def _reply(exchange: SpooledExchange, response: ResponseStart) -> object:
+    if response.error:
+        return {"error": {"message": response.error}}
+    reply = b"".join(exchange.reply)
+    if not reply:
+        return None
+    try:
+        return decode_content(decode_chunks(reply) if response.is_chunked else reply, response.encoding) or None
+    except CannotDecode as error:
+        return {"error": {"message": f"The reply cannot be read: {error}"}}
+
+
+def describe(id: str, exchange: SpooledExchange, seen: ObservedRequest) -> RecordedExchange:
+    usage = seen.usage
+    return RecordedExchange(
+        exchange=id,
+        time=exchange.began,
+        conversation=seen.conversation,
+        provider=seen.channel.provider,
+        model=seen.channel.model,
+        status=seen.status,
+        why=seen.record.why,
+        input=usage.input if usage else 0,
+        output=usage.output if usage else 0,
+        cache_read=usage.cache_read if usage else 0,
+        cache_write=usage.cache_write if usage else 0,
+        cost=seen.cost,
+    )
+
+
+def other_runs(folder: Path, own: str) -> list[Path]:
+    """Return the folders of other runs. Those whose lock is free are abandoned."""
+    return [path for path in sorted(folder.glob("*")) if path.is_dir() and path.name != own]

@@ -1,0 +1,70 @@
+"""The figures of a run: requests, tokens, cost, cache share, rewrite factor, and what broke the prefix."""
+
+from collections import Counter
+from threading import Lock
+
+from msgspec import Struct, field
+
+from contextc.proxy.spool_recording import RecordedExchange
+
+FIRST_REQUEST = "first request"
+
+
+class _Thread(Struct):
+    """The requests of one conversation to one model."""
+
+    largest: int = 0
+    written: int = 0
+    uncached: int = 0
+
+
+class TrafficSummary(Struct):
+    """Figures of the exchanges that were recorded."""
+
+    requests: int = 0
+    failed: int = 0
+    input: int = 0
+    output: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    cost: float = 0.0
+    without_cost: int = 0
+    conversations: dict[str, int] = field(default_factory=dict[str, int])
+    breaks: Counter[str] = field(default_factory=Counter[str])
+    _threads: dict[tuple[str, str], _Thread] = field(default_factory=dict[tuple[str, str], _Thread])
+    _lock: Lock = field(default_factory=Lock)
+
+    def add(self, done: RecordedExchange) -> None:
+        with self._lock:
+            self.requests += 1
+            self.failed += done.status != "ok"
+            self.input += done.input
+            self.output += done.output
+            self.cache_read += done.cache_read
+            self.cache_write += done.cache_write
+            if done.cost is not None:
+                self.cost += done.cost
+            elif done.input or done.output:
+                self.without_cost += 1
+            self.conversations[done.conversation] = self.conversations.get(done.conversation, 0) + 1
+            if done.why and done.why != FIRST_REQUEST:
+                self.breaks[done.why] += 1
+            thread = self._threads.setdefault((done.conversation, done.model), _Thread())
+            thread.largest = max(thread.largest, done.input)
+            thread.written += done.cache_write
+            thread.uncached += done.input - done.cache_read
+
+    @property
+    def cache_share(self) -> float | None:
+        """The share of the input that was read from a cache; None without input."""
+        return self.cache_read / self.input if self.input else None
+
+    @property
+    def rewrite_factor(self) -> float | None:
+        """Tokens written to caches, divided by the largest context of each conversation. 1.0 is ideal.
+
+        Where a provider does not report cache writes, uncached input counts. None without input.
+        """
+        threads = [each for each in self._threads.values() if each.largest]
+        largest = sum([each.largest for each in threads])
+        return sum([each.written or each.uncached for each in threads]) / largest if largest else None

@@ -1,0 +1,91 @@
+"""Claude Code and Codex, started with `contextc watch` (Guarantees 16.10 and 16.15)."""
+
+import json
+import os
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+
+import contextc as cc
+from tests.fake_vendors import KEY, FakeVendors, Reply, RequestRecord
+from tests.forked_commands import run_contextc
+from tests.observation.record_cli_sessions import ClaudeCode, agent, call
+from tests.observation.session_recorder import Script
+from tests.proxy.test_sdk_clients import stored_bodies
+
+
+def all_bodies(store_url: str) -> list[bytes]:
+    with cc.open_store(store_url) as store:
+        names = [row[0] for row in store.read(lambda tx: tx.rows("SELECT name FROM conversation ORDER BY number"))]
+        return [raw for name in names for raw in stored_bodies(store, name)]
+
+
+def posts(fake: FakeVendors) -> list[RequestRecord]:
+    return [each for each in fake.records if each.method == "POST" and each.path.endswith(("/messages", "/responses"))]
+
+
+def watch(folder: Path, environment: dict[str, str], *command: str) -> str:
+    """Run a program with `contextc watch`, and return what it printed."""
+    store = f"sqlite:///{folder}/store.db"
+    environment = {**environment, "XDG_DATA_HOME": str(folder), "PYTHONWARNINGS": "default"}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
+    done = run_contextc(
+        "watch", "--store", store, "--", *command, cwd=folder / "home" / "work", env={**environment, "PATH": path}
+    )
+    assert done.returncode == 0, done.stdout[-500:] + done.stderr[-500:]
+    assert "contextc recorded" in done.stderr
+    assert "not recorded" not in done.stderr
+    return done.stdout
+
+
+@pytest.mark.thorough
+def test_claude_code_works_the_same_through_the_proxy(tmp_path: Path) -> None:
+    """Tools, a sub-agent, a resumed session and a compaction. All requests are in the store, to the byte."""
+    read = Reply("I read it.", [call("Read", file_path="notes.txt")])
+    plans = {
+        "#m1": [read, Reply("I ask.", [agent("Read the notes. #a1")])],
+        "#a1": [read, Reply("Two lines.")],
+        "#m2": [Reply("I list.", [call("Bash", command="ls", description="List files")])],
+    }
+    with FakeVendors(Script(plans, "watched"), strict=False) as fake:
+        program = ClaudeCode(tmp_path / "home")
+        environment = program.environment(fake, {})
+        options = ["-p", "--output-format", "json", "--model", "claude-sonnet-4-5", "--dangerously-skip-permissions"]
+        id = str(uuid.uuid4())
+        for number, text in enumerate(["Begin. #m1", "List. #m2", "/compact", "Go on. #m3"]):
+            session = ["--resume" if number else "--session-id", id]
+            printed = watch(tmp_path, environment, program.program, *options, *session, text)
+            assert json.loads(printed)["is_error"] is False
+        sent = posts(fake)
+        assert not fake.refused
+    stored = all_bodies(f"sqlite:///{tmp_path}/store.db")
+    assert sorted(stored) == sorted([each.raw for each in sent])
+    assert len(stored) >= 8
+
+
+@pytest.mark.thorough
+def test_codex_works_the_same_through_the_proxy(tmp_path: Path) -> None:
+    """It asks for a WebSocket first, falls back to HTTP, runs a tool, and resumes."""
+    from codex_cli_bin import bundled_codex_path  # pyright: ignore[reportMissingTypeStubs]
+
+    run = Reply("I read.", [call("exec_command", cmd="cat notes.txt")])
+    home = tmp_path / "home"
+    (home / "work").mkdir(parents=True)
+    (home / "work" / "notes.txt").write_text("one\\ntwo\\n")
+    (home / "auth.json").write_text(json.dumps({"OPENAI_API_KEY": KEY}))
+    (home / "config.toml").write_text('model = "gpt-5.4"\n[features]\nplugins = false\n')
+    environment = {"PATH": os.environ["PATH"], "HOME": str(home), "CODEX_HOME": str(home)}
+    with FakeVendors(Script({"#m1": [run]}, "watched"), strict=False) as fake:
+        command = [str(bundled_codex_path())]
+        options = ["--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"]
+        environment["OPENAI_BASE_URL"] = f"{fake.url()}/v1"
+        printed = watch(tmp_path, environment, *command, "exec", *options, "Read the notes. #m1")
+        thread = json.loads(printed.splitlines()[0])["thread_id"]
+        watch(tmp_path, environment, *command, "exec", "resume", *options, thread, "Thank you. #m2")
+        sent = posts(fake)
+        assert len(sent) == 3
+        assert not fake.refused
+    stored = all_bodies(f"sqlite:///{tmp_path}/store.db")
+    assert stored == [each.raw for each in sent]

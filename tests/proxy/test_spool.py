@@ -1,0 +1,216 @@
+"""The spool: bounded, private, readable after any interruption. A failure is a gap, never an error of a request
+(Guarantee 16.12).
+"""
+
+import asyncio
+import errno
+import os
+import random
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contextc.proxy import spool as spool_module
+from contextc.proxy.gap_log import GapLog
+from contextc.proxy.spool import QUEUE_FULL, SPOOL_FULL, TOO_LARGE, Spool, SpoolLimits
+from contextc.proxy.spool_frames import ExchangeStart, ResponseStart, SpooledExchange, SpoolReader
+from tests.conftest import often
+from tests.proxy.raw_servers import OK, RawUpstream, post, running_relay
+
+START = ExchangeStart(upstream="up", url="http://up/v1/messages", format="anthropic")
+
+
+def write_exchange(spool: Spool, request: bytes = b"request", reply: bytes = b"reply") -> None:
+    record = spool.begin(START)
+    record.request(request)
+    record.sent()
+    record.response(ResponseStart(status=200))
+    record.reply(reply)
+    record.end("complete")
+
+
+def contents(exchanges: list[SpooledExchange]) -> list[tuple[int, bytes, bytes]]:
+    return [(each.number, b"".join(each.request), b"".join(each.reply)) for each in exchanges]
+
+
+def test_random_interleaved_exchanges_are_read_as_they_were_written(tmp_path: Path) -> None:
+    """A reader that runs beside the writer gets each exchange once, when it ends, and removes what it has read."""
+    for seed in range(often(5, 200)):
+        draw = random.Random(seed)
+        folder = tmp_path / str(seed)
+        spool = Spool(folder, GapLog(), limits=SpoolLimits(segment=draw.choice([100, 5_000, 1 << 20])))
+        reader, read, open_ones, written = (
+            SpoolReader(folder),
+            list[SpooledExchange](),
+            dict[int, Any](),
+            list[tuple[int, bytes, bytes]](),
+        )
+        for _ in range(300):
+            action = draw.random()
+            if action < 0.2 or not open_ones:
+                record = spool.begin(START)
+                open_ones[record.number] = (record, [], [])
+                continue
+            number = draw.choice(list(open_ones))
+            record, request, reply = open_ones[number]
+            data = draw.randbytes(draw.randrange(300))
+            if action < 0.6:
+                request.append(data)
+                record.request(data)
+            elif action < 0.9:
+                reply.append(data)
+                record.reply(data)
+            elif action < 0.97:
+                record.end("complete")
+                written.append((number, b"".join(request), b"".join(reply)))
+                del open_ones[number]
+            else:
+                read += reader.read()
+                reader.remove_read()
+        spool.close()
+        read += reader.read()
+        assert contents(read) == written
+        assert reader.is_closed
+        assert {each.number for each in reader.read_unfinished()} == set(open_ones)
+        reader.remove_folder()
+        assert not folder.exists()
+
+
+def test_a_spool_that_was_cut_off_anywhere_is_read_up_to_there(tmp_path: Path) -> None:
+    """A proxy can be killed within a write. The exchanges before are complete, and the last one is unfinished."""
+    spool = Spool(tmp_path / "run", GapLog())
+    for number in range(3):
+        write_exchange(spool, b"request %d" % number)
+    spool.close()
+    (segment,) = (tmp_path / "run").glob("*.frames")
+    raw = segment.read_bytes()
+    counts = set[int]()
+    for end in range(0, len(raw), often(7, 1)):
+        segment.write_bytes(raw[:end])
+        reader = SpoolReader(tmp_path / "run")
+        ended = contents(list(reader.read()))
+        assert ended == [(number + 1, b"request %d" % number, b"reply") for number in range(len(ended))]
+        assert len(list(reader.read_unfinished())) <= 1
+        counts.add(len(ended))
+    assert counts == {0, 1, 2, 3}
+
+
+def test_damaged_bytes_are_not_read_as_content(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "run", GapLog())
+    write_exchange(spool, b"the request")
+    spool.close()
+    (segment,) = (tmp_path / "run").glob("*.frames")
+    segment.write_bytes(segment.read_bytes().replace(b"the request", b"the reqXest"))
+    reader = SpoolReader(tmp_path / "run")
+    assert list(reader.read()) == []
+    assert [each.is_sent for each in reader.read_unfinished()] == [False]
+
+
+def test_the_files_are_private(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "folder" / "run", GapLog())
+    write_exchange(spool)
+    spool.close()
+    for path in [tmp_path / "folder", tmp_path / "folder" / "run"]:
+        assert stat.S_IMODE(path.stat().st_mode) == 0o700
+    for path in (tmp_path / "folder" / "run").iterdir():
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize(
+    ("limits", "reason"),
+    [
+        (SpoolLimits(queue=2_000), QUEUE_FULL),
+        (SpoolLimits(folder=2_000), SPOOL_FULL),
+        (SpoolLimits(exchange=2_000), TOO_LARGE),
+    ],
+)
+def test_what_exceeds_a_limit_is_a_gap_and_the_request_succeeds(
+    tmp_path: Path, limits: SpoolLimits, reason: str
+) -> None:
+    async def main() -> None:
+        async with RawUpstream() as upstream, running_relay(upstream.url, tmp_path, limits=limits) as relay:
+            assert (await relay.send(post(body=bytes(100)))).endswith(b"ok")
+            assert (await relay.send(post(body=bytes(100_000)))).endswith(b"ok")
+            assert [len(each) > 100_000 for each in upstream.requests] == [False, True]
+            recorded = relay.recorded()
+            assert [len(each.request) for each in recorded if not each.problem] == [1]
+            assert relay.gaps.counts == {reason: 1}
+            assert relay.gaps.last[0].time > 1_600_000_000_000
+
+    asyncio.run(main())
+
+
+class FullDisk:
+    """A file on a disk that is full after some bytes."""
+
+    def __init__(self, file: Any, room: list[int]) -> None:
+        self.file, self.room = file, room
+
+    def write(self, data: Any) -> int:
+        size = min(len(data), self.room[0])
+        if not size:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self.room[0] -= size
+        return self.file.write(bytes(data)[:size])
+
+    def truncate(self, size: int) -> None:
+        self.file.truncate(size)
+
+    def close(self) -> None:
+        self.file.close()
+
+
+@pytest.mark.parametrize("room", [0, 100, 350])
+def test_a_full_disk_is_a_gap_and_the_record_goes_on_when_there_is_room(
+    tmp_path: Path, room: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every request succeeds. Those that could not be written are gaps, those before and after are complete."""
+    left = [room]
+    opened: Callable[..., Any] = os.fdopen
+
+    def open_on_full_disk(handle: int, mode: str, buffering: int) -> FullDisk:
+        return FullDisk(opened(handle, mode, buffering=buffering), left)
+
+    monkeypatch.setattr(spool_module.os, "fdopen", open_on_full_disk)
+
+    async def main() -> None:
+        async with RawUpstream() as upstream, running_relay(upstream.url, tmp_path) as relay:
+            while not relay.gaps.count:
+                assert (await relay.send(post(body=b"before"))).endswith(b"ok")
+            left[0] = 1 << 30
+            for _ in range(3):
+                assert (await relay.send(post(body=b"after"))).endswith(b"ok")
+            recorded = [b"".join(each.request) for each in relay.recorded() if not each.problem]
+        assert recorded.count(b"after") == 3
+        lost = len(upstream.requests) - len(recorded)
+        assert lost > 0
+        assert relay.gaps.counts == {"the spool could not be written: No space left on device": lost}
+
+    asyncio.run(main())
+
+
+def test_the_relay_does_not_wait_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a write hangs, requests pass."""
+    is_free, has_begun = spool_module.Event(), spool_module.Event()
+    append = Spool._append  # pyright: ignore[reportPrivateUsage]
+
+    def hang(self: Spool, content: bytes | list[bytes]) -> None:
+        has_begun.set()
+        is_free.wait()
+        append(self, content)
+
+    monkeypatch.setattr(Spool, "_append", hang)
+
+    async def main() -> None:
+        async with RawUpstream() as upstream, running_relay(upstream.url, tmp_path) as relay:
+            assert (await relay.send(post())).startswith(OK[:15])
+            has_begun.wait()
+            for _ in range(20):
+                assert (await relay.send(post())).startswith(OK[:15])
+            is_free.set()
+            assert len(relay.recorded()) == 21
+
+    asyncio.run(main())

@@ -1,0 +1,190 @@
+"""`contextc watch` and `contextc proxy` (Guarantee 16.15)."""
+
+import fcntl
+import json
+import os
+import pty
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+
+import httpx2
+import pytest
+
+import contextc as cc
+from tests.fake_vendors import KEY, FakeVendors, Scripted, faults, listed
+from tests.forked_commands import run_contextc
+from tests.proxy.raw_servers import post
+
+SECONDS = 30.0
+PROGRAM = """
+import json, os, sys, urllib.request
+url = os.environ["ANTHROPIC_BASE_URL"] + "/v1/messages"
+for text in sys.argv[2:]:
+    body = {"model": "claude-opus-4-5", "max_tokens": 9, "messages": [{"role": "user", "content": text}]}
+    headers = {"x-api-key": KEY, "anthropic-version": "2023-06-01", "content-type": "application/json"}
+    with urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode(), headers)) as reply:
+        print(json.load(reply)["content"][0]["text"])
+sys.stdout.flush()
+if sys.argv[1] == "killed":
+    os.kill(os.getpid(), 15)
+sys.exit(int(sys.argv[1]))
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    path = tmp_path / "agent.py"
+    path.write_text(PROGRAM.replace("KEY", repr(KEY)))
+    return path
+
+
+def environment(tmp_path: Path, **more: str) -> dict[str, str]:
+    kept = {name: os.environ[name] for name in ("PATH", "SSL_CERT_FILE") if name in os.environ}
+    return {**kept, "HOME": str(tmp_path), "COLUMNS": "100", **more}
+
+
+def test_a_watched_program_is_recorded_and_its_exit_code_returned(tmp_path: Path, program: Path) -> None:
+    """Its output is its own, the summary goes to standard error, and no file of the user changes."""
+    with FakeVendors(Scripted(["First.", "Second."])) as fake:
+        done = run_contextc(
+            "watch", "--", sys.executable, str(program), "7", "one", "two",
+            cwd=tmp_path, env=environment(tmp_path, ANTHROPIC_BASE_URL=fake.url()),
+        )  # fmt: skip
+        assert (done.returncode, done.stdout) == (7, "First.\nSecond.\n")
+        assert len(fake.records) == 2
+    assert "contextc recorded 2 requests in 2 conversations" in done.stderr
+    assert "rewrite factor 1.0" in done.stderr
+    assert "contextc serve" in done.stderr
+    files = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert {name for name in files if not name.startswith(".local/share/contextc/contextc.db")} == {"agent.py"}
+    with cc.open_store(f"sqlite:///{tmp_path}/.local/share/contextc/contextc.db") as store:
+        assert len(store.read(lambda tx: tx.rows("SELECT * FROM manifest"))) == 2
+
+
+def test_a_program_that_a_signal_ended_and_one_without_requests(tmp_path: Path, program: Path) -> None:
+    done = run_contextc("watch", "--", sys.executable, str(program), "killed", cwd=tmp_path, env=environment(tmp_path))
+    assert done.returncode == 128 + signal.SIGTERM
+    assert "recorded no model request" in done.stderr
+
+
+def test_an_unknown_program_is_an_error(tmp_path: Path) -> None:
+    done = run_contextc("watch", "--", "no-such-program", cwd=tmp_path, env=environment(tmp_path))
+    assert done.returncode == 2
+    assert "Program not found, got 'no-such-program'" in done.stderr
+
+
+def test_watch_alone_prints_what_to_set(tmp_path: Path) -> None:
+    done = run_contextc("watch", cwd=tmp_path, env=environment(tmp_path))
+    assert done.returncode == 0
+    assert "export ANTHROPIC_BASE_URL=http://127.0.0.1:8788/anthropic " in done.stdout
+    assert "openai_base_url=" in done.stdout
+    assert not (tmp_path / ".local").exists()
+
+
+TERMINAL_PROGRAM = """
+import os, signal, sys
+def report(number, frame):
+    os.write(1, f"signal {number}\\n".encode())  # a handler must not print while the program prints
+    if number == signal.SIGTERM:
+        sys.exit(9)
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGWINCH):
+    signal.signal(number, report)
+os.write(1, f"{os.isatty(0)} {os.isatty(1)} {os.get_terminal_size()} {os.getppid()}\\n".encode())
+while True:
+    signal.pause()
+"""
+
+
+def test_the_program_has_the_terminal_to_itself(tmp_path: Path) -> None:
+    """Ctrl-C and changes of the window reach the program, which goes on; a signal to `watch` is forwarded."""
+    path = tmp_path / "program.py"
+    path.write_text(TERMINAL_PROGRAM)
+    pid, line = pty.fork()
+    if not pid:
+        command = [sys.executable, "-m", "contextc", "watch", "--quiet", "--", sys.executable, str(path)]
+        os.chdir(tmp_path)
+        os.execve(sys.executable, command, environment(tmp_path))
+    output = b""
+
+    def read_until(text: bytes) -> None:
+        nonlocal output
+        while text not in output:
+            output += os.read(line, 1024)
+
+    fcntl.ioctl(line, termios.TIOCSWINSZ, struct.pack("HHHH", 33, 77, 0, 0))
+    read_until(b"True True os.terminal_size(columns=77, lines=33) %d" % pid)
+    os.write(line, b"\x03")
+    read_until(b"signal %d" % signal.SIGINT)
+    fcntl.ioctl(line, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 90, 0, 0))
+    read_until(b"signal %d" % signal.SIGWINCH)
+    os.kill(pid, signal.SIGTERM)
+    read_until(b"signal %d" % signal.SIGTERM)
+    _, status = os.waitpid(pid, 0)
+    os.close(line)
+    assert os.waitstatus_to_exitcode(status) == 9
+
+
+def test_the_proxy_runs_until_a_signal(tmp_path: Path) -> None:
+    """With a token, as other hosts need it; everything is recorded at the end."""
+    token = "a-token-with-22-letters"
+    with FakeVendors(Scripted(["Hello."])) as fake:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "contextc", "proxy", "--port", "0", "--host", "0.0.0.0", "--token", token,
+             "--upstream", f"anthropic={fake.url()}", "--store", "sqlite:///s.db", "--redact", "mail"],
+            cwd=tmp_path, env=environment(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert process.stdout is not None
+        printed = process.stdout.readline()
+        while "bedrock" not in printed:
+            printed += process.stdout.readline()
+        url = printed.split()[4]
+        body = {"model": "claude-opus-4-5", "max_tokens": 9, "messages": [{"role": "user", "content": "I am a@b.org"}]}
+        headers = {"x-api-key": KEY, "anthropic-version": "2023-06-01"}
+        assert httpx2.post(f"{url}/anthropic/v1/messages", json=body, headers=headers).status_code == 401
+        reply = httpx2.post(f"{url}/t/{token}/anthropic/v1/messages", json=body, headers=headers)
+        assert reply.json()["content"][0]["text"] == "Hello."
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=60)
+        assert json.loads(fake.records[0].raw) == body
+    assert (process.returncode, errors) == (0, "")
+    assert f"export ANTHROPIC_BASE_URL={url}/t/{token}/anthropic " in printed
+    with cc.open_store(f"sqlite:///{tmp_path}/s.db") as store:
+        (name,) = [row[0] for row in store.read(lambda tx: tx.rows("SELECT name FROM conversation"))]
+        assert store.load(name)[0].text.startswith("I am [redacted:mail:")
+
+
+def test_a_proxy_that_is_killed_leaves_nothing_unrecorded(tmp_path: Path) -> None:
+    """Its recorder goes on alone: it records what is in the spool, also the exchange that was open, and ends."""
+    with FakeVendors(Scripted(["Hello.", "Never."]), faults=listed(None, faults.hang())) as fake:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "contextc", "proxy", "--port", "0", "--upstream", f"anthropic={fake.url()}"],
+            cwd=tmp_path, env=environment(tmp_path), stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert process.stdout is not None
+        url = process.stdout.readline().split()[4]
+        body = {"model": "claude-opus-4-5", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi."}]}
+        headers = {"x-api-key": KEY, "anthropic-version": "2023-06-01"}
+        httpx2.post(f"{url}/anthropic/v1/messages", json=body, headers=headers)
+        lines = [f"{name}: {value}" for name, value in {**headers, "content-type": "application/json"}.items()]
+        raw = post("/anthropic/v1/messages", json.dumps(body).replace("Hi.", "Open.").encode(), *lines)
+        with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))) as connection:
+            connection.sendall(raw)
+            end = time.monotonic() + SECONDS
+            while not any(b"Open." in path.read_bytes() for path in tmp_path.rglob("*.frames")):
+                assert time.monotonic() < end
+                time.sleep(0.01)
+            process.kill()
+            process.wait()
+        process.stdout.close()
+    end = time.monotonic() + SECONDS
+    while list((tmp_path / ".local" / "share" / "contextc" / "spool").glob("*/*")):
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    with cc.open_store(f"sqlite:///{tmp_path}/.local/share/contextc/contextc.db") as store:
+        assert len(store.read(lambda tx: tx.rows("SELECT * FROM manifest"))) == 2
