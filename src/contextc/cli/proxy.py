@@ -19,11 +19,13 @@ from contextc.config import read_settings
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from contextc.proxy.proxy_server import ProxyServer
+    from contextc.proxy.traffic_summary import TrafficSummary
     from contextc.proxy.upstreams import Upstream
 
 PORT = 8788
 TIMEOUT = 3600.0
 """Model calls can take many minutes."""
+ACTION_TEXTS = {"lint": "a provider would refuse", "fix": "repaired"}
 UpstreamOption = Annotated[
     list[str] | None,
     typer.Option("--upstream", help="Another upstream, or another address of a known one: NAME=URL; repeatable."),
@@ -35,6 +37,10 @@ RedactOption = Annotated[
 TimeoutOption = Annotated[
     float, typer.Option("--timeout", help="Seconds without a byte from an upstream after which a request fails.")
 ]
+LintOption = Annotated[
+    bool, typer.Option("--lint", help="Report what a provider would refuse. Requests pass unchanged.")
+]
+FixOption = Annotated[bool, typer.Option("--fix", help="Repair what a provider would refuse, before it is sent.")]
 
 
 def run(
@@ -51,11 +57,14 @@ def run(
     upstream: UpstreamOption = None,
     redact: RedactOption = None,
     timeout: TimeoutOption = TIMEOUT,
+    lint: LintOption = False,
+    fix: FixOption = False,
     store: StoreOption = None,
 ) -> None:
-    """Run a proxy that forwards model requests unchanged and records them. Ctrl-C stops it."""
+    """Run a proxy that forwards model requests and records them. They pass unchanged unless an option says otherwise."""
     from contextc.observation.redaction_patterns import compile_patterns  # it takes time to import
     from contextc.proxy.access_checks import AccessRules
+    from contextc.proxy.acting_exchange import ActingOptions
     from contextc.proxy.proxy_server import ProxyServer, listen
     from contextc.proxy.relay import Timeouts
     from contextc.proxy.upstreams import load_upstreams
@@ -74,6 +83,7 @@ def run(
             access=AccessRules(hosts=accepted_hosts(host), token=secret),
             redact=tuple(redact or ()),
             timeouts=Timeouts(silence=timeout),
+            acting=ActingOptions(lints=lint, fixes=fix),
         )
         base = f"http://{display_host(host)}:{listening.getsockname()[1]}"
 
@@ -95,6 +105,7 @@ def run(
 
         asyncio.run(serve())
         is_recorded = proxy.close()
+    print_actions(proxy.summary)
     print_gaps(proxy, is_recorded)
 
 
@@ -126,6 +137,15 @@ def print_setup(proxy: str, upstreams: "Mapping[str, Upstream]") -> None:
     missing = [facts["note"] for name, facts in known.items() if name not in upstreams]
     for note in missing:
         out.print(f"  [dim]{escape_markup(note)}[/]", soft_wrap=True)
+
+
+def print_actions(summary: "TrafficSummary") -> None:
+    """Print on standard error what options found or changed, one line each."""
+    for rule, figures in summary.actions.items():
+        codes = ", ".join([f"{code} ({pluralize(count, 'time')})" for code, count in figures.codes.most_common(5)])
+        cache = f" · {figures.cache_tokens:,} tokens from the first change on" if figures.cache_tokens else ""
+        text = f"{ACTION_TEXTS[rule]} {pluralize(figures.requests, 'request')}"
+        err.print(escape_markup(f"{rule}: {text}{f': {codes}' if codes else ''}{cache}"), soft_wrap=True)
 
 
 def print_gaps(proxy: "ProxyServer", is_recorded: bool) -> None:

@@ -22,10 +22,13 @@ from contextc.cli.open_store import StoreOption
 from contextc.cli.proxy import (
     PORT,
     TIMEOUT,
+    FixOption,
+    LintOption,
     RedactOption,
     TimeoutOption,
     UpstreamOption,
     prepare_store,
+    print_actions,
     print_gaps,
     print_setup,
 )
@@ -48,6 +51,8 @@ def run(
     upstream: UpstreamOption = None,
     redact: RedactOption = None,
     timeout: TimeoutOption = TIMEOUT,
+    lint: LintOption = False,
+    fix: FixOption = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no summary.")] = False,
     store: StoreOption = None,
 ) -> None:
@@ -63,6 +68,7 @@ def run(
         raise InvalidSetting("Program not found", got=command[0], fix="Write the command after `--`.")
     from contextc.observation.redaction_patterns import compile_patterns
     from contextc.proxy.access_checks import AccessRules
+    from contextc.proxy.acting_exchange import ActingOptions
     from contextc.proxy.client_setup import find_set_upstreams, set_up_client
     from contextc.proxy.proxy_server import ProxyServer, listen
     from contextc.proxy.relay import Timeouts
@@ -77,6 +83,7 @@ def run(
         access=AccessRules(token=token),
         redact=tuple(redact or ()),
         timeouts=Timeouts(silence=timeout),
+        acting=ActingOptions(lints=lint, fixes=fix),
     )
     with listen("127.0.0.1", 0) as listening, proxy.running(listening) as address:
         setup = set_up_client(command, os.environ, f"{address}/t/{token}", upstreams, already_set)
@@ -84,6 +91,7 @@ def run(
     is_recorded = proxy.close()
     if not quiet:
         print_summary(proxy.summary, store)
+        print_actions(proxy.summary)
     print_gaps(proxy, is_recorded)
     raise typer.Exit(code)
 

@@ -28,12 +28,37 @@ class Fragment(Struct, frozen=True, kw_only=True):
     tokens: int = 0
 
 
+class RequestAction(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What the proxy found or changed in a request because an option asked for it.
+
+    `rule` is the option: lint, fix, convert or fit. `codes` are the lint rules that were broken, with the number of
+    violations. `changes` has a text for each finding or change; `more` is the number of further ones. `cache_tokens`
+    are the tokens from the first changed element on: the provider's cache has none of them from requests without it.
+    """
+
+    rule: str
+    codes: dict[str, int] = {}
+    changes: tuple[str, ...] = ()
+    more: int = 0
+    cache_tokens: int = 0
+
+    def describe(self) -> tuple[str, ...]:
+        """Return the action as remarks, one line each."""
+        lines = [f"{self.rule}: {each}" for each in self.changes]
+        if self.more:
+            lines.append(f"{self.rule}: {self.more:,} more")
+        if self.cache_tokens:
+            lines.append(f"{self.rule}: {self.cache_tokens:,} tokens from the first change on")
+        return tuple(lines)
+
+
 class ObservedFacts(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The facts of a request that other software sent.
 
     `gaps` are the separators of its messages: none if all are commas, one if all are equal. `marks` are the cache
     breakpoints by the index of their row, each with its offset. `began` and `ended` are in milliseconds; `ended` is
     when the reply ended. `error` is the text of an error reply. `inexact`: content was redacted before storing.
+    `actions`: what options of the proxy found or changed.
     """
 
     gaps: tuple[str, ...] = ()
@@ -44,6 +69,7 @@ class ObservedFacts(Struct, frozen=True, omit_defaults=True, kw_only=True):
     began: int = 0
     ended: int = 0
     inexact: bool = False
+    actions: tuple[RequestAction, ...] = ()
 
     @property
     def latency(self) -> int | None:

@@ -5,6 +5,7 @@ from hashlib import blake2b
 
 from msgspec import Struct
 
+from contextc.compiler.manifest import RequestAction
 from contextc.messages import Message
 
 IMPORTED = "import:"
@@ -51,10 +52,13 @@ class StoredMessages(Struct, frozen=True, kw_only=True):
 
 
 class RecordOptions(Struct, frozen=True, kw_only=True):
-    """`key` identifies the exchange: it is recorded once. `inexact`: the body is not the one that was sent."""
+    """`key` identifies the exchange: it is recorded once. `inexact`: the body is not the one that was sent. `actions`:
+    what options of the proxy found or changed.
+    """
 
     key: str = ""
     inexact: bool = False
+    actions: tuple[RequestAction, ...] = ()
     names: NewNames | None = None
     stored: StoredMessages | None = None
 

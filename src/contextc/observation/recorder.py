@@ -15,7 +15,7 @@ from contextc.compiler.compiled import OBSERVED
 from contextc.compiler.ledger import repository
 from contextc.compiler.ledger.observed_compression import pack_record
 from contextc.compiler.ledger.row_encoding import has_media, has_signed_reasoning, hash_chunks
-from contextc.compiler.manifest import ObservedFacts, RequestRecord, record_to_json
+from contextc.compiler.manifest import ObservedFacts, RequestAction, RequestRecord, record_to_json
 from contextc.compiler.options import Budget
 from contextc.errors import ContextcError, InvalidInput, StoreCorrupt
 from contextc.messages import Message
@@ -97,6 +97,7 @@ def observe(
     provider: str = "",
     redact: Redaction | None = None,
     exchange_id: str = "",
+    actions: Sequence[RequestAction] = (),
 ) -> ObservedRequest:
     """Record a request that other software made, and its reply.
 
@@ -105,7 +106,7 @@ def observe(
     `headers` may contain the client's own ids; they are not stored. Without `conversation`, the conversation is found
     by these ids or by content. `redact` removes text before anything is stored: "keys", "tokens", "mail", regular
     expressions, or True for all built-in patterns. Such a request is marked inexact. An exchange with an `exchange_id`
-    is recorded once: if it was recorded before, that record is returned.
+    is recorded once: if it was recorded before, that record is returned. `actions` are what the proxy found or changed.
     """
     began = time or append_and_load.now_ms()
     if not isinstance(began, int) or not isinstance(ended or 0, int):
@@ -131,7 +132,11 @@ def observe(
         began=began,
         ended=ended or 0,
         code=status or 0,
-        options=RecordOptions(key=exchange_id, inexact=body != sent),
+        options=RecordOptions(
+            key=exchange_id,
+            inexact=body != sent,
+            actions=tuple([redactor.redact_action(each) if redactor else each for each in actions]),
+        ),
     )
 
 
@@ -330,7 +335,10 @@ class ExchangeRecording:
             added=len(layout) - (0 if why else aligned.shared),
             session=given.previous_response,
             new=len(messages) + len(replies) if stored is None else 0,
-            remarks=(remark,) if remark else (),
+            remarks=(
+                *((remark,) if remark else ()),
+                *(text for action in self.options.actions for text in action.describe()),
+            ),
             budget=Budget(window=given.provider.model.window, system=head.system, tools=head.tools, used=tokens),
             shared=above + sum([row.row.tokens for row in shared]) if is_same_head else 0,
             shared_bytes=sum([len(row.chunk) for row in shared]),
@@ -348,6 +356,7 @@ class ExchangeRecording:
                 began=self.began,
                 ended=self.ended,
                 inexact=self.options.inexact or is_redacted,
+                actions=self.options.actions,
             ),
         )
         state = replace(

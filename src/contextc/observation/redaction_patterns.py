@@ -17,6 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from contextc._json import encode
+from contextc.compiler.manifest import RequestAction
 from contextc.errors import InvalidInput
 from contextc.messages import Message
 from contextc.observation.exchange_parser import ObservedReply
@@ -138,6 +139,10 @@ class Redactor:
         """Return a decoded reply without the matches, which may have been split between events of its stream."""
         messages = tuple([self._redact_message(each) for each in reply.messages])
         return replace(reply, messages=messages, error=self.redact_text(reply.error))
+
+    def redact_action(self, action: RequestAction) -> RequestAction:
+        """Return an action whose texts are redacted: they may quote the request."""
+        return replace(action, changes=tuple([self.redact_text(each) for each in action.changes]))
 
     def _redact_message(self, message: Message) -> Message:
         body = encode(message)

@@ -7,6 +7,7 @@ one connection, and our own `x-contextc-*`. A copy of the bytes goes to the spoo
 import asyncio
 from typing import TYPE_CHECKING
 
+from contextc.compiler.manifest import RequestAction
 from contextc.errors import describe_error
 from contextc.proxy.access_checks import OWN_PREFIX, Refusal, check_access
 from contextc.proxy.http1_framing import (
@@ -80,7 +81,7 @@ class Exchange:
         else:
             self._connecting = asyncio.get_running_loop().create_task(self._connect())
 
-    def _begin_record(self) -> None:
+    def _begin_record(self, actions: tuple[RequestAction, ...] = ()) -> None:
         path = self._target.partition(b"?")[0].decode("latin-1")
         format = find_format(path) if self.method == b"POST" and self.relay.spool is not None else None
         if format is None or self.relay.spool is None:
@@ -97,6 +98,7 @@ class Exchange:
                     if field.name in allowed
                 },
                 is_chunked=self.body.is_chunked,
+                actions=actions,
             )
         )
 

@@ -6,6 +6,7 @@ import socket
 import uuid
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from threading import Event, Thread
@@ -13,6 +14,8 @@ from threading import Event, Thread
 from contextc.config import find_data_folder
 from contextc.errors import InvalidSetting
 from contextc.proxy.access_checks import AccessRules
+from contextc.proxy.acting_exchange import ActingExchange, ActingOptions
+from contextc.proxy.exchange import Exchange
 from contextc.proxy.gap_log import GapLog
 from contextc.proxy.recorder_process import RecorderSettings
 from contextc.proxy.recorder_supervisor import RecorderSupervisor
@@ -40,6 +43,7 @@ class ProxyServer:
         timeouts: Timeouts | None = None,
         folder: Path | None = None,
         limits: SpoolLimits | None = None,
+        acting: ActingOptions | None = None,
     ) -> None:
         if store.startswith("memory:"):
             raise InvalidSetting(
@@ -48,10 +52,18 @@ class ProxyServer:
         self.gaps, self.summary = GapLog(), TrafficSummary()
         spools = folder or find_spool_folder(store, in_memory=bool(redact))
         run = uuid.uuid4().hex
-        settings = RecorderSettings(store=store, folder=str(spools), run=run, redact=redact)
+        acting = acting or ActingOptions()
+        settings = RecorderSettings(store=store, folder=str(spools), run=run, redact=redact, lints=acting.lints)
         self.recorder = RecorderSupervisor(settings, self.gaps, self.summary.add)
         self.spool = Spool(spools / run, self.gaps, wake=self.recorder.wake, limits=limits)
-        self.relay = Relay(upstreams, self.spool, access=access, timeouts=timeouts, describe=self.describe)
+        self.relay = Relay(
+            upstreams,
+            self.spool,
+            access=access,
+            timeouts=timeouts,
+            describe=self.describe,
+            make_exchange=partial(ActingExchange, acting) if acting.changes else Exchange,
+        )
 
     def describe(self) -> dict[str, object]:
         """Return what `/contextc/status` shows. It contains no content and no credentials."""
@@ -60,6 +72,7 @@ class ProxyServer:
             "spooled": self.spool.count,
             "recorded": self.recorder.recorded,
             "open": self.relay.open_exchanges,
+            "actions": self.summary.describe_actions(),
             "gaps": {"count": self.gaps.count, "reasons": self.gaps.counts, "last": self.gaps.last},
             "recorder": {"restarts": self.recorder.restarts, "error": self.recorder.error},
             "upstreams": {name: upstream.url for name, upstream in self.relay.upstreams.items()},

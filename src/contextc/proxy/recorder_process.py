@@ -31,13 +31,17 @@ RETRY_SECONDS = (0.1, 0.3, 1.0, 3.0)
 
 
 class RecorderSettings(Struct, frozen=True, kw_only=True):
-    """The store, the folder of all spools, and the run to record. Exchanges in `skip` are not read again."""
+    """The store, the folder of all spools, and the run to record. Exchanges in `skip` are not read again.
+
+    With `lints`, the record of a request has what its provider would refuse.
+    """
 
     store: str
     folder: str
     run: str
     redact: tuple[str, ...] = ()
     skip: tuple[str, ...] = ()
+    lints: bool = False
 
 
 class RecorderEvent(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -75,14 +79,18 @@ def record_run(store: Store, settings: RecorderSettings, announced: "queue.Simpl
     folder = Path(settings.folder)
     for path in other_runs(folder, settings.run):
         with suppress(TimeoutError, FileNotFoundError), hold_lock(path / LOCK_FILE, 0):
-            _work(SpoolRecorder(path, store, settings.redact, settings.skip), is_over=True)
-    recorder = SpoolRecorder(folder / settings.run, store, settings.redact, settings.skip)
+            _work(_recorder(path, store, settings), is_over=True)
+    recorder = _recorder(folder / settings.run, store, settings)
     is_there = True
     while is_there and not recorder.reader.is_closed:
         recorder = _work(recorder, is_over=False)
         is_there = recorder.reader.is_closed or _wait(announced)
     with suppress(TimeoutError, FileNotFoundError), hold_lock(folder / settings.run / LOCK_FILE, LOCK_SECONDS):
         _work(recorder, is_over=True)  # unless another recorder has found the run
+
+
+def _recorder(folder: Path, store: Store, settings: RecorderSettings) -> SpoolRecorder:
+    return SpoolRecorder(folder, store, settings.redact, settings.skip, lints=settings.lints)
 
 
 def _work(recorder: SpoolRecorder, *, is_over: bool) -> SpoolRecorder:

@@ -30,7 +30,8 @@ SWEEP_SECONDS = 1.0
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 """Socket option that makes `close` send a TCP reset."""
 REASONS = {
-    400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 404: "Not Found", 421: "Misdirected Request",
+    400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 404: "Not Found", 413: "Content Too Large",
+    421: "Misdirected Request",
     426: "Upgrade Required", 431: "Request Header Fields Too Large", 502: "Bad Gateway", 504: "Gateway Timeout",
     505: "HTTP Version Not Supported",
 }  # fmt: skip
@@ -44,7 +45,10 @@ class Timeouts(NamedTuple):
 
 
 class Relay:
-    """The relay of one proxy. `describe` returns what `/contextc/status` shows."""
+    """The relay of one proxy. `describe` returns what `/contextc/status` shows.
+
+    `make_exchange` makes the exchange for the head of a request; options that change requests have others.
+    """
 
     def __init__(
         self,
@@ -54,8 +58,10 @@ class Relay:
         access: AccessRules | None = None,
         timeouts: Timeouts | None = None,
         describe: Callable[[], dict[str, object]] = dict[str, object],
+        make_exchange: "Callable[[ClientConnection, bytes], Exchange]" = Exchange,
     ) -> None:
         self.upstreams, self.spool, self.describe = upstreams, spool, describe
+        self.make_exchange = make_exchange
         self.access, self.timeouts = access or AccessRules(), timeouts or Timeouts()
         self.pool = ConnectionPool()
         self.clients: set[ClientConnection] = set()
@@ -153,7 +159,7 @@ class ClientConnection(asyncio.Protocol):
         raw, rest = self._buffer[:end].lstrip(LINE_END), self._buffer[end + len(HEAD_END) :]
         self._buffer = b""
         try:
-            self.exchange = Exchange(self, raw)
+            self.exchange = self.relay.make_exchange(self, raw)
         except FramingError as error:
             self.refuse(Refusal(400, "invalid_http", f"The request is not valid HTTP/1.1: {error}."))
             return

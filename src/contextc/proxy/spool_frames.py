@@ -16,6 +16,8 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Struct, field
 
+from contextc.compiler.manifest import RequestAction
+
 LOCK_FILE = "lock"
 SEGMENT_SUFFIX = ".frames"
 BEGIN, REQUEST, SENT, RESPONSE, REPLY, END, DROP, CLOSE = range(1, 9)
@@ -26,13 +28,17 @@ READ_BYTES = 1 << 20
 
 
 class ExchangeStart(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The first frame of an exchange. `headers` has the allowed ones only, `url` has no query."""
+    """The first frame of an exchange. `headers` has the allowed ones only, `url` has no query.
+
+    `actions` are what options of the proxy changed in the request.
+    """
 
     upstream: str
     url: str
     format: str = ""
     headers: dict[str, str] = {}
     is_chunked: bool = False
+    actions: tuple[RequestAction, ...] = ()
 
 
 class ResponseStart(Struct, frozen=True, kw_only=True, omit_defaults=True):

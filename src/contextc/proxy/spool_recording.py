@@ -8,11 +8,14 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from contextc.compiler.manifest import RequestAction
 from contextc.errors import ContextcError, StoreError, describe_error
 from contextc.observation import ObservedRequest, observe
 from contextc.proxy.content_decoding import CannotDecode, decode_content
 from contextc.proxy.http1_framing import decode_chunks
+from contextc.proxy.request_changes import lint_request
 from contextc.proxy.spool_frames import ResponseStart, SpooledExchange, SpoolReader
 from contextc.store import Store
 
@@ -38,6 +41,8 @@ class RecordedExchange(Struct, frozen=True, kw_only=True, omit_defaults=True):
     cache_read: int = 0
     cache_write: int = 0
     cost: float | None = None
+    actions: tuple[RequestAction, ...] = ()
+    """What options of the proxy found or changed, without texts of the request."""
 
 
 class NotRecorded(Exception):
@@ -51,14 +56,22 @@ def exchange_id(run: str, number: int) -> str:
 class SpoolRecorder:
     """Records the exchanges of one run of the proxy."""
 
-    def __init__(self, folder: Path, store: Store, redact: Sequence[str] = (), skip: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        store: Store,
+        redact: Sequence[str] = (),
+        skip: Collection[str] = (),
+        *,
+        lints: bool = False,
+    ) -> None:
         self.reader = SpoolReader(folder)
         self._run, self._store = folder.name, store
-        self._redact, self._skip = tuple(redact) or None, skip
+        self._redact, self._skip, self._lints = tuple(redact) or None, skip, lints
 
     def restart(self) -> "SpoolRecorder":
         """Return a recorder that reads the spool from its beginning."""
-        return SpoolRecorder(self.reader.folder, self._store, self._redact or (), self._skip)
+        return SpoolRecorder(self.reader.folder, self._store, self._redact or (), self._skip, lints=self._lints)
 
     def record_ended(self) -> Iterator[tuple[str, RecordedExchange | None]]:
         """Record the exchanges that have ended. Each id is returned before and, with its result, after that."""
@@ -106,6 +119,9 @@ class SpoolRecorder:
             )
         except CannotDecode as error:
             raise NotRecorded(f"request: {error}") from None
+        actions = start.actions
+        if self._lints and (found := lint_request(body, start.format, start.url)) is not None:
+            actions = (*actions, found)
         return observe(
             self._store,
             request=body,
@@ -118,6 +134,7 @@ class SpoolRecorder:
             status=response.status or None,
             redact=self._redact,
             exchange_id=id,
+            actions=actions,
         )
 
 
@@ -148,6 +165,9 @@ def describe(id: str, exchange: SpooledExchange, seen: ObservedRequest) -> Recor
         cache_read=usage.cache_read if usage else 0,
         cache_write=usage.cache_write if usage else 0,
         cost=seen.cost,
+        actions=tuple([replace(each, changes=()) for each in seen.record.observed.actions])
+        if seen.record.observed is not None
+        else (),
     )
 
 

@@ -18,6 +18,17 @@ class _Thread(Struct):
     uncached: int = 0
 
 
+class ActionFigures(Struct):
+    """The requests in which an option of the proxy found or changed something.
+
+    `codes` counts the lint rules that were broken, `cache_tokens` the tokens from the first change on.
+    """
+
+    requests: int = 0
+    codes: Counter[str] = field(default_factory=Counter[str])
+    cache_tokens: int = 0
+
+
 class TrafficSummary(Struct):
     """Figures of the exchanges that were recorded."""
 
@@ -31,6 +42,7 @@ class TrafficSummary(Struct):
     without_cost: int = 0
     conversations: dict[str, int] = field(default_factory=dict[str, int])
     breaks: Counter[str] = field(default_factory=Counter[str])
+    actions: dict[str, ActionFigures] = field(default_factory=dict[str, ActionFigures])
     _threads: dict[tuple[str, str], _Thread] = field(default_factory=dict[tuple[str, str], _Thread])
     _lock: Lock = field(default_factory=Lock)
 
@@ -49,10 +61,23 @@ class TrafficSummary(Struct):
             self.conversations[done.conversation] = self.conversations.get(done.conversation, 0) + 1
             if done.why and done.why != FIRST_REQUEST:
                 self.breaks[done.why] += 1
+            for action in done.actions:
+                figures = self.actions.setdefault(action.rule, ActionFigures())
+                figures.requests += 1
+                figures.codes.update(action.codes)
+                figures.cache_tokens += action.cache_tokens
             thread = self._threads.setdefault((done.conversation, done.model), _Thread())
             thread.largest = max(thread.largest, done.input)
             thread.written += done.cache_write
             thread.uncached += done.input - done.cache_read
+
+    def describe_actions(self) -> dict[str, dict[str, object]]:
+        """Return what options of the proxy found or changed, by option, for the status."""
+        with self._lock:
+            return {
+                rule: {"requests": each.requests, "codes": dict(each.codes), "cache_tokens": each.cache_tokens}
+                for rule, each in self.actions.items()
+            }
 
     @property
     def cache_share(self) -> float | None:

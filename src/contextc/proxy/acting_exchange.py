@@ -1,0 +1,149 @@
+"""An exchange that changes its request: the body is collected, changed on a thread, and then sent.
+
+Requests that are not for a model, and requests in which nothing is to be changed, pass as in the relay. If a change
+fails, the request is sent as it arrived, and its record says so.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+from contextc._worker_threads import run_in_thread
+from contextc.compiler.manifest import RequestAction
+from contextc.errors import describe_error
+from contextc.proxy.content_decoding import CannotDecode, decode_content
+from contextc.proxy.exchange import Exchange
+from contextc.proxy.http1_framing import Field, FramingError, Head, LengthBody, decode_chunks
+from contextc.proxy.request_changes import ChangedRequest, fix_request
+from contextc.proxy.upstreams import find_format
+
+MAX_BODY_BYTES = 256 << 20
+BODY_FIELDS = (b"content-length", b"transfer-encoding", b"content-encoding", b"expect", b"trailer")
+"""Header fields that describe a body. A changed body has others."""
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+Change: TypeAlias = Callable[[bytes, str, str], ChangedRequest | None]
+"""Takes the body of a request, its format and its address. Returns None if nothing is to be changed."""
+
+
+class ActingOptions(NamedTuple):
+    """What the proxy does with requests, apart from recording them. `lints` is done by the recorder."""
+
+    lints: bool = False
+    fixes: bool = False
+
+    @property
+    def changes(self) -> tuple[tuple[str, Change], ...]:
+        """The changes in their order, with the names of their options."""
+        return (("fix", fix_request),) if self.fixes else ()
+
+
+class BufferedExchange(Exchange):
+    """An exchange whose request is collected before anything is done."""
+
+    _chunks: list[bytes]
+    _size = 0
+    _is_buffered = False
+
+    def start(self, rest: bytes) -> None:
+        if self.is_status or not self._is_acted_on():
+            super().start(rest)
+            return
+        self.relay.requests += 1
+        self._is_buffered, self._chunks = True, []
+        if b"100-continue" in self._head.tokens(b"expect") and not rest:
+            self.client.transport.write(CONTINUE)
+        self.request_data(rest)
+
+    def _is_acted_on(self) -> bool:
+        return self.method == b"POST" and find_format(self._path) is not None
+
+    @property
+    def _path(self) -> str:
+        return self._target.partition(b"?")[0].decode("latin-1")
+
+    @property
+    def _url(self) -> str:
+        return self._server.record_url(self._path.removeprefix(self._server.path))
+
+    def request_data(self, data: bytes) -> None:
+        if not self._is_buffered:
+            super().request_data(data)
+            return
+        is_complete = self.body.is_done and self._connecting is not None
+        try:
+            used = self.body.feed(data) if not self.body.is_done else 0
+        except FramingError as error:
+            self._fail(400, "invalid_http", f"The request is not valid HTTP/1.1: {error}.")
+            return
+        self._chunks.append(data[:used])
+        self._size += used
+        if used < len(data):
+            self.client.keep_for_next(data[used:])
+        if self._size > MAX_BODY_BYTES:
+            self._fail(
+                413, "body_too_large", f"A request that is to be changed must be at most {MAX_BODY_BYTES:,} bytes."
+            )
+        elif self.body.is_done and not is_complete and not self._is_over:
+            self._connecting = asyncio.get_running_loop().create_task(self._act(b"".join(self._chunks)))
+
+    async def _act(self, raw: bytes) -> None:
+        raise NotImplementedError
+
+    def _content(self, raw: bytes) -> bytes:
+        """Return the decoded body. Raise `CannotDecode` if its encoding is unknown."""
+        encoding = b",".join(self._head.values(b"content-encoding")).decode("latin-1")
+        return decode_content(decode_chunks(raw) if self.body.is_chunked else raw, encoding)
+
+
+class ActingExchange(BufferedExchange):
+    """An exchange whose request is changed."""
+
+    def __init__(self, options: ActingOptions, *arguments: object) -> None:
+        super().__init__(*arguments)  # pyright: ignore[reportArgumentType]
+        self._changes = options.changes
+
+    async def _act(self, raw: bytes) -> None:
+        body, actions = await run_in_thread(self._change, raw)
+        if self._is_over:
+            return
+        if body is not None:
+            self._replace_body(body)
+            raw = body
+        self._begin_record(actions)
+        if self._record is not None:
+            self._record.request(raw)
+            self._is_sent = True
+            self._record.sent()
+        self._pending = [raw]
+        connection = self.relay.pool.take(self._server)
+        if connection is None:
+            await self._connect()
+        else:
+            self._connecting = None
+            self._use(connection)
+
+    def _change(self, raw: bytes) -> tuple[bytes | None, tuple[RequestAction, ...]]:
+        """Return the changed body, None if it is not changed, and what was done. This runs on a thread."""
+        actions: list[RequestAction] = []
+        changed = None
+        format = find_format(self._path) or ""
+        for name, change in self._changes:
+            try:
+                content = self._content(raw) if changed is None else changed
+                made = change(content, format, self._url)
+            except CannotDecode as error:
+                actions.append(RequestAction(rule=name, changes=(f"not done: {error}",)))
+            except Exception as error:  # a defect must not stop the request
+                actions.append(RequestAction(rule=name, changes=(f"not done: {describe_error(error)}",)))
+            else:
+                if made is not None:
+                    changed = made.body
+                    actions.append(made.action)
+        return changed, tuple(actions)
+
+    def _replace_body(self, body: bytes) -> None:
+        fields = [each for each in self._head.fields if each.name not in BODY_FIELDS]
+        length = str(len(body)).encode()
+        fields.append(Field(b"content-length", length, b"Content-Length: " + length))
+        self._head = Head(self._head.start, fields)
+        self.body = LengthBody(0)

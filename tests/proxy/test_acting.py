@@ -1,0 +1,154 @@
+"""Options that check or change requests: `--lint` and `--fix` (Guarantee 16.16)."""
+
+import gzip
+import json
+from pathlib import Path
+
+import httpx2
+import pytest
+
+import contextc as cc
+from contextc.compiler.ledger.observed_compression import unpack_record
+from contextc.compiler.manifest import RequestAction, record_from_json
+from contextc.proxy.acting_exchange import ActingOptions
+from contextc.proxy.request_changes import encode_with_original_bytes, fix_request, lint_request
+from tests.fake_vendors import KEY, FakeVendors, Scripted
+from tests.proxy.test_recording import MODEL, SECONDS, running_proxy
+from tests.proxy.test_sdk_clients import stored_bodies
+
+URL = "https://api.anthropic.com/v1/messages"
+HEADERS = {"x-api-key": KEY, "anthropic-version": "2023-06-01", "content-type": "application/json"}
+SECRET = "sk-ant-api03-abcdefghijklmnop0123456789"
+
+
+def broken(id: str = "a") -> bytes:
+    """Return a request with a call that has no result, which Anthropic refuses. Its spacing is unusual."""
+    call = {"type": "tool_use", "id": id, "name": "look", "input": {"at": 1.0}}
+    messages = [
+        {"role": "user", "content": "Look."},
+        {"content": [call], "role": "assistant"},
+        {"role": "user", "content": "Never mind."},
+    ]
+    return json.dumps({"model": MODEL, "max_tokens": 100, "messages": messages}, indent=1).encode()
+
+
+def valid() -> bytes:
+    messages = [{"role": "user", "content": "Hello"}]
+    return json.dumps({"model": MODEL, "max_tokens": 100, "messages": messages}, indent=1).encode()
+
+
+def stored_actions(tmp_path: Path, name: str) -> tuple[RequestAction, ...]:
+    """Return what the manifest of the first request of a conversation says about options."""
+    with cc.open_store(f"sqlite:///{tmp_path}/store.db") as store:
+        body = store.read(
+            lambda tx: tx.row(
+                "SELECT m.body FROM manifest m JOIN channel c ON m.place / 4294967296 = c.number"
+                " WHERE c.conversation = ?",
+                name,
+            )
+        )
+        assert body is not None
+        record = record_from_json(unpack_record(bytes(body[0])))
+    assert record.observed is not None
+    return record.observed.actions
+
+
+def send(client: httpx2.Client, url: str, body: bytes, **headers: str) -> httpx2.Response:
+    return client.post(
+        f"{url}/anthropic/v1/messages", content=body, headers={**HEADERS, "x-contextc-conversation": "talk", **headers}
+    )
+
+
+def test_lint_reports_and_changes_nothing(tmp_path: Path) -> None:
+    """The request arrives as it was sent and is refused. Status and manifest name the rule."""
+    with (
+        FakeVendors(Scripted(["never"])) as fake,
+        httpx2.Client() as client,
+        running_proxy(tmp_path, fake.url(), acting=ActingOptions(lints=True)) as (proxy, url),
+    ):
+        assert send(client, url, broken()).status_code == 400
+        assert proxy.recorder.wait_for(1, SECONDS)
+        status = client.get(f"{url}/contextc/status").json()
+        assert status["actions"] == {"lint": {"requests": 1, "codes": {"ANT006": 1}, "cache_tokens": 0}}
+        assert proxy.close()
+        assert [each.raw for each in fake.records] == [broken()]
+    (action,) = stored_actions(tmp_path, "talk")
+    assert (action.rule, action.codes, action.more) == ("lint", {"ANT006": 1}, 0)
+    assert "messages[1].content[0]" in action.changes[0]
+
+
+def test_a_report_contains_no_redacted_text(tmp_path: Path) -> None:
+    with (
+        FakeVendors(Scripted(["never"])) as fake,
+        httpx2.Client() as client,
+        running_proxy(tmp_path, fake.url(), acting=ActingOptions(lints=True), redact=("keys",)) as (proxy, url),
+    ):
+        send(client, url, broken(SECRET))
+        assert proxy.close()
+    (action,) = stored_actions(tmp_path, "talk")
+    assert "[redacted:" in action.changes[0]
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
+
+
+@pytest.mark.parametrize("encoding", ["", "gzip", "chunked"])
+def test_fix_repairs_what_would_be_refused(tmp_path: Path, encoding: str) -> None:
+    """The provider accepts the request. What was not repaired keeps its bytes, and the manifest has the cost."""
+    with (
+        FakeVendors(Scripted(["Fine."])) as fake,
+        httpx2.Client() as client,
+        running_proxy(tmp_path, fake.url(), acting=ActingOptions(lints=True, fixes=True)) as (proxy, url),
+    ):
+        if encoding == "gzip":
+            answer = send(client, url, gzip.compress(broken()), **{"content-encoding": "gzip"})
+        elif encoding == "chunked":
+            pieces = iter([broken()[:50], broken()[50:]])
+            answer = client.post(
+                f"{url}/anthropic/v1/messages",
+                content=pieces,
+                headers={**HEADERS, "x-contextc-conversation": "talk"},
+            )
+        else:
+            answer = send(client, url, broken())
+        assert answer.json()["content"][0]["text"] == "Fine."
+        assert proxy.close()
+        sent = fake.records[0].raw
+    call = broken()[
+        broken().index(b'{\n   "content": [') : broken().index(b',\n  {\n   "role": "user",\n   "content": "Never')
+    ]
+    assert call in sent
+    assert json.loads(sent)["messages"][2]["content"][0]["type"] == "tool_result"
+    (action,) = stored_actions(tmp_path, "talk")
+    assert (action.rule, action.codes) == ("fix", {"ANT006": 1})
+    assert 10 < action.cache_tokens < 100
+    assert proxy.summary.actions["fix"].cache_tokens == action.cache_tokens
+    with cc.open_store(f"sqlite:///{tmp_path}/store.db") as store:
+        assert stored_bodies(store, "talk") == [sent]
+
+
+def test_fix_leaves_everything_else_as_it_is(tmp_path: Path) -> None:
+    """Valid requests and requests that are not for a model pass to the byte. What cannot be parsed does, too."""
+    with (
+        FakeVendors(Scripted(["one", "two"]), strict=False) as fake,
+        httpx2.Client() as client,
+        running_proxy(tmp_path, fake.url(), acting=ActingOptions(fixes=True)) as (proxy, url),
+    ):
+        assert send(client, url, valid()).status_code == 200
+        assert send(client, url, valid(), expect="100-continue").status_code == 200
+        assert client.get(f"{url}/anthropic/v1/models").status_code == 404
+        send(client, url, b"{not json")
+        assert proxy.close()
+        assert [each.raw for each in fake.records] == [valid(), valid(), b"", b"{not json"]
+    assert proxy.summary.actions.keys() <= {"fix"}
+
+
+def test_token_counts_are_not_checked() -> None:
+    body = json.dumps({"model": MODEL, "messages": []}).encode()
+    assert lint_request(body, "anthropic", f"{URL}/count_tokens") is None
+    assert fix_request(body, "anthropic", f"{URL}/count_tokens") is None
+    assert lint_request(b"[1", "anthropic", URL) is not None
+
+
+def test_unchanged_parts_of_a_changed_request_keep_their_bytes() -> None:
+    body = b'{ "a" : 1.50, "messages": [ {"x" :  "\\u00e9"} , {"y": 2} ], "b": null}'
+    changed = {"a": 1.5, "messages": [{"new": 1}, {"x": "\u00e9"}], "b": 3}
+    assert encode_with_original_bytes(body, changed) == (b'{"a":1.50,"messages":[{"new":1},{"x" :  "\\u00e9"}],"b":3}')
