@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 PORT = 8788
 TIMEOUT = 3600.0
 """Model calls can take many minutes."""
-ACTION_TEXTS = {"lint": "a provider would refuse", "fix": "repaired"}
+ACTION_TEXTS = {"lint": "a provider would refuse", "fix": "repaired", "convert": "converted"}
 UpstreamOption = Annotated[
     list[str] | None,
     typer.Option("--upstream", help="Another upstream, or another address of a known one: NAME=URL; repeatable."),
@@ -42,6 +42,15 @@ LintOption = Annotated[
 ]
 FixOption = Annotated[bool, typer.Option("--fix", help="Repair what a provider would refuse, before it is sent.")]
 
+ConvertOption = Annotated[
+    str | None,
+    typer.Option(
+        "--convert",
+        metavar="PROVIDER:MODEL",
+        help="Let another provider answer, with a key of this environment. Clients keep their format.",
+    ),
+]
+
 
 def run(
     host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
@@ -51,7 +60,7 @@ def run(
         typer.Option(
             "--token",
             help=f"The token that clients must send (default: {TOKEN_VARIABLE} of the environment, or none; a random "
-            "one if other machines can connect).",
+            "one if other machines can connect, and with --convert).",
         ),
     ] = None,
     upstream: UpstreamOption = None,
@@ -59,10 +68,12 @@ def run(
     timeout: TimeoutOption = TIMEOUT,
     lint: LintOption = False,
     fix: FixOption = False,
+    convert: ConvertOption = None,
     store: StoreOption = None,
 ) -> None:
-    """Run a proxy that forwards model requests and records them. They pass unchanged unless an option says otherwise."""
+    """Run a proxy that forwards model requests and records them. Ctrl-C stops it."""
     from contextc.observation.redaction_patterns import compile_patterns  # it takes time to import
+    from contextc.providers import provider
     from contextc.proxy.access_checks import AccessRules
     from contextc.proxy.acting_exchange import ActingOptions
     from contextc.proxy.proxy_server import ProxyServer, listen
@@ -71,7 +82,7 @@ def run(
 
     given = token if token is not None else os.environ.get(TOKEN_VARIABLE, "")
     secret = check_token(given, token is not None, is_in_path=True)
-    if not secret and not is_loopback(host):
+    if not secret and (convert or not is_loopback(host)):
         secret = secrets.token_urlsafe(32)
     upstreams = load_upstreams(upstream or ())
     compile_patterns(redact)
@@ -83,7 +94,7 @@ def run(
             access=AccessRules(hosts=accepted_hosts(host), token=secret),
             redact=tuple(redact or ()),
             timeouts=Timeouts(silence=timeout),
-            acting=ActingOptions(lints=lint, fixes=fix),
+            acting=ActingOptions(lints=lint, fixes=fix, converts_to=provider(convert) if convert else None),
         )
         base = f"http://{display_host(host)}:{listening.getsockname()[1]}"
 

@@ -22,6 +22,7 @@ from contextc.cli.open_store import StoreOption
 from contextc.cli.proxy import (
     PORT,
     TIMEOUT,
+    ConvertOption,
     FixOption,
     LintOption,
     RedactOption,
@@ -53,6 +54,7 @@ def run(
     timeout: TimeoutOption = TIMEOUT,
     lint: LintOption = False,
     fix: FixOption = False,
+    convert: ConvertOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no summary.")] = False,
     store: StoreOption = None,
 ) -> None:
@@ -67,6 +69,7 @@ def run(
     if shutil.which(command[0]) is None:
         raise InvalidSetting("Program not found", got=command[0], fix="Write the command after `--`.")
     from contextc.observation.redaction_patterns import compile_patterns
+    from contextc.providers import provider
     from contextc.proxy.access_checks import AccessRules
     from contextc.proxy.acting_exchange import ActingOptions
     from contextc.proxy.client_setup import find_set_upstreams, set_up_client
@@ -83,7 +86,7 @@ def run(
         access=AccessRules(token=token),
         redact=tuple(redact or ()),
         timeouts=Timeouts(silence=timeout),
-        acting=ActingOptions(lints=lint, fixes=fix),
+        acting=ActingOptions(lints=lint, fixes=fix, converts_to=provider(convert) if convert else None),
     )
     with listen("127.0.0.1", 0) as listening, proxy.running(listening) as address:
         setup = set_up_client(command, os.environ, f"{address}/t/{token}", upstreams, already_set)

@@ -20,6 +20,7 @@ from contextc.formats.identifiers import NameCodec
 from contextc.formats.lint_engine import ParsedRequest, RuleFinding, RuleSet
 from contextc.formats.message_groups import merge_unordered_results, split_segments
 from contextc.formats.reasoning_policy import ReasoningPolicy, apply_policy
+from contextc.formats.reply_stream import ReplyStream
 from contextc.formats.request_settings import SettingsTable, rename_tools, tool_choice_settings
 from contextc.formats.stream import StreamReader
 from contextc.messages import AnyPart, Extra, Media, Message, Reasoning, system
@@ -135,6 +136,8 @@ class Formatter(ABC):
     """
     stream_reader: ClassVar[type[StreamReader] | None] = None
     """The class that reads streamed replies. None if no provider streams this format."""
+    reply_stream: ClassVar[type[ReplyStream] | None] = None
+    """The class that encodes replies as streams of this format. None if no client expects one."""
     encoding_version: ClassVar[int] = 1
     """Incremented when the encoding of a segment changes: histories encoded before are then encoded again."""
     provider: str

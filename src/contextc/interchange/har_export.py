@@ -23,9 +23,9 @@ from contextc.compiler.past_requests import compute_request_cost, load_channel_p
 from contextc.errors import ContextcError, InvalidInput
 from contextc.formats import formatter
 from contextc.formats.base import Formatter
+from contextc.formats.reply_encoding import encode_reply
 from contextc.interchange.contextc_jsonl_lines import blob_names
 from contextc.interchange.log_entries import StoredRequest
-from contextc.interchange.reply_encoding import encode_reply
 from contextc.messages import Message, Usage
 from contextc.providers.registry import snippet_tables
 from contextc.store import Store

@@ -6,7 +6,7 @@ over.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, cast, overload
 
 from msgspec.structs import asdict, replace
@@ -45,7 +45,20 @@ def convert(body: JSON, *, source: str, target: str) -> ConvertedBody | Converte
     A bare list of messages stays a list. If it begins with a system prompt that the target keeps outside the messages,
     it becomes a whole body instead.
     """
-    before, after = formatter(source), formatter(target)
+    return convert_between(formatter(source), formatter(target), body)
+
+
+def convert_between(
+    before: Formatter,
+    after: Formatter,
+    body: JSON,
+    *,
+    edit: Callable[[Request], Request] = lambda request: request,
+    edit_settings: Callable[[RequestSettings], RequestSettings] = lambda settings: settings,
+) -> ConvertedBody | ConvertedMessages:
+    """Return `convert` for these formatters. `edit` changes the request before it is encoded, `edit_settings` its
+    settings in common terms.
+    """
     body, bare, reshaped = coerce_request(before, body)
     request, notes = decode_and_pair(before, body, same_provider=before is after)
     if before is not after and not after.system_among_messages:
@@ -54,8 +67,9 @@ def convert(body: JSON, *, source: str, target: str) -> ConvertedBody | Converte
         notes.append(ConversionNote("described", f"malformed content, in {reshaped} places"))
     if before is not after:
         notes += _lost_field_notes(before, request, after.carried_extra.get(before.extra_key, ()))
-        request, warnings = _translate_settings(before, after, request)
+        request, warnings = _translate_settings(before, after, request, edit_settings)
         notes += warnings
+    request = edit(request)
     lists = bare and (request.system is None or after.allows_leading_system)
     if lists and request.system is not None:
         request = replace(request, messages=(request.system, *request.messages), system=None)
@@ -85,15 +99,22 @@ def _with_leading_system_prompt(request: Request) -> Request:
     return replace(request, system=replace(leading[0], parts=parts), messages=request.messages[first:])
 
 
-def _translate_settings(before: Formatter, after: Formatter, request: Request) -> tuple[Request, list[ConversionNote]]:
+def _translate_settings(
+    before: Formatter, after: Formatter, request: Request, edit: Callable[[RequestSettings], RequestSettings]
+) -> tuple[Request, list[ConversionNote]]:
     """Return the request with its settings under the target's names, and notes on lost or changed ones."""
     read = before.settings.read(request.settings)
     asked = _with_encoded_tool_choice(read.settings, before.name_codec.names, after.name_codec.names)
     if not any(isinstance(tool, Tool) for tool in request.tools):
         asked = replace(asked, tool_choice=None, parallel_tool_calls=None)
+    given, asked = asked, edit(asked)
     wrote = after.settings.write(asked)
     understood = asdict(after.settings.read(wrote.body).settings)
     notes = [ConversionNote("left out", f"the setting `{name}`, which only {before.name} has") for name in read.unread]
+    for name, value in asdict(given).items():
+        if value is not None and asdict(asked)[name] is None:
+            label = _setting_label(before, name, request.settings)
+            notes.append(ConversionNote("left out", f"the setting {label}, which the model does not take"))
     for name, value in asdict(asked).items():
         if value is None or (understood[name] == value and name not in wrote.unwritten):
             continue
@@ -106,7 +127,7 @@ def _translate_settings(before: Formatter, after: Formatter, request: Request) -
             )
         else:
             notes.append(ConversionNote("changed", f"{called}, which {after.name} represents differently"))
-    if asked.model is not None and "model" not in wrote.unwritten:
+    if asked.model is not None and asked.model == given.model and "model" not in wrote.unwritten:
         notes.append(ConversionNote("kept", f"the model {asked.model!r}: name one of the target's own"))
     return replace(request, settings=wrote.body), notes
 

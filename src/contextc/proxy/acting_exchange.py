@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeAlias
 from contextc._worker_threads import run_in_thread
 from contextc.compiler.manifest import RequestAction
 from contextc.errors import describe_error
+from contextc.providers import Provider
 from contextc.proxy.content_decoding import CannotDecode, decode_content
 from contextc.proxy.exchange import Exchange
 from contextc.proxy.http1_framing import Field, FramingError, Head, LengthBody, decode_chunks
@@ -26,10 +27,14 @@ Change: TypeAlias = Callable[[bytes, str, str], ChangedRequest | None]
 
 
 class ActingOptions(NamedTuple):
-    """What the proxy does with requests, apart from recording them. `lints` is done by the recorder."""
+    """What the proxy does with requests, apart from recording them. `lints` is done by the recorder.
+
+    `converts_to` is the provider that answers in place of the client's own. A converted request is repaired, too.
+    """
 
     lints: bool = False
     fixes: bool = False
+    converts_to: Provider | None = None
 
     @property
     def changes(self) -> tuple[tuple[str, Change], ...]:

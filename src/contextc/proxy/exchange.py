@@ -163,6 +163,12 @@ class Exchange:
                 self._is_sent = True
                 self._record.sent()
 
+    def client_paused(self, is_paused: bool) -> None:
+        """Stop or continue to read from the upstream, because the client does not read."""
+        if self.upstream is not None:
+            transport = self.upstream.transport
+            (transport.pause_reading if is_paused else transport.resume_reading)()
+
     def upstream_paused(self, is_paused: bool) -> None:
         if not self.body.is_done:
             (self.client.transport.pause_reading if is_paused else self.client.transport.resume_reading)()

@@ -15,11 +15,13 @@ from contextc.config import find_data_folder
 from contextc.errors import InvalidSetting
 from contextc.proxy.access_checks import AccessRules
 from contextc.proxy.acting_exchange import ActingExchange, ActingOptions
+from contextc.proxy.converting_exchange import ConvertingServer
 from contextc.proxy.exchange import Exchange
 from contextc.proxy.gap_log import GapLog
 from contextc.proxy.recorder_process import RecorderSettings
 from contextc.proxy.recorder_supervisor import RecorderSupervisor
-from contextc.proxy.relay import Relay, Timeouts
+from contextc.proxy.relay import ClientConnection, Relay, Timeouts
+from contextc.proxy.request_conversion import Conversion
 from contextc.proxy.spool import Spool, SpoolLimits
 from contextc.proxy.traffic_summary import TrafficSummary
 from contextc.proxy.upstreams import Upstream
@@ -62,7 +64,7 @@ class ProxyServer:
             access=access,
             timeouts=timeouts,
             describe=self.describe,
-            make_exchange=partial(ActingExchange, acting) if acting.changes else Exchange,
+            make_exchange=_exchange_maker(acting, access),
         )
 
     def describe(self) -> dict[str, object]:
@@ -118,6 +120,14 @@ class ProxyServer:
             loop, stop = loops[0]
             loop.call_soon_threadsafe(stop.set)
             thread.join()
+
+
+def _exchange_maker(acting: ActingOptions, access: AccessRules | None) -> Callable[[ClientConnection, bytes], Exchange]:
+    if acting.converts_to is None:
+        return partial(ActingExchange, acting) if acting.changes else Exchange
+    if access is None or not access.token:  # it spends keys of this server
+        raise InvalidSetting("--convert needs a token", fix="Pass one with --token.")
+    return ConvertingServer(Conversion(acting.converts_to)).make_exchange
 
 
 def format_address(listening: socket.socket) -> str:

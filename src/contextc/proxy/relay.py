@@ -236,10 +236,10 @@ class ClientConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self.is_write_paused = True
-        if self.exchange is not None and self.exchange.upstream is not None:
-            self.exchange.upstream.transport.pause_reading()
+        if self.exchange is not None:
+            self.exchange.client_paused(True)
 
     def resume_writing(self) -> None:
         self.is_write_paused = False
-        if self.exchange is not None and self.exchange.upstream is not None:
-            self.exchange.upstream.transport.resume_reading()
+        if self.exchange is not None:
+            self.exchange.client_paused(False)

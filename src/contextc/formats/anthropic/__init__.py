@@ -11,6 +11,7 @@ from contextc.formats.anthropic.encode import (
     encode_system,
     without_trailing_space,
 )
+from contextc.formats.anthropic.reply_stream import AnthropicReplyStream
 from contextc.formats.anthropic.request_settings import SETTINGS
 from contextc.formats.anthropic.rules import RULES
 from contextc.formats.anthropic.stream import AnthropicStreamReader
@@ -31,6 +32,7 @@ class AnthropicFormatter(CodecFormatter):
     name = "anthropic"
     codec = Codec(decode.encode_tool, decode.decode_request, decode.decode_reply, decode.collect_events)
     stream_reader = AnthropicStreamReader
+    reply_stream = AnthropicReplyStream
     settings = SETTINGS
     name_codec = NameCodec(
         "anthropic",

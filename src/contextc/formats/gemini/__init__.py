@@ -23,6 +23,7 @@ from contextc.formats.gemini.encode import (
     without_signature,
 )
 from contextc.formats.gemini.fixes import NAMES, has_thinking_level, with_signatures
+from contextc.formats.gemini.reply_stream import GeminiReplyStream
 from contextc.formats.gemini.request_settings import SETTINGS
 from contextc.formats.gemini.rules import RULES
 from contextc.formats.gemini.stream import GeminiStreamReader
@@ -42,6 +43,7 @@ class GeminiFormatter(CodecFormatter):
     name = "gemini"
     codec = Codec(encode_tool, decode.decode_request, decode.decode_reply, decode.collect_events)
     stream_reader = GeminiStreamReader
+    reply_stream = GeminiReplyStream
     messages_key = "contents"
     rules = RULES
     user_first = True

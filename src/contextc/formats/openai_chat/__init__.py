@@ -9,6 +9,7 @@ from contextc.formats.encoder_decoder_base import merge_function_extra
 from contextc.formats.identifiers import IdentifierCodec, NameCodec
 from contextc.formats.openai_chat import cache_control, decode
 from contextc.formats.openai_chat.encode import encode_segment
+from contextc.formats.openai_chat.reply_stream import ChatReplyStream
 from contextc.formats.openai_chat.request_settings import SETTINGS
 from contextc.formats.openai_chat.rules import RULES
 from contextc.formats.openai_chat.stream import ChatStreamReader
@@ -29,6 +30,7 @@ class OpenAIFormatter(Formatter):
 
     name = "openai_chat"
     stream_reader = ChatStreamReader
+    reply_stream = ChatReplyStream
     rules = RULES
     prefix_settings = (
         *("reasoning_effort", "reasoning"),

@@ -19,6 +19,7 @@ from contextc.formats.openai_responses.encode import (
 )
 from contextc.formats.openai_responses.fixes import without_foreign_ids, without_unstored_items
 from contextc.formats.openai_responses.lint_parser import is_openai_model, is_other_vendor_model
+from contextc.formats.openai_responses.reply_stream import ResponsesReplyStream
 from contextc.formats.openai_responses.request_settings import SETTINGS
 from contextc.formats.openai_responses.rules import RULES
 from contextc.formats.openai_responses.stream import ResponsesStreamReader
@@ -32,6 +33,7 @@ class OpenAIResponsesFormatter(CodecFormatter):
     name = "openai_responses"
     codec = Codec(decode.encode_tool, decode.decode_request, decode.decode_reply, decode.gather)
     stream_reader = ResponsesStreamReader
+    reply_stream = ResponsesReplyStream
     rules = RULES
     prefix_settings = ("reasoning", "text")
     messages_key = "input"

@@ -1,4 +1,4 @@
-"""Replies in the shape of a provider, put together from stored messages.
+"""Replies in the shape of a provider, put together from messages.
 
 A reply is stored as a message, without the bytes that arrived. The body made here is decoded to the same message and
 the same usage.
@@ -56,13 +56,13 @@ def encode_reply(
                 "content": first.get("content"),
                 "stop_reason": finish,
             }
-            return {**made, **({"usage": _anthropic_usage(used)} if usage else {})}
+            return {**made, **({"usage": anthropic_usage(used)} if usage else {})}
         case "openai_responses":
             status = {"length": "incomplete", None: "in_progress"}.get(finish, "completed")
             made = {**id, "object": "response", "model": model, "status": status, "output": wires[0] if wires else []}
             if status == "incomplete":
                 made["incomplete_details"] = {"reason": "max_output_tokens"}
-            return {**made, **({"usage": _responses_usage(used)} if usage else {})}
+            return {**made, **({"usage": responses_usage(used)} if usage else {})}
         case "gemini":
             candidates: list[JSON] = [
                 {"index": index, "content": wire[0] if wire else {"role": "model", "parts": []}}
@@ -70,7 +70,7 @@ def encode_reply(
                 for index, (wire, reason) in enumerate(zip(wires, reasons, strict=True))
             ]
             made = {"modelVersion": model, "candidates": candidates}
-            return {**made, **({"usageMetadata": _gemini_usage(used)} if usage else {})}
+            return {**made, **({"usageMetadata": gemini_usage(used)} if usage else {})}
         case "bedrock":
             made = {"output": {"message": first}, "stopReason": finish}
             return {**made, **({"usage": _bedrock_usage(used)} if usage else {})}
@@ -84,10 +84,10 @@ def encode_reply(
                 for index, (wire, reason) in enumerate(zip(wires, reasons, strict=True))
             ]
             made = {**id, "object": "chat.completion", "model": model, "choices": choices}
-            return {**made, **({"usage": _chat_usage(used)} if usage else {})}
+            return {**made, **({"usage": chat_usage(used)} if usage else {})}
 
 
-def _anthropic_usage(usage: Usage) -> JSONObject:
+def anthropic_usage(usage: Usage) -> JSONObject:
     made: JSONObject = {
         "input_tokens": usage.input - usage.cache_read - usage.cache_write,
         "output_tokens": usage.output,
@@ -106,7 +106,7 @@ def _bedrock_usage(usage: Usage) -> JSONObject:
     }
 
 
-def _gemini_usage(usage: Usage) -> JSONObject:
+def gemini_usage(usage: Usage) -> JSONObject:
     return {
         "promptTokenCount": usage.input,
         "candidatesTokenCount": usage.output - usage.reasoning,
@@ -115,7 +115,7 @@ def _gemini_usage(usage: Usage) -> JSONObject:
     }
 
 
-def _responses_usage(usage: Usage) -> JSONObject:
+def responses_usage(usage: Usage) -> JSONObject:
     return {
         "input_tokens": usage.input,
         "input_tokens_details": _details(cached_tokens=usage.cache_read, cache_write_tokens=usage.cache_write),
@@ -124,7 +124,7 @@ def _responses_usage(usage: Usage) -> JSONObject:
     }
 
 
-def _chat_usage(usage: Usage) -> JSONObject:
+def chat_usage(usage: Usage) -> JSONObject:
     return {
         "prompt_tokens": usage.input,
         "prompt_tokens_details": _details(cached_tokens=usage.cache_read, cache_write_tokens=usage.cache_write),

@@ -1,0 +1,270 @@
+"""Requests of a client's format as requests to another provider, and its replies as the client expects them. No I/O."""
+
+import time
+import uuid
+from collections.abc import Mapping
+from typing import cast
+
+import msgspec
+from msgspec.structs import replace
+
+from contextc._json import JSONObject, as_object, decode, encode
+from contextc.compiler.manifest import RequestAction
+from contextc.errors import FailureKind, InvalidSetting, ProviderFailed
+from contextc.formats import formatter
+from contextc.formats.base import Formatter, Request
+from contextc.formats.reply_encoding import encode_reply
+from contextc.formats.reply_stream import ReplyStream
+from contextc.formats.request_settings import RequestSettings
+from contextc.formats.stream import Delta, StreamReader
+from contextc.linting.converter import convert_between
+from contextc.messages import Message, Text, ToolCall, Usage
+from contextc.models.tokens.counter import estimate_tokens
+from contextc.observation.client_ids import COUNTING_PATH
+from contextc.observation.generated_call_ids import rename_calls
+from contextc.providers import Provider
+from contextc.providers.registry import snippet_tables
+from contextc.proxy.reply_memory import ReplyMemory
+from contextc.proxy.request_changes import MAX_CHANGES, find_request_format, is_complete_path
+
+INTERLEAVED_FORMATS = ("openai_chat", "mistral")
+"""Formats whose streams may contain pieces of several calls in turn."""
+WITHOUT_IDS = ("gemini", "ollama")
+"""Formats whose calls may have no ids, or ids that repeat. Clients get other ones."""
+STATUSES: Mapping[FailureKind, int] = {
+    "rate": 429, "quota": 402, "auth": 403, "context": 400, "invalid": 400, "session": 400, "transient": 503,
+}  # fmt: skip
+ANTHROPIC_TYPES: Mapping[FailureKind, str] = {
+    "rate": "rate_limit_error", "quota": "billing_error", "auth": "permission_error", "transient": "overloaded_error",
+}  # fmt: skip
+GEMINI_STATUSES: Mapping[FailureKind, str] = {
+    "rate": "RESOURCE_EXHAUSTED", "quota": "RESOURCE_EXHAUSTED", "auth": "PERMISSION_DENIED",
+    "transient": "UNAVAILABLE",
+}  # fmt: skip
+OPENAI_CODES: Mapping[FailureKind, str] = {
+    "rate": "rate_limit_exceeded", "quota": "insufficient_quota", "context": "context_length_exceeded",
+    "transient": "server_is_overloaded",
+}  # fmt: skip
+TOO_LONG = "prompt is too long"
+"""Clients of Anthropic recognise this text and compact the conversation."""
+ID_PREFIXES = {"anthropic": "msg_", "openai_chat": "chatcmpl-", "openai_responses": "resp_"}
+
+
+class ConvertedRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A request as it is sent to the provider, and what its reply needs."""
+
+    body: bytes
+    value: JSONObject
+    action: RequestAction
+    form: Formatter
+    """The client's format."""
+    request: JSONObject
+    """The client's request."""
+    model: str
+    """The model that the client asked for."""
+    names: dict[str, str]
+    """The client's names of tools by those that the provider has."""
+    is_streamed: bool
+
+
+class Conversion:
+    """The conversion of requests to one provider."""
+
+    def __init__(self, provider: Provider) -> None:
+        if provider.session_resumption or provider.runs_tools or provider.formatter.stream_reader is None:
+            raise InvalidSetting(
+                "--convert: the provider must answer single requests",
+                got=provider.name,
+                fix='Use a provider of an API, such as "openai:gpt-5.4".',
+            )
+        self.provider, self.memory = provider, ReplyMemory()
+
+    @property
+    def url(self) -> str:
+        """The address of a request as it is recorded."""
+        facts = snippet_tables().get(self.provider.format, {})
+        base = self.provider.url or facts.get("url", "")
+        path = str(facts.get("path", "")).replace("{model}", self.provider.model_id)
+        return f"{base}{path}"
+
+    def convert(self, body: bytes, format: str, url: str, query: str = "") -> ConvertedRequest:
+        """Return the request to the provider. Raise an error of contextc if the request cannot be converted."""
+        given = as_object(decode(body))
+        form = formatter(find_request_format(given, format, url))
+        if form.reply_stream is None:
+            raise InvalidSetting("--convert: clients of this format are not supported", got=form.name)
+        target = self.provider.formatter
+        names: dict[str, str] = {}
+
+        def edit(request: Request) -> Request:
+            codec = target.name_codec.names
+            if codec is not None:
+                names.update({codec.encode(tool.name): tool.name for tool in request.tools if hasattr(tool, "name")})
+            settings = _merge(request.settings, {**self.provider.settings, **self.provider.stream_settings})
+            return replace(request, messages=self.memory.restore(request.messages), settings=settings)
+
+        made = cast(
+            JSONObject,
+            convert_between(form, target, given, edit=edit, edit_settings=lambda asked: self._settings(asked)),
+        )
+        warnings: list[str] = getattr(made, "warnings", [])
+        model = str(given.get("model") or url.rpartition("/")[2].partition(":")[0])
+        first = f"from {form.name} ({model}) to {target.name} ({self.provider.name}:{self.provider.model_id})"
+        texts = [first, *warnings]
+        action = RequestAction(
+            rule="convert", changes=tuple(texts[: MAX_CHANGES + 1]), more=max(0, len(texts) - MAX_CHANGES - 1)
+        )
+        return ConvertedRequest(
+            body=encode(dict(made)),
+            value=dict(made),
+            action=action,
+            form=form,
+            request=given,
+            model=model,
+            names=names,
+            is_streamed=_is_streamed(form, given, url),
+        )
+
+    def _settings(self, asked: RequestSettings) -> RequestSettings:
+        """Return settings that the model accepts."""
+        model = self.provider.model
+        longest = min(asked.max_output_tokens or model.output, model.output)
+        needs_length = asked.max_output_tokens is not None or self.provider.formatter.requires_max_tokens
+        effort = asked.effort if model.reasoning and (not model.efforts or asked.effort in model.efforts) else None
+        choice = asked.tool_choice
+        if choice is not None and choice.mode in ("required", "named") and not model.forced_tool_choice:
+            choice = None
+        has_sampling = model.temperature
+        return replace(
+            asked,
+            model=self.provider.model_id,
+            max_output_tokens=longest if needs_length else None,
+            effort=effort,
+            tool_choice=choice,
+            temperature=asked.temperature if has_sampling else None,
+            top_p=asked.top_p if has_sampling else None,
+            top_k=asked.top_k if has_sampling else None,
+            stream=None,
+            store=None,
+            service_tier=None,
+            metadata=None,
+            user=None,
+        )
+
+
+class ReplyConversion:
+    """The conversion of one reply: `read` takes the provider's events and returns bytes for the client."""
+
+    def __init__(self, conversion: Conversion, converted: ConvertedRequest) -> None:
+        self._conversion, self._converted = conversion, converted
+        self._form = converted.form
+        target = conversion.provider.formatter
+        self.reader: StreamReader = target.create_reader()
+        self._has_other_ids = target.name in WITHOUT_IDS
+        self._ids: dict[str, str] = {}
+        self._id = ID_PREFIXES.get(self._form.name, "") + uuid.uuid4().hex[:24]
+        self._created = int(time.time())
+        stream = self._form.reply_stream
+        assert stream is not None
+        self.stream: ReplyStream = stream(
+            converted.request,
+            converted.model,
+            self._id,
+            created=self._created,
+            interleaved=target.name in INTERLEAVED_FORMATS,
+        )
+
+    def read(self, event: JSONObject) -> bytes:
+        deltas = self.reader.read(event)
+        return b"".join([self.stream.add(self._client_delta(each)) for each in deltas])
+
+    def end(self) -> bytes:
+        """Return the end of the stream, and remember the reply."""
+        return self.stream.end(self._finish())
+
+    def whole(self) -> bytes:
+        """Return the reply as one object, and remember it."""
+        message = self._finish()
+        parts = [replace(part, extra=None) for part in message.parts if isinstance(part, Text | ToolCall)]
+        plain = replace(message, parts=tuple(parts), extra=None)
+        made = encode_reply(self._form, self._converted.model, [plain], message.usage or Usage(), {}, self._id)
+        if self._form.name == "openai_responses":
+            used = message.usage or Usage()
+            made["usage"] = {**as_object(made.get("usage")), "total_tokens": used.input + used.output}
+            made["created_at"] = self._created
+        elif self._form.name == "openai_chat":
+            made["created"] = self._created
+        elif self._form.name == "anthropic":
+            made["stop_sequence"] = None
+        return encode(made)
+
+    def _finish(self) -> Message:
+        message = self.reader.message()
+        message = rename_calls(message, {call.id: self._client_id(call.id) for call in message.tool_calls})
+        self._conversion.memory.remember(message)
+        codec = self._form.name_codec
+        return rename_calls(message, {call.id: codec.encode_id(call.id) for call in message.tool_calls})
+
+    def _client_delta(self, delta: Delta) -> Delta:
+        """Return a delta with the ids and names of the client."""
+        if not isinstance(delta, ToolCall):
+            return delta
+        codec = self._form.name_codec
+        name = self._converted.names.get(delta.name, delta.name)
+        return replace(
+            delta,
+            id=codec.encode_id(self._client_id(delta.id)),
+            name=codec.names.encode(name) if codec.names is not None else name,
+        )
+
+    def _client_id(self, id: str) -> str:
+        """Return the id of a call that the client gets. It is unique."""
+        if not self._has_other_ids:
+            return id
+        return self._ids.setdefault(id, f"call_{uuid.uuid4().hex[:24]}")
+
+
+def encode_failure(form: Formatter, failed: ProviderFailed) -> tuple[int, JSONObject]:
+    """Return the status and the body of an error in the client's format."""
+    status = STATUSES.get(failed.kind, 500)
+    text = f"{failed.problem}. {failed.fix}" if failed.fix else failed.problem
+    if failed.kind == "context":
+        text = f"{TOO_LONG}: {text}"
+    match form.name:
+        case "anthropic":
+            status = 529 if failed.kind == "transient" else status
+            type = ANTHROPIC_TYPES.get(failed.kind, "invalid_request_error")
+            return status, {"type": "error", "error": {"type": type, "message": text}}
+        case "gemini":
+            name = GEMINI_STATUSES.get(failed.kind, "INVALID_ARGUMENT")
+            return status, {"error": {"code": status, "message": text, "status": name}}
+        case _:
+            code = OPENAI_CODES.get(failed.kind)
+            return status, {"error": {"message": text, "type": code or "invalid_request_error", "code": code}}
+
+
+def count_request_tokens(body: bytes, format: str, url: str) -> bytes | None:
+    """Return the reply to a request that counts tokens, as an estimate; None if this is another request."""
+    if COUNTING_PATH.search(url) is None:
+        return None
+    tokens = round(estimate_tokens(body.decode("utf-8", "replace")))
+    return encode({"totalTokens": tokens} if format == "gemini" else {"input_tokens": tokens})
+
+
+def is_convertible(url: str) -> bool:
+    return is_complete_path(url)
+
+
+def _is_streamed(form: Formatter, body: JSONObject, url: str) -> bool:
+    return url.endswith(":streamGenerateContent") if form.name == "gemini" else body.get("stream") is True
+
+
+def _merge(settings: JSONObject, more: JSONObject) -> JSONObject:
+    """Return settings with those of the provider. Objects are merged."""
+    made = dict(settings)
+    for name, value in more.items():
+        old = made.get(name)
+        made[name] = (
+            {**as_object(old), **as_object(value)} if isinstance(value, dict) and isinstance(old, dict) else value
+        )
+    return made
