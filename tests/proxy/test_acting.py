@@ -63,7 +63,7 @@ def test_lint_reports_and_changes_nothing(tmp_path: Path) -> None:
     """The request arrives as it was sent and is refused. Status and manifest name the rule."""
     with (
         FakeVendors(Scripted(["never"])) as fake,
-        httpx2.Client() as client,
+        httpx2.Client(timeout=SECONDS) as client,
         running_proxy(tmp_path, fake.url(), acting=ActingOptions(lints=True)) as (proxy, url),
     ):
         assert send(client, url, broken()).status_code == 400
@@ -80,7 +80,7 @@ def test_lint_reports_and_changes_nothing(tmp_path: Path) -> None:
 def test_a_report_contains_no_redacted_text(tmp_path: Path) -> None:
     with (
         FakeVendors(Scripted(["never"])) as fake,
-        httpx2.Client() as client,
+        httpx2.Client(timeout=SECONDS) as client,
         running_proxy(tmp_path, fake.url(), acting=ActingOptions(lints=True), redact=("keys",)) as (proxy, url),
     ):
         send(client, url, broken(SECRET))
@@ -95,7 +95,7 @@ def test_fix_repairs_what_would_be_refused(tmp_path: Path, encoding: str) -> Non
     """The provider accepts the request. What was not repaired keeps its bytes, and the manifest has the cost."""
     with (
         FakeVendors(Scripted(["Fine."])) as fake,
-        httpx2.Client() as client,
+        httpx2.Client(timeout=SECONDS) as client,
         running_proxy(tmp_path, fake.url(), acting=ActingOptions(lints=True, fixes=True)) as (proxy, url),
     ):
         if encoding == "gzip":
@@ -129,7 +129,7 @@ def test_fix_leaves_everything_else_as_it_is(tmp_path: Path) -> None:
     """Valid requests and requests that are not for a model pass to the byte. What cannot be parsed does, too."""
     with (
         FakeVendors(Scripted(["one", "two"]), strict=False) as fake,
-        httpx2.Client() as client,
+        httpx2.Client(timeout=SECONDS) as client,
         running_proxy(tmp_path, fake.url(), acting=ActingOptions(fixes=True)) as (proxy, url),
     ):
         assert send(client, url, valid()).status_code == 200

@@ -89,7 +89,9 @@ def run(
         acting=ActingOptions(lints=lint, fixes=fix, converts_to=provider(convert) if convert else None),
     )
     with listen("127.0.0.1", 0) as listening, proxy.running(listening) as address:
-        setup = set_up_client(command, os.environ, f"{address}/t/{token}", upstreams, already_set)
+        setup = set_up_client(
+            command, os.environ, f"{address}/t/{token}", upstreams, already_set, is_converted=convert is not None
+        )
         code = run_program(setup.command, setup.environment)
     is_recorded = proxy.close()
     if not quiet:

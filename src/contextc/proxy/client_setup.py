@@ -98,8 +98,13 @@ def set_up_client(
     proxy: str,
     upstreams: Mapping[str, Upstream],
     already_set: Mapping[str, Upstream],
+    *,
+    is_converted: bool = False,
 ) -> ClientSetup:
-    """Return the environment and the command of a program that is to use the proxy at an address."""
+    """Return the environment and the command of a program that is to use the proxy at an address.
+
+    With `is_converted`, another provider answers. Features that only the client's own provider has stay off.
+    """
     program = program_name(command[0])
     changed: dict[str, str] = {}
     for variable in client_tables().variable:
@@ -107,7 +112,7 @@ def set_up_client(
         is_left = program in variable.not_for or (variable.only_if_set and variable.name not in already_set)
         if upstream is not None and not is_left:
             changed[variable.name] = base_url(proxy, upstream)
-    for setting in client_tables().setting:
+    for setting in () if is_converted else client_tables().setting:
         if not any(environment.get(name) for name in (setting.name, *setting.unless_set)):
             changed[setting.name] = setting.value
     if any(environment.get(name) for name in PROXY_VARIABLES):

@@ -8,16 +8,17 @@ from typing import cast
 import msgspec
 from msgspec.structs import replace
 
-from contextc._json import JSONObject, as_object, decode, encode
+from contextc._json import JSONObject, as_object, as_objects, decode, encode
+from contextc.compiler.body_splitting import MARK_NAMES
 from contextc.compiler.manifest import RequestAction
 from contextc.errors import FailureKind, InvalidSetting, ProviderFailed
 from contextc.formats import formatter
 from contextc.formats.base import Formatter, Request
 from contextc.formats.reply_encoding import encode_reply
 from contextc.formats.reply_stream import ReplyStream
-from contextc.formats.request_settings import RequestSettings
+from contextc.formats.request_settings import RequestSettings, nearest_effort
 from contextc.formats.stream import Delta, StreamReader
-from contextc.linting.converter import convert_between
+from contextc.linting.converter import ConvertedBody, convert_between
 from contextc.messages import Message, Text, ToolCall, Usage
 from contextc.models.tokens.counter import estimate_tokens
 from contextc.observation.client_ids import COUNTING_PATH
@@ -26,6 +27,7 @@ from contextc.providers import Provider
 from contextc.providers.registry import snippet_tables
 from contextc.proxy.reply_memory import ReplyMemory
 from contextc.proxy.request_changes import MAX_CHANGES, find_request_format, is_complete_path
+from contextc.tools.spec import Tool
 
 INTERLEAVED_FORMATS = ("openai_chat", "mistral")
 """Formats whose streams may contain pieces of several calls in turn."""
@@ -99,24 +101,21 @@ class Conversion:
         def edit(request: Request) -> Request:
             codec = target.name_codec.names
             if codec is not None:
-                names.update({codec.encode(tool.name): tool.name for tool in request.tools if hasattr(tool, "name")})
+                names.update({codec.encode(tool.name): tool.name for tool in request.tools if isinstance(tool, Tool)})
             settings = _merge(request.settings, {**self.provider.settings, **self.provider.stream_settings})
             return replace(request, messages=self.memory.restore(request.messages), settings=settings)
 
-        made = cast(
-            JSONObject,
-            convert_between(form, target, given, edit=edit, edit_settings=lambda asked: self._settings(asked)),
-        )
-        warnings: list[str] = getattr(made, "warnings", [])
+        made = cast(ConvertedBody, convert_between(form, target, given, edit=edit, edit_settings=self._settings))
+        value = _with_breakpoints(target, dict(made)) if self.provider.model.cache_points else dict(made)
         model = str(given.get("model") or url.rpartition("/")[2].partition(":")[0])
         first = f"from {form.name} ({model}) to {target.name} ({self.provider.name}:{self.provider.model_id})"
-        texts = [first, *warnings]
+        texts = [first, *made.warnings]
         action = RequestAction(
             rule="convert", changes=tuple(texts[: MAX_CHANGES + 1]), more=max(0, len(texts) - MAX_CHANGES - 1)
         )
         return ConvertedRequest(
-            body=encode(dict(made)),
-            value=dict(made),
+            body=encode(value),
+            value=value,
             action=action,
             form=form,
             request=given,
@@ -130,7 +129,7 @@ class Conversion:
         model = self.provider.model
         longest = min(asked.max_output_tokens or model.output, model.output)
         needs_length = asked.max_output_tokens is not None or self.provider.formatter.requires_max_tokens
-        effort = asked.effort if model.reasoning and (not model.efforts or asked.effort in model.efforts) else None
+        effort = nearest_effort(asked.effort, model.efforts) if model.efforts else None
         choice = asked.tool_choice
         if choice is not None and choice.mode in ("required", "named") and not model.forced_tool_choice:
             choice = None
@@ -257,6 +256,16 @@ def is_convertible(url: str) -> bool:
 
 def _is_streamed(form: Formatter, body: JSONObject, url: str) -> bool:
     return url.endswith(":streamGenerateContent") if form.name == "gemini" else body.get("stream") is True
+
+
+def _with_breakpoints(form: Formatter, body: JSONObject) -> JSONObject:
+    """Return the body with cache breakpoints after its head and after its last message, unless it has some."""
+    if any(name in encode(body) for name in MARK_NAMES):
+        return body
+    body = form.with_head_breakpoint(body)
+    messages = as_objects(body.get(form.messages_key))
+    marked = form.with_cache_breakpoint(messages[-1]) if messages else None
+    return body if marked is None else {**body, form.messages_key: [*messages[:-1], marked]}
 
 
 def _merge(settings: JSONObject, more: JSONObject) -> JSONObject:
