@@ -1,4 +1,4 @@
-"""Options that check or change requests: `--lint` and `--fix` (Guarantee 16.16)."""
+"""Options that check or change requests: `--lint`, `--fix` and `--fit` (Guarantee 16.16)."""
 
 import gzip
 import json
@@ -8,10 +8,13 @@ import httpx2
 import pytest
 
 import contextc as cc
+from contextc._json import JSONObject
 from contextc.compiler.ledger.observed_compression import unpack_record
 from contextc.compiler.manifest import RequestAction, record_from_json
+from contextc.models.tokens.counter import estimate_tokens
 from contextc.proxy.acting_exchange import ActingOptions
 from contextc.proxy.request_changes import encode_with_original_bytes, fix_request, lint_request
+from contextc.proxy.request_fitting import fit_request
 from tests.fake_vendors import KEY, FakeVendors, Scripted
 from tests.proxy.test_recording import MODEL, SECONDS, running_proxy
 from tests.proxy.test_sdk_clients import stored_bodies
@@ -152,3 +155,66 @@ def test_unchanged_parts_of_a_changed_request_keep_their_bytes() -> None:
     body = b'{ "a" : 1.50, "messages": [ {"x" :  "\\u00e9"} , {"y": 2} ], "b": null}'
     changed = {"a": 1.5, "messages": [{"new": 1}, {"x": "\u00e9"}], "b": 3}
     assert encode_with_original_bytes(body, changed) == (b'{"a":1.50,"messages":[{"new":1},{"x" :  "\\u00e9"}],"b":3}')
+
+
+# ── --fit ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def long_conversation(turns: int, size: int) -> list[JSONObject]:
+    """Return turns with a tool call each, and words that are about one token long."""
+    made: list[JSONObject] = []
+    for number in range(turns):
+        id = f"call_{number}"
+        made += [
+            {"role": "user", "content": f"Question {number}: " + "why " * 200},
+            {"role": "assistant", "content": [{"type": "tool_use", "id": id, "name": "look", "input": {"at": number}}]},
+            {
+                "role": "user",
+                "content": [{"type": "tool_result", "tool_use_id": id, "content": f"{number} " + "word " * size}],
+            },
+            {"role": "assistant", "content": f"Answer {number}: " + "because " * 200},
+        ]
+    return [*made, {"role": "user", "content": "And now?"}]
+
+
+def fitted(messages: list[JSONObject], length: int = 20_000) -> tuple[JSONObject, RequestAction | None]:
+    tools = [{"name": "look", "description": "Look.", "input_schema": {"type": "object", "properties": {}}}]
+    body = {"model": MODEL, "max_tokens": length, "system": "Be brief.", "tools": tools, "messages": messages}
+    made = fit_request(json.dumps(body).encode(), "anthropic", URL)
+    return (json.loads(made.body), made.action) if made is not None else (body, None)
+
+
+def test_fit_cuts_to_the_window_and_keeps_the_prefix() -> None:
+    """A conversation grows beyond the window. It is cut now and then, and its prefix is equal in between."""
+    cuts = 0
+    before: list[JSONObject] = []
+    everything = long_conversation(60, 8_000)
+    for turns in range(10, 60):
+        messages = [*everything[: 4 * turns], everything[-1]]
+        made, action = fitted(messages)
+        assert cc.lint(made, format="anthropic") == []
+        assert made["messages"][-1] == everything[-1]
+        size = sum([estimate_tokens(json.dumps(each)) for each in made["messages"]])
+        assert size < 190_000
+        assert (action is not None) == (turns > 22) or abs(turns - 22) < 3
+        cuts += bool(before) and made["messages"][: len(before) - 1] != before[:-1]
+        before = made["messages"]
+    assert 2 <= cuts <= 12
+    assert action is not None
+    assert action.cache_tokens > 1_000
+    assert "results" in " ".join(action.changes)
+
+
+def test_fit_leaves_out_turns_if_stubs_are_not_enough() -> None:
+    made, action = fitted([{**each, "content": "x " * 9_000} if isinstance(each["content"], str) else each
+                           for each in long_conversation(30, 10)])  # fmt: skip
+    assert action is not None
+    assert "messages were left out" in action.changes[0]
+    assert cc.lint(made, format="anthropic") == []
+    assert made["messages"][0]["role"] == "user"
+
+
+def test_fit_changes_nothing_that_fits() -> None:
+    assert fitted(long_conversation(3, 100))[1] is None
+    unknown = {"model": "no-such-model", "max_tokens": 10, "messages": long_conversation(90, 8_000)}
+    assert fit_request(json.dumps(unknown).encode(), "anthropic", URL) is None

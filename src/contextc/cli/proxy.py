@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 PORT = 8788
 TIMEOUT = 3600.0
 """Model calls can take many minutes."""
-ACTION_TEXTS = {"lint": "a provider would refuse", "fix": "repaired", "convert": "converted"}
+ACTION_TEXTS = {"lint": "a provider would refuse", "fix": "repaired", "fit": "cut", "convert": "converted"}
 UpstreamOption = Annotated[
     list[str] | None,
     typer.Option("--upstream", help="Another upstream, or another address of a known one: NAME=URL; repeatable."),
@@ -42,6 +42,9 @@ LintOption = Annotated[
 ]
 FixOption = Annotated[bool, typer.Option("--fix", help="Repair what a provider would refuse, before it is sent.")]
 
+FitOption = Annotated[
+    bool, typer.Option("--fit", help="Cut requests to the window of their model, before they are sent.")
+]
 ConvertOption = Annotated[
     str | None,
     typer.Option(
@@ -68,6 +71,7 @@ def run(
     timeout: TimeoutOption = TIMEOUT,
     lint: LintOption = False,
     fix: FixOption = False,
+    fit: FitOption = False,
     convert: ConvertOption = None,
     store: StoreOption = None,
 ) -> None:
@@ -94,7 +98,7 @@ def run(
             access=AccessRules(hosts=accepted_hosts(host), token=secret),
             redact=tuple(redact or ()),
             timeouts=Timeouts(silence=timeout),
-            acting=ActingOptions(lints=lint, fixes=fix, converts_to=provider(convert) if convert else None),
+            acting=ActingOptions(lints=lint, fixes=fix, fits=fit, converts_to=provider(convert) if convert else None),
         )
         base = f"http://{display_host(host)}:{listening.getsockname()[1]}"
 

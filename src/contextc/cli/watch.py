@@ -23,6 +23,7 @@ from contextc.cli.proxy import (
     PORT,
     TIMEOUT,
     ConvertOption,
+    FitOption,
     FixOption,
     LintOption,
     RedactOption,
@@ -54,6 +55,7 @@ def run(
     timeout: TimeoutOption = TIMEOUT,
     lint: LintOption = False,
     fix: FixOption = False,
+    fit: FitOption = False,
     convert: ConvertOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no summary.")] = False,
     store: StoreOption = None,
@@ -86,7 +88,7 @@ def run(
         access=AccessRules(token=token),
         redact=tuple(redact or ()),
         timeouts=Timeouts(silence=timeout),
-        acting=ActingOptions(lints=lint, fixes=fix, converts_to=provider(convert) if convert else None),
+        acting=ActingOptions(lints=lint, fixes=fix, fits=fit, converts_to=provider(convert) if convert else None),
     )
     with listen("127.0.0.1", 0) as listening, proxy.running(listening) as address:
         setup = set_up_client(

@@ -5,8 +5,7 @@ fails, the request is sent as it arrived, and its record says so.
 """
 
 import asyncio
-from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from contextc._worker_threads import run_in_thread
 from contextc.compiler.manifest import RequestAction
@@ -15,15 +14,14 @@ from contextc.providers import Provider
 from contextc.proxy.content_decoding import CannotDecode, decode_content
 from contextc.proxy.exchange import Exchange
 from contextc.proxy.http1_framing import Field, FramingError, Head, LengthBody, decode_chunks
-from contextc.proxy.request_changes import ChangedRequest, fix_request
+from contextc.proxy.request_changes import Change, fix_request
+from contextc.proxy.request_fitting import fit_request
 from contextc.proxy.upstreams import find_format
 
 MAX_BODY_BYTES = 256 << 20
 BODY_FIELDS = (b"content-length", b"transfer-encoding", b"content-encoding", b"expect", b"trailer")
 """Header fields that describe a body. A changed body has others."""
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-Change: TypeAlias = Callable[[bytes, str, str], ChangedRequest | None]
-"""Takes the body of a request, its format and its address. Returns None if nothing is to be changed."""
 
 
 class ActingOptions(NamedTuple):
@@ -34,12 +32,14 @@ class ActingOptions(NamedTuple):
 
     lints: bool = False
     fixes: bool = False
+    fits: bool = False
     converts_to: Provider | None = None
 
     @property
     def changes(self) -> tuple[tuple[str, Change], ...]:
         """The changes in their order, with the names of their options."""
-        return (("fix", fix_request),) if self.fixes else ()
+        fits: tuple[tuple[str, Change], ...] = (("fit", fit_request),) if self.fits else ()
+        return (*((("fix", fix_request),) if self.fixes else ()), *fits)
 
 
 class BufferedExchange(Exchange):

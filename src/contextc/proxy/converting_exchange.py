@@ -10,7 +10,7 @@ from contextlib import aclosing
 
 import msgspec
 
-from contextc._json import JSONObject, encode
+from contextc._json import JSONObject, as_object, decode, encode
 from contextc._worker_threads import run_in_thread
 from contextc.errors import ContextcError, ProviderFailed, describe_error
 from contextc.formats import formatter
@@ -104,7 +104,11 @@ class ConvertingExchange(BufferedExchange):
         conversion = self._converter.conversion
         reply = ReplyConversion(conversion, converted)
         call = ProviderCall(
-            provider=conversion.provider, body=converted.body, arguments=lambda: converted.value, stream=True
+            provider=conversion.provider,
+            body=converted.body,
+            arguments=lambda: as_object(decode(converted.body)),
+            stream=True,
+            timeout=self.relay.timeouts.silence,
         )
         begun = False
         try:
@@ -147,7 +151,7 @@ class ConvertingExchange(BufferedExchange):
                     for field in self._head.fields
                     if field.name in allowed and field.name != b"content-encoding"
                 },
-                actions=(converted.action,),
+                actions=converted.actions,
             )
         )
         self._record.request(converted.body)

@@ -127,7 +127,7 @@ def _exchange_maker(acting: ActingOptions, access: AccessRules | None) -> Callab
         return partial(ActingExchange, acting) if acting.changes else Exchange
     if access is None or not access.token:  # it spends keys of this server
         raise InvalidSetting("--convert needs a token", fix="Pass one with --token.")
-    return ConvertingServer(Conversion(acting.converts_to)).make_exchange
+    return ConvertingServer(Conversion(acting.converts_to, acting.changes)).make_exchange
 
 
 def format_address(listening: socket.socket) -> str:

@@ -5,8 +5,8 @@ checked: their requests are incomplete.
 """
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import NamedTuple, cast
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeAlias, cast
 
 import msgspec
 from msgspec import Raw
@@ -39,6 +39,10 @@ class ChangedRequest(NamedTuple):
 
     body: bytes
     action: RequestAction
+
+
+Change: TypeAlias = Callable[[bytes, str, str], ChangedRequest | None]
+"""Takes the body of a request, its format and its address. Returns None if nothing is to be changed."""
 
 
 def is_complete_path(url: str) -> bool:

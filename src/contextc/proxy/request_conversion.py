@@ -2,7 +2,7 @@
 
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 import msgspec
@@ -26,7 +26,7 @@ from contextc.observation.generated_call_ids import rename_calls
 from contextc.providers import Provider
 from contextc.providers.registry import snippet_tables
 from contextc.proxy.reply_memory import ReplyMemory
-from contextc.proxy.request_changes import MAX_CHANGES, find_request_format, is_complete_path
+from contextc.proxy.request_changes import MAX_CHANGES, Change, find_request_format, is_complete_path
 from contextc.tools.spec import Tool
 
 INTERLEAVED_FORMATS = ("openai_chat", "mistral")
@@ -56,8 +56,7 @@ class ConvertedRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request as it is sent to the provider, and what its reply needs."""
 
     body: bytes
-    value: JSONObject
-    action: RequestAction
+    actions: tuple[RequestAction, ...]
     form: Formatter
     """The client's format."""
     request: JSONObject
@@ -70,16 +69,16 @@ class ConvertedRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Conversion:
-    """The conversion of requests to one provider."""
+    """The conversion of requests to one provider. `changes` are made after it."""
 
-    def __init__(self, provider: Provider) -> None:
+    def __init__(self, provider: Provider, changes: Sequence[tuple[str, Change]] = ()) -> None:
         if provider.session_resumption or provider.runs_tools or provider.formatter.stream_reader is None:
             raise InvalidSetting(
                 "--convert: the provider must answer single requests",
                 got=provider.name,
                 fix='Use a provider of an API, such as "openai:gpt-5.4".',
             )
-        self.provider, self.memory = provider, ReplyMemory()
+        self.provider, self.changes, self.memory = provider, changes, ReplyMemory()
 
     @property
     def url(self) -> str:
@@ -113,10 +112,14 @@ class Conversion:
         action = RequestAction(
             rule="convert", changes=tuple(texts[: MAX_CHANGES + 1]), more=max(0, len(texts) - MAX_CHANGES - 1)
         )
+        sent, actions = encode(value), [action]
+        for _, change in self.changes:
+            if (changed := change(sent, target.name, self.url)) is not None:
+                sent = changed.body
+                actions.append(changed.action)
         return ConvertedRequest(
-            body=encode(value),
-            value=value,
-            action=action,
+            body=sent,
+            actions=tuple(actions),
             form=form,
             request=given,
             model=model,
