@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import socket
+import time
 from pathlib import Path
 
 import httpx2
@@ -15,7 +17,7 @@ from contextc.models.tokens.counter import estimate_tokens
 from contextc.proxy.acting_exchange import ActingOptions
 from contextc.proxy.request_changes import encode_with_original_bytes, fix_request, lint_request
 from contextc.proxy.request_fitting import fit_request
-from tests.fake_vendors import KEY, FakeVendors, Scripted
+from tests.fake_vendors import KEY, FakeVendors, Reply, Scripted
 from tests.proxy.test_recording import MODEL, SECONDS, running_proxy
 from tests.proxy.test_sdk_clients import stored_bodies
 
@@ -218,3 +220,26 @@ def test_fit_changes_nothing_that_fits() -> None:
     assert fitted(long_conversation(3, 100))[1] is None
     unknown = {"model": "no-such-model", "max_tokens": 10, "messages": long_conversation(90, 8_000)}
     assert fit_request(json.dumps(unknown).encode(), "anthropic", URL) is None
+
+
+def test_requests_in_a_row_are_each_changed_once(tmp_path: Path) -> None:
+    """A client sends its next request before the response to the first. Both are repaired, in their order."""
+    head = (
+        f"POST /anthropic/v1/messages HTTP/1.1\r\nHost: 127.0.0.1\r\nx-api-key: {KEY}\r\n"
+        f"anthropic-version: 2023-06-01\r\nContent-Type: application/json\r\nContent-Length: {len(broken())}\r\n\r\n"
+    ).encode()
+    with (
+        FakeVendors(lambda ask: Reply(f"Answer {ask.number}.")) as fake,
+        running_proxy(tmp_path, fake.url(), acting=ActingOptions(fixes=True)) as (_, url),
+        socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=SECONDS) as connection,
+    ):
+        connection.sendall(head + broken())
+        time.sleep(0.05)
+        connection.sendall(head + broken("b"))
+        received = b""
+        while b"Answer 1." not in received:
+            assert (data := connection.recv(65_536))
+            received += data
+        assert received.count(b"HTTP/1.1 200 OK") == 2
+        assert len(fake.records) == 2
+        assert not fake.refused

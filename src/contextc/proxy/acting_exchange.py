@@ -47,7 +47,7 @@ class BufferedExchange(Exchange):
 
     _chunks: list[bytes]
     _size = 0
-    _is_buffered = False
+    _is_buffered = _is_collected = False
 
     def start(self, rest: bytes) -> None:
         if self.is_status or not self._is_acted_on():
@@ -74,7 +74,6 @@ class BufferedExchange(Exchange):
         if not self._is_buffered:
             super().request_data(data)
             return
-        is_complete = self.body.is_done and self._connecting is not None
         try:
             used = self.body.feed(data) if not self.body.is_done else 0
         except FramingError as error:
@@ -88,7 +87,8 @@ class BufferedExchange(Exchange):
             self._fail(
                 413, "body_too_large", f"A request that is to be changed must be at most {MAX_BODY_BYTES:,} bytes."
             )
-        elif self.body.is_done and not is_complete and not self._is_over:
+        elif self.body.is_done and not self._is_collected:
+            self._is_collected = True
             self._connecting = asyncio.get_running_loop().create_task(self._act(b"".join(self._chunks)))
 
     async def _act(self, raw: bytes) -> None:
