@@ -159,7 +159,8 @@ def print_actions(summary: "TrafficSummary") -> None:
     for rule, figures in summary.actions.items():
         codes = ", ".join([f"{code} ({pluralize(count, 'time')})" for code, count in figures.codes.most_common(5)])
         cache = f" · {figures.cache_tokens:,} tokens from the first change on" if figures.cache_tokens else ""
-        text = f"{ACTION_TEXTS[rule]} {pluralize(figures.requests, 'request')}"
+        failed = f" (not done for {figures.failed:,})" if figures.failed else ""
+        text = f"{ACTION_TEXTS[rule]} {pluralize(figures.requests, 'request')}{failed}"
         err.print(escape_markup(f"{rule}: {text}{f': {codes}' if codes else ''}{cache}"), soft_wrap=True)
 
 

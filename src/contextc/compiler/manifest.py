@@ -41,6 +41,8 @@ class RequestAction(Struct, frozen=True, omit_defaults=True, kw_only=True):
     changes: tuple[str, ...] = ()
     more: int = 0
     cache_tokens: int = 0
+    failed: bool = False
+    """True if it could not be done. The request was then sent as it arrived."""
 
     def describe(self) -> tuple[str, ...]:
         """Return the action as remarks, one line each."""

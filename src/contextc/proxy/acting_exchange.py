@@ -5,7 +5,7 @@ fails, the request is sent as it arrived, and its record says so.
 """
 
 import asyncio
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from contextc._worker_threads import run_in_thread
 from contextc.compiler.manifest import RequestAction
@@ -17,6 +17,9 @@ from contextc.proxy.http1_framing import Field, FramingError, Head, LengthBody, 
 from contextc.proxy.request_changes import Change, fix_request
 from contextc.proxy.request_fitting import fit_request
 from contextc.proxy.upstreams import find_format
+
+if TYPE_CHECKING:
+    from contextc.proxy.relay import ClientConnection
 
 MAX_BODY_BYTES = 256 << 20
 BODY_FIELDS = (b"content-length", b"transfer-encoding", b"content-encoding", b"expect", b"trailer")
@@ -103,8 +106,8 @@ class BufferedExchange(Exchange):
 class ActingExchange(BufferedExchange):
     """An exchange whose request is changed."""
 
-    def __init__(self, options: ActingOptions, *arguments: object) -> None:
-        super().__init__(*arguments)  # pyright: ignore[reportArgumentType]
+    def __init__(self, options: ActingOptions, client: "ClientConnection", raw: bytes) -> None:
+        super().__init__(client, raw)
         self._changes = options.changes
 
     async def _act(self, raw: bytes) -> None:
@@ -137,9 +140,10 @@ class ActingExchange(BufferedExchange):
                 content = self._content(raw) if changed is None else changed
                 made = change(content, format, self._url)
             except CannotDecode as error:
-                actions.append(RequestAction(rule=name, changes=(f"not done: {error}",)))
+                actions.append(RequestAction(rule=name, failed=True, changes=(f"not done: {error}",)))
             except Exception as error:  # a defect must not stop the request
-                actions.append(RequestAction(rule=name, changes=(f"not done: {describe_error(error)}",)))
+                text = f"not done: {describe_error(error)}"
+                actions.append(RequestAction(rule=name, failed=True, changes=(text,)))
             else:
                 if made is not None:
                     changed = made.body

@@ -63,7 +63,7 @@ def lint_request(body: bytes, format: str, url: str) -> RequestAction | None:
         value = decode(body)
         found = lint(value, format=find_request_format(as_object(value), format, url))
     except ERRORS as error:
-        return RequestAction(rule="lint", changes=(f"The request could not be checked ({error})",))
+        return RequestAction(rule="lint", failed=True, changes=(f"The request could not be checked ({error})",))
     if not found:
         return None
     return RequestAction(

@@ -21,10 +21,12 @@ class _Thread(Struct):
 class ActionFigures(Struct):
     """The requests in which an option of the proxy found or changed something.
 
-    `codes` counts the lint rules that were broken, `cache_tokens` the tokens from the first change on.
+    `failed` counts those in which it could not be done, `codes` the lint rules that were broken, `cache_tokens` the
+    tokens from the first change on.
     """
 
     requests: int = 0
+    failed: int = 0
     codes: Counter[str] = field(default_factory=Counter[str])
     cache_tokens: int = 0
 
@@ -63,7 +65,8 @@ class TrafficSummary(Struct):
                 self.breaks[done.why] += 1
             for action in done.actions:
                 figures = self.actions.setdefault(action.rule, ActionFigures())
-                figures.requests += 1
+                figures.requests += not action.failed
+                figures.failed += action.failed
                 figures.codes.update(action.codes)
                 figures.cache_tokens += action.cache_tokens
             thread = self._threads.setdefault((done.conversation, done.model), _Thread())
@@ -75,7 +78,12 @@ class TrafficSummary(Struct):
         """Return what options of the proxy found or changed, by option, for the status."""
         with self._lock:
             return {
-                rule: {"requests": each.requests, "codes": dict(each.codes), "cache_tokens": each.cache_tokens}
+                rule: {
+                    "requests": each.requests,
+                    "failed": each.failed,
+                    "codes": dict(each.codes),
+                    "cache_tokens": each.cache_tokens,
+                }
                 for rule, each in self.actions.items()
             }
 
