@@ -28,7 +28,7 @@ MODELS = {
     "anthropic": "claude-sonnet-4-5",
     "openai": "gpt-5.4",
     "openai-chat": "gpt-4.1",
-    "gemini": "gemini-3-pro-preview",
+    "gemini": "gemini-3.6-flash",
 }
 FORMATS = {"anthropic": "anthropic", "openai": "openai_responses", "openai-chat": "openai_chat", "gemini": "gemini"}
 

@@ -111,7 +111,7 @@ def titled(script: Script, ask: AcceptedRequest) -> Reply:
     [
         ("openai:gpt-5.4", "/responses"),
         ("openai-chat:gpt-4.1", "/completions"),
-        ("gemini:gemini-3-pro-preview", "GenerateContent"),
+        ("gemini:gemini-3.6-flash", "GenerateContent"),
     ],
 )
 def test_claude_code_works_on_another_provider(tmp_path: Path, target: str, path: str) -> None:

@@ -54,6 +54,10 @@ class ReplyStream(ABC):
         rest = [self._write(key, delta) for key, deltas in self._kept.items() for delta in deltas]
         return b"".join([*rest, self._close(), self._end(message)])
 
+    def whole(self, message: Message) -> JSONObject | None:
+        """Return the reply as one object after the end of the stream; None if `encode_reply` makes it."""
+        return None
+
     def keep_alive(self) -> bytes:
         """Return an event without content."""
         return b": \n\n"

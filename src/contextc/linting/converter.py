@@ -112,9 +112,9 @@ def _translate_settings(
     understood = asdict(after.settings.read(wrote.body).settings)
     notes = [ConversionNote("left out", f"the setting `{name}`, which only {before.name} has") for name in read.unread]
     for name, value in asdict(given).items():
-        if value is not None and asdict(asked)[name] is None:
+        if value is not None and asdict(asked)[name] is None and name != "stream":
             label = _setting_label(before, name, request.settings)
-            notes.append(ConversionNote("left out", f"the setting {label}, which the model does not take"))
+            notes.append(ConversionNote("left out", f"the setting {label}, which is not passed on"))
     for name, value in asdict(asked).items():
         if value is None or (understood[name] == value and name not in wrote.unwritten):
             continue

@@ -19,13 +19,13 @@ from contextc.providers.client import Endpoint, ProviderCall, endpoint
 from contextc.proxy.acting_exchange import BufferedExchange
 from contextc.proxy.content_decoding import CannotDecode
 from contextc.proxy.relay import ClientConnection
+from contextc.proxy.request_changes import is_complete_path
 from contextc.proxy.request_conversion import (
     Conversion,
     ConvertedRequest,
     ReplyConversion,
     count_request_tokens,
     encode_failure,
-    is_convertible,
 )
 from contextc.proxy.spool_frames import ExchangeStart, ResponseStart
 from contextc.proxy.upstreams import find_format
@@ -88,7 +88,7 @@ class ConvertingExchange(BufferedExchange):
         if (counted := count_request_tokens(body, self._format, self._url)) is not None:
             self._write_whole(200, counted)
             return
-        if not is_convertible(self._url):
+        if not is_complete_path(self._url):
             self._refuse(404, "This request cannot be converted for another provider.")
             return
         conversion = self._converter.conversion

@@ -26,7 +26,7 @@ from contextc.observation.generated_call_ids import rename_calls
 from contextc.providers import Provider
 from contextc.providers.registry import snippet_tables
 from contextc.proxy.reply_memory import ReplyMemory
-from contextc.proxy.request_changes import MAX_CHANGES, Change, find_request_format, is_complete_path
+from contextc.proxy.request_changes import MAX_CHANGES, Change, find_request_format
 from contextc.tools.spec import Tool
 
 INTERLEAVED_FORMATS = ("openai_chat", "mistral")
@@ -49,6 +49,8 @@ OPENAI_CODES: Mapping[FailureKind, str] = {
 }  # fmt: skip
 TOO_LONG = "prompt is too long"
 """Clients of Anthropic recognise this text and compact the conversation."""
+COMMON_ENDS, REFUSALS = ("stop", "tool_calls", "length"), ("content_filter", "refusal")
+"""Reasons for the end of a reply that every format has, and those of a provider that did not want to answer."""
 ID_PREFIXES = {"anthropic": "msg_", "openai_chat": "chatcmpl-", "openai_responses": "resp_"}
 
 
@@ -88,7 +90,7 @@ class Conversion:
         path = str(facts.get("path", "")).replace("{model}", self.provider.model_id)
         return f"{base}{path}"
 
-    def convert(self, body: bytes, format: str, url: str, query: str = "") -> ConvertedRequest:
+    def convert(self, body: bytes, format: str, url: str) -> ConvertedRequest:
         """Return the request to the provider. Raise an error of contextc if the request cannot be converted."""
         given = as_object(decode(body))
         form = formatter(find_request_format(given, format, url))
@@ -182,30 +184,37 @@ class ReplyConversion:
 
     def end(self) -> bytes:
         """Return the end of the stream, and remember the reply."""
-        return self.stream.end(self._finish())
+        message = self._finish()
+        return self.stream.end(message)
 
     def whole(self) -> bytes:
         """Return the reply as one object, and remember it."""
         message = self._finish()
-        parts = [replace(part, extra=None) for part in message.parts if isinstance(part, Text | ToolCall)]
-        plain = replace(message, parts=tuple(parts), extra=None)
-        made = encode_reply(self._form, self._converted.model, [plain], message.usage or Usage(), {}, self._id)
-        if self._form.name == "openai_responses":
-            used = message.usage or Usage()
-            made["usage"] = {**as_object(made.get("usage")), "total_tokens": used.input + used.output}
-            made["created_at"] = self._created
-        elif self._form.name == "openai_chat":
+        self.stream.end(message)
+        if (made := self.stream.whole(message)) is None:
+            parts = [self._client_part(part) for part in message.parts if isinstance(part, Text | ToolCall)]
+            plain = replace(message, parts=tuple(parts), extra=None)
+            made = encode_reply(self._form, self._converted.model, [plain], message.usage or Usage(), {}, self._id)
+        if self._form.name == "openai_chat":
             made["created"] = self._created
         elif self._form.name == "anthropic":
             made["stop_sequence"] = None
         return encode(made)
 
     def _finish(self) -> Message:
+        """Return the whole reply with the client's ids of calls and its reason for the end, and remember it."""
         message = self.reader.message()
         message = rename_calls(message, {call.id: self._client_id(call.id) for call in message.tool_calls})
         self._conversion.memory.remember(message)
-        codec = self._form.name_codec
-        return rename_calls(message, {call.id: codec.encode_id(call.id) for call in message.tool_calls})
+        refused = "refusal" if self._form.name == "anthropic" else "content_filter"
+        finish = refused if message.finish in REFUSALS else message.finish if message.finish in COMMON_ENDS else "stop"
+        return replace(message, finish=finish)
+
+    def _client_part(self, part: Text | ToolCall) -> Text | ToolCall:
+        part = replace(part, extra=None)
+        if isinstance(part, ToolCall):
+            return replace(part, name=self._converted.names.get(part.name, part.name))
+        return part
 
     def _client_delta(self, delta: Delta) -> Delta:
         """Return a delta with the ids and names of the client."""
@@ -251,10 +260,6 @@ def count_request_tokens(body: bytes, format: str, url: str) -> bytes | None:
         return None
     tokens = round(estimate_tokens(body.decode("utf-8", "replace")))
     return encode({"totalTokens": tokens} if format == "gemini" else {"input_tokens": tokens})
-
-
-def is_convertible(url: str) -> bool:
-    return is_complete_path(url)
 
 
 def _is_streamed(form: Formatter, body: JSONObject, url: str) -> bool:

@@ -57,14 +57,17 @@ class ResponsesReplyStream(ReplyStream):
         )
         return made + self._item_done({**self._call(id, name), "status": "completed", "arguments": whole})
 
-    def _end(self, message: Message) -> bytes:
+    def whole(self, message: Message) -> JSONObject:
         reason = INCOMPLETE.get(message.finish or "")
-        status = "incomplete" if reason else "completed"
-        response = self._response(status)
+        response = self._response("incomplete" if reason else "completed")
         response |= {"incomplete_details": {"reason": reason}} if reason else {}
         used = message.usage or Usage()
         usage: JSONObject = {**responses_usage(used), "total_tokens": used.input + used.output}
-        return self._event(f"response.{status}", response={**response, "usage": usage})
+        return {**response, "usage": usage}
+
+    def _end(self, message: Message) -> bytes:
+        response = self.whole(message)
+        return self._event(f"response.{response['status']}", response=response)
 
     def _event(self, type: str, **fields: JSON) -> bytes:
         return server_sent_event({"type": type, "sequence_number": next(self._numbers), **fields}, type)
