@@ -62,7 +62,11 @@ class ResponsesReplyStream(ReplyStream):
         response = self._response("incomplete" if reason else "completed")
         response |= {"incomplete_details": {"reason": reason}} if reason else {}
         used = message.usage or Usage()
-        usage: JSONObject = {**responses_usage(used), "total_tokens": used.input + used.output}
+        usage: JSONObject = {
+            **responses_usage(used),
+            "input_tokens_details": {"cached_tokens": used.cache_read},
+            "total_tokens": used.input + used.output,
+        }
         return {**response, "usage": usage}
 
     def _end(self, message: Message) -> bytes:
