@@ -181,12 +181,14 @@ class ConvertingExchange(BufferedExchange):
             self.client.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
 
     def _finish_chunks(self) -> None:
+        self._end("complete")
         self.client.transport.write(b"0\r\n\r\n")
         self._leave()
 
     def _write_whole(self, status: int, body: bytes, more: str = "") -> None:
         closing = "" if self._stays_open else "Connection: close\r\n"
         reason = "OK" if status == 200 else "Error"
+        self._end("complete")
         self.client.transport.write(
             f"HTTP/1.1 {status} {reason}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
             f"X-Contextc: converted\r\n{more}{closing}\r\n".encode()
@@ -195,7 +197,6 @@ class ConvertingExchange(BufferedExchange):
         self._leave()
 
     def _leave(self) -> None:
-        self._end("complete")
         self._connecting = None
         self.client.next_exchange(stays_open=self._stays_open)
 
