@@ -119,7 +119,7 @@ def test_claude_code_works_on_another_provider(tmp_path: Path, target: str, path
     read = Reply("I read it.", [call("Read", file_path="notes.txt")], reasoning="Let me see.")
     both = [call("Bash", command="ls", description="List files"), call("Bash", command="pwd", description="Where")]
     plans = {
-        "#m1": [read, Reply("I ask.", [agent("Read the notes. #a1")]), Reply("All is read.")],
+        "#m1": [read, Reply("I ask.", [agent("Read the notes. #a1")])],
         "#a1": [read, Reply("Two lines.")],
         "#m2": [Reply("I list.", both), Reply("It is listed.")],
     }
@@ -135,7 +135,7 @@ def test_claude_code_works_on_another_provider(tmp_path: Path, target: str, path
         }
         options = ["-p", "--output-format", "json", "--model", "claude-sonnet-4-5", "--dangerously-skip-permissions"]
         id = str(uuid.uuid4())
-        for number, (text, answer) in enumerate([("Begin. #m1", "All is read."), ("List. #m2", "It is listed.")]):
+        for number, (text, answer) in enumerate([("Begin. #m1", ""), ("List. #m2", "It is listed.")]):
             session = ["--resume" if number else "--session-id", id]
             printed = watch(
                 tmp_path, environment, program.program, *options, *session, text, options=["--convert", target]

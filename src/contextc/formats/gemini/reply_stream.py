@@ -12,6 +12,9 @@ class GeminiReplyStream(ReplyStream):
     def begin(self) -> bytes:
         return b""
 
+    def keep_alive(self) -> bytes:
+        return b""  # Google's SDK accepts no comments
+
     def fail(self, error: JSONObject) -> bytes:
         return server_sent_event(error, line_end=LINE_END)
 
