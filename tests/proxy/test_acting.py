@@ -186,15 +186,23 @@ def long_conversation(turns: int, size: int) -> list[JSONObject]:
 
 
 def fitted(messages: list[JSONObject], length: int = 20_000) -> tuple[JSONObject, RequestAction | None]:
-    tools = [{"name": "look", "description": "Look.", "input_schema": {"type": "object", "properties": {}}}]
-    body = {"model": MODEL, "max_tokens": length, "system": "Be brief.", "tools": tools, "messages": messages}
+    tools: list[JSONObject] = [
+        {"name": "look", "description": "Look.", "input_schema": {"type": "object", "properties": {}}}
+    ]
+    body: JSONObject = {
+        "model": MODEL,
+        "max_tokens": length,
+        "system": "Be brief.",
+        "tools": tools,
+        "messages": messages,
+    }
     made = fit_request(json.dumps(body).encode(), "anthropic", URL)
     return (json.loads(made.body), made.action) if made is not None else (body, None)
 
 
 def test_fit_cuts_to_the_window_and_keeps_the_prefix() -> None:
     """A conversation grows beyond the window. It is cut now and then, and its prefix is equal in between."""
-    cuts = 0
+    cuts, action = 0, None
     before: list[JSONObject] = []
     everything = long_conversation(60, 8_000)
     for turns in range(10, 60):

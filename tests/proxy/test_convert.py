@@ -76,7 +76,7 @@ def results(ids: Iterator[str]) -> list[tuple[str, str]]:
 
 def ask_as_anthropic(url: str, streams: bool) -> str:
     """Work through the tools with Anthropic's SDK, and return the final text."""
-    client = anthropic.Anthropic(base_url=f"{url}/anthropic", api_key="of-the-client", max_retries=0)
+    client: Any = anthropic.Anthropic(base_url=f"{url}/anthropic", api_key="of-the-client", max_retries=0)
     messages: list[Any] = [{"role": "user", "content": "Look at both."}]
     for _ in range(3):
         options: Any = {
@@ -108,7 +108,7 @@ def ask_as_anthropic(url: str, streams: bool) -> str:
 
 
 def ask_as_responses(url: str, streams: bool) -> str:
-    client = openai.OpenAI(base_url=f"{url}/openai/v1", api_key="of-the-client", max_retries=0)
+    client: Any = openai.OpenAI(base_url=f"{url}/openai/v1", api_key="of-the-client", max_retries=0)
     items: list[Any] = [{"role": "user", "content": "Look at both."}]
     for _ in range(3):
         options: Any = {
@@ -137,7 +137,7 @@ def ask_as_responses(url: str, streams: bool) -> str:
 
 
 def ask_as_chat(url: str, streams: bool) -> str:
-    client = openai.OpenAI(base_url=f"{url}/openai/v1", api_key="of-the-client", max_retries=0)
+    client: Any = openai.OpenAI(base_url=f"{url}/openai/v1", api_key="of-the-client", max_retries=0)
     messages: list[Any] = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Look at both."}]
     for _ in range(3):
         options: Any = {"model": "gpt-4.1", "tools": [CHAT_TOOL], "messages": messages}
@@ -149,7 +149,7 @@ def ask_as_chat(url: str, streams: bool) -> str:
         (choice,) = reply.choices
         assert reply.usage is not None
         assert reply.usage.completion_tokens > 0
-        calls = choice.message.tool_calls or []
+        calls: list[Any] = choice.message.tool_calls or []
         if not calls:
             assert choice.finish_reason == "stop"
             return choice.message.content or ""
@@ -169,21 +169,21 @@ def ask_as_chat(url: str, streams: bool) -> str:
 def ask_as_gemini(url: str, streams: bool) -> str:
     from google import genai
 
-    client = genai.Client(api_key="of-the-client", http_options={"base_url": f"{url}/gemini"})
+    client: Any = genai.Client(api_key="of-the-client", http_options={"base_url": f"{url}/gemini"})
     tools = [{"function_declarations": [{"name": "look", "description": "Look.", "parameters_json_schema": SCHEMA}]}]
     config: Any = {"system_instruction": "Be brief.", "tools": tools, "automatic_function_calling": {"disable": True}}
     contents: list[Any] = [{"role": "user", "parts": [{"text": "Look at both."}]}]
     for _ in range(3):
         options: Any = {"model": "gemini-2.5-pro", "config": config, "contents": contents}
         if streams:
-            replies = list(client.models.generate_content_stream(**options))
+            replies: list[Any] = list(client.models.generate_content_stream(**options))
         else:
             replies = [client.models.generate_content(**options)]
-        parts = [
+        parts: list[Any] = [
             part
             for reply in replies
-            for candidate in reply.candidates or []
-            for part in (candidate.content.parts if candidate.content else None) or []
+            for candidate in list[Any](reply.candidates or [])
+            for part in list[Any]((candidate.content.parts if candidate.content else None) or [])
         ]
         assert replies[-1].usage_metadata is not None
         calls = [part.function_call for part in parts if part.function_call]

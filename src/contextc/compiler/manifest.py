@@ -29,7 +29,7 @@ class Fragment(Struct, frozen=True, kw_only=True):
 
 
 class RequestAction(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What the proxy found or changed in a request because an option asked for it.
+    """A finding or a change of the proxy in a request, because an option asked for it.
 
     `rule` is the option: lint, fix, convert or fit. `codes` are the lint rules that were broken, with the number of
     violations. `changes` has a text for each finding or change; `more` is the number of further ones. `cache_tokens`

@@ -28,7 +28,7 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class ActingOptions(NamedTuple):
-    """What the proxy does with requests, apart from recording them. `lints` is done by the recorder.
+    """Options for what the proxy does with requests, apart from recording them. `lints` is done by the recorder.
 
     `converts_to` is the provider that answers in place of the client's own. A converted request is repaired, too.
     """

@@ -34,7 +34,7 @@ DEFAULT_CLIENT_FORMAT = "openai_chat"
 
 
 class ConvertingServer:
-    """What converting exchanges share: the conversion, and the provider's client."""
+    """The conversion and the provider's client, which converting exchanges share."""
 
     def __init__(self, conversion: Conversion) -> None:
         self.conversion = conversion

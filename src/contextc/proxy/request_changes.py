@@ -1,4 +1,4 @@
-"""What options of the proxy find or change in the body of a request: `--lint` and `--fix`. No I/O.
+"""Findings and changes of the options `--lint` and `--fix` in the body of a request. No I/O.
 
 Everything that a repair does not change keeps its bytes. Token counts and other paths without a model's answer are not
 checked: their requests are incomplete.

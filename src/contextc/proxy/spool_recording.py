@@ -42,7 +42,7 @@ class RecordedExchange(Struct, frozen=True, kw_only=True, omit_defaults=True):
     cache_write: int = 0
     cost: float | None = None
     actions: tuple[RequestAction, ...] = ()
-    """What options of the proxy found or changed, without texts of the request."""
+    """Findings and changes of options of the proxy, without texts of the request."""
 
 
 class NotRecorded(Exception):
