@@ -143,6 +143,16 @@ def test_an_edited_answer_leaves_reasoning_without_its_item() -> None:
     assert repaired(edited) == [HI, edited[2], HI]
 
 
+def test_reasoning_before_a_result_without_its_call_is_left_out() -> None:
+    """The result becomes text, which is not what the reasoning led to."""
+    given = [HI, THOUGHT, CUSTOM_OUTPUT, HI]
+    assert codes(given) == ["OAR008", "OAR005"]
+    found, _ = fix(given, format="openai_responses")
+    assert codes(found) == []
+    assert [item.get("role") for item in found] == ["user", "user", "user"]
+    assert str(found[1]["content"]).endswith("\nx")
+
+
 def test_the_finding_equals_the_recorded_refusal() -> None:
     """Guarantee 10.6: each violation with the provider's own error."""
     recorded = [json.loads(line) for line in FILES[0].read_text().splitlines()]
