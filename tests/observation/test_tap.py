@@ -92,10 +92,13 @@ def test_an_async_stream_is_recorded_when_it_is_closed(memory: cc.Store, library
     async def body() -> AsyncIterator[bytes]:
         yield json.dumps(chat("unseen")).encode()
 
+    def handle(request: Any) -> Any:
+        return library.Response(200, stream=Chunks())
+
     async def run() -> None:
         client = cc.tap(
             memory,
-            library.AsyncClient(transport=library.MockTransport(lambda _: library.Response(200, stream=Chunks()))),
+            library.AsyncClient(transport=library.MockTransport(handle)),
         )
         async with client.stream("POST", URL, json=chat("a")) as response:
             assert memory.conversations() == []
