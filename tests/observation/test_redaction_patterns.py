@@ -223,5 +223,5 @@ def test_an_empty_secret_is_left() -> None:
     assert PLACEHOLDER.sub("…", own.redact_text("key: - and key: abc!")) == "key: - and key: …!"
 
 
-def test_a_text_that_is_not_utf_8_is_left_as_it_is() -> None:
+def test_a_body_with_an_invalid_escape_and_no_match_is_left_as_it_is() -> None:
     assert redactor("keys").redact_body(b'["\\ud800 \\q"]') == b'["\\ud800 \\q"]'
