@@ -330,7 +330,7 @@ class ExchangeRecording:
             added=len(layout) - (0 if why else aligned.shared),
             session=given.previous_response,
             new=len(messages) + len(replies) if stored is None else 0,
-            remarks=(remark,) if remark else (),
+            remarks=tuple([each for each in (remark, given.unreadable) if each]),
             budget=Budget(window=given.provider.model.window, system=head.system, tools=head.tools, used=tokens),
             shared=above + sum([row.row.tokens for row in shared]) if is_same_head else 0,
             shared_bytes=sum([len(row.chunk) for row in shared]),
