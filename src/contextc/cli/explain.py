@@ -16,7 +16,7 @@ from contextc.store import Store
 from contextc.store.ledger_schema import Channel
 
 NO_REQUESTS = (
-    "{name!r} has no committed request. A program commits one with `compiler.commit(compiled, reply)`. "
+    "{name!r} has no committed request. A program commits one with `attempt.commit(reply)`. "
     "Preview the next request with `contextc compile`."
 )
 
