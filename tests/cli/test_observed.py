@@ -83,3 +83,32 @@ def test_doctor(run: Run, address: str) -> None:
     done = run("doctor", "--store", address)
     assert done.returncode == 0
     assert "no faults" in done.stdout
+
+
+def test_a_body_that_is_not_json_is_explained(run: Run, address: str) -> None:
+    with cc.open_store(address) as store:
+        cut = b'{"model": "gpt-5", "messages": ['
+        cc.observe(store, request=cut, format="openai_chat", conversation="cut")
+        for number, body in enumerate((b"[1, 2]", b'{"model": "gpt-5"}')):
+            cc.observe(store, request=body, format="openai_chat", conversation=f"odd{number}")
+    assert "The body is not JSON: Input data was truncated" in run("explain", "cut", "--store", address).stdout
+    assert "The body is not a JSON object." in run("explain", "odd0", "--store", address).stdout
+    assert "The body has no field 'messages'." in run("explain", "odd1", "--store", address).stdout
+    linted = run("lint", "-c", "cut", "--store", address)
+    assert (linted.returncode, "is not JSON: Input data was truncated" in linted.stderr) == (2, True)
+    compiled = run("compile", "cut", "--store", address)
+    assert "Traceback" not in compiled.stderr
+
+
+def test_requests_of_all_channels_are_listed(run: Run, address: str) -> None:
+    with cc.open_store(address) as store:
+        sent = claude("a", model="claude-opus-5-5")
+        cc.observe(store, request=sent, reply=claude_answer("b"), format="anthropic", conversation="x")
+    assert "list all with --requests" in run("explain", "x", "--store", address).stdout
+    assert run("explain", "x", "--requests", "--store", address).stdout.count("observed") == 3
+
+
+def test_export_of_an_unknown_conversation(run: Run, address: str) -> None:
+    failed = run("export", "ghost", "--format", "har", "--store", address)
+    assert failed.returncode == 2
+    assert "not found" in failed.stderr

@@ -1,8 +1,9 @@
 """Attempts: begin before sending, then commit or abort; and recovery if neither happened."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Thread
+from typing import cast
 
 import pytest
 
@@ -386,3 +387,47 @@ def test_two_requests_on_one_channel_at_once_know_of_each_other(
         last = repository.decode_attempt(stored.attempt) if stored else None
     assert last is not None
     assert last.doubtful
+
+
+def loses_confirmation(store: cc.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run every transaction of the store a second time after it was committed, as the store does if it cannot know."""
+    write = store.write
+
+    class Retried:
+        is_retry = True
+
+        def __init__(self, tx: Transaction) -> None:
+            self._tx = tx
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self._tx, name)
+
+    def write_twice(work: Callable[[Transaction], object], *, repeatable: bool = False) -> object:
+        write(work, repeatable=repeatable)
+        return write(lambda tx: work(cast(Transaction, Retried(tx))), repeatable=repeatable)
+
+    monkeypatch.setattr(store, "write", write_twice)
+
+
+@pytest.mark.parametrize("action", ["commit", "abort"])
+def test_a_transaction_whose_confirmation_is_lost_happens_once(
+    store: cc.Store, monkeypatch: pytest.MonkeyPatch, action: str
+) -> None:
+    """The second try finds what the first stored, and the next request continues from there."""
+    compiler = cc.MessageCompiler(store, stateless())
+    store.append("demo", cc.user("One."))
+    compiled = compiler.compile("demo")
+    compiler.begin(compiled)
+    with monkeypatch.context() as patch:
+        loses_confirmation(store, patch)
+        if action == "commit":
+            stored = compiler.commit(compiled, produced=[cc.assistant("First.")])
+            assert stored == store.load("demo")[1:]
+        else:
+            number = compiler.abort(compiled, "down")
+            assert compiler.explain("demo", request=number).lines == compiled.manifest.lines
+    assert len(store.load("demo")) == (2 if action == "commit" else 1)
+    assert len(everything(store)["manifest"]) == 1
+    store.append("demo", cc.user("Two."))
+    following = compiler.compile("demo").request
+    assert following == restarted(store, stateless()).compile("demo").request

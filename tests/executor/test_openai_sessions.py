@@ -265,7 +265,7 @@ def test_where_nothing_is_stored_every_request_is_whole(
     room.check()
 
 
-# ── in foul weather ───────────────────────────────────────────────────────────────────────────────────────────────────
+# ── random faults ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class Person:
@@ -294,7 +294,7 @@ class Person:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_nothing_is_lost_or_doubled_in_foul_weather(
+def test_nothing_is_lost_or_doubled_with_random_faults(
     name: str, standin: FakeVendors, model: Model, on_disk: cc.Store
 ) -> None:
     """Guarantees 9.6 to 9.8: in several conversations at once, for everything that the model has ever seen."""

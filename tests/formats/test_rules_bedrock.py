@@ -196,3 +196,44 @@ def test_recorded_refusals_that_can_be_seen_without_asking() -> None:
         "document": {"name": "Document 1", "format": "pdf", "source": {"s3Location": {"uri": "s3://abc/a.pdf"}}}
     }
     assert codes([user({"text": "See."}, document)]) == []
+
+
+def test_a_document_that_only_bedrock_can_read_gets_a_valid_name() -> None:
+    """Its content, and documents with a valid name, stay as they are."""
+    source: JSONObject = {"content": [{"text": "x"}]}
+    given = user({"text": "Sum up."}, {"document": {"name": "a_b?.pdf", "format": "pdf", "source": source}}, DOCUMENT)
+    fixed, _ = fix([given], format="bedrock")
+    assert codes(fixed) == []
+    _, renamed, same = fixed[0]["content"]
+    assert renamed["document"]["name"].startswith("a b pdf")
+    assert (renamed["document"]["source"], same) == (source, DOCUMENT)
+
+
+def test_an_invalid_call_of_bedrocks_own_tools_becomes_text() -> None:
+    """Its tool is left out; a valid call of another tool stays."""
+    own: JSONObject = {"toolUse": {"toolUseId": "a b!", "name": "lo ok", "input": {}, "type": "server_tool_use"}}
+    answer = result({"text": "sunny"}, call_id="a b!", type="web_search")
+    tools = [SPEC, {"systemTool": {"name": "lo ok"}}]
+    messages = [ASK, model(own, answer, call()), user(result({"text": "1"}))]
+    fixed, _ = fix({"messages": messages, "toolConfig": {"tools": tools}}, format="bedrock")
+    assert codes(fixed) == []
+    first, second, third = fixed["messages"][1]["content"]
+    assert ("lo ok" in first["text"], "sunny" in second["text"], third) == (True, True, call())
+    assert fixed["toolConfig"]["tools"] == [SPEC]
+
+
+def test_of_too_many_documents_the_last_stay_also_inside_results() -> None:
+    documents = [{"document": {**DOCUMENT["document"], "name": f"A{number}"}} for number in range(6)]
+    messages = [user({"text": "Compare."}, *documents[:3]), model(call()), user(result(*documents[3:]))]
+    fixed, _ = fix({"messages": messages, "toolConfig": {"tools": [SPEC]}}, format="bedrock")
+    assert codes(fixed) == []
+    _, described, *kept = fixed["messages"][0]["content"]
+    assert "A0" in described["text"]
+    assert kept + fixed["messages"][2]["content"][0]["toolResult"]["content"] == documents[1:]
+
+
+@pytest.mark.parametrize(("given", "expected"), [({"maxTokens": 0}, {"maxTokens": 1}), ({"topP": -1}, {"topP": 0})])
+def test_a_setting_below_its_range_becomes_the_lowest_value(given: JSONObject, expected: JSONObject) -> None:
+    body: JSONObject = {"messages": [ASK], "inferenceConfig": given}
+    assert "greater than or equal to" in said(body)[0]
+    assert fix(body, format="bedrock")[0]["inferenceConfig"] == expected

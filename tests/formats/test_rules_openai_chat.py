@@ -237,3 +237,33 @@ def test_encrypted_reasoning_with_a_piece_missing_is_found(place: int) -> None:
 def test_anything_can_be_looked_at(body: JSON) -> None:
     """Guarantee 10.6: a request comes from anywhere, and may be no request at all."""
     assert "OAC001" in codes(body)
+
+
+@pytest.mark.parametrize("content", [None, "I look."])
+def test_calls_in_a_message_of_the_developer_become_calls_of_the_assistant(content: JSON) -> None:
+    """Every call keeps its own result, also if two have the same id."""
+    found = fixed([HI, {**asks("a", "a"), "role": "developer", "content": content}, result("a"), result("a", "2")])
+    assert [message["role"] for message in found] == ["user", "assistant", "tool", "tool"]
+    assert found[1]["content"] == (content or "")
+    ids = [each["id"] for each in cast(list[JSONObject], found[1]["tool_calls"])]
+    assert len(set(ids)) == 2
+    assert [(message["tool_call_id"], message["content"]) for message in found[2:]] == [(ids[0], "1"), (ids[1], "2")]
+
+
+def test_only_names_with_invalid_characters_change() -> None:
+    """The name of a tool message is that of its tool."""
+    given = [{**HI, "name": "a b"}, asks("a"), {**result("a"), "name": "x y"}, {**HI, "name": "ann"}, HI]
+    assert [message.get("name") for message in fixed(given)] == ["a_b", None, "x y", "ann", None]
+
+
+def test_images_for_a_model_without_vision_become_text() -> None:
+    """Guarantee 10.6: the texts beside them stay, and no bytes are left."""
+    inline: JSONObject = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+    asked: JSONObject = {"role": "user", "content": [{"type": "text", "text": "See?"}, PICTURE, inline]}
+    found, _ = fix({"model": "o1-mini", "messages": [asked, HI]}, format=FORMAT)
+    assert [part["text"] for part in found["messages"][0]["content"]] == [
+        "See?",
+        "[image: https://example.com/a.png; not shown]",
+        "[image; not shown]",
+    ]
+    assert found["messages"][1] == HI

@@ -28,6 +28,7 @@ TOKEN = base64.urlsafe_b64encode(
 OWN_ID = "rs_" + "0a" * 25
 ODD: list[JSON] = [None, 5, "hi", True, [[]], [None], {}, {"input": 5}, {"input": [{}], "tools": "x"}]
 CUSTOM: JSONObject = {"type": "custom_tool_call", "call_id": "a", "name": "sh", "input": "ls"}
+CUSTOM_OUTPUT: JSONObject = {"type": "custom_tool_call_output", "call_id": "a", "output": "x"}
 SHELL: JSONObject = {"type": "shell_call", "call_id": "a", "action": {"commands": ["ls"]}}
 SCREEN: JSONObject = {"type": "computer_call_output", "call_id": "a", "output": {}}
 
@@ -140,6 +141,16 @@ def test_an_edited_answer_leaves_reasoning_without_its_item() -> None:
     assert found.path == "[1]"
     assert found.error == "Item 'rs_1' of type 'reasoning' was provided without its required following item."
     assert repaired(edited) == [HI, edited[2], HI]
+
+
+def test_reasoning_before_a_result_without_its_call_is_left_out() -> None:
+    """The result becomes text, which is not what the reasoning led to."""
+    given = [HI, THOUGHT, CUSTOM_OUTPUT, HI]
+    assert codes(given) == ["OAR008", "OAR005"]
+    found, _ = fix(given, format="openai_responses")
+    assert codes(found) == []
+    assert [item.get("role") for item in found] == ["user", "user", "user"]
+    assert str(found[1]["content"]).endswith("\nx")
 
 
 def test_the_finding_equals_the_recorded_refusal() -> None:
@@ -287,3 +298,45 @@ def test_a_thought_of_another_vendor_without_a_text_is_kept_as_it_is(thought: JS
     assert dict(cc.convert(body, source="openai_responses", target="openai_responses"))["input"] == body["input"]
     there = cc.convert(body, source="openai_responses", target="openai_chat")
     assert cc.lint(dict(there), format="openai_chat") == []
+
+
+@pytest.mark.parametrize("items", [[SHELL, {"type": "shell_call_output", "output": []}], [CUSTOM, CUSTOM_OUTPUT]])
+def test_a_long_id_of_a_native_call_is_shortened_on_the_call_and_its_result(items: list[JSONObject]) -> None:
+    given = [HI, *({**item, "call_id": "x" * 70} for item in items), call("b"), output("b")]
+    assert codes(given) == ["OAR007"]
+    found, _ = fix(given, format="openai_responses")
+    assert codes(found) == []
+    assert found[1]["call_id"] == found[2]["call_id"]
+    assert found[3:] == given[3:]
+
+
+def test_a_custom_tool_with_an_invalid_name_is_renamed_everywhere() -> None:
+    body: JSONObject = {
+        "input": [HI, {**CUSTOM, "name": "s.h"}, CUSTOM_OUTPUT],
+        "tools": [{"type": "custom", "name": "s.h"}],
+        "tool_choice": {"type": "custom", "name": "s.h"},
+    }
+    found, _ = fix(body, format="openai_responses")
+    assert codes(found) == []
+    names = {found["input"][1]["name"], found["tools"][0]["name"], found["tool_choice"]["name"]}
+    assert names == {"s_x2E_h"}
+
+
+@pytest.mark.parametrize(
+    ("content", "intact"),
+    [
+        ("rsn_" + "QUJD" * 20, True),
+        ("rsn_" + "QUJD" * 20 + "!", False),
+        ("AbC-_.:|~" * 10 + "==", True),
+        ("AbC def " * 10, False),
+    ],
+)
+def test_encrypted_content_of_other_vendors_has_no_characters_that_were_never_there(content: str, intact: bool) -> None:
+    thought: JSONObject = {"type": "reasoning", "id": "r", "summary": [], "encrypted_content": content}
+    assert ("OAR010" not in codes([HI, thought, ANSWER])) is intact
+
+
+def test_a_text_as_input_stays_while_tools_are_repaired() -> None:
+    body: JSONObject = {"input": "hi", "tools": [{"type": "custom", "name": "s.h"}]}
+    found, _ = fix(body, format="openai_responses")
+    assert (found["input"], found["tools"]) == ("hi", [{"type": "custom", "name": "s_x2E_h"}])

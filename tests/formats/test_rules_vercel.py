@@ -3,6 +3,7 @@
 import pytest
 
 from contextc._json import JSON, JSONObject
+from contextc.formats.vercel.lint_parser import find_unknown_fields, parse_request
 from contextc.linting import fix, lint
 
 LONG = "EqMBCkYICxgCKkBDb3Vu" * 5
@@ -224,3 +225,52 @@ def test_the_error_is_the_sdks_own() -> None:
     [violation] = lint([HI, said("assistant", call("c1"))], format="vercel")
     assert violation.path == "[1].content[0]"
     assert violation.error == "AI_MissingToolResultsError: Tool result is missing for tool call c1."
+
+
+def test_calls_with_one_id_may_have_as_many_results() -> None:
+    """The SDK accepts a result for each of them; one more is a duplicate."""
+    calls = said("assistant", call(), call())
+    assert codes([HI, calls, said("tool", result(), result())]) == []
+    assert codes([HI, calls, said("tool", result(), result(), result())]) == ["VER013"]
+
+
+@pytest.mark.parametrize(
+    ("tools", "message"),
+    [
+        ("look", "the tools must be an object, keyed by tool name."),
+        ({"look": {"type": "strange"}}, "unknown tool type 'strange'."),
+    ],
+)
+def test_tools_of_another_shape_are_flagged_and_left_out(tools: JSON, message: str) -> None:
+    body: JSONObject = {"messages": [HI], "tools": tools}
+    assert [violation.message for violation in lint(body, format="vercel")] == [message]
+    fixed, _ = fix(body, format="vercel")
+    assert codes(fixed) == []
+    assert not fixed.get("tools")
+
+
+def test_parts_for_the_interface_alone_are_no_content() -> None:
+    source: JSONObject = {"type": "source-url", "sourceId": "s", "url": "https://a.b"}
+    parts = [source, {"type": "data-weather", "data": {"any": "thing"}}, {"type": "custom", "kind": "x.y"}, TEXT]
+    assert codes([SPOKEN, shown("assistant", *parts), SPOKEN]) == []
+
+
+def test_unknown_fields_of_a_ui_message_are_found_once() -> None:
+    """A message with several steps is several turns, and its fields are looked at once."""
+    message = {
+        **shown(
+            "assistant",
+            {"type": "step-start"},
+            {**tool_part("output-available", output="1"), "colour": 1},
+            {"type": "data-weather", "data": 1, "anything": 1},
+            {"type": "step-start"},
+            {**TEXT, "size": 2},
+        ),
+        "mood": "good",
+    }
+    found = find_unknown_fields(parse_request({"messages": [SPOKEN, message]}))
+    assert sorted(".".join(map(str, finding.path)) for finding in found) == [
+        "messages.1.mood",
+        "messages.1.parts.1.colour",
+        "messages.1.parts.4.size",
+    ]

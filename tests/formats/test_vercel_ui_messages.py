@@ -4,6 +4,7 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
+from contextc.formats.vercel.ui_messages import gather
 from contextc.messages import validate_message
 from contextc.messages.pairing import SYNTHETIC_RESULTS
 from tests.formats.test_vercel import BASE64, UI_TURN, VERCEL, call, result, text
@@ -145,3 +146,64 @@ def test_a_call_its_provider_ran_stays_with_its_result() -> None:
             ],
         }
     ]
+
+
+ASKED_IN_STREAM: list[JSONObject] = [
+    {"type": "tool-input-available", "toolCallId": "a", "toolName": "read", "input": {"path": "x"}},
+    {"type": "tool-approval-request", "toolCallId": "a", "approvalId": "ok1"},
+]
+
+
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [
+        ([*ASKED_IN_STREAM], {"state": "approval-requested", "approval": {"id": "ok1"}}),
+        (
+            [
+                *ASKED_IN_STREAM,
+                {"type": "tool-approval-response", "approvalId": "ok1", "approved": False, "reason": "no"},
+            ],
+            {"state": "approval-responded", "approval": {"id": "ok1", "approved": False, "reason": "no"}},
+        ),
+        (
+            [*ASKED_IN_STREAM, {"type": "tool-approval-response", "approvalId": "other", "approved": True}],
+            {"state": "approval-requested", "approval": {"id": "ok1"}},
+        ),
+        (
+            [*ASKED_IN_STREAM, {"type": "tool-output-denied", "toolCallId": "a"}],
+            {"state": "output-denied", "approval": {"id": "ok1"}},
+        ),
+        (
+            [ASKED_IN_STREAM[0], {"type": "tool-output-error", "toolCallId": "a", "errorText": "no file"}],
+            {"state": "output-error", "errorText": "no file"},
+        ),
+        (
+            [
+                {**ASKED_IN_STREAM[0], "providerMetadata": {"x": {"n": 1}}},
+                {
+                    "type": "tool-output-available",
+                    "toolCallId": "a",
+                    "output": "1",
+                    "providerMetadata": {"x": {"n": 2}},
+                },
+            ],
+            {
+                "state": "output-available",
+                "output": "1",
+                "callProviderMetadata": {"x": {"n": 1}},
+                "resultProviderMetadata": {"x": {"n": 2}},
+            },
+        ),
+    ],
+)
+def test_the_chunks_of_a_call_give_its_state(events: list[JSONObject], expected: JSONObject) -> None:
+    called = {"type": "dynamic-tool", "toolCallId": "a", "toolName": "read", "input": {"path": "x"}}
+    assert gather(events)["parts"] == [{**called, **expected}]
+    assert [each.id for each in VERCEL.decode_stream(events).tool_calls] == ["a"]
+
+
+def test_input_that_the_sdk_could_not_read_is_a_failed_call() -> None:
+    (part,) = gather(
+        [{"type": "tool-input-error", "toolCallId": "a", "toolName": "read", "input": "{", "errorText": "no JSON"}]
+    )["parts"]
+    assert (part["state"], part["input"], part["errorText"]) == ("output-error", "{", "no JSON")

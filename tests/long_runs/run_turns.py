@@ -41,5 +41,5 @@ def run(subjects: Sequence[str], seed: int, count: int) -> Counts:
             found = test_stress.restless_turns(program, Path(folder), count, seed=seed)
         else:
             os.environ |= {test_random_faults.VARIABLE: KEY, test_random_faults.WRONG: f"{KEY}-of-somebody-else"}
-            found = test_random_faults.in_foul_weather(name, Path(folder), count, length=LENGTH, seed=seed)
+            found = test_random_faults.run_with_faults(name, Path(folder), count, length=LENGTH, seed=seed)
         return {name: Counter({each: found[each] for each in ("turns", "requests", "faults")})}

@@ -14,6 +14,8 @@ import pytest
 import contextc as cc
 from contextc.compiler.past_requests import explain
 from contextc.errors import InvalidInput
+from contextc.observation import redaction_patterns
+from contextc.observation.exchange_parser import ObservedReply
 from contextc.observation.redaction_patterns import PLACEHOLDER, Redactor, compile_patterns
 from tests.observation.test_observe import answer, chat, texts
 
@@ -182,3 +184,44 @@ def test_a_client_that_is_recorded_with_redaction(store: cc.Store, caplog: pytes
     placeholder = PLACEHOLDER.findall(texts(store, name)[0])[0]
     assert texts(store, name) == [placeholder, f"{placeholder}!"]
     assert not caplog.records
+
+
+def test_a_pattern_that_matches_a_field_of_a_message_leaves_out_its_content() -> None:
+    reply = ObservedReply(messages=(cc.Message(role="assistant", parts=(cc.Text("hello"),)),))
+    (message,) = redactor(re.compile("role|parts")).redact_reply(reply).messages
+    assert (message.role, message.parts) == ("assistant", ())
+
+
+def test_a_long_text_is_searched_once_for_the_same_patterns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long text without matches is remembered, one with a match is not, and other patterns search it again."""
+    monkeypatch.setattr(redaction_patterns, "_clean", set[object]())
+    monkeypatch.setattr(redaction_patterns, "MAX_CLEAN", 1)
+    searched: list[str] = []
+    search = Redactor.redact_text
+
+    def count(self: Redactor, text: str) -> str:
+        searched.append(text)
+        return search(self, text)
+
+    monkeypatch.setattr(Redactor, "redact_text", count)
+    clean, other, secret = "a" * 300, "b" * 300, f"{'c' * 300} {OPENAI}"
+    keys, mail = redactor("keys"), redactor("mail")
+    for _ in range(2):
+        assert keys.redact_body(json.dumps(clean).encode()) == json.dumps(clean).encode()
+        assert OPENAI.encode() not in keys.redact_body(json.dumps(secret).encode())
+    assert searched == [clean, secret, secret]
+    mail.redact_body(json.dumps(clean).encode())
+    assert searched[3:] == [clean]
+    keys.redact_body(json.dumps(other).encode())
+    keys.redact_body(json.dumps(other).encode())
+    assert searched[4:] == [other]
+
+
+def test_an_empty_secret_is_left() -> None:
+    own = redactor(re.compile(r"key: ?(?P<secret>\w*)"))
+    assert own.redact_text("key: -") == "key: -"
+    assert PLACEHOLDER.sub("…", own.redact_text("key: - and key: abc!")) == "key: - and key: …!"
+
+
+def test_a_body_with_an_invalid_escape_and_no_match_is_left_as_it_is() -> None:
+    assert redactor("keys").redact_body(b'["\\ud800 \\q"]') == b'["\\ud800 \\q"]'

@@ -3,7 +3,7 @@
 import asyncio
 import gzip
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import httpx
@@ -77,6 +77,67 @@ def test_an_error_and_a_lost_connection(memory: cc.Store, library: Any) -> None:
     with pytest.raises(library.ConnectError):
         client.post(URL, json=chat("a", "b", "lost"))
     assert texts(memory, "mine") == ["a", "b", "lost"]
+
+
+@LIBRARIES
+def test_an_async_stream_is_recorded_when_it_is_closed(memory: cc.Store, library: Any) -> None:
+    """The chunks are passed on as they are; other requests, and streamed bodies, are not recorded."""
+    raw = json.dumps(answer("b")).encode()
+
+    class Chunks(library.AsyncByteStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            for index in range(0, len(raw), 50):
+                yield raw[index : index + 50]
+
+    async def body() -> AsyncIterator[bytes]:
+        yield json.dumps(chat("unseen")).encode()
+
+    def handle(request: Any) -> Any:
+        return library.Response(200, stream=Chunks())
+
+    async def run() -> None:
+        client = cc.tap(
+            memory,
+            library.AsyncClient(transport=library.MockTransport(handle)),
+        )
+        async with client.stream("POST", URL, json=chat("a")) as response:
+            assert memory.conversations() == []
+            assert [each async for each in response.aiter_raw()] == [raw[at : at + 50] for at in range(0, len(raw), 50)]
+        assert texts(memory, only(memory)) == ["a", "b"]
+        assert (await client.get("https://api.openai.com/v1/models")).content == raw
+        assert (await client.post(URL, content=body())).content == raw
+        await client.aclose()
+
+    asyncio.run(run())
+    assert texts(memory, only(memory)) == ["a", "b"]
+
+
+@LIBRARIES
+def test_a_lost_connection_of_an_async_client(memory: cc.Store, library: Any) -> None:
+    async def run() -> None:
+        def handle(request: Any) -> Any:
+            raise library.ConnectError("refused")
+
+        client = cc.tap(memory, library.AsyncClient(transport=library.MockTransport(handle)))
+        with pytest.raises(library.ConnectError):
+            await client.post(URL, json=chat("a"))
+
+    asyncio.run(run())
+    assert texts(memory, only(memory)) == ["a"]
+
+
+def test_a_reply_that_is_too_long_is_passed_on_and_not_recorded(
+    memory: cc.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Chunks(httpx.SyncByteStream):
+        def __iter__(self) -> Iterator[bytes]:
+            yield from [b"x" * 30] * 3
+
+    monkeypatch.setattr("contextc.observation.httpx_tap.MAX_BYTES", 50)
+    transport = httpx.MockTransport(lambda _: httpx.Response(200, stream=Chunks()))
+    client = cc.tap(memory, httpx.Client(transport=transport))
+    assert client.post(URL, json=chat("a")).content == b"x" * 90
+    assert texts(memory, only(memory)) == ["a"]
 
 
 def test_a_failing_store_does_not_fail_the_request(memory: cc.Store, caplog: pytest.LogCaptureFixture) -> None:

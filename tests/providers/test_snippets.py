@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import contextc as cc
 from contextc._json import JSONObject, decode, encode
-from contextc.formats.registry import format_names
+from contextc.formats.registry import format_names, formatter
 from contextc.providers import Provider
 from contextc.providers.registry import client_of_format, snippet_tables
 from contextc.providers.snippets import as_curl, as_python, python_literal
@@ -309,6 +309,48 @@ def test_what_answers_inside_of_this_process_is_reported() -> None:
     provider = cc.provider("replay:x", window=1_000)
     assert "answers inside contextc" in as_curl(provider, provider.formatter, b"{}")
     compile(as_python(provider, provider.formatter, b"{}"), "copied.py", "exec")
+
+
+def test_a_format_that_no_provider_accepts_is_named() -> None:
+    """It is the format of a file, or of a library."""
+    provider = cc.provider("anthropic:claude-sonnet-4-5")
+    for made in (as_curl, as_python):
+        text = made(provider, formatter("vercel"), b'{"messages": []}')
+        assert text.startswith("# No provider accepts requests in the format vercel.\n")
+
+
+def test_what_an_sdk_leaves_out_is_stated() -> None:
+    provider = cc.provider(SPECS["ollama"], window=1_000)
+    text = as_python(provider, provider.formatter, b'{"model": "m", "messages": []}')
+    assert text.startswith("# The SDK leaves out the ids of calls and results")
+    compile(text, "copied.py", "exec")
+
+
+def test_a_request_of_another_shape_is_written_as_it_is() -> None:
+    """The request may have been replaced by one that its format cannot decode."""
+    provider = cc.provider("anthropic:claude-sonnet-4-5")
+    text = as_python(provider, provider.formatter, b'{"input": 5, "messages": {"a": 1}}')
+    assert f"request = {python_literal({'input': 5, 'messages': {'a': 1}})}\n\nanswer = client" in text
+
+
+@pytest.mark.parametrize(
+    ("format", "path", "url"),
+    [
+        ("openai_chat", "/v1/chat/completions", "server.url + '/v1'"),
+        ("openai_responses", "/v1/responses", "server.url + '/v1'"),
+        ("anthropic", "/v1/messages", "server.url"),
+    ],
+)
+def test_the_address_and_key_of_a_local_server_are_looked_up(format: str, path: str, url: str) -> None:
+    """Both change with each start, so neither is in the text."""
+    provider = cc.provider("local", format=format, window=8_000)
+    command = as_curl(provider, provider.formatter, b"{}")
+    assert command.startswith("# The server of local runs on this machine.")
+    assert f'curl "${{SERVED_URL}}{path}"' in command
+    assert "${SERVED_KEY}" in command
+    program = as_python(provider, provider.formatter, b'{"messages": []}')
+    compile(program, "copied.py", "exec")
+    assert f"api_key=server.key, base_url={url})" in program
 
 
 STAND_IN = """

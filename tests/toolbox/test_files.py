@@ -1,6 +1,7 @@
 """The file tools: what they read and write, and that no path leaves their folder."""
 
 import asyncio
+import errno
 import os
 import stat
 import time
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import contextc as cc
+from contextc.errors import InvalidInput
 from contextc.tools.builtin import file_tools
 from contextc.tools.builtin.search_files import make_search_files
 from contextc.tools.builtin.search_worker import glob_pattern
@@ -324,3 +326,63 @@ def test_only_reading_needs_no_approval(project: Path) -> None:
 def test_a_root_that_is_not_a_folder_is_refused(project: Path) -> None:
     with pytest.raises(cc.errors.InvalidSetting, match="root must be an existing folder"):
         file_tools(project / "README.md")
+
+
+def test_a_file_that_is_too_large_is_not_changed(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("contextc.tools.builtin.workspace.MAX_TEXT_BYTES", 5)
+    with pytest.raises(InvalidInput, match=r"README.md has 8 bytes; files of up to 5 can be changed here\."):
+        Workspace(project).read_text("README.md")
+
+
+def test_a_file_that_cannot_be_read_gives_the_reason(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(path: Path) -> bytes:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_bytes", fails)
+    with pytest.raises(InvalidInput, match=r"README.md cannot be read: permission denied\."):
+        Workspace(project).read_text("README.md")
+
+
+def test_a_name_in_a_folder_that_is_not_there_has_no_suggestion(project: Path) -> None:
+    assert refused(project, "read_file", path="nowhere/main.py").endswith("no such file or directory.")
+    assert "Did you mean src/main.py?" in refused(project, "read_file", path="src/mian.py")
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_a_new_file_never_replaces_another(project: Path, monkeypatch: pytest.MonkeyPatch, links: bool) -> None:
+    """Also in a file system without hard links; nothing else is left in the folder."""
+    if not links:
+
+        def no_links(source: Path, target: Path) -> None:
+            raise OSError(errno.EPERM, "Operation not permitted")
+
+        monkeypatch.setattr(os, "link", no_links)
+    space, before = Workspace(project), everything_below(project)
+    with pytest.raises(InvalidInput, match=r"README.md is there already, and was left as it is\."):
+        space.write_text(project / "README.md", "other", new=True)
+    assert everything_below(project) == before
+    space.write_text(project / "new.txt", "text", new=True)
+    assert (project / "new.txt").read_text() == "text"
+    assert len(everything_below(project)) == len(before) + 1
+
+
+def test_a_full_disk_leaves_the_file_as_it_was(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    before = everything_below(project)
+    monkeypatch.setattr(os, "fsync", full)
+    for new in (True, False):
+        with pytest.raises(InvalidInput, match=r"cannot be written: no space left on device\."):
+            Workspace(project).write_text(project / ("new.txt" if new else "README.md"), "other", new=new)
+    assert everything_below(project) == before
+
+
+def test_a_link_that_fails_for_another_reason_is_reported(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def too_many(source: Path, target: Path) -> None:
+        raise OSError(errno.EMLINK, "Too many links")
+
+    monkeypatch.setattr(os, "link", too_many)
+    with pytest.raises(InvalidInput, match=r"new.txt cannot be written: too many links\."):
+        Workspace(project).write_text(project / "new.txt", "text", new=True)
+    assert not (project / "new.txt").exists()

@@ -16,7 +16,7 @@ from contextc.store import Store
 from contextc.store.ledger_schema import Channel
 
 NO_REQUESTS = (
-    "{name!r} has no committed request. A program commits one with `compiler.commit(compiled, reply)`. "
+    "{name!r} has no committed request. A program commits one with `attempt.commit(reply)`. "
     "Preview the next request with `contextc compile`."
 )
 
@@ -35,18 +35,15 @@ def run(
     """Show the content of a request: what was sent, what was left out, and why."""
     with open_configured_store(store) as handle:
         found = find_channels(handle, conversation, model, agent, directory)
+        if requests and (len(found) == 1 or not json):
+            for each in found:
+                _print_requests(handle, each.channel, json=json)
+            return
         if len(found) > 1:
             _print_channels(found, json=json)
             return
         channel = found[0].channel
-        if requests:
-            costs = [(record, compute_request_cost(channel, record)) for record in load_records(handle, channel)]
-            if json:
-                print_json([{"record": record, "cost": cost} for record, cost in costs])
-            else:
-                out.print(f"[bold]{escape_markup(conversation)}[/]: {escape_markup(str(channel))}")
-                print_requests(costs)
-        elif body:
+        if body:
             write_output("-", rebuild(handle, channel, load_channel_formatter(handle, channel), request))
         else:
             manifest = explain(handle, channel, request)
@@ -54,6 +51,15 @@ def run(
                 print_json(manifest.as_json())
             else:
                 print_manifest(manifest)
+
+
+def _print_requests(store: Store, channel: Channel, *, json: bool) -> None:
+    costs = [(record, compute_request_cost(channel, record)) for record in load_records(store, channel)]
+    if json:
+        print_json([{"record": record, "cost": cost} for record, cost in costs])
+    else:
+        out.print(f"[bold]{escape_markup(channel.conversation)}[/]: {escape_markup(str(channel))}")
+        print_requests(costs)
 
 
 def find_channels(
@@ -80,7 +86,7 @@ def _print_channels(found: list[KnownSession], *, json: bool) -> None:
     if json:
         print_json([{**each.channel._asdict(), "requests": each.requests, "epoch": each.epoch} for each in found])
         return
-    out.print("several channels; select one with --model, --agent or --directory")
+    out.print("several channels; select one with --model, --agent or --directory, or list all with --requests")
     table = Table(box=None, header_style="bold")
     for name in ("agent", "model", "directory", "requests", "epoch", "session"):
         figure = name in ("requests", "epoch")

@@ -11,9 +11,10 @@ from contextc.cli.explain import find_channels
 from contextc.cli.file_io import load_requests, read_input
 from contextc.cli.open_store import StoreOption, open_configured_store
 from contextc.compiler.past_requests import load_channel_formatter, rebuild
-from contextc.errors import InvalidSetting
+from contextc.errors import InvalidInput, InvalidSetting
 from contextc.interchange.open_any import recorded_requests
 from contextc.linting import Violation, lint
+from contextc.store.ledger_schema import Channel
 
 MAX_VIOLATIONS = 200
 FILE_HELP = (
@@ -80,8 +81,18 @@ def _lint_stored(
         for each in find_channels(handle, conversation, model, None, None):
             form = load_channel_formatter(handle, each.channel)
             body = rebuild(handle, each.channel, form, request)
-            found.append((str(each.channel), lint(cast(JSONObject, decode_json(body)), format=form.name)))
+            found.append((str(each.channel), lint(_decode_body(body, each.channel), format=form.name)))
     return found
+
+
+def _decode_body(body: bytes, channel: Channel) -> JSONObject:
+    try:
+        found = decode_json(body)
+    except ValueError as error:
+        raise InvalidInput(f"the body of the request to {channel.model} is not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise InvalidInput(f"the body of the request to {channel.model} is not a JSON object")
+    return cast(JSONObject, found)
 
 
 def _show(where: str, violations: list[Violation]) -> None:

@@ -153,6 +153,8 @@ def print_summary(summary: "TrafficSummary", store: str | None) -> None:
         f"{pluralize(len(summary.conversations), 'conversation')}",
         f"tokens: {summary.input:,} in, {summary.output:,} out · {cost}",
     ]
+    if summary.without_usage:
+        lines.append(f"not counted: {pluralize(summary.without_usage, 'request')} for which no usage was reported")
     if summary.cache_share is not None and summary.rewrite_factor is not None:
         lines.append(
             f"cache: {summary.cache_share:.0%} of the input read, {summary.cache_write:,} tokens written · "

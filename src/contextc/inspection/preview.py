@@ -162,6 +162,8 @@ def load_last_head(store: Store, channel: Channel, provider: Provider) -> Reques
     state, stored, lead = seen
     formatter = provider.formatter
     body: JSONObject = decode(stored)
+    if formatter.messages_key not in body:  # an observed body that could not be split
+        return None
     request = formatter.decode_request({**body, formatter.messages_key: body[formatter.messages_key][:-1]})
     system = (request.system.text if request.system else "").removeprefix(lead).removeprefix("\n\n" if lead else "")
     static = PromptBuilder([PromptFragment("as in the last request", system)]).render().static

@@ -35,6 +35,7 @@ TITLE_LENGTH = 80
 OWN_LINE_FIELDS = {"contextc": "version", "message": "message", "blob": "name", "todos": "todos"}
 NO_MESSAGES = "a conversation without messages"
 RESPONSES_ITEM_TYPES = ("message", "function_call", "function_call_output", "reasoning")
+JSON_ENDINGS = (".json", ".jsonl", ".har")
 MAX_SORTED_BYTES = 64 << 20
 """Size of files up to which the exchanges of a log are sorted by time, which takes memory."""
 NOTHING_IMPORTED = " Nothing was imported."
@@ -364,6 +365,8 @@ def _unrecognised(file: InputFile) -> InvalidInput:
         names = ", ".join(source_names())
         fix = f"Pass source_name if it is one of {names}. Read requests of a provider with import_requests()."
         problem = f"{file.name}: the kind of file cannot be recognised"
+        if not objects and file.name.endswith(JSON_ENDINGS):
+            problem += "; its content is not JSON, or not an object or a list of objects"
         return InvalidInput(problem, fix=fix, case="unknown-file", detail=names)
     what = "items of OpenAI's Responses API" if first.get("type") in RESPONSES_ITEM_TYPES else "messages of a provider"
     return InvalidInput(

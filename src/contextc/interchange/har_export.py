@@ -76,6 +76,7 @@ class _Exchange(Struct, frozen=True, kw_only=True):
 
 def export_archive(store: Store, conversation: str, format: ArchiveFormat) -> ExportedArchive:
     """Return the requests of a conversation as an archive. Raise `InvalidInput` if it has none."""
+    store.conversation(conversation)  # raises if it does not exist
     warnings: list[str] = []
     found = list(_read_exchanges(store, conversation, warnings))
     if not found:

@@ -95,6 +95,8 @@ class ObservedInput(Struct, frozen=True, kw_only=True):
     is_plain: bool = False
     """True if the conversation is one text or object in place of a list."""
     previous_response: str = ""
+    unreadable: str = ""
+    """Why the body could not be split."""
 
     @property
     def is_partial(self) -> bool:
@@ -130,7 +132,16 @@ def parse_input(
         is_split=parts is not None,
         is_plain=parts is not None and not isinstance(found.get(form.messages_key), list),
         previous_response=_text(found.get("previous_response_id")),
+        unreadable="" if parts else _why_unreadable(body, form.messages_key),
     )
+
+
+def _why_unreadable(body: bytes, messages_key: str) -> str:
+    try:
+        value: JSON = decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return f"The body is not JSON: {error}"
+    return f"The body has no field {messages_key!r}." if isinstance(value, dict) else "The body is not a JSON object."
 
 
 _recent: list[ParsedElements] = []

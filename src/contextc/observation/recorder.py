@@ -336,7 +336,7 @@ class ExchangeRecording:
             session=given.previous_response,
             new=len(messages) + len(replies) if stored is None else 0,
             remarks=(
-                *((remark,) if remark else ()),
+                *(each for each in (remark, given.unreadable) if each),
                 *(text for action in self.options.actions for text in action.describe()),
             ),
             budget=Budget(window=given.provider.model.window, system=head.system, tools=head.tools, used=tokens),

@@ -42,6 +42,7 @@ class TrafficSummary(Struct):
     cache_write: int = 0
     cost: float = 0.0
     without_cost: int = 0
+    without_usage: int = 0
     conversations: dict[str, int] = field(default_factory=dict[str, int])
     breaks: Counter[str] = field(default_factory=Counter[str])
     actions: dict[str, ActionFigures] = field(default_factory=dict[str, ActionFigures])
@@ -60,6 +61,7 @@ class TrafficSummary(Struct):
                 self.cost += done.cost
             elif done.input or done.output:
                 self.without_cost += 1
+            self.without_usage += done.status == "ok" and not (done.input or done.output)
             self.conversations[done.conversation] = self.conversations.get(done.conversation, 0) + 1
             if done.why and done.why != FIRST_REQUEST:
                 self.breaks[done.why] += 1

@@ -1,7 +1,6 @@
 """Repairs that decoding and encoding does not make: empty lists, names, tools, settings and media."""
 
 import re
-from collections import deque
 from copy import deepcopy
 from typing import cast
 
@@ -59,30 +58,6 @@ def without_empty_lists(body: JSONObject) -> JSONObject:
 
 def with_assistant_calls(body: JSONObject) -> JSONObject:
     return change_messages(body, lambda message: {**message, "role": "assistant"} if has_calls(message) else message)
-
-
-def with_distinct_ids(body: JSONObject) -> JSONObject:
-    """Give the second of two calls with the same id in one message, and its result, a new id."""
-    messages: list[JSONObject] = []
-    waiting: dict[str, deque[str]] = {}
-    for message in messages_of(body):
-        if calls := cast(list[JSONObject], message.get("tool_calls")):
-            waiting, renamed = {}, cast(list[JSONObject], [])
-            taken = {call["id"] for call in calls}
-            numbers: dict[str, int] = {}
-            for call in calls:
-                name = cast(str, call["id"])
-                while name in taken and call["id"] in waiting:
-                    numbers[call["id"]] = numbers.get(call["id"], 1) + 1
-                    name = f"{call['id']}_{numbers[call['id']]}"
-                taken.add(name)
-                waiting.setdefault(call["id"], deque()).append(name)
-                renamed.append({**call, "id": name})
-            message = {**message, "tool_calls": renamed}
-        elif message["role"] == "tool" and (names := waiting.get(message["tool_call_id"])):
-            message = {**message, "tool_call_id": names.popleft()}
-        messages.append(message)
-    return {**body, "messages": messages}
 
 
 def with_valid_tool_names(body: JSONObject) -> JSONObject:

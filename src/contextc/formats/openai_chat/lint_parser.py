@@ -206,7 +206,8 @@ class _Reader(RequestReader):
         what: str = detail or (predicted_errors.MISSING if message.endswith("missing.") else "")
         if not what:
             expected, _, given = message.removesuffix(".").partition(" must be ")[2].partition(", not ")
-            what = predicted_errors.WRONG_TYPE.format(where=where, expected=expected, given=given or "something else")
+            expected, given = expected or "an object", given or "something else"
+            what = predicted_errors.WRONG_TYPE.format(where=where, expected=expected, given=given)
             what = what.replace("a list", "an array")
         return what.replace("{where}", where)
 

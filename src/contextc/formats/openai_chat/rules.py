@@ -171,7 +171,7 @@ def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
             )
 
 
-@rule(9, predicted_errors.DUPLICATE_CALL_ID, fix=fixes.with_distinct_ids)
+@rule(9, predicted_errors.DUPLICATE_CALL_ID)
 def check_distinct_call_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Tool calls in one message must have distinct ids.
 
