@@ -2,10 +2,11 @@
  * Client of one open conversation: its state as a signal, kept current by the event stream, and its actions.
  *
  * Events are applied once per frame. Messages are fetched in pages as they come into view. The end of the conversation is
- * fetched when events report that it has grown.
+ * fetched when events, or the change feed of the store, report that it has grown.
  */
 import { signal } from "@preact/signals";
 import { conversationPath, followEvents, get, post, remove } from "../api.js";
+import { onConversationChange } from "../change_feed.js";
 import { attempt } from "../dialog.js";
 import { updateConversation } from "../state.js";
 import { createDecoder } from "./agui_decoder.js";
@@ -50,6 +51,7 @@ export class ConversationClient {
   }
 
   async open() {
+    this._unsubscribe ??= onConversationChange(this.name, () => this._onStoreChange());
     try {
       const view = await get(this.path());
       if (this._closed) return;
@@ -79,6 +81,7 @@ export class ConversationClient {
 
   close() {
     this._closed = true;
+    this._unsubscribe?.();
     clearTimeout(this._away);
     this._stream?.close();
     this._estimate?.abort();
@@ -88,6 +91,14 @@ export class ConversationClient {
   }
 
   // ── incoming events ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+  /** Fetch what another process has written without events, such as requests of other software. */
+  async _onStoreChange() {
+    if (this.status.value.status === 404) {
+      this.status.value = "loading";
+      await this.open();
+    } else if (this.status.value === "ready" && !this.state.value.running) await this.refresh();
+  }
 
   _take(event) {
     if (!event) return;
