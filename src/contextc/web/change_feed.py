@@ -58,7 +58,8 @@ class ChangeFeed:
         self._entries: deque[FeedEntry] = deque(maxlen=MAX_ENTRIES)
         self._last = self._first = time.time_ns() // 1_000_000
         self._readers: set[asyncio.Event] = set()
-        self._polling: asyncio.Task[None] | None = None
+        self.polling: asyncio.Task[None] | None = None
+        """The task that asks the store while there are readers."""
         self._lock = asyncio.Lock()
 
     async def read(self, after: int | None, heartbeat: float) -> AsyncGenerator[list[FeedEntry]]:
@@ -89,9 +90,9 @@ class ChangeFeed:
 
     def stop(self) -> None:
         """Stop polling."""
-        if self._polling is not None:
-            self._polling.cancel()
-            self._polling = None
+        if self.polling is not None:
+            self.polling.cancel()
+            self.polling = None
 
     def _has_all(self, after: int) -> bool:
         first = self._entries[0].number if len(self._entries) == MAX_ENTRIES else self._first + 1
@@ -99,10 +100,10 @@ class ChangeFeed:
 
     async def _start(self) -> None:
         """Start polling, unless it runs. The first result is there when this returns."""
-        if self._polling is None or self._polling.done():
+        if self.polling is None or self.polling.done():
             await self._poll()
-        if self._polling is None or self._polling.done():  # another reader may have started it meanwhile
-            self._polling = asyncio.create_task(self._poll_while_read(), name="change feed")
+        if self.polling is None or self.polling.done():  # another reader may have started it meanwhile
+            self.polling = asyncio.create_task(self._poll_while_read(), name="change feed")
 
     async def _poll_while_read(self) -> None:
         while self._readers:
