@@ -12,6 +12,7 @@ from contextc.proxy.proxy_server import ProxyServer, listen
 from contextc.proxy.upstreams import load_upstreams
 from tests.browser.conftest import Visit
 from tests.browser.page_driver import Person
+from tests.browser.scripted_model import Model, text_reply
 from tests.observation.test_observe import answer, chat
 
 PROGRAM = """
@@ -93,3 +94,18 @@ def test_deleted_conversations_disappear_and_proxies_are_shown(person: Person, s
         expect(page.get_by_test_id("proxy-status")).to_contain_text("the spool was full")
     proxy.close()
     expect(page.get_by_test_id("proxy-status")).to_have_count(0)
+
+
+def test_visiting_a_conversation_does_not_move_it(person: Person, model: Model) -> None:
+    model.will(text_reply("One."), text_reply("Two."))
+    for text in ("first", "second"):
+        name = person.begins(text)
+        person.sees_ended()
+    entries = person.page.get_by_test_id("conversation")
+    expect(entries.first).to_contain_text("second")
+    entries.last.locator("a").click()
+    expect(person.rows("assistant").locator(".prose")).to_have_text("One.")
+    with person.page.expect_response(lambda response: response.url.endswith("/timeline")):
+        pass  # the old events have been read by then
+    expect(entries.first).to_contain_text("second")
+    assert person.name != name

@@ -9,10 +9,10 @@ import pytest
 from starlette.testclient import TestClient
 
 import contextc as cc
+from contextc.errors import StoreUnavailable
 from contextc.proxy.proxy_server import ProxyServer, listen
 from contextc.proxy.upstreams import load_upstreams
 from contextc.store.backend_interface import Transaction
-from contextc.store.conversation_changes import load_changes, load_states
 from contextc.web import change_feed
 from contextc.web.change_feed import ChangeFeed, FeedEntry
 from tests.observation.test_observe import answer, chat
@@ -83,13 +83,15 @@ class CountingStore:
     def __init__(self, store: cc.Store) -> None:
         self._store, self.address = store, store.address
         self.queries: list[str] = []
-        self.reads = 0
+        self.reads, self.error = 0, None
 
     def read(self, work: Callable[[Transaction], Any]) -> Any:
         def count(tx: Transaction) -> Any:
             return work(CountingTransaction(tx, self.queries))  # pyright: ignore[reportArgumentType]
 
         self.reads += 1
+        if self.error is not None:
+            raise self.error
         return self._store.read(count)
 
 
@@ -147,21 +149,41 @@ def test_a_page_that_missed_too_much_loads_again(store: cc.Store, monkeypatch: p
     asyncio.run(work())
 
 
-def test_changes_of_a_store(store: cc.Store) -> None:
-    """New, changed, replaced and deleted conversations, and those that are no longer among the recent ones."""
-    for name in ("a", "b", "c"):
-        store.append(name, cc.user("hi"))
-    before = store.read(lambda tx: load_states(tx, 3))
-    assert len(before) == 3
-    store.delete("a")
-    store.append("a", cc.user("another one"))
-    store.append("b", cc.assistant("hello"))
-    found = store.read(lambda tx: load_changes(tx, before, 3))
-    assert ({each.name for each in found.changed}, found.removed) == ({"a", "b"}, [])
-    after = store.read(lambda tx: load_changes(tx, found.states, 3))
-    assert (after.changed, after.removed, after.states) == ([], [], found.states)
-    store.delete("c")
-    assert store.read(lambda tx: load_changes(tx, found.states, 3)).removed == ["c"]
+def test_a_store_that_comes_back_is_loaded_again(store: cc.Store) -> None:
+    """Readers that came while it was unavailable have nothing to compare with."""
+    failing = CountingStore(store)
+    failing.error = StoreUnavailable("The store is unavailable")
+
+    async def work() -> None:
+        feed = ChangeFeed(failing)  # pyright: ignore[reportArgumentType]
+        reader = feed.read(None, 5)
+        assert [each.event for each in await anext(reader)] == ["reset", "proxies"]
+        failing.error = None
+        while not (found := await anext(reader)):
+            pass
+        assert [each.event for each in found] == ["reset"]
+        store.append("x", cc.user("hi"))
+        assert [each.event for each in await anext(reader)] == ["conversations"]
+        await reader.aclose()
+
+    asyncio.run(work())
+
+
+def test_a_slow_reader_is_told_what_it_missed(store: cc.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(change_feed, "MAX_ENTRIES", 2)
+
+    async def work() -> None:
+        feed = ChangeFeed(store)
+        slow, fast = feed.read(None, 5), feed.read(None, 5)
+        for reader in (slow, fast):
+            await anext(reader)
+        for number in range(4):
+            store.append(f"c{number}", cc.user("hi"))
+            await anext(fast)
+        assert [each.event for each in await anext(slow)] == ["reset", "proxies"]
+        feed.stop()
+
+    asyncio.run(work())
 
 
 def test_proxies_are_listed_while_they_run(server: Served, client: TestClient) -> None:

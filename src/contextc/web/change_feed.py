@@ -25,6 +25,7 @@ from contextc.store.conversation_list import ConversationOverview
 
 log = logging.getLogger(__name__)
 POLL_SECONDS = 0.5
+RESET = "reset"
 MAX_ENTRIES = 256
 """Entries that are kept for pages that reconnect."""
 
@@ -60,23 +61,23 @@ class ChangeFeed:
         self._readers: set[asyncio.Event] = set()
         self.polling: asyncio.Task[None] | None = None
         """The task that asks the store while there are readers."""
-        self._lock = asyncio.Lock()
+        self._lock, self._has_failed = asyncio.Lock(), False
 
     async def read(self, after: int | None, heartbeat: float) -> AsyncGenerator[list[FeedEntry]]:
         """Yield entries after a number, then new ones; an empty list after `heartbeat` seconds and after `wake`.
 
-        The first entry is `reset` if entries may be missing: then everything must be loaded again.
+        If entries are missing, because the reader was away or slow, the next one is `reset`.
         """
         woken = asyncio.Event()
         self._readers.add(woken)
         try:
             await self._start()
-            if after is None or not self._has_all(after):
-                after = self._last
-                yield [FeedEntry(after, "reset", b"{}"), self._proxies_entry(after)]
             while True:
                 woken.clear()
-                found = [each for each in self._entries if each.number > after]
+                if after is None or not self._has_all(after):
+                    found = [FeedEntry(self._last, RESET, b"{}"), self._proxies_entry(self._last)]
+                else:
+                    found = [each for each in self._entries if each.number > after]
                 after = self._last
                 yield found
                 with suppress(TimeoutError):
@@ -115,12 +116,15 @@ class ChangeFeed:
         async with self._lock:
             try:
                 found, proxies = await run_blocking(self._load)
-            except ContextcError:  # the store is closed, or unavailable for a while
-                return
             except Exception as error:
-                log.warning("change feed: the store could not be read", exc_info=error)
+                self._has_failed = True
+                if not isinstance(error, ContextcError):  # otherwise the store is closed, or unavailable for a while
+                    log.warning("change feed: the store could not be read", exc_info=error)
                 return
-            is_first, self._states = self._states is None, found.states
+            is_late, is_first = self._has_failed, self._states is None
+            self._states, self._has_failed = found.states, False
+            if is_first and is_late:  # readers have nothing to compare with
+                self._add(RESET, b"{}")
             if not is_first and (found.changed or found.removed):
                 event = ConversationsEvent(conversations=found.changed, removed=found.removed)
                 self._add("conversations", msgspec.json.encode(event))

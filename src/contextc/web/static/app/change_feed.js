@@ -15,8 +15,12 @@ export const proxies = signal([]);
 
 const listeners = new Set();
 
+const isHidden = () => document.visibilityState === "hidden";
+const shown = () => new Promise((resolve) => document.addEventListener("visibilitychange", resolve, { once: true }));
+
 /**
- * Call `act` when a conversation has changed; not again before it has finished and rested twice as long as it took.
+ * Call `act` when a conversation has changed, in a hidden tab when it is shown again. It is not called again before it has
+ * finished and rested twice as long as it took.
  *
  * @param {string} name
  * @param {() => Promise<void>} act
@@ -31,6 +35,8 @@ export function onConversationChange(name, act) {
     if (isBusy) return;
     isBusy = true;
     while (isWanted && !isOver) {
+      while (isHidden()) await shown();
+      if (isOver) return;
       isWanted = false;
       const began = performance.now();
       await Promise.resolve(act()).catch(() => {});

@@ -112,12 +112,13 @@ export class ConversationClient {
     const events = this._events;
     this._events = [];
     if (this._closed || !events.length) return;
+    const { until } = this.state.value.past;
     this.dispatch({ type: "events", events });
-    this._tellList(events);
+    this._tellList(events.filter(({ number }) => !number || number > until));
     this._follow();
   }
 
-  /** Update the entry in the list of conversations. */
+  /** Update the entry in the list of conversations. Old events, which are read on opening, do not move it. */
   _tellList(events) {
     for (const { type, time } of events) {
       if (type === "turn-start") updateConversation(this.name, { running: true, spoken: time });
