@@ -169,7 +169,7 @@ def test_a_store_that_comes_back_is_loaded_again(store: cc.Store) -> None:
     asyncio.run(work())
 
 
-def test_a_slow_reader_is_told_what_it_missed(store: cc.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_that_is_too_slow_loads_again(store: cc.Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(change_feed, "MAX_ENTRIES", 2)
 
     async def work() -> None:

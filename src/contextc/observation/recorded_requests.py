@@ -16,7 +16,7 @@ from contextc.store.message_rows import SEQ_MASK, make_place
 
 
 class _Position(NamedTuple):
-    """What was read: the number of the newest channel, and of the last request of each channel."""
+    """The end of what was read: the number of the newest channel, and of the last request of each channel."""
 
     newest: int
     last: dict[int, int]

@@ -18,7 +18,7 @@ States: TypeAlias = Mapping[int, Row]
 
 
 class ConversationChanges(NamedTuple):
-    """What has changed since `before`: the new entries of the list, and the names of deleted conversations."""
+    """Changes since an earlier state: the new entries of the list, and the names of deleted conversations."""
 
     states: States
     changed: list[ConversationOverview]

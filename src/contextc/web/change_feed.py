@@ -2,7 +2,7 @@
 
 While a page is connected, one task asks the store twice a second, with one query for all pages together. A change is
 encoded once and sent to every page. Entries are numbered, so that a page that reconnects continues where it was. A page
-that has missed too much is told to load everything again.
+that has missed too much gets a `reset`: it must load everything again.
 """
 
 import asyncio

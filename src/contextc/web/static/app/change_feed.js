@@ -8,7 +8,7 @@ import { loadInfo, mergeConversations, refreshConversations } from "./state.js";
 
 const NAME = "contextc.changes";
 /** Milliseconds between two refreshes of a view, at least. */
-const REST = 400;
+const REST = 200;
 
 /** The running proxies that record to the store. */
 export const proxies = signal([]);
