@@ -4,7 +4,9 @@ The first line on its standard input is its configuration. It listens on loopbac
 output when it accepts requests. It ends when its standard input does.
 """
 
+import asyncio
 import sys
+from contextlib import suppress
 from pathlib import Path
 from threading import Thread
 
@@ -37,18 +39,29 @@ def main() -> None:
     with listen("127.0.0.1", 0) as listening, open_store(settings.store) as store:
 
         def announce() -> None:
+            Thread(target=_stop_with_input, args=(server, asyncio.get_running_loop()), daemon=True).start()
             sys.stdout.buffer.write(msgspec.json.encode(BackgroundReady(port=listening.getsockname()[1])) + b"\n")
             sys.stdout.buffer.flush()
 
         server = create_server(create_application(store, options), announce)
-        Thread(target=_stop_with_input, args=(server,), name="contextc-input", daemon=True).start()
         server.run([listening])
 
 
-def _stop_with_input(server: Server) -> None:
+def _stop_with_input(server: Server, loop: asyncio.AbstractEventLoop) -> None:
     while sys.stdin.buffer.readline():
         pass
+    with suppress(RuntimeError):  # the loop is closed already
+        loop.call_soon_threadsafe(lambda: stopping.append(loop.create_task(_stop(server))))
+
+
+async def _stop(server: Server) -> None:
+    """Send the last changes to open pages, then stop."""
+    await server.app_state.changes.poll()
     server.should_exit = True
+
+
+stopping: list[asyncio.Task[None]] = []
+"""The task that stops the server. An event loop holds no reference to its tasks."""
 
 
 if __name__ == "__main__":

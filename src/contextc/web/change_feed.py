@@ -102,7 +102,7 @@ class ChangeFeed:
     async def _start(self) -> None:
         """Start polling, unless it runs. The first result is there when this returns."""
         if self.polling is None or self.polling.done():
-            await self._poll()
+            await self.poll()
         if self.polling is None or self.polling.done():  # another reader may have started it meanwhile
             self.polling = asyncio.create_task(self._poll_while_read(), name="change feed")
 
@@ -110,9 +110,10 @@ class ChangeFeed:
         while self._readers:
             await asyncio.sleep(POLL_SECONDS)
             if self._readers:
-                await self._poll()
+                await self.poll()
 
-    async def _poll(self) -> None:
+    async def poll(self) -> None:
+        """Ask the store once, and pass changes on to the readers. Errors of the store are ignored."""
         async with self._lock:
             try:
                 found, proxies = await run_blocking(self._load)
