@@ -98,8 +98,10 @@ def test_deleted_conversations_disappear_and_proxies_are_shown(person: Person, s
 
 def test_visiting_a_conversation_does_not_move_it(person: Person, model: Model) -> None:
     model.will(text_reply("One."), text_reply("Two."))
-    for text in ("first", "second"):
+    name = ""
+    for text, reply in (("first", "One."), ("second", "Two.")):
         name = person.begins(text)
+        expect(person.rows("assistant").locator(".prose")).to_have_text(reply)
         person.sees_ended()
     entries = person.page.get_by_test_id("conversation")
     expect(entries.first).to_contain_text("second")

@@ -83,7 +83,8 @@ class CountingStore:
     def __init__(self, store: cc.Store) -> None:
         self._store, self.address = store, store.address
         self.queries: list[str] = []
-        self.reads, self.error = 0, None
+        self.reads = 0
+        self.error: Exception | None = None
 
     def read(self, work: Callable[[Transaction], Any]) -> Any:
         def count(tx: Transaction) -> Any:
