@@ -25,6 +25,8 @@ const REMEMBERED = 500;
 /** Context use by error kind, where there are no numbers: full. */
 const NO_ROOM = { ContextOverflow: { used: 1, available: 1, window: 0 } };
 
+const isEqual = (one, other) => JSON.stringify(one) === JSON.stringify(other);
+
 export class ConversationClient {
   constructor(name) {
     this.name = name;
@@ -154,9 +156,10 @@ export class ConversationClient {
   }
 
   async refresh() {
-    const view = await get(this.path()).catch(() => null);
-    if (!view || this._closed) return;
-    const { notices } = this.state.value;
+    const found = await get(this.path()).catch(() => null);
+    if (!found || this._closed) return;
+    const { notices, view: before } = this.state.value;
+    const view = isEqual(found, before) ? before : found;  // an unchanged one causes no new estimate
     this.dispatch({ type: "view", view });
     if (notices.length && !this.state.value.notices.length) this.loadNotices();
     if (!view.running) {
