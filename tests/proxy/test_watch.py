@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import pty
+import re
 import signal
 import socket
 import struct
@@ -11,15 +12,19 @@ import subprocess
 import sys
 import termios
 import time
+from functools import partial
 from pathlib import Path
 
+import httpx
 import httpx2
 import pytest
 
 import contextc as cc
 from tests.fake_vendors import KEY, FakeVendors, Scripted, faults, listed
 from tests.forked_commands import run_contextc
+from tests.observation.test_observe import answer, chat
 from tests.proxy.raw_servers import post
+from tests.web.sse_reader import listening, until
 
 SECONDS = 30.0
 PROGRAM = """
@@ -61,6 +66,7 @@ def test_a_watched_program_is_recorded_and_its_exit_code_returned(tmp_path: Path
     assert "contextc recorded 2 requests in 2 conversations" in done.stderr
     assert "rewrite factor 1.0" in done.stderr
     assert "contextc serve" in done.stderr
+    assert done.stderr.startswith("contextc shows the requests at http://127.0.0.1:")
     files = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
     assert {name for name in files if not name.startswith(".local/share/contextc/contextc.db")} == {"agent.py"}
     with cc.open_store(f"sqlite:///{tmp_path}/.local/share/contextc/contextc.db") as store:
@@ -68,7 +74,8 @@ def test_a_watched_program_is_recorded_and_its_exit_code_returned(tmp_path: Path
 
 
 def test_a_program_that_a_signal_ended_and_one_without_requests(tmp_path: Path, program: Path) -> None:
-    done = run_contextc("watch", "--", sys.executable, str(program), "killed", cwd=tmp_path, env=environment(tmp_path))
+    command = ("watch", "--no-web", "--", sys.executable, str(program), "killed")
+    done = run_contextc(*command, cwd=tmp_path, env=environment(tmp_path))
     assert done.returncode == 128 + signal.SIGTERM
     assert "recorded no model request" in done.stderr
 
@@ -85,6 +92,96 @@ def test_watch_alone_prints_what_to_set(tmp_path: Path) -> None:
     assert "export ANTHROPIC_BASE_URL=http://127.0.0.1:8788/anthropic " in done.stdout
     assert "openai_base_url=" in done.stdout
     assert not (tmp_path / ".local").exists()
+
+
+LINK = re.compile(r"(http://127[.]0[.]0[.]1:\d+)/[?]token=(\S+)#/live/(\d+)")
+WAITING_PROGRAM = f"import sys\nsys.stdin.readline()\n{PROGRAM}"
+
+
+def test_the_web_ui_shows_the_program_while_it_runs(tmp_path: Path) -> None:
+    """Its link is printed before the program starts, and it ends with the program."""
+    path = tmp_path / "agent.py"
+    path.write_text(WAITING_PROGRAM.replace("KEY", repr(KEY)))
+    with FakeVendors(Scripted(["First."])) as fake:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "contextc", "watch", "--", sys.executable, str(path), "0", "one"],
+            cwd=tmp_path, env=environment(tmp_path, ANTHROPIC_BASE_URL=fake.url()),
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert process.stderr is not None
+        found = LINK.search(process.stderr.readline())
+        assert found is not None
+        url, token, since = found.groups()
+        headers = {"Authorization": f"Bearer {token}"}
+        assert httpx.get(f"{url}/api/info").status_code == 401
+        with listening(f"{url}/api/changes", headers=headers) as stream:
+            proxies = until(stream, lambda frame: bool(frame.json.get("proxies")))[-1].json["proxies"]
+            assert [each["requests"] for each in proxies] == [0]
+            assert process.stdin is not None
+            process.stdin.write("\n")
+            process.stdin.flush()
+            (entry,) = until(stream, lambda frame: frame.event == "conversations")[-1].json["conversations"]
+            assert (entry["title"], entry["observed"]["kind"]) == ("one", "main")
+            assert entry["spoken"] >= int(since)
+        output, _ = process.communicate(timeout=SECONDS)
+    assert (process.returncode, output) == (0, "First.\n")
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(url)
+
+
+def test_attach_prints_a_line_per_recorded_request(tmp_path: Path) -> None:
+    address = f"sqlite:///{tmp_path}/s.db"
+    with cc.open_store(address) as store:
+        observe = partial(cc.observe, store, format="openai_chat", conversation="x")
+        observe(request=chat("before"), reply=answer("a"))
+        process = subprocess.Popen(
+            [sys.executable, "-m", "contextc", "watch", "--attach", "--store", address],
+            cwd=tmp_path, env=environment(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert process.stderr is not None
+        assert process.stdout is not None
+        assert "No proxy records" in process.stderr.readline()
+        assert "Ctrl-C ends" in process.stderr.readline()
+        observe(request=chat("before", "a", "c"), reply=answer("d", input=2000, cached=500))
+        assert re.fullmatch(
+            r"\d\d:\d\d:\d\d  x  openai-chat:gpt-5  2,000 in 3 out  25% cached  [$]0[.]\d{4}\n",
+            process.stdout.readline(),
+        )
+        observe(request=chat("after"), reply={"error": {"message": "overloaded"}}, status=529, conversation="y")
+        assert process.stdout.readline().endswith("  y  openai-chat:gpt-5  error 529\n")
+        observe(request=chat("other"), reply=answer("e"))
+        assert "  prefix broken: " in process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=SECONDS) == ("", "")
+    assert process.returncode == 0
+
+
+def test_attach_runs_no_program(tmp_path: Path) -> None:
+    done = run_contextc("watch", "--attach", "--", "echo", cwd=tmp_path, env=environment(tmp_path))
+    assert (done.returncode, "--attach runs no program" in done.stderr) == (2, True)
+
+
+def test_serve_with_a_proxy(tmp_path: Path) -> None:
+    """The web UI and the proxy have one store, and end together."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "contextc", "serve", "--proxy", "--proxy-port", "0", "--port", "0", "--no-open",
+         "--no-token", "--store", "sqlite:///s.db", "--model", "openai:gpt-5"],
+        cwd=tmp_path, env=environment(tmp_path, PYTHONUNBUFFERED="1"),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    addresses: dict[str, str] = {}
+    while len(addresses) < 2:
+        if found := re.match(r"contextc (proxy )?is at (\S+)", process.stdout.readline()):
+            addresses[found[1] or ""] = found[2]
+    with listening(f"{addresses['']}api/changes") as stream:
+        (status,) = until(stream, lambda frame: bool(frame.json.get("proxies")))[-1].json["proxies"]
+    assert status["address"] == addresses["proxy "]
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(addresses["proxy "])
 
 
 TERMINAL_PROGRAM = """

@@ -6,6 +6,8 @@ import secrets
 import signal
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
+from threading import Thread
 from types import FrameType
 from typing import Annotated
 
@@ -73,6 +75,7 @@ def run(
     fix: FixOption = False,
     fit: FitOption = False,
     convert: ConvertOption = None,
+    until_eof: Annotated[bool, typer.Option("--until-eof", hidden=True, help="Stop when standard input ends.")] = False,
     store: StoreOption = None,
 ) -> None:
     """Run a proxy that forwards model requests and records them. Ctrl-C stops it."""
@@ -114,8 +117,16 @@ def run(
             def end(_number: int, _frame: FrameType | None) -> None:
                 loop.call_soon_threadsafe(stop.set)
 
+            def end_with_input() -> None:
+                while sys.stdin.buffer.readline():
+                    pass
+                with suppress(RuntimeError):  # the loop is closed already
+                    loop.call_soon_threadsafe(stop.set)
+
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, end)
+            if until_eof:
+                Thread(target=end_with_input, name="contextc-input", daemon=True).start()
             await proxy.run(listening, stop, announce)
 
         asyncio.run(serve())

@@ -3,16 +3,14 @@
 import logging
 import os
 import secrets
+import subprocess
 import sys
-import tempfile
-import threading
-import webbrowser
-from contextlib import ExitStack, suppress
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
-from html import escape
 from pathlib import Path
 from typing import Annotated
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 import typer
 
@@ -27,8 +25,10 @@ from contextc.cli.agent_options import (
     check_positive,
     resolve_root,
 )
+from contextc.cli.browser_link import has_display, open_browser, redirect_file, with_token
 from contextc.cli.console import err, escape_markup, out
 from contextc.cli.open_store import StoreOption, open_configured_store
+from contextc.cli.proxy import PORT as PROXY_PORT
 from contextc.cli.server_options import (
     TOKEN_VARIABLE,
     accepted_hosts,
@@ -37,6 +37,7 @@ from contextc.cli.server_options import (
     display_host,
     is_loopback,
 )
+from contextc.config import read_settings
 from contextc.errors import InvalidSetting
 from contextc.store.conversation_types import DEFAULT_AGENT
 
@@ -75,6 +76,12 @@ def run(
     open: Annotated[
         bool | None, typer.Option("--open/--no-open", help="Open a browser (default: if there is a display).")
     ] = None,
+    proxy: Annotated[
+        bool, typer.Option("--proxy", help="Also run `contextc proxy` on this machine, with the same store.")
+    ] = False,
+    proxy_port: Annotated[int, typer.Option("--proxy-port", help="The port of --proxy; 0 selects a free one.")] = (
+        PROXY_PORT
+    ),
     store: StoreOption = None,
 ) -> None:
     """Run the web UI and the HTTP API. Ctrl-C stops it and running turns; partial answers are kept."""
@@ -111,44 +118,44 @@ def run(
     with listen(host, port) as listening, open_configured_store(store, create=True) as handle:
         address = f"http://{display_host(host)}:{listening.getsockname()[1]}/"
         logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-        is_shown = open if open is not None else _has_display()
+        is_shown = open if open is not None else has_display()
         with ExitStack() as leaving:
             ready = partial(_announce, address, secret, is_shown, leaving)
             server = create_server(create_application(handle, options), ready)
+            if proxy:
+                leaving.enter_context(_running_proxy(read_settings(store).store.value, proxy_port))
             server.run([listening])
     if server.exit_code:
         raise typer.Exit(server.exit_code)
 
 
-def _announce(address: str, secret: str, open_browser: bool, stack: ExitStack) -> None:
+@contextmanager
+def _running_proxy(store: str, port: int) -> Generator[None]:
+    """Run `contextc proxy` in a process that ends with this one. The web UI does not delay its requests."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "contextc", "proxy", "--until-eof", "--port", str(port)],
+        stdin=subprocess.PIPE,
+        env={**os.environ, "CONTEXTC_STORE": store},
+    )
+    assert process.stdin is not None
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            process.stdin.close()
+        process.wait()
+
+
+def _announce(address: str, secret: str, is_shown: bool, stack: ExitStack) -> None:
     """Print the address when the server is ready, and open it in a browser if requested."""
     out.print(f"contextc is at [bold]{escape_markup(address)}[/] · Ctrl-C stops it", soft_wrap=True)
     if secret:
-        out.print(f"with its token: {escape_markup(_with_token(address, secret))}", soft_wrap=True)
+        out.print(f"with its token: {escape_markup(with_token(address, secret))}", soft_wrap=True)
     else:
         err.print("[yellow]warning:[/] no token: every user of this machine can use this server.", soft_wrap=True)
     sys.stdout.flush()
-    if open_browser:
-        _open_browser(_redirect_file(_with_token(address, secret), stack) if secret else address)
-
-
-def _redirect_file(link: str, stack: ExitStack) -> str:
-    """Return the address of a temporary file that redirects to a link, and that only this user can read.
-
-    Without it, the token would be in the arguments of the browser, which every user of the machine can list.
-    """
-    number, path = tempfile.mkstemp(prefix="contextc-", suffix=".html")  # mode 0600
-    stack.callback(Path(path).unlink, missing_ok=True)
-    with os.fdopen(number, "w", encoding="utf-8") as file:
-        file.write(
-            '<!doctype html><meta charset="utf-8"><meta name="referrer" content="no-referrer"><title>contextc</title>'
-            f'<meta http-equiv="refresh" content="0; url={escape(link)}"><a href="{escape(link)}">Open contextc</a>\n'
-        )
-    return Path(path).as_uri()
-
-
-def _with_token(address: str, secret: str) -> str:
-    return f"{address}?token={quote(secret, safe='')}" if secret else address
+    if is_shown:
+        open_browser(redirect_file(with_token(address, secret), stack) if secret else address)
 
 
 def _token(host: str, given: str | None, none: bool) -> str:
@@ -179,20 +186,3 @@ def _parse_origin(value: str) -> str:
         )
     shown = "" if port in (None, DEFAULT_PORTS[found.scheme]) else f":{port}"
     return f"{found.scheme}://{bracketed(name)}{shown}"
-
-
-def _has_display() -> bool:
-    """Return True if there is a terminal and a display for a browser."""
-    if not sys.stdout.isatty():
-        return False
-    return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
-
-
-def _open_browser(address: str) -> None:
-    """Open a browser, if there is one."""
-
-    def work() -> None:
-        with suppress(Exception):
-            webbrowser.open(address)
-
-    threading.Thread(target=work, name="browser", daemon=True).start()

@@ -1,4 +1,4 @@
-"""`contextc watch -- COMMAND`: run a program, record its model requests, and print a summary.
+"""`contextc watch -- COMMAND`: run a program, record its model requests, show them in the web UI, print a summary.
 
 The program has the terminal to itself: it inherits standard input and output, and signals of the terminal reach it
 directly. Its variables and options are set for this process only.
@@ -10,15 +10,17 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import FrameType
 from typing import Annotated
 
 import typer
 
+from contextc.cli.browser_link import open_browser, redirect_file, with_token
 from contextc.cli.console import err, escape_markup, out, pluralize
-from contextc.cli.open_store import StoreOption
+from contextc.cli.open_store import StoreOption, open_configured_store
 from contextc.cli.proxy import (
     PORT,
     TIMEOUT,
@@ -34,6 +36,7 @@ from contextc.cli.proxy import (
     print_gaps,
     print_setup,
 )
+from contextc.cli.web_ui_process import WebUIProcess, is_web_installed
 from contextc.errors import InvalidSetting
 
 TYPE_CHECKING = False
@@ -57,10 +60,25 @@ def run(
     fix: FixOption = False,
     fit: FitOption = False,
     convert: ConvertOption = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no summary.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print no link and no summary; start the web UI only with --open.")
+    ] = False,
+    no_web: Annotated[bool, typer.Option("--no-web", help="Do not start the web UI.")] = False,
+    open: Annotated[bool, typer.Option("--open", help="Open the web UI in a browser.")] = False,
+    attach: Annotated[
+        bool, typer.Option("--attach", help="Run nothing: print a line per request that a running proxy records.")
+    ] = False,
     store: StoreOption = None,
 ) -> None:
     """Run a program and record the model requests that it sends. Without one, print what to set for each client."""
+    if attach:
+        if command:
+            raise InvalidSetting("--attach runs no program", got=command[0], fix="Remove --attach, or the program.")
+        from contextc.cli import attached_view  # it takes time to import
+
+        with open_configured_store(store) as handle:
+            attached_view.follow(handle)
+        return
     from contextc.proxy.upstreams import load_upstreams  # it takes time to import
 
     upstreams = load_upstreams(upstream or ())
@@ -82,25 +100,54 @@ def run(
     already_set = find_set_upstreams(os.environ, upstreams)
     upstreams = {**upstreams, **{each.name: each for each in already_set.values()}}
     token = secrets.token_urlsafe(16)  # other users of this machine can reach the port
+    address = prepare_store(store)
     proxy = ProxyServer(
-        prepare_store(store),
+        address,
         upstreams,
         access=AccessRules(token=token),
         redact=tuple(redact or ()),
         timeouts=Timeouts(silence=timeout),
         acting=ActingOptions(lints=lint, fixes=fix, fits=fit, converts_to=provider(convert) if convert else None),
     )
-    with listen("127.0.0.1", 0) as listening, proxy.running(listening) as address:
-        setup = set_up_client(
-            command, os.environ, f"{address}/t/{token}", upstreams, already_set, is_converted=convert is not None
-        )
-        code = run_program(setup.command, setup.environment)
-    is_recorded = proxy.close()
+    with ExitStack() as leaving:
+        web = leaving.enter_context(WebUIProcess(address)) if _wants_web(no_web, quiet, open) else None
+        with listen("127.0.0.1", 0) as listening, proxy.running(listening) as url:
+            setup = set_up_client(
+                command, os.environ, f"{url}/t/{token}", upstreams, already_set, is_converted=convert is not None
+            )
+            if web is not None:
+                _announce(web, quiet, open, leaving)
+            code = run_program(setup.command, setup.environment)
+        is_recorded = proxy.close()
     if not quiet:
         print_summary(proxy.summary, store)
         print_actions(proxy.summary)
     print_gaps(proxy, is_recorded)
     raise typer.Exit(code)
+
+
+def _wants_web(no_web: bool, quiet: bool, open: bool) -> bool:
+    """Return True if the web UI is to be started. Print a hint if it is not installed."""
+    if no_web or (quiet and not open):
+        return False
+    if not is_web_installed():
+        err.print("The web UI is not installed: pip install 'contextc\\[web]'")
+        return False
+    return True
+
+
+def _announce(web: WebUIProcess, quiet: bool, open: bool, leaving: ExitStack) -> None:
+    """Print the link to the web UI, or open it. It shows the program's conversation as soon as there is one."""
+    address = web.wait_for_address()
+    if not address:
+        err.print("[yellow]warning:[/] the web UI did not start. Start it with contextc serve.", soft_wrap=True)
+        return
+    link = f"{with_token(address, web.token)}#/live/{time.time_ns() // 1_000_000}"
+    if not quiet:
+        err.print(f"contextc shows the requests at {escape_markup(link)}", soft_wrap=True)
+        sys.stderr.flush()
+    if open:
+        open_browser(redirect_file(link, leaving))
 
 
 def run_program(command: Sequence[str], environment: Mapping[str, str]) -> int:

@@ -1,28 +1,27 @@
 """A running proxy: relay, spool and recorder together. It runs on an event loop, or on a thread of its own."""
 
 import asyncio
-import os
 import socket
 import uuid
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from hashlib import blake2b
 from pathlib import Path
 from threading import Event, Thread
 
-from contextc.config import find_data_folder
 from contextc.errors import InvalidSetting
 from contextc.proxy.access_checks import AccessRules
 from contextc.proxy.acting_exchange import ActingExchange, ActingOptions
 from contextc.proxy.converting_exchange import ConvertingServer
 from contextc.proxy.exchange import Exchange
 from contextc.proxy.gap_log import GapLog
+from contextc.proxy.proxy_status import ProxyStatus, StatusWriter
 from contextc.proxy.recorder_process import RecorderSettings
 from contextc.proxy.recorder_supervisor import RecorderSupervisor
 from contextc.proxy.relay import ClientConnection, Relay, Timeouts
 from contextc.proxy.request_conversion import Conversion
-from contextc.proxy.spool import Spool, SpoolLimits
+from contextc.proxy.spool import Spool, SpoolLimits, now_ms
+from contextc.proxy.spool_folder import find_spool_folder
 from contextc.proxy.traffic_summary import TrafficSummary
 from contextc.proxy.upstreams import Upstream
 
@@ -66,6 +65,8 @@ class ProxyServer:
             describe=self.describe,
             make_exchange=_exchange_maker(acting, access),
         )
+        self.started, self.address = now_ms(), ""
+        self._status = StatusWriter(self.spool.folder, self.status)
 
     def describe(self) -> dict[str, object]:
         """Return what `/contextc/status` shows. It contains no content and no credentials."""
@@ -80,18 +81,33 @@ class ProxyServer:
             "upstreams": {name: upstream.url for name, upstream in self.relay.upstreams.items()},
         }
 
+    def status(self) -> ProxyStatus:
+        """Return what the web UI shows of this proxy."""
+        return ProxyStatus(
+            address=self.address,
+            started=self.started,
+            requests=self.relay.requests,
+            recorded=self.recorder.recorded,
+            open=self.relay.open_exchanges,
+            gaps=self.gaps.counts,
+            error=self.recorder.error,
+        )
+
     async def run(
         self, listening: socket.socket, stop: asyncio.Event, ready: Callable[[], None] = lambda: None
     ) -> None:
         """Serve until `stop` is set, then end all exchanges. `ready` is called when requests are accepted."""
+        self.address = f"http://{format_address(listening)}"
         self.recorder.start()
         await self.relay.start(listening)
+        self._status.start()
         ready()
         await stop.wait()
         await self.relay.stop()
 
     def close(self, seconds: float = CLOSE_SECONDS) -> bool:
         """Wait until everything is recorded. Return False if it is not; the next proxy with this store records it."""
+        self._status.close()
         self.spool.close()
         return self.recorder.close(seconds)
 
@@ -115,7 +131,7 @@ class ProxyServer:
         thread.start()
         started.wait()
         try:
-            yield f"http://{format_address(listening)}"
+            yield self.address
         finally:
             loop, stop = loops[0]
             loop.call_soon_threadsafe(stop.set)
@@ -133,20 +149,6 @@ def _exchange_maker(acting: ActingOptions, access: AccessRules | None) -> Callab
 def format_address(listening: socket.socket) -> str:
     host, port = listening.getsockname()[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def find_spool_folder(store: str, *, in_memory: bool = False, environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder of the spools of a store. A proxy that is started later records what an earlier one left.
-
-    With `in_memory`, it is in the user's runtime folder, if there is one: its files are never on a disk.
-    """
-    scheme, separator, path = store.partition(":///")
-    if scheme == "sqlite":  # a relative path is another store in another folder
-        store = f"{scheme}{separator}{os.path.abspath(os.path.expanduser(path))}"
-    name = blake2b(store.encode(), digest_size=8, person=b"contextc spool").hexdigest()
-    runtime = environment.get("XDG_RUNTIME_DIR", "") if in_memory else ""
-    base = os.path.join(runtime, "contextc") if os.path.isdir(runtime) else find_data_folder(environment)
-    return Path(base) / "spool" / name
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -18,6 +18,7 @@ from contextc.store import Store
 from contextc.store.conversation_types import DEFAULT_AGENT
 from contextc.store.leases import describe_process, load_holder
 from contextc.store.turn_and_event_records import TurnRecord
+from contextc.web.change_feed import ChangeFeed
 from contextc.web.deletion_events import DeletionEvents
 from contextc.web.http_errors import HTTPError
 from contextc.web.turn_manager import REPLAY_PROVIDER, TurnManager
@@ -62,6 +63,7 @@ class AppState:
             store, self._create_executor, agent=options.agent, model=options.model, root=options.root
         )
         self.deletions = DeletionEvents(store)
+        self.changes = ChangeFeed(store)
         self.stopping = asyncio.Event()
         """Set when the server is about to stop, so that streams end."""
 
@@ -97,6 +99,8 @@ class AppState:
     def stop_streams(self) -> None:
         """End every stream, because the server is about to stop."""
         self.stopping.set()
+        self.changes.wake()
+        self.changes.stop()
         event_hub(self.store).refresh()
 
     def _create_executor(self, choice: ModelChoice) -> tuple[AgentExecutor, Endpoint]:

@@ -1,5 +1,5 @@
 /**
- * HTTP client of the web UI: JSON requests, and the event stream of a conversation.
+ * HTTP client of the web UI: JSON requests and event streams.
  *
  * Errors are `ApiError`s with the server's message; status 0 means that the server is unreachable. A missing token is
  * requested from the user once, and all pending requests continue with it. A broken stream resumes after the last
@@ -116,7 +116,7 @@ function tokenGiven(refused) {
 }
 
 /**
- * Follow the events of a conversation with fetch, because EventSource cannot send a token.
+ * Follow the events of a conversation.
  *
  * @param {string} name the conversation
  * @param {number} after the number of the last known event
@@ -125,8 +125,19 @@ function tokenGiven(refused) {
  * @returns {{close: () => void, retry: () => void}}
  */
 export function followEvents(name, after, onEvent, { vocabulary = "agui", onState = () => {} } = {}) {
+  const path = conversationPath(name, "events");
+  return followStream((last) => apiUrl(path, { after: last, vocabulary }), String(after), onEvent, onState);
+}
+
+/**
+ * Follow a stream of server-sent events with fetch, because EventSource cannot send a token.
+ *
+ * @param {(last: string) => string} url returns the URL that continues after an event
+ * @param {string} start the id of the last known event; "" if there is none
+ */
+export function followStream(url, start, onEvent, onState = () => {}) {
   const closing = new AbortController();
-  let last = String(after);
+  let last = start;
   let failures = 0;
   let wake = () => {};
 
@@ -136,9 +147,8 @@ export function followEvents(name, after, onEvent, { vocabulary = "agui", onStat
     closing.signal.addEventListener("abort", stop);
     let timer = setTimeout(stop, SILENCE);
     try {
-      const where = apiUrl(conversationPath(name, "events"), { after: last, vocabulary });
-      const response = await send(where, {
-        headers: { Accept: "text/event-stream", "Last-Event-ID": last },
+      const response = await send(url(last), {
+        headers: { Accept: "text/event-stream", ...(last ? { "Last-Event-ID": last } : {}) },
         signal: watch.signal,
       });
       onState("open");

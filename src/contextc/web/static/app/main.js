@@ -6,6 +6,8 @@ import { html, render, useEffect, useState } from "./html.js";
 import { reachable, tokenRequest } from "./api.js";
 import { Chat } from "./chat/chat.js";
 import { Home } from "./chat/home.js";
+import { Live } from "./chat/live.js";
+import { startChangeFeed } from "./change_feed.js";
 import { Dialog, DialogHost } from "./dialog.js";
 import { Icon } from "./icons.js";
 import { listenForKeys, Shortcuts } from "./shortcuts.js";
@@ -31,12 +33,13 @@ const inspector = () => import("./inspect/inspector.js");
 const opener = () => import("./inspect/open_file.js");
 
 function View() {
-  const { view, name, channel, request, message } = route.value;
+  const { view, name, channel, request, message, since } = route.value;
   if (view === "chat") return html`<${Chat} key=${name} name=${name} message=${message} />`;
   if (view === "inspect") {
     return html`<${Later} key="inspect" load=${inspector} named="Inspector" name=${name} channel=${channel} request=${request} />`;
   }
   if (view === "open") return html`<${Later} key="open" load=${opener} named="OpenFile" />`;
+  if (view === "live") return html`<${Live} since=${since} />`;
   return html`<${Home} />`;
 }
 
@@ -101,6 +104,7 @@ function App() {
 render(html`<${App} />`, document.getElementById("app"));
 listenForKeys();
 startAutoRefresh();
+startChangeFeed();
 loadInfo();
 loadConversations();
 watchBrowserTab();

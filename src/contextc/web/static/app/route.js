@@ -2,16 +2,18 @@
 import { signal } from "@preact/signals";
 
 /**
- * @typedef {{view: "home"|"chat"|"inspect"|"open", name: string, channel: string, request: number|null, message: number}} Route
- * `message` is where a conversation is opened; 0 is its end
+ * @typedef {{view: "home"|"chat"|"inspect"|"open"|"live", name: string, channel: string, request: number|null, message: number,
+ *   since: number}} Route
+ * `message` is where a conversation is opened; 0 is its end. `since` is when the program was started that `live` waits for.
  */
 
 /** @returns {Route} */
 export function parse(hash) {
   const parts = hash.replace(/^#?\/?/, "").split("/").map(decoded);
   const [view, name = "", sub, channel = "", request] = parts;
-  const found = { view: "home", name: "", channel: "", request: null, message: 0 };
+  const found = { view: "home", name: "", channel: "", request: null, message: 0, since: 0 };
   if (view === "open") return { ...found, view: "open" };
+  if (view === "live") return { ...found, view: "live", since: Number(name) || 0 };
   if (view !== "c" || !name) return found;
   if (sub !== "inspect") return { ...found, view: "chat", name, message: (sub === "m" && Number(channel)) || 0 };
   return { ...found, view: "inspect", name, channel, request: request ? Number(request) : null };

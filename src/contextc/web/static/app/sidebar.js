@@ -6,6 +6,7 @@ import { Icon, IconButton, Mark } from "./icons.js";
 import { Menu } from "./menu.js";
 import { ago, dateTime, oneLine, visible } from "./format.js";
 import { sourceLabel } from "./observed.js";
+import { ProxyStatus } from "./proxy_status.js";
 import { newConversation } from "./shortcuts.js";
 import { chatUrl, openFileUrl, route } from "./route.js";
 import {
@@ -63,6 +64,7 @@ export function Sidebar() {
         </div>
       </div>
       <div id="conversations" class="conversations" ref=${list} onKeyDown=${withArrows}><${Entries} /></div>
+      <${ProxyStatus} />
       <div class="sidebar-foot">
         <a class="button quiet" href=${openFileUrl()} aria-current=${route.value.view === "open" ? "page" : undefined}>
           <${Icon} name="file" /> Open a file

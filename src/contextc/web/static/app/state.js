@@ -6,7 +6,7 @@ import { chatUrl, navigate, route } from "./route.js";
 
 const THEME = "contextc.theme";
 const PAGE = 50;
-const AGAIN = 15_000;
+const MINUTE = 60_000;
 
 /** @type {{value: "system"|"light"|"dark"}} */
 export const theme = signal(localStorage.getItem(THEME) ?? "system");
@@ -30,11 +30,14 @@ export const search = signal("");
 export const conversations = signal({ items: null, more: false, next: "", loading: false, error: null });
 
 let asking = 0;
+let isAsking = false;
+let hasMissed = false;
 
 /** Reload the list. With `quietly`, the old list stays until the response arrives. */
 export async function loadConversations({ quietly = false } = {}) {
   const mine = (asking += 1);
   const before = conversations.value;
+  isAsking = true;
   if (!quietly) conversations.value = { ...before, loading: true, error: null };
   try {
     const limit = quietly ? Math.min(200, Math.max(PAGE, before.items?.length ?? 0)) : PAGE;
@@ -46,7 +49,37 @@ export async function loadConversations({ quietly = false } = {}) {
     else conversations.value = { items: found.conversations, more, next, loading: false, error: null };
   } catch (error) {
     if (mine === asking && !quietly) conversations.value = { ...conversations.value, loading: false, error };
+  } finally {
+    if (mine === asking) isAsking = false;
+    if (mine === asking && hasMissed) {
+      hasMissed = false;
+      loadConversations({ quietly: true });
+    }
   }
+}
+
+/** Reload the list quietly, after a load that is under way. A search result stays as it is. */
+export function refreshConversations() {
+  if (isAsking) hasMissed = true;
+  else if (!search.value.trim()) loadConversations({ quietly: true });
+}
+
+const timeOf = (entry) => entry.spoken || entry.created;
+
+/** Merge changed entries into the list, and remove deleted ones. A search result stays as it is. */
+export function mergeConversations({ conversations: changed, removed }) {
+  const { items, more } = conversations.value;
+  if (isAsking) hasMissed = true;  // the response may be older
+  if (!items || search.value.trim()) return;
+  const names = new Set([...changed.map((each) => each.name), ...removed]);
+  const listed = new Set(items.map((each) => each.name));
+  const merged = items.filter((each) => !names.has(each.name));
+  for (const entry of [...changed].reverse()) {
+    const at = merged.findIndex((each) => timeOf(each) <= timeOf(entry));
+    if (at >= 0) merged.splice(at, 0, entry);
+    else if (!more || listed.has(entry.name)) merged.push(entry);
+  }
+  conversations.value = { ...conversations.value, items: merged };
 }
 
 const without = (items, others) => {
@@ -119,11 +152,11 @@ export async function loadInfo() {
   info.value = await get("info").catch(() => info.value);
 }
 
-/** Refresh the list while the tab is visible, and reconnect when the server is back. */
+/** Refresh the list when the tab becomes visible, and reconnect when the server is back. The change feed does the rest. */
 export function startAutoRefresh() {
-  const fresh = () => document.visibilityState === "visible" && !search.value.trim() && loadConversations({ quietly: true });
-  setInterval(fresh, AGAIN);
-  document.addEventListener("visibilitychange", fresh);
+  const isVisible = () => document.visibilityState === "visible";
+  setInterval(() => isVisible() && (conversations.value = { ...conversations.value }), MINUTE);  // times are relative
+  document.addEventListener("visibilitychange", () => isVisible() && refreshConversations());
   let waiting = null;
   effect(() => {
     clearInterval(waiting);

@@ -2,10 +2,11 @@
  * Client of one open conversation: its state as a signal, kept current by the event stream, and its actions.
  *
  * Events are applied once per frame. Messages are fetched in pages as they come into view. The end of the conversation is
- * fetched when events report that it has grown.
+ * fetched when events, or the change feed of the store, report that it has grown.
  */
 import { signal } from "@preact/signals";
 import { conversationPath, followEvents, get, post, remove } from "../api.js";
+import { onConversationChange } from "../change_feed.js";
 import { attempt } from "../dialog.js";
 import { updateConversation } from "../state.js";
 import { createDecoder } from "./agui_decoder.js";
@@ -23,6 +24,8 @@ const REMEMBERED = 500;
 
 /** Context use by error kind, where there are no numbers: full. */
 const NO_ROOM = { ContextOverflow: { used: 1, available: 1, window: 0 } };
+
+const isEqual = (one, other) => JSON.stringify(one) === JSON.stringify(other);
 
 export class ConversationClient {
   constructor(name) {
@@ -50,6 +53,7 @@ export class ConversationClient {
   }
 
   async open() {
+    this._unsubscribe ??= onConversationChange(this.name, () => this._onStoreChange());
     try {
       const view = await get(this.path());
       if (this._closed) return;
@@ -79,6 +83,7 @@ export class ConversationClient {
 
   close() {
     this._closed = true;
+    this._unsubscribe?.();
     clearTimeout(this._away);
     this._stream?.close();
     this._estimate?.abort();
@@ -88,6 +93,14 @@ export class ConversationClient {
   }
 
   // ── incoming events ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+  /** Fetch what another process has written without events, such as requests of other software. */
+  async _onStoreChange() {
+    if (this.status.value.status === 404) {
+      this.status.value = "loading";
+      await this.open();
+    } else if (this.status.value === "ready" && !this.state.value.running) await this.refresh();
+  }
 
   _take(event) {
     if (!event) return;
@@ -101,12 +114,13 @@ export class ConversationClient {
     const events = this._events;
     this._events = [];
     if (this._closed || !events.length) return;
+    const { until } = this.state.value.past;
     this.dispatch({ type: "events", events });
-    this._tellList(events);
+    this._tellList(events.filter(({ number }) => !number || number > until));
     this._follow();
   }
 
-  /** Update the entry in the list of conversations. */
+  /** Update the entry in the list of conversations. Old events, which are read on opening, do not move it. */
   _tellList(events) {
     for (const { type, time } of events) {
       if (type === "turn-start") updateConversation(this.name, { running: true, spoken: time });
@@ -142,9 +156,10 @@ export class ConversationClient {
   }
 
   async refresh() {
-    const view = await get(this.path()).catch(() => null);
-    if (!view || this._closed) return;
-    const { notices } = this.state.value;
+    const found = await get(this.path()).catch(() => null);
+    if (!found || this._closed) return;
+    const { notices, view: before } = this.state.value;
+    const view = isEqual(found, before) ? before : found;  // an unchanged one causes no new estimate
     this.dispatch({ type: "view", view });
     if (notices.length && !this.state.value.notices.length) this.loadNotices();
     if (!view.running) {

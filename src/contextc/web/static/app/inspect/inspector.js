@@ -4,11 +4,11 @@
  */
 import { html, useCallback, useEffect, useMemo, useRef, useState } from "../html.js";
 import { conversationPath, get } from "../api.js";
+import { onConversationChange } from "../change_feed.js";
 import { oneLine } from "../format.js";
 import { sourceLabel } from "../observed.js";
 import { KEYS } from "../shortcuts.js";
 import { navigate, inspectUrl } from "../route.js";
-import { conversations } from "../state.js";
 import { InspectorHeader } from "./inspector_header.js";
 import { useLoad } from "./use_load.js";
 import { channelName, withLetters } from "./channel_names.js";
@@ -20,8 +20,6 @@ import { placeUnanswered } from "./timeline_layout.js";
 import { Timeline, Totals } from "./timeline.js";
 import { UnansweredRequests } from "./unanswered_requests.js";
 
-/** Milliseconds between refreshes while a turn is running. */
-const AGAIN = 3_000;
 /** Views of the timeline. The choice is stored in the browser. */
 const SHAPES = [["chart", "Chart"], ["table", "Table"], ["hidden", "Hidden"]];
 const SHAPE = "contextc.timeline";
@@ -39,16 +37,15 @@ export function Inspector({ name, channel, request }) {
 function Inspected({ name, channel, request }) {
   const path = conversationPath(name, "timeline");
   const { data, error, reload } = useLoad(path, (signal) => get(path, {}, { signal }));
-  const isRunning = conversations.value.items?.some((each) => each.name === name && each.running) ?? false;
   useEffect(() => {
     const fresh = () => document.visibilityState === "visible" && reload();
     document.addEventListener("visibilitychange", fresh);
-    const timer = isRunning ? setInterval(fresh, AGAIN) : 0;
+    const unsubscribe = onConversationChange(name, reload);
     return () => {
       document.removeEventListener("visibilitychange", fresh);
-      clearInterval(timer);
+      unsubscribe();
     };
-  }, [reload, isRunning]);
+  }, [name, reload]);
   return html`<div class="inspect" data-testid="inspector">
     ${error && html`<${InspectorHeader} title=${name} conversation=${name} /><div class="inspect-body"><${LoadError} error=${error}
         reload=${reload} /></div>`}

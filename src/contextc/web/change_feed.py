@@ -1,0 +1,150 @@
+"""The change feed: what changed in the store, whichever process changed it, for all open pages.
+
+While a page is connected, one task asks the store twice a second, with one query for all pages together. A change is
+encoded once and sent to every page. Entries are numbered, so that a page that reconnects continues where it was. A page
+that has missed too much gets a `reset`: it must load everything again.
+"""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from typing import NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from contextc._worker_threads import run_blocking
+from contextc.errors import ContextcError
+from contextc.proxy.proxy_status import ProxyStatus, read_statuses
+from contextc.store import Store
+from contextc.store.conversation_changes import ConversationChanges, States, load_changes, load_states
+from contextc.store.conversation_list import ConversationOverview
+
+log = logging.getLogger(__name__)
+POLL_SECONDS = 0.5
+RESET = "reset"
+MAX_ENTRIES = 256
+"""Entries that are kept for pages that reconnect."""
+
+
+class ConversationsEvent(Struct, frozen=True, kw_only=True):
+    """Conversations that are new or have changed, as in the list, and the names of deleted ones."""
+
+    conversations: list[ConversationOverview]
+    removed: list[str]
+
+
+class ProxiesEvent(Struct, frozen=True, kw_only=True):
+    """All running proxies that record to this store."""
+
+    proxies: list[ProxyStatus]
+
+
+class FeedEntry(NamedTuple):
+    number: int
+    event: str
+    data: bytes
+
+
+class ChangeFeed:
+    """The changes of a store. Entries begin above those of an earlier server, because clients may have its numbers."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._states: States | None = None
+        self._proxies: list[ProxyStatus] = []
+        self._entries: deque[FeedEntry] = deque(maxlen=MAX_ENTRIES)
+        self._last = self._first = time.time_ns() // 1_000_000
+        self._readers: set[asyncio.Event] = set()
+        self.polling: asyncio.Task[None] | None = None
+        """The task that asks the store while there are readers."""
+        self._lock, self._has_failed = asyncio.Lock(), False
+
+    async def read(self, after: int | None, heartbeat: float) -> AsyncGenerator[list[FeedEntry]]:
+        """Yield entries after a number, then new ones; an empty list after `heartbeat` seconds and after `wake`.
+
+        If entries are missing, because the reader was away or slow, the next one is `reset`.
+        """
+        woken = asyncio.Event()
+        self._readers.add(woken)
+        try:
+            await self._start()
+            while True:
+                woken.clear()
+                if after is None or not self._has_all(after):
+                    found = [FeedEntry(self._last, RESET, b"{}"), self._proxies_entry(self._last)]
+                else:
+                    found = [each for each in self._entries if each.number > after]
+                after = self._last
+                yield found
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(woken.wait(), heartbeat)
+        finally:
+            self._readers.discard(woken)
+
+    def wake(self) -> None:
+        for each in self._readers:
+            each.set()
+
+    def stop(self) -> None:
+        """Stop polling."""
+        if self.polling is not None:
+            self.polling.cancel()
+            self.polling = None
+
+    def _has_all(self, after: int) -> bool:
+        first = self._entries[0].number if len(self._entries) == MAX_ENTRIES else self._first + 1
+        return first - 1 <= after <= self._last
+
+    async def _start(self) -> None:
+        """Start polling, unless it runs. The first result is there when this returns."""
+        if self.polling is None or self.polling.done():
+            await self.poll()
+        if self.polling is None or self.polling.done():  # another reader may have started it meanwhile
+            self.polling = asyncio.create_task(self._poll_while_read(), name="change feed")
+
+    async def _poll_while_read(self) -> None:
+        while self._readers:
+            await asyncio.sleep(POLL_SECONDS)
+            if self._readers:
+                await self.poll()
+
+    async def poll(self) -> None:
+        """Ask the store once, and pass changes on to the readers. Errors of the store are ignored."""
+        async with self._lock:
+            try:
+                found, proxies = await run_blocking(self._load)
+            except Exception as error:
+                self._has_failed = True
+                if not isinstance(error, ContextcError):  # otherwise the store is closed, or unavailable for a while
+                    log.warning("change feed: the store could not be read", exc_info=error)
+                return
+            is_late, is_first = self._has_failed, self._states is None
+            self._states, self._has_failed = found.states, False
+            if is_first and is_late:  # readers have nothing to compare with
+                self._add(RESET, b"{}")
+            if not is_first and (found.changed or found.removed):
+                event = ConversationsEvent(conversations=found.changed, removed=found.removed)
+                self._add("conversations", msgspec.json.encode(event))
+            if proxies != self._proxies:
+                self._proxies = proxies
+                entry = self._proxies_entry(self._last + 1)
+                self._add(entry.event, entry.data)
+
+    def _load(self) -> tuple[ConversationChanges, list[ProxyStatus]]:
+        address, before = self._store.address, self._states
+        proxies = [] if address.startswith("memory:") else read_statuses(address)
+        if before is None:
+            return ConversationChanges(self._store.read(load_states), [], []), proxies
+        return self._store.read(lambda tx: load_changes(tx, before)), proxies
+
+    def _proxies_entry(self, number: int) -> FeedEntry:
+        return FeedEntry(number, "proxies", msgspec.json.encode(ProxiesEvent(proxies=self._proxies)))
+
+    def _add(self, event: str, data: bytes) -> None:
+        self._last += 1
+        self._entries.append(FeedEntry(self._last, event, data))
+        self.wake()
