@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 
 from rich.panel import Panel
 from rich.table import Table
@@ -25,7 +24,7 @@ lease = store.acquire("demo", "coder")
 stream = store.stream(lease)
 for word in "I would start with the parser, because everything else hangs on it".split():
     stream.write(word + " ")
-    time.sleep(0.05)
+    stream.flush()
     print(word, flush=True)
 time.sleep(60)
 """
@@ -88,7 +87,6 @@ def _kill_a_writer(store: Store, path: str) -> None:
             assert child.stdout is not None, "stdout is a pipe"
             while child.stdout.readline().strip() not in ("parser,", ""):
                 pass
-            time.sleep(0.4)
         finally:
             child.send_signal(signal.SIGKILL)
     for recovered in store.recover():

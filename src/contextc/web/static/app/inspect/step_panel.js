@@ -85,10 +85,11 @@ export function StepPanel({ name, steps, current, choose, channels, showStep, ta
   </section>`;
 }
 
+/** Return what a tab shows beside its name: "" until it is known, so that no tab moves while it is clicked. */
 function note(tab, facts, findings) {
-  if (tab === "messages" && facts) return number(facts.counts.lines);
-  if (tab === "lint" && findings !== undefined) return findings ? `${findings}` : "✓";
-  return "";
+  if (tab === "messages") return facts ? number(facts.counts.lines) : "";
+  if (tab === "lint") return findings ? `${findings}` : findings === 0 ? "✓" : "";
+  return undefined;
 }
 
 function Facts({ step }) {

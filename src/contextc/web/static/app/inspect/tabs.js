@@ -24,7 +24,7 @@ export function Tabs({ tabs, current, choose, label, children }) {
         (tab) => html`<button key=${tab.name} type="button" role="tab" class="tab" data-tab=${tab.name}
           id=${`${id}-${tab.name}`} aria-selected=${String(tab.name === current)} aria-controls=${`${id}-panel`}
           tabindex=${tab.name === current ? 0 : -1} onClick=${() => choose(tab.name)}>
-          ${tab.label}${tab.note && html`<span class="tab-note">${tab.note}</span>`}
+          ${tab.label}${tab.note !== undefined && html`<span class="tab-note">${tab.note}</span>`}
         </button>`,
       )}
     </div>
