@@ -1,23 +1,15 @@
-"""Channels in the API, each with a short id for URLs.
+"""Channels in the API, each with a short id for URLs."""
 
-The id is a hash of agent, provider, model and directory. It is the same in every conversation and after every start of
-the server, and does not reveal its inputs.
-"""
-
-from base64 import urlsafe_b64encode
-from hashlib import blake2b
 from typing import Literal
 
 from msgspec import Struct
 
-from contextc._json import encode_canonical
 from contextc.compiler.ledger import repository
 from contextc.errors import UnknownChannel
+from contextc.inspection.channel_ids import channel_id as channel_id
 from contextc.providers.registry import has_sessions
 from contextc.store import Store
 from contextc.store.ledger_schema import Channel
-
-ID_BYTES = 9  # twelve letters
 
 
 class ChannelView(Struct, frozen=True, kw_only=True):
@@ -39,12 +31,6 @@ class ChannelView(Struct, frozen=True, kw_only=True):
     lost: str
     unanswered: bool
     error: str
-
-
-def channel_id(channel: Channel) -> str:
-    """Return the id of a channel for URLs."""
-    key = encode_canonical([channel.agent, channel.provider, channel.model, channel.directory])
-    return urlsafe_b64encode(blake2b(key, digest_size=ID_BYTES).digest()).decode()
 
 
 def find_channel(store: Store, conversation: str, id: str) -> Channel:

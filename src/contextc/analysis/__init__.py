@@ -1,0 +1,15 @@
+"""Findings about conversations, own and observed alike: cache misses, what fills the window, failures, and costs."""
+
+from contextc.analysis.finding import Evidence, Finding
+from contextc.analysis.registry import FindingCode, all_codes
+from contextc.analysis.request_view import ConversationView, RequestView, load_conversation_view
+
+__all__ = [
+    "ConversationView",
+    "Evidence",
+    "Finding",
+    "FindingCode",
+    "RequestView",
+    "all_codes",
+    "load_conversation_view",
+]

@@ -1,0 +1,57 @@
+"""Findings: what a conversation wastes or fails at, where, what it costs, and how to fix it."""
+
+from msgspec import Struct
+
+EVIDENCE_WIDTH = 160
+
+
+class Evidence(Struct, frozen=True, kw_only=True):
+    """One place that a finding is based on.
+
+    `request` is the number of the request on its channel, `channel` the short id of that channel. `path` is a path in
+    the body of the request, such as `system[0].text`, `tools[3]` or `messages[12].content[0]`; "" for the whole
+    request. `before` and `after` are the words that changed, shortened.
+    """
+
+    request: int
+    channel: str
+    path: str = ""
+    before: str = ""
+    after: str = ""
+
+
+class Finding(Struct, frozen=True, kw_only=True):
+    """One finding about a conversation.
+
+    `tokens` are the tokens that it concerns; for a cache miss those that could have been read from the cache. `cost` is
+    what they cost more than necessary, in dollars; None if it is unknown. `confidence` is between 0 and 1. `also` are
+    further causes that alone would have had the same effect. The first piece of evidence has the request that the
+    finding is about.
+    """
+
+    code: str
+    cause: str
+    title: str
+    conversation: str
+    evidence: tuple[Evidence, ...] = ()
+    tokens: int = 0
+    cost: float | None = None
+    fix: str = ""
+    confidence: float = 1.0
+    also: tuple[str, ...] = ()
+
+    @property
+    def request(self) -> int:
+        """The number of the request that the finding is about; 0 if it is about the whole conversation."""
+        return self.evidence[0].request if self.evidence else 0
+
+    @property
+    def channel(self) -> str:
+        """The short id of the channel of that request; "" if there is none."""
+        return self.evidence[0].channel if self.evidence else ""
+
+
+def shorten(text: str, width: int = EVIDENCE_WIDTH) -> str:
+    """Return a text on one line, cut to a width."""
+    line = " ".join(text.split())
+    return line if len(line) <= width else line[: width - 1] + "…"

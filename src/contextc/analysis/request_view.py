@@ -1,0 +1,474 @@
+"""The requests of a conversation as elements in cache order, for everything that analyses them.
+
+Each row of the ledger and each head is read and parsed once. Requests share sections, so prefixes are compared by
+identity. Text is decoded only where it is asked for.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from itertools import chain
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from contextc._json import JSONObject
+from contextc.analysis.request_elements import (
+    EMPTY_SECTION,
+    Element,
+    ElementParser,
+    Head,
+    Section,
+)
+from contextc.compiler.body_splitting import split_body
+from contextc.compiler.compiled import OBSERVED
+from contextc.compiler.ledger import repository
+from contextc.compiler.manifest import ObservedFacts, RequestRecord, record_from_json
+from contextc.compiler.past_requests import find_channel_model
+from contextc.errors import ContextcError, StoreCorrupt
+from contextc.formats import formatter
+from contextc.inspection.channel_ids import channel_id
+from contextc.messages import Usage
+from contextc.models import Model, Price, cost
+from contextc.providers.registry import format_of_provider
+from contextc.store import Store
+from contextc.store.backend_interface import Transaction
+from contextc.store.ledger_schema import Channel, ChannelState, RowRange, StoredRow, extend_layout
+from contextc.store.message_rows import FIRST_UNANSWERED, SEQ_MASK, find_tip, make_place
+from contextc.store.observed_conversation_sources import ObservedSource, load_sources
+from contextc.store.turn_and_event_records import StepRecord
+
+NO_USAGE = Usage()
+
+
+class PlacedElement(NamedTuple):
+    """An element of one request: its index in cache order, its path in the body, and its tokens.
+
+    `tokens` are corrected by the provider's own total, if it reported one.
+    """
+
+    index: int
+    element: Element
+    path: str
+    tokens: int
+
+
+class RequestView:
+    """One request of a conversation: what was sent, in cache order, and what became of it.
+
+    `number` is its number on its channel. `began` and `ended` are Unix milliseconds; of a request of our own, `began` is
+    known only if an executor sent it. `status` is `ok`, `error`, `unfinished` or `unanswered`. `is_session` is True if
+    the provider has earlier messages, so that the request contains only a part of its input.
+    """
+
+    def __init__(
+        self,
+        *,
+        channel: "ChannelFacts",
+        number: int,
+        record: RequestRecord,
+        head: Head,
+        rows: tuple[Section, ...],
+        parser: ElementParser,
+        step: StepRecord | None = None,
+    ) -> None:
+        self._channel, self.number, self.record = channel, number, record
+        self.head, self.rows, self.step = head, rows, step
+        system, leading = _split_tokens(record.budget.system, head)
+        self.tools = parser.sized(head.tools, record.budget.tools)
+        self.system = parser.sized(head.system, system)
+        self.leading = parser.sized(head.leading, leading)
+
+    def __repr__(self) -> str:
+        return f"<request {self.number} of {self.channel}: {self.input:,} tokens, {self.status}>"
+
+    # ── facts ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def channel(self) -> Channel:
+        return self._channel.channel
+
+    @property
+    def channel_id(self) -> str:
+        """The short id of the channel."""
+        return self._channel.id
+
+    @property
+    def format(self) -> str:
+        """The name of the wire format."""
+        return self._channel.format
+
+    @property
+    def model(self) -> Model | None:
+        """The facts of the model; None if it is unknown."""
+        return self._channel.model
+
+    @property
+    def price(self) -> Price | None:
+        """The price of this request; None if it is unknown."""
+        price = self.model.price if self.model is not None else None
+        return price.long if price is not None and price.long is not None and self.input > price.above else price
+
+    @property
+    def settings(self) -> JSONObject:
+        """All fields of the body but messages, system prompt and tools."""
+        return self.head.settings
+
+    @property
+    def observed(self) -> ObservedFacts | None:
+        return self.record.observed
+
+    @property
+    def usage(self) -> Usage | None:
+        """The usage as the provider reported it; None if it reported none."""
+        usage = self.step.usage if self.step is not None and self.step.usage is not None else self.record.usage
+        return usage if usage != NO_USAGE else None
+
+    @property
+    def cost(self) -> float | None:
+        return cost(self.model, self.usage) if self.model is not None and self.usage is not None else None
+
+    @cached_property
+    def began(self) -> int:
+        if self.record.observed is not None and self.record.observed.began:
+            return self.record.observed.began
+        return (self.step.started if self.step is not None else 0) or self.record.time
+
+    @cached_property
+    def ended(self) -> int:
+        if self.record.observed is not None:
+            return self.record.observed.ended or self.began
+        return self.record.time or self.began
+
+    @property
+    def status(self) -> str:
+        if self.record.observed is not None:
+            return self.record.observed.status
+        return "unanswered" if self.number > FIRST_UNANSWERED else "ok"
+
+    @property
+    def is_session(self) -> bool:
+        return self.record.mode == "resume" or bool(self.record.session)
+
+    @cached_property
+    def input(self) -> int:
+        """Input tokens: as the provider counted them, or else by our own count."""
+        usage = self.usage
+        if usage is not None and usage.input and not self.record.partial:
+            return usage.input
+        return self.estimated
+
+    @property
+    def estimated(self) -> int:
+        """Input tokens by our own count."""
+        return self.record.budget.input
+
+    @property
+    def scale(self) -> float:
+        """The factor from our own count to the provider's."""
+        return self.input / self.estimated if self.estimated else 1.0
+
+    # ── elements ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @cached_property
+    def sections(self) -> tuple[Section, ...]:
+        """All sections in cache order: tools, system, leading system messages, then rows."""
+        return (self.tools, self.system, self.leading, *self.rows)
+
+    @property
+    def count(self) -> int:
+        """The number of elements."""
+        return sum([len(each.elements) for each in self.sections])
+
+    def elements(self) -> list[Element]:
+        """Return all elements in cache order."""
+        return list(chain.from_iterable([each.elements for each in self.sections]))
+
+    def tokens(self) -> list[int]:
+        """Return the tokens of all elements by our own count. Multiply by `scale` for the provider's count."""
+        return list(chain.from_iterable([each.tokens for each in self.sections]))
+
+    def placed(self, start: int = 0) -> Iterator[PlacedElement]:
+        """Return the elements with their paths and tokens, from one on."""
+        scale = self.scale
+        for index, (element, message, tokens) in enumerate(self._with_messages()):
+            if index >= start:
+                yield PlacedElement(index, element, self._path(element, message), round(tokens * scale))
+
+    def at(self, index: int) -> PlacedElement:
+        """Return one element. A negative index counts from the end."""
+        index = index if index >= 0 else self.count + index
+        return next(self.placed(index))
+
+    def _with_messages(self) -> Iterator[tuple[Element, int, int]]:
+        for section in self.sections[:2]:
+            for element, tokens in zip(section.elements, section.tokens, strict=True):
+                yield element, -1, tokens
+        start = 0
+        for section in self.sections[2:]:
+            for element, message, tokens in zip(section.elements, section.messages, section.tokens, strict=True):
+                yield element, start + message, tokens
+            start += section.count
+
+    def _path(self, element: Element, message: int) -> str:
+        key = self.head.messages_key
+        return element.suffix if message < 0 else f"{key}[{message}]{element.suffix}"
+
+    @cached_property
+    def marks(self) -> dict[int, str]:
+        """The cache breakpoints: the index of the last element before each, with its ttl ("" is the default)."""
+        found: dict[int, str] = {}
+        at = 0
+        facts, own = self.record.observed, self.record.marks
+        first_row, last = 3, len(self.sections) - 1
+        added = len(self.sections) - self.record.added
+        for number, section in enumerate(self.sections):
+            size = len(section.elements)
+            if not size:
+                continue
+            if section.is_marked:
+                for index, element in enumerate(section.elements):
+                    if element.ttl is not None:
+                        found[at + index] = element.ttl
+            if facts is not None and number >= first_row:
+                for offset, text in facts.marks.get(number - first_row, ()):
+                    found[at + section.index_at(offset)] = _ttl_of_mark(text)
+            elif facts is None and number >= first_row:
+                if ("end" in own and number == last) or ("previous" in own and number == added - 1):
+                    found[at + size - 1] = ""
+            at += size
+        automatic = self.settings.get("cache_control")
+        if isinstance(automatic, dict) and at:
+            found[at - 1] = str(automatic.get("ttl") or "")
+        return dict(sorted(found.items()))
+
+
+class ChannelFacts(Struct, frozen=True, eq=False):
+    """What all requests of a channel have in common."""
+
+    channel: Channel
+    number: int
+    id: str
+    format: str
+    messages_key: str
+    model: Model | None
+
+
+class ConversationView:
+    """All requests of a conversation, in the order in which they began.
+
+    `source` is the client of an observed conversation, with its kind (main, agent or side) and its parent; None for a
+    conversation of our own.
+    """
+
+    def __init__(self, name: str, requests: Sequence[RequestView], source: ObservedSource | None) -> None:
+        self.name, self.requests, self.source = name, list(requests), source
+
+
+def load_conversation_view(store: Store, conversation: str) -> ConversationView:
+    """Return the requests of a conversation. Raises `UnknownConversation`."""
+    store.conversation(conversation)  # raises if it does not exist
+    steps = _load_steps(store, conversation)
+
+    def work(tx: Transaction) -> ConversationView:
+        return _load(tx, conversation, steps)
+
+    return store.read(work)
+
+
+def _load(tx: Transaction, conversation: str, steps: "dict[tuple[object, ...], list[StepRecord]]") -> ConversationView:
+    parser = ElementParser()
+    requests: list[RequestView] = []
+    for number, channel, state, _ in repository.load_channels(tx, conversation):
+        requests += _ChannelReader(tx, parser, number, channel, state, steps).read()
+    tip = find_tip(tx, conversation, False)
+    sources = load_sources(tx, [tip.conversation]) if tip is not None else {}
+    requests.sort(key=lambda each: (each.began, each.number))
+    return ConversationView(conversation, requests, sources.get(tip.conversation) if tip is not None else None)
+
+
+class _ChannelReader:
+    """Reads the requests of one channel."""
+
+    def __init__(
+        self,
+        tx: Transaction,
+        parser: ElementParser,
+        number: int,
+        channel: Channel,
+        state: ChannelState,
+        steps: "dict[tuple[object, ...], list[StepRecord]]",
+    ) -> None:
+        self._tx, self._parser, self._number, self._steps = tx, parser, number, steps
+        format = state.head.encoder.partition("/")[0] or format_of_provider(channel.provider) or ""
+        self._facts = ChannelFacts(
+            channel, number, channel_id(channel), format, _messages_key(format), find_channel_model(channel)
+        )
+        self._heads: dict[str, Head] = {}
+        self._rows: dict[int, StoredRow] = {}
+
+    def read(self) -> Iterator[RequestView]:
+        records = [
+            (record.request, record)
+            for record in map(record_from_json, reversed(repository.load_manifests(self._tx, self._number)))
+        ]
+        lost = self._load_unanswered()
+        whole = self._load_replaced()
+        layouts = self._layouts([record for _, record in records]) + [record.layout or () for _, record in lost]
+        self._rows = _load_rows(self._tx, chain.from_iterable(layouts))
+        before: tuple[RowRange, ...] = ()
+        sections: tuple[Section, ...] = ()
+        for (number, record), layout in zip(records + lost, layouts, strict=True):
+            if (body := whole.get(number)) is not None:
+                head, rows = self._whole(body, record)
+            else:
+                added = _added(before, layout)
+                sections = self._join(sections, added) if added is not None else self._join((), layout)
+                before, head, rows = layout, self._head(record.head), sections
+            yield RequestView(
+                channel=self._facts, number=number, record=record, head=head, rows=rows,
+                parser=self._parser, step=self._step(number, record),
+            )  # fmt: skip
+
+    def _layouts(self, records: Sequence[RequestRecord]) -> list[tuple[RowRange, ...]]:
+        found: list[tuple[RowRange, ...]] = []
+        start: tuple[RowRange, ...] = ()
+        first = 1
+        for record in records:
+            if record.layout is not None:
+                start, first = record.layout, record.rows + 1
+                found.append(start)
+            else:
+                found.append(extend_layout(start, self._number, first, record.rows))
+        return found
+
+    def _load_unanswered(self) -> list[tuple[int, RequestRecord]]:
+        places = self._tx.rows(
+            "SELECT place FROM manifest WHERE place BETWEEN ? AND ? ORDER BY place",
+            make_place(self._number, FIRST_UNANSWERED + 1),
+            make_place(self._number, SEQ_MASK),
+        )
+        loaded = [repository.load_unanswered(self._tx, self._number, place & SEQ_MASK) for (place,) in places]
+        return [(each[0], record_from_json(each[1])) for each in loaded if each is not None]
+
+    def _load_replaced(self) -> dict[int, bytes]:
+        rows = self._tx.rows(
+            "SELECT place, body FROM replaced WHERE place BETWEEN ? AND ?",
+            make_place(self._number, 0),
+            make_place(self._number, SEQ_MASK),
+        )
+        return {place & SEQ_MASK: bytes(body) for place, body in rows}
+
+    def _join(self, sections: tuple[Section, ...], layout: Iterable[RowRange]) -> tuple[Section, ...]:
+        found = list(sections)
+        for channel, first, last in layout:
+            for place in range(make_place(channel, first), make_place(channel, last) + 1):
+                if (row := self._rows.get(place)) is None:
+                    continue
+                if row.row.drop:
+                    _drop_messages(found, row.row.drop)
+                found.append(self._parser.section(row.chunk, row.row.tokens) if row.chunk else EMPTY_SECTION)
+        return tuple(found)
+
+    def _head(self, name: str) -> Head:
+        if (found := self._heads.get(name)) is None:
+            stored = repository.load_head(self._tx, self._number, bytes.fromhex(name))
+            found = self._heads[name] = self._parser.head(stored or b"{}", self._facts.messages_key)
+        return found
+
+    def _whole(self, body: bytes, record: RequestRecord) -> tuple[Head, tuple[Section, ...]]:
+        """Return head and messages of a request that is stored whole."""
+        parts = split_body(body, self._facts.messages_key)
+        if parts is None:
+            return self._parser.head(b"{}", self._facts.messages_key), ()
+        section = self._parser.section(b",".join(parts.elements), record.budget.used)
+        return self._parser.head(parts.head, self._facts.messages_key), (section,)
+
+    def _step(self, number: int, record: RequestRecord) -> StepRecord | None:
+        if record.mode == OBSERVED:
+            return None
+        channel = self._facts.channel
+        steps = self._steps.get((channel.agent, channel.provider, channel.model, record.request), [])
+        if number > FIRST_UNANSWERED:
+            return next((step for step in steps if step.kept == number), None)
+        seqs = {where & SEQ_MASK for where in record.produced}
+        return next((step for step in reversed(steps) if step.seq in seqs), None)
+
+
+def _load_rows(tx: Transaction, ranges: Iterable[RowRange]) -> dict[int, StoredRow]:
+    """Return the rows of some ranges by place. Each is read once."""
+    wanted: dict[int, tuple[int, int]] = {}
+    for channel, first, last in set(ranges):
+        # rows of unanswered requests are far behind the others
+        key = channel << 1 | (first > FIRST_UNANSWERED)
+        low, high = wanted.get(key, (first, last))
+        wanted[key] = min(low, first), max(high, last)
+    layout = [RowRange(key >> 1, first, last) for key, (first, last) in sorted(wanted.items())]
+    try:
+        rows = repository.load_rows(tx, layout)
+    except StoreCorrupt:
+        rows = []
+        for each in layout:
+            for number in range(each.first, each.last + 1):
+                rows += _load_row(tx, RowRange(each.channel, number, number))
+    return {row.place: row for row in rows}
+
+
+def _load_row(tx: Transaction, where: RowRange) -> list[StoredRow]:
+    try:
+        return repository.load_rows(tx, [where])
+    except StoreCorrupt:
+        return []
+
+
+def _added(before: tuple[RowRange, ...], layout: tuple[RowRange, ...]) -> tuple[RowRange, ...] | None:
+    """Return the ranges that a layout has beyond another one; None if it does not begin with it."""
+    if not before or before == layout:
+        return () if before == layout else None
+    *same, last = before
+    if tuple(same) != layout[: len(same)] or len(layout) < len(before):
+        return None
+    now = layout[len(same)]
+    if (now.channel, now.first) != (last.channel, last.first) or now.last < last.last:
+        return None
+    if now.last > last.last:
+        return (RowRange(now.channel, last.last + 1, now.last), *layout[len(before) :])
+    return layout[len(before) :]
+
+
+def _drop_messages(sections: list[Section], drop: int) -> None:
+    while drop and sections:
+        last = sections.pop()
+        if last.count > drop:
+            sections.append(last.without_last(drop))
+        drop = max(0, drop - last.count)
+
+
+def _split_tokens(tokens: int, head: Head) -> tuple[int, int]:
+    """Return the tokens of the system prompt and of the leading system messages."""
+    if not head.leading.elements or not head.system.elements:
+        return (0, tokens) if head.leading.elements else (tokens, 0)
+    sizes = [sum([len(each.raw) for each in section.elements]) for section in (head.system, head.leading)]
+    system = tokens * sizes[0] // max(1, sum(sizes))
+    return system, tokens - system
+
+
+def _messages_key(format: str) -> str:
+    try:
+        return formatter(format).messages_key
+    except ContextcError:
+        return "messages"
+
+
+def _ttl_of_mark(text: str) -> str:
+    """Return the ttl in the text of a cache breakpoint; "" if it has the default one."""
+    _, found, rest = text.partition('"ttl"')
+    return rest.split('"')[1] if found and rest.count('"') > 1 else ""
+
+
+def _load_steps(store: Store, conversation: str) -> dict[tuple[object, ...], list[StepRecord]]:
+    """Return the steps by agent, provider, model and request number."""
+    agents = {turn.number: turn.agent for turn in store.turns(conversation)}
+    found: dict[tuple[object, ...], list[StepRecord]] = {}
+    for step in store.steps(conversation):
+        found.setdefault((agents.get(step.turn, ""), step.provider, step.model, step.request), []).append(step)
+    return found
