@@ -63,6 +63,11 @@ def test_the_elements_of_an_anthropic_request_are_in_cache_order() -> None:
     assert (two.began, two.ended, two.status, two.input) == (3_000, 4_000, "ok", 132)
     assert abs(sum(each.tokens for each in two.placed()) - 132) < 5
     assert two.price is not None
+    placed = list(two.placed())
+    assert all(list(two.placed(start)) == placed[start:] for start in range(9))
+    assert all(two.message_indexes(start) == [-1, -1, -1, 0, 1, 1, 2, 2][start:] for start in range(9))
+    assert all(two.elements(start) == [each.element for each in placed[start:]] for start in range(9))
+    assert all(two.tokens_before(index) == sum(two.tokens()[:index]) for index in range(9))
 
 
 def test_a_chat_request_has_system_messages_calls_and_results() -> None:
@@ -169,5 +174,5 @@ def test_own_requests_have_elements_and_breakpoints() -> None:
         *(f"messages[{index}].content[0]" for index in range(5)),
     ]
     assert requests[2].marks == {0: "", 3: "", 5: ""}
-    assert requests[0].rows[0] is requests[2].rows[0]
+    assert requests[0].rows.sections[0] is requests[2].rows.sections[0]
     assert requests[1].usage == cc.Usage(input=3_000, cache_read=2_900)

@@ -5,7 +5,7 @@ change: the head, or one row of the ledger. Cache breakpoints are not content, s
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from itertools import accumulate
 from typing import Literal, NamedTuple, TypeAlias, cast
@@ -105,6 +105,50 @@ class Section(Struct, frozen=True, eq=False, gc=False):
     def index_at(self, offset: int) -> int:
         """Return the index of the element that a cache breakpoint at an offset belongs to."""
         return min(bisect_left(self.ends, offset), len(self.ends) - 1)
+
+
+class Rows(Struct, frozen=True, eq=False):
+    """The messages of a request as sections. `ends`, `totals` and `messages` have the number of elements, tokens and
+    messages up to the end of each section. `marked` are the sections with cache breakpoints in all requests.
+    """
+
+    sections: tuple[Section, ...] = ()
+    ends: tuple[int, ...] = ()
+    totals: tuple[int, ...] = ()
+    messages: tuple[int, ...] = ()
+    marked: tuple[int, ...] = ()
+
+    def extended(self, added: Sequence[Section]) -> "Rows":
+        """Return these rows and further ones."""
+        if not added:
+            return self
+        size = len(self.sections)
+        return Rows(
+            (*self.sections, *added),
+            (*self.ends, *_sums(self.ends, [len(each.elements) for each in added])),
+            (*self.totals, *_sums(self.totals, [each.total for each in added])),
+            (*self.messages, *_sums(self.messages, [each.count for each in added])),
+            (*self.marked, *[size + index for index, each in enumerate(added) if each.is_marked]),
+        )
+
+    def without_last(self, drop: int) -> "Rows":
+        """Return these rows without their last messages."""
+        kept = list(self.sections)
+        while drop and kept:
+            last = kept.pop()
+            if last.count > drop:
+                kept.append(last.without_last(drop))
+            drop = max(0, drop - last.count)
+        return Rows().extended(kept)
+
+    @property
+    def count(self) -> int:
+        """The number of elements."""
+        return self.ends[-1] if self.ends else 0
+
+
+def _sums(before: Sequence[int], values: Sequence[int]) -> list[int]:
+    return list(accumulate(values, initial=before[-1] if before else 0))[1:]
 
 
 EMPTY_SECTION = Section((), (), (), (), 0, 0)

@@ -4,6 +4,7 @@ Each row of the ledger and each head is read and parsed once. Requests share sec
 identity. Text is decoded only where it is asked for.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import chain
@@ -17,6 +18,7 @@ from contextc.analysis.request_elements import (
     Element,
     ElementParser,
     Head,
+    Rows,
     Section,
 )
 from contextc.compiler.body_splitting import split_body
@@ -55,9 +57,9 @@ class PlacedElement(NamedTuple):
 class RequestView:
     """One request of a conversation: what was sent, in cache order, and what became of it.
 
-    `number` is its number on its channel. `began` and `ended` are Unix milliseconds; of a request of our own, `began` is
-    known only if an executor sent it. `status` is `ok`, `error`, `unfinished` or `unanswered`. `is_session` is True if
-    the provider has earlier messages, so that the request contains only a part of its input.
+    `number` is its number on its channel. `began` and `ended` are Unix milliseconds. The begin of a request of our own
+    is known only if an executor sent it. `status` is `ok`, `error`, `unfinished` or `unanswered`. `is_session` is True
+    if the provider has earlier messages, so that the request contains only a part of its input.
     """
 
     def __init__(
@@ -67,7 +69,7 @@ class RequestView:
         number: int,
         record: RequestRecord,
         head: Head,
-        rows: tuple[Section, ...],
+        rows: Rows,
         parser: ElementParser,
         step: StepRecord | None = None,
     ) -> None:
@@ -169,76 +171,132 @@ class RequestView:
 
     # ── elements ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
+    @property
+    def head_sections(self) -> tuple[Section, Section, Section]:
+        """Tools, system prompt, and leading system messages."""
+        return self.tools, self.system, self.leading
+
     @cached_property
+    def head_ends(self) -> tuple[int, int, int]:
+        """The number of elements up to the end of the tools, of the system prompt, of the leading system messages."""
+        tools, system, leading = [len(each.elements) for each in self.head_sections]
+        return tools, tools + system, tools + system + leading
+
+    @cached_property
+    def head_totals(self) -> tuple[int, int, int]:
+        """The same in tokens, by our own count."""
+        tools, system, leading = [each.total for each in self.head_sections]
+        return tools, tools + system, tools + system + leading
+
+    @property
     def sections(self) -> tuple[Section, ...]:
         """All sections in cache order: tools, system, leading system messages, then rows."""
-        return (self.tools, self.system, self.leading, *self.rows)
+        return (*self.head_sections, *self.rows.sections)
 
     @property
     def count(self) -> int:
         """The number of elements."""
-        return sum([len(each.elements) for each in self.sections])
+        return self.head_ends[2] + self.rows.count
 
-    def elements(self) -> list[Element]:
-        """Return all elements in cache order."""
-        return list(chain.from_iterable([each.elements for each in self.sections]))
+    def elements(self, start: int = 0) -> list[Element]:
+        """Return the elements in cache order, from one on."""
+        if start >= self.head_ends[2]:
+            first, skip = self._find_row(start)
+            found = list(chain.from_iterable([each.elements for each in self.rows.sections[first:]]))
+            return found[skip:] if skip else found
+        return list(chain.from_iterable([each.elements for each in self.sections]))[start:]
 
-    def tokens(self) -> list[int]:
-        """Return the tokens of all elements by our own count. Multiply by `scale` for the provider's count."""
-        return list(chain.from_iterable([each.tokens for each in self.sections]))
+    def tokens(self, start: int = 0) -> list[int]:
+        """Return the tokens of the elements by our own count. Multiply by `scale` for the provider's count."""
+        if start >= self.head_ends[2]:
+            first, skip = self._find_row(start)
+            found = list(chain.from_iterable([each.tokens for each in self.rows.sections[first:]]))
+            return found[skip:] if skip else found
+        return list(chain.from_iterable([each.tokens for each in self.sections]))[start:]
+
+    def tokens_before(self, index: int) -> int:
+        """Return the tokens of the elements before one, by our own count."""
+        if index >= self.head_ends[2]:
+            row, skip = self._find_row(index)
+            before = self.head_totals[2] + (self.rows.totals[row - 1] if row else 0)
+            return before + (sum(self.rows.sections[row].tokens[:skip]) if skip else 0)
+        return sum(self.tokens()[:index])
 
     def placed(self, start: int = 0) -> Iterator[PlacedElement]:
         """Return the elements with their paths and tokens, from one on."""
-        scale = self.scale
-        for index, (element, message, tokens) in enumerate(self._with_messages()):
-            if index >= start:
-                yield PlacedElement(index, element, self._path(element, message), round(tokens * scale))
+        scale, (_, head, leading) = self.scale, self.head_ends
+        if start < head:
+            fixed = [
+                each
+                for section in self.head_sections[:2]
+                for each in zip(section.elements, section.tokens, strict=True)
+            ]
+            for index, (element, tokens) in enumerate(fixed[start:], start):
+                yield PlacedElement(index, element, element.suffix, round(tokens * scale))
+        first, skip = self._find_row(max(start, leading))
+        sections = self.rows.sections[first:]
+        at, messages = leading + (self.rows.ends[first - 1] if first else 0), self._messages_before(first)
+        if start < leading:
+            sections, at, messages, skip = (self.leading, *self.rows.sections), head, 0, max(0, start - head)
+        for section in sections:
+            for offset in range(skip, len(section.elements)):
+                element, tokens = section.elements[offset], section.tokens[offset]
+                path = f"{self.head.messages_key}[{messages + section.messages[offset]}]{element.suffix}"
+                yield PlacedElement(at + offset, element, path, round(tokens * scale))
+            at, messages, skip = at + len(section.elements), messages + section.count, 0
 
     def at(self, index: int) -> PlacedElement:
         """Return one element. A negative index counts from the end."""
-        index = index if index >= 0 else self.count + index
-        return next(self.placed(index))
+        return next(self.placed(index if index >= 0 else self.count + index))
 
-    def _with_messages(self) -> Iterator[tuple[Element, int, int]]:
-        for section in self.sections[:2]:
-            for element, tokens in zip(section.elements, section.tokens, strict=True):
-                yield element, -1, tokens
-        start = 0
-        for section in self.sections[2:]:
-            for element, message, tokens in zip(section.elements, section.messages, section.tokens, strict=True):
-                yield element, start + message, tokens
-            start += section.count
+    def message_indexes(self, start: int = 0) -> list[int]:
+        """Return the index of the message of each element, from one on; -1 for tools and the system prompt."""
+        _, head, leading = self.head_ends
+        found = [-1] * head + list(self.leading.messages) if start < leading else []
+        first, skip = self._find_row(max(start, leading))
+        messages = self._messages_before(first)
+        for section in self.rows.sections[first:]:
+            found += [messages + each for each in section.messages]
+            messages += section.count
+        return found[start if start < leading else skip :]
 
-    def _path(self, element: Element, message: int) -> str:
-        key = self.head.messages_key
-        return element.suffix if message < 0 else f"{key}[{message}]{element.suffix}"
+    def _find_row(self, index: int) -> tuple[int, int]:
+        """Return the row of an element, and the index of the element in it."""
+        inside = index - self.head_ends[2]
+        row = bisect_right(self.rows.ends, inside)
+        return row, inside - (self.rows.ends[row - 1] if row else 0)
+
+    def _messages_before(self, row: int) -> int:
+        return self.leading.count + (self.rows.messages[row - 1] if row else 0)
 
     @cached_property
     def marks(self) -> dict[int, str]:
         """The cache breakpoints: the index of the last element before each, with its ttl ("" is the default)."""
         found: dict[int, str] = {}
         at = 0
-        facts, own = self.record.observed, self.record.marks
-        first_row, last = 3, len(self.sections) - 1
-        added = len(self.sections) - self.record.added
-        for number, section in enumerate(self.sections):
-            size = len(section.elements)
-            if not size:
-                continue
+        for section in self.head_sections:
             if section.is_marked:
-                for index, element in enumerate(section.elements):
-                    if element.ttl is not None:
-                        found[at + index] = element.ttl
-            if facts is not None and number >= first_row:
-                for offset, text in facts.marks.get(number - first_row, ()):
-                    found[at + section.index_at(offset)] = _ttl_of_mark(text)
-            elif facts is None and number >= first_row:
-                if ("end" in own and number == last) or ("previous" in own and number == added - 1):
-                    found[at + size - 1] = ""
-            at += size
+                found |= {at + n: each.ttl for n, each in enumerate(section.elements) if each.ttl is not None}
+            at += len(section.elements)
+        facts, own, sections = self.record.observed, self.record.marks, self.rows.sections
+        ends = self.rows.ends
+
+        def start(row: int) -> int:
+            return at + (ends[row - 1] if row else 0)
+
+        for row in self.rows.marked:
+            elements = sections[row].elements
+            found |= {start(row) + n: each.ttl for n, each in enumerate(elements) if each.ttl is not None}
+        if facts is not None:
+            for row, marks in facts.marks.items():
+                if row < len(sections) and sections[row].elements:
+                    found |= {start(row) + sections[row].index_at(where): _ttl_of_mark(text) for where, text in marks}
+        elif own:
+            rows = {"end": len(sections), "previous": len(sections) - self.record.added}
+            found |= {start(rows[each]) - 1: "" for each in own if rows.get(each, 0) > 0}
         automatic = self.settings.get("cache_control")
-        if isinstance(automatic, dict) and at:
-            found[at - 1] = str(automatic.get("ttl") or "")
+        if isinstance(automatic, dict) and self.count:
+            found[self.count - 1] = str(automatic.get("ttl") or "")
         return dict(sorted(found.items()))
 
 
@@ -316,13 +374,13 @@ class _ChannelReader:
         layouts = self._layouts([record for _, record in records]) + [record.layout or () for _, record in lost]
         self._rows = _load_rows(self._tx, chain.from_iterable(layouts))
         before: tuple[RowRange, ...] = ()
-        sections: tuple[Section, ...] = ()
+        sections = Rows()
         for (number, record), layout in zip(records + lost, layouts, strict=True):
             if (body := whole.get(number)) is not None:
                 head, rows = self._whole(body, record)
             else:
                 added = _added(before, layout)
-                sections = self._join(sections, added) if added is not None else self._join((), layout)
+                sections = self._join(sections, added) if added is not None else self._join(Rows(), layout)
                 before, head, rows = layout, self._head(record.head), sections
             yield RequestView(
                 channel=self._facts, number=number, record=record, head=head, rows=rows,
@@ -358,16 +416,16 @@ class _ChannelReader:
         )
         return {place & SEQ_MASK: bytes(body) for place, body in rows}
 
-    def _join(self, sections: tuple[Section, ...], layout: Iterable[RowRange]) -> tuple[Section, ...]:
-        found = list(sections)
+    def _join(self, rows: Rows, layout: Iterable[RowRange]) -> Rows:
+        found: list[Section] = []
         for channel, first, last in layout:
             for place in range(make_place(channel, first), make_place(channel, last) + 1):
                 if (row := self._rows.get(place)) is None:
                     continue
                 if row.row.drop:
-                    _drop_messages(found, row.row.drop)
+                    rows, found = rows.extended(found).without_last(row.row.drop), []
                 found.append(self._parser.section(row.chunk, row.row.tokens) if row.chunk else EMPTY_SECTION)
-        return tuple(found)
+        return rows.extended(found)
 
     def _head(self, name: str) -> Head:
         if (found := self._heads.get(name)) is None:
@@ -375,13 +433,13 @@ class _ChannelReader:
             found = self._heads[name] = self._parser.head(stored or b"{}", self._facts.messages_key)
         return found
 
-    def _whole(self, body: bytes, record: RequestRecord) -> tuple[Head, tuple[Section, ...]]:
+    def _whole(self, body: bytes, record: RequestRecord) -> tuple[Head, Rows]:
         """Return head and messages of a request that is stored whole."""
         parts = split_body(body, self._facts.messages_key)
         if parts is None:
-            return self._parser.head(b"{}", self._facts.messages_key), ()
+            return self._parser.head(b"{}", self._facts.messages_key), Rows()
         section = self._parser.section(b",".join(parts.elements), record.budget.used)
-        return self._parser.head(parts.head, self._facts.messages_key), (section,)
+        return self._parser.head(parts.head, self._facts.messages_key), Rows().extended([section])
 
     def _step(self, number: int, record: RequestRecord) -> StepRecord | None:
         if record.mode == OBSERVED:
@@ -433,14 +491,6 @@ def _added(before: tuple[RowRange, ...], layout: tuple[RowRange, ...]) -> tuple[
     if now.last > last.last:
         return (RowRange(now.channel, last.last + 1, now.last), *layout[len(before) :])
     return layout[len(before) :]
-
-
-def _drop_messages(sections: list[Section], drop: int) -> None:
-    while drop and sections:
-        last = sections.pop()
-        if last.count > drop:
-            sections.append(last.without_last(drop))
-        drop = max(0, drop - last.count)
 
 
 def _split_tokens(tokens: int, head: Head) -> tuple[int, int]:
