@@ -1,7 +1,7 @@
 """The codes of all findings, and the functions that find them.
 
 A function is registered with its code, cause, title and fix. Its docstring is the section of that code in the docs. A
-function for a whole conversation takes a `ConversationView` and returns findings. The causes of cache misses are
+function for a whole conversation takes a `StoredConversation` and returns findings. The causes of cache misses are
 registered in the same way, but one request has at most one of them; `cache_misses.py` calls them in order.
 """
 
@@ -15,11 +15,11 @@ from msgspec import Struct
 from contextc.analysis.finding import Evidence, Finding
 
 if TYPE_CHECKING:
-    from contextc.analysis.request_view import ConversationView
+    from contextc.analysis.stored_conversation import StoredConversation
 
 Group: TypeAlias = Literal["cache", "window", "failure"]
 GROUPS: dict[str, Group] = {"CAC": "cache", "WIN": "window", "FAI": "failure"}
-MODULES = ("cache_misses",)
+MODULES = ("cache_misses", "window_findings", "failure_findings")
 """The modules of this package that register functions."""
 
 
@@ -63,8 +63,8 @@ class FindingCode(Struct, frozen=True, kw_only=True):
         )
 
 
-FindFunction: TypeAlias = "Callable[[ConversationView], Iterable[Finding]]"
-_CodedFunction: TypeAlias = "Callable[[ConversationView, FindingCode], Iterable[Finding]]"
+FindFunction: TypeAlias = "Callable[[StoredConversation], Iterable[Finding]]"
+_CodedFunction: TypeAlias = "Callable[[StoredConversation, FindingCode], Iterable[Finding]]"
 _codes: dict[str, FindingCode] = {}
 _functions: dict[str, FindFunction] = {}
 
@@ -83,7 +83,7 @@ def conversation_finding(code: str, cause: str, *, title: str, fix: str) -> Call
     def register(function: _CodedFunction) -> FindFunction:
         entry = register_code(code, cause, title=title, fix=fix, description=function.__doc__)
 
-        def find(view: "ConversationView") -> Iterable[Finding]:
+        def find(view: "StoredConversation") -> Iterable[Finding]:
             return function(view, entry)
 
         _functions[code] = find

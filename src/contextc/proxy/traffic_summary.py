@@ -5,17 +5,10 @@ from threading import Lock
 
 from msgspec import Struct, field
 
+from contextc.models.cache_figures import CacheFigures
 from contextc.proxy.spool_recording import RecordedExchange
 
 FIRST_REQUEST = "first request"
-
-
-class _Thread(Struct):
-    """The requests of one conversation to one model."""
-
-    largest: int = 0
-    written: int = 0
-    uncached: int = 0
 
 
 class ActionFigures(Struct):
@@ -36,27 +29,28 @@ class TrafficSummary(Struct):
 
     requests: int = 0
     failed: int = 0
-    input: int = 0
     output: int = 0
-    cache_read: int = 0
-    cache_write: int = 0
     cost: float = 0.0
     without_cost: int = 0
     without_usage: int = 0
     conversations: dict[str, int] = field(default_factory=dict[str, int])
     breaks: Counter[str] = field(default_factory=Counter[str])
     actions: dict[str, ActionFigures] = field(default_factory=dict[str, ActionFigures])
-    _threads: dict[tuple[str, str], _Thread] = field(default_factory=dict[tuple[str, str], _Thread])
+    cache: CacheFigures = field(default_factory=CacheFigures)
     _lock: Lock = field(default_factory=Lock)
 
     def add(self, done: RecordedExchange) -> None:
         with self._lock:
             self.requests += 1
             self.failed += done.status != "ok"
-            self.input += done.input
             self.output += done.output
-            self.cache_read += done.cache_read
-            self.cache_write += done.cache_write
+            self.cache.add(
+                done.conversation,
+                done.model,
+                input=done.input,
+                cache_read=done.cache_read,
+                cache_write=done.cache_write,
+            )
             if done.cost is not None:
                 self.cost += done.cost
             elif done.input or done.output:
@@ -71,10 +65,6 @@ class TrafficSummary(Struct):
                 figures.failed += action.failed
                 figures.codes.update(action.codes)
                 figures.cache_tokens += action.cache_tokens
-            thread = self._threads.setdefault((done.conversation, done.model), _Thread())
-            thread.largest = max(thread.largest, done.input)
-            thread.written += done.cache_write
-            thread.uncached += done.input - done.cache_read
 
     def describe_actions(self) -> dict[str, dict[str, object]]:
         """Return what options of the proxy found or changed, by option, for the status."""
@@ -90,16 +80,23 @@ class TrafficSummary(Struct):
             }
 
     @property
+    def input(self) -> int:
+        return self.cache.input
+
+    @property
+    def cache_read(self) -> int:
+        return self.cache.cache_read
+
+    @property
+    def cache_write(self) -> int:
+        return self.cache.cache_write
+
+    @property
     def cache_share(self) -> float | None:
         """The share of the input that was read from a cache; None without input."""
-        return self.cache_read / self.input if self.input else None
+        return self.cache.cache_share
 
     @property
     def rewrite_factor(self) -> float | None:
-        """Tokens written to caches, divided by the largest context of each conversation. 1.0 is ideal.
-
-        Where a provider does not report cache writes, uncached input counts. None without input.
-        """
-        threads = [each for each in self._threads.values() if each.largest]
-        largest = sum([each.largest for each in threads])
-        return sum([each.written or each.uncached for each in threads]) / largest if largest else None
+        """Tokens written to caches, divided by the largest context of each conversation. 1.0 is ideal."""
+        return self.cache.rewrite_factor

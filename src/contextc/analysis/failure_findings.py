@@ -1,0 +1,324 @@
+"""Findings about requests that failed or would fail: broken rules, retries, truncated answers, errors, and remarks."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from contextc.analysis.finding import Evidence, Finding, shorten
+from contextc.analysis.registry import FindingCode, conversation_finding
+from contextc.analysis.request_view import RequestView
+from contextc.analysis.stored_conversation import StoredConversation
+from contextc.errors import ContextcError
+from contextc.formats.rules_docs import find_rule
+from contextc.inspection.channel_ids import channel_id
+from contextc.inspection.unanswered_requests import REASON_TEXTS, load_unanswered_requests
+from contextc.linting import Violation, lint
+
+MAX_CHECKED = 6
+"""The number of requests of a channel that are checked against the rules: refused ones, then the last of each epoch."""
+MAX_EVIDENCE = 20
+INVALID = (400, 422)
+"""The HTTP status codes with which providers refuse an invalid request."""
+TRUNCATED = ("length", "max_tokens", "max_output_tokens", "model_context_window_exceeded")
+STOPPED = (REASON_TEXTS["cancelled"],)
+LIMIT_FIELDS = (
+    *("max_tokens", "max_output_tokens", "max_completion_tokens"),
+    *("generationConfig.maxOutputTokens", "inferenceConfig.maxTokens"),
+)
+WINDOW_SHARE = 0.95
+NUMBER = re.compile(r"\d+")
+
+
+class FailedRequest(NamedTuple):
+    """A request without a complete answer. `evidence` locates it; `reason` is its status and its error."""
+
+    evidence: Evidence
+    reason: str
+    tokens: int
+    cost: float | None
+    is_retried: bool
+    is_refused: bool
+
+
+# ── FAI001 ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@conversation_finding(
+    "FAI001",
+    "rule_broken",
+    title="A request breaks a rule of its provider",
+    fix="Repair the request with `contextc fix`, or let `contextc proxy --fix` do it for each request.",
+)
+def broken_rules(view: StoredConversation, code: FindingCode) -> Iterator[Finding]:
+    """The provider refuses such a request, or would refuse it. [rules.md](rules.md) describes all rules.
+
+    Recognised: by the rules of `contextc lint`. Of each channel the refused requests and the last request of each epoch
+    are checked, at most 6 in all. What `contextc proxy --lint` or `--fix` found is included, also if it was repaired.
+    There is one finding per rule and channel.
+    """
+    for requests in view.channels.values():
+        found: dict[str, list[Evidence]] = {}
+        refused: set[str] = set()
+        for request in _requests_to_check(requests):
+            for violation in _lint(view, request):
+                found.setdefault(violation.code, []).append(
+                    _evidence(
+                        request, violation.path, before=shorten(violation.error), after=shorten(violation.message)
+                    )
+                )
+                if _is_refused(request):
+                    refused.add(violation.code)
+        for request in requests:
+            for action in request.observed.actions if request.observed is not None else ():
+                for name in action.codes:
+                    found.setdefault(name, []).append(
+                        _evidence(request, after=shorten("; ".join([f"{action.rule}: {each}" for each in action.changes])))
+                    )
+        for name, evidence in found.items():
+            title, repair = _describe_rule(name)
+            yield code.make(
+                view.name,
+                evidence[:MAX_EVIDENCE],
+                title=shorten(f"{name}: {title}") if title else name,
+                fix=f"{code.fix} Repair of {name}: {repair}" if repair else "",
+                confidence=1.0 if name in refused else 0.7,
+            )
+
+
+def _requests_to_check(requests: Sequence[RequestView]) -> list[RequestView]:
+    refused = {_error_key(each): each for each in requests if _is_refused(each)}
+    last = {each.record.epoch: each for each in requests if each.status == "ok"}
+    chosen = [*list(refused.values())[-MAX_CHECKED:], *reversed(list(last.values()))][:MAX_CHECKED]
+    return sorted({id(each): each for each in chosen}.values(), key=lambda each: each.began)
+
+
+def _error_key(request: RequestView) -> str:
+    return NUMBER.sub("#", _reason(request))
+
+
+def _lint(view: StoredConversation, request: RequestView) -> list[Violation]:
+    body = view.body(request)
+    if body is None:
+        return []
+    try:
+        return lint(body, format=request.format)
+    except ContextcError:
+        return []
+
+
+def _describe_rule(name: str) -> tuple[str, str]:
+    try:
+        rule = find_rule(name)
+    except ContextcError:
+        return "", ""
+    return rule.title, rule.repair
+
+
+# ── FAI002, FAI004 ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@conversation_finding(
+    "FAI002",
+    "retried_request",
+    title="The same request was sent again after an error",
+    fix="Wait as long as the provider asks for before a retry, send fewer requests at once, and do not retry a request "
+    "that is invalid.",
+)
+def retried_requests(view: StoredConversation, code: FindingCode) -> Iterator[Finding]:
+    """A request failed and was sent again with the same content. The cost is that of the failed attempts, as far as the
+    provider reported usage for them.
+
+    Recognised: a request with an error or without a complete answer, followed on its channel by one with the same
+    messages, system prompt and tools. There is one finding per error and channel.
+    """
+    yield from _group_failures(view, code, [each for each in _find_failed(view) if each.is_retried], "sent again after")
+
+
+@conversation_finding(
+    "FAI004",
+    "failed_request",
+    title="A request was refused or failed",
+    fix="Read the error of the provider. For invalid requests see `contextc lint`; for limits send less or wait.",
+)
+def failed_requests(view: StoredConversation, code: FindingCode) -> Iterator[Finding]:
+    """The provider refused a request, or its answer ended early, and the same request was not sent again.
+
+    Recognised: by the recorded status. There is one finding per error and channel. A turn of our own that was stopped on
+    purpose is no failure; of other clients it cannot be told from a broken connection, so the finding is less certain.
+    """
+    yield from _group_failures(view, code, [each for each in _find_failed(view) if not each.is_retried], "failed with")
+
+
+def _group_failures(
+    view: StoredConversation, code: FindingCode, failed: Iterable[FailedRequest], what: str
+) -> Iterator[Finding]:
+    groups: dict[tuple[str, str], list[FailedRequest]] = {}
+    for each in failed:
+        groups.setdefault((each.evidence.channel, NUMBER.sub("#", each.reason)), []).append(each)
+    for (_, _), found in groups.items():
+        costs = [each.cost for each in found if each.cost is not None]
+        count = f"{len(found):,} {'request' if len(found) == 1 else 'requests'}"
+        yield code.make(
+            view.name,
+            [each.evidence for each in found[:MAX_EVIDENCE]],
+            tokens=sum([each.tokens for each in found]),
+            cost=sum(costs) if costs else None,
+            title=shorten(f"{count} {what}: {found[0].reason}"),
+            confidence=1.0 if found[0].is_refused else 0.6,
+        )
+
+
+def _find_failed(view: StoredConversation) -> Iterator[FailedRequest]:
+    for requests in view.channels.values():
+        for index, request in enumerate(requests):
+            if request.observed is None or request.status == "ok":
+                continue
+            yield FailedRequest(
+                _evidence(request, after=shorten(request.observed.error)),
+                _reason(request),
+                request.input,
+                request.cost,
+                _is_sent_again(request, requests[index + 1 : index + 1 + MAX_CHECKED]),
+                request.status == "error",
+            )
+    answered = {(each.channel_id, each.record.request) for each in view.requests if each.status == "ok"}
+    lost = load_unanswered_requests(view.store, view.name)
+    for index, each in enumerate(lost):
+        if each.why in STOPPED:
+            continue
+        channel = channel_id(each.channel)
+        later = {(channel_id(other.channel), other.request) for other in lost[index + 1 :]}
+        yield FailedRequest(
+            Evidence(request=each.number or each.request, channel=channel, after=shorten(each.why)),
+            each.why,
+            each.usage.input if each.usage is not None else 0,
+            each.cost,
+            (channel, each.request) in answered | later,
+            True,
+        )
+
+
+def _is_sent_again(request: RequestView, following: Sequence[RequestView]) -> bool:
+    """Return True if one of the following requests has the same content."""
+    keys = None
+    for other in following:
+        if other.count != request.count:
+            continue
+        if other.rows.sections == request.rows.sections and other.head is request.head:
+            return True
+        keys = keys or [each.key for each in request.elements()]
+        if [each.key for each in other.elements()] == keys:
+            return True
+    return False
+
+
+def _reason(request: RequestView) -> str:
+    """Return the status of a failed request with its code and its error."""
+    facts = request.observed
+    if facts is None:
+        return request.status
+    status = {"error": "", "unfinished": "the answer ended early", "unanswered": "no answer"}.get(facts.status, "")
+    code = str(facts.code) if facts.code and facts.code != 200 else ""
+    return " ".join([each for each in (code, status, shorten(facts.error)) if each]) or facts.status
+
+
+def _is_refused(request: RequestView) -> bool:
+    facts = request.observed
+    return facts is not None and facts.status == "error" and facts.code in INVALID
+
+
+# ── FAI003 ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@conversation_finding(
+    "FAI003",
+    "truncated_answer",
+    title="An answer was cut off at the limit of its length",
+    fix="Raise the limit of output tokens, or ask for less in one answer.",
+)
+def truncated_answers(view: StoredConversation, code: FindingCode) -> Iterator[Finding]:
+    """The model stopped because of the limit of output tokens, or because the window was full. A cut tool call is
+    invalid, and a cut text is often requested again.
+
+    Recognised: by the finish reason. `tokens` are the output tokens, and the cost is what they cost. There is one finding
+    per channel and limit.
+    """
+    for requests in view.channels.values():
+        groups: dict[tuple[int, bool], list[RequestView]] = {}
+        for request in requests:
+            if view.reply(request).finish in TRUNCATED:
+                groups.setdefault((_read_limit(request), _is_full(request)), []).append(request)
+        for (limit, is_full), found in groups.items():
+            output = sum([each.usage.output for each in found if each.usage is not None])
+            costs = [
+                each.usage.output * each.price.output / 1_000_000
+                for each in found
+                if each.usage is not None and each.price is not None
+            ]
+            model = found[0].model
+            allowed = f" The model allows {model.output:,}." if model is not None and limit < model.output else ""
+            count = f"{len(found):,} {'answer' if len(found) == 1 else 'answers'}"
+            at = "the window was full" if is_full else f"limit of {limit:,} tokens" if limit else "limit of the model"
+            yield code.make(
+                view.name,
+                [_evidence(each, after=f"finish reason: {view.reply(each).finish}") for each in found[:MAX_EVIDENCE]],
+                tokens=output,
+                cost=sum(costs) if costs else None,
+                title=f"{count} cut off: {at}",
+                fix="Compact the conversation earlier, so that there is room for an answer."
+                if is_full
+                else f"{code.fix}{allowed}",
+                confidence=0.9,
+            )
+
+
+def _read_limit(request: RequestView) -> int:
+    for path in LIMIT_FIELDS:
+        value: object = request.settings
+        for name in path.split("."):
+            value = value.get(name) if isinstance(value, dict) else None  # pyright: ignore[reportUnknownMemberType]
+        if isinstance(value, int):
+            return value
+    return 0
+
+
+def _is_full(request: RequestView) -> bool:
+    usage, window = request.usage, request.record.budget.window
+    return usage is not None and bool(window) and usage.input + usage.output >= window * WINDOW_SHARE
+
+
+# ── FAI005 ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@conversation_finding(
+    "FAI005",
+    "compiler_remark",
+    title="The compiler or the recorder remarked something about a request",
+    fix="Read the remark: it names what was left out, replaced or could not be read.",
+)
+def compiler_remarks(view: StoredConversation, code: FindingCode) -> Iterator[Finding]:
+    """A manifest has remarks, such as a part that the format cannot express, a result without a call, or messages that
+    could not be decoded.
+
+    Recognised: the remarks of all manifests. There is one finding per remark and channel. What options of the proxy
+    found or changed is FAI001.
+    """
+    for requests in view.channels.values():
+        groups: dict[str, list[tuple[RequestView, str]]] = {}
+        for request in requests:
+            actions = request.observed.actions if request.observed is not None else ()
+            of_options = {text for action in actions for text in action.describe()}
+            for remark in request.record.remarks:
+                if remark not in of_options:
+                    groups.setdefault(NUMBER.sub("#", remark), []).append((request, remark))
+        for found in groups.values():
+            count = f" ({len(found):,} requests)" if len(found) > 1 else ""
+            yield code.make(
+                view.name,
+                [_evidence(request, after=shorten(remark)) for request, remark in found[:MAX_EVIDENCE]],
+                title=shorten(found[0][1]) + count,
+            )
+
+
+def _evidence(request: RequestView, path: str = "", *, before: str = "", after: str = "") -> Evidence:
+    return Evidence(request=request.number, channel=request.channel_id, path=path, before=before, after=after)

@@ -1,0 +1,405 @@
+"""Findings about what fills the window: unused tools, large results, repeated content, media, and stale reminders.
+
+The cost of such a finding is what its tokens cost in all requests that contain them, as far as they could have been
+left out: for results and media, in the requests after the first.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+from typing import NamedTuple
+
+from contextc.analysis.element_costs import ChannelRun, Occurrence, call_name, has_media, tool_name
+from contextc.analysis.finding import Evidence, Finding, shorten
+from contextc.analysis.registry import FindingCode, conversation_finding
+from contextc.analysis.request_elements import Element, Section
+from contextc.analysis.request_view import RequestView
+from contextc.analysis.stored_conversation import StoredConversation
+
+MIN_REQUESTS = 4
+"""The number of answered requests from which on it means something that a tool was not called."""
+SURE_REQUESTS = 20
+UNUSED_TOKENS, UNUSED_SHARE = 1_000, 0.02
+RESULT_TOKENS, RESULT_SHARE = 2_000, 0.05
+REPEATED_TOKENS = 300
+SAME_LINES = 0.8
+MEDIA_REQUESTS = 3
+"""The number of requests after the first for which media may be needed."""
+REMINDER_TOKENS, REMINDER_SHARE = 500, 0.01
+REMINDER_TAGS = (
+    *("system-reminder", "system_reminder", "dynamic-context", "environment_context", "environment_details"),
+    *("system-warning", "system_warning", "user_info", "additional_data"),
+)
+REMINDER = re.compile(rf"<({'|'.join(REMINDER_TAGS)})\b[^>]*>(.*?)</\1>", re.S)
+REMINDER_START = tuple([f"<{tag}" for tag in REMINDER_TAGS])
+MAX_EVIDENCE = 20
+KIND_WORDS = 6
+
+
+# ── WIN001 ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@conversation_finding(
+    "WIN001",
+    "unused_tools",
+    title="Tools were sent in every request and never called",
+    fix="Do not offer these tools in this kind of conversation, or let the model search for tools. Decide it at the start "
+    "of a conversation: a change of the tools in between loses the cached prefix.",
+)
+def unused_tools(view: StoredConversation, code: FindingCode) -> Iterator[Finding]:
+    """Definitions of tools are part of every request. The finding names the tools of a channel that no reply called, and
+    what their definitions cost in all requests at the prices that were paid: cache read, cache write, or input.
+
+    Recognised: a channel with at least 4 answered requests; tools that are in its last request and were called in none;
+    at least 1,000 tokens and 2 % of the input. Tools whose loading is deferred are not counted.
+    """
+    for run in view.runs:
+        answered = [each for each in run.requests if each.usage is not None]
+        if len(answered) < MIN_REQUESTS:
+            continue
+        called = _called_tools(view, run)
+        last = answered[-1]
+        unused = [
+            (placed, name)
+            for placed in _tools_of(last)
+            if (name := tool_name(placed.element)) and not _is_called(name, called) and not _is_deferred(placed.element)
+        ]
+        tokens = sum([placed.tokens for placed, _ in unused])
+        if tokens < max(UNUSED_TOKENS, last.input * UNUSED_SHARE):
+            continue
+        unused.sort(key=lambda each: -each[0].tokens)
+        names = {name for _, name in unused}
+        cost = _cost_of_tools(run, names)
+        listed = ", ".join([name for _, name in unused])
+        yield code.make(
+            view.name,
+            [_evidence(last, placed.path, after=f"{name}: {placed.tokens:,} tokens") for placed, name in unused],
+            tokens=tokens,
+            cost=run.known(cost),
+            title=shorten(
+                f"{len(unused)} of {len(last.tools.elements)} tools were never called: {tokens:,} tokens in each of "
+                f"{len(answered):,} requests ({listed})"
+            ),
+            confidence=0.8 if len(answered) >= SURE_REQUESTS else 0.6,
+        )
+
+
+class _PlacedTool(NamedTuple):
+    element: Element
+    path: str
+    tokens: int
+
+
+def _tools_of(request: RequestView) -> list[_PlacedTool]:
+    section = request.tools
+    return [
+        _PlacedTool(element, element.suffix, round(tokens * request.scale))
+        for element, tokens in zip(section.elements, section.tokens, strict=True)
+    ]
+
+
+def _called_tools(view: StoredConversation, run: ChannelRun) -> set[str]:
+    called = {name for each in run.requests for name in view.reply(each).calls}
+    return called | {
+        call_name(element) for section in run.sections for element in section.elements if element.type == "tool_call"
+    }
+
+
+def _is_called(name: str, called: set[str]) -> bool:
+    """Return True if a tool was called. The types of providers' own tools have dates and other endings."""
+    return name in called or any([each and name.startswith(f"{each}_") for each in called])
+
+
+def _is_deferred(element: Element) -> bool:
+    return b'"defer_loading":true' in element.raw.replace(b" ", b"")
+
+
+def _cost_of_tools(run: ChannelRun, names: set[str]) -> float:
+    places: dict[int, list[tuple[int, int]]] = {}
+    cost = 0.0
+    for request, prices in zip(run.requests, run.prices, strict=True):
+        if (found := places.get(id(request.tools))) is None:
+            found = places[id(request.tools)] = list(_positions(request.tools, names))
+        cost += sum([prices.cost(start, tokens) for start, tokens in found])
+    return cost
+
+
+def _positions(tools: Section, names: set[str]) -> Iterator[tuple[int, int]]:
+    start = 0
+    for element, tokens in zip(tools.elements, tools.tokens, strict=True):
+        if tool_name(element) in names:
+            yield start, tokens
+        start += tokens
+
+
+# ── WIN002 ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@conversation_finding(
+    "WIN002",
+    "large_result",
+    title="A large tool result stays in all following requests",
+    fix="Let the tool return less: a page, a filter, or a short text with a way to read the rest. Run searches that need "
+    "much output in a sub-agent.",
+)
+def large_results(view: StoredConversation, code: FindingCode) -> Iterator[Finding]:
+    """A tool result is sent again with every following request. The finding names a result that takes a large share of
+    the input, and what it cost by staying, without the first request that needed it.
+
+    Recognised: a result of at least 2,000 tokens and 5 % of the input of the last request that has it, in at least two
+    requests. Results with media are no such finding.
+    """
+    for run in view.runs:
+        for found in run.occurrences(RESULT_TOKENS // 2):
+            if found.element.type != "tool_result" or found.last == found.first or has_media(found.element):
+                continue
+            first, last = run.requests[found.first], run.requests[found.last]
+            tokens = round(found.tokens * last.scale)
+            if tokens < max(RESULT_TOKENS, last.input * RESULT_SHARE):
+                continue
+            use = run.tool_of(found.element)
+            name = f"{use.name or 'a tool'}{f' ({use.file})' if use.file else ''}"
+            again = found.last - found.first
+            yield code.make(
+                view.name,
+                [_evidence(first, run.path(found), after=shorten(found.element.text))],
+                tokens=tokens,
+                cost=run.known(run.cost(found, found.first + 1, found.last)),
+                title=shorten(
+                    f"A result of {name} has {tokens:,} tokens, {tokens / max(1, last.input):.0%} of the input; sent "
+                    f"{again:,} more {'time' if again == 1 else 'times'}"
+                ),
+                confidence=0.8,
+            )
+
+
+# ── WIN003 ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class _Repeated(NamedTuple):
+    """Content that is in a request again. `share` is the share of it that is the same."""
+
+    original: Occurrence
+    copy: Occurrence
+    share: float
+
+
+@conversation_finding(
+    "WIN003",
+    "repeated_content",
+    title="The same content is in the window more than once",
+    fix="Do not read or send again what the window has: let the tool answer “unchanged since it was read”, and send a "
+    "file or an instruction in one place only.",
+)
+def repeated_content(view: StoredConversation, code: FindingCode) -> Iterator[Finding]:
+    """The same text is in one request more than once: a file that was read twice, or a text in two messages. The cost is
+    that of all copies but one, in all requests that have both.
+
+    Recognised: texts and tool results of at least 300 tokens that are equal, and two results for the same file of which
+    80 % of the lines are equal. Reminders of a client are counted by WIN005.
+    """
+    for run in view.runs:
+        groups: dict[object, list[_Repeated]] = {}
+        for each in _find_repeated(run):
+            groups.setdefault((id(each.original), each.share == 1.0), []).append(each)
+        for copies in groups.values():
+            original = copies[0].original
+            cost = sum([run.cost(each.copy, each.copy.first, _shared_end(each), each.share) for each in copies])
+            last = run.requests[_shared_end(copies[-1])]
+            tokens = round(sum([each.copy.tokens * each.share for each in copies]) * last.scale)
+            use = run.tool_of(original.element) if original.element.type == "tool_result" else None
+            name = f"{use.name or 'a tool'} ({use.file})" if use and use.file else use.name if use else "a text"
+            is_same = copies[0].share == 1.0
+            yield code.make(
+                view.name,
+                [
+                    _evidence(run.requests[each.first], run.path(each), after=shorten(each.element.text))
+                    for each in (copies[-1].copy, original, *[each.copy for each in copies[:-1]])[:MAX_EVIDENCE]
+                ],
+                tokens=tokens,
+                cost=run.known(cost),
+                title=shorten(
+                    f"{'The same' if is_same else 'Almost the same'} content {len(copies) + 1} times: "
+                    f"{name or 'a tool'}, {tokens:,} tokens too many"
+                ),
+                confidence=0.9 if is_same else 0.7,
+            )
+
+
+def _find_repeated(run: ChannelRun) -> Iterator[_Repeated]:
+    texts: dict[bytes, list[Occurrence]] = {}
+    files: dict[tuple[str, str], list[tuple[Occurrence, str, bytes]]] = {}
+    for found in run.occurrences(REPEATED_TOKENS // 2):
+        element = found.element
+        if element.type not in ("text", "tool_result") or has_media(element):
+            continue
+        if found.tokens * run.requests[found.first].scale < REPEATED_TOKENS:
+            continue
+        text = element.text
+        if text.lstrip().startswith(REMINDER_START):
+            continue
+        key = blake2b(text.strip().encode("utf-8", "surrogatepass"), digest_size=12).digest()
+        same = texts.setdefault(key, [])
+        if original := _find_together(same, found):
+            yield _Repeated(original, found, 1.0)
+        use = run.tool_of(element) if element.type == "tool_result" else None
+        if use is not None and use.file:
+            read = files.setdefault((use.name, use.file), [])
+            if not original:
+                yield from _find_similar(read, found, text)
+            read.append((found, text, key))
+        same.append(found)
+
+
+def _find_together(earlier: Sequence[Occurrence], found: Occurrence) -> Occurrence | None:
+    """Return the first earlier occurrence that is in a request together with another one."""
+    return next((each for each in earlier if each.last >= found.first and each.first <= found.last), None)
+
+
+def _find_similar(
+    read: Sequence[tuple[Occurrence, str, bytes]], found: Occurrence, text: str
+) -> Iterator[_Repeated]:
+    """Return what the last earlier read of the same file has in common with this one."""
+    for earlier, other, _ in reversed(read):
+        if _find_together([earlier], found) is None:
+            continue
+        lines, others = set(text.splitlines()), set(other.splitlines())
+        share = len(lines & others) / max(1, min(len(lines), len(others)))
+        if share >= SAME_LINES:
+            size = min(len(text), len(other)) / max(1, len(text))
+            yield _Repeated(earlier, found, min(0.99, share * size))
+        return
+
+
+def _shared_end(each: _Repeated) -> int:
+    return min(each.original.last, each.copy.last)
+
+
+# ── WIN004 ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@conversation_finding(
+    "WIN004",
+    "media_kept",
+    title="Images or documents stay in the window",
+    fix="Replace old images and documents by a line of text at the next compaction, scale images down, and send only the "
+    "pages that are needed.",
+)
+def kept_media(view: StoredConversation, code: FindingCode) -> Iterator[Finding]:
+    """Images, audio and documents are sent again with every following request, and most of them are needed only for a
+    few. The cost is what they cost from the fourth request on.
+
+    Recognised: media, or tool results with media, that are in more than 4 requests of a channel. There is one finding per
+    channel.
+    """
+    for run in view.runs:
+        kept = [
+            found
+            for found in run.occurrences(1)
+            if found.last - found.first > MEDIA_REQUESTS and has_media(found.element)
+        ]
+        if not kept:
+            continue
+        last = run.requests[max([each.last for each in kept])]
+        tokens = round(sum([each.tokens * run.requests[each.last].scale for each in kept]))
+        cost = sum([run.cost(each, each.first + MEDIA_REQUESTS, each.last) for each in kept])
+        kept.sort(key=lambda each: -each.tokens * (each.last - each.first))
+        yield code.make(
+            view.name,
+            [
+                _evidence(
+                    run.requests[each.first],
+                    run.path(each),
+                    after=f"{each.tokens:,} tokens in {each.last - each.first + 1:,} requests",
+                )
+                for each in kept[:MAX_EVIDENCE]
+            ],
+            tokens=tokens,
+            cost=run.known(cost),
+            title=f"{len(kept):,} {'image or document stays' if len(kept) == 1 else 'images or documents stay'} in the "
+            f"window: {tokens:,} tokens, {tokens / max(1, last.input):.0%} of the input",
+            confidence=0.7,
+        )
+
+
+# ── WIN005 ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class _Reminder(NamedTuple):
+    """A reminder within an element. `share` is its share of the element, `kind` is what later ones have in common."""
+
+    found: Occurrence
+    kind: str
+    text: str
+    share: float
+
+
+@conversation_finding(
+    "WIN005",
+    "stale_reminders",
+    title="Reminders of earlier turns are still sent",
+    fix="Send a reminder only if its content changed, and keep it short. What is outdated with the next request belongs "
+    "to the end of a request, and not into the stored history.",
+)
+def stale_reminders(view: StoredConversation, code: FindingCode) -> Iterator[Finding]:
+    """Clients add reminders to messages, such as `<system-reminder>`, with the time, open files or a todo list. A newer
+    one of the same kind makes the earlier ones outdated, but they stay in the history. Removing them later would lose the
+    cached prefix, so they should not be added so often.
+
+    Recognised: texts in tags that clients use for reminders, with a later one in the same request that begins with the
+    same words; at least 500 tokens and 1 % of the input. There is one finding per channel.
+    """
+    for run in view.runs:
+        newest: dict[str, _Reminder] = {}
+        stale: list[tuple[_Reminder, int]] = []
+        for each in _find_reminders(run):
+            earlier = newest.get(each.kind)
+            if earlier is not None and earlier.found.last >= each.found.first:
+                stale.append((earlier, each.found.first))
+            newest[each.kind] = each
+        if not stale:
+            continue
+        last = run.requests[max([each.found.last for each, _ in stale])]
+        tokens = round(
+            sum([each.found.tokens * each.share for each, _ in stale if run.requests[each.found.last] is last])
+            * last.scale
+        )
+        if tokens < max(REMINDER_TOKENS, last.input * REMINDER_SHARE):
+            continue
+        cost = sum([run.cost(each.found, since, each.found.last, each.share) for each, since in stale])
+        yield code.make(
+            view.name,
+            [
+                _evidence(run.requests[each.found.first], run.path(each.found), after=shorten(each.text))
+                for each, _ in reversed(stale[-MAX_EVIDENCE:])
+            ],
+            tokens=tokens,
+            cost=run.known(cost),
+            title=f"{len(stale):,} outdated reminders are still sent: {tokens:,} tokens, "
+            f"{tokens / max(1, last.input):.0%} of the input",
+            confidence=0.7,
+        )
+
+
+def _find_reminders(run: ChannelRun) -> Iterator[_Reminder]:
+    starts = [each.encode() for each in REMINDER_START]
+    for found in sorted(run.occurrences(1), key=lambda each: (each.first, each.stay.row, each.index)):
+        element = found.element
+        if element.type not in ("text", "tool_result") or not any([each in element.raw for each in starts]):
+            continue
+        text = element.text
+        for match in REMINDER.finditer(text):
+            size = len(match[0]) / max(1, len(text))
+            yield _Reminder(found, f"{match[1]} {_kind_of(match[2])}", match[0], size)
+
+
+def _kind_of(text: str) -> str:
+    words = re.sub(r"[\d.,:/-]+", "", text[:400]).split()
+    return " ".join(words[:KIND_WORDS])
+
+
+# ── shared ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _evidence(request: RequestView, path: str, *, before: str = "", after: str = "") -> Evidence:
+    return Evidence(request=request.number, channel=request.channel_id, path=path, before=before, after=after)

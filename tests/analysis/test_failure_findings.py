@@ -1,0 +1,128 @@
+"""Findings about requests that failed or would fail."""
+
+import pytest
+
+import contextc as cc
+from contextc.analysis import Finding
+from contextc.analysis.failure_findings import (
+    broken_rules,
+    compiler_remarks,
+    failed_requests,
+    retried_requests,
+    truncated_answers,
+)
+from contextc.analysis.registry import get_code
+from contextc.analysis.stored_conversation import load_stored_conversation
+from contextc.compiler.manifest import RequestAction
+from contextc.observation.record_options import RecordOptions
+from tests.analysis.observed_run import ObservedRun, define_tool
+
+
+def find(run: ObservedRun, function: object) -> list[Finding]:
+    view = load_stored_conversation(run.store, run.conversation)
+    return list(function(view))  # type: ignore[operator]
+
+
+def test_a_refused_request_names_the_rule_that_it_broke() -> None:
+    run = ObservedRun(tools=[define_tool("read")])
+    run.ask("Read.")
+    run.send({"type": "tool_use", "id": "toolu_1", "name": "read", "input": {}}, stop="tool_use")
+    run.ask("Never mind.")  # the call has no result
+    run.fail(400, "messages.1: `tool_use` ids were found without `tool_result` blocks immediately after: toolu_1.")
+    found = find(run, broken_rules)
+    assert [each.code for each in found] == ["FAI001"]
+    assert found[0].title.startswith("ANT")
+    assert found[0].evidence[0].request == 2
+    assert found[0].confidence == 1.0
+    assert "contextc fix" in found[0].fix
+    (failed,) = find(run, failed_requests)
+    assert failed.code == "FAI004"
+    assert failed.title.startswith("1 request failed with: 400 ")
+    assert failed.evidence[0].after.startswith("messages.1: `tool_use` ids")
+
+
+def test_what_the_proxy_repaired_is_a_broken_rule() -> None:
+    run = ObservedRun()
+    run.ask("Hello.")
+    action = RequestAction(rule="fix", codes={"ANT001": 1}, changes=("ANT001 repaired",))
+    cc.observation.recorder.Recorder if False else None
+    _observe_with(run, action)
+    (found,) = find(run, broken_rules)
+    assert found.title.startswith("ANT001: ")
+    assert find(run, compiler_remarks) == []
+
+
+def _observe_with(run: ObservedRun, action: RequestAction) -> None:
+    from contextc.observation import observe
+
+    reply = {
+        "id": "msg_1", "type": "message", "role": "assistant", "model": run.model, "stop_reason": "end_turn",
+        "content": [{"type": "text", "text": "Hi."}], "usage": {"input_tokens": 10, "output_tokens": 5},
+    }  # fmt: skip
+    seen = observe(
+        run.store, request=run.body(), reply=reply, format="anthropic", options=RecordOptions(actions=(action,))
+    )
+    run.conversation = seen.conversation
+
+
+def test_requests_that_were_sent_again_are_retries() -> None:
+    run = ObservedRun()
+    run.ask("Hello.")
+    run.fail(529, "Overloaded (request 17)")
+    run.fail(529, "Overloaded (request 18)")
+    run.send()
+    run.ask("More.")
+    run.fail(429, "Rate limit")
+    (found,) = find(run, retried_requests)
+    assert found.code == "FAI002"
+    assert found.title == "2 requests sent again after: 529 Overloaded (request 17)"
+    assert [each.request for each in found.evidence] == [1, 2]
+    (failed,) = find(run, failed_requests)
+    assert failed.title == "1 request failed with: 429 Rate limit"
+
+
+def test_truncated_answers_name_the_limit() -> None:
+    run = ObservedRun()
+    run.ask("Write a book.")
+    run.send(stop="max_tokens", output=1_000)
+    run.ask("Go on.")
+    run.send(stop="max_tokens", output=1_000)
+    run.ask("Enough.")
+    run.send()
+    (found,) = find(run, truncated_answers)
+    assert found.code == "FAI003"
+    assert found.title == "2 answers cut off: limit of 1,000 tokens"
+    assert found.tokens == 2_000
+    assert found.cost == pytest.approx(2_000 * 15 / 1e6)
+    assert "The model allows" in found.fix
+
+
+def test_remarks_are_findings() -> None:
+    store = cc.open_store("memory:")
+    store.append("chat", cc.user("Hello."))
+    store.append("chat", cc.Message(role="tool", parts=(cc.ToolResult(call_id="lost", name="read", content="x"),)))
+    store.append("chat", cc.user("Go on."))
+    compiler = cc.MessageCompiler(store, provider="anthropic", model="claude-sonnet-4-5")
+    compiled = compiler.compile("chat")
+    compiler.begin(compiled).commit(cc.assistant("Done."))
+    view = load_stored_conversation(store, "chat")
+    (found,) = compiler_remarks(view)
+    assert found.code == "FAI005"
+    assert "lost" in found.title
+    assert found.evidence[0].request == 1
+
+
+def test_clean_runs_have_no_failures() -> None:
+    run = ObservedRun(tools=[define_tool("read")])
+    run.ask("Read.")
+    run.call("read", "x", path="a")
+    run.send()
+    for function in (broken_rules, retried_requests, truncated_answers, failed_requests, compiler_remarks):
+        assert find(run, function) == []
+
+
+def test_causes_and_codes_are_registered() -> None:
+    names = ("rule_broken", "retried_request", "truncated_answer", "failed_request", "compiler_remark")
+    for number, cause in enumerate(names, 1):
+        assert get_code(f"FAI00{number}").cause == cause
+        assert "Recognised:" in get_code(cause).description
