@@ -14,7 +14,6 @@ from contextc.analysis.failure_findings import (
 from contextc.analysis.registry import get_code
 from contextc.analysis.stored_conversation import load_stored_conversation
 from contextc.compiler.manifest import RequestAction
-from contextc.observation.record_options import RecordOptions
 from tests.analysis.observed_run import ObservedRun, define_tool
 
 
@@ -45,24 +44,15 @@ def test_what_the_proxy_repaired_is_a_broken_rule() -> None:
     run = ObservedRun()
     run.ask("Hello.")
     action = RequestAction(rule="fix", codes={"ANT001": 1}, changes=("ANT001 repaired",))
-    cc.observation.recorder.Recorder if False else None
-    _observe_with(run, action)
-    (found,) = find(run, broken_rules)
-    assert found.title.startswith("ANT001: ")
-    assert find(run, compiler_remarks) == []
-
-
-def _observe_with(run: ObservedRun, action: RequestAction) -> None:
-    from contextc.observation import observe
-
     reply = {
         "id": "msg_1", "type": "message", "role": "assistant", "model": run.model, "stop_reason": "end_turn",
         "content": [{"type": "text", "text": "Hi."}], "usage": {"input_tokens": 10, "output_tokens": 5},
     }  # fmt: skip
-    seen = observe(
-        run.store, request=run.body(), reply=reply, format="anthropic", options=RecordOptions(actions=(action,))
-    )
+    seen = cc.observe(run.store, request=run.body(), reply=reply, format="anthropic", actions=[action])
     run.conversation = seen.conversation
+    (found,) = find(run, broken_rules)
+    assert found.title.startswith("ANT001: ")
+    assert find(run, compiler_remarks) == []
 
 
 def test_requests_that_were_sent_again_are_retries() -> None:
@@ -102,9 +92,10 @@ def test_remarks_are_findings() -> None:
     store.append("chat", cc.user("Hello."))
     store.append("chat", cc.Message(role="tool", parts=(cc.ToolResult(call_id="lost", name="read", content="x"),)))
     store.append("chat", cc.user("Go on."))
-    compiler = cc.MessageCompiler(store, provider="anthropic", model="claude-sonnet-4-5")
+    compiler = cc.MessageCompiler(store, provider="anthropic:claude-sonnet-4-5")
     compiled = compiler.compile("chat")
-    compiler.begin(compiled).commit(cc.assistant("Done."))
+    compiler.begin(compiled)
+    compiler.commit(compiled, cc.assistant("Done."))
     view = load_stored_conversation(store, "chat")
     (found,) = compiler_remarks(view)
     assert found.code == "FAI005"
