@@ -174,7 +174,7 @@ class Agent:
             use = session.cache.send(body, self.model, began, first_token, lose=lose)
             answer = self.answer(reply, calls=calls, size=size)
             made = encode_reply(session.wire, self.model, answer, use, session.writer.identifier(""))
-            label = self._check(cause, frozenset(accept), use, potential, maybe)
+            label = self.check(cause, frozenset(accept), use, potential, maybe)
             self.last = use
             if keep:
                 self.messages.append(answer)
@@ -204,7 +204,7 @@ class Agent:
             self.send(cause, **{"reply": "call" if is_call else "text", **options})
         return self
 
-    def _check(
+    def check(
         self, cause: str | None, accept: frozenset[str | None], use: Use, potential: int | None, maybe: str
     ) -> tuple[str | None, frozenset[str | None], int]:
         before = self.last.total if self.last else 0

@@ -1,6 +1,5 @@
 """The traces of the half `tune`, on which rules may be developed."""
 
-import json
 from collections.abc import Callable
 
 from tests.analysis.traces.case_builder import (
@@ -23,7 +22,9 @@ from tests.analysis.traces.case_builder import (
     system,
     user,
 )
+from tests.analysis.traces.recorded import recorded
 from tests.analysis.traces.simulated_client import Agent, Session
+from tests.analysis.traces.texts import JSONObject
 from tests.analysis.traces.wire_formats import Block, Message, texts
 
 TUNE = Cases("tune", ("warehouse", "shop", "compiler"))
@@ -722,3 +723,33 @@ add("clean-tool-choice", ("chat",), _chosen_tool)
 add("clean-image", ("chat", "gemini"), _seen_image)
 add("clean-reminder", ("anthropic", "gemini"), _marked_before_reminder)
 add("clean-added-later", ("responses",), _added_later, model="gpt-5.6-sol")
+
+# Recorded sessions
+
+add("clean-recorded-loop", ("anthropic",), recorded("claude_code", 1))
+add("clean-recorded-agent", ("anthropic",), recorded("claude_code", 3))
+add("clean-recorded-agents", ("anthropic",), recorded("claude_code", 4))
+add("clean-recorded-loop", ("responses",), recorded("codex", 1))
+add("clean-recorded-agent", ("responses",), recorded("codex", 3))
+add("compacted-recorded", ("anthropic",), recorded("claude_code", 7, {5: "compacted"}))
+add("model_changed-recorded", ("anthropic",), recorded("claude_code", 16, {2: "model_changed"}))
+add("cache_expired-recorded", ("anthropic",), recorded("claude_code", 2, {3: "cache_expired"}, idle={3: 700}))
+
+
+def _without_reminder(body: JSONObject, count: int) -> None:
+    """Remove the third block of the first message, from the fourth request on."""
+    if count >= 3:
+        del body["messages"][0]["content"][2]
+
+
+def _sorted_tools(body: JSONObject, count: int) -> None:
+    if count >= 3:
+        body["tools"].sort(key=lambda tool: str(tool.get("name")), reverse=True)
+
+
+add(
+    "message_changed-recorded",
+    ("anthropic",),
+    recorded("claude_code", 2, {3: "message_changed"}, change=_without_reminder),
+)
+add("tools_reordered-recorded", ("responses",), recorded("codex", 2, {3: "tools_reordered"}, change=_sorted_tools))
