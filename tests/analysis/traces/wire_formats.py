@@ -213,8 +213,13 @@ def _responses(request: Request) -> JSONObject:
     items: list[JSONObject] = []
     if "instructions" not in request.settings:
         items += [_developer(text) for text in request.system]
+    is_explicit = (request.settings.get("prompt_cache_options") or {}).get("mode") == "explicit"
+    if is_explicit and "system" in request.marks and items:
+        items[-1]["content"][-1]["prompt_cache_breakpoint"] = {"mode": "explicit"}
     for message in request.messages:
         items += _response_items(message)
+        if is_explicit and "tail" in request.marks and message.role == "user" and "content" in items[-1]:
+            items[-1]["content"][-1]["prompt_cache_breakpoint"] = {"mode": "explicit"}
     tools = [
         {"type": "function", "name": t["name"], "description": t["description"], "parameters": t["schema"], "strict": False}
         for t in request.tools
