@@ -48,6 +48,7 @@ class Session:
     def __init__(
         self, name: str, half: str, wire: str, subject: str, *, model: str = "", ids: str = "", ratio: float = 0,
         url: str = "", system: int = 9_000, tools: int = 900, result: int = 3_500, ignores_attribution: bool = True,
+        is_implicit: bool = False,
     ) -> None:  # fmt: skip
         self.name, self.half, self.wire = name, half, wire
         self.writer = Writer(subject, f"{half}/{name}")
@@ -57,8 +58,9 @@ class Session:
         self.url = url or URLS[wire]
         self.sizes = system, tools, result
         self.cache = SimulatedCache(
-            wire, ratio or self.rng.uniform(3.3, 4.3), ignores_attribution=ignores_attribution
-        )
+            wire, ratio or self.rng.uniform(3.3, 4.3), ignores_attribution=ignores_attribution,
+            is_implicit=is_implicit,
+        )  # fmt: skip
         self.now = START + self.rng.randrange(10**9)
         self.id = str(UUID(bytes=self.rng.randbytes(16), version=4))
         self.exchanges: list[Exchange] = []
