@@ -13,12 +13,13 @@ from msgspec import Struct
 
 from contextc._json import JSON, encode
 from contextc.analysis.cache_model import CACHING_STATUSES, CacheModel, CacheOutlook, count_readable_tokens
-from contextc.analysis.cache_rules import CacheRules, find_cache_rules, read_field
+from contextc.analysis.cache_rules import MEDIA, CacheRules, find_cache_rules, read_field
 from contextc.analysis.changed_text import DESCRIPTIONS, TextChange, find_leaf, recognise
 from contextc.analysis.finding import Evidence, Finding, shorten
 from contextc.analysis.prefix_comparison import (
     Comparison,
     classify_message_change,
+    count_equal,
     count_equal_rows,
     count_repeated_tokens,
     find_reformatted,
@@ -29,6 +30,7 @@ from contextc.analysis.registry import FindingCode, register_code
 from contextc.analysis.request_elements import Element, text_of
 from contextc.analysis.request_view import ConversationView, RequestView
 from contextc.models.model_info import MILLION
+from contextc.store.ledger_schema import Channel
 
 MISSED_TOKENS = 1_024
 MISSED_SHARE = 0.05
@@ -55,14 +57,22 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
 class MissCase:
     """A request, what precedes it, and what it could have read.
 
-    `previous` is the request before it in the same conversation, of any model. `read` are the tokens that were read from
-    the cache, as the provider reported them, or else as expected.
+    `previous` is the request before it in the same conversation, of any model. `read` are the tokens that were read
+    from the cache, as the provider reported them, or else as expected. If it `is_first`, it is the first request of its
+    conversation to its model, and is compared with those of other conversations of the session.
     """
 
     def __init__(
-        self, now: RequestView, rules: CacheRules, outlook: CacheOutlook, previous: RequestView | None, *, reports: bool
+        self,
+        now: RequestView,
+        rules: CacheRules,
+        outlook: CacheOutlook,
+        previous: RequestView | None,
+        *,
+        reports: bool,
+        is_first: bool = False,
     ) -> None:
-        self.now, self.rules, self.outlook, self.previous = now, rules, outlook, previous
+        self.now, self.rules, self.outlook, self.previous, self.is_first = now, rules, outlook, previous, is_first
         usage = now.usage if reports else None
         self.is_reported = usage is not None
         self.read = usage.cache_read if usage is not None else outlook.tokens
@@ -79,7 +89,7 @@ class MissCase:
         previous = self.previous
         if previous is None or _scope(previous) == _scope(self.now):
             return False
-        if self.comparison is None:
+        if self.comparison is None or self.is_first:
             return True
         own = count_equal_rows(self.comparison.before, self.now)
         return count_equal_rows(previous, self.now) > own
@@ -270,14 +280,14 @@ def model_changed(case: MissCase) -> Diagnosis | None:
 )
 def first_request(case: MissCase) -> Diagnosis | None:
     """No earlier request had a prefix that this one could have read. This is no loss, and never an alarm."""
-    return Diagnosis(evidence=(case.evidence(),), confidence=1.0) if case.comparison is None else None
+    return Diagnosis(evidence=(case.evidence(),), confidence=1.0) if case.is_first else None
 
 
 @cause(
     "CAC002",
     "below_minimum",
     title="The prefix is shorter than the model caches",
-    fix="Nothing to do while the conversation is short. For many short conversations, a longer common prefix is cheaper.",
+    fix="Nothing to do while a conversation is short. With many short ones, a longer common prefix can be cheaper.",
 )
 def below_minimum(case: MissCase) -> Diagnosis | None:
     """The part that both requests have in common is shorter than the minimum that the model caches."""
@@ -293,7 +303,9 @@ def below_minimum(case: MissCase) -> Diagnosis | None:
     fix="Compact rarely, and only when the window requires it: each time, the context is paid for again.",
 )
 def compacted(case: MissCase) -> Diagnosis | None:
-    """The client or the compiler replaced earlier messages by a summary. Everything after the head is new to the cache."""
+    """The client or the compiler replaced earlier messages by a summary. What follows the system prompt is new to the
+    cache.
+    """
     if not case.is_compaction or case.break_part not in ("messages", "settings"):
         return None
     return Diagnosis(evidence=(case.element_evidence(case.break_at)[0],))
@@ -311,7 +323,7 @@ def settings_changed(case: MissCase) -> Diagnosis | None:
     if case.break_part != "settings" or comparison is None:
         return None
     values = [
-        (name, *(_show(read_field(each.settings, name)) for each in (comparison.before, case.now)))
+        (name, *(_show_setting(each, name) for each in (comparison.before, case.now)))
         for name, _ in comparison.settings
     ]
     names = ", ".join([name for name, *_ in values])
@@ -531,17 +543,53 @@ def iter_cases(view: ConversationView) -> Iterator[MissCase]:
         each.channel for each in view.requests if each.usage and (each.usage.cache_read or each.usage.cache_write)
     }
     models: dict[tuple[str, ...], CacheModel] = {}
+    ignored = find_ignored_blocks(view.requests)
     previous: dict[tuple[str, str], RequestView] = {}
     for now in view.requests:
         rules = find_cache_rules(now)
         if rules is None or now.status not in CACHING_STATUSES or is_without_answer(now):
             continue
         flow = (now.channel.agent, now.channel.directory)
-        model = models.setdefault((*flow, *_scope(now)), CacheModel())
+        model = models.setdefault((*flow, *_scope(now)), CacheModel(ignored))
         outlook = model.expect(rules, now)
-        yield MissCase(now, rules, outlook, previous.get(flow), reports=rules.reports or now.channel in reporting)
+        is_first, reports = outlook.comparison is None, rules.reports or now.channel in reporting
+        shown = _compare_with_others(rules, now, view.overlapping) if is_first and view.overlapping else outlook
+        yield MissCase(now, rules, shown, previous.get(flow), reports=reports, is_first=is_first)
         model.add(rules, now, outlook)
         previous[flow] = now
+
+
+def _compare_with_others(rules: CacheRules, now: RequestView, others: Sequence[RequestView]) -> CacheOutlook:
+    """Return what a first request could read from requests of other conversations."""
+    model = CacheModel()
+    for other in others:
+        if other.began <= now.began and _scope(other) == _scope(now):
+            model.add(rules, other, model.expect(rules, other))
+    return model.expect(rules, now)
+
+
+def find_ignored_blocks(requests: Sequence[RequestView]) -> frozenset[str]:
+    """Return the paths of system blocks that the provider leaves out of its prefix, such as an attribution line: they
+    changed, and the provider reports that it read more than what precedes them.
+    """
+    found: set[str] = set()
+    last: dict[Channel, RequestView] = {}
+    for now in requests:
+        before, last[now.channel] = last.get(now.channel), now
+        if before is None or before.head is now.head or now.usage is None or not now.usage.cache_read:
+            continue
+        while True:
+            equal = count_equal(before, now, found)
+            tools, _, end = now.head_ends
+            if not tools <= equal < min(end, before.head_ends[2]):
+                break
+            if now.usage.cache_read <= now.tokens_before(equal + 1) * now.scale + MISSED_TOKENS:
+                break
+            path = now.at(equal).element.suffix
+            if path in found:
+                break
+            found.add(path)
+    return frozenset(found)
 
 
 def is_without_answer(now: RequestView) -> bool:
@@ -552,10 +600,10 @@ def is_without_answer(now: RequestView) -> bool:
 
 def explain_miss(case: MissCase) -> tuple[FindingCode, Diagnosis] | None:
     """Return the cause of a miss; None if the cache was read as it should have been."""
-    if case.comparison is None:
+    if case.is_first:
         if case.read:
             return None
-        return _first(case, [model_changed, first_request])
+        return _first(case, [model_changed, parallel_request, first_request])
     if case.potential < case.rules.minimum:
         return _first(case, [below_minimum]) if case.potential else None
     if case.missed < case.threshold:
@@ -674,7 +722,10 @@ def _scope(request: RequestView) -> tuple[str, str]:
     return request.channel.provider, request.channel.model
 
 
-def _show(value: JSON) -> str:
+def _show_setting(request: RequestView, name: str) -> str:
+    if name == MEDIA:
+        return "no media" if request.rows.media is None else "media"
+    value = read_field(request.settings, name)
     return "not set" if value is None else shorten(value if isinstance(value, str) else encode(value).decode())
 
 

@@ -1,16 +1,17 @@
 """A model of a provider's prompt cache: which prefix of a request should be readable when it begins.
 
-A cache holds branches: requests that share a prefix up to some element, and differ after it. Each has entries, which are
-prefixes that were written. An explicit cache has an entry at each breakpoint. An implicit cache can read every prefix
-of what it has.
+A cache holds branches: requests that share a prefix up to some element, and differ after it. Each has entries, which
+are prefixes that were written. An explicit cache has an entry at each breakpoint. An implicit cache can read every
+prefix of what it has.
 """
 
-from collections.abc import Sequence
-from os.path import commonprefix
+from collections.abc import Collection, Sequence
+from itertools import pairwise
 
 from msgspec import Struct
 
 from contextc.analysis.cache_rules import CacheRules
+from contextc.analysis.changed_text import count_common
 from contextc.analysis.prefix_comparison import Comparison, compare_requests, count_equal_rows
 from contextc.analysis.request_view import RequestView
 
@@ -50,8 +51,8 @@ class CacheBranch(Struct):
 class ReadablePrefix(Struct, frozen=True, kw_only=True):
     """The prefix of a request that a cache should have, and what it would have under other conditions.
 
-    All are numbers of elements. `position` is what can be read, `fresh` what can be read even if entries expire as early
-    as they may. The others are without one obstacle each: if no entry were expired, if every reply had begun, if
+    All are numbers of elements. `position` is what can be read, `fresh` what can be read even if entries expire as
+    early as they may. The others are without one obstacle each: if no entry were expired, if every reply had begun, if
     breakpoints found every entry.
     """
 
@@ -76,16 +77,20 @@ class CacheOutlook(Struct, frozen=True):
 
 
 class CacheModel:
-    """The cache of one model of one provider, as the requests of one conversation use it."""
+    """The cache of one model of one provider, as the requests of one conversation use it.
 
-    def __init__(self) -> None:
+    `ignored` are the paths of system blocks that the provider is known to leave out of its prefix.
+    """
+
+    def __init__(self, ignored: Collection[str] = ()) -> None:
+        self._ignored = ignored
         self._branches: list[CacheBranch] = []
 
     def expect(self, rules: CacheRules, now: RequestView) -> CacheOutlook:
         """Return what a request should be able to read."""
         best: tuple[tuple[int, int, int, int], Comparison, CacheBranch, ReadablePrefix] | None = None
         for recent, branch in enumerate(self._branches):
-            comparison = compare_requests(rules, branch.tip, now)
+            comparison = compare_requests(rules, branch.tip, now, self._ignored)
             prefix = find_readable(rules, branch.entries, comparison)
             is_whole = comparison.equal >= branch.tip.count
             rows = 0 if is_whole else count_equal_rows(branch.tip, now)
@@ -171,12 +176,7 @@ def count_positions(rules: CacheRules, request: RequestView, start: int, end: in
         return end - start
     elements = request.elements(start)[: end - start]
     joined = ("tool_call", "tool_result")
-    repeated = sum(
-        [
-            element.type in joined and element.type == before.type
-            for before, element in zip(elements, elements[1:], strict=False)
-        ]
-    )
+    repeated = sum([element.type in joined and element.type == before.type for before, element in pairwise(elements)])
     return len(elements) - repeated
 
 
@@ -196,7 +196,7 @@ def _count_common_part(before: RequestView, now: RequestView, index: int) -> int
     if one.kind != other.kind or one.role != other.role:
         return 0
     texts = one.text, other.text
-    same = len(commonprefix(texts))
+    same = count_common(*texts)
     return now.tokens(index)[0] * same // max(1, len(texts[1]))
 
 

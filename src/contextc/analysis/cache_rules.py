@@ -126,10 +126,16 @@ def read_field(settings: JSONObject, path: str) -> JSON:
     return value
 
 
-def changed_settings(rules: CacheRules, before: JSONObject, now: JSONObject) -> Iterator[tuple[str, Tier]]:
+MEDIA = "media"
+"""The name that stands for the presence of media among the settings."""
+
+
+def changed_settings(rules: CacheRules, before: RequestView, now: RequestView) -> Iterator[tuple[str, Tier]]:
     """Return the settings that changed, with the part of the prefix that each invalidates."""
-    if before is now or before == now:
+    if MEDIA in rules.settings and (before.rows.media is None) != (now.rows.media is None):
+        yield MEDIA, rules.settings[MEDIA]
+    if before.settings is now.settings or before.settings == now.settings:
         return
     for path, tier in rules.settings.items():
-        if read_field(before, path) != read_field(now, path):
+        if path != MEDIA and read_field(before.settings, path) != read_field(now.settings, path):
             yield path, tier

@@ -7,7 +7,6 @@ import html
 import re
 import unicodedata
 from collections.abc import Iterator
-from os.path import commonprefix
 from typing import NamedTuple, cast
 
 import msgspec
@@ -97,11 +96,23 @@ def _looks_random(text: str) -> bool:
     return bool(words) and all(re.search(r"\d", word) for word in words)
 
 
+def count_common(one: str, other: str) -> int:
+    """Return the number of characters that both texts begin with. Texts are compared in halves, without a loop."""
+    low, high = 0, min(len(one), len(other)) + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
 def cut_common(before: str, after: str) -> tuple[str, str, int]:
     """Return two texts without their common beginning and end, and the length of the beginning."""
-    start = len(commonprefix((before, after)))
+    start = count_common(before, after)
     size = min(len(before), len(after)) - start
-    end = len(commonprefix((before[::-1][:size], after[::-1][:size])))
+    end = count_common(before[::-1][:size], after[::-1][:size])
     return before[start : len(before) - end], after[start : len(after) - end], start
 
 
@@ -111,7 +122,7 @@ def _words(before: str, after: str) -> tuple[str, str]:
     while start and not before[start - 1].isspace() and before[start - 1] not in "\"'`=<>()[]{};,|":
         start -= 1
     size = min(len(before), len(after)) - start
-    end = len(commonprefix((before[::-1][:size], after[::-1][:size])))
+    end = count_common(before[::-1][:size], after[::-1][:size])
     while end and not before[len(before) - end].isspace() and before[len(before) - end] not in "\"'`=<>()[]{};,|":
         end -= 1
     return before[start : len(before) - end], after[start : len(after) - end]

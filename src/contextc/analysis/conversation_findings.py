@@ -8,7 +8,10 @@ from contextc.store import Store
 
 
 def findings(store: Store, conversation: str) -> list[Finding]:
-    """Return the findings about a conversation: cache misses by request, then all others. Raises `UnknownConversation`."""
+    """Return the findings about a conversation: cache misses by request, then all others.
+
+    Raises `UnknownConversation`.
+    """
     view = load_conversation_view(store, conversation)
     found = list(find_cache_misses(view))
     for find in conversation_functions():

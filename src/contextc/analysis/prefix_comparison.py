@@ -1,6 +1,6 @@
 """Compare a request with an earlier one: the elements that both begin with, and how they differ after these."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
@@ -39,19 +39,26 @@ class Comparison(Struct, frozen=True):
         return round(self.now.tokens_before(self.shared) * self.now.scale)
 
 
-def compare_requests(rules: CacheRules, before: RequestView, now: RequestView) -> Comparison:
-    """Return the comparison of a request with an earlier one to the same model."""
-    equal = count_equal(before, now)
-    settings = tuple(changed_settings(rules, before.settings, now.settings))
+def compare_requests(
+    rules: CacheRules, before: RequestView, now: RequestView, ignored: Collection[str] = ()
+) -> Comparison:
+    """Return the comparison of a request with an earlier one to the same model.
+
+    `ignored` are the paths of system blocks that the provider is known to leave out of its prefix.
+    """
+    equal = count_equal(before, now, ignored)
+    settings = tuple(changed_settings(rules, before, now))
     limits: dict[Tier, int] = {"all": 0, "system": now.head_ends[0], "messages": now.head_ends[2]}
     return Comparison(before, now, equal, min([equal, *[limits[tier] for _, tier in settings]]), settings)
 
 
-def count_equal(before: RequestView, now: RequestView) -> int:
-    """Return the number of leading elements that are equal."""
+def count_equal(before: RequestView, now: RequestView, ignored: Collection[str] = ()) -> int:
+    """Return the number of leading elements that are equal, or that are ignored."""
     count = 0
     for one, other in zip(before.head_sections, now.head_sections, strict=True):
         same = _count_in(one, other)
+        while ignored and same < min(len(one.elements), len(other.elements)) and one.elements[same].suffix in ignored:
+            same += 1 + _count_keys(one.elements[same + 1 :], other.elements[same + 1 :])
         count += same
         if same < max(len(one.elements), len(other.elements)):
             return count
@@ -172,7 +179,7 @@ def count_repeated_tokens(before: RequestView, now: RequestView, at: int, old_at
 
 def is_system_element(view: RequestView, index: int) -> bool:
     """Return True if an element belongs to the instructions before the conversation."""
-    tools, system, leading = view.head_ends
+    tools, _, leading = view.head_ends
     if index < leading:
         return index >= tools
     return all(
