@@ -11,6 +11,7 @@ from contextc._lazy import lazy_names
 
 TYPE_CHECKING = False  # true for type checkers; importing `typing` would be most of the cost of this module
 if TYPE_CHECKING:
+    from contextc import analysis as analysis
     from contextc import compiler as compiler
     from contextc import errors as errors
     from contextc import events as events
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from contextc import store as store
     from contextc import tools as tools
     from contextc import triggers as triggers
+    from contextc.analysis import findings
     from contextc.compiler import Compiled, MessageCompiler, SessionManager
     from contextc.compiler.manifest import Manifest
     from contextc.errors import ContextcError
@@ -92,6 +94,7 @@ __all__ = [
     "convert",
     "default_triggers",
     "endpoint",
+    "findings",
     "fix",
     "formatter",
     "lint",
@@ -109,6 +112,7 @@ __all__ = [
 ]
 
 _NAMES = {
+    "analysis": "findings",
     "compiler": "Compiled MessageCompiler SessionManager",
     "compiler.manifest": "Manifest",
     "errors": "ContextcError",
@@ -128,6 +132,7 @@ _NAMES = {
 """The names in `__all__`, by the module that defines them. Using a name imports only that module."""
 _PACKAGES = frozenset(
     [
+        "analysis",
         "compiler",
         "errors",
         "events",

@@ -1,5 +1,6 @@
 """Findings about conversations, own and observed alike: cache misses, what fills the window, failures, and costs."""
 
+from contextc.analysis.conversation_findings import findings
 from contextc.analysis.finding import Evidence, Finding
 from contextc.analysis.registry import FindingCode, all_codes
 from contextc.analysis.request_view import ConversationView, RequestView, load_conversation_view
@@ -11,5 +12,6 @@ __all__ = [
     "FindingCode",
     "RequestView",
     "all_codes",
+    "findings",
     "load_conversation_view",
 ]

@@ -88,6 +88,7 @@ class Section(Struct, frozen=True, eq=False, gc=False):
     """Tokens of all elements."""
     is_marked: bool = False
     """True if one of its elements has a cache breakpoint in all requests."""
+    has_media: bool = False
 
     def without_last(self, drop: int) -> "Section":
         """Return the section without its last messages."""
@@ -100,6 +101,7 @@ class Section(Struct, frozen=True, eq=False, gc=False):
             self.count - drop,
             sum(self.tokens[:kept]),
             self.is_marked,
+            any([each.type == "media" for each in self.elements[:kept]]),
         )
 
     def index_at(self, offset: int) -> int:
@@ -117,6 +119,8 @@ class Rows(Struct, frozen=True, eq=False):
     totals: tuple[int, ...] = ()
     messages: tuple[int, ...] = ()
     marked: tuple[int, ...] = ()
+    media: int | None = None
+    """The first section with media; None if there is none."""
 
     def extended(self, added: Sequence[Section]) -> "Rows":
         """Return these rows and further ones."""
@@ -129,6 +133,9 @@ class Rows(Struct, frozen=True, eq=False):
             (*self.totals, *_sums(self.totals, [each.total for each in added])),
             (*self.messages, *_sums(self.messages, [each.count for each in added])),
             (*self.marked, *[size + index for index, each in enumerate(added) if each.is_marked]),
+            next((size + index for index, each in enumerate(added) if each.has_media), None)
+            if self.media is None
+            else self.media,
         )
 
     def without_last(self, drop: int) -> "Rows":
@@ -454,6 +461,7 @@ def _make_section(blocks: Sequence[tuple[int, _Block]], count: int, tokens: int)
         count,
         tokens if elements else 0,
         any([each.ttl is not None for each in elements]),
+        any([each.type == "media" or b'"image' in each.raw for each in elements]),
     )
 
 

@@ -315,11 +315,19 @@ class ConversationView:
     """All requests of a conversation, in the order in which they began.
 
     `source` is the client of an observed conversation, with its kind (main, agent or side) and its parent; None for a
-    conversation of our own.
+    conversation of our own. `overlapping` are first requests of other conversations of the same session that were still
+    being answered when this one began.
     """
 
-    def __init__(self, name: str, requests: Sequence[RequestView], source: ObservedSource | None) -> None:
+    def __init__(
+        self,
+        name: str,
+        requests: Sequence[RequestView],
+        source: ObservedSource | None = None,
+        overlapping: Sequence[RequestView] = (),
+    ) -> None:
         self.name, self.requests, self.source = name, list(requests), source
+        self.overlapping = list(overlapping)
 
 
 def load_conversation_view(store: Store, conversation: str) -> ConversationView:
@@ -339,9 +347,32 @@ def _load(tx: Transaction, conversation: str, steps: "dict[tuple[object, ...], l
     for number, channel, state, _ in repository.load_channels(tx, conversation):
         requests += _ChannelReader(tx, parser, number, channel, state, steps).read()
     tip = find_tip(tx, conversation, False)
-    sources = load_sources(tx, [tip.conversation]) if tip is not None else {}
+    number = tip.conversation if tip is not None else 0
     requests.sort(key=lambda each: (each.began, each.number))
-    return ConversationView(conversation, requests, sources.get(tip.conversation) if tip is not None else None)
+    source = load_sources(tx, [number]).get(number)
+    others = _load_overlapping(tx, parser, number, requests[0].began) if source is not None and requests else []
+    return ConversationView(conversation, requests, source, others)
+
+
+def _load_overlapping(tx: Transaction, parser: ElementParser, number: int, began: int) -> list[RequestView]:
+    """Return first requests of other conversations of the session that were being answered at a time."""
+    channels = tx.rows(
+        "SELECT h.number, h.conversation, h.agent, h.provider, h.model, h.directory, h.state FROM channel h"
+        " JOIN conversation c ON c.name = h.conversation JOIN observed_conversation o ON o.conversation = c.number"
+        " WHERE o.session = (SELECT session FROM observed_conversation WHERE conversation = ?) AND o.session <> ''"
+        " AND o.conversation <> ?",
+        number,
+        number,
+    )
+    found: list[RequestView] = []
+    for channel_number, *name, stored in channels:
+        facts = [record_from_json(body).observed for body in repository.load_manifests(tx, channel_number, 1, limit=1)]
+        if not facts or facts[0] is None or not facts[0].began <= began < facts[0].ended:
+            continue
+        channel = Channel(*name)
+        state = repository.decode_state(channel.conversation, stored)
+        found += _ChannelReader(tx, parser, channel_number, channel, state, {}).read(until=1)
+    return sorted(found, key=lambda each: each.began)
 
 
 class _ChannelReader:
@@ -364,12 +395,11 @@ class _ChannelReader:
         self._heads: dict[str, Head] = {}
         self._rows: dict[int, StoredRow] = {}
 
-    def read(self) -> Iterator[RequestView]:
-        records = [
-            (record.request, record)
-            for record in map(record_from_json, reversed(repository.load_manifests(self._tx, self._number)))
-        ]
-        lost = self._load_unanswered()
+    def read(self, until: int = FIRST_UNANSWERED) -> Iterator[RequestView]:
+        """Return the requests up to a number, oldest first, then those without an answer."""
+        stored = reversed(repository.load_manifests(self._tx, self._number, until))
+        records = [(record.request, record) for record in map(record_from_json, stored)]
+        lost = self._load_unanswered() if until == FIRST_UNANSWERED else []
         whole = self._load_replaced()
         layouts = self._layouts([record for _, record in records]) + [record.layout or () for _, record in lost]
         self._rows = _load_rows(self._tx, chain.from_iterable(layouts))

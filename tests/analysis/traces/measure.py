@@ -22,6 +22,8 @@ from time import process_time
 from typing import Any, NamedTuple
 
 import contextc as cc
+from contextc.inspection.channel_ids import channel_id as short_id
+from contextc.web.channel_list import channel_id
 from tests.analysis.traces import CAUSES, HALVES, Exchange, Trace, load
 
 Findings = Callable[[Any, str], Iterable[Any]]
@@ -91,29 +93,21 @@ def judge(trace: Trace, findings: Findings) -> list[Verdict]:
         for conversation in dict.fromkeys([each.conversation for each in requests]):
             for finding in findings(store, conversation):
                 if finding.code.startswith(CODE):
-                    found.update({key: finding for key in keys_of(finding)})
-        return [
-            compare(trace, at, found.get(key_of(request, requests)))
-            for at, request in enumerate(requests)
-        ]  # fmt: skip
+                    found[key_of_finding(finding)] = finding
+        return [compare(trace, at, found.get(key_of(request))) for at, request in enumerate(requests)]
     finally:
         store.close()
 
 
-def keys_of(finding: Any) -> list[tuple[str, str, int]]:
-    """Return where a finding belongs: conversation, channel and number of its request (that of its first evidence)."""
+def key_of_finding(finding: Any) -> tuple[str, str, int]:
+    """Return the conversation, the channel's short id and the number of the request that a finding is about."""
     first = finding.evidence[0]
-    return [(finding.conversation, str(first.channel), int(first.request))]
+    return finding.conversation, str(first.channel), int(first.request)
 
 
-def key_of(request: Any, requests: Sequence[Any]) -> tuple[str, str, int]:
-    """Return the key of a recorded request. Channels are named by the order of their first request: see `channel_id`."""
-    return request.conversation, channel_id(request), request.request
-
-
-def channel_id(request: Any) -> str:
-    """Return the short id of a request's channel, as evidence has it."""
-    return str(request.channel)
+def key_of(request: Any) -> tuple[str, str, int]:
+    """Return the same for a recorded request."""
+    return request.conversation, channel_id(request.channel), request.request
 
 
 def compare(trace: Trace, at: int, finding: Any) -> Verdict:

@@ -102,10 +102,14 @@ class _Sent:
 
 
 class SimulatedCache:
-    """The cache of one account at one provider. `ratio` is the number of characters of a token."""
+    """The cache of one account at one provider. `ratio` is the number of characters of a token.
 
-    def __init__(self, wire: str, ratio: float = 3.7, *, ignores_attribution: bool = True) -> None:
+    With `is_implicit`, a server that is not the vendor's caches every prefix, in steps of 64 tokens, and ignores marks.
+    """
+
+    def __init__(self, wire: str, ratio: float = 3.7, *, ignores_attribution: bool = True, is_implicit: bool = False) -> None:
         self.wire, self.ratio, self.ignores_attribution = wire, ratio, ignores_attribution
+        self.is_implicit = is_implicit or wire not in ("anthropic", "bedrock")
         self._entries: dict[bytes, _Entry] = {}
         self._sent: list[_Sent] = []
 
@@ -115,7 +119,7 @@ class SimulatedCache:
         With `lose`, the provider loses what it had: "all" of it, or what it has of the "messages".
         """
         prompt = self._parse(body)
-        if self.wire in ("anthropic", "bedrock"):
+        if not self.is_implicit:
             return self._send_marked(prompt, model, began, first_token, lose)
         return self._send_implicit(prompt, model, began, first_token, lose)
 
@@ -154,6 +158,8 @@ class SimulatedCache:
         key = json.dumps([model, prompt.salts], sort_keys=True)
         is_new = self.wire != "gemini" and _is_from_gpt_5_6(model)
         step, least = (256, minimum(model)) if self.wire == "gemini" else (128, 1_024)
+        if self.wire == "anthropic":
+            step, least = 64, 64
         ends = {at for at, each in enumerate(prompt.elements) if each.mark}
         read, best = 0, None
         for sent in self._sent:

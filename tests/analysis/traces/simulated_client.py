@@ -48,6 +48,7 @@ class Session:
     def __init__(
         self, name: str, half: str, wire: str, subject: str, *, model: str = "", ids: str = "", ratio: float = 0,
         url: str = "", system: int = 9_000, tools: int = 900, result: int = 3_500, ignores_attribution: bool = True,
+        is_implicit: bool = False,
     ) -> None:  # fmt: skip
         self.name, self.half, self.wire = name, half, wire
         self.writer = Writer(subject, f"{half}/{name}")
@@ -57,8 +58,9 @@ class Session:
         self.url = url or URLS[wire]
         self.sizes = system, tools, result
         self.cache = SimulatedCache(
-            wire, ratio or self.rng.uniform(3.3, 4.3), ignores_attribution=ignores_attribution
-        )
+            wire, ratio or self.rng.uniform(3.3, 4.3), ignores_attribution=ignores_attribution,
+            is_implicit=is_implicit,
+        )  # fmt: skip
         self.now = START + self.rng.randrange(10**9)
         self.id = str(UUID(bytes=self.rng.randbytes(16), version=4))
         self.exchanges: list[Exchange] = []
@@ -154,13 +156,14 @@ class Agent:
         self, cause: str | None = UNSET, *, accept: Iterable[str | None] = (), also: Iterable[str] = (),
         reply: str = "text", calls: int = 1, size: int = 0, result: int = 0, lose: str = "", fail: int = 0,
         at: int | None = None, potential: int | None = None, keep: bool = True, body: JSONObject | None = None,
+        maybe: str = "",
     ) -> Exchange:  # fmt: skip
         """Send the request, append the answer and the results of its calls, and let time pass.
 
         `cause` is the label; without it, the first request of an agent is `first_request`, and others are hits. With
         `at`, the request is sent at that time beside others. `fail` is the status of an error. `potential` replaces
         the tokens that could have been read, which are those of the request before. Without `keep`, the answer is not
-        part of the conversation.
+        part of the conversation. `maybe` is the cause if the miss is large enough to count as one.
         """
         session, rng = self.session, self.session.rng
         began = session.now if at is None else at
@@ -173,7 +176,7 @@ class Agent:
             use = session.cache.send(body, self.model, began, first_token, lose=lose)
             answer = self.answer(reply, calls=calls, size=size)
             made = encode_reply(session.wire, self.model, answer, use, session.writer.identifier(""))
-            label = self._check(cause, frozenset(accept), use, potential)
+            label = self.check(cause, frozenset(accept), use, potential, maybe)
             self.last = use
             if keep:
                 self.messages.append(answer)
@@ -203,13 +206,16 @@ class Agent:
             self.send(cause, **{"reply": "call" if is_call else "text", **options})
         return self
 
-    def _check(
-        self, cause: str | None, accept: frozenset[str | None], use: Use, potential: int | None
+    def check(
+        self, cause: str | None, accept: frozenset[str | None], use: Use, potential: int | None, maybe: str
     ) -> tuple[str | None, frozenset[str | None], int]:
         before = self.last.total if self.last else 0
         had = min(before, use.total) if potential is None else potential
         missed = max(had - use.read, 0)
         is_first = self.last is None and potential is None
+        if maybe:
+            is_hit = missed <= max(SURE_HIT[0], SURE_HIT[1] * had)
+            cause, accept = (None, frozenset[str | None]()) if is_hit else (maybe, accept)
         if cause == UNSET:
             cause = "first_request" if is_first else None
         if cause is not None and cause not in CAUSES:

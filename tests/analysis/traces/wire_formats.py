@@ -15,7 +15,10 @@ JSONObject = dict[str, Any]
 
 @dataclass
 class Block:
-    """A part of a message. `kind` is text, thinking, call, result, image or native (`native` is the wire form)."""
+    """A part of a message. `kind` is text, thinking, call, result, image or native (`native` is the wire form).
+
+    The `text` of a call is its arguments as a string, for formats that send them so; "" for the usual spelling.
+    """
 
     kind: str
     text: str = ""
@@ -187,7 +190,7 @@ def _chat_messages(message: Message) -> list[JSONObject]:
     if message.role == "assistant":
         text = "\n".join([block.text for block in blocks if block.kind == "text"])
         calls = [
-            {"id": b.id, "type": "function", "function": {"name": b.name, "arguments": json.dumps(b.input)}}
+            {"id": b.id, "type": "function", "function": {"name": b.name, "arguments": b.text or json.dumps(b.input)}}
             for b in blocks
             if b.kind == "call"
         ]
@@ -213,8 +216,13 @@ def _responses(request: Request) -> JSONObject:
     items: list[JSONObject] = []
     if "instructions" not in request.settings:
         items += [_developer(text) for text in request.system]
+    is_explicit = (request.settings.get("prompt_cache_options") or {}).get("mode") == "explicit"
+    if is_explicit and "system" in request.marks and items:
+        items[-1]["content"][-1]["prompt_cache_breakpoint"] = {"mode": "explicit"}
     for message in request.messages:
         items += _response_items(message)
+        if is_explicit and "tail" in request.marks and message.role == "user" and "content" in items[-1]:
+            items[-1]["content"][-1]["prompt_cache_breakpoint"] = {"mode": "explicit"}
     tools = [
         {"type": "function", "name": t["name"], "description": t["description"], "parameters": t["schema"], "strict": False}
         for t in request.tools
@@ -244,7 +252,7 @@ def _response_items(message: Message) -> list[JSONObject]:
                 found.append({"type": "reasoning", "summary": [], "encrypted_content": block.id + block.text})
             case "call":
                 found += _flush(parts, role)
-                arguments = json.dumps(block.input)
+                arguments = block.text or json.dumps(block.input)
                 found.append(
                     {"type": "function_call", "call_id": block.id, "name": block.name, "arguments": arguments}
                 )

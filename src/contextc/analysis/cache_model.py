@@ -1,0 +1,204 @@
+"""A model of a provider's prompt cache: which prefix of a request should be readable when it begins.
+
+A cache holds branches: requests that share a prefix up to some element, and differ after it. Each has entries, which
+are prefixes that were written. An explicit cache has an entry at each breakpoint. An implicit cache can read every
+prefix of what it has.
+"""
+
+from collections.abc import Collection, Sequence
+from itertools import pairwise
+
+from msgspec import Struct
+
+from contextc.analysis.cache_rules import CacheRules
+from contextc.analysis.changed_text import count_common
+from contextc.analysis.prefix_comparison import Comparison, compare_requests, count_equal_rows
+from contextc.analysis.request_view import RequestView
+
+MAX_BRANCHES = 8
+MAX_ENTRIES = 24
+CACHING_STATUSES = ("ok", "unfinished")
+
+
+class CacheEntry(Struct):
+    """A prefix in the cache: the number of its elements. Times are in milliseconds.
+
+    `used` and `ended` are the begin and the end of the request that used it last. It can be read from `ready` on, when
+    the reply to the request that wrote it has begun; only the end of that reply is known.
+    """
+
+    position: int
+    used: int
+    ended: int
+    ready: int
+    life: int
+    kept: int
+
+    def is_expired(self, time: int) -> bool:
+        return time - self.used > self.life
+
+    def is_surely_expired(self, time: int) -> bool:
+        return time - self.ended > self.kept
+
+
+class CacheBranch(Struct):
+    """The last request of a branch, and the prefixes of it that are in the cache."""
+
+    tip: RequestView
+    entries: list[CacheEntry]
+
+
+class ReadablePrefix(Struct, frozen=True, kw_only=True):
+    """The prefix of a request that a cache should have, and what it would have under other conditions.
+
+    All are numbers of elements. `position` is what can be read, `fresh` what can be read even if entries expire as
+    early as they may. The others are without one obstacle each: if no entry were expired, if every reply had begun, if
+    breakpoints found every entry.
+    """
+
+    position: int = 0
+    fresh: int = 0
+    unexpired: int = 0
+    ready: int = 0
+    found: int = 0
+    written: int = 0
+    """The longest entry within the shared prefix, whatever the obstacles."""
+
+
+class CacheOutlook(Struct, frozen=True):
+    """What is known before a request begins: its comparison with the most similar earlier request, None if there is
+    none; the prefix that it should be able to read, and its tokens as the provider counts them.
+    """
+
+    comparison: Comparison | None
+    branch: CacheBranch | None
+    prefix: ReadablePrefix
+    tokens: int
+
+
+class CacheModel:
+    """The cache of one model of one provider, as the requests of one conversation use it.
+
+    `ignored` are the paths of system blocks that the provider is known to leave out of its prefix.
+    """
+
+    def __init__(self, ignored: Collection[str] = ()) -> None:
+        self._ignored = ignored
+        self._branches: list[CacheBranch] = []
+
+    def expect(self, rules: CacheRules, now: RequestView) -> CacheOutlook:
+        """Return what a request should be able to read."""
+        best: tuple[tuple[int, int, int, int], Comparison, CacheBranch, ReadablePrefix] | None = None
+        for recent, branch in enumerate(self._branches):
+            comparison = compare_requests(rules, branch.tip, now, self._ignored)
+            prefix = find_readable(rules, branch.entries, comparison)
+            is_whole = comparison.equal >= branch.tip.count
+            rows = 0 if is_whole else count_equal_rows(branch.tip, now)
+            score = (comparison.shared, prefix.position, rows, recent)
+            if best is None or score > best[0]:
+                best = score, comparison, branch, prefix
+        if best is None:
+            return CacheOutlook(None, None, ReadablePrefix(), 0)
+        _, comparison, branch, prefix = best
+        return CacheOutlook(comparison, branch, prefix, count_readable_tokens(rules, comparison, prefix.position))
+
+    def add(self, rules: CacheRules, now: RequestView, outlook: CacheOutlook) -> None:
+        """Add what a request leaves in the cache."""
+        if now.status not in CACHING_STATUSES:
+            return
+        entries: dict[int, CacheEntry] = {}
+        branch, comparison = outlook.branch, outlook.comparison
+        if branch is not None and comparison is not None and rules.explicit:
+            for entry in branch.entries:
+                if entry.position <= comparison.shared:
+                    if entry.position <= outlook.prefix.position:
+                        entry = _used(entry, now)
+                    entries[entry.position] = entry
+        lives = {mark + 1: rules.lifetime(ttl) for mark, ttl in now.marks.items()}
+        if not rules.explicit:
+            lives = {now.count: rules.lifetime("")}
+        for position, life in lives.items():
+            if now.tokens_before(position) * now.scale < rules.minimum:
+                continue
+            kept = max(life, rules.kept) if not rules.explicit else life
+            old = entries.get(position)
+            is_read = old is not None and position <= outlook.prefix.position
+            ready = old.ready if old is not None and is_read else now.ended
+            entries[position] = CacheEntry(position, now.began, now.ended, ready, life, kept)
+        made = CacheBranch(now, [entries[each] for each in sorted(entries)][-MAX_ENTRIES:])
+        if branch is not None and comparison is not None and comparison.is_extension:
+            self._branches = [each for each in self._branches if each is not branch]
+        self._branches = [*self._branches, made][-MAX_BRANCHES:]
+
+
+def find_readable(rules: CacheRules, entries: Sequence[CacheEntry], comparison: Comparison) -> ReadablePrefix:
+    """Return the prefix of a request that entries of an earlier one let it read."""
+    now, shared = comparison.now, comparison.shared
+    time = now.began
+    if not rules.explicit:
+        have = [(each, min(each.position, shared)) for each in entries]
+        alive = [(each, size) for each, size in have if not each.is_surely_expired(time)]
+        return ReadablePrefix(
+            position=max([size for each, size in alive if each.ready <= time], default=0),
+            fresh=max([size for each, size in have if each.ready <= time and not each.is_expired(time)], default=0),
+            unexpired=max([size for each, size in have if each.ready <= time], default=0),
+            ready=max([size for _, size in alive], default=0),
+            found=max([size for each, size in alive if each.ready <= time], default=0),
+            written=max([size for _, size in have], default=0),
+        )
+    usable = [each for each in entries if each.position <= shared]
+    alive = [each for each in usable if not each.is_surely_expired(time)]
+    ready = [each for each in alive if each.ready <= time]
+    return ReadablePrefix(
+        position=_find_from_marks(rules, now, ready),
+        fresh=_find_from_marks(rules, now, [each for each in ready if not each.is_expired(time)]),
+        unexpired=_find_from_marks(rules, now, [each for each in usable if each.ready <= time]),
+        ready=_find_from_marks(rules, now, alive),
+        found=max([each.position for each in ready], default=0),
+        written=max([each.position for each in usable], default=0),
+    )
+
+
+def _find_from_marks(rules: CacheRules, now: RequestView, entries: Sequence[CacheEntry]) -> int:
+    """Return the longest entry that a breakpoint of the request finds: at it, or within the lookback before it."""
+    best = 0
+    for mark in now.marks:
+        end = mark + 1
+        nearest = max([each.position for each in entries if each.position <= end], default=0)
+        if nearest > best and (not rules.lookback or count_positions(rules, now, nearest, end) < rules.lookback):
+            best = nearest
+    return best
+
+
+def count_positions(rules: CacheRules, request: RequestView, start: int, end: int) -> int:
+    """Return the number of cache positions between two elements."""
+    if not rules.joined or end - start < rules.lookback:
+        return end - start
+    elements = request.elements(start)[: end - start]
+    joined = ("tool_call", "tool_result")
+    repeated = sum([element.type in joined and element.type == before.type for before, element in pairwise(elements)])
+    return len(elements) - repeated
+
+
+def count_readable_tokens(rules: CacheRules, comparison: Comparison, position: int) -> int:
+    """Return the tokens of a readable prefix as the provider counts them: whole blocks, and at least the minimum."""
+    now, before = comparison.now, comparison.before
+    tokens = now.tokens_before(position) * now.scale
+    if not rules.explicit and position and position == comparison.equal < min(before.count, now.count):
+        tokens += _count_common_part(before, now, position) * now.scale
+    whole = int(tokens) // rules.block * rules.block
+    return min(whole, now.input) if whole >= rules.minimum else 0
+
+
+def _count_common_part(before: RequestView, now: RequestView, index: int) -> int:
+    """Return the tokens of the part of an element with which another one begins too."""
+    one, other = before.at(index).element, now.at(index).element
+    if one.kind != other.kind or one.role != other.role:
+        return 0
+    texts = one.text, other.text
+    same = count_common(*texts)
+    return now.tokens(index)[0] * same // max(1, len(texts[1]))
+
+
+def _used(entry: CacheEntry, now: RequestView) -> CacheEntry:
+    return CacheEntry(entry.position, now.began, now.ended, entry.ready, entry.life, entry.kept)
