@@ -1,4 +1,4 @@
-"""Conversations for tests of findings: a client of Anthropic's API whose requests grow, with a cache that always hits."""
+"""Conversations for tests of findings: a client of Anthropic's API whose requests grow, and whose cache always hits."""
 
 from typing import Any
 
@@ -22,7 +22,9 @@ def define_tool(name: str, tokens: int = 40) -> dict[str, Any]:
 class ObservedRun:
     """A client that records its exchanges. Each `send` is one request and its reply."""
 
-    def __init__(self, *, tools: list[dict[str, Any]] | None = None, system: str = "You help.", model: str = MODEL) -> None:
+    def __init__(
+        self, *, tools: list[dict[str, Any]] | None = None, system: str = "You help.", model: str = MODEL
+    ) -> None:
         self.store = cc.open_store("memory:")
         self.messages: list[dict[str, Any]] = []
         self.tools, self.system, self.model = tools or [], system, model
@@ -67,7 +69,9 @@ class ObservedRun:
         """Let the model call a tool, and add its result."""
         id = f"toolu_{self.count}"
         self.send({"type": "tool_use", "id": id, "name": name, "input": arguments}, stop="tool_use")
-        self.messages.append({"role": "user", "content": [{"type": "tool_result", "tool_use_id": id, "content": result}]})
+        self.messages.append(
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": id, "content": result}]}
+        )
 
     def _observe(self, **facts: Any) -> Any:
         self.count += 1

@@ -2,13 +2,12 @@
 
 import pytest
 
+import contextc as cc
 from contextc.analysis.cost_by_cause import ConversationCosts, compute_costs, cost_by_cause
 from contextc.analysis.stored_conversation import load_stored_conversation
 from tests.analysis.observed_run import ObservedRun, define_tool, words
 from tests.analysis.traces import Trace, load
 from tests.analysis.traces.measure import record
-
-import contextc as cc
 
 READ, WRITE, OUTPUT = 0.30, 3.75, 15.0
 

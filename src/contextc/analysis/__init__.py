@@ -1,17 +1,27 @@
 """Findings about conversations, own and observed alike: cache misses, what fills the window, failures, and costs."""
 
 from contextc.analysis.conversation_findings import findings
+from contextc.analysis.cost_by_cause import ConversationCosts, CostLine, RequestCosts, cost_by_cause
 from contextc.analysis.finding import Evidence, Finding
+from contextc.analysis.findings_by_cause import CauseSummary, StoreFindings, group_by_cause, store_findings
 from contextc.analysis.registry import FindingCode, all_codes
 from contextc.analysis.request_view import ConversationView, RequestView, load_conversation_view
 
 __all__ = [
+    "CauseSummary",
+    "ConversationCosts",
     "ConversationView",
+    "CostLine",
     "Evidence",
     "Finding",
     "FindingCode",
+    "RequestCosts",
     "RequestView",
+    "StoreFindings",
     "all_codes",
+    "cost_by_cause",
     "findings",
+    "group_by_cause",
     "load_conversation_view",
+    "store_findings",
 ]

@@ -1,9 +1,9 @@
-"""All findings about a conversation, or about all conversations of a store."""
+"""All findings about a conversation."""
 
 from contextc.analysis.cache_misses import find_cache_misses
 from contextc.analysis.finding import Finding
 from contextc.analysis.registry import conversation_functions
-from contextc.analysis.request_view import load_conversation_view
+from contextc.analysis.stored_conversation import StoredConversation, load_stored_conversation
 from contextc.store import Store
 
 
@@ -12,7 +12,11 @@ def findings(store: Store, conversation: str) -> list[Finding]:
 
     Raises `UnknownConversation`.
     """
-    view = load_conversation_view(store, conversation)
+    return find_all(load_stored_conversation(store, conversation))
+
+
+def find_all(view: StoredConversation) -> list[Finding]:
+    """Return the findings about a conversation that is loaded already."""
     found = list(find_cache_misses(view))
     for find in conversation_functions():
         found += find(view)

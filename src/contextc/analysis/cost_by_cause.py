@@ -51,8 +51,8 @@ class Cause(NamedTuple):
 class CostLine(Struct, frozen=True, kw_only=True):
     """The tokens of one cause, and their cost in dollars; None if the price is unknown.
 
-    `read` and `written` are the tokens that were read from the cache and written to it. The others were charged as plain
-    input; for answers as output.
+    `read` and `written` are the tokens that were read from the cache and written to it. The others were charged as
+    plain input; for answers as output.
     """
 
     kind: str
@@ -200,7 +200,7 @@ def _line(cause: Cause, parts: PricedTokens, prices: RequestPrices) -> CostLine:
 
 
 class _CauseSplitter:
-    """Splits the beginning of a request by cause. Sums over rows are kept, because requests begin with the same rows."""
+    """Splits the beginning of a request by cause. Sums over rows are kept, because requests share their first rows."""
 
     def __init__(self, run: ChannelRun) -> None:
         self._run = run

@@ -38,8 +38,8 @@ class PricedTokens(NamedTuple):
 class RequestPrices:
     """The prices of the positions of one request. Nothing is known of a request without reported usage.
 
-    `total` are its input tokens as they were charged. `overhead` are tokens that the provider adds to what is sent; they
-    come first.
+    `total` are its input tokens as they were charged. `overhead` are tokens that the provider adds to what is sent;
+    they come first.
     """
 
     def __init__(self, request: RequestView) -> None:

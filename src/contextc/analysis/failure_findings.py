@@ -72,7 +72,9 @@ def broken_rules(view: StoredConversation, code: FindingCode) -> Iterator[Findin
             for action in request.observed.actions if request.observed is not None else ():
                 for name in action.codes:
                     found.setdefault(name, []).append(
-                        _evidence(request, after=shorten("; ".join([f"{action.rule}: {each}" for each in action.changes])))
+                        _evidence(
+                            request, after=shorten("; ".join([f"{action.rule}: {each}" for each in action.changes]))
+                        )
                     )
         for name, evidence in found.items():
             title, repair = _describe_rule(name)
@@ -143,8 +145,9 @@ def retried_requests(view: StoredConversation, code: FindingCode) -> Iterator[Fi
 def failed_requests(view: StoredConversation, code: FindingCode) -> Iterator[Finding]:
     """The provider refused a request, or its answer ended early, and the same request was not sent again.
 
-    Recognised: by the recorded status. There is one finding per error and channel. A turn of our own that was stopped on
-    purpose is no failure; of other clients it cannot be told from a broken connection, so the finding is less certain.
+    Recognised: by the recorded status. There is one finding per error and channel. A turn of our own that was stopped
+    on purpose is no failure; of other clients it cannot be told from a broken connection, so the finding is less
+    certain.
     """
     yield from _group_failures(view, code, [each for each in _find_failed(view) if not each.is_retried], "failed with")
 
@@ -240,8 +243,8 @@ def truncated_answers(view: StoredConversation, code: FindingCode) -> Iterator[F
     """The model stopped because of the limit of output tokens, or because the window was full. A cut tool call is
     invalid, and a cut text is often requested again.
 
-    Recognised: by the finish reason. `tokens` are the output tokens, and the cost is what they cost. There is one finding
-    per channel and limit.
+    Recognised: by the finish reason. `tokens` are the output tokens, and the cost is what they cost. There is one
+    finding per channel and limit.
     """
     for requests in view.channels.values():
         groups: dict[tuple[int, bool], list[RequestView]] = {}

@@ -90,7 +90,9 @@ class StoredConversation(ConversationView):
                 found[each.channel_id, each.number] = Reply(
                     finish=next((one.finish for one in reversed(produced) if one.finish), ""),
                     error=next((one.error for one in reversed(produced) if one.error), ""),
-                    calls=tuple([part.name for one in produced for part in one.parts if part.type == CALL_TAG and part.name]),
+                    calls=tuple(
+                        [part.name for one in produced for part in one.parts if part.type == CALL_TAG and part.name]
+                    ),
                 )
         return found
 

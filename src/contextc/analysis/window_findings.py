@@ -43,12 +43,12 @@ KIND_WORDS = 6
     "WIN001",
     "unused_tools",
     title="Tools were sent in every request and never called",
-    fix="Do not offer these tools in this kind of conversation, or let the model search for tools. Decide it at the start "
-    "of a conversation: a change of the tools in between loses the cached prefix.",
+    fix="Do not offer these tools in this kind of conversation, or let the model search for tools. Decide it at the "
+    "start of a conversation: a change of the tools in between loses the cached prefix.",
 )
 def unused_tools(view: StoredConversation, code: FindingCode) -> Iterator[Finding]:
-    """Definitions of tools are part of every request. The finding names the tools of a channel that no reply called, and
-    what their definitions cost in all requests at the prices that were paid: cache read, cache write, or input.
+    """Definitions of tools are part of every request. The finding names the tools of a channel that no reply called,
+    and what their definitions cost in all requests at the prices that were paid: cache read, cache write, or input.
 
     Recognised: a channel with at least 4 answered requests; tools that are in its last request and were called in none;
     at least 1,000 tokens and 2 % of the input. Tools whose loading is deferred are not counted.
@@ -139,8 +139,8 @@ def _positions(tools: Section, names: set[str]) -> Iterator[tuple[int, int]]:
     "WIN002",
     "large_result",
     title="A large tool result stays in all following requests",
-    fix="Let the tool return less: a page, a filter, or a short text with a way to read the rest. Run searches that need "
-    "much output in a sub-agent.",
+    fix="Let the tool return less: a page, a filter, or a short text with a way to read the rest. Run searches that "
+    "need much output in a sub-agent.",
 )
 def large_results(view: StoredConversation, code: FindingCode) -> Iterator[Finding]:
     """A tool result is sent again with every following request. The finding names a result that takes a large share of
@@ -192,8 +192,8 @@ class _Repeated(NamedTuple):
     "file or an instruction in one place only.",
 )
 def repeated_content(view: StoredConversation, code: FindingCode) -> Iterator[Finding]:
-    """The same text is in one request more than once: a file that was read twice, or a text in two messages. The cost is
-    that of all copies but one, in all requests that have both.
+    """The same text is in one request more than once: a file that was read twice, or a text in two messages. The cost
+    is that of all copies but one, in all requests that have both.
 
     Recognised: texts and tool results of at least 300 tokens that are equal, and two results for the same file of which
     80 % of the lines are equal. Reminders of a client are counted by WIN005.
@@ -256,9 +256,7 @@ def _find_together(earlier: Sequence[Occurrence], found: Occurrence) -> Occurren
     return next((each for each in earlier if each.last >= found.first and each.first <= found.last), None)
 
 
-def _find_similar(
-    read: Sequence[tuple[Occurrence, str, bytes]], found: Occurrence, text: str
-) -> Iterator[_Repeated]:
+def _find_similar(read: Sequence[tuple[Occurrence, str, bytes]], found: Occurrence, text: str) -> Iterator[_Repeated]:
     """Return what the last earlier read of the same file has in common with this one."""
     for earlier, other, _ in reversed(read):
         if _find_together([earlier], found) is None:
@@ -282,15 +280,15 @@ def _shared_end(each: _Repeated) -> int:
     "WIN004",
     "media_kept",
     title="Images or documents stay in the window",
-    fix="Replace old images and documents by a line of text at the next compaction, scale images down, and send only the "
-    "pages that are needed.",
+    fix="Replace old images and documents by a line of text at the next compaction, scale images down, and send only "
+    "the pages that are needed.",
 )
 def kept_media(view: StoredConversation, code: FindingCode) -> Iterator[Finding]:
     """Images, audio and documents are sent again with every following request, and most of them are needed only for a
     few. The cost is what they cost from the fourth request on.
 
-    Recognised: media, or tool results with media, that are in more than 4 requests of a channel. There is one finding per
-    channel.
+    Recognised: media, or tool results with media, that are in more than 4 requests of a channel. There is one finding
+    per channel.
     """
     for run in view.runs:
         kept = [
@@ -338,13 +336,13 @@ class _Reminder(NamedTuple):
     "WIN005",
     "stale_reminders",
     title="Reminders of earlier turns are still sent",
-    fix="Send a reminder only if its content changed, and keep it short. What is outdated with the next request belongs "
-    "to the end of a request, and not into the stored history.",
+    fix="Send a reminder only if its content changed, and keep it short. What is outdated with the next request "
+    "belongs to the end of a request, and not into the stored history.",
 )
 def stale_reminders(view: StoredConversation, code: FindingCode) -> Iterator[Finding]:
     """Clients add reminders to messages, such as `<system-reminder>`, with the time, open files or a todo list. A newer
-    one of the same kind makes the earlier ones outdated, but they stay in the history. Removing them later would lose the
-    cached prefix, so they should not be added so often.
+    one of the same kind makes the earlier ones outdated, but they stay in the history. Removing them later would lose
+    the cached prefix, so they should not be added so often.
 
     Recognised: texts in tags that clients use for reminders, with a later one in the same request that begins with the
     same words; at least 500 tokens and 1 % of the input. There is one finding per channel.

@@ -18,6 +18,7 @@ from contextc.cli import (
     doctor,
     explain,
     export,
+    findings,
     fix,
     fork,
     import_,
@@ -54,6 +55,7 @@ app.command("delete")(delete.run)
 app.command("redact")(redact.run)
 app.command("compile")(compile.run)
 app.command("explain")(explain.run)
+app.command("findings")(findings.run)
 app.command("lint")(lint.run)
 app.command("fix")(fix.run)
 app.command("convert")(convert.run)

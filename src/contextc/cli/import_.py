@@ -129,6 +129,16 @@ def _import(
     return import_files(store, files, source_name=source, format=format, into=name, progress=report)
 
 
+def import_named_files(store: Store, names: list[str], format: str | None, report: Progress) -> list[str]:
+    """Import files for a command that analyses them. Return what was left out, and what could not be imported."""
+    taken = _import(store, _find_files(names, None, None, report), None, None, format, report)
+    if isinstance(taken, ImportSummary):
+        refused = [f"not imported: {each.name}: {each.error}" for each in taken.conversations if each.error is not None]
+        stopped = [f"The import stopped: {taken.stopped}"] if taken.stopped is not None else []
+        return [*[f"left out: {note}" for note in taken.left_out], *refused, *stopped]
+    return list(dict.fromkeys(taken[1]))
+
+
 def _length(store: Store, name: str | None) -> int:
     try:
         return store.conversation(name).length if name else 0

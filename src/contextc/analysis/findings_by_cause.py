@@ -1,0 +1,116 @@
+"""Findings of many conversations, grouped by cause, the most expensive first."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from msgspec import Struct
+
+from contextc.analysis.conversation_findings import findings
+from contextc.analysis.finding import Finding
+from contextc.analysis.registry import get_code
+from contextc.errors import ContextcError, UnknownConversation
+from contextc.store import Store
+
+MAX_EXAMPLES = 5
+HARMLESS = ("first_request", "below_minimum")
+"""Causes that are no loss. They are not grouped."""
+
+
+class CauseSummary(Struct, frozen=True, kw_only=True):
+    """All findings of one cause. `cost` is None if no cost is known; `examples` are the most expensive findings."""
+
+    code: str
+    cause: str
+    title: str
+    fix: str
+    count: int
+    conversations: int
+    tokens: int
+    cost: float | None
+    examples: tuple[Finding, ...]
+
+
+class StoreFindings(Struct, frozen=True, kw_only=True):
+    """The findings of a store by cause, the most expensive first.
+
+    `conversations` is the number of conversations, `unreadable` are those that could not be read.
+    """
+
+    causes: tuple[CauseSummary, ...]
+    conversations: int
+    unreadable: tuple[str, ...] = ()
+
+    @property
+    def cost(self) -> float | None:
+        """The cost of all causes; None if no cost is known."""
+        known = [each.cost for each in self.causes if each.cost is not None]
+        return sum(known) if known else None
+
+
+def sort_by_cost(found: Iterable[Finding]) -> list[Finding]:
+    """Return findings with the most expensive first; those of unknown cost by their tokens."""
+    return sorted(
+        found, key=lambda each: (-(each.cost or 0.0), -each.tokens, each.code, each.conversation, each.request)
+    )
+
+
+def is_loss(finding: Finding) -> bool:
+    """Return False for a finding that only explains why nothing could have been better, such as a first request."""
+    return finding.cause not in HARMLESS
+
+
+def group_by_cause(found: Iterable[Finding]) -> list[CauseSummary]:
+    """Return findings by cause, the most expensive cause first."""
+    groups: dict[str, list[Finding]] = {}
+    for each in found:
+        if is_loss(each):
+            groups.setdefault(each.code, []).append(each)
+    summaries = [_summarize(code, each) for code, each in groups.items()]
+    return sorted(summaries, key=lambda each: (-(each.cost or 0.0), -each.tokens, each.code))
+
+
+def _summarize(code: str, found: Sequence[Finding]) -> CauseSummary:
+    known = [each.cost for each in found if each.cost is not None]
+    facts = get_code(code)
+    return CauseSummary(
+        code=code,
+        cause=facts.cause,
+        title=facts.title,
+        fix=facts.fix,
+        count=len(found),
+        conversations=len({each.conversation for each in found}),
+        tokens=sum([each.tokens for each in found]),
+        cost=sum(known) if known else None,
+        examples=tuple(sort_by_cost(found)[:MAX_EXAMPLES]),
+    )
+
+
+def store_findings(
+    store: Store,
+    conversations: Sequence[str] | None = None,
+    *,
+    progress: Callable[[int, int], None] | None = None,
+    on_findings: Callable[[list[Finding]], None] | None = None,
+) -> StoreFindings:
+    """Return the most expensive causes over a store, or over some of its conversations.
+
+    `on_findings` gets the findings of each conversation. A conversation that cannot be read is named in the result.
+    """
+    names = list(conversations) if conversations is not None else [each.name for each in store.conversations()]
+    found: list[Finding] = []
+    unreadable: list[str] = []
+    for number, name in enumerate(names, 1):
+        try:
+            some = findings(store, name)
+        except UnknownConversation:
+            if conversations is not None:
+                raise
+            continue  # it was deleted meanwhile
+        except ContextcError:
+            unreadable.append(name)
+            continue
+        found += some
+        if on_findings is not None:
+            on_findings(some)
+        if progress is not None:
+            progress(number, len(names))
+    return StoreFindings(causes=tuple(group_by_cause(found)), conversations=len(names), unreadable=tuple(unreadable))
