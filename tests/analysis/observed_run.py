@@ -23,9 +23,14 @@ class ObservedRun:
     """A client that records its exchanges. Each `send` is one request and its reply."""
 
     def __init__(
-        self, *, tools: list[dict[str, Any]] | None = None, system: str = "You help.", model: str = MODEL
+        self,
+        *,
+        tools: list[dict[str, Any]] | None = None,
+        system: str = "You help.",
+        model: str = MODEL,
+        store: cc.Store | None = None,
     ) -> None:
-        self.store = cc.open_store("memory:")
+        self.store = store or cc.open_store("memory:")
         self.messages: list[dict[str, Any]] = []
         self.tools, self.system, self.model = tools or [], system, model
         self.time, self.count, self.cached = 1_000_000, 0, 0

@@ -32,18 +32,13 @@ class CauseSummary(Struct, frozen=True, kw_only=True):
 class StoreFindings(Struct, frozen=True, kw_only=True):
     """The findings of a store by cause, the most expensive first.
 
-    `conversations` is the number of conversations, `unreadable` are those that could not be read.
+    `conversations` is the number of conversations, `unreadable` are those that could not be read. Costs of different
+    causes can overlap: a large result also makes a cache miss more expensive. So they have no sum.
     """
 
     causes: tuple[CauseSummary, ...]
     conversations: int
     unreadable: tuple[str, ...] = ()
-
-    @property
-    def cost(self) -> float | None:
-        """The cost of all causes; None if no cost is known."""
-        known = [each.cost for each in self.causes if each.cost is not None]
-        return sum(known) if known else None
 
 
 def sort_by_cost(found: Iterable[Finding]) -> list[Finding]:

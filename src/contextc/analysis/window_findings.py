@@ -19,7 +19,7 @@ from contextc.analysis.stored_conversation import StoredConversation
 MIN_REQUESTS = 4
 """The number of answered requests from which on it means something that a tool was not called."""
 SURE_REQUESTS = 20
-UNUSED_TOKENS, UNUSED_SHARE = 1_000, 0.02
+UNUSED_TOKENS = 1_000
 RESULT_TOKENS, RESULT_SHARE = 2_000, 0.05
 REPEATED_TOKENS = 300
 SAME_LINES = 0.8
@@ -51,7 +51,7 @@ def unused_tools(view: StoredConversation, code: FindingCode) -> Iterator[Findin
     and what their definitions cost in all requests at the prices that were paid: cache read, cache write, or input.
 
     Recognised: a channel with at least 4 answered requests; tools that are in its last request and were called in none;
-    at least 1,000 tokens and 2 % of the input. Tools whose loading is deferred are not counted.
+    at least 1,000 tokens in all. Tools whose loading is deferred are not counted.
     """
     for run in view.runs:
         answered = [each for each in run.requests if each.usage is not None]
@@ -65,7 +65,7 @@ def unused_tools(view: StoredConversation, code: FindingCode) -> Iterator[Findin
             if (name := tool_name(placed.element)) and not _is_called(name, called) and not _is_deferred(placed.element)
         ]
         tokens = sum([placed.tokens for placed, _ in unused])
-        if tokens < max(UNUSED_TOKENS, last.input * UNUSED_SHARE):
+        if tokens < UNUSED_TOKENS:
             continue
         unused.sort(key=lambda each: -each[0].tokens)
         names = {name for _, name in unused}

@@ -17,15 +17,18 @@ from contextc.analysis import (
     cost_by_cause,
     store_findings,
 )
+from contextc.analysis.finding import shorten
 from contextc.analysis.findings_by_cause import is_loss, sort_by_cost
 from contextc.cli.console import FormatOption, JSONOption, err, escape_markup, out, pluralize, print_json, progress_bar
 from contextc.cli.import_ import import_named_files
 from contextc.cli.open_store import StoreOption, open_configured_store
-from contextc.cli.sarif import Level, SarifResult, SarifRule, conversation_uri, make_sarif
+from contextc.cli.sarif import Level, SarifOption, SarifResult, SarifRule, conversation_uri, make_sarif
 from contextc.errors import InvalidSetting
 from contextc.store import Store, open_store
 
 MAX_ROWS = 30
+CHANGE_WIDTH = 100
+OVERLAP = "Costs of different findings can overlap."
 ERRORS = ("FAI001", "FAI004")
 """Codes that are errors in SARIF. Others are warnings if they cost something."""
 
@@ -56,7 +59,7 @@ def run(
     format: FormatOption = None,
     store: StoreOption = None,
     json: JSONOption = False,
-    sarif: Annotated[bool, typer.Option("--sarif", help="Print SARIF 2.1.0, for code scanning.")] = False,
+    sarif: SarifOption = False,
 ) -> None:
     """Show what a conversation wastes or fails at, the most expensive first, and how to fix it."""
     if json and sarif:
@@ -142,9 +145,8 @@ def _print_findings(found: Sequence[Finding], limit: int, *, several: bool) -> N
     out.print(table)
     if len(shown) > limit:
         out.print(f"… and {len(shown) - limit:,} more (--limit, or --json for all)")
-    total = sum([each.cost or 0.0 for each in shown])
     conversations = f" in {len({each.conversation for each in shown}):,} conversations" if several else ""
-    out.print(f"{pluralize(len(shown), 'finding')}{conversations}: {show_cost(total)}")
+    out.print(f"{pluralize(len(shown), 'finding')}{conversations}. {OVERLAP}", soft_wrap=True)
 
 
 def _describe(finding: Finding, *, several: bool) -> str:
@@ -153,7 +155,7 @@ def _describe(finding: Finding, *, several: bool) -> str:
     if several:
         lines.append(f"[dim]in {escape_markup(finding.conversation)}[/]")
     if where is not None and (where.path or where.before or where.after):
-        change = " → ".join([each for each in (where.before, where.after) if each])
+        change = " → ".join([shorten(each, CHANGE_WIDTH // 2) for each in (where.before, where.after) if each])
         separator = ": " if where.path and change else ""
         lines.append(f"[dim]{escape_markup(f'{where.path}{separator}{change}')}[/]")
     if finding.also:
@@ -182,7 +184,8 @@ def _print_causes(summary: StoreFindings) -> None:
     out.print(table)
     out.print(
         f"{pluralize(sum([each.count for each in summary.causes]), 'finding')} in "
-        f"{pluralize(summary.conversations, 'conversation')}: {show_cost(summary.cost or 0.0)}"
+        f"{pluralize(summary.conversations, 'conversation')}. {OVERLAP}",
+        soft_wrap=True,
     )
 
 
@@ -232,7 +235,7 @@ def _print_json(
 ) -> None:
     more = {"costs": list(spent)} if spent else {}
     if by_cause:
-        print_json({"causes": summary.causes, "cost": summary.cost, "unreadable": summary.unreadable, **more})
+        print_json({"causes": summary.causes, "unreadable": summary.unreadable, **more})
     else:
         print_json({"findings": list(found), "unreadable": summary.unreadable, **more})
 

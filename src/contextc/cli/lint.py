@@ -10,8 +10,10 @@ from contextc.cli.console import FormatOption, JSONOption, err, escape_markup, o
 from contextc.cli.explain import find_channels
 from contextc.cli.file_io import load_requests, read_input
 from contextc.cli.open_store import StoreOption, open_configured_store
+from contextc.cli.sarif import SarifOption, SarifResult, SarifRule, conversation_uri, file_uri, make_sarif
 from contextc.compiler.past_requests import load_channel_formatter, rebuild
 from contextc.errors import InvalidInput, InvalidSetting
+from contextc.formats.rules_docs import find_rule
 from contextc.interchange.open_any import recorded_requests
 from contextc.linting import Violation, lint
 from contextc.store.ledger_schema import Channel
@@ -39,8 +41,11 @@ def run(
     ] = None,
     store: StoreOption = None,
     json: JSONOption = False,
+    sarif: SarifOption = False,
 ) -> None:
     """Report every provider rule that a request violates. Exit code 1 if there is one."""
+    if json and sarif:
+        raise InvalidSetting("--json and --sarif cannot be used together", fix="Pass one of them.")
     if (file is None) == (conversation is None):
         raise InvalidSetting("lint needs a file or --conversation", fix="Pass one of them.")
     if conversation is None and (request, model, store) != (None, None, None):
@@ -58,7 +63,10 @@ def run(
         found = [
             (requests.position_label(index), lint(body, format=known)) for index, body in enumerate(requests.bodies)
         ]
-    if json:
+    if sarif:
+        uri = file_uri(file) if file is not None else conversation_uri(conversation or "")
+        print_json(_make_sarif(uri, found))
+    elif json:
         print_json(
             [{"where": where, "violations": violations} for where, violations in found] if several else found[0][1]
         )
@@ -70,6 +78,19 @@ def run(
         out.print(pluralize(total, "violation") if total else "no violations")
     if any(violations for _, violations in found):
         raise typer.Exit(1)
+
+
+def _make_sarif(uri: str, found: list[tuple[str, list[Violation]]]) -> JSONObject:
+    codes = {each.code for _, violations in found for each in violations}
+    rules = [find_rule(code) for code in sorted(codes)]
+    return make_sarif(
+        [SarifRule(each.code, each.title, each.reason, each.repair) for each in rules],
+        [
+            SarifResult(each.code, "error", each.message, uri, each.path, {"where": where, "provider": each.error})
+            for where, violations in found
+            for each in violations
+        ],
+    )
 
 
 def _lint_stored(

@@ -1,13 +1,16 @@
 """SARIF 2.1.0: findings in the form that code scanning and editors read. `lint` and `findings` share it."""
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Annotated, Literal, NamedTuple, TypeAlias
 from urllib.parse import quote
+
+import typer
 
 import contextc
 from contextc._json import JSONObject
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+SarifOption = Annotated[bool, typer.Option("--sarif", help="Print SARIF 2.1.0, for code scanning.")]
 Level: TypeAlias = Literal["error", "warning", "note"]
 
 

@@ -6,6 +6,7 @@ directly. Its variables and options are set for this process only.
 
 import os
 import secrets
+import shlex
 import shutil
 import signal
 import subprocess
@@ -37,7 +38,7 @@ from contextc.cli.proxy import (
     print_setup,
 )
 from contextc.cli.web_ui_process import WebUIProcess, is_web_installed
-from contextc.errors import InvalidSetting
+from contextc.errors import ContextcError, InvalidSetting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ SIGNAL_EXIT_CODE = 128
 FORWARDED_SIGNALS = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
 """Signals that are sent to this process only. Those of the terminal reach the program by themselves."""
 TERMINAL_SIGNALS = ("SIGINT", "SIGQUIT")
+MAX_ANALYSED = 2_000
+"""The number of requests of a run up to which it is analysed at once."""
 
 
 def run(
@@ -122,6 +125,7 @@ def run(
     if not quiet:
         print_summary(proxy.summary, store)
         print_actions(proxy.summary)
+        print_most_expensive(proxy.summary, store)
     print_gaps(proxy, is_recorded)
     raise typer.Exit(code)
 
@@ -215,4 +219,33 @@ def print_summary(summary: "TrafficSummary", store: str | None) -> None:
     lines.append(f"look at it: contextc serve{option}   or: contextc explain {largest}{option}")
     for line in lines:
         err.print(escape_markup(line), soft_wrap=True)
+    sys.stderr.flush()
+
+
+def print_most_expensive(summary: "TrafficSummary", store: str | None) -> None:
+    """Print what cost most in the conversations of the run, on one line. Without a finding, print nothing.
+
+    The program has ended already, so a failure is not reported.
+    """
+    if not 0 < summary.requests <= MAX_ANALYSED:
+        return
+    from contextc.analysis import store_findings  # it takes time to import
+
+    try:
+        with open_configured_store(store) as handle:
+            causes = store_findings(handle, list(summary.conversations)).causes
+    except ContextcError:
+        return
+    if not causes:
+        return
+    most, example = causes[0], causes[0].examples[0]
+    cost = f", ${most.cost:,.4f}" if most.cost else ""
+    option = f" --store {store}" if store else ""
+    err.print(
+        escape_markup(
+            f"cost most: {most.title} ({most.code}, {pluralize(most.count, 'time')}{cost}) · more: "
+            f"contextc findings {shlex.quote(example.conversation)}{option}"
+        ),
+        soft_wrap=True,
+    )
     sys.stderr.flush()

@@ -1,0 +1,194 @@
+"""Findings: why the cache missed, what fills the window, what failed, and what it cost."""
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from contextc.analysis import CauseSummary, Evidence, Finding, store_findings
+from contextc.analysis.conversation_findings import find_all
+from contextc.analysis.cost_by_cause import ConversationCosts, CostLine, compute_costs
+from contextc.analysis.findings_by_cause import sort_by_cost
+from contextc.analysis.stored_conversation import load_stored_conversation
+from contextc.web.app_state import AppState
+from contextc.web.endpoint_registry import endpoint
+
+TAG = "findings"
+Limit = Annotated[int, Meta(ge=1, le=10_000)]
+
+
+class FindingsQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """`limit` is the maximum number of findings. `channel` and `request` select those about one request."""
+
+    limit: Limit = 1_000
+    channel: str = ""
+    request: Annotated[int, Meta(ge=0, le=1 << 31)] = 0
+
+
+class EvidenceView(Struct, frozen=True, kw_only=True):
+    """A place that a finding is based on: number and channel of the request, the path in its body, and what changed."""
+
+    request: int
+    channel: str
+    path: str
+    before: str
+    after: str
+
+
+class ConversationFinding(Struct, frozen=True, kw_only=True):
+    """A finding. `tokens` are the tokens that it concerns. `cost` is what they cost more than necessary, in dollars;
+    null if it is unknown. `also` are further causes that alone would have had the same effect.
+    """
+
+    code: str
+    cause: str
+    title: str
+    conversation: str
+    evidence: list[EvidenceView]
+    tokens: int
+    cost: float | None
+    fix: str
+    confidence: float
+    also: list[str]
+
+
+class CostLineView(Struct, frozen=True, kw_only=True):
+    """What was spent for one cause. `kind` is system, tool, result, history, reasoning, media, overhead, answer or
+    answer_reasoning; `name` is the name of a tool. `read` and `written` are the tokens read from the cache and written.
+    """
+
+    kind: str
+    name: str
+    tokens: int
+    read: int
+    written: int
+    cost: float | None
+
+
+class CostsView(Struct, frozen=True, kw_only=True):
+    """The costs of a conversation by cause, the most expensive first. They add up to `cost`.
+
+    `unpriced` is the number of requests of unknown cost, which are not included.
+    """
+
+    lines: list[CostLineView]
+    cost: float | None
+    unpriced: int
+    cache_share: float | None
+    rewrite_factor: float | None
+
+
+class ConversationFindings(Struct, frozen=True, kw_only=True):
+    """Findings, the most expensive first. `more` is true if there are more than requested. Costs can overlap."""
+
+    findings: list[ConversationFinding]
+    more: bool
+    costs: CostsView
+
+
+class CauseView(Struct, frozen=True, kw_only=True):
+    """All findings of one cause. `examples` are the most expensive ones."""
+
+    code: str
+    cause: str
+    title: str
+    fix: str
+    count: int
+    conversations: int
+    tokens: int
+    cost: float | None
+    examples: list[ConversationFinding]
+
+
+class StoreFindingsView(Struct, frozen=True, kw_only=True):
+    """The findings of all conversations by cause. `unreadable` are conversations that could not be read."""
+
+    causes: list[CauseView]
+    conversations: int
+    unreadable: list[str]
+
+
+@endpoint("GET", "/conversations/{name}/findings")
+def show_conversation_findings(app: AppState, name: str, query: FindingsQuery) -> ConversationFindings:
+    """Return what a conversation wastes or fails at, with evidence, cost and fix; and its costs by cause."""
+    view = load_stored_conversation(app.store, name)
+    found = [each for each in sort_by_cost(find_all(view)) if _is_selected(each, query)]
+    return ConversationFindings(
+        findings=[_finding_view(each) for each in found[: query.limit]],
+        more=len(found) > query.limit,
+        costs=_costs_view(compute_costs(view)),
+    )
+
+
+@endpoint("GET", "/findings")
+def show_store_findings(app: AppState) -> StoreFindingsView:
+    """Return the findings of all conversations by cause, the most expensive first. This reads the whole store."""
+    found = store_findings(app.store)
+    return StoreFindingsView(
+        causes=[_cause_view(each) for each in found.causes],
+        conversations=found.conversations,
+        unreadable=list(found.unreadable),
+    )
+
+
+def _is_selected(finding: Finding, query: FindingsQuery) -> bool:
+    return any(
+        [
+            query.channel in ("", each.channel) and query.request in (0, each.request)
+            for each in finding.evidence or (Evidence(request=0, channel=""),)
+        ]
+    )
+
+
+def _finding_view(finding: Finding) -> ConversationFinding:
+    return ConversationFinding(
+        code=finding.code,
+        cause=finding.cause,
+        title=finding.title,
+        conversation=finding.conversation,
+        evidence=[
+            EvidenceView(
+                request=each.request, channel=each.channel, path=each.path, before=each.before, after=each.after
+            )
+            for each in finding.evidence
+        ],
+        tokens=finding.tokens,
+        cost=finding.cost,
+        fix=finding.fix,
+        confidence=finding.confidence,
+        also=list(finding.also),
+    )
+
+
+def _cause_view(cause: CauseSummary) -> CauseView:
+    return CauseView(
+        code=cause.code,
+        cause=cause.cause,
+        title=cause.title,
+        fix=cause.fix,
+        count=cause.count,
+        conversations=cause.conversations,
+        tokens=cause.tokens,
+        cost=cause.cost,
+        examples=[_finding_view(each) for each in cause.examples],
+    )
+
+
+def _costs_view(costs: ConversationCosts) -> CostsView:
+    return CostsView(
+        lines=[_line_view(each) for each in costs.lines],
+        cost=costs.cost,
+        unpriced=costs.unpriced,
+        cache_share=costs.cache_share,
+        rewrite_factor=costs.rewrite_factor,
+    )
+
+
+def _line_view(line: CostLine) -> CostLineView:
+    return CostLineView(
+        kind=line.kind,
+        name=line.name,
+        tokens=round(line.tokens),
+        read=round(line.read),
+        written=round(line.written),
+        cost=line.cost,
+    )

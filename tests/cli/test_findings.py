@@ -1,0 +1,114 @@
+"""`contextc findings` as a process: tables, JSON, SARIF, threshold, files."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import contextc as cc
+from tests.analysis.observed_run import ObservedRun, define_tool, words
+from tests.cli.conftest import Run
+
+
+@pytest.fixture
+def filled(tmp_path: Path) -> str:
+    address = f"sqlite:///{tmp_path}/chat.db"
+    with cc.open_store(address) as store:
+        run = ObservedRun(tools=[define_tool("read"), define_tool("draw", 3_000)], store=store)
+        run.ask("Read the log.")
+        run.fail(529, "Overloaded")
+        run.call("read", words(8_000), path="huge.log")
+        for number in range(4):
+            run.call("read", f"line {number}", path=f"{number}.txt")
+        run.send()
+        store.append("own", cc.user("hi"))
+    return address
+
+
+def test_the_findings_of_a_conversation_are_a_table(run: Run, filled: str) -> None:
+    shown = run("findings", "run", "--store", filled, "--costs")
+    assert shown.returncode == 0, shown.stderr
+    lines = shown.stdout.splitlines()
+    codes = [word for line in lines for word in line.split() if word in ("CAC001", "WIN001", "WIN002", "FAI002")]
+    assert sorted(codes[:2]) == ["WIN001", "WIN002"]  # the most expensive first
+    assert codes[2:] == ["FAI002"]  # and none for the first request
+    assert "A result of read (huge.log) has" in shown.stdout
+    assert "fix: Let the tool return less" in shown.stdout
+    assert "3 findings. Costs of different findings can overlap." in lines
+    assert "tool definition: draw" in shown.stdout
+    assert "rewrite factor 1.0 (1.0 is ideal)" in shown.stdout
+
+
+def test_the_findings_of_a_store_are_grouped_by_cause(run: Run, filled: str) -> None:
+    shown = run("findings", CONTEXTC_STORE=filled)
+    assert "Tools were sent in every request and never called" in shown.stdout
+    assert "3 findings in 2 conversations." in shown.stdout
+    data = json.loads(run("findings", "--json", CONTEXTC_STORE=filled).stdout)
+    assert {each["code"] for each in data["causes"]} == {"WIN001", "WIN002", "FAI002"}
+    assert data["unreadable"] == []
+
+
+def test_json_has_all_findings_and_costs(run: Run, filled: str) -> None:
+    data = json.loads(run("findings", "run", "--json", "--costs", "--store", filled).stdout)
+    assert {each["code"] for each in data["findings"]} == {"CAC001", "WIN001", "WIN002", "FAI002"}
+    (costs,) = data["costs"]
+    assert sum(each["cost"] for each in costs["lines"]) == pytest.approx(costs["cost"])
+    assert len(costs["requests"]) == 7
+
+
+def test_sarif_has_rules_and_results(run: Run, filled: str) -> None:
+    log: Any = json.loads(run("findings", "run", "--sarif", "--store", filled).stdout)
+    assert log["version"] == "2.1.0"
+    (made,) = log["runs"]
+    rules = made["tool"]["driver"]["rules"]
+    assert {each["ruleId"] for each in made["results"]} == {each["id"] for each in rules}
+    for result in made["results"]:
+        assert rules[result["ruleIndex"]]["id"] == result["ruleId"]
+        assert result["level"] in ("error", "warning", "note")
+        assert result["message"]["text"]
+        (location,) = result["locations"]
+        assert location["physicalLocation"]["artifactLocation"]["uri"] == "contextc:conversation/run"
+        assert result["properties"]["conversation"] == "run"
+    large = next(each for each in made["results"] if each["ruleId"] == "WIN002")
+    name = large["locations"][0]["logicalLocations"][0]["fullyQualifiedName"]
+    assert name == "requests[3].messages[2].content[0]"
+
+
+def test_lint_has_sarif_too(run: Run, tmp_path: Path) -> None:
+    body = {"messages": [{"role": "tool", "tool_call_id": "a", "content": "1"}, {"role": "user", "content": "hi"}]}
+    (tmp_path / "a request.json").write_text(json.dumps(body))
+    shown = run("lint", "a request.json", "--format", "openai_chat", "--sarif")
+    assert shown.returncode == 1
+    (made,) = json.loads(shown.stdout)["runs"]
+    (result,) = made["results"]
+    assert (result["ruleId"], result["level"]) == ("OAC007", "error")
+    assert result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "a%20request.json"
+    assert made["tool"]["driver"]["rules"][0]["id"] == "OAC007"
+
+
+def test_a_threshold_sets_the_exit_code(run: Run, filled: str) -> None:
+    for arguments in (["run"], []):
+        assert run("findings", *arguments, "--threshold", "0.001", "--store", filled).returncode == 1
+        assert run("findings", *arguments, "--threshold", "100", "--store", filled).returncode == 0
+
+
+def test_a_file_is_analysed_without_a_store(run: Run, filled: str, tmp_path: Path) -> None:
+    assert run("export", "run", "--format", "har", "-o", "run.har", "--store", filled).returncode == 0
+    stored = json.loads(run("findings", "run", "--json", "--store", filled).stdout)["findings"]
+    shown = run("findings", "run.har", "--json")
+    assert shown.returncode == 0, shown.stderr
+    found = json.loads(shown.stdout)["findings"]
+    assert [(each["code"], each["tokens"], each["cost"]) for each in found] == [
+        (each["code"], each["tokens"], pytest.approx(each["cost"])) for each in stored
+    ]
+    assert not (tmp_path / ".local").exists()  # nothing was stored
+
+
+def test_wrong_calls_are_explained(run: Run, filled: str, tmp_path: Path) -> None:
+    (tmp_path / "log.har").write_text("{}")
+    mixed = run("findings", "log.har", "run", "--store", filled)
+    assert (mixed.returncode, "cannot be mixed" in mixed.stderr) == (2, True)
+    assert run("findings", "run", "--json", "--sarif", "--store", filled).returncode == 2
+    assert run("findings", "nope", "--store", filled).returncode == 2
+    assert "no findings" in run("findings", "own", "--store", filled).stdout

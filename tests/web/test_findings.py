@@ -1,0 +1,70 @@
+"""Findings in the HTTP API."""
+
+from typing import Any
+
+from starlette.testclient import TestClient
+
+import contextc as cc
+from tests.analysis.observed_run import ObservedRun, define_tool, words
+
+
+def record(store: cc.Store) -> ObservedRun:
+    run = ObservedRun(tools=[define_tool("read"), define_tool("draw", 3_000)], store=store)
+    run.ask("Read the log.")
+    run.fail(529, "Overloaded")
+    run.call("read", words(8_000), path="huge.log")
+    for number in range(4):
+        run.call("read", f"line {number}", path=f"{number}.txt")
+    run.send()
+    return run
+
+
+def get(client: TestClient, path: str) -> Any:
+    answered = client.get(f"/api{path}")
+    assert answered.status_code == 200, answered.text
+    return answered.json()
+
+
+def test_findings_of_a_conversation_with_costs_by_cause(client: TestClient, store: cc.Store) -> None:
+    run = record(store)
+    found = get(client, f"/conversations/{run.conversation}/findings")
+    codes = [each["code"] for each in found["findings"]]
+    assert {"CAC001", "WIN001", "WIN002", "FAI002"} <= {*codes}
+    costs = [each["cost"] or 0.0 for each in found["findings"]]
+    assert costs == sorted(costs, reverse=True)
+    assert found["more"] is False
+    large = next(each for each in found["findings"] if each["code"] == "WIN002")
+    assert large["evidence"][0]["path"] == "messages[2].content[0]"
+    lines = found["costs"]["lines"]
+    assert abs(sum(each["cost"] for each in lines) - found["costs"]["cost"]) < 1e-9
+    assert {"kind": "tool", "name": "draw"}.items() <= next(each for each in lines if each["name"] == "draw").items()
+    assert found["costs"]["unpriced"] == 1
+
+
+def test_findings_of_one_request(client: TestClient, store: cc.Store) -> None:
+    run = record(store)
+    at = f"/conversations/{run.conversation}/findings"
+    (failed,) = get(client, f"{at}?request=1")["findings"]
+    assert failed["code"] == "FAI002"
+    channel = failed["evidence"][0]["channel"]
+    assert get(client, f"{at}?request=1&channel={channel}")["findings"] == [failed]
+    assert get(client, f"{at}?request=1&channel=other")["findings"] == []
+    few = get(client, f"{at}?limit=1")
+    assert len(few["findings"]) == 1
+    assert few["more"] is True
+
+
+def test_findings_of_the_store_are_grouped_by_cause(client: TestClient, store: cc.Store) -> None:
+    record(store)
+    store.append("own", cc.user("hi"))
+    found = get(client, "/findings")
+    assert found["conversations"] == 2
+    assert found["unreadable"] == []
+    codes = [each["code"] for each in found["causes"]]
+    assert codes[0] in ("WIN001", "WIN002")
+    assert "CAC001" not in codes
+    assert all(each["count"] == len(each["examples"]) == each["conversations"] == 1 for each in found["causes"])
+
+
+def test_an_unknown_conversation_is_not_found(client: TestClient) -> None:
+    assert client.get("/api/conversations/nope/findings").status_code == 404
