@@ -18,6 +18,7 @@ from contextc.analysis.changed_text import DESCRIPTIONS, TextChange, find_leaf, 
 from contextc.analysis.finding import Evidence, Finding, shorten
 from contextc.analysis.prefix_comparison import (
     Comparison,
+    MessageChange,
     classify_message_change,
     count_equal,
     count_equal_rows,
@@ -107,7 +108,7 @@ class MissCase:
         before, shared = comparison.before, comparison.shared
         repeated = count_repeated_tokens(before, now, shared)
         if not repeated and self._is_similar_element(comparison.equal):
-            repeated = sum(now.tokens(shared)[: comparison.equal - shared + 1])
+            repeated = now.tokens_before(comparison.equal + 1) - now.tokens_before(shared)
         return round((now.tokens_before(shared) + repeated) * now.scale)
 
     def _is_similar_element(self, index: int) -> bool:
@@ -177,6 +178,13 @@ class MissCase:
         if any(each.at(index).element.name == "additional_tools" for each in views):
             return "tools"
         return "system" if views and all(is_system_element(each, index) for each in views) else "messages"
+
+    @cached_property
+    def message_change(self) -> MessageChange:
+        """How the messages differ from the first different element on."""
+        if self.comparison is None or self.reformatted is not None:
+            return "changed"
+        return classify_message_change(self.comparison.before, self.now, self.break_at)
 
     @cached_property
     def is_compaction(self) -> bool:
@@ -424,10 +432,7 @@ def message_changed(case: MissCase) -> Diagnosis | None:
 
 
 def _message_case(case: MissCase, kind: str, subject: str) -> Diagnosis | None:
-    if case.break_part != "messages" or case.comparison is None:
-        return None
-    found = classify_message_change(case.comparison.before, case.now, case.break_at)
-    if (found if case.reformatted is None else "changed") != kind:
+    if case.break_part != "messages" or case.message_change != kind:
         return None
     evidence, change = case.element_evidence(case.break_at)
     return _describe(evidence, change, subject) if subject else Diagnosis(evidence=(evidence,))
@@ -704,18 +709,19 @@ def _is_compaction(before: RequestView, now: RequestView) -> bool:
     old_at, new_at = before.head_ends[2] + same, now.head_ends[2] + same
     if same >= before.rows.count:
         return False
+    old_size = before.estimated - before.tokens_before(old_at)
+    new_size = now.estimated - now.tokens_before(new_at)
+    if new_size > old_size * SUMMARY_SHARE:
+        return False
     added = now.elements(new_at)
     known = {each.key for each in before.elements(old_at)}
     if any(each.type == "compaction" and each.key not in known for each in added):
         return True
     first = next((each for each in added if each.key not in known), None)
-    old_size = sum(before.tokens(old_at))
-    new_size = sum([tokens for each, tokens in zip(added, now.tokens(new_at), strict=True)])
-    if first is None or first.type not in ("text", "tool_result") or new_size > old_size * SUMMARY_SHARE:
+    if first is None or first.type not in ("text", "tool_result"):
         return False
-    gone = len(set(before.message_indexes(old_at))) - len(set(now.message_indexes(new_at)))
     text = first.text[:2_000].lower()
-    return gone >= 1 and any(word in text for word in SUMMARY_WORDS)
+    return before.message_count > now.message_count and any(word in text for word in SUMMARY_WORDS)
 
 
 def _scope(request: RequestView) -> tuple[str, str]:

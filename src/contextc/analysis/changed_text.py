@@ -60,11 +60,12 @@ def recognise(before: str, after: str) -> TextChange:
     if is_reordered(before, after):
         return TextChange("key_order", shorten(before), shorten(after))
     old, new, start = cut_common(before, after)
-    if is_reencoded(before, after):
+    words = _words(before, after)
+    if is_reencoded(*words):
         return TextChange("reencoded", shorten(old), shorten(new))
     near = before[max(0, start - 3 * CONTEXT) : start] + old
     line = _line_at(before, start) + "\n" + _line_at(after, start)
-    kind = _kind(before, after, *_words(before, after), near, line)
+    kind = _kind(before, after, *words, near, line)
     return TextChange(kind, shorten(_in_context(before, old, start)), shorten(_in_context(after, new, start)))
 
 
