@@ -39,10 +39,8 @@ def main() -> None:
         begin = time.process_time()
         found = cc.findings(store, name)
         seconds = time.process_time() - begin
-        causes = sorted({each.cause for each in found})
-        print(
-            f"{variant}: {options.requests:,} requests, {len(found):,} findings ({', '.join(causes)}): {seconds:.2f} CPU s"
-        )
+        causes = ", ".join(sorted({each.cause for each in found}))
+        print(f"{variant}: {options.requests:,} requests: {seconds:.2f} CPU s; {len(found):,} findings ({causes})")
 
 
 def record(store: cc.Store, name: str, variant: str, count: int) -> None:

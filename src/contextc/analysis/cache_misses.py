@@ -211,15 +211,21 @@ class MissCase:
             request=self.now.number, channel=self.now.channel_id, path=path, before=before, after=after
         )  # fmt: skip
 
-    def element_evidence(self, index: int) -> tuple[Evidence, TextChange]:
-        """Return evidence for a difference at an element, and what changed there."""
+    def element_evidence(self, index: int, *, is_whole: bool = False) -> tuple[Evidence, TextChange]:
+        """Return evidence for a difference at an element, and what changed there. `is_whole`: it is another element,
+        not another version of the same one.
+        """
         assert self.comparison is not None
         before, now = self.comparison.before, self.now
         old = before.at(index) if index < before.count else None
         new = now.at(index) if index < now.count else None
         place = new or old
         assert place is not None
-        change, path = compare_elements(old and old.element, new and new.element)
+        one, other = old and old.element, new and new.element
+        if one and other and ((one.kind, one.role, one.type) != (other.kind, other.role, other.type) or is_whole):
+            change, path = TextChange("text", shorten(one.text), shorten(other.text)), ""
+        else:
+            change, path = compare_elements(one, other)
         return self.evidence(place.path + path, change.before, change.after), change
 
 
@@ -316,7 +322,7 @@ def compacted(case: MissCase) -> Diagnosis | None:
     """
     if not case.is_compaction or case.break_part not in ("messages", "settings"):
         return None
-    return Diagnosis(evidence=(case.element_evidence(case.break_at)[0],))
+    return Diagnosis(evidence=(case.element_evidence(case.break_at, is_whole=True)[0],))
 
 
 @cause(
@@ -434,7 +440,7 @@ def message_changed(case: MissCase) -> Diagnosis | None:
 def _message_case(case: MissCase, kind: str, subject: str) -> Diagnosis | None:
     if case.break_part != "messages" or case.message_change != kind:
         return None
-    evidence, change = case.element_evidence(case.break_at)
+    evidence, change = case.element_evidence(case.break_at, is_whole=not subject)
     return _describe(evidence, change, subject) if subject else Diagnosis(evidence=(evidence,))
 
 
