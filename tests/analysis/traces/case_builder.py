@@ -1,6 +1,7 @@
 """Descriptions of traces, and steps that scenarios of both halves share."""
 
 from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from tests.analysis.traces.simulated_client import Agent, Session
@@ -42,7 +43,7 @@ class Cases:
             own = {key: value.get(wire) if isinstance(value, dict) else value for key, value in options.items()}
             subject = own.pop("subject", None) or self.subjects[len(self.all) % len(self.subjects)]
             given = {key: value for key, value in own.items() if value is not None}
-            self.all.append(Case(f"{name}-{wire}", self.half, wire, subject, scenario, given))
+            self.all.append(Case(f"{self.half}-{name}-{wire}", self.half, wire, subject, scenario, given))
 
 
 def edited(
@@ -102,8 +103,6 @@ def suffix_system(make: Callable[[Agent, int], str]) -> Edit:
 
 
 def clock(agent: Agent, pattern: str = "%Y-%m-%d %H:%M:%S") -> str:
-    from datetime import UTC, datetime
-
     return datetime.fromtimestamp(agent.session.now / 1000, UTC).strftime(pattern)
 
 

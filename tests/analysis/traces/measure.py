@@ -10,7 +10,7 @@ wrong
 missed
 : There was a miss, and no finding.
 false
-: There was no miss, and a finding. `first_request` and findings without cost are never false alarms.
+: There was no miss, and a finding. `first_request` costs nothing, and is never a false alarm.
 
 First requests are counted apart, because they are easy and many.
 """

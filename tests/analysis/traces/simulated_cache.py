@@ -27,6 +27,8 @@ from hashlib import blake2b
 from math import ceil
 from typing import Any, NamedTuple, cast
 
+from msgspec.json import encode
+
 JSONObject = dict[str, Any]
 
 MINUTE = 60_000
@@ -51,7 +53,7 @@ def minimum(model: str) -> int:
 class Element(NamedTuple):
     """A piece of a prompt: its text, its tokens, its tier, and the TTL of the breakpoint after it."""
 
-    text: str
+    text: bytes
     tokens: int
     tier: str = "messages"
     kind: str = ""
@@ -107,7 +109,9 @@ class SimulatedCache:
     With `is_implicit`, a server that is not the vendor's caches every prefix, in steps of 64 tokens, and ignores marks.
     """
 
-    def __init__(self, wire: str, ratio: float = 3.7, *, ignores_attribution: bool = True, is_implicit: bool = False) -> None:
+    def __init__(
+        self, wire: str, ratio: float = 3.7, *, ignores_attribution: bool = True, is_implicit: bool = False
+    ) -> None:
         self.wire, self.ratio, self.ignores_attribution = wire, ratio, ignores_attribution
         self.is_implicit = is_implicit or wire not in ("anthropic", "bedrock")
         self._entries: dict[bytes, _Entry] = {}
@@ -176,7 +180,9 @@ class SimulatedCache:
         ttl = TTL[prompt.ttl or ("30m" if is_new else "10m")]
         self._sent.append(_Sent(key, prompt.elements, ttl, first_token, ends))
         total = prompt.tokens
-        whole = (sum([e.tokens for e in prompt.elements[: max(ends) + 1]]) if ends else 0) if prompt.is_explicit else total
+        whole = (
+            (sum([e.tokens for e in prompt.elements[: max(ends) + 1]]) if ends else 0) if prompt.is_explicit else total
+        )
         written = max(whole - whole % step - read, 0) if is_new and whole >= least else 0
         return Use(total, read, written, whole)
 
@@ -194,15 +200,12 @@ class SimulatedCache:
 
     # Parsing
 
-    def _count(self, text: str) -> int:
-        return ceil(len(text) / self.ratio)
-
     def _element(self, prefix: str, block: object, tier: str, mark: str = "", *, image: bool = False) -> Element:
-        text = prefix + json.dumps(block, ensure_ascii=False, separators=(",", ":"))
+        text = prefix.encode() + encode(block)
         kind = str(cast(JSONObject, block).get("type", "")) if isinstance(block, dict) else ""
         if isinstance(block, dict):
             kind = "tool_use" if "toolUse" in block else "tool_result" if "toolResult" in block else kind
-        return Element(text, IMAGE_TOKENS if image else self._count(text), tier, kind, mark)
+        return Element(text, IMAGE_TOKENS if image else ceil(len(text) / self.ratio), tier, kind, mark)
 
     def _parse(self, body: JSONObject) -> Prompt:
         parse = {
@@ -346,7 +349,8 @@ def _chain(prompt: Prompt, model: str) -> list[bytes]:
             if each.tier == "messages":
                 state.update(prompt.salts.get("messages", "").encode())
             tier = each.tier
-        state.update(each.text.encode() + b"\0")
+        state.update(each.text)
+        state.update(b"\0")
         found.append(state.digest())
     return found
 
@@ -373,7 +377,7 @@ def _positions(elements: list[Element], mark: int) -> list[int]:
     return found
 
 
-def _common_length(one: str, two: str) -> int:
+def _common_length(one: bytes, two: bytes) -> int:
     low, high = 0, min(len(one), len(two))
     while low < high:
         middle = (low + high + 1) // 2

@@ -11,6 +11,8 @@ from hashlib import blake2b
 from typing import Any
 from uuid import UUID
 
+import msgspec
+
 from tests.analysis.traces.simulated_cache import SimulatedCache, Use
 from tests.analysis.traces.texts import JSONObject, Writer
 from tests.analysis.traces.trace import CAUSES, Exchange, Trace
@@ -182,13 +184,11 @@ class Agent:
                 self.messages.append(answer)
                 if (results := self.results(answer, result)) is not None:
                     self.messages.append(results)
-        sent = json.dumps(
-            body, ensure_ascii=self.escape, separators=(", ", ": ") if self.spacing else (",", ":")
-        ).encode()  # fmt: skip
+        sent = self._spell(body)
         exchange = Exchange(
             agent=self.name, format=FORMATS[session.wire],
             url=session.url.format(model=self.model), headers=self._headers(), conversation=self._conversation(),
-            body=sent, reply=json.dumps(made, ensure_ascii=False).encode(), status=fail or 200,
+            body=sent, reply=msgspec.json.encode(made), status=fail or 200,
             began=began, ended=ended, cause=label[0], accepted=label[1], also=tuple(also),
             total=use.total, read=use.read, missed=label[2],
         )  # fmt: skip
@@ -232,6 +232,12 @@ class Agent:
         is_doubtful = missed < max(SURE_MISS[0], SURE_MISS[1] * had)
         return cause, accept | {cause} | ({None} if is_doubtful else set()), missed
 
+    def _spell(self, body: JSONObject) -> bytes:
+        if not self.spacing and not self.escape:
+            return msgspec.json.encode(body)
+        separators = (", ", ": ") if self.spacing else (",", ":")
+        return json.dumps(body, ensure_ascii=self.escape, separators=separators).encode()
+
     def _headers(self) -> dict[str, str]:
         session, made = self.session, {**self.headers}
         if session.ids == "claude-code":
@@ -250,5 +256,3 @@ class Agent:
 
     def _conversation(self) -> str | None:
         return f"{self.session.name}/{self.name}" if self.session.ids == "explicit" else None
-
-

@@ -25,7 +25,7 @@ from tests.analysis.traces.case_builder import (
 from tests.analysis.traces.recorded import recorded
 from tests.analysis.traces.simulated_client import Agent, Session
 from tests.analysis.traces.texts import JSONObject
-from tests.analysis.traces.wire_formats import Block, Message, texts
+from tests.analysis.traces.wire_formats import Block, Message
 
 TUNE = Cases("tune", ("warehouse", "shop", "compiler"))
 add = TUNE.add
@@ -148,7 +148,9 @@ add("model_changed-and-back", ("anthropic", "chat", "bedrock"), _switch_and_retu
 
 def _with_reminder(agent: Agent) -> None:
     writer = agent.session.writer
-    agent.ask(f"<system-reminder>\nThe list of tasks is empty. {writer.prose(600)}\n</system-reminder>", writer.question())
+    agent.ask(
+        f"<system-reminder>\nThe list of tasks is empty. {writer.prose(600)}\n</system-reminder>", writer.question()
+    )
 
 
 def _drop_reminder(agent: Agent, _: int) -> None:
@@ -188,9 +190,7 @@ def _omit_image(agent: Agent, _: int) -> None:
     agent.messages[0].blocks[-1] = Block("text", "[image removed to save space]")
 
 
-add(
-    "message_changed-reminder-removed", ALL, edited("message_changed", _drop_reminder, ready=_with_reminder, warm=5)
-)
+add("message_changed-reminder-removed", ALL, edited("message_changed", _drop_reminder, ready=_with_reminder, warm=5))
 add("message_changed-result-cleared", ALL, edited("message_changed", _clear_results, warm=6, times=2, after=0))
 add("message_changed-result-shortened", ("anthropic", "chat"), edited("message_changed", _shorten_results, warm=6))
 add("message_changed-arguments", ALL, edited("message_changed", _reverse_arguments, warm=6))
@@ -268,7 +268,9 @@ def _insert_first(agent: Agent, _: int) -> None:
 
 def _insert_pair(agent: Agent, _: int) -> None:
     writer = agent.session.writer
-    at = next(at for at, each in enumerate(agent.messages) if at and each.role == "user" and each.blocks[0].kind == "text")
+    at = next(
+        at for at, each in enumerate(agent.messages) if at and each.role == "user" and each.blocks[0].kind == "text"
+    )
     agent.messages[at:at] = [user(writer.question()), assistant(writer.prose(300))]
 
 
@@ -699,7 +701,12 @@ def _added_later(session: Session) -> None:
     agent = session.agent()
     agent.work(3)
     tool = session.writer.tool("late_tool", 300)
-    function = {"type": "function", "name": tool["name"], "description": tool["description"], "parameters": tool["schema"]}
+    function = {
+        "type": "function",
+        "name": tool["name"],
+        "description": tool["description"],
+        "parameters": tool["schema"],
+    }
     agent.ask()
     native = {"type": "additional_tools", "role": "developer", "tools": [function]}
     agent.messages.append(Message("user", [Block("native", native=native)]))
