@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 from tests.analysis.traces.case_builder import (
     ALL,
@@ -68,7 +69,7 @@ def _blocks(agent: Agent) -> None:
 
 
 def _instructions(agent: Agent, count: int) -> None:
-    agent.system[0] = agent.system[0].replace("You ", "You, revision %d, " % count, 1)
+    agent.system[0] = agent.system[0].replace("You ", f"You, revision {count}, ", 1)
 
 
 add(
@@ -419,8 +420,8 @@ def _set(**values: object) -> Edit:
     return lambda agent, _: agent.settings.update(values)
 
 
-def _changed(edit: Edit, **options: object) -> Scenario:
-    return edited("settings_changed", edit, warm=5, **options)  # pyright: ignore
+def _changed(edit: Edit, **options: Any) -> Scenario:
+    return edited("settings_changed", edit, warm=5, **options)
 
 
 add("settings_changed-thinking", ("anthropic",), _changed(_set(thinking={"type": "adaptive"})), model="claude-opus-5")
@@ -483,8 +484,8 @@ add(
 HOUR = {"system": "1h", "tail": "1h"}
 
 
-def _pause(seconds: float, cause: str | None = "cache_expired", **fields: object) -> Scenario:
-    return edited(cause, lambda _agent, _count: None, idle=seconds, **fields)  # pyright: ignore
+def _pause(seconds: float, cause: str | None = "cache_expired", **fields: Any) -> Scenario:
+    return edited(cause, lambda _agent, _count: None, idle=seconds, **fields)
 
 
 def _lunch_with_agents(session: Session) -> None:
@@ -567,7 +568,7 @@ add("breakpoint_missing-explicit-system", ("responses",), _explicit_system, mode
 add("breakpoint_missing-never", ("bedrock", "anthropic"), _unmarked, model=SMALL_MODELS, ids={"anthropic": "none"})
 
 
-def _pages(count: int, cause: str | None, **fields: object) -> Scenario:
+def _pages(count: int, cause: str | None, **fields: Any) -> Scenario:
     def run(session: Session) -> None:
         agent = session.agent(**fields)
         for _ in range(4):
@@ -624,7 +625,10 @@ add("clean-pages-two-marks", MARKED, _pages(28, None, marks={"system", "tail", "
 
 def _with_files(agent: Agent, summary: str) -> list[Message]:
     writer = agent.session.writer
-    start = "This session is being continued from a previous conversation that ran out of context. The summary below covers the earlier portion of the conversation."
+    start = (
+        "This session is being continued from a previous conversation that ran out of context. "
+        "The summary below covers the earlier portion of the conversation."
+    )
     files = [
         f"<system-reminder>Read before: {name}\n{writer.output(1_500)}</system-reminder>"
         for name in writer.subject.files[:2]
@@ -641,7 +645,10 @@ def _compaction_block(agent: Agent, summary: str) -> list[Message]:
 
 def _handover(agent: Agent, summary: str) -> list[Message]:
     asked = [each for each in agent.messages if each.role == "user" and each.blocks[0].kind == "text"][-2:]
-    start = "Another language model started to solve this problem and produced a summary of its thinking process. Use this to build on the work."
+    start = (
+        "Another language model started to solve this problem and produced a summary of its thinking process. "
+        "Use this to build on the work."
+    )
     return [*asked, user(f"{start}\n{summary}")]
 
 

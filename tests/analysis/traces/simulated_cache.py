@@ -1,7 +1,7 @@
 """Simulated prompt caches of providers: what a request reads, writes and pays in full.
 
-Written from the providers' documents, and independent of `contextc.analysis`. A request is parsed from the body that was
-sent. What is assumed:
+Written from the providers' documents, and independent of `contextc.analysis`. A request is parsed from its body. It
+assumes:
 
 Anthropic, Bedrock (explicit)
 : The prompt is tools, system, messages, by content block. Entries are written at breakpoints only (at most four), when
@@ -238,7 +238,7 @@ class SimulatedCache:
         if body.get("cache_control") and found:
             found[-1] = found[-1]._replace(mark=body["cache_control"].get("ttl", "5m"))
         choice = body.get("tool_choice") or {"type": "auto"}
-        effort = (body.get("output_config") or {}).get("effort")
+        effort = _object(body.get("output_config")).get("effort")
         salts = {
             "system": json.dumps([body.get("speed")]),
             "messages": json.dumps([choice, body.get("thinking"), effort, has_image]),
@@ -259,7 +259,7 @@ class SimulatedCache:
             has_image = has_image or image
             found.append(self._element(prefix, block, tier, image=image))
 
-        config = body.get("toolConfig") or {}
+        config = _object(body.get("toolConfig"))
         for tool in config.get("tools") or ():
             add("tool", tool, "tools")
         for block in body.get("system") or ():
@@ -267,15 +267,15 @@ class SimulatedCache:
         for message in body["messages"]:
             for block in message["content"]:
                 add(message["role"], block, "messages")
-        extra = body.get("additionalModelRequestFields") or {}
-        effort = (body.get("outputConfig") or {}).get("effort")
-        choice = config.get("toolChoice") or {"auto": {}}
+        extra = _object(body.get("additionalModelRequestFields"))
+        effort = _object(body.get("outputConfig")).get("effort")
+        choice: JSONObject = config.get("toolChoice") or {"auto": {}}
         return Prompt(found, {"messages": json.dumps([choice, extra.get("thinking"), effort, has_image])})
 
     def _parse_chat(self, body: JSONObject) -> Prompt:
         found = [self._element("tool", tool, "tools") for tool in body.get("tools") or ()]
         found += [self._openai_element("", message) for message in body["messages"]]
-        options = body.get("prompt_cache_options") or {}
+        options = _object(body.get("prompt_cache_options"))
         return Prompt(
             found,
             {
@@ -295,10 +295,10 @@ class SimulatedCache:
         items = body["input"]
         items = [{"role": "user", "content": items}] if isinstance(items, str) else items
         found += [self._openai_element("", item) for item in items]
-        text = body.get("text") or {}
-        options = body.get("prompt_cache_options") or {}
+        text = _object(body.get("text"))
+        options = _object(body.get("prompt_cache_options"))
         salt = [
-            body.get("prompt_cache_key"), (body.get("reasoning") or {}).get("effort"), text.get("verbosity"),
+            body.get("prompt_cache_key"), _object(body.get("reasoning")).get("effort"), text.get("verbosity"),
             text.get("format"), body.get("service_tier"),
         ]  # fmt: skip
         return Prompt(
@@ -323,7 +323,7 @@ class SimulatedCache:
 
     def _parse_gemini(self, body: JSONObject) -> Prompt:
         found: list[Element] = []
-        for part in (body.get("systemInstruction") or {}).get("parts", ()):
+        for part in _object(body.get("systemInstruction")).get("parts", ()):
             found.append(self._element("system", part, "system"))
         for tool in body.get("tools") or ():
             found += [self._element("tool", each, "tools") for each in tool.get("functionDeclarations", [tool])]
@@ -331,6 +331,10 @@ class SimulatedCache:
             for part in content["parts"]:
                 found.append(self._element(str(content.get("role")), part, "messages", image="inlineData" in part))
         return Prompt(found, {})
+
+
+def _object(value: object) -> JSONObject:
+    return cast(JSONObject, value or {})
 
 
 def _blocks(content: object) -> list[JSONObject]:
@@ -341,7 +345,7 @@ def _blocks(content: object) -> list[JSONObject]:
 
 def _chain(prompt: Prompt, model: str) -> list[bytes]:
     """Return the hash of the prefix that ends with each element."""
-    found, state, tier = [], blake2b(model.encode(), digest_size=16), "tools"
+    found, state, tier = list[bytes](), blake2b(model.encode(), digest_size=16), "tools"
     for each in prompt.elements:
         if each.tier != tier:
             if tier == "tools":
@@ -356,7 +360,7 @@ def _chain(prompt: Prompt, model: str) -> list[bytes]:
 
 
 def _sums(prompt: Prompt) -> list[int]:
-    found, total = [], 0
+    found, total = list[int](), 0
     for each in prompt.elements:
         total += each.tokens
         found.append(total)
@@ -365,7 +369,7 @@ def _sums(prompt: Prompt) -> list[int]:
 
 def _positions(elements: list[Element], mark: int) -> list[int]:
     """Return the elements that a breakpoint looks at, from the last one back."""
-    found, positions, last = [], 0, ""
+    found, positions, last = list[int](), 0, ""
     for at in range(mark, -1, -1):
         kind = elements[at].kind
         is_run = kind == last and kind in ("tool_use", "tool_result")

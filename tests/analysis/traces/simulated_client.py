@@ -79,7 +79,8 @@ class Session:
             "marks": {"system", "tail"},
         }
         name = "main" if self._agents == 1 else f"agent {self._agents - 1}"
-        return Agent(self, **{"name": name, **made, **fields})
+        given: JSONObject = {"name": name, **made, **fields}
+        return Agent(self, **given)
 
     def idle(self, seconds: float) -> None:
         self.now += int(seconds * SECOND)
@@ -203,7 +204,8 @@ class Agent:
             if not self.messages or self.messages[-1].role == "assistant":
                 self.ask()
             is_call = bool(self.tools) and (at < count - 1 or count == 1) and self.session.rng.random() < 0.8
-            self.send(cause, **{"reply": "call" if is_call else "text", **options})
+            given: JSONObject = {"reply": "call" if is_call else "text", **options}
+            self.send(cause, **given)
         return self
 
     def check(
@@ -221,16 +223,18 @@ class Agent:
         if cause is not None and cause not in CAUSES:
             raise WrongLabel(f"{cause}: unknown cause")
         where = f"{self.session.name} request {len(self.session.exchanges)}: {cause}, read {use.read} of {had}"
+        none, first = frozenset[str | None]([None]), frozenset[str | None](["first_request"])
+        nothing = frozenset[str | None]()
         if cause == "first_request":
-            return cause, accept | {cause} | ({None} if use.read else set()), 0
+            return cause, accept | first | (none if use.read else nothing), 0
         if cause is None:
             if missed > max(SURE_HIT[0], SURE_HIT[1] * had):
                 raise WrongLabel(where)
-            return None, accept | {None} | ({"first_request"} if is_first else set()), missed
+            return None, accept | none | (first if is_first else nothing), missed
         if missed <= max(SURE_HIT[0], SURE_HIT[1] * had):
             raise WrongLabel(where)
         is_doubtful = missed < max(SURE_MISS[0], SURE_MISS[1] * had)
-        return cause, accept | {cause} | ({None} if is_doubtful else set()), missed
+        return cause, accept | {cause} | (none if is_doubtful else nothing), missed
 
     def _spell(self, body: JSONObject) -> bytes:
         if not self.spacing and not self.escape:

@@ -107,7 +107,7 @@ class Writer:
 
     def prose(self, length: int) -> str:
         """Return about `length` characters in paragraphs."""
-        found, have = [], 0
+        found, have = list[str](), 0
         while have < length:
             paragraph = " ".join([self._sentence(), *self.rng.sample(self._sentences, 5)])
             found.append(paragraph)

@@ -1,6 +1,7 @@
 """The traces of the half `tune`, on which rules may be developed."""
 
 from collections.abc import Callable
+from typing import Any
 
 from tests.analysis.traces.case_builder import (
     ALL,
@@ -15,7 +16,6 @@ from tests.analysis.traces.case_builder import (
     copied,
     drop_blocks,
     edited,
-    find,
     prefix_system,
     replace_text,
     suffix_system,
@@ -29,7 +29,6 @@ from tests.analysis.traces.wire_formats import Block, Message
 
 TUNE = Cases("tune", ("warehouse", "shop", "compiler"))
 add = TUNE.add
-add_all: Callable[..., None] = TUNE.add
 
 # System prompt
 
@@ -55,7 +54,7 @@ add(
     ("anthropic",),
     edited(
         "system_changed",
-        lambda agent, count: agent.system.__setitem__(0, f"x-client-line: v=3.{count}; cch={agent.session.rng.random()};"),
+        lambda agent, count: agent.system.__setitem__(0, f"x-client-line: v=3.{count}; cch={agent.session.now:x};"),
         warm=2, times=3, after=0,
         ready=lambda agent: agent.system.insert(0, "x-client-line: v=3.0; cch=00000;"),
     ),
@@ -172,9 +171,9 @@ def _reverse_arguments(agent: Agent, _: int) -> None:
             block.input = dict(sorted(block.input.items(), reverse=True))
 
 
-def _strip_text(agent: Agent, _: int) -> None:
-    at, index = find(agent, "text", 1)
-    agent.messages[at].blocks[index].text = agent.messages[at].blocks[index].text.rstrip(" \n.") + "."
+def _wrap_text(agent: Agent, _: int) -> None:
+    block = block_of(agent, "text", 1)
+    block.text = block.text.replace(". ", ".\n")
 
 
 def _strip_thinking(agent: Agent, _: int) -> None:
@@ -205,6 +204,7 @@ add(
     ("responses",),
     edited("message_changed", _strip_thinking, warm=6, thinks=True, accept=["message_removed"]),
 )
+add("message_changed-wrapped", ("bedrock", "responses"), edited("message_changed", _wrap_text, warm=7))
 add("message_changed-image-omitted", ("chat", "gemini"), edited("message_changed", _omit_image, ready=_with_image))
 
 # Messages that were removed
@@ -335,8 +335,8 @@ add(
 # Expiry
 
 
-def _idle(seconds: float, cause: str | None, **fields: object) -> Scenario:
-    return edited(cause, lambda _agent, _count: None, idle=seconds, times=2, after=1, **fields)  # pyright: ignore
+def _idle(seconds: float, cause: str | None, **fields: Any) -> Scenario:
+    return edited(cause, lambda _agent, _count: None, idle=seconds, times=2, after=1, **fields)
 
 
 HOUR = {"system": "1h", "tail": "1h"}
@@ -468,7 +468,10 @@ def _compacted(make: Callable[[Agent, str], list[Message]], *, header: bool = Fa
 
 
 def _claude_summary(agent: Agent, summary: str) -> list[Message]:
-    start = "This session is being continued from a previous conversation that ran out of context. The conversation is summarized below:"
+    start = (
+        "This session is being continued from a previous conversation that ran out of context. "
+        "The conversation is summarized below:"
+    )
     return [user(f"{start}\nAnalysis:\n{summary}", "Please continue with the last task.")]
 
 
@@ -644,7 +647,7 @@ def _shared_prefix(session: Session) -> None:
 def _other_spelling(session: Session) -> None:
     """The same content in other bytes: order of the body's fields, spaces, escapes."""
     agent = session.agent()
-    agent.system[0] += "\nGrüße, naïve café – 日本."
+    agent.system[0] += "\nGrüße, naïve café 日本."
     agent.work(2)
     agent.spacing = True
     agent.work(1)
@@ -751,7 +754,8 @@ def _without_reminder(body: JSONObject, count: int) -> None:
 
 def _sorted_tools(body: JSONObject, count: int) -> None:
     if count >= 3:
-        body["tools"].sort(key=lambda tool: str(tool.get("name")), reverse=True)
+        tools: list[JSONObject] = body["tools"]
+        body["tools"] = sorted(tools, key=lambda tool: str(tool.get("name")), reverse=True)
 
 
 add(

@@ -219,7 +219,8 @@ def _responses(request: Request) -> JSONObject:
     items: list[JSONObject] = []
     if "instructions" not in request.settings:
         items += [_developer(text) for text in request.system]
-    is_explicit = (request.settings.get("prompt_cache_options") or {}).get("mode") == "explicit"
+    options: JSONObject = request.settings.get("prompt_cache_options") or {}
+    is_explicit = options.get("mode") == "explicit"
     if is_explicit and "system" in request.marks and items:
         items[-1]["content"][-1]["prompt_cache_breakpoint"] = {"mode": "explicit"}
     for message in request.messages:
