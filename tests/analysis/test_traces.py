@@ -227,7 +227,7 @@ def test_usage_is_recorded(traces: list[Trace]) -> None:
         requests = record(store, trace)
         for exchange, request in zip(trace.exchanges, requests, strict=True):
             assert request.body == exchange.body
-            if exchange.total:
+            if exchange.total and "no-usage" not in trace.name:
                 assert request.usage is not None
                 assert request.usage.cache_read == exchange.read, trace.name
         store.close()

@@ -952,6 +952,25 @@ add("clean-default-setting", ("anthropic",), _explicit_choice)
 add("clean-appended-system", ("anthropic", "chat"), _mid_system, model={"anthropic": "claude-opus-5"})
 add("clean-late-change", ("chat", "gemini"), _late_change, **MIDDLE)
 
+
+def _other(agent: Agent, _: int) -> None:
+    agent.model = OTHER_MODEL[agent.session.wire]
+
+
+add("clean-no-usage", ("responses", "anthropic"), edited(None, lambda _agent, _count: None, reports=False), **MIDDLE)
+add("tools_reordered-no-usage", ("gemini",), edited("tools_reordered", _sort, reports=False), **MIDDLE)
+add("message_inserted-no-usage", ("chat",), edited("message_inserted", _insert_documents, reports=False, warm=6))
+add("model_changed-no-usage", ("responses",), edited("model_changed", _other, reports=False))
+
+
+def _little(session: Session) -> None:
+    agent = session.agent(tools=session.writer.tools(1, 300))
+    agent.work(5, result=500)
+
+
+add("clean-small-prompt", ("anthropic",), _little, model="claude-opus-5-5", system=1_500)
+add("clean-small-prompt-2048", ("bedrock",), _little, model="us.anthropic.claude-opus-4-7-v1:0", system=9_500)
+
 # Recorded sessions
 
 

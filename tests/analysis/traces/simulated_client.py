@@ -37,6 +37,8 @@ START = 1_790_000_000_000
 SECOND = 1_000
 SURE_HIT, SURE_MISS = (900, 0.045), (1_250, 0.065)
 """Misses below the first and above the second pair (tokens, share of the previous request) are beyond doubt."""
+REWRITTEN = {"message_changed", "message_removed", "message_inserted", "tools_changed", "system_changed"}
+"""Causes after which a request can be shorter than the one before. Only what was rewritten is a miss beyond doubt."""
 UNSET = "unset"
 
 
@@ -111,8 +113,12 @@ class Agent:
     """Messages that are sent at the end, and not kept."""
     spacing: bool = False
     escape: bool = False
+    reports: bool = True
+    """False if replies have no usage."""
     last: Use | None = None
     """The tokens of the last answered request."""
+    sent: dict[int, Message] = field(default_factory=dict[int, Message])
+    """The messages of the last answered request, by their identity."""
 
     # Content
 
@@ -179,8 +185,11 @@ class Agent:
             use = session.cache.send(body, self.model, began, first_token, lose=lose)
             answer = self.answer(reply, calls=calls, size=size)
             made = encode_reply(session.wire, self.model, answer, use, session.writer.identifier(""))
+            for name in () if self.reports else ("usage", "usageMetadata"):
+                made.pop(name, None)
             label = self.check(cause, frozenset(accept), use, potential, maybe)
             self.last = use
+            self.sent = {id(message): message for message in self.messages}
             if keep:
                 self.messages.append(answer)
                 if (results := self.results(answer, result)) is not None:
@@ -233,8 +242,17 @@ class Agent:
             return None, accept | none | (first if is_first else nothing), missed
         if missed <= max(SURE_HIT[0], SURE_HIT[1] * had):
             raise WrongLabel(where)
-        is_doubtful = missed < max(SURE_MISS[0], SURE_MISS[1] * had)
+        certain = missed
+        if cause in REWRITTEN and potential is None:
+            certain = min(missed, use.total - use.read - self._count_new())
+        is_doubtful = certain < max(SURE_MISS[0], SURE_MISS[1] * had)
         return cause, accept | {cause} | (none if is_doubtful else nothing), missed
+
+    def _count_new(self) -> int:
+        """Return the tokens of messages that were not in the request before."""
+        new = [block for message in self.messages if id(message) not in self.sent for block in message.blocks]
+        length = sum([len(block.text) + len(str(block.input)) + 60 for block in new])
+        return int(length / self.session.cache.ratio)
 
     def _spell(self, body: JSONObject) -> bytes:
         if not self.spacing and not self.escape:

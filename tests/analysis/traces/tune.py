@@ -190,7 +190,7 @@ def _omit_image(agent: Agent, _: int) -> None:
 
 
 add("message_changed-reminder-removed", ALL, edited("message_changed", _drop_reminder, ready=_with_reminder, warm=5))
-add("message_changed-result-cleared", ALL, edited("message_changed", _clear_results, warm=6, times=2, after=0))
+add("message_changed-result-cleared", ALL, edited("message_changed", _clear_results, warm=9, times=2, after=0))
 add("message_changed-result-shortened", ("anthropic", "chat"), edited("message_changed", _shorten_results, warm=6))
 add("message_changed-arguments", ALL, edited("message_changed", _reverse_arguments, warm=6))
 add(
@@ -733,6 +733,20 @@ add("clean-tool-choice", ("chat",), _chosen_tool)
 add("clean-image", ("chat", "gemini"), _seen_image)
 add("clean-reminder", ("anthropic", "gemini"), _marked_before_reminder)
 add("clean-added-later", ("responses",), _added_later, model="gpt-5.6-sol")
+
+add("clean-no-usage", ("chat",), edited(None, lambda _agent, _count: None, reports=False))
+add("system_changed-no-usage", ("chat",), edited("system_changed", prefix_system(_now), reports=False, times=2))
+add("message_changed-no-usage", ("anthropic",), edited("message_changed", _clear_results, reports=False, warm=7))
+
+
+def _smaller_than_other_models_cache(session: Session) -> None:
+    agent = session.agent(tools=[])
+    for _ in range(4):
+        agent.ask().send(size=200)
+
+
+add("clean-small-prompt", ("anthropic",), _smaller_than_other_models_cache, model="claude-haiku-5-5", system=2_400)
+add("clean-small-prompt-1024", ("bedrock",), _smaller_than_other_models_cache, system=5_600)
 
 # Recorded sessions
 
