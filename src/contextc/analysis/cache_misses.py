@@ -14,7 +14,14 @@ from msgspec import Struct
 from contextc._json import JSON, encode
 from contextc.analysis.cache_model import CACHING_STATUSES, CacheModel, CacheOutlook, count_readable_tokens
 from contextc.analysis.cache_rules import MEDIA, CacheRules, find_cache_rules, read_field
-from contextc.analysis.changed_text import DESCRIPTIONS, TextChange, find_leaf, recognise
+from contextc.analysis.changed_text import (
+    DESCRIPTIONS,
+    TextChange,
+    count_common,
+    count_common_end,
+    find_leaf,
+    recognise,
+)
 from contextc.analysis.finding import Evidence, Finding, shorten
 from contextc.analysis.prefix_comparison import (
     Comparison,
@@ -119,15 +126,20 @@ class MissCase:
         if (one.kind, one.role) != (other.kind, other.role):
             return False
         old, new = one.text, other.text
-        change = recognise(old, new)
-        size = max(len(old), len(new), 1)
-        return (
-            change.kind not in ("text", "shortened") or 1 - max(len(change.before), len(change.after)) / size > SIMILAR
-        )
+        if recognise(old, new).kind not in ("text", "shortened"):
+            return True
+        start, size = count_common(old, new), min(len(old), len(new))
+        same = start + count_common_end(old, new, size - start)
+        return one.kind != "message" and same > SIMILAR * max(len(old), len(new))
 
     @property
     def missed(self) -> int:
         return max(0, self.potential - self.read)
+
+    @property
+    def missed_of_previous(self) -> int:
+        """The tokens of the previous request, of whatever model, that were not read."""
+        return max(0, min(self.previous.input, self.now.input) - self.read) if self.previous is not None else 0
 
     @property
     def threshold(self) -> float:
@@ -280,7 +292,7 @@ def model_changed(case: MissCase) -> Diagnosis | None:
     earlier model cached can be read.
     """
     previous = case.previous
-    if previous is None or not case.is_other_model:
+    if previous is None or not case.is_other_model or case.missed_of_previous < MISSED_TOKENS:
         return None
     old, new = (f"{each.channel.provider}:{each.channel.model}" for each in (previous, case.now))
     return Diagnosis(evidence=(case.evidence("model", old, new),))
@@ -682,8 +694,8 @@ def _count_in_part(before: RequestView, now: RequestView, part: int) -> int | No
 
 def _make_finding(conversation: str, case: MissCase, code: FindingCode, found: Diagnosis) -> Finding:
     tokens = 0 if code.cause == "first_request" else case.missed
-    if code.cause == "model_changed" and case.previous is not None:
-        tokens = max(0, min(case.previous.input, case.now.input) - case.read)
+    if code.cause == "model_changed":
+        tokens = case.missed_of_previous
     confidence = found.confidence if case.is_reported or code.cause == "first_request" else found.confidence * 0.75
     return code.make(
         conversation,

@@ -40,6 +40,8 @@ from contextc.store.observed_conversation_sources import ObservedSource, load_so
 from contextc.store.turn_and_event_records import StepRecord
 
 NO_USAGE = Usage()
+MAX_SCALE = 3
+UNCERTAIN_TOKENS = 2_000
 
 
 class PlacedElement(NamedTuple):
@@ -166,8 +168,12 @@ class RequestView:
 
     @property
     def scale(self) -> float:
-        """The factor from our own count to the provider's."""
-        return self.input / self.estimated if self.estimated else 1.0
+        """The factor from our own count to the provider's; 1 if that includes what the request does not contain, such
+        as results of tools that the provider ran.
+        """
+        factor = self.input / self.estimated if self.estimated else 1.0
+        is_likely = 1 / MAX_SCALE <= factor <= MAX_SCALE or abs(self.input - self.estimated) < UNCERTAIN_TOKENS
+        return factor if is_likely else 1.0
 
     # ── elements ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
