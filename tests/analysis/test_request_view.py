@@ -65,7 +65,8 @@ def test_the_elements_of_an_anthropic_request_are_in_cache_order() -> None:
     assert two.price is not None
     placed = list(two.placed())
     assert all(list(two.placed(start)) == placed[start:] for start in range(9))
-    assert all(two.message_indexes(start) == [-1, -1, -1, 0, 1, 1, 2, 2][start:] for start in range(9))
+    assert [two.message_of(index) for index in range(9)] == [-1, -1, -1, 0, 1, 1, 2, 2, -1]
+    assert two.message_count == 3
     assert all(two.elements(start) == [each.element for each in placed[start:]] for start in range(9))
     assert all(two.tokens_before(index) == sum(two.tokens()[:index]) for index in range(9))
 

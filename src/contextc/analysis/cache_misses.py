@@ -14,10 +14,18 @@ from msgspec import Struct
 from contextc._json import JSON, encode
 from contextc.analysis.cache_model import CACHING_STATUSES, CacheModel, CacheOutlook, count_readable_tokens
 from contextc.analysis.cache_rules import MEDIA, CacheRules, find_cache_rules, read_field
-from contextc.analysis.changed_text import DESCRIPTIONS, TextChange, find_leaf, recognise
+from contextc.analysis.changed_text import (
+    DESCRIPTIONS,
+    TextChange,
+    count_common,
+    count_common_end,
+    find_leaf,
+    recognise,
+)
 from contextc.analysis.finding import Evidence, Finding, shorten
 from contextc.analysis.prefix_comparison import (
     Comparison,
+    MessageChange,
     classify_message_change,
     count_equal,
     count_equal_rows,
@@ -107,7 +115,7 @@ class MissCase:
         before, shared = comparison.before, comparison.shared
         repeated = count_repeated_tokens(before, now, shared)
         if not repeated and self._is_similar_element(comparison.equal):
-            repeated = sum(now.tokens(shared)[: comparison.equal - shared + 1])
+            repeated = now.tokens_before(comparison.equal + 1) - now.tokens_before(shared)
         return round((now.tokens_before(shared) + repeated) * now.scale)
 
     def _is_similar_element(self, index: int) -> bool:
@@ -118,15 +126,20 @@ class MissCase:
         if (one.kind, one.role) != (other.kind, other.role):
             return False
         old, new = one.text, other.text
-        change = recognise(old, new)
-        size = max(len(old), len(new), 1)
-        return (
-            change.kind not in ("text", "shortened") or 1 - max(len(change.before), len(change.after)) / size > SIMILAR
-        )
+        if recognise(old, new).kind not in ("text", "shortened"):
+            return True
+        start, size = count_common(old, new), min(len(old), len(new))
+        same = start + count_common_end(old, new, size - start)
+        return one.kind != "message" and same > SIMILAR * max(len(old), len(new))
 
     @property
     def missed(self) -> int:
         return max(0, self.potential - self.read)
+
+    @property
+    def missed_of_previous(self) -> int:
+        """The tokens of the previous request, of whatever model, that were not read."""
+        return max(0, min(self.previous.input, self.now.input) - self.read) if self.previous is not None else 0
 
     @property
     def threshold(self) -> float:
@@ -179,6 +192,13 @@ class MissCase:
         return "system" if views and all(is_system_element(each, index) for each in views) else "messages"
 
     @cached_property
+    def message_change(self) -> MessageChange:
+        """How the messages differ from the first different element on."""
+        if self.comparison is None or self.reformatted is not None:
+            return "changed"
+        return classify_message_change(self.comparison.before, self.now, self.break_at)
+
+    @cached_property
     def is_compaction(self) -> bool:
         """True if a summary replaced earlier messages."""
         comparison = self.comparison
@@ -203,15 +223,21 @@ class MissCase:
             request=self.now.number, channel=self.now.channel_id, path=path, before=before, after=after
         )  # fmt: skip
 
-    def element_evidence(self, index: int) -> tuple[Evidence, TextChange]:
-        """Return evidence for a difference at an element, and what changed there."""
+    def element_evidence(self, index: int, *, is_whole: bool = False) -> tuple[Evidence, TextChange]:
+        """Return evidence for a difference at an element, and what changed there. `is_whole`: it is another element,
+        not another version of the same one.
+        """
         assert self.comparison is not None
         before, now = self.comparison.before, self.now
         old = before.at(index) if index < before.count else None
         new = now.at(index) if index < now.count else None
         place = new or old
         assert place is not None
-        change, path = compare_elements(old and old.element, new and new.element)
+        one, other = old and old.element, new and new.element
+        if one and other and ((one.kind, one.role, one.type) != (other.kind, other.role, other.type) or is_whole):
+            change, path = TextChange("text", shorten(one.text), shorten(other.text)), ""
+        else:
+            change, path = compare_elements(one, other)
         return self.evidence(place.path + path, change.before, change.after), change
 
 
@@ -266,7 +292,7 @@ def model_changed(case: MissCase) -> Diagnosis | None:
     earlier model cached can be read.
     """
     previous = case.previous
-    if previous is None or not case.is_other_model:
+    if previous is None or not case.is_other_model or case.missed_of_previous < MISSED_TOKENS:
         return None
     old, new = (f"{each.channel.provider}:{each.channel.model}" for each in (previous, case.now))
     return Diagnosis(evidence=(case.evidence("model", old, new),))
@@ -308,7 +334,7 @@ def compacted(case: MissCase) -> Diagnosis | None:
     """
     if not case.is_compaction or case.break_part not in ("messages", "settings"):
         return None
-    return Diagnosis(evidence=(case.element_evidence(case.break_at)[0],))
+    return Diagnosis(evidence=(case.element_evidence(case.break_at, is_whole=True)[0],))
 
 
 @cause(
@@ -424,12 +450,9 @@ def message_changed(case: MissCase) -> Diagnosis | None:
 
 
 def _message_case(case: MissCase, kind: str, subject: str) -> Diagnosis | None:
-    if case.break_part != "messages" or case.comparison is None:
+    if case.break_part != "messages" or case.message_change != kind:
         return None
-    found = classify_message_change(case.comparison.before, case.now, case.break_at)
-    if (found if case.reformatted is None else "changed") != kind:
-        return None
-    evidence, change = case.element_evidence(case.break_at)
+    evidence, change = case.element_evidence(case.break_at, is_whole=not subject)
     return _describe(evidence, change, subject) if subject else Diagnosis(evidence=(evidence,))
 
 
@@ -671,8 +694,8 @@ def _count_in_part(before: RequestView, now: RequestView, part: int) -> int | No
 
 def _make_finding(conversation: str, case: MissCase, code: FindingCode, found: Diagnosis) -> Finding:
     tokens = 0 if code.cause == "first_request" else case.missed
-    if code.cause == "model_changed" and case.previous is not None:
-        tokens = max(0, min(case.previous.input, case.now.input) - case.read)
+    if code.cause == "model_changed":
+        tokens = case.missed_of_previous
     confidence = found.confidence if case.is_reported or code.cause == "first_request" else found.confidence * 0.75
     return code.make(
         conversation,
@@ -704,18 +727,19 @@ def _is_compaction(before: RequestView, now: RequestView) -> bool:
     old_at, new_at = before.head_ends[2] + same, now.head_ends[2] + same
     if same >= before.rows.count:
         return False
+    old_size = before.estimated - before.tokens_before(old_at)
+    new_size = now.estimated - now.tokens_before(new_at)
+    if new_size > old_size * SUMMARY_SHARE:
+        return False
     added = now.elements(new_at)
     known = {each.key for each in before.elements(old_at)}
     if any(each.type == "compaction" and each.key not in known for each in added):
         return True
     first = next((each for each in added if each.key not in known), None)
-    old_size = sum(before.tokens(old_at))
-    new_size = sum([tokens for each, tokens in zip(added, now.tokens(new_at), strict=True)])
-    if first is None or first.type not in ("text", "tool_result") or new_size > old_size * SUMMARY_SHARE:
+    if first is None or first.type not in ("text", "tool_result"):
         return False
-    gone = len(set(before.message_indexes(old_at))) - len(set(now.message_indexes(new_at)))
     text = first.text[:2_000].lower()
-    return gone >= 1 and any(word in text for word in SUMMARY_WORDS)
+    return before.message_count > now.message_count and any(word in text for word in SUMMARY_WORDS)
 
 
 def _scope(request: RequestView) -> tuple[str, str]:

@@ -15,6 +15,7 @@ from contextc._json import JSON, JSONObject, decode, encode_canonical
 from contextc.analysis.finding import shorten
 
 CONTEXT = 24
+REENCODED = 64
 ATTRIBUTION = re.compile(
     r"x-anthropic-billing-header|\bcch=|\bcc_version=|x-[a-z-]*(?:billing|attribution)[a-z-]*:", re.I
 )
@@ -31,6 +32,7 @@ NUMBER = re.compile(r"\d[\d,.]*")
 RANDOM = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F-]{13,}|[0-9a-fA-F]{5,}|[A-Za-z0-9_-]{10,}|0?\.\d{6,}")
 SHORTENED = re.compile(r"truncat|omitted|cleared|elided|removed|too long|shortened|\[…|\[\.\.\.|pruned|compacted", re.I)
 SHORT_SHARE = 0.8
+SEPARATORS = " \t\r\n\"'`=<>()[]{};,|"
 
 
 class TextChange(NamedTuple):
@@ -59,22 +61,31 @@ def recognise(before: str, after: str) -> TextChange:
     """Return what changed between two texts."""
     if is_reordered(before, after):
         return TextChange("key_order", shorten(before), shorten(after))
-    old, new, start = cut_common(before, after)
-    if is_reencoded(before, after):
-        return TextChange("reencoded", shorten(old), shorten(new))
-    near = before[max(0, start - 3 * CONTEXT) : start] + old
-    line = _line_at(before, start) + "\n" + _line_at(after, start)
-    kind = _kind(before, after, *_words(before, after), near, line)
+    start, end = count_common(before, after), 0
+    end = count_common_end(before, after, min(len(before), len(after)) - start)
+    old, new = (text[start : len(text) - end] for text in (before, after))
+    words = _extend_to_words(before, after, start, end)
+    if is_reencoded(*words):
+        escaped = (
+            _in_context(text, part, start).encode("unicode_escape").decode()
+            for text, part in ((before, old), (after, new))
+        )
+        return TextChange("reencoded", *map(shorten, escaped))
+    kind = _kind(before, after, *words, start)
     return TextChange(kind, shorten(_in_context(before, old, start)), shorten(_in_context(after, new, start)))
 
 
-def _kind(before: str, after: str, old: str, new: str, near: str, line: str) -> str:
-    if ATTRIBUTION.search(near) or ATTRIBUTION.search(line):
+def _kind(before: str, after: str, old: str, new: str, start: int) -> str:
+    if any(ATTRIBUTION.search(_line_at(text, start)) for text in (before, after)):
         return "attribution"
     both = old, new
-    if all(map(CLOCK.search, both)) or all(map(EPOCH.search, both)):
+
+    def touches(pattern: re.Pattern[str]) -> bool:
+        return all(_touches(pattern, text, start, len(part)) for text, part in ((before, old), (after, new)))
+
+    if touches(CLOCK) or touches(EPOCH):
         return "clock"
-    if all(map(DATE.search, both)):
+    if touches(DATE):
         return "date"
     if len(after) < len(before) * SHORT_SHARE and (SHORTENED.search(new) or before.startswith(after.rstrip(". …"))):
         return "shortened"
@@ -90,9 +101,16 @@ def _kind(before: str, after: str, old: str, new: str, near: str, line: str) -> 
     return "text"
 
 
+def _touches(pattern: re.Pattern[str], text: str, start: int, size: int) -> bool:
+    """Return True if a match of a pattern has one of the changed characters."""
+    first = max(0, start - CONTEXT)
+    window = text[first : start + size + CONTEXT]
+    return any(first + found.start() <= start <= first + found.end() for found in pattern.finditer(window))
+
+
 def _looks_random(text: str) -> bool:
     """Return True if each word mixes letters with digits, as an id does and prose does not."""
-    words = [word for word in re.findall(r"[A-Za-z0-9_-]{5,}", text)]
+    words = re.findall(r"[A-Za-z0-9_-]{5,}", text)
     return bool(words) and all(re.search(r"\d", word) for word in words)
 
 
@@ -108,22 +126,23 @@ def count_common(one: str, other: str) -> int:
     return low
 
 
-def cut_common(before: str, after: str) -> tuple[str, str, int]:
-    """Return two texts without their common beginning and end, and the length of the beginning."""
-    start = count_common(before, after)
-    size = min(len(before), len(after)) - start
-    end = count_common(before[::-1][:size], after[::-1][:size])
-    return before[start : len(before) - end], after[start : len(after) - end], start
+def count_common_end(one: str, other: str, limit: int) -> int:
+    """Return the number of characters that both texts end with, up to a limit."""
+    low, high = 0, limit + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        if one[len(one) - middle : len(one) - low] == other[len(other) - middle : len(other) - low]:
+            low = middle
+        else:
+            high = middle
+    return low
 
 
-def _words(before: str, after: str) -> tuple[str, str]:
+def _extend_to_words(before: str, after: str, start: int, end: int) -> tuple[str, str]:
     """Return the parts that differ, extended to whole words."""
-    _, _, start = cut_common(before, after)
-    while start and not before[start - 1].isspace() and before[start - 1] not in "\"'`=<>()[]{};,|":
+    while start and before[start - 1] not in SEPARATORS:
         start -= 1
-    size = min(len(before), len(after)) - start
-    end = count_common(before[::-1][:size], after[::-1][:size])
-    while end and not before[len(before) - end].isspace() and before[len(before) - end] not in "\"'`=<>()[]{};,|":
+    while end and before[len(before) - end] not in SEPARATORS:
         end -= 1
     return before[start : len(before) - end], after[start : len(after) - end]
 
@@ -150,7 +169,7 @@ def is_reordered(before: str, after: str) -> bool:
 
 def is_reencoded(before: str, after: str) -> bool:
     """Return True if both are the same text in another encoding: normal forms, white space, entities, escapes."""
-    if before == after or abs(len(before) - len(after)) > max(len(before), len(after)) // 2:
+    if before == after or abs(len(before) - len(after)) > max(REENCODED, len(before) // 2, len(after) // 2):
         return False
     return any(set(map(form, (before, after))).__len__() == 1 for form in _FORMS)
 

@@ -1,6 +1,8 @@
 """Compare a request with an earlier one: the elements that both begin with, and how they differ after these."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import chain
+from operator import attrgetter
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
@@ -11,6 +13,7 @@ from contextc.analysis.request_view import RequestView
 
 MessageChange: TypeAlias = Literal["changed", "removed", "inserted", "replaced"]
 SYSTEM_ROLES = ("system", "developer")
+LAST_ELEMENTS = 16
 MAX_SEARCH = 4_000
 """The number of elements after a difference among which equal ones are searched."""
 
@@ -72,8 +75,16 @@ def count_equal_rows(before: RequestView, now: RequestView) -> int:
     count = before.rows.ends[rows - 1] if rows else 0
     if rows == len(one) or rows == len(other):
         return count
-    start = before.head_ends[2] + count, now.head_ends[2] + count
-    return count + _count_keys(before.elements(start[0]), now.elements(start[1]))
+    pairs = zip(_iter_elements(one[rows:]), _iter_elements(other[rows:]), strict=False)
+    for old, new in pairs:
+        if old is not new and old.key != new.key:
+            break
+        count += 1
+    return count
+
+
+def _iter_elements(sections: Iterable[Section]) -> Iterator[Element]:
+    return chain.from_iterable(map(attrgetter("elements"), sections))
 
 
 def _count_in(one: Section, other: Section) -> int:
@@ -123,7 +134,6 @@ def classify_message_change(before: RequestView, now: RequestView, at: int) -> M
     """
     old = [each.key for each in before.elements(at)[:MAX_SEARCH]]
     new = [each.key for each in now.elements(at)[:MAX_SEARCH]]
-    old_messages, new_messages = before.message_indexes(at), now.message_indexes(at)
     removed = _find_run(old, new)
     inserted = _find_run(new, old)
     same = _count_aligned(old, new)
@@ -131,9 +141,9 @@ def classify_message_change(before: RequestView, now: RequestView, at: int) -> M
     if not best:
         return "replaced"
     if removed[1] == best and best > same:
-        return "removed" if _are_whole(before, now, at, old_messages, new_messages, removed[0]) else "changed"
+        return "removed" if _are_whole(before, now, at, removed[0]) else "changed"
     if inserted[1] == best and best > same:
-        return "inserted" if _are_whole(now, before, at, new_messages, old_messages, inserted[0]) else "changed"
+        return "inserted" if _are_whole(now, before, at, inserted[0]) else "changed"
     return "changed"
 
 
@@ -155,15 +165,10 @@ def _count_aligned(old: Sequence[bytes], new: Sequence[bytes]) -> int:
     return sum([one == other for one, other in zip(old, new, strict=False)])
 
 
-def _are_whole(
-    longer: RequestView, shorter: RequestView, at: int, in_longer: Sequence[int], in_shorter: Sequence[int], size: int
-) -> bool:
+def _are_whole(longer: RequestView, shorter: RequestView, at: int, size: int) -> bool:
     """Return True if the first `size` elements from `at` on, which only one request has, are whole messages."""
-    begins = [
-        at == 0 or view.message_indexes(at - 1)[0] != messages[0]
-        for view, messages in ((longer, in_longer), (shorter, in_shorter))
-    ]
-    return all(begins) and in_longer[size] != in_longer[size - 1]
+    begins = [at == 0 or view.message_of(at - 1) != view.message_of(at) for view in (longer, shorter)]
+    return all(begins) and longer.message_of(at + size) != longer.message_of(at + size - 1)
 
 
 def count_repeated_tokens(before: RequestView, now: RequestView, at: int, old_at: int | None = None) -> int:
@@ -171,10 +176,17 @@ def count_repeated_tokens(before: RequestView, now: RequestView, at: int, old_at
 
     What comes after it is new, so no cache could have had it. `old_at` is the index in the earlier request.
     """
-    known = {each.key for each in before.elements(at if old_at is None else old_at)}
-    elements, tokens = now.elements(at), now.tokens(at)
-    last = next((index for index in range(len(elements) - 1, -1, -1) if elements[index].key in known), -1)
-    return sum(tokens[: last + 1])
+    end = now.head_ends[2]
+    if at <= end and count_equal_rows(before, now) >= before.rows.count > 0:
+        return now.tokens_before(end + before.rows.count) - now.tokens_before(at)
+    first = at if old_at is None else old_at
+    elements = now.elements(at)
+    for start in (max(first, before.count - LAST_ELEMENTS), first):
+        known = {each.key for each in before.elements(start)}
+        last = next((index for index in range(len(elements) - 1, -1, -1) if elements[index].key in known), -1)
+        if last >= 0:
+            return now.tokens_before(at + last + 1) - now.tokens_before(at)
+    return 0
 
 
 def is_system_element(view: RequestView, index: int) -> bool:

@@ -189,6 +189,7 @@ class ElementParser:
         self._blocks: dict[tuple[object, ...], Element] = {}
         self._sized: dict[tuple[int, int], Section] = {}
         self._heads: dict[tuple[bytes, str], Head] = {}
+        self._tool_lists: dict[bytes, list[_Block]] = {}
 
     # ── sections ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -226,7 +227,9 @@ class ElementParser:
         for name, value in fields.items():
             data = bytes(value)
             if name == "tools":
-                tools += self._tools(_split_list(data), "tools")
+                if (found := self._tool_lists.get(data)) is None:
+                    found = self._tool_lists[data] = list(self._tools(_split_list(data), "tools"))
+                tools += found
             elif name == "toolConfig":
                 config = _fields_of(data)
                 tools += self._tools(_split_list(config.pop("tools", b"[]")), "toolConfig.tools")

@@ -40,6 +40,8 @@ from contextc.store.observed_conversation_sources import ObservedSource, load_so
 from contextc.store.turn_and_event_records import StepRecord
 
 NO_USAGE = Usage()
+MAX_SCALE = 3
+UNCERTAIN_TOKENS = 2_000
 
 
 class PlacedElement(NamedTuple):
@@ -166,8 +168,12 @@ class RequestView:
 
     @property
     def scale(self) -> float:
-        """The factor from our own count to the provider's."""
-        return self.input / self.estimated if self.estimated else 1.0
+        """The factor from our own count to the provider's; 1 if that includes what the request does not contain, such
+        as results of tools that the provider ran.
+        """
+        factor = self.input / self.estimated if self.estimated else 1.0
+        is_likely = 1 / MAX_SCALE <= factor <= MAX_SCALE or abs(self.input - self.estimated) < UNCERTAIN_TOKENS
+        return factor if is_likely else 1.0
 
     # ── elements ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -220,7 +226,7 @@ class RequestView:
             row, skip = self._find_row(index)
             before = self.head_totals[2] + (self.rows.totals[row - 1] if row else 0)
             return before + (sum(self.rows.sections[row].tokens[:skip]) if skip else 0)
-        return sum(self.tokens()[:index])
+        return sum([tokens for section in self.head_sections for tokens in section.tokens][:index])
 
     def placed(self, start: int = 0) -> Iterator[PlacedElement]:
         """Return the elements with their paths and tokens, from one on."""
@@ -249,16 +255,20 @@ class RequestView:
         """Return one element. A negative index counts from the end."""
         return next(self.placed(index if index >= 0 else self.count + index))
 
-    def message_indexes(self, start: int = 0) -> list[int]:
-        """Return the index of the message of each element, from one on; -1 for tools and the system prompt."""
+    def message_of(self, index: int) -> int:
+        """Return the index of the message of an element; -1 for tools, the system prompt, and beyond the end."""
         _, head, leading = self.head_ends
-        found = [-1] * head + list(self.leading.messages) if start < leading else []
-        first, skip = self._find_row(max(start, leading))
-        messages = self._messages_before(first)
-        for section in self.rows.sections[first:]:
-            found += [messages + each for each in section.messages]
-            messages += section.count
-        return found[start if start < leading else skip :]
+        if index < leading:
+            return self.leading.messages[index - head] if index >= head else -1
+        row, inside = self._find_row(index)
+        if row >= len(self.rows.sections):
+            return -1
+        return self._messages_before(row) + self.rows.sections[row].messages[inside]
+
+    @property
+    def message_count(self) -> int:
+        """The number of messages, with leading system messages."""
+        return self._messages_before(len(self.rows.sections))
 
     def _find_row(self, index: int) -> tuple[int, int]:
         """Return the row of an element, and the index of the element in it."""

@@ -1,7 +1,8 @@
 """Descriptions of traces, and steps that scenarios of both halves share."""
 
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, cast
 
 from tests.analysis.traces.simulated_client import Agent, Session
 from tests.analysis.traces.trace import Trace
@@ -39,10 +40,13 @@ class Cases:
     def add(self, name: str, wires: Iterable[str], scenario: Scenario, **options: Any) -> None:
         """Add a case for each wire format. An option with a dictionary has a value for each wire format."""
         for wire in wires:
-            own = {key: value.get(wire) if isinstance(value, dict) else value for key, value in options.items()}
-            subject = own.pop("subject", None) or self.subjects[len(self.all) % len(self.subjects)]
-            given = {key: value for key, value in own.items() if value is not None}
-            self.all.append(Case(f"{name}-{wire}", self.half, wire, subject, scenario, given))
+            given = {key: found for key, value in options.items() if (found := _for_wire(value, wire)) is not None}
+            subject = self.subjects[len(self.all) % len(self.subjects)]
+            self.all.append(Case(f"{self.half}-{name}-{wire}", self.half, wire, subject, scenario, given))
+
+
+def _for_wire(value: Any, wire: str) -> Any:
+    return cast(dict[str, Any], value).get(wire) if isinstance(value, dict) else value
 
 
 def edited(
@@ -102,8 +106,6 @@ def suffix_system(make: Callable[[Agent, int], str]) -> Edit:
 
 
 def clock(agent: Agent, pattern: str = "%Y-%m-%d %H:%M:%S") -> str:
-    from datetime import UTC, datetime
-
     return datetime.fromtimestamp(agent.session.now / 1000, UTC).strftime(pattern)
 
 

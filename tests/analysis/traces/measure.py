@@ -1,7 +1,7 @@
 """Measure `cc.findings` on labelled traces: `python -m tests.analysis.traces.measure tune|report [-v] [NAME…]`.
 
-Each trace is recorded with `cc.observe` into a memory store of its own. The cache-miss findings of its conversations are
-compared with the labels, request by request:
+Each trace is recorded with `cc.observe` into a memory store of its own. The cache-miss findings of its conversations
+are compared with the labels, request by request:
 
 right
 : The finding has an accepted cause.
@@ -10,7 +10,7 @@ wrong
 missed
 : There was a miss, and no finding.
 false
-: There was no miss, and a finding. `first_request` and findings without cost are never false alarms.
+: There was no miss, and a finding. `first_request` costs nothing, and is never a false alarm.
 
 First requests are counted apart, because they are easy and many.
 """
@@ -34,7 +34,7 @@ class Verdict(NamedTuple):
     """The comparison of one request: its trace, its label, the cause that was found, and what that is."""
 
     trace: Trace
-    index: int
+    request: int
     exchange: Exchange
     found: str | None
     kind: str
@@ -43,7 +43,7 @@ class Verdict(NamedTuple):
     def __str__(self) -> str:
         wanted = "|".join(sorted([str(each) for each in self.exchange.accepted]))
         numbers = f"read {self.exchange.read:,} of {self.exchange.total:,}, missed {self.exchange.missed:,}"
-        return f"{self.kind:6} {self.trace.name}[{self.index}]: found {self.found}, expected {wanted} ({numbers})"
+        return f"{self.kind:6} {self.trace.name}[{self.request}]: found {self.found}, expected {wanted} ({numbers})"
 
 
 class Result(NamedTuple):
@@ -127,7 +127,7 @@ def compare(trace: Trace, at: int, finding: Any) -> Verdict:
 def measure(traces: Sequence[Trace], findings: Findings | None = None) -> Result:
     """Return the comparison of all requests of some traces."""
     began = process_time()
-    call: Findings = findings or cc.findings  # pyright: ignore
+    call: Findings = findings or getattr(cc, "findings")  # noqa: B009 - it may not exist
     verdicts = [verdict for trace in traces for verdict in judge(trace, call)]
     return Result(verdicts, process_time() - began)
 
@@ -163,11 +163,10 @@ def main(arguments: Sequence[str]) -> None:
         raise SystemExit(f"half must be tune or report, got {half!r}.")
     traces = [trace for trace in load(half) if not names or any(name in trace.name for name in names)]
     result = measure(traces)
-    print(f"{half}: {len(traces)} traces, {len(result.verdicts):,} requests")
-    print(table(result))
-    wrong = [verdict for verdict in result.verdicts if verdict.kind != "right"]
+    lines = [f"{half}: {len(traces)} traces, {len(result.verdicts):,} requests", table(result)]
     if "-v" in arguments or half == "tune":
-        print("\n".join(map(str, wrong)))
+        lines += [str(verdict) for verdict in result.verdicts if verdict.kind != "right"]
+    sys.stdout.write("\n".join([*lines, ""]))
 
 
 if __name__ == "__main__":

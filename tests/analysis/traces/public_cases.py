@@ -54,7 +54,9 @@ def rewritten_seconds_apart(session: Session) -> None:
     agent.tools = [*agent.tools, session.writer.tool("mcp__calendar__list", 500)]
     agent.work(1, "tools_changed")
     agent.work(2)
-    agent.messages[0].blocks.append(Block("text", f"<user-prompt-submit-hook>{session.writer.prose(300)}</user-prompt-submit-hook>"))
+    agent.messages[0].blocks.append(
+        Block("text", f"<user-prompt-submit-hook>{session.writer.prose(300)}</user-prompt-submit-hook>")
+    )
     _ready(agent)
     agent.send("message_changed", reply="call")
     agent.work(2)
@@ -70,10 +72,10 @@ def three_client_causes(session: Session) -> None:
     that come and go, and old tool results that are cleared.
     """
     agent = session.agent(marks={"system", "tail", "previous"})
-    agent.system.insert(0, "x-anthropic-billing-header: cc_version=2.1.250.a1b; cc_entrypoint=cli; cch=3f9a1;")
+    agent.system.insert(0, "x-anthropic-billing-header: cc_version=2.1.250.a1b; cch=3f9a1;")
     agent.work(4)
     for _ in range(2):
-        agent.system[0] = f"x-anthropic-billing-header: cc_version=2.1.250.a1b; cc_entrypoint=cli; cch={session.rng.randrange(16**5):05x};"
+        agent.system[0] = f"x-anthropic-billing-header: cc_version=2.1.250.a1b; cch={session.rng.randrange(16**5):05x};"
         agent.work(1, "system_changed")
     agent.work(2)
     agent.tools = agent.tools[1:]

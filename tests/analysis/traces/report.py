@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 from tests.analysis.traces.case_builder import (
     ALL,
@@ -57,7 +58,9 @@ def _session_id(agent: Agent, _: int) -> None:
 
 
 def _second_block(agent: Agent, count: int) -> None:
-    agent.system[1] = f"The user is {'Ada Grace Edsger Barbara'.split()[count % 4]}. Today is {clock(agent, '%A, %H:%M')}."
+    agent.system[1] = (
+        f"The user is {['Ada', 'Grace', 'Edsger', 'Barbara'][count % 4]}. Today is {clock(agent, '%A, %H:%M')}."
+    )
 
 
 def _blocks(agent: Agent) -> None:
@@ -66,10 +69,15 @@ def _blocks(agent: Agent) -> None:
 
 
 def _instructions(agent: Agent, count: int) -> None:
-    agent.system[0] = agent.system[0].replace("You ", "You, revision %d, " % count, 1)
+    agent.system[0] = agent.system[0].replace("You ", f"You, revision {count}, ", 1)
 
 
-add("system_changed-branch", ("anthropic", "responses"), edited("system_changed", suffix_system(_branch), times=2), **MIDDLE)
+add(
+    "system_changed-branch",
+    ("anthropic", "responses"),
+    edited("system_changed", suffix_system(_branch), times=2),
+    **MIDDLE,
+)
 add(
     "system_changed-budget",
     ("chat", "gemini", "bedrock"),
@@ -94,7 +102,9 @@ add(
 add(
     "system_changed-memory-and-idle",
     ("anthropic", "gemini"),
-    edited("system_changed", suffix_system(_branch), idle=7_900, also=["cache_expired"], ttl={"system": "1h", "tail": "1h"}),
+    edited(
+        "system_changed", suffix_system(_branch), idle=7_900, also=["cache_expired"], ttl={"system": "1h", "tail": "1h"}
+    ),
     **LARGE,
 )
 add(
@@ -142,7 +152,12 @@ add(
     ("anthropic", "chat"),
     edited("tools_changed", _reorder_schema, accept=["tools_reordered"]),
 )
-add("tools_changed-loaded", ("anthropic", "responses", "gemini"), edited("tools_changed", _load_deferred, times=2), **MIDDLE)
+add(
+    "tools_changed-loaded",
+    ("anthropic", "responses", "gemini"),
+    edited("tools_changed", _load_deferred, times=2),
+    **MIDDLE,
+)
 
 
 def _sort(agent: Agent, count: int) -> None:
@@ -154,7 +169,13 @@ def _swap(agent: Agent, _: int) -> None:
     agent.tools = [second, first, *rest]
 
 
-add("tools_reordered-sorted", ("anthropic", "chat", "gemini"), edited("tools_reordered", _sort), ids={"chat": "none"}, **LARGE)
+add(
+    "tools_reordered-sorted",
+    ("anthropic", "chat", "gemini"),
+    edited("tools_reordered", _sort),
+    ids={"chat": "none"},
+    **LARGE,
+)
 add("tools_reordered-swapped", ("responses", "bedrock"), edited("tools_reordered", _swap, warm=3), model=SMALL_MODELS)
 add(
     "tools_reordered-and-idle",
@@ -280,7 +301,12 @@ add(
     edited("message_changed", _update_environment, ready=_with_environment, warm=4, times=3, after=0),
     **MIDDLE,
 )
-add("message_changed-results-omitted", ("responses", "bedrock", "anthropic"), edited("message_changed", _stub_results, warm=8), **MIDDLE)
+add(
+    "message_changed-results-omitted",
+    ("responses", "bedrock", "anthropic"),
+    edited("message_changed", _stub_results, warm=8),
+    **MIDDLE,
+)
 add(
     "message_changed-thinking-stripped",
     ("anthropic", "bedrock", "gemini"),
@@ -298,7 +324,11 @@ add("message_changed-arguments-compact", ("chat", "responses"), edited("message_
 add("message_changed-numbers", ("anthropic", "gemini", "bedrock"), edited("message_changed", _respell_numbers, warm=6))
 add("message_changed-call-ids", ("chat", "anthropic"), edited("message_changed", _new_ids, warm=6))
 add("message_changed-tabs", ("gemini", "bedrock"), edited("message_changed", _trim_result, warm=7), **MIDDLE)
-add("message_changed-second-image", ("anthropic", "responses"), edited("message_changed", _omit_second, ready=_two_images, warm=5))
+add(
+    "message_changed-second-image",
+    ("anthropic", "responses"),
+    edited("message_changed", _omit_second, ready=_two_images, warm=5),
+)
 add("message_changed-answer-edited", ("chat", "responses"), edited("message_changed", _edit_answer, ready=_chatting))
 add(
     "message_changed-and-idle",
@@ -362,7 +392,11 @@ def _insert_documents(agent: Agent, _: int) -> None:
 
 def _insert_notice(agent: Agent, _: int) -> None:
     text = f"Note of the supervisor: {agent.session.writer.prose(300)}"
-    at = next(at for at, message in enumerate(agent.messages) if at > 1 and message.blocks[0].kind == "text" and message.role == "user")
+    at = next(
+        at
+        for at, message in enumerate(agent.messages)
+        if at > 1 and message.blocks[0].kind == "text" and message.role == "user"
+    )
     agent.messages[at:at] = [user(text), assistant("Noted.")]
 
 
@@ -370,7 +404,12 @@ def _insert_system(agent: Agent, _: int) -> None:
     agent.messages.insert(1, system(f"Policy update: {agent.session.writer.prose(400)}"))
 
 
-add("message_inserted-documents", ("chat", "gemini", "responses", "anthropic"), edited("message_inserted", _insert_documents, warm=6), **MIDDLE)
+add(
+    "message_inserted-documents",
+    ("chat", "gemini", "responses", "anthropic"),
+    edited("message_inserted", _insert_documents, warm=6),
+    **MIDDLE,
+)
 add("message_inserted-notice", MARKED, edited("message_inserted", _insert_notice, ready=_chatting))
 add("message_inserted-policy", ("chat", "responses"), edited("message_inserted", _insert_system, warm=6))
 
@@ -381,12 +420,17 @@ def _set(**values: object) -> Edit:
     return lambda agent, _: agent.settings.update(values)
 
 
-def _changed(edit: Edit, **options: object) -> Scenario:
-    return edited("settings_changed", edit, warm=5, **options)  # pyright: ignore
+def _changed(edit: Edit, **options: Any) -> Scenario:
+    return edited("settings_changed", edit, warm=5, **options)
 
 
 add("settings_changed-thinking", ("anthropic",), _changed(_set(thinking={"type": "adaptive"})), model="claude-opus-5")
-add("settings_changed-tool-choice", ("anthropic",), _changed(_set(tool_choice={"type": "none"})), model="claude-sonnet-5-5")
+add(
+    "settings_changed-tool-choice",
+    ("anthropic",),
+    _changed(_set(tool_choice={"type": "none"})),
+    model="claude-sonnet-5-5",
+)
 add("settings_changed-speed", ("anthropic",), _changed(_set(speed="fast")), model="claude-opus-5-5", **MIDDLE)
 add("settings_changed-effort", ("anthropic",), _changed(_set(output_config={"effort": "max"})), model="claude-opus-4-7")
 add(
@@ -440,8 +484,8 @@ add(
 HOUR = {"system": "1h", "tail": "1h"}
 
 
-def _pause(seconds: float, cause: str | None = "cache_expired", **fields: object) -> Scenario:
-    return edited(cause, lambda _agent, _count: None, idle=seconds, **fields)  # pyright: ignore
+def _pause(seconds: float, cause: str | None = "cache_expired", **fields: Any) -> Scenario:
+    return edited(cause, lambda _agent, _count: None, idle=seconds, **fields)
 
 
 def _lunch_with_agents(session: Session) -> None:
@@ -460,10 +504,20 @@ def _lunch_with_agents(session: Session) -> None:
 add("cache_expired-minutes", MARKED, _pause(420, times=2), model=SMALL_MODELS, **MIDDLE)
 add("cache_expired-two-hours", ("bedrock",), _pause(7_300, ttl=HOUR), **MIDDLE)
 add("cache_expired-overnight", ALL, _pause(15 * 3_600, times=1), **LARGE)
-add("cache_expired-twelve-hours", ("responses",), _pause(14 * 3_600, settings={"prompt_cache_options": {"ttl": "12h"}}), model="gpt-5.6-sol")
+add(
+    "cache_expired-twelve-hours",
+    ("responses",),
+    _pause(14 * 3_600, settings={"prompt_cache_options": {"ttl": "12h"}}),
+    model="gpt-5.6-sol",
+)
 add("cache_expired-agents", ("anthropic", "bedrock"), _lunch_with_agents)
 add("clean-hour-idle", MARKED, _pause(1_200, None, ttl=HOUR, times=3), **MIDDLE)
-add("clean-twelve-hours", ("responses",), _pause(3 * 3_600, None, settings={"prompt_cache_options": {"ttl": "12h"}}), model="gpt-5.6-sol")
+add(
+    "clean-twelve-hours",
+    ("responses",),
+    _pause(3 * 3_600, None, settings={"prompt_cache_options": {"ttl": "12h"}}),
+    model="gpt-5.6-sol",
+)
 add("clean-coffee", ALL, _pause(150, None, times=3, after=0), model=SMALL_MODELS, **MIDDLE)
 
 # Breakpoints
@@ -514,7 +568,7 @@ add("breakpoint_missing-explicit-system", ("responses",), _explicit_system, mode
 add("breakpoint_missing-never", ("bedrock", "anthropic"), _unmarked, model=SMALL_MODELS, ids={"anthropic": "none"})
 
 
-def _pages(count: int, cause: str | None, **fields: object) -> Scenario:
+def _pages(count: int, cause: str | None, **fields: Any) -> Scenario:
     def run(session: Session) -> None:
         agent = session.agent(**fields)
         for _ in range(4):
@@ -557,7 +611,12 @@ def _steps_between_marks(session: Session) -> None:
 
 add("lookback_exceeded-pages", MARKED, _pages(31, "lookback_exceeded"), model=SMALL_MODELS)
 add("lookback_exceeded-elsewhere", ("anthropic",), _turns_elsewhere)
-add("lookback_exceeded-steps", MARKED, _steps_between_marks, model={"anthropic": "claude-opus-4-8", "bedrock": "us.anthropic.claude-opus-4-8-v1:0"})
+add(
+    "lookback_exceeded-steps",
+    MARKED,
+    _steps_between_marks,
+    model={"anthropic": "claude-opus-4-8", "bedrock": "us.anthropic.claude-opus-4-8-v1:0"},
+)
 add("clean-pages", ("chat", "gemini", "responses"), _pages(31, None))
 add("clean-pages-two-marks", MARKED, _pages(28, None, marks={"system", "tail", "previous"}))
 
@@ -566,26 +625,41 @@ add("clean-pages-two-marks", MARKED, _pages(28, None, marks={"system", "tail", "
 
 def _with_files(agent: Agent, summary: str) -> list[Message]:
     writer = agent.session.writer
-    start = "This session is being continued from a previous conversation that ran out of context. The summary below covers the earlier portion of the conversation."
-    files = [f"<system-reminder>Read before: {name}\n{writer.output(1_500)}</system-reminder>" for name in writer.subject.files[:2]]
+    start = (
+        "This session is being continued from a previous conversation that ran out of context. "
+        "The summary below covers the earlier portion of the conversation."
+    )
+    files = [
+        f"<system-reminder>Read before: {name}\n{writer.output(1_500)}</system-reminder>"
+        for name in writer.subject.files[:2]
+    ]
     return [user(f"{start}\n\n{summary}", *files, "Continue with the task.")]
 
 
 def _compaction_block(agent: Agent, summary: str) -> list[Message]:
-    block = Block("native", native={"type": "compaction", "content": summary, "signature": agent.session.writer.signature()})
+    block = Block(
+        "native", native={"type": "compaction", "content": summary, "signature": agent.session.writer.signature()}
+    )
     return [user(agent.messages[0].blocks[0].text), Message("assistant", [block]), user("Continue.")]
 
 
 def _handover(agent: Agent, summary: str) -> list[Message]:
     asked = [each for each in agent.messages if each.role == "user" and each.blocks[0].kind == "text"][-2:]
-    start = "Another language model started to solve this problem and produced a summary of its thinking process. Use this to build on the work."
+    start = (
+        "Another language model started to solve this problem and produced a summary of its thinking process. "
+        "Use this to build on the work."
+    )
     return [*asked, user(f"{start}\n{summary}")]
 
 
 def _summary_and_tail(agent: Agent, summary: str) -> list[Message]:
     """The summary replaces all but the last exchange."""
     last = max(at for at, each in enumerate(agent.messages) if each.role == "user" and each.blocks[0].kind == "text")
-    return [user(f"[Earlier messages were condensed]\n{summary}"), assistant("I have read the summary."), *agent.messages[last:]]
+    return [
+        user(f"[Earlier messages were condensed]\n{summary}"),
+        assistant("I have read the summary."),
+        *agent.messages[last:],
+    ]
 
 
 def _compacted(make: Callable[[Agent, str], list[Message]], times: int = 1) -> Scenario:
@@ -787,7 +861,9 @@ def _irrelevant_settings(session: Session) -> None:
     field = {"anthropic": "max_tokens", "chat": "max_completion_tokens", "responses": "max_output_tokens"}[session.wire]
     for count in range(6):
         agent.settings[field] = 1_000 + 500 * count
-        agent.settings["metadata"] = {"user_id": f"user-{count}"} if session.wire == "anthropic" else {"run": str(count)}
+        agent.settings["metadata"] = (
+            {"user_id": f"user-{count}"} if session.wire == "anthropic" else {"run": str(count)}
+        )
         agent.work(1)
 
 
@@ -876,6 +952,25 @@ add("clean-default-setting", ("anthropic",), _explicit_choice)
 add("clean-appended-system", ("anthropic", "chat"), _mid_system, model={"anthropic": "claude-opus-5"})
 add("clean-late-change", ("chat", "gemini"), _late_change, **MIDDLE)
 
+
+def _other(agent: Agent, _: int) -> None:
+    agent.model = OTHER_MODEL[agent.session.wire]
+
+
+add("clean-no-usage", ("responses", "anthropic"), edited(None, lambda _agent, _count: None, reports=False), **MIDDLE)
+add("tools_reordered-no-usage", ("gemini",), edited("tools_reordered", _sort, reports=False), **MIDDLE)
+add("message_inserted-no-usage", ("chat",), edited("message_inserted", _insert_documents, reports=False, warm=6))
+add("model_changed-no-usage", ("responses",), edited("model_changed", _other, reports=False))
+
+
+def _little(session: Session) -> None:
+    agent = session.agent(tools=session.writer.tools(1, 300))
+    agent.work(5, result=500)
+
+
+add("clean-small-prompt", ("anthropic",), _little, model="claude-opus-5-5", system=1_500)
+add("clean-small-prompt-2048", ("bedrock",), _little, model="us.anthropic.claude-opus-4-7-v1:0", system=9_500)
+
 # Recorded sessions
 
 
@@ -903,5 +998,9 @@ add("clean-recorded-retry", ("responses",), recorded("codex", 6))
 add("compacted-recorded", ("anthropic",), recorded("claude_code", 8, {6: "compacted"}))
 add("compacted-recorded-large", ("anthropic",), recorded("claude_code", 15, {3: "compacted"}))
 add("tools_reordered-recorded", ("anthropic",), recorded("claude_code", 9, {2: "tools_reordered"}, change=_backwards))
-add("settings_changed-recorded", ("responses",), recorded("codex", 2, {2: "settings_changed"}, change=_other_key))
-add("breakpoint_missing-recorded", ("anthropic",), recorded("claude_code", 1, {3: "breakpoint_missing"}, change=_without_marks))
+add("settings_changed-recorded", ("responses",), recorded("codex", 4, {2: "settings_changed"}, change=_other_key))
+add(
+    "breakpoint_missing-recorded",
+    ("anthropic",),
+    recorded("claude_code", 5, {3: "breakpoint_missing"}, change=_without_marks),
+)

@@ -1,7 +1,7 @@
 """Simulated prompt caches of providers: what a request reads, writes and pays in full.
 
-Written from the providers' documents, and independent of `contextc.analysis`. A request is parsed from the body that was
-sent. What is assumed:
+Written from the providers' documents, and independent of `contextc.analysis`. A request is parsed from its body. It
+assumes:
 
 Anthropic, Bedrock (explicit)
 : The prompt is tools, system, messages, by content block. Entries are written at breakpoints only (at most four), when
@@ -27,6 +27,8 @@ from hashlib import blake2b
 from math import ceil
 from typing import Any, NamedTuple, cast
 
+from msgspec.json import encode
+
 JSONObject = dict[str, Any]
 
 MINUTE = 60_000
@@ -51,7 +53,7 @@ def minimum(model: str) -> int:
 class Element(NamedTuple):
     """A piece of a prompt: its text, its tokens, its tier, and the TTL of the breakpoint after it."""
 
-    text: str
+    text: bytes
     tokens: int
     tier: str = "messages"
     kind: str = ""
@@ -107,7 +109,9 @@ class SimulatedCache:
     With `is_implicit`, a server that is not the vendor's caches every prefix, in steps of 64 tokens, and ignores marks.
     """
 
-    def __init__(self, wire: str, ratio: float = 3.7, *, ignores_attribution: bool = True, is_implicit: bool = False) -> None:
+    def __init__(
+        self, wire: str, ratio: float = 3.7, *, ignores_attribution: bool = True, is_implicit: bool = False
+    ) -> None:
         self.wire, self.ratio, self.ignores_attribution = wire, ratio, ignores_attribution
         self.is_implicit = is_implicit or wire not in ("anthropic", "bedrock")
         self._entries: dict[bytes, _Entry] = {}
@@ -176,7 +180,9 @@ class SimulatedCache:
         ttl = TTL[prompt.ttl or ("30m" if is_new else "10m")]
         self._sent.append(_Sent(key, prompt.elements, ttl, first_token, ends))
         total = prompt.tokens
-        whole = (sum([e.tokens for e in prompt.elements[: max(ends) + 1]]) if ends else 0) if prompt.is_explicit else total
+        whole = (
+            (sum([e.tokens for e in prompt.elements[: max(ends) + 1]]) if ends else 0) if prompt.is_explicit else total
+        )
         written = max(whole - whole % step - read, 0) if is_new and whole >= least else 0
         return Use(total, read, written, whole)
 
@@ -194,15 +200,12 @@ class SimulatedCache:
 
     # Parsing
 
-    def _count(self, text: str) -> int:
-        return ceil(len(text) / self.ratio)
-
     def _element(self, prefix: str, block: object, tier: str, mark: str = "", *, image: bool = False) -> Element:
-        text = prefix + json.dumps(block, ensure_ascii=False, separators=(",", ":"))
+        text = prefix.encode() + encode(block)
         kind = str(cast(JSONObject, block).get("type", "")) if isinstance(block, dict) else ""
         if isinstance(block, dict):
             kind = "tool_use" if "toolUse" in block else "tool_result" if "toolResult" in block else kind
-        return Element(text, IMAGE_TOKENS if image else self._count(text), tier, kind, mark)
+        return Element(text, IMAGE_TOKENS if image else ceil(len(text) / self.ratio), tier, kind, mark)
 
     def _parse(self, body: JSONObject) -> Prompt:
         parse = {
@@ -235,7 +238,7 @@ class SimulatedCache:
         if body.get("cache_control") and found:
             found[-1] = found[-1]._replace(mark=body["cache_control"].get("ttl", "5m"))
         choice = body.get("tool_choice") or {"type": "auto"}
-        effort = (body.get("output_config") or {}).get("effort")
+        effort = _object(body.get("output_config")).get("effort")
         salts = {
             "system": json.dumps([body.get("speed")]),
             "messages": json.dumps([choice, body.get("thinking"), effort, has_image]),
@@ -256,7 +259,7 @@ class SimulatedCache:
             has_image = has_image or image
             found.append(self._element(prefix, block, tier, image=image))
 
-        config = body.get("toolConfig") or {}
+        config = _object(body.get("toolConfig"))
         for tool in config.get("tools") or ():
             add("tool", tool, "tools")
         for block in body.get("system") or ():
@@ -264,15 +267,15 @@ class SimulatedCache:
         for message in body["messages"]:
             for block in message["content"]:
                 add(message["role"], block, "messages")
-        extra = body.get("additionalModelRequestFields") or {}
-        effort = (body.get("outputConfig") or {}).get("effort")
-        choice = config.get("toolChoice") or {"auto": {}}
+        extra = _object(body.get("additionalModelRequestFields"))
+        effort = _object(body.get("outputConfig")).get("effort")
+        choice: JSONObject = config.get("toolChoice") or {"auto": {}}
         return Prompt(found, {"messages": json.dumps([choice, extra.get("thinking"), effort, has_image])})
 
     def _parse_chat(self, body: JSONObject) -> Prompt:
         found = [self._element("tool", tool, "tools") for tool in body.get("tools") or ()]
         found += [self._openai_element("", message) for message in body["messages"]]
-        options = body.get("prompt_cache_options") or {}
+        options = _object(body.get("prompt_cache_options"))
         return Prompt(
             found,
             {
@@ -292,10 +295,10 @@ class SimulatedCache:
         items = body["input"]
         items = [{"role": "user", "content": items}] if isinstance(items, str) else items
         found += [self._openai_element("", item) for item in items]
-        text = body.get("text") or {}
-        options = body.get("prompt_cache_options") or {}
+        text = _object(body.get("text"))
+        options = _object(body.get("prompt_cache_options"))
         salt = [
-            body.get("prompt_cache_key"), (body.get("reasoning") or {}).get("effort"), text.get("verbosity"),
+            body.get("prompt_cache_key"), _object(body.get("reasoning")).get("effort"), text.get("verbosity"),
             text.get("format"), body.get("service_tier"),
         ]  # fmt: skip
         return Prompt(
@@ -320,7 +323,7 @@ class SimulatedCache:
 
     def _parse_gemini(self, body: JSONObject) -> Prompt:
         found: list[Element] = []
-        for part in (body.get("systemInstruction") or {}).get("parts", ()):
+        for part in _object(body.get("systemInstruction")).get("parts", ()):
             found.append(self._element("system", part, "system"))
         for tool in body.get("tools") or ():
             found += [self._element("tool", each, "tools") for each in tool.get("functionDeclarations", [tool])]
@@ -328,6 +331,10 @@ class SimulatedCache:
             for part in content["parts"]:
                 found.append(self._element(str(content.get("role")), part, "messages", image="inlineData" in part))
         return Prompt(found, {})
+
+
+def _object(value: object) -> JSONObject:
+    return cast(JSONObject, value or {})
 
 
 def _blocks(content: object) -> list[JSONObject]:
@@ -338,7 +345,7 @@ def _blocks(content: object) -> list[JSONObject]:
 
 def _chain(prompt: Prompt, model: str) -> list[bytes]:
     """Return the hash of the prefix that ends with each element."""
-    found, state, tier = [], blake2b(model.encode(), digest_size=16), "tools"
+    found, state, tier = list[bytes](), blake2b(model.encode(), digest_size=16), "tools"
     for each in prompt.elements:
         if each.tier != tier:
             if tier == "tools":
@@ -346,13 +353,14 @@ def _chain(prompt: Prompt, model: str) -> list[bytes]:
             if each.tier == "messages":
                 state.update(prompt.salts.get("messages", "").encode())
             tier = each.tier
-        state.update(each.text.encode() + b"\0")
+        state.update(each.text)
+        state.update(b"\0")
         found.append(state.digest())
     return found
 
 
 def _sums(prompt: Prompt) -> list[int]:
-    found, total = [], 0
+    found, total = list[int](), 0
     for each in prompt.elements:
         total += each.tokens
         found.append(total)
@@ -361,7 +369,7 @@ def _sums(prompt: Prompt) -> list[int]:
 
 def _positions(elements: list[Element], mark: int) -> list[int]:
     """Return the elements that a breakpoint looks at, from the last one back."""
-    found, positions, last = [], 0, ""
+    found, positions, last = list[int](), 0, ""
     for at in range(mark, -1, -1):
         kind = elements[at].kind
         is_run = kind == last and kind in ("tool_use", "tool_result")
@@ -373,7 +381,7 @@ def _positions(elements: list[Element], mark: int) -> list[int]:
     return found
 
 
-def _common_length(one: str, two: str) -> int:
+def _common_length(one: bytes, two: bytes) -> int:
     low, high = 0, min(len(one), len(two))
     while low < high:
         middle = (low + high + 1) // 2

@@ -11,6 +11,8 @@ from hashlib import blake2b
 from typing import Any
 from uuid import UUID
 
+import msgspec
+
 from tests.analysis.traces.simulated_cache import SimulatedCache, Use
 from tests.analysis.traces.texts import JSONObject, Writer
 from tests.analysis.traces.trace import CAUSES, Exchange, Trace
@@ -35,6 +37,8 @@ START = 1_790_000_000_000
 SECOND = 1_000
 SURE_HIT, SURE_MISS = (900, 0.045), (1_250, 0.065)
 """Misses below the first and above the second pair (tokens, share of the previous request) are beyond doubt."""
+REWRITTEN = {"message_changed", "message_removed", "message_inserted", "tools_changed", "system_changed"}
+"""Causes after which a request can be shorter than the one before. Only what was rewritten is a miss beyond doubt."""
 UNSET = "unset"
 
 
@@ -77,7 +81,8 @@ class Session:
             "marks": {"system", "tail"},
         }
         name = "main" if self._agents == 1 else f"agent {self._agents - 1}"
-        return Agent(self, **{"name": name, **made, **fields})
+        given: JSONObject = {"name": name, **made, **fields}
+        return Agent(self, **given)
 
     def idle(self, seconds: float) -> None:
         self.now += int(seconds * SECOND)
@@ -108,8 +113,12 @@ class Agent:
     """Messages that are sent at the end, and not kept."""
     spacing: bool = False
     escape: bool = False
+    reports: bool = True
+    """False if replies have no usage."""
     last: Use | None = None
     """The tokens of the last answered request."""
+    sent: dict[int, Message] = field(default_factory=dict[int, Message])
+    """The messages of the last answered request, by their identity."""
 
     # Content
 
@@ -176,19 +185,20 @@ class Agent:
             use = session.cache.send(body, self.model, began, first_token, lose=lose)
             answer = self.answer(reply, calls=calls, size=size)
             made = encode_reply(session.wire, self.model, answer, use, session.writer.identifier(""))
+            for name in () if self.reports else ("usage", "usageMetadata"):
+                made.pop(name, None)
             label = self.check(cause, frozenset(accept), use, potential, maybe)
             self.last = use
+            self.sent = {id(message): message for message in self.messages}
             if keep:
                 self.messages.append(answer)
                 if (results := self.results(answer, result)) is not None:
                     self.messages.append(results)
-        sent = json.dumps(
-            body, ensure_ascii=self.escape, separators=(", ", ": ") if self.spacing else (",", ":")
-        ).encode()  # fmt: skip
+        sent = self._spell(body)
         exchange = Exchange(
             agent=self.name, format=FORMATS[session.wire],
             url=session.url.format(model=self.model), headers=self._headers(), conversation=self._conversation(),
-            body=sent, reply=json.dumps(made, ensure_ascii=False).encode(), status=fail or 200,
+            body=sent, reply=msgspec.json.encode(made), status=fail or 200,
             began=began, ended=ended, cause=label[0], accepted=label[1], also=tuple(also),
             total=use.total, read=use.read, missed=label[2],
         )  # fmt: skip
@@ -203,7 +213,8 @@ class Agent:
             if not self.messages or self.messages[-1].role == "assistant":
                 self.ask()
             is_call = bool(self.tools) and (at < count - 1 or count == 1) and self.session.rng.random() < 0.8
-            self.send(cause, **{"reply": "call" if is_call else "text", **options})
+            given: JSONObject = {"reply": "call" if is_call else "text", **options}
+            self.send(cause, **given)
         return self
 
     def check(
@@ -221,16 +232,33 @@ class Agent:
         if cause is not None and cause not in CAUSES:
             raise WrongLabel(f"{cause}: unknown cause")
         where = f"{self.session.name} request {len(self.session.exchanges)}: {cause}, read {use.read} of {had}"
+        none, first = frozenset[str | None]([None]), frozenset[str | None](["first_request"])
+        nothing = frozenset[str | None]()
         if cause == "first_request":
-            return cause, accept | {cause} | ({None} if use.read else set()), 0
+            return cause, accept | first | (none if use.read else nothing), 0
         if cause is None:
             if missed > max(SURE_HIT[0], SURE_HIT[1] * had):
                 raise WrongLabel(where)
-            return None, accept | {None} | ({"first_request"} if is_first else set()), missed
+            return None, accept | none | (first if is_first else nothing), missed
         if missed <= max(SURE_HIT[0], SURE_HIT[1] * had):
             raise WrongLabel(where)
-        is_doubtful = missed < max(SURE_MISS[0], SURE_MISS[1] * had)
-        return cause, accept | {cause} | ({None} if is_doubtful else set()), missed
+        certain = missed
+        if cause in REWRITTEN and potential is None:
+            certain = min(missed, use.total - use.read - self._count_new())
+        is_doubtful = certain < max(SURE_MISS[0], SURE_MISS[1] * had)
+        return cause, accept | {cause} | (none if is_doubtful else nothing), missed
+
+    def _count_new(self) -> int:
+        """Return the tokens of messages that were not in the request before."""
+        new = [block for message in self.messages if id(message) not in self.sent for block in message.blocks]
+        length = sum([len(block.text) + len(str(block.input)) + 60 for block in new])
+        return int(length / self.session.cache.ratio)
+
+    def _spell(self, body: JSONObject) -> bytes:
+        if not self.spacing and not self.escape:
+            return msgspec.json.encode(body)
+        separators = (", ", ": ") if self.spacing else (",", ":")
+        return json.dumps(body, ensure_ascii=self.escape, separators=separators).encode()
 
     def _headers(self) -> dict[str, str]:
         session, made = self.session, {**self.headers}
@@ -250,5 +278,3 @@ class Agent:
 
     def _conversation(self) -> str | None:
         return f"{self.session.name}/{self.name}" if self.session.ids == "explicit" else None
-
-

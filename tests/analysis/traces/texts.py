@@ -95,15 +95,19 @@ class Writer:
         self._sentences = [self._sentence() for _ in range(60)]
 
     def _sentence(self) -> str:
-        rng, of = self.rng, self.subject
-        return rng.choice(_SENTENCES).format(
-            q=rng.choice(of.qualities), t=rng.choice(of.things), u=rng.choice(of.things), a=rng.choice(of.actions),
-            f=rng.choice(of.files), n=rng.randrange(10, 99_999),
+        random, of = self.rng.random, self.subject
+
+        def pick(some: tuple[str, ...]) -> str:
+            return some[int(random() * len(some))]
+
+        return pick(_SENTENCES).format(
+            q=pick(of.qualities), t=pick(of.things), u=pick(of.things), a=pick(of.actions), f=pick(of.files),
+            n=int(random() * 99_000) + 10,
         )  # fmt: skip
 
     def prose(self, length: int) -> str:
         """Return about `length` characters in paragraphs."""
-        found, have = [], 0
+        found, have = list[str](), 0
         while have < length:
             paragraph = " ".join([self._sentence(), *self.rng.sample(self._sentences, 5)])
             found.append(paragraph)

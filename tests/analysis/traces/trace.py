@@ -12,10 +12,10 @@ CAUSES = (
 class Exchange(NamedTuple):
     """A request and its reply, with its label.
 
-    `cause` is the cause of the cache miss, None for a request whose cache hit. `accepted` are all causes that are right,
-    with `cause`; two causes can be equally true. `also` are further causes that alone had the same effect. `total` and
-    `read` are the tokens of the simulated cache, `missed` are the tokens that were not read because of the cause.
-    `agent` identifies the conversation within the trace.
+    `cause` is the cause of the cache miss, None for a request whose cache hit. `accepted` are all causes that are
+    right, including `cause`: two can be equally true. `also` are further causes that alone had the same effect.
+    `total` and `read` are the tokens of the simulated cache, `missed` are those that were not read because of the
+    cause. `agent` identifies the conversation within the trace.
     """
 
     agent: str

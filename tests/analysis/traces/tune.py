@@ -1,6 +1,7 @@
 """The traces of the half `tune`, on which rules may be developed."""
 
 from collections.abc import Callable
+from typing import Any
 
 from tests.analysis.traces.case_builder import (
     ALL,
@@ -15,7 +16,6 @@ from tests.analysis.traces.case_builder import (
     copied,
     drop_blocks,
     edited,
-    find,
     prefix_system,
     replace_text,
     suffix_system,
@@ -25,11 +25,10 @@ from tests.analysis.traces.case_builder import (
 from tests.analysis.traces.recorded import recorded
 from tests.analysis.traces.simulated_client import Agent, Session
 from tests.analysis.traces.texts import JSONObject
-from tests.analysis.traces.wire_formats import Block, Message, texts
+from tests.analysis.traces.wire_formats import Block, Message
 
 TUNE = Cases("tune", ("warehouse", "shop", "compiler"))
 add = TUNE.add
-add_all: Callable[..., None] = TUNE.add
 
 # System prompt
 
@@ -55,7 +54,7 @@ add(
     ("anthropic",),
     edited(
         "system_changed",
-        lambda agent, count: agent.system.__setitem__(0, f"x-client-line: v=3.{count}; cch={agent.session.rng.random()};"),
+        lambda agent, count: agent.system.__setitem__(0, f"x-client-line: v=3.{count}; cch={agent.session.now:x};"),
         warm=2, times=3, after=0,
         ready=lambda agent: agent.system.insert(0, "x-client-line: v=3.0; cch=00000;"),
     ),
@@ -148,7 +147,9 @@ add("model_changed-and-back", ("anthropic", "chat", "bedrock"), _switch_and_retu
 
 def _with_reminder(agent: Agent) -> None:
     writer = agent.session.writer
-    agent.ask(f"<system-reminder>\nThe list of tasks is empty. {writer.prose(600)}\n</system-reminder>", writer.question())
+    agent.ask(
+        f"<system-reminder>\nThe list of tasks is empty. {writer.prose(600)}\n</system-reminder>", writer.question()
+    )
 
 
 def _drop_reminder(agent: Agent, _: int) -> None:
@@ -170,9 +171,9 @@ def _reverse_arguments(agent: Agent, _: int) -> None:
             block.input = dict(sorted(block.input.items(), reverse=True))
 
 
-def _strip_text(agent: Agent, _: int) -> None:
-    at, index = find(agent, "text", 1)
-    agent.messages[at].blocks[index].text = agent.messages[at].blocks[index].text.rstrip(" \n.") + "."
+def _wrap_text(agent: Agent, _: int) -> None:
+    block = block_of(agent, "text", 1)
+    block.text = block.text.replace(". ", ".\n")
 
 
 def _strip_thinking(agent: Agent, _: int) -> None:
@@ -188,10 +189,8 @@ def _omit_image(agent: Agent, _: int) -> None:
     agent.messages[0].blocks[-1] = Block("text", "[image removed to save space]")
 
 
-add(
-    "message_changed-reminder-removed", ALL, edited("message_changed", _drop_reminder, ready=_with_reminder, warm=5)
-)
-add("message_changed-result-cleared", ALL, edited("message_changed", _clear_results, warm=6, times=2, after=0))
+add("message_changed-reminder-removed", ALL, edited("message_changed", _drop_reminder, ready=_with_reminder, warm=5))
+add("message_changed-result-cleared", ALL, edited("message_changed", _clear_results, warm=9, times=2, after=0))
 add("message_changed-result-shortened", ("anthropic", "chat"), edited("message_changed", _shorten_results, warm=6))
 add("message_changed-arguments", ALL, edited("message_changed", _reverse_arguments, warm=6))
 add(
@@ -205,6 +204,7 @@ add(
     ("responses",),
     edited("message_changed", _strip_thinking, warm=6, thinks=True, accept=["message_removed"]),
 )
+add("message_changed-wrapped", ("bedrock", "responses"), edited("message_changed", _wrap_text, warm=7))
 add("message_changed-image-omitted", ("chat", "gemini"), edited("message_changed", _omit_image, ready=_with_image))
 
 # Messages that were removed
@@ -268,7 +268,9 @@ def _insert_first(agent: Agent, _: int) -> None:
 
 def _insert_pair(agent: Agent, _: int) -> None:
     writer = agent.session.writer
-    at = next(at for at, each in enumerate(agent.messages) if at and each.role == "user" and each.blocks[0].kind == "text")
+    at = next(
+        at for at, each in enumerate(agent.messages) if at and each.role == "user" and each.blocks[0].kind == "text"
+    )
     agent.messages[at:at] = [user(writer.question()), assistant(writer.prose(300))]
 
 
@@ -333,8 +335,8 @@ add(
 # Expiry
 
 
-def _idle(seconds: float, cause: str | None, **fields: object) -> Scenario:
-    return edited(cause, lambda _agent, _count: None, idle=seconds, times=2, after=1, **fields)  # pyright: ignore
+def _idle(seconds: float, cause: str | None, **fields: Any) -> Scenario:
+    return edited(cause, lambda _agent, _count: None, idle=seconds, times=2, after=1, **fields)
 
 
 HOUR = {"system": "1h", "tail": "1h"}
@@ -466,7 +468,10 @@ def _compacted(make: Callable[[Agent, str], list[Message]], *, header: bool = Fa
 
 
 def _claude_summary(agent: Agent, summary: str) -> list[Message]:
-    start = "This session is being continued from a previous conversation that ran out of context. The conversation is summarized below:"
+    start = (
+        "This session is being continued from a previous conversation that ran out of context. "
+        "The conversation is summarized below:"
+    )
     return [user(f"{start}\nAnalysis:\n{summary}", "Please continue with the last task.")]
 
 
@@ -642,7 +647,7 @@ def _shared_prefix(session: Session) -> None:
 def _other_spelling(session: Session) -> None:
     """The same content in other bytes: order of the body's fields, spaces, escapes."""
     agent = session.agent()
-    agent.system[0] += "\nGrüße, naïve café – 日本."
+    agent.system[0] += "\nGrüße, naïve café 日本."
     agent.work(2)
     agent.spacing = True
     agent.work(1)
@@ -699,7 +704,12 @@ def _added_later(session: Session) -> None:
     agent = session.agent()
     agent.work(3)
     tool = session.writer.tool("late_tool", 300)
-    function = {"type": "function", "name": tool["name"], "description": tool["description"], "parameters": tool["schema"]}
+    function = {
+        "type": "function",
+        "name": tool["name"],
+        "description": tool["description"],
+        "parameters": tool["schema"],
+    }
     agent.ask()
     native = {"type": "additional_tools", "role": "developer", "tools": [function]}
     agent.messages.append(Message("user", [Block("native", native=native)]))
@@ -724,6 +734,20 @@ add("clean-image", ("chat", "gemini"), _seen_image)
 add("clean-reminder", ("anthropic", "gemini"), _marked_before_reminder)
 add("clean-added-later", ("responses",), _added_later, model="gpt-5.6-sol")
 
+add("clean-no-usage", ("chat",), edited(None, lambda _agent, _count: None, reports=False))
+add("system_changed-no-usage", ("chat",), edited("system_changed", prefix_system(_now), reports=False, times=2))
+add("message_changed-no-usage", ("anthropic",), edited("message_changed", _clear_results, reports=False, warm=7))
+
+
+def _smaller_than_other_models_cache(session: Session) -> None:
+    agent = session.agent(tools=[])
+    for _ in range(4):
+        agent.ask().send(size=200)
+
+
+add("clean-small-prompt", ("anthropic",), _smaller_than_other_models_cache, model="claude-haiku-5-5", system=2_400)
+add("clean-small-prompt-1024", ("bedrock",), _smaller_than_other_models_cache, system=5_600)
+
 # Recorded sessions
 
 add("clean-recorded-loop", ("anthropic",), recorded("claude_code", 1))
@@ -744,7 +768,8 @@ def _without_reminder(body: JSONObject, count: int) -> None:
 
 def _sorted_tools(body: JSONObject, count: int) -> None:
     if count >= 3:
-        body["tools"].sort(key=lambda tool: str(tool.get("name")), reverse=True)
+        tools: list[JSONObject] = body["tools"]
+        body["tools"] = sorted(tools, key=lambda tool: str(tool.get("name")), reverse=True)
 
 
 add(

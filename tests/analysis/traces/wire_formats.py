@@ -178,7 +178,10 @@ def _chat(request: Request) -> JSONObject:
     for message in request.messages:
         messages += _chat_messages(message)
     tools = [
-        {"type": "function", "function": {"name": t["name"], "description": t["description"], "parameters": t["schema"]}}
+        {
+            "type": "function",
+            "function": {"name": t["name"], "description": t["description"], "parameters": t["schema"]},
+        }
         for t in request.tools
     ]
     body: JSONObject = {"model": request.model, "messages": messages}
@@ -216,7 +219,8 @@ def _responses(request: Request) -> JSONObject:
     items: list[JSONObject] = []
     if "instructions" not in request.settings:
         items += [_developer(text) for text in request.system]
-    is_explicit = (request.settings.get("prompt_cache_options") or {}).get("mode") == "explicit"
+    options: JSONObject = request.settings.get("prompt_cache_options") or {}
+    is_explicit = options.get("mode") == "explicit"
     if is_explicit and "system" in request.marks and items:
         items[-1]["content"][-1]["prompt_cache_breakpoint"] = {"mode": "explicit"}
     for message in request.messages:
@@ -224,7 +228,13 @@ def _responses(request: Request) -> JSONObject:
         if is_explicit and "tail" in request.marks and message.role == "user" and "content" in items[-1]:
             items[-1]["content"][-1]["prompt_cache_breakpoint"] = {"mode": "explicit"}
     tools = [
-        {"type": "function", "name": t["name"], "description": t["description"], "parameters": t["schema"], "strict": False}
+        {
+            "type": "function",
+            "name": t["name"],
+            "description": t["description"],
+            "parameters": t["schema"],
+            "strict": False,
+        }
         for t in request.tools
     ]
     body: JSONObject = {"model": request.model, "input": items, "store": False, "stream": False}
@@ -253,9 +263,7 @@ def _response_items(message: Message) -> list[JSONObject]:
             case "call":
                 found += _flush(parts, role)
                 arguments = block.text or json.dumps(block.input)
-                found.append(
-                    {"type": "function_call", "call_id": block.id, "name": block.name, "arguments": arguments}
-                )
+                found.append({"type": "function_call", "call_id": block.id, "name": block.name, "arguments": arguments})
             case "result":
                 found.append({"type": "function_call_output", "call_id": block.id, "output": block.text})
             case _:

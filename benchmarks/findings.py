@@ -1,0 +1,112 @@
+"""Time of `cc.findings` on a long conversation: 1,000 requests of about 150,000 tokens each.
+
+Usage: python benchmarks/findings.py [--requests 1000] [--store FILE]
+
+The conversation is recorded with `cc.observe` first; with `--store`, it is kept in a file and used again. The variants
+are an ordinary conversation that only grows, one whose system prompt changes with every request, and one whose client
+shortens an old tool result with every request.
+"""
+
+import argparse
+import json
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import contextc as cc
+
+MODEL = "claude-sonnet-4-5"
+START_TOKENS = 140_000
+WORDS = ("the", "cache", "of", "request", "holds", "what", "was", "sent", "before", "and", "a", "model", "has", "read")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--requests", type=int, default=1_000)
+    parser.add_argument("--store", default="memory:")
+    parser.add_argument("--variants", nargs="*", default=["grows", "system", "results"])
+    options = parser.parse_args()
+    store = cc.open_store(Path(options.store) if options.store != "memory:" else "memory:")
+    known = {each.name for each in store.conversations()}
+    for variant in options.variants:
+        name = f"{variant}-{options.requests}"
+        if name not in known:
+            begin = time.process_time()
+            record(store, name, variant, options.requests)
+            print(f"{variant}: recorded in {time.process_time() - begin:.1f} CPU s")
+        cc.findings(store, name)  # imports, and facts of models
+        begin = time.process_time()
+        found = cc.findings(store, name)
+        seconds = time.process_time() - begin
+        causes = ", ".join(sorted({each.cause for each in found}))
+        print(f"{variant}: {options.requests:,} requests: {seconds:.2f} CPU s; {len(found):,} findings ({causes})")
+
+
+def record(store: cc.Store, name: str, variant: str, count: int) -> None:
+    """Record a conversation of an agent that reads files: a call and its result with every request."""
+    rng = random.Random(7)
+    tools = [
+        {"name": f"tool_{n}", "description": prose(rng, 120), "input_schema": {"type": "object", "properties": {}}}
+        for n in range(40)
+    ]
+    system = prose(rng, 8_000)
+    messages: list[dict[str, Any]] = [{"role": "user", "content": prose(rng, 200)}]
+    tokens = 0
+    while tokens < START_TOKENS * 3 // 4:
+        messages += step(rng, len(messages), 600)
+        tokens += 800
+    size = 12  # words of a result: the conversation grows to 150,000 tokens
+    for number in range(count):
+        if variant == "results" and number % 10 == 9:
+            index = 2 + 2 * (number // 10)
+            changed = json.loads(json.dumps(messages[index]))
+            changed["content"][0]["content"] = "[truncated]"
+            messages[index] = changed
+        text = f"Time: {number}:00\n{system}" if variant == "system" else system
+        mark = {"type": "ephemeral"}
+        last = dict(messages[-1])
+        content = last["content"]
+        blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
+        last["content"] = [*blocks[:-1], {**blocks[-1], "cache_control": mark}]
+        body = {
+            "model": MODEL,
+            "max_tokens": 1_000,
+            "system": [{"type": "text", "text": text, "cache_control": mark}],
+            "tools": tools,
+            "messages": [*messages[:-1], last],
+        }
+        call, result = step(rng, len(messages), size)
+        usage = {
+            "input_tokens": 10,
+            "output_tokens": 30,
+            "cache_read_input_tokens": 150_000 if variant == "grows" else 0,
+        }
+        reply = {
+            "id": f"msg_{number}", "type": "message", "role": "assistant", "model": MODEL,
+            "content": call["content"], "stop_reason": "tool_use",
+            "usage": {**usage, "cache_creation_input_tokens": 100 if variant == "grows" else 150_000},
+        }  # fmt: skip
+        began = 1_790_000_000_000 + number * 20_000
+        cc.observe(store, request=body, reply=reply, conversation=name, time=began, ended=began + 5_000)
+        messages += [call, result]
+
+
+def step(rng: random.Random, number: int, words: int) -> list[dict[str, Any]]:
+    call = {
+        "type": "tool_use",
+        "id": f"toolu_{number:06}",
+        "name": f"tool_{number % 40}",
+        "input": {"path": f"a{number}"},
+    }
+    result = {"type": "tool_result", "tool_use_id": f"toolu_{number:06}", "content": prose(rng, words)}
+    text = {"type": "text", "text": prose(rng, 10)}
+    return [{"role": "assistant", "content": [text, call]}, {"role": "user", "content": [result]}]
+
+
+def prose(rng: random.Random, words: int) -> str:
+    return " ".join([rng.choice(WORDS) for _ in range(words)])
+
+
+if __name__ == "__main__":
+    main()
