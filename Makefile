@@ -4,7 +4,7 @@
 # make prove  checks all types, runs the tests with every size, theme and many more random cases, then the long proofs
 #             (docs/long-runs.md)
 # make stress runs the long fault, load and size tests
-# make rules  writes docs/rules.md from the rules themselves
+# make rules  writes docs/rules.md and docs/findings.md from the rules and findings themselves
 # make lock   resolves requirements.lock and requirements-model.lock again
 
 PYTHON ?= python3
@@ -105,6 +105,7 @@ stress: setup programs
 
 rules: setup
 	$(BIN)/python -c "from contextc.formats.rules_docs import render_rules; print(render_rules(), end='')" > docs/rules.md
+	$(BIN)/python -c "from contextc.analysis.findings_docs import render_findings; print(render_findings(), end='')" > docs/findings.md
 
 lock: setup
 	$(BIN)/uv export --quiet --no-emit-project --extra postgres --extra local --extra resources --extra web --extra claude-code --extra codex --group dev --no-header --output-file requirements.lock

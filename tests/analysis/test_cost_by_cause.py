@@ -43,6 +43,7 @@ def test_each_cause_has_its_tokens_at_the_prices_that_were_paid() -> None:
 
 
 def test_the_costs_add_up_to_the_cost_of_each_request() -> None:
+    """Guarantee 17.4."""
     run = run_with_tools()
     _check_sums(run.store, run.conversation)
 

@@ -23,6 +23,7 @@ def find(run: ObservedRun, function: object) -> list[Finding]:
 
 
 def test_a_refused_request_names_the_rule_that_it_broke() -> None:
+    """Guarantee 17.2."""
     run = ObservedRun(tools=[define_tool("read")])
     run.ask("Read.")
     run.send({"type": "tool_use", "id": "toolu_1", "name": "read", "input": {}}, stop="tool_use")

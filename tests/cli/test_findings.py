@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 
 import contextc as cc
+from contextc.cli.watch import print_most_expensive
+from contextc.models.cache_figures import CacheFigures
+from contextc.proxy.traffic_summary import TrafficSummary
 from tests.analysis.observed_run import ObservedRun, define_tool, words
 from tests.cli.conftest import Run
 
@@ -94,6 +97,7 @@ def test_a_threshold_sets_the_exit_code(run: Run, filled: str) -> None:
 
 
 def test_a_file_is_analysed_without_a_store(run: Run, filled: str, tmp_path: Path) -> None:
+    """Guarantee 17.5."""
     assert run("export", "run", "--format", "har", "-o", "run.har", "--store", filled).returncode == 0
     stored = json.loads(run("findings", "run", "--json", "--store", filled).stdout)["findings"]
     shown = run("findings", "run.har", "--json")
@@ -112,3 +116,23 @@ def test_wrong_calls_are_explained(run: Run, filled: str, tmp_path: Path) -> Non
     assert run("findings", "run", "--json", "--sarif", "--store", filled).returncode == 2
     assert run("findings", "nope", "--store", filled).returncode == 2
     assert "no findings" in run("findings", "own", "--store", filled).stdout
+
+
+def test_watch_names_what_cost_most(filled: str, capsys: pytest.CaptureFixture[str]) -> None:
+    print_most_expensive(TrafficSummary(requests=7, conversations={"run": 7}), filled)
+    line = " ".join(capsys.readouterr().err.split())
+    assert line.startswith("cost most: ")
+    assert line.endswith(f"more: contextc findings run --store {filled}")
+    print_most_expensive(TrafficSummary(requests=1, conversations={"gone": 1}), filled)
+    print_most_expensive(TrafficSummary(), filled)
+    assert capsys.readouterr().err == ""
+
+
+def test_the_rewrite_factor_is_per_conversation_and_model() -> None:
+    figures = CacheFigures()
+    assert (figures.rewrite_factor, figures.cache_share) == (None, None)
+    for number in range(3):
+        figures.add("a", "m", input=100, cache_read=0 if not number else 50, cache_write=100 if not number else 50)
+    figures.add("b", "m", input=100, cache_read=0, cache_write=0)  # cache writes are not reported
+    assert figures.rewrite_factor == (200 + 100) / 200
+    assert figures.cache_share == 100 / 400

@@ -4,9 +4,9 @@ A provider charges the beginning of a request as a cache read, what follows as a
 the price of an element depends on its position. Positions and tokens here are by our own count.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from msgspec import Struct
 
@@ -289,13 +289,9 @@ def _contains_media(value: JSON) -> bool:
         inside = fields.get(name)
         if isinstance(inside, dict) and _contains_media(inside):
             return True
-        if isinstance(inside, list) and any([_is_media(as_object(each)) for each in _objects(inside)]):
+        if isinstance(inside, list) and any([_is_media(as_object(each)) for each in cast(list[JSON], inside)]):
             return True
     return _is_media(fields) if "content" not in fields and "toolResult" not in fields else False
-
-
-def _objects(values: Iterable[JSON]) -> list[JSONObject]:
-    return [as_object(each) for each in values]
 
 
 def _is_media(fields: JSONObject) -> bool:

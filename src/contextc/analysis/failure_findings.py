@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from contextc.analysis.cache_rules import read_field
 from contextc.analysis.finding import Evidence, Finding, shorten
 from contextc.analysis.registry import FindingCode, conversation_finding
 from contextc.analysis.request_view import RequestView
@@ -276,13 +277,8 @@ def truncated_answers(view: StoredConversation, code: FindingCode) -> Iterator[F
 
 
 def _read_limit(request: RequestView) -> int:
-    for path in LIMIT_FIELDS:
-        value: object = request.settings
-        for name in path.split("."):
-            value = value.get(name) if isinstance(value, dict) else None  # pyright: ignore[reportUnknownMemberType]
-        if isinstance(value, int):
-            return value
-    return 0
+    values = [read_field(request.settings, path) for path in LIMIT_FIELDS]
+    return next((each for each in values if isinstance(each, int)), 0)
 
 
 def _is_full(request: RequestView) -> bool:

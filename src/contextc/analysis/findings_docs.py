@@ -1,0 +1,132 @@
+"""The causes of findings as one page, built from their registry: `docs/findings.md`."""
+
+from collections.abc import Sequence
+
+from contextc.analysis.registry import FindingCode, all_codes
+
+MARK = "Recognised:"
+HEADER = """# Findings
+
+Findings answer four questions about a conversation, whether contextc ran it or only recorded it: why did the cache
+miss, what fills the window, what failed, and what did it cost? Each finding has a code, a cause, evidence (the
+request, the path in its body, and the words that changed), tokens, a cost in dollars, a fix, and a confidence. This
+page is built from the source code (`make rules`). A code never changes its meaning.
+
+```python
+import contextc as cc
+
+store = cc.open_store("sqlite:///demo.db")
+for minute in range(3):
+    request = {
+        "model": "claude-sonnet-4-5",
+        "max_tokens": 500,
+        "system": [
+            {
+                "type": "text",
+                "text": f"It is 12:0{minute}. " + "Be exact. " * 1_500,
+                "cache_control": {"type": "ephemeral"},
+            }
+        ],
+        "messages": [{"role": "user", "content": "Hello."}],
+    }
+    reply = {
+        "role": "assistant",
+        "content": [{"type": "text", "text": "Hi."}],
+        "stop_reason": "end_turn",
+        "usage": {"input_tokens": 10, "cache_creation_input_tokens": 4_500, "output_tokens": 5},
+    }
+    time = 1_760_000_000_000 + minute * 60_000
+    cc.observe(store, request=request, reply=reply, format="anthropic", conversation="demo", time=time)
+
+for each in cc.findings(store, "demo"):
+    print(each.code, each.cause, each.request, each.tokens, each.evidence[0].path)
+
+costs = cc.analysis.cost_by_cause(store, "demo")
+for line in costs.lines:
+    print(f"{line.label}: ${line.cost:.4f}")
+print(f"in all ${costs.cost:.4f}, rewrite factor {costs.rewrite_factor:.1f}")
+store.close()
+```
+
+```text
+CAC001 first_request 1 0
+CAC006 system_changed 2 4510 system[0].text
+CAC006 system_changed 3 4510 system[0].text
+system prompt: $0.0507
+answers: $0.0002
+history: $0.0001
+in all $0.0509, rewrite factor 3.0
+```
+
+## The command
+
+| command | |
+|---|---|
+| `contextc findings NAME` | the findings of a conversation, the most expensive first |
+| `contextc findings` | the causes in the whole store, the most expensive first |
+| `contextc findings FILE` | the findings of a log or HAR recording that `contextc import` reads; nothing is stored |
+| `… --costs` | also what was spent for: system prompt, each tool, its results, history, media, answers … |
+| `… --threshold DOLLARS` | exit code 1 if a finding (for the whole store: a cause) costs more |
+| `… --json`, `… --sarif` | JSON, or SARIF 2.1.0 for code scanning. `contextc lint` has `--sarif` too |
+
+`contextc watch` names the most expensive cause when the program has ended. In Python there are `cc.findings(store,
+name)`, `cc.analysis.store_findings(store)` and `cc.analysis.cost_by_cause(store, name)`; over HTTP `GET
+/api/conversations/NAME/findings` and `GET /api/findings`.
+
+```console
+$ contextc findings demo --store sqlite:///demo.db --limit 1
+    cost  tokens  code    request  finding
+ $0.0156   4,510  CAC006        2  The system prompt changed: it contains the time
+                                   system[0].text: It is 12:00. Be exact. Be exact. Be → It is
+                                   12:01. Be exact. Be exact. Be
+                                   fix: Move the time to the end of the conversation, or leave it
+                                   out.
+… and 1 more (--limit, or --json for all)
+2 findings. Costs of different findings can overlap.
+```
+
+## Costs
+
+Providers charge the beginning of a request as a cache read, what they write to the cache as a cache write, and the
+rest as input. So the price of each part of a request follows from its position and from the reported usage. Costs by
+cause add up to the cost of each request. A request without reported usage has no cost, and its tokens are an
+estimate.
+
+The cost of a finding is what it cost more than necessary. Costs of different findings can overlap: a large result
+also makes a cache miss more expensive. So they are not added up. Sizes of parts are shares of the provider's total by
+our own count.
+
+The *rewrite factor* is the number of tokens written to the cache, divided by the largest request of the conversation.
+1.0 is ideal: everything was written once. Where a provider does not report cache writes, uncached input counts."""
+GROUP_TITLES = {
+    "cache": (
+        "Cache misses",
+        "A request has at most one of these, and none if its cache was read as it should have been. `also` names "
+        "further causes that alone would have had the same effect.",
+    ),
+    "window": ("The window", "These are about what is sent again with every request."),
+    "failure": ("Failures", "These are about requests that failed, would fail, or were not sent as they were meant."),
+}
+
+
+def render_findings() -> str:
+    """Return the text of `docs/findings.md`."""
+    codes = all_codes()
+    groups = [_render_group(name, [each for each in codes if each.group == name]) for name in GROUP_TITLES]
+    return "\n".join([HEADER, *groups])
+
+
+def _render_group(name: str, codes: Sequence[FindingCode]) -> str:
+    title, text = GROUP_TITLES[name]
+    table = [f"| [{each.code}](#{each.code.lower()}) | `{each.cause}` | {each.title} |" for each in codes]
+    sections = [render_code(each) for each in codes]
+    return "\n".join([f"## {title}", "", text, "", "| code | cause | |", "|---|---|---|", *table, "", *sections])
+
+
+def render_code(code: FindingCode) -> str:
+    """Return the section of one code: title, meaning, how it is recognised, fix."""
+    meaning, found, recognised = code.description.partition(MARK)
+    lines = [f"### {code.code}", "", f"`{code.cause}`: {code.title}", "", meaning.strip(), ""]
+    if found:
+        lines += [f"{MARK} {recognised.strip()}", ""]
+    return "\n".join([*lines, f"Fix: {code.fix}", ""])

@@ -1,0 +1,158 @@
+"""Findings as tables, JSON and SARIF, for `contextc findings`."""
+
+from collections.abc import Sequence
+
+from rich.table import Table
+
+from contextc._json import JSONObject
+from contextc.analysis import CauseSummary, ConversationCosts, Finding, StoreFindings, all_codes
+from contextc.analysis.finding import shorten
+from contextc.analysis.findings_by_cause import is_loss
+from contextc.cli.console import escape_markup, out, pluralize
+from contextc.cli.sarif import Level, SarifResult, SarifRule, conversation_uri, make_sarif
+
+CHANGE_WIDTH = 100
+OVERLAP = "Costs of different findings can overlap."
+ERRORS = ("FAI001", "FAI004")
+"""Codes that are errors in SARIF. Others are warnings if they cost something."""
+
+
+def show_cost(cost: float | None) -> str:
+    return f"${cost:,.4f}" if cost is not None else ""
+
+
+def print_findings(found: Sequence[Finding], limit: int, *, several: bool) -> None:
+    """Print findings, without those that are no loss."""
+    shown = [each for each in found if is_loss(each)]
+    if not shown:
+        out.print("no findings")
+        return
+    table = Table(box=None, header_style="bold", show_edge=False)
+    table.add_column("cost", justify="right", no_wrap=True)
+    table.add_column("tokens", justify="right", no_wrap=True)
+    table.add_column("code", no_wrap=True)
+    table.add_column("request", justify="right", no_wrap=True)
+    table.add_column("finding", overflow="fold")
+    for each in shown[:limit]:
+        table.add_row(
+            show_cost(each.cost),
+            f"{each.tokens:,}" if each.tokens else "",
+            each.code,
+            str(each.request or ""),
+            _describe(each, several=several),
+        )
+    out.print(table)
+    if len(shown) > limit:
+        out.print(f"… and {len(shown) - limit:,} more (--limit, or --json for all)")
+    conversations = f" in {len({each.conversation for each in shown}):,} conversations" if several else ""
+    out.print(f"{pluralize(len(shown), 'finding')}{conversations}. {OVERLAP}", soft_wrap=True)
+
+
+def _describe(finding: Finding, *, several: bool) -> str:
+    where = finding.evidence[0] if finding.evidence else None
+    lines = [escape_markup(finding.title)]
+    if several:
+        lines.append(f"[dim]in {escape_markup(finding.conversation)}[/]")
+    if where is not None and (where.path or where.before or where.after):
+        change = " → ".join([shorten(each, CHANGE_WIDTH // 2) for each in (where.before, where.after) if each])
+        separator = ": " if where.path and change else ""
+        lines.append(f"[dim]{escape_markup(f'{where.path}{separator}{change}')}[/]")
+    if finding.also:
+        lines.append(f"[dim]also: {escape_markup(', '.join(finding.also))}[/]")
+    return "\n".join([*lines, f"[green]fix:[/] {escape_markup(finding.fix)}"])
+
+
+def print_causes(summary: StoreFindings) -> None:
+    """Print the causes of a store with their most expensive finding."""
+    if not summary.causes:
+        out.print(f"no findings in {pluralize(summary.conversations, 'conversation')}")
+        return
+    table = Table(box=None, header_style="bold", show_edge=False)
+    for heading in ("cost", "tokens", "findings", "in"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("code", no_wrap=True)
+    table.add_column("cause", overflow="fold")
+    for each in summary.causes:
+        table.add_row(
+            show_cost(each.cost),
+            f"{each.tokens:,}" if each.tokens else "",
+            f"{each.count:,}",
+            f"{each.conversations:,}",
+            each.code,
+            _describe_cause(each),
+        )
+    out.print(table)
+    out.print(
+        f"{pluralize(sum([each.count for each in summary.causes]), 'finding')} in "
+        f"{pluralize(summary.conversations, 'conversation')}. {OVERLAP}",
+        soft_wrap=True,
+    )
+
+
+def _describe_cause(cause: CauseSummary) -> str:
+    example = cause.examples[0]
+    lines = [
+        escape_markup(cause.title),
+        f"[dim]most: {show_cost(example.cost) or 'unknown cost'} in {escape_markup(example.conversation)}, request "
+        f"{example.request}[/]",
+        f"[green]fix:[/] {escape_markup(cause.fix)}",
+    ]
+    return "\n".join(lines)
+
+
+def print_costs(costs: ConversationCosts) -> None:
+    """Print what was spent by cause."""
+    out.print(
+        f"\n[bold]{escape_markup(costs.conversation)}[/]: {show_cost(costs.cost) or 'unknown cost'}", soft_wrap=True
+    )
+    table = Table(box=None, header_style="bold", show_edge=False)
+    for heading in ("cost", "share", "tokens", "cached"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("spent for", overflow="fold")
+    for line in costs.lines:
+        table.add_row(
+            show_cost(line.cost),
+            f"{line.cost / costs.cost:.0%}" if line.cost is not None and costs.cost else "",
+            f"{round(line.tokens):,}",
+            f"{line.read / line.tokens:.0%}" if line.read else "",
+            escape_markup(line.label),
+        )
+    out.print(table)
+    if costs.unpriced:
+        out.print(f"not included: {pluralize(costs.unpriced, 'request')} of unknown cost")
+    if costs.rewrite_factor is not None and costs.cache_share is not None:
+        out.print(
+            f"cache: {costs.cache_share:.0%} of the input read · "
+            f"rewrite factor {costs.rewrite_factor:.1f} (1.0 is ideal)"
+        )
+
+
+# ── SARIF ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def findings_sarif(found: Sequence[Finding]) -> JSONObject:
+    """Return findings as a SARIF log, without those that are no loss."""
+    rules = [SarifRule(each.code, each.title, each.description, each.fix) for each in all_codes()]
+    return make_sarif(rules, [_sarif_result(each) for each in found if is_loss(each)])
+
+
+def _sarif_result(finding: Finding) -> SarifResult:
+    where = finding.evidence[0] if finding.evidence else None
+    path = f"requests[{finding.request}]" + (f".{where.path}" if where is not None and where.path else "")
+    level: Level = "error" if finding.code in ERRORS else "warning" if finding.cost else "note"
+    return SarifResult(
+        finding.code,
+        level,
+        f"{finding.title}. {finding.fix}",
+        conversation_uri(finding.conversation),
+        path if finding.request else "",
+        {
+            "cause": finding.cause,
+            "conversation": finding.conversation,
+            "channel": finding.channel,
+            "request": finding.request,
+            "tokens": finding.tokens,
+            "cost": finding.cost,
+            "confidence": finding.confidence,
+        },
+    )
