@@ -2,9 +2,9 @@
 
 import pytest
 
-from contextc.analysis import Finding
+from contextc.analysis import Finding, load_conversation_view
 from contextc.analysis.registry import get_code
-from contextc.analysis.stored_conversation import load_stored_conversation
+from contextc.analysis.stored_conversation import StoredConversation, load_stored_conversation
 from contextc.analysis.window_findings import (
     kept_media,
     large_results,
@@ -58,6 +58,26 @@ def test_short_runs_and_deferred_tools_have_no_unused_tools() -> None:
         run.ask(f"Question {number}.")
         run.send()
     assert find(run, unused_tools) == []
+
+
+def test_a_group_of_tools_is_called_if_one_of_them_is() -> None:
+    group = {"type": "namespace", "name": "agents", "tools": [define_tool("spawn", 2_000), define_tool("wait", 10)]}
+    for called, expected in (("spawn", 0), ("read", 1)):
+        run = ObservedRun(tools=[define_tool("read"), group])
+        run.ask("Look.")
+        for number in range(5):
+            run.call(called, f"line {number}")
+        run.send()
+        assert len(find(run, unused_tools)) == expected
+
+
+def test_a_stored_conversation_has_everything_that_its_view_has() -> None:
+    run = ObservedRun()
+    run.ask("Hello.")
+    run.send()
+    plain = load_conversation_view(run.store, run.conversation)
+    stored = StoredConversation(run.store, plain)
+    assert vars(plain).items() <= vars(stored).items()
 
 
 def test_a_large_result_costs_by_staying() -> None:

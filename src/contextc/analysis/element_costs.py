@@ -244,6 +244,13 @@ def tool_name(element: Element) -> str:
     return type if isinstance(type, str) and type != "function" else ""
 
 
+def tool_names(element: Element) -> list[str]:
+    """Return the name of a defined tool; for a group of tools also the names of its tools."""
+    inside = as_object(element.value).get("tools") if b'"tools"' in element.raw else None
+    names = [as_object(each).get("name") for each in cast(list[JSON], inside)] if isinstance(inside, list) else []
+    return [tool_name(element), *[each for each in names if isinstance(each, str)]]
+
+
 def call_name(element: Element) -> str:
     """Return the name of a called tool; for a tool of the provider the type of the call without `_call`."""
     if element.name:

@@ -54,8 +54,9 @@ def broken_rules(view: StoredConversation, code: FindingCode) -> Iterator[Findin
     """The provider refuses such a request, or would refuse it. [rules.md](rules.md) describes all rules.
 
     Recognised: by the rules of `contextc lint`. Of each channel the refused requests and the last request of each epoch
-    are checked, at most 6 in all. What `contextc proxy --lint` or `--fix` found is included, also if it was repaired.
-    There is one finding per rule and channel.
+    are checked, at most 6 in all, but none whose exact body is unknown. If the provider accepted the request, the
+    finding is less certain. What `contextc proxy --lint` or `--fix` found is included, also if it was repaired. There is
+    one finding per rule and channel.
     """
     for requests in view.channels.values():
         found: dict[str, list[Evidence]] = {}
@@ -84,15 +85,20 @@ def broken_rules(view: StoredConversation, code: FindingCode) -> Iterator[Findin
                 evidence[:MAX_EVIDENCE],
                 title=shorten(f"{name}: {title}") if title else name,
                 fix=f"{code.fix} Repair of {name}: {repair}" if repair else "",
-                confidence=1.0 if name in refused else 0.7,
+                confidence=1.0 if name in refused else 0.5,
             )
 
 
 def _requests_to_check(requests: Sequence[RequestView]) -> list[RequestView]:
     refused = {_error_key(each): each for each in requests if _is_refused(each)}
-    last = {each.record.epoch: each for each in requests if each.status == "ok"}
+    last = {each.record.epoch: each for each in requests if each.status == "ok" and not _is_inexact(each)}
     chosen = [*list(refused.values())[-MAX_CHECKED:], *reversed(list(last.values()))][:MAX_CHECKED]
     return sorted({id(each): each for each in chosen}.values(), key=lambda each: each.began)
+
+
+def _is_inexact(request: RequestView) -> bool:
+    """Return True if the stored body is not the one that was sent."""
+    return request.observed is not None and request.observed.inexact
 
 
 def _error_key(request: RequestView) -> str:

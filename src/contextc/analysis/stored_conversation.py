@@ -51,7 +51,7 @@ class StoredConversation(ConversationView):
     """A conversation view that can read its store."""
 
     def __init__(self, store: Store, view: ConversationView) -> None:
-        super().__init__(view.name, view.requests, view.source)
+        super().__init__(view.name, view.requests, view.source, view.overlapping)
         self.store = store
 
     @cached_property

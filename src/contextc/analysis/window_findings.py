@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
-from contextc.analysis.element_costs import ChannelRun, Occurrence, call_name, has_media, tool_name
+from contextc.analysis.element_costs import ChannelRun, Occurrence, call_name, has_media, tool_name, tool_names
 from contextc.analysis.finding import Evidence, Finding, shorten
 from contextc.analysis.registry import FindingCode, conversation_finding
 from contextc.analysis.request_elements import Element, Section
@@ -62,7 +62,9 @@ def unused_tools(view: StoredConversation, code: FindingCode) -> Iterator[Findin
         unused = [
             (placed, name)
             for placed in _tools_of(last)
-            if (name := tool_name(placed.element)) and not _is_called(name, called) and not _is_deferred(placed.element)
+            if (name := tool_name(placed.element))
+            and not any([_is_called(each, called) for each in tool_names(placed.element)])
+            and not _is_deferred(placed.element)
         ]
         tokens = sum([placed.tokens for placed, _ in unused])
         if tokens < UNUSED_TOKENS:
