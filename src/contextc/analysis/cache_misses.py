@@ -8,7 +8,7 @@ providers cache, then the rules of the cache. The first that applies is the caus
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
@@ -46,6 +46,8 @@ MISSED_SHARE = 0.05
 SAME_EFFECT = 0.8
 SIMILAR = 0.5
 FIRST_MESSAGES = 64
+MAX_SILENT = 4
+SURELY_LONG = 1.25
 COMPACTED = ("compacted by the client", "compaction")
 SUMMARY_WORDS = re.compile(
     r"summar|compact(?:ed|ion)|condensed|snapshot|recap\b|continued from a previous|started to solve this problem"
@@ -61,7 +63,7 @@ UNRELATED_SETTINGS = frozenset((
     *("safety_identifier", "n", "store", "include", "truncation", "background", "cache_control"),
     *("prompt_cache_options", "prompt_cache_retention", "presence_penalty", "frequency_penalty"),
     *("logprobs", "top_logprobs", "logit_bias", "parallel_tool_calls", "tool_choice", "generationConfig"),
-    *("inferenceConfig", "requestMetadata", "safetySettings", "diagnostics"),
+    *("inferenceConfig", "requestMetadata", "safetySettings", "client_metadata", "diagnostics"),
 ))  # fmt: skip
 """Settings that are no part of a prefix."""
 Part: TypeAlias = Literal["", "settings", "tools", "system", "messages"]
@@ -603,11 +605,25 @@ def find_cache_misses(view: ConversationView) -> Iterator[Finding]:
             yield _make_finding(view.name, case, *found)
 
 
+class _Request(NamedTuple):
+    """A request that uses a cache, before it is known whether its provider reports what was read."""
+
+    now: RequestView
+    rules: CacheRules
+    outlook: CacheOutlook
+    previous: RequestView | None
+    is_first: bool
+
+
 def iter_cases(view: ConversationView) -> Iterator[MissCase]:
     """Return all requests that use a cache, each with what it could have read."""
-    reporting = {
-        each.channel for each in view.requests if each.usage and (each.usage.cache_read or each.usage.cache_write)
-    }
+    found = list(_iter_requests(view))
+    channels = _find_reporting(found)
+    for now, rules, outlook, previous, is_first in found:
+        yield MissCase(now, rules, outlook, previous, reports=now.channel in channels, is_first=is_first)
+
+
+def _iter_requests(view: ConversationView) -> Iterator[_Request]:
     models: dict[tuple[str, ...], CacheModel] = {}
     ignored = find_ignored_blocks(view.requests)
     previous: dict[tuple[str, str], RequestView] = {}
@@ -618,11 +634,42 @@ def iter_cases(view: ConversationView) -> Iterator[MissCase]:
         flow = (now.channel.agent, now.channel.directory)
         model = models.setdefault((*flow, *_scope(now)), CacheModel(ignored))
         outlook = model.expect(rules, now)
-        is_first, reports = outlook.comparison is None, rules.reports or now.channel in reporting
+        is_first = outlook.comparison is None
         shown = _compare_with_others(rules, now, view.overlapping) if is_first and view.overlapping else outlook
-        yield MissCase(now, rules, shown, previous.get(flow), reports=reports, is_first=is_first)
+        yield _Request(now, rules, shown, previous.get(flow), is_first)
         model.add(rules, now, outlook)
         previous[flow] = now
+
+
+def _find_reporting(requests: Iterable[_Request]) -> set[Channel]:
+    """Return the channels whose figures of the cache can be trusted.
+
+    Figures that are always 0 are none. A provider that does not report caches is not one that always misses: with
+    breakpoints, a long request that reads nothing would write something.
+    """
+    by_channel: dict[Channel, list[_Request]] = {}
+    for each in requests:
+        by_channel.setdefault(each.now.channel, []).append(each)
+    found: set[Channel] = set()
+    for channel, some in by_channel.items():
+        usages = [each.now.usage for each in some if each.now.usage is not None]
+        if any([usage.cache_read or usage.cache_write for usage in usages]):
+            found.add(channel)
+            continue
+        silent = sum([_should_report(each) for each in some])
+        if some[0].rules.reports and silent < (1 if some[0].rules.explicit else MAX_SILENT):
+            found.add(channel)
+    return found
+
+
+def _should_report(each: _Request) -> bool:
+    """Return True if a request should have read or written something."""
+    if each.now.usage is None:
+        return False
+    if not each.rules.explicit:
+        return each.outlook.tokens > 0
+    marks = each.now.marks
+    return bool(marks) and each.now.tokens_before(max(marks) + 1) * each.now.scale > each.rules.minimum * SURELY_LONG
 
 
 def _compare_with_others(rules: CacheRules, now: RequestView, others: Sequence[RequestView]) -> CacheOutlook:
