@@ -2,9 +2,9 @@
 
 Usage: python benchmarks/cache_model.py FILE.jsonl …
 
-A line of a file has `case`, `api`, `vendor`, `status`, `request` and `reply`; the case is `NAME#NUMBER`, and all lines of
-one name are one conversation. A line with `messages` only is a whole conversation without usage: each answer in it is
-one request, and the findings show whether the model expects a miss where there is none.
+A line of a file has `case`, `api`, `vendor`, `status`, `request` and `reply`. The case is `NAME#NUMBER`, and all lines
+of one name are one conversation. A line with `messages` only is a whole conversation without usage: each answer in it
+is one request, and the findings show whether the model expects a miss where there is none.
 """
 
 import json
@@ -20,7 +20,7 @@ from contextc.errors import ContextcError
 
 START, STEP = 1_790_000_000_000, 10_000
 TOLERANCE = 0.1
-PROVIDERS = {"google": "gemini", "other": ""}
+PROVIDERS: dict[str, str] = {"google": "gemini", "other": ""}
 MODEL = "gpt-4o"
 
 
@@ -69,7 +69,7 @@ def record(store: cc.Store, entries: list[dict[str, Any]]) -> int:
         try:
             cc.observe(
                 store, request=entry["request"], reply=entry["reply"], format=entry["api"], status=entry["status"],
-                provider=PROVIDERS.get(entry["vendor"], entry["vendor"]), conversation="c", time=began,
+                provider=PROVIDERS.get(str(entry["vendor"]), str(entry["vendor"])), conversation="c", time=began,
                 ended=began + STEP // 2, model=entry.get("model", ""),
             )  # fmt: skip
         except (ContextcError, ValueError, TypeError):
@@ -121,15 +121,15 @@ def show(reads: list[Read]) -> None:
         reported = sum([each.reported or 0 for each in some])
         error = sum([abs(each.expected - (each.reported or 0)) for each in some if each.reported is not None])
         print(
-            f"{provider:28}{len(some):9,}{sum([each.is_close for each in some]):7,}{total:10,}{expected:10,}{reported:10,}"
-            f"{error / max(1, total):8.1%}  {', '.join([f'{name} {count}' for name, count in sorted(causes.items())])}"
+            f"{provider:28}{len(some):9,}{sum([each.is_close for each in some]):7,}{total:10,}{expected:10,}"
+            f"{reported:10,}{error / max(1, total):8.1%}  "
+            f"{', '.join([f'{name} {count}' for name, count in sorted(causes.items())])}"
         )
     print("\nNot close:")
     for each in reads:
         if each.reported is not None and not each.is_close:
-            print(
-                f"  {each.case[-90:]}: expected {each.expected:,}, reported {each.reported:,} of {each.input:,} ({each.cause})"
-            )
+            figures = f"expected {each.expected:,}, reported {each.reported:,} of {each.input:,}"
+            print(f"  {each.case[-90:]}: {figures} ({each.cause})")
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ def main() -> None:
 def record(store: cc.Store, name: str, variant: str, count: int) -> None:
     """Record a conversation of an agent that reads files: a call and its result with every request."""
     rng = random.Random(7)
-    tools = [
+    tools: list[dict[str, Any]] = [
         {"name": f"tool_{n}", "description": prose(rng, 120), "input_schema": {"type": "object", "properties": {}}}
         for n in range(40)
     ]
@@ -66,10 +66,10 @@ def record(store: cc.Store, name: str, variant: str, count: int) -> None:
         text = f"Time: {number}:00\n{system}" if variant == "system" else system
         mark = {"type": "ephemeral"}
         last = dict(messages[-1])
-        content = last["content"]
-        blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
+        text_block = {"type": "text", "text": last["content"]}
+        blocks: list[dict[str, Any]] = last["content"] if isinstance(last["content"], list) else [text_block]
         last["content"] = [*blocks[:-1], {**blocks[-1], "cache_control": mark}]
-        body = {
+        body: dict[str, Any] = {
             "model": MODEL,
             "max_tokens": 1_000,
             "system": [{"type": "text", "text": text, "cache_control": mark}],

@@ -15,11 +15,11 @@ MARK = {"type": "ephemeral"}
 MINUTE = 60_000
 SYSTEM = "You help with this project, and follow its rules. " * 300
 FILE = "def main(): return run(parse(read(path)))  # of the project\n" * 150
-CAUSES = (
-    "first_request below_minimum model_changed tools_changed tools_reordered system_changed message_changed "
-    "message_removed message_inserted settings_changed cache_expired breakpoint_missing lookback_exceeded compacted "
-    "parallel_request provider_missed"
-).split()
+CAUSES = [
+    *("first_request", "below_minimum", "model_changed", "tools_changed", "tools_reordered", "system_changed"),
+    *("message_changed", "message_removed", "message_inserted", "settings_changed", "cache_expired"),
+    *("breakpoint_missing", "lookback_exceeded", "compacted", "parallel_request", "provider_missed"),
+]
 Body = dict[str, Any]
 
 
@@ -208,6 +208,10 @@ def wait(client: Client) -> None:
     client.time += 6 * MINUTE
 
 
+def change_nothing(client: Client) -> None:
+    pass
+
+
 def no_marks(client: Client) -> None:
     client.marks = False
 
@@ -229,7 +233,7 @@ def no_marks(client: Client) -> None:
         (compact, "compacted", "messages[0].content[0]"),
         (wait, "cache_expired", ""),
         (no_marks, "breakpoint_missing", ""),
-        (lambda client: None, "provider_missed", ""),
+        (change_nothing, "provider_missed", ""),
     ],
 )
 def test_a_miss_has_one_cause(change: Callable[[Client], None], cause: str, path: str) -> None:

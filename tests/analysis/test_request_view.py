@@ -1,10 +1,16 @@
 """The requests of a conversation as elements in cache order."""
 
+from typing import Any
+
 import contextc as cc
 from contextc.analysis import load_conversation_view
 
 USAGE = {"input_tokens": 12, "output_tokens": 5, "cache_read_input_tokens": 100, "cache_creation_input_tokens": 20}
-TOOL = {"name": "read", "description": "Read a file.", "input_schema": {"type": "object", "properties": {}}}
+TOOL: dict[str, Any] = {
+    "name": "read",
+    "description": "Read a file.",
+    "input_schema": {"type": "object", "properties": {}},
+}
 MARK = {"type": "ephemeral"}
 
 
@@ -18,7 +24,7 @@ def reply(*content: object) -> dict[str, object]:
 def test_the_elements_of_an_anthropic_request_are_in_cache_order() -> None:
     store = cc.open_store("memory:")
     call = {"type": "tool_use", "id": "toolu_1", "name": "read", "input": {"path": "a"}}
-    first = {
+    first: dict[str, Any] = {
         "model": "claude-sonnet-4-5",
         "max_tokens": 100,
         "system": [{"type": "text", "text": "You help."}, {"type": "text", "text": "Be brief.", "cache_control": MARK}],
@@ -74,7 +80,7 @@ def test_the_elements_of_an_anthropic_request_are_in_cache_order() -> None:
 def test_a_chat_request_has_system_messages_calls_and_results() -> None:
     store = cc.open_store("memory:")
     call = {"id": "call_1", "type": "function", "function": {"name": "read", "arguments": '{"path": "a"}'}}
-    body = {
+    body: dict[str, Any] = {
         "model": "gpt-5.2",
         "messages": [
             {"role": "system", "content": "You help."},
@@ -100,18 +106,18 @@ def test_a_chat_request_has_system_messages_calls_and_results() -> None:
 
 def test_formats_of_other_vendors() -> None:
     store = cc.open_store("memory:")
-    gemini = {
+    gemini: dict[str, Any] = {
         "systemInstruction": {"parts": [{"text": "You help."}]},
         "tools": [{"functionDeclarations": [{"name": "read"}, {"name": "write"}]}],
         "contents": [{"role": "user", "parts": [{"text": "Hi"}]}],
         "generationConfig": {"temperature": 0},
     }
-    bedrock = {
+    bedrock: dict[str, Any] = {
         "system": [{"text": "You help."}, {"cachePoint": {"type": "default"}}],
         "toolConfig": {"tools": [{"toolSpec": {"name": "read", "inputSchema": {"json": {}}}}]},
         "messages": [{"role": "user", "content": [{"text": "Hi"}, {"cachePoint": {"type": "default", "ttl": "1h"}}]}],
     }
-    responses = {
+    responses: dict[str, Any] = {
         "model": "gpt-5.2",
         "instructions": "You help.",
         "input": [

@@ -5,9 +5,10 @@ functions are called in an order: causes outside of the content first, then the 
 providers cache, then the rules of the cache. The first that applies is the cause.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
@@ -34,7 +35,7 @@ from contextc.analysis.prefix_comparison import (
     is_system_element,
     reordered_tools,
 )
-from contextc.analysis.registry import FindingCode, register_code
+from contextc.analysis.registry import FindingCode, get_code, register_code
 from contextc.analysis.request_elements import Element, text_of
 from contextc.analysis.request_view import ConversationView, RequestView
 from contextc.models.model_info import MILLION
@@ -44,12 +45,27 @@ MISSED_TOKENS = 1_024
 MISSED_SHARE = 0.05
 SAME_EFFECT = 0.8
 SIMILAR = 0.5
+FIRST_MESSAGES = 64
+MAX_SILENT = 4
+SURELY_LONG = 1.25
 COMPACTED = ("compacted by the client", "compaction")
-SUMMARY_WORDS = (
-    *("summary", "summarized", "summarised", "compacted", "continued from a previous conversation"),
-    *("started to solve this problem", "conversation so far", "earlier messages"),
+SUMMARY_WORDS = re.compile(
+    r"summar|compact(?:ed|ion)|condensed|snapshot|recap\b|continued from a previous|started to solve this problem"
+    r"|conversation (?:so far|to date)|spoke to you previously",
+    re.IGNORECASE,
 )
 SUMMARY_SHARE = 0.7
+SHORT_SUMMARY, SUMMARY_LENGTH = 120, 600
+"""Characters of a text that is taken for a summary: if it says so, and if it does not."""
+UNRELATED_SETTINGS = frozenset((
+    *("model", "max_tokens", "max_completion_tokens", "max_output_tokens", "stream", "stream_options"),
+    *("temperature", "top_p", "top_k", "stop", "stop_sequences", "seed", "metadata", "user"),
+    *("safety_identifier", "n", "store", "include", "truncation", "background", "cache_control"),
+    *("prompt_cache_options", "prompt_cache_retention", "presence_penalty", "frequency_penalty"),
+    *("logprobs", "top_logprobs", "logit_bias", "parallel_tool_calls", "tool_choice", "generationConfig"),
+    *("inferenceConfig", "requestMetadata", "safetySettings", "client_metadata", "diagnostics"),
+))  # fmt: skip
+"""Settings that are no part of a prefix."""
 Part: TypeAlias = Literal["", "settings", "tools", "system", "messages"]
 
 
@@ -98,9 +114,8 @@ class MissCase:
         if previous is None or _scope(previous) == _scope(self.now):
             return False
         if self.comparison is None or self.is_first:
-            return True
-        own = count_equal_rows(self.comparison.before, self.now)
-        return count_equal_rows(previous, self.now) > own
+            return _continues(previous, self.now)
+        return count_equal_rows(previous, self.now) > count_equal_rows(self.comparison.before, self.now)
 
     @cached_property
     def potential(self) -> int:
@@ -187,7 +202,7 @@ class MissCase:
         if any(index < each[2] for each in ends):
             return "system"
         views = [view for view in (comparison.before, self.now) if index < view.count]
-        if any(each.at(index).element.name == "additional_tools" for each in views):
+        if any(b'"additional_tools"' in each.at(index).element.raw[:200] for each in views):
             return "tools"
         return "system" if views and all(is_system_element(each, index) for each in views) else "messages"
 
@@ -211,6 +226,21 @@ class MissCase:
         """True if everything that the earlier request left in the cache may have expired."""
         branch, time = self.outlook.branch, self.now.began
         return branch is not None and bool(branch.entries) and all(each.is_expired(time) for each in branch.entries)
+
+    @property
+    def is_never_written(self) -> bool:
+        """True if neither this request nor the earlier one has a breakpoint, so that nothing could be cached."""
+        branch = self.outlook.branch
+        return self.rules.explicit and branch is not None and not branch.entries and not branch.tip.marks
+
+    @cached_property
+    def other_settings(self) -> tuple[str, ...]:
+        """Changed settings that are not known to be part of the prefix, and may be."""
+        if self.comparison is None or self.comparison.before.settings is self.now.settings:
+            return ()
+        before, now = self.comparison.before.settings, self.now.settings
+        names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+        return tuple([name for name in names if name not in UNRELATED_SETTINGS])
 
     def tokens_at(self, position: int) -> int:
         """Return the tokens of a readable prefix."""
@@ -546,7 +576,22 @@ def provider_missed(case: MissCase) -> Diagnosis | None:
     guaranteed: another server may have answered, or the entry was evicted.
     """
     words = f"expected {case.outlook.tokens:,} tokens", f"read {case.read:,}"
+    if case.other_settings and case.is_reported:
+        return None
     return Diagnosis(evidence=(case.evidence("", *words),), confidence=0.5) if case.is_reported else None
+
+
+def unknown_setting_changed(case: MissCase) -> Diagnosis | None:
+    """Return a diagnosis for a setting that is not known to be part of the prefix, if nothing else explains a miss."""
+    if not case.other_settings or case.comparison is None or not case.is_reported:
+        return None
+    views = case.comparison.before, case.now
+    evidence = [case.evidence(name, *(_show_setting(each, name) for each in views)) for name in case.other_settings]
+    return Diagnosis(
+        evidence=tuple(evidence),
+        title=f"A setting changed that may be part of the cached prefix: {', '.join(case.other_settings)}",
+        confidence=0.4,
+    )
 
 
 # ── a conversation ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -560,11 +605,25 @@ def find_cache_misses(view: ConversationView) -> Iterator[Finding]:
             yield _make_finding(view.name, case, *found)
 
 
+class _Request(NamedTuple):
+    """A request that uses a cache, before it is known whether its provider reports what was read."""
+
+    now: RequestView
+    rules: CacheRules
+    outlook: CacheOutlook
+    previous: RequestView | None
+    is_first: bool
+
+
 def iter_cases(view: ConversationView) -> Iterator[MissCase]:
     """Return all requests that use a cache, each with what it could have read."""
-    reporting = {
-        each.channel for each in view.requests if each.usage and (each.usage.cache_read or each.usage.cache_write)
-    }
+    found = list(_iter_requests(view))
+    channels = _find_reporting(found)
+    for now, rules, outlook, previous, is_first in found:
+        yield MissCase(now, rules, outlook, previous, reports=now.channel in channels, is_first=is_first)
+
+
+def _iter_requests(view: ConversationView) -> Iterator[_Request]:
     models: dict[tuple[str, ...], CacheModel] = {}
     ignored = find_ignored_blocks(view.requests)
     previous: dict[tuple[str, str], RequestView] = {}
@@ -575,11 +634,42 @@ def iter_cases(view: ConversationView) -> Iterator[MissCase]:
         flow = (now.channel.agent, now.channel.directory)
         model = models.setdefault((*flow, *_scope(now)), CacheModel(ignored))
         outlook = model.expect(rules, now)
-        is_first, reports = outlook.comparison is None, rules.reports or now.channel in reporting
+        is_first = outlook.comparison is None
         shown = _compare_with_others(rules, now, view.overlapping) if is_first and view.overlapping else outlook
-        yield MissCase(now, rules, shown, previous.get(flow), reports=reports, is_first=is_first)
+        yield _Request(now, rules, shown, previous.get(flow), is_first)
         model.add(rules, now, outlook)
         previous[flow] = now
+
+
+def _find_reporting(requests: Iterable[_Request]) -> set[Channel]:
+    """Return the channels whose figures of the cache can be trusted.
+
+    Figures that are always 0 are none. A provider that does not report caches is not one that always misses: with
+    breakpoints, a long request that reads nothing would write something.
+    """
+    by_channel: dict[Channel, list[_Request]] = {}
+    for each in requests:
+        by_channel.setdefault(each.now.channel, []).append(each)
+    found: set[Channel] = set()
+    for channel, some in by_channel.items():
+        usages = [each.now.usage for each in some if each.now.usage is not None]
+        if any([usage.cache_read or usage.cache_write for usage in usages]):
+            found.add(channel)
+            continue
+        silent = sum([_should_report(each) for each in some])
+        if some[0].rules.reports and silent < (1 if some[0].rules.explicit else MAX_SILENT):
+            found.add(channel)
+    return found
+
+
+def _should_report(each: _Request) -> bool:
+    """Return True if a request should have read or written something."""
+    if each.now.usage is None:
+        return False
+    if not each.rules.explicit:
+        return each.outlook.tokens > 0
+    marks = each.now.marks
+    return bool(marks) and each.now.tokens_before(max(marks) + 1) * each.now.scale > each.rules.minimum * SURELY_LONG
 
 
 def _compare_with_others(rules: CacheRules, now: RequestView, others: Sequence[RequestView]) -> CacheOutlook:
@@ -633,7 +723,12 @@ def explain_miss(case: MissCase) -> tuple[FindingCode, Diagnosis] | None:
         return None
     if case.is_other_model:
         return _first(case, [model_changed])
-    return _first(case, [function for _, function in _causes if function not in (first_request, below_minimum)])
+    if case.is_never_written:
+        return _first(case, [breakpoint_missing])
+    found = _first(case, [function for _, function in _causes if function not in (first_request, below_minimum)])
+    if found is None and (guess := unknown_setting_changed(case)) is not None:
+        return get_code("settings_changed"), guess
+    return found
 
 
 def _first(case: MissCase, functions: Sequence[CauseFunction]) -> tuple[FindingCode, Diagnosis] | None:
@@ -725,21 +820,27 @@ def _is_compaction(before: RequestView, now: RequestView) -> bool:
         return True
     same = count_equal_rows(before, now)
     old_at, new_at = before.head_ends[2] + same, now.head_ends[2] + same
-    if same >= before.rows.count:
-        return False
-    old_size = before.estimated - before.tokens_before(old_at)
-    new_size = now.estimated - now.tokens_before(new_at)
-    if new_size > old_size * SUMMARY_SHARE:
+    if same >= before.rows.count or now.message_count >= before.message_count:
         return False
     added = now.elements(new_at)
     known = {each.key for each in before.elements(old_at)}
     if any(each.type == "compaction" and each.key not in known for each in added):
         return True
-    first = next((each for each in added if each.key not in known), None)
-    if first is None or first.type not in ("text", "tool_result"):
+    index = next((index for index, each in enumerate(added) if each.key not in known), None)
+    if index is None or added[index].type != "text" or before.message_count - now.message_count < 1:
         return False
-    text = first.text[:2_000].lower()
-    return before.message_count > now.message_count and any(word in text for word in SUMMARY_WORDS)
+    text = added[index].text
+    if len(text) >= SHORT_SUMMARY and SUMMARY_WORDS.search(text[:2_000]):
+        return True
+    old_size, new_size = before.estimated - before.tokens_before(old_at), now.estimated - now.tokens_before(new_at)
+    has_more = any(each.key in known for each in added[index + 1 :])
+    return has_more and len(text) > SUMMARY_LENGTH and new_size <= old_size * SUMMARY_SHARE
+
+
+def _continues(previous: RequestView, now: RequestView) -> bool:
+    """Return True if a request has messages of another one, in any format."""
+    known = {each.key for each in previous.elements(previous.head_ends[2])[:FIRST_MESSAGES]}
+    return any(each.key in known for each in now.elements(now.head_ends[2])[:FIRST_MESSAGES])
 
 
 def _scope(request: RequestView) -> tuple[str, str]:

@@ -104,7 +104,7 @@ class CacheModel:
 
     def add(self, rules: CacheRules, now: RequestView, outlook: CacheOutlook) -> None:
         """Add what a request leaves in the cache."""
-        if now.status not in CACHING_STATUSES:
+        if now.status not in CACHING_STATUSES or (now.status == "unfinished" and now.usage is None):
             return
         entries: dict[int, CacheEntry] = {}
         branch, comparison = outlook.branch, outlook.comparison

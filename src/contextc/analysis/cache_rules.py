@@ -108,8 +108,8 @@ def _read_entry(name: str, facts: JSONObject) -> _RuleEntry:
         )
         for each in cast(list[JSONObject], facts.get("models", []))
     ]
-    names = (tuple(facts.get(each, ())) for each in ("providers", "vendors", "formats"))
-    return _RuleEntry(rules, *names, tuple(models))
+    providers, vendors, formats = (tuple(facts.get(each, ())) for each in ("providers", "vendors", "formats"))
+    return _RuleEntry(rules, providers, vendors, formats, tuple(models))
 
 
 def _milliseconds(ttl: dict[str, int]) -> dict[str, int]:

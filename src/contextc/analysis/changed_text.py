@@ -6,7 +6,7 @@ The change itself is examined, not its place. So a clock is found in a system pr
 import html
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, cast
 
 import msgspec
@@ -171,7 +171,7 @@ def is_reencoded(before: str, after: str) -> bool:
     """Return True if both are the same text in another encoding: normal forms, white space, entities, escapes."""
     if before == after or abs(len(before) - len(after)) > max(REENCODED, len(before) // 2, len(after) // 2):
         return False
-    return any(set(map(form, (before, after))).__len__() == 1 for form in _FORMS)
+    return any(form(before) == form(after) for form in _FORMS)
 
 
 def _unescape(text: str) -> str:
@@ -181,13 +181,15 @@ def _unescape(text: str) -> str:
         return text
 
 
-_FORMS = (
-    lambda text: unicodedata.normalize("NFKC", cast(str, text)),
-    lambda text: " ".join(cast(str, text).split()),
-    lambda text: html.unescape(cast(str, text)),
-    lambda text: _unescape(cast(str, text)),
-    lambda text: re.sub(r"\s+", "", cast(str, text)),
-)
+def _normalize(text: str) -> str:
+    return unicodedata.normalize("NFKC", text)
+
+
+def _without_space(text: str) -> str:
+    return re.sub(r"\s+", "", text)
+
+
+_FORMS: tuple[Callable[[str], str], ...] = (_normalize, _without_space, html.unescape, _unescape)
 
 
 class LeafChange(NamedTuple):

@@ -167,6 +167,8 @@ def _count_aligned(old: Sequence[bytes], new: Sequence[bytes]) -> int:
 
 def _are_whole(longer: RequestView, shorter: RequestView, at: int, size: int) -> bool:
     """Return True if the first `size` elements from `at` on, which only one request has, are whole messages."""
+    if all(each.type == "reasoning" for each in longer.elements(at)[:size]):
+        return False  # reasoning belongs to the message after it, even where a format has an item of its own for it
     begins = [at == 0 or view.message_of(at - 1) != view.message_of(at) for view in (longer, shorter)]
     return all(begins) and longer.message_of(at + size) != longer.message_of(at + size - 1)
 

@@ -379,6 +379,8 @@ def make_element(
     fields = as_object(value)
     block_type = type or classify(str(fields.get("type") or next(iter(fields), "text")), fields)
     name, id = _tool_of(fields) if fields else ("", "")
+    if kind == "tool":
+        name = name or _text(fields.get("type")) or next(iter(fields), "")
     return Element(
         kind,
         block_type,
@@ -495,8 +497,8 @@ def _find_ttl(value: JSON) -> str | None:
     for name in MARK_FIELDS:
         if as_object(fields.get(name)):
             return _text(as_object(fields[name]).get("ttl"))
-    inside = next((fields[name] for name in ("content", "output", "parts") if isinstance(fields.get(name), list)), [])
-    found = [_find_ttl(each) for each in cast(list[JSON], inside)]
+    inside = [fields[name] for name in ("content", "output", "parts") if isinstance(fields.get(name), list)]
+    found = [_find_ttl(each) for blocks in inside for each in cast(list[JSON], blocks)]
     return next((each for each in reversed(found) if each is not None), None)
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from contextc._json import JSONObject
+from contextc._json import JSONObject, as_object
 from contextc.analysis.request_elements import (
     EMPTY_SECTION,
     Element,
@@ -45,12 +45,12 @@ UNCERTAIN_TOKENS = 2_000
 
 
 class PlacedElement(NamedTuple):
-    """An element of one request: its index in cache order, its path in the body, and its tokens.
+    """An element of one request: its position in cache order, its path in the body, and its tokens.
 
     `tokens` are corrected by the provider's own total, if it reported one.
     """
 
-    index: int
+    position: int
     element: Element
     path: str
     tokens: int
@@ -304,8 +304,8 @@ class RequestView:
         elif own:
             rows = {"end": len(sections), "previous": len(sections) - self.record.added}
             found |= {start(rows[each]) - 1: "" for each in own if rows.get(each, 0) > 0}
-        automatic = self.settings.get("cache_control")
-        if isinstance(automatic, dict) and self.count:
+        automatic = as_object(self.settings.get("cache_control"))
+        if automatic and self.count:
             found[self.count - 1] = str(automatic.get("ttl") or "")
         return dict(sorted(found.items()))
 
@@ -504,10 +504,8 @@ def _load_rows(tx: Transaction, ranges: Iterable[RowRange]) -> dict[int, StoredR
     try:
         rows = repository.load_rows(tx, layout)
     except StoreCorrupt:
-        rows = []
-        for each in layout:
-            for number in range(each.first, each.last + 1):
-                rows += _load_row(tx, RowRange(each.channel, number, number))
+        numbers = [(each.channel, number) for each in layout for number in range(each.first, each.last + 1)]
+        rows = [row for channel, number in numbers for row in _load_row(tx, RowRange(channel, number, number))]
     return {row.place: row for row in rows}
 
 
