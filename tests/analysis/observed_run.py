@@ -39,7 +39,7 @@ class ObservedRun:
     def body(self) -> dict[str, Any]:
         return {
             "model": self.model, "max_tokens": 1_000, "system": self.system, "tools": self.tools,
-            "messages": self.messages,
+            "messages": self.messages, "cache_control": MARK,
         }  # fmt: skip
 
     def ask(self, *content: Any) -> None:

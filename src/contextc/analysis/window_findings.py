@@ -54,30 +54,18 @@ def unused_tools(view: StoredConversation, code: FindingCode) -> Iterator[Findin
     at least 1,000 tokens in all. Tools whose loading is deferred are not counted.
     """
     for run in view.runs:
-        answered = [each for each in run.requests if each.usage is not None]
-        if len(answered) < MIN_REQUESTS:
-            continue
-        called = _called_tools(view, run)
-        last = answered[-1]
-        unused = [
-            (placed, name)
-            for placed in _tools_of(last)
-            if (name := tool_name(placed.element))
-            and not any([_is_called(each, called) for each in tool_names(placed.element)])
-            and not _is_deferred(placed.element)
-        ]
+        unused = find_unused_tools(view, run)
         tokens = sum([placed.tokens for placed, _ in unused])
         if tokens < UNUSED_TOKENS:
             continue
-        unused.sort(key=lambda each: -each[0].tokens)
-        names = {name for _, name in unused}
-        cost = _cost_of_tools(run, names)
+        answered = [each for each in run.requests if each.usage is not None]
+        last = answered[-1]
         listed = ", ".join([name for _, name in unused])
         yield code.make(
             view.name,
             [_evidence(last, placed.path, after=f"{name}: {placed.tokens:,} tokens") for placed, name in unused],
             tokens=tokens,
-            cost=run.known(cost),
+            cost=run.known(_cost_of_tools(run, {name for _, name in unused})),
             title=shorten(
                 f"{len(unused)} of {len(last.tools.elements)} tools were never called: {tokens:,} tokens in each of "
                 f"{len(answered):,} requests ({listed})"
@@ -86,16 +74,34 @@ def unused_tools(view: StoredConversation, code: FindingCode) -> Iterator[Findin
         )
 
 
-class _PlacedTool(NamedTuple):
+def find_unused_tools(view: StoredConversation, run: ChannelRun) -> list[tuple["PlacedTool", str]]:
+    """Return the tools of the last request that were never called, the largest first; none for a short run."""
+    answered = [each for each in run.requests if each.usage is not None]
+    if len(answered) < MIN_REQUESTS:
+        return []
+    called = _called_tools(view, run)
+    unused = [
+        (placed, name)
+        for placed in _tools_of(answered[-1])
+        if (name := tool_name(placed.element))
+        and not any([_is_called(each, called) for each in tool_names(placed.element)])
+        and not _is_deferred(placed.element)
+    ]
+    return sorted(unused, key=lambda each: -each[0].tokens)
+
+
+class PlacedTool(NamedTuple):
+    """The definition of a tool in a request, with its path and its tokens as the provider counts them."""
+
     element: Element
     path: str
     tokens: int
 
 
-def _tools_of(request: RequestView) -> list[_PlacedTool]:
+def _tools_of(request: RequestView) -> list[PlacedTool]:
     section = request.tools
     return [
-        _PlacedTool(element, element.suffix, round(tokens * request.scale))
+        PlacedTool(element, element.suffix, round(tokens * request.scale))
         for element, tokens in zip(section.elements, section.tokens, strict=True)
     ]
 
