@@ -3,7 +3,7 @@
 import pytest
 
 import contextc as cc
-from contextc.analysis.cost_by_cause import ConversationCosts, compute_costs, cost_by_cause
+from contextc.analysis.cost_by_cause import ConversationCosts, compute_costs, conversation_costs
 from contextc.analysis.stored_conversation import load_stored_conversation
 from tests.analysis.observed_run import ObservedRun, define_tool, words
 from tests.analysis.traces import Trace, load
@@ -27,7 +27,7 @@ def by_label(costs: ConversationCosts) -> dict[str, float]:
 
 def test_each_cause_has_its_tokens_at_the_prices_that_were_paid() -> None:
     run = run_with_tools()
-    costs = cost_by_cause(run.store, run.conversation)
+    costs = conversation_costs(run.store, run.conversation)
     lines = {each.label: each for each in costs.lines}
     assert {
         "system prompt", "tool definition: read", "tool definition: draw", "tool results: read", "tool results: draw",
@@ -76,7 +76,7 @@ def test_requests_without_usage_have_estimated_tokens_and_no_cost() -> None:
     run = ObservedRun()
     run.ask("Hello.")
     run.fail(529, "Overloaded")
-    costs = cost_by_cause(run.store, run.conversation)
+    costs = conversation_costs(run.store, run.conversation)
     assert costs.cost is None
     assert costs.unpriced == 1
     assert costs.lines == ()
@@ -90,5 +90,5 @@ def test_a_conversation_that_is_written_again_has_a_rewrite_factor() -> None:
         run.cached = 0
         run.ask(f"{number}: {words(500)}")
         run.send()
-    costs = cost_by_cause(run.store, run.conversation)
+    costs = conversation_costs(run.store, run.conversation)
     assert costs.rewrite_factor == pytest.approx(2.5, abs=0.2)

@@ -90,6 +90,17 @@ def test_lint_has_sarif_too(run: Run, tmp_path: Path) -> None:
     assert made["tool"]["driver"]["rules"][0]["id"] == "OAC007"
 
 
+def test_what_if_prints_what_other_ways_would_have_cost(run: Run, filled: str) -> None:
+    shown = run("findings", "run", "--what-if", "--compact-at", "3000", "--store", filled)
+    assert shown.returncode == 0, shown.stderr
+    assert "paid; the cache model predicts $" in shown.stdout
+    assert "Do not send the tools that were never called" in shown.stdout
+    assert "Replace the history by a summary at 3,000 tokens" in shown.stdout
+    (found,) = json.loads(run("findings", "run", "--what-if", "--json", "--store", filled).stdout)["what_if"]
+    assert {each["name"] for each in found["replays"]} == {"drop_tools", "compact"}
+    assert run("findings", "run", "--compact-at", "3000", "--store", filled).returncode == 2
+
+
 def test_a_threshold_sets_the_exit_code(run: Run, filled: str) -> None:
     for arguments in (["run"], []):
         assert run("findings", *arguments, "--threshold", "0.001", "--store", filled).returncode == 1

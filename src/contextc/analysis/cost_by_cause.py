@@ -95,7 +95,7 @@ class ConversationCosts(Struct, frozen=True, kw_only=True):
     rewrite_factor: float | None
 
 
-def cost_by_cause(store: Store, conversation: str) -> ConversationCosts:
+def conversation_costs(store: Store, conversation: str) -> ConversationCosts:
     """Return the costs of a conversation by cause. Raises `UnknownConversation`."""
     return compute_costs(load_stored_conversation(store, conversation))
 

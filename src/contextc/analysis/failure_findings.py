@@ -55,8 +55,8 @@ def broken_rules(view: StoredConversation, code: FindingCode) -> Iterator[Findin
 
     Recognised: by the rules of `contextc lint`. Of each channel the refused requests and the last request of each epoch
     are checked, at most 6 in all, but none whose exact body is unknown. If the provider accepted the request, the
-    finding is less certain. What `contextc proxy --lint` or `--fix` found is included, also if it was repaired. There is
-    one finding per rule and channel.
+    finding is less certain. What `contextc proxy --lint` or `--fix` found is included, also if it was repaired. There
+    is one finding per rule and channel.
     """
     for requests in view.channels.values():
         found: dict[str, list[Evidence]] = {}

@@ -41,7 +41,7 @@ for minute in range(3):
 for each in cc.findings(store, "demo"):
     print(each.code, each.cause, each.request, each.tokens, each.evidence[0].path)
 
-costs = cc.analysis.cost_by_cause(store, "demo")
+costs = cc.analysis.conversation_costs(store, "demo")
 for line in costs.lines:
     print(f"{line.label}: ${line.cost:.4f}")
 print(f"in all ${costs.cost:.4f}, rewrite factor {costs.rewrite_factor:.1f}")
@@ -66,11 +66,12 @@ in all $0.0509, rewrite factor 3.0
 | `contextc findings` | the causes in the whole store, the most expensive first |
 | `contextc findings FILE` | the findings of a log or HAR recording that `contextc import` reads; nothing is stored |
 | `… --costs` | also what was spent for: system prompt, each tool, its results, history, media, answers … |
+| `… --what-if` | also what the same requests would have cost in other ways; `--compact-at TOKENS` is one of them |
 | `… --threshold DOLLARS` | exit code 1 if a finding (for the whole store: a cause) costs more |
 | `… --json`, `… --sarif` | JSON, or SARIF 2.1.0 for code scanning. `contextc lint` has `--sarif` too |
 
 `contextc watch` names the most expensive cause when the program has ended. In Python there are `cc.findings(store,
-name)`, `cc.analysis.store_findings(store)` and `cc.analysis.cost_by_cause(store, name)`; over HTTP `GET
+name)`, `cc.analysis.store_findings(store)` and `cc.analysis.conversation_costs(store, name)`; over HTTP `GET
 /api/conversations/NAME/findings` and `GET /api/findings`.
 
 ```console
@@ -97,7 +98,22 @@ also makes a cache miss more expensive. So they are not added up. Sizes of parts
 our own count.
 
 The *rewrite factor* is the number of tokens written to the cache, divided by the largest request of the conversation.
-1.0 is ideal: everything was written once. Where a provider does not report cache writes, uncached input counts."""
+1.0 is ideal: everything was written once. Where a provider does not report cache writes, uncached input counts.
+## What if
+
+`--what-if` (and `cc.analysis.what_if(store, name)`) replays the recorded requests through a model of the provider's
+cache: as they were, and with one change each. The difference of both predictions is what the change would have saved.
+
+| change | |
+|---|---|
+| `drop_tools` | without the tools that were never called |
+| `constant_system` | with the system prompt of the first request; what changed in it is sent at the end |
+| `keep_warm` | the cache is read again before it expires, where that costs less than writing it again |
+| `compact` | from `--compact-at` tokens on (half of the largest request), a summary replaces older messages |
+
+Answers are assumed to stay the same, and the quality of answers is not considered. The prediction for the requests as
+they were is printed beside what was paid. If both differ by more than 15 %, the figures are marked as not reliable.
+"""
 GROUP_TITLES = {
     "cache": (
         "Cache misses",

@@ -30,6 +30,13 @@ def run(
     costs: Annotated[
         bool, typer.Option("--costs", help="Print what was spent for: system prompt, each tool, history, answers …")
     ] = False,
+    what_if: Annotated[
+        bool, typer.Option("--what-if", help="Print what the requests would have cost in other ways, by a replay.")
+    ] = False,
+    compact_at: Annotated[
+        int | None,
+        typer.Option("--compact-at", metavar="TOKENS", min=1_000, help="With --what-if: when to compact."),
+    ] = None,
     threshold: Annotated[
         float | None,
         typer.Option(
@@ -48,16 +55,21 @@ def run(
     """Show what a conversation wastes or fails at, the most expensive first, and how to fix it."""
     if json and sarif:
         raise InvalidSetting("--json and --sarif cannot be used together", fix="Pass one of them.")
-    from contextc.analysis import Finding, cost_by_cause, store_findings  # it takes time to import
+    if compact_at is not None and not what_if:
+        raise InvalidSetting("--compact-at needs --what-if", fix="Add --what-if.")
+    from contextc import analysis  # it takes time to import
+    from contextc.analysis import Finding, conversation_costs, store_findings
     from contextc.analysis.findings_by_cause import sort_by_cost
-    from contextc.cli.findings_report import findings_sarif, print_causes, print_costs, print_findings
+    from contextc.cli.findings_report import findings_sarif, print_causes, print_costs, print_findings, print_what_if
 
     collected: list[Finding] = []
     with _open_input(names or [], format, store) as (handle, chosen):
         with progress_bar("analysing") as report:
             summary = store_findings(handle, chosen, progress=report, on_findings=collected.extend)
-        listed = chosen if chosen is not None else [each.name for each in handle.conversations()] if costs else []
-        spent = [cost_by_cause(handle, each) for each in listed if costs and each not in summary.unreadable]
+        listed = chosen if chosen is not None else [each.name for each in handle.conversations()]
+        readable = [each for each in listed if each not in summary.unreadable] if costs or what_if else []
+        spent = [conversation_costs(handle, each) for each in readable] if costs else []
+        replays = [analysis.what_if(handle, each, compact_at=compact_at) for each in readable] if what_if else []
     found = sort_by_cost(collected)
     for name in summary.unreadable:
         err.print(escape_markup(f"not analysed: {name} cannot be read. See contextc doctor."), soft_wrap=True)
@@ -65,7 +77,8 @@ def run(
         print_json(findings_sarif(found))
     elif json:
         main = {"causes": summary.causes} if chosen is None else {"findings": found}
-        print_json({**main, "unreadable": summary.unreadable, **({"costs": spent} if costs else {})})
+        more = {**({"costs": spent} if costs else {}), **({"what_if": replays} if what_if else {})}
+        print_json({**main, "unreadable": summary.unreadable, **more})
     else:
         if chosen is None:
             print_causes(summary)
@@ -73,6 +86,8 @@ def run(
             print_findings(found, limit, several=len(chosen) > 1)
         for each in spent:
             print_costs(each)
+        for each in replays:
+            print_what_if(each)
     prices = [each.cost or 0.0 for each in (summary.causes if chosen is None else found)]
     if threshold is not None and any([each > threshold for each in prices]):
         raise typer.Exit(1)

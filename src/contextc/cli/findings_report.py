@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from rich.table import Table
 
 from contextc._json import JSONObject
-from contextc.analysis import CauseSummary, ConversationCosts, Finding, StoreFindings, all_codes
+from contextc.analysis import CauseSummary, ConversationCosts, Finding, StoreFindings, WhatIf, all_codes
 from contextc.analysis.finding import shorten
 from contextc.analysis.findings_by_cause import is_loss
 from contextc.cli.console import escape_markup, out, pluralize
@@ -125,6 +125,39 @@ def print_costs(costs: ConversationCosts) -> None:
             f"cache: {costs.cache_share:.0%} of the input read · "
             f"rewrite factor {costs.rewrite_factor:.1f} (1.0 is ideal)"
         )
+
+
+def print_what_if(found: WhatIf) -> None:
+    """Print what the requests of a conversation would have cost in other ways."""
+    name = escape_markup(found.conversation)
+    if found.paid is None or found.predicted is None:
+        out.print(f"\n[bold]{name}[/]: no request with a known cost to replay", soft_wrap=True)
+        return
+    out.print(
+        f"\n[bold]{name}[/]: {show_cost(found.paid)} paid; the cache model predicts {show_cost(found.predicted)}",
+        soft_wrap=True,
+    )
+    if not found.is_reliable:
+        out.print(
+            "[yellow]The model does not explain what was paid, so the figures are not reliable.[/]", soft_wrap=True
+        )
+    if not found.replays:
+        out.print("none of the known changes applies")
+        return
+    table = Table(box=None, header_style="bold", show_edge=False)
+    for heading in ("saved", "share", "cost", "requests"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("change", overflow="fold")
+    for each in found.replays:
+        sign = "-" if each.saved < 0 else ""
+        table.add_row(
+            f"{sign}{show_cost(abs(each.saved))}",
+            f"{each.saved / found.predicted:.0%}" if found.predicted else "",
+            show_cost(each.cost),
+            f"{each.requests:,}",
+            escape_markup(each.title),
+        )
+    out.print(table)
 
 
 # ── SARIF ─────────────────────────────────────────────────────────────────────────────────────────────────────────────

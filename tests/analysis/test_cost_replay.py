@@ -1,0 +1,90 @@
+"""What recorded requests would have cost in other ways."""
+
+import pytest
+
+import contextc as cc
+from contextc.analysis import WhatIf, what_if
+from tests.analysis.observed_run import ObservedRun, define_tool, words
+from tests.analysis.traces import load
+from tests.analysis.traces.measure import record
+
+READ, WRITE = 0.30, 3.75
+
+
+def saved(found: WhatIf) -> dict[str, float]:
+    return {each.name: each.saved for each in found.replays}
+
+
+def test_tools_that_are_never_called_could_be_left_out() -> None:
+    run = ObservedRun(tools=[define_tool("read"), define_tool("draw", 4_000)], system=words(2_500, "s"))
+    run.ask("Look.")
+    for number in range(6):
+        run.call("read", f"line {number}", path=f"{number}.txt")
+    run.send()
+    found = what_if(run.store, run.conversation)
+    assert found.is_reliable
+    assert found.paid == pytest.approx(found.predicted, rel=0.05)
+    (unused,) = [each for each in cc.findings(run.store, run.conversation) if each.code == "WIN001"]
+    assert unused.cost is not None
+    assert saved(found)["drop_tools"] == pytest.approx(unused.cost, rel=0.05)
+
+
+def test_a_constant_system_prompt_saves_what_its_changes_cost() -> None:
+    run = ObservedRun(system=words(6_000, "s"))
+    for minute in range(6):
+        run.system = f"It is 12:0{minute}. {words(6_000, 's')}"
+        run.cached = 0  # nothing could be read
+        run.ask(f"Question {minute}.")
+        run.send()
+    found = what_if(run.store, run.conversation)
+    assert found.is_reliable
+    missed = sum([each.cost or 0.0 for each in cc.findings(run.store, run.conversation) if each.code == "CAC006"])
+    assert missed > 0
+    assert saved(found)["constant_system"] == pytest.approx(missed, rel=0.05)
+    assert found.replays[0].name == "constant_system"
+
+
+def test_a_cache_can_be_kept_warm_if_the_pause_is_not_too_long() -> None:
+    for minutes, is_worth in ((20, True), (120, False)):
+        run = ObservedRun(system=words(6_000, "s"))
+        for number in range(3):
+            run.ask(f"Question {number}.")
+            run.send()
+            run.time += minutes * 60_000
+            run.cached = 0  # it has expired
+        found = saved(what_if(run.store, run.conversation))
+        assert ("keep_warm" in found) is is_worth
+        assert found.get("keep_warm", 1.0) > 0
+
+
+def test_compaction_costs_in_short_runs_and_saves_in_long_ones() -> None:
+    for steps, is_cheaper in ((6, False), (200, True)):
+        run = ObservedRun(tools=[define_tool("read")])
+        run.ask("Go.")
+        for number in range(steps):
+            run.call("read", words(1_500, f"r{number}x"), path=f"{number}.txt")
+        run.send()
+        found = what_if(run.store, run.conversation, compact_at=5_000 if steps == 6 else 30_000)
+        assert found.is_reliable
+        assert (saved(found)["compact"] > 0) is is_cheaper
+
+
+def test_conversations_without_prices_have_nothing_to_replay() -> None:
+    run = ObservedRun()
+    run.ask("Hello.")
+    run.fail(529, "Overloaded")
+    found = what_if(run.store, run.conversation)
+    assert (found.paid, found.predicted, found.replays, found.error) == (None, None, (), None)
+    assert not found.is_reliable
+
+
+def test_predictions_are_near_what_simulated_providers_charge() -> None:
+    errors: list[float] = []
+    for trace in load("tune")[::5]:
+        store = cc.open_store("memory:")
+        for name in dict.fromkeys([each.conversation for each in record(store, trace)]):
+            error = what_if(store, name).error
+            errors += [error] if error is not None else []
+    errors.sort()
+    assert errors[len(errors) // 2] < 0.05
+    assert errors[len(errors) * 3 // 4] < 0.15
