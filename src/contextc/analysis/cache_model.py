@@ -66,8 +66,8 @@ class ReadablePrefix(Struct, frozen=True, kw_only=True):
 
 
 class CacheOutlook(Struct, frozen=True):
-    """What is known before a request begins: its comparison with the most similar earlier request, None if there is
-    none; the prefix that it should be able to read, and its tokens as the provider counts them.
+    """The state before a request begins: its comparison with the most similar earlier request, None if there is none;
+    the prefix that it should be able to read, and its tokens as the provider counts them.
     """
 
     comparison: Comparison | None

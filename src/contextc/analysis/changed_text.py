@@ -54,7 +54,7 @@ DESCRIPTIONS = {
     "shortened": ("it was shortened", "Shorten results before they are first sent, and then leave them as they are."),
     "text": ("its text changed", "Keep what was sent before unchanged, and add what is new at the end."),
 }
-"""What a change of each kind is, and its fix."""
+"""The kinds of changes: a description, and a fix."""
 
 
 def recognise(before: str, after: str) -> TextChange:

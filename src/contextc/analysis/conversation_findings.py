@@ -1,9 +1,9 @@
 """All findings about a conversation, or about all conversations of a store."""
 
 from contextc.analysis.cache_misses import find_cache_misses
+from contextc.analysis.conversation_loader import load_conversation_view
 from contextc.analysis.finding import Finding
 from contextc.analysis.registry import conversation_functions
-from contextc.analysis.request_view import load_conversation_view
 from contextc.store import Store
 
 
