@@ -1,5 +1,6 @@
 """The causes of cache misses: one function per cause, in the order in which they are checked."""
 
+import re
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
@@ -10,9 +11,18 @@ from contextc.analysis.cache_rules import MEDIA, read_field
 from contextc.analysis.changed_text import DESCRIPTIONS, TextChange
 from contextc.analysis.finding import Evidence, shorten
 from contextc.analysis.miss_case import MISSED_TOKENS, MissCase
-from contextc.analysis.prefix_comparison import reordered_tools
+from contextc.analysis.prefix_comparison import MessageChange, reordered_tools
 from contextc.analysis.registry import FindingCode, register_code
 from contextc.analysis.request_view import RequestView
+
+REMINDER = re.compile(r"remind|<system|<env", re.IGNORECASE)
+REMOVED_PARTS = {
+    "reasoning": "Reasoning was removed from an earlier message",
+    "reminder": "A reminder was removed from an earlier message",
+    "media": "Media were removed from an earlier message",
+    "tool_result": "A tool result was removed from an earlier message",
+}
+"""Titles for parts of messages that were removed."""
 
 
 class Diagnosis(Struct, frozen=True, kw_only=True):
@@ -180,7 +190,7 @@ def system_changed(case: MissCase) -> Diagnosis | None:
 )
 def message_removed(case: MissCase) -> Diagnosis | None:
     """Whole messages that the request before contained are missing, and messages that followed them are still there."""
-    return _message_case(case, "removed", "")
+    return _message_case(case, "removed")
 
 
 @cause(
@@ -191,7 +201,7 @@ def message_removed(case: MissCase) -> Diagnosis | None:
 )
 def message_inserted(case: MissCase) -> Diagnosis | None:
     """A message is new, but not at the end: messages that the request before contained follow it."""
-    return _message_case(case, "inserted", "")
+    return _message_case(case, "inserted")
 
 
 @cause(
@@ -204,16 +214,22 @@ def message_changed(case: MissCase) -> Diagnosis | None:
     """The content of an earlier message changed: a result was shortened, reasoning or a reminder was removed, text was
     encoded differently.
     """
-    return _message_case(case, "changed", "An earlier message changed") or _message_case(
-        case, "replaced", "An earlier message changed"
-    )
+    if case.break_part != "messages" or case.message_change not in ("changed", "replaced"):
+        return None
+    gone = case.removed_element
+    if gone is not None:
+        kind = "reminder" if gone.type == "text" and REMINDER.search(gone.text[:200]) else gone.type
+        evidence, _ = case.element_evidence(case.break_at, is_whole=True)
+        return Diagnosis(
+            evidence=(evidence,), title=REMOVED_PARTS.get(kind, "A part of an earlier message was removed")
+        )
+    return _describe(*case.element_evidence(case.break_at), "An earlier message changed")
 
 
-def _message_case(case: MissCase, kind: str, subject: str) -> Diagnosis | None:
+def _message_case(case: MissCase, kind: MessageChange) -> Diagnosis | None:
     if case.break_part != "messages" or case.message_change != kind:
         return None
-    evidence, change = case.element_evidence(case.break_at, is_whole=not subject)
-    return _describe(evidence, change, subject) if subject else Diagnosis(evidence=(evidence,))
+    return Diagnosis(evidence=(case.element_evidence(case.break_at, is_whole=True)[0],))
 
 
 def _describe(evidence: Evidence, change: TextChange, subject: str) -> Diagnosis:

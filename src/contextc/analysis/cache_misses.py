@@ -104,7 +104,8 @@ def _should_report(each: _Request) -> bool:
     if each.now.usage is None:
         return False
     if not each.rules.explicit:
-        return each.outlook.tokens > 0
+        comparison = each.outlook.comparison
+        return comparison is not None and comparison.is_extension and each.outlook.tokens > 0
     marks = each.now.marks
     return bool(marks) and each.now.tokens_before(max(marks) + 1) * each.now.scale > each.rules.minimum * SURELY_LONG
 
@@ -191,7 +192,8 @@ def find_other_causes(case: MissCase, main: str) -> Iterator[str]:
     def loses(index: int) -> bool:
         return total - now.tokens_before(index) * now.scale >= least
 
-    tools, system, rows = (_count_in_part(before, now, part) for part in range(3))
+    differences = [_count_in_part(before, now, part) for part in range(3)]
+    tools, system, rows = (None if at is None or at < comparison.shared else at for at in differences)
     if main not in ("tools_changed", "tools_reordered") and tools is not None and loses(tools):
         yield "tools_reordered" if reordered_tools(before, now) else "tools_changed"
     if main != "system_changed" and system is not None and loses(system):

@@ -16,6 +16,8 @@ from contextc.analysis.finding import shorten
 
 CONTEXT = 24
 REENCODED = 64
+MAX_ADDED = 160
+"""Characters of a text with a clock that is new."""
 ATTRIBUTION = re.compile(
     r"x-anthropic-billing-header|\bcch=|\bcc_version=|x-[a-z-]*(?:billing|attribution)[a-z-]*:", re.I
 )
@@ -87,6 +89,8 @@ def _kind(before: str, after: str, old: str, new: str, start: int) -> str:
         return "clock"
     if touches(DATE):
         return "date"
+    if len(new) < MAX_ADDED and CLOCK.search(new) and not CLOCK.search(old):
+        return "clock"
     if len(after) < len(before) * SHORT_SHARE and (SHORTENED.search(new) or before.startswith(after.rstrip(". …"))):
         return "shortened"
     if SHORTENED.search(new) and not SHORTENED.search(old) and len(new) < len(old):

@@ -182,6 +182,18 @@ class MissCase:
         return classify_message_change(self.comparison.before, self.now, self.break_at)
 
     @cached_property
+    def removed_element(self) -> Element | None:
+        """The first different element of the earlier request, if this one has what followed it, but not the element."""
+        comparison, at = self.comparison, self.break_at
+        if comparison is None or self.reformatted is not None or at >= min(comparison.before.count, self.now.count):
+            return None
+        old = comparison.before.elements(at)
+        first = self.now.at(at).element.key
+        if old[0].key == first or first not in {each.key for each in old[1:]}:
+            return None
+        return old[0]
+
+    @cached_property
     def is_compaction(self) -> bool:
         """True if a summary replaced earlier messages."""
         comparison = self.comparison
