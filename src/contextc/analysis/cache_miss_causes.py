@@ -102,7 +102,8 @@ def compacted(case: MissCase) -> Diagnosis | None:
     """The client or the compiler replaced earlier messages by a summary. What follows the system prompt is new to the
     cache.
     """
-    if not case.is_compaction or case.break_part not in ("messages", "settings"):
+    is_after_head = case.comparison is not None and case.break_at >= case.comparison.before.head_ends[2]
+    if not case.is_compaction or not (case.break_part in ("messages", "settings") or is_after_head):
         return None
     return Diagnosis(evidence=(case.element_evidence(case.break_at, is_whole=True)[0],))
 

@@ -11,7 +11,7 @@ from typing import NamedTuple, cast
 
 import msgspec
 
-from contextc._json import JSON, JSONObject, decode, encode_canonical
+from contextc._json import JSON, JSONObject, decode, encode, encode_canonical
 from contextc.analysis.finding import shorten
 
 CONTEXT = 24
@@ -166,7 +166,8 @@ def is_reordered(before: str, after: str) -> bool:
     if before == after or before[:1] not in "{[" or after[:1] not in "{[":
         return False
     try:
-        return encode_canonical(decode(before.encode())) == encode_canonical(decode(after.encode()))
+        one, other = decode(before.encode()), decode(after.encode())
+        return encode_canonical(one) == encode_canonical(other) and encode(one) != encode(other)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return False
 

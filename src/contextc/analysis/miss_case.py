@@ -277,23 +277,38 @@ def _text_of_leaf(value: JSON) -> str:
 def _is_compaction(before: RequestView, now: RequestView) -> bool:
     if now.record.why in COMPACTED:
         return True
+    if now.message_count >= before.message_count:
+        return False
+    if any(_is_summary(each) for each in _added_instructions(before, now)):
+        return True
     same = count_equal_rows(before, now)
     old_at, new_at = before.head_ends[2] + same, now.head_ends[2] + same
-    if same >= before.rows.count or now.message_count >= before.message_count:
+    if same >= before.rows.count:
         return False
     added = now.elements(new_at)
     known = {each.key for each in before.elements(old_at)}
     if any(each.type == "compaction" and each.key not in known for each in added):
         return True
     index = next((index for index, each in enumerate(added) if each.key not in known), None)
-    if index is None or added[index].type != "text" or before.message_count - now.message_count < 1:
+    if index is None or added[index].type != "text":
         return False
-    text = added[index].text
-    if len(text) >= SHORT_SUMMARY and SUMMARY_WORDS.search(text[:2_000]):
+    if _is_summary(added[index]):
         return True
     old_size, new_size = before.estimated - before.tokens_before(old_at), now.estimated - now.tokens_before(new_at)
-    has_more = any(each.key in known for each in added[index + 1 :])
-    return has_more and len(text) > SUMMARY_LENGTH and new_size <= old_size * SUMMARY_SHARE
+    has_more = any(each.key in known or each.type == "tool_call" for each in added[index + 1 :])
+    return has_more and len(added[index].text) > SUMMARY_LENGTH and new_size <= old_size * SUMMARY_SHARE
+
+
+def _is_summary(element: Element) -> bool:
+    text = element.text
+    return len(text) >= SHORT_SUMMARY and bool(SUMMARY_WORDS.search(text[:2_000]))
+
+
+def _added_instructions(before: RequestView, now: RequestView) -> tuple[Element, ...]:
+    """Return the leading system messages that were added after those of the earlier request."""
+    old, new = before.leading.elements, now.leading.elements
+    is_extension = len(new) > len(old) and [each.key for each in old] == [each.key for each in new[: len(old)]]
+    return new[len(old) :] if is_extension and before.system.elements == now.system.elements else ()
 
 
 def _continues(previous: RequestView, now: RequestView) -> bool:
