@@ -8,7 +8,7 @@ import pytest
 
 import contextc as cc
 from contextc.analysis import Finding, all_codes
-from contextc.analysis.cache_misses import all_causes
+from contextc.analysis.cache_miss_causes import all_causes
 
 MODEL = "claude-sonnet-4-5"
 MARK = {"type": "ephemeral"}

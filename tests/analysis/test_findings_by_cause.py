@@ -7,6 +7,7 @@ import pytest
 import contextc as cc
 from contextc.analysis import Finding, group_by_cause, store_findings
 from contextc.analysis.findings_by_cause import sort_by_cost
+from contextc.analysis.stored_conversation import StoredConversation
 from contextc.errors import StoreCorrupt, UnknownConversation
 from tests.analysis.observed_run import ObservedRun, define_tool, words
 from tests.analysis.traces import Trace, load
@@ -53,7 +54,7 @@ def test_a_store_is_analysed_and_not_changed() -> None:
     compiler.commit(compiler.compile("own"), cc.assistant("Done."))
     before = _count_rows(store)
     found = store_findings(store)
-    assert found.conversations == 2
+    assert (found.conversations, found.requests) == (2, 5)
     assert [each.code for each in found.causes] == ["WIN002", "FAI005"]
     assert [each.examples[0].conversation for each in found.causes] == ["run", "own"]
     assert _count_rows(store) == before
@@ -69,12 +70,12 @@ def test_unreadable_conversations_are_named(monkeypatch: pytest.MonkeyPatch) -> 
     store.append("one", cc.user("hi"))
     store.append("two", cc.user("hi"))
 
-    def findings(_store: cc.Store, name: str) -> list[Finding]:
-        if name == "one":
+    def find_all(view: StoredConversation) -> list[Finding]:
+        if view.name == "one":
             raise StoreCorrupt("broken")
-        return [make("CAC006", 0.1, name)]
+        return [make("CAC006", 0.1, view.name)]
 
-    monkeypatch.setattr("contextc.analysis.findings_by_cause.findings", findings)
+    monkeypatch.setattr("contextc.analysis.findings_by_cause.find_all", find_all)
     seen: list[Finding] = []
     found = store_findings(store, on_findings=seen.extend)
     assert found.unreadable == ("one",)

@@ -4,13 +4,14 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from itertools import pairwise, takewhile
+from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 
 import pytest
 
 import contextc as cc
 from tests.analysis.traces import CAUSES, HALVES, Exchange, Trace, load
-from tests.analysis.traces.measure import measure, record, table
+from tests.analysis.traces.measure import compare, measure, record, table
 from tests.analysis.traces.simulated_cache import ATTRIBUTION, SimulatedCache, minimum
 
 JSONObject = dict[str, Any]
@@ -250,6 +251,18 @@ def test_causes_are_found(half: str) -> None:
     result = measure(load(half))
     assert result.share_right >= LEAST_RIGHT, table(result)
     assert result.share_false <= MOST_FALSE, table(result)
+
+
+def test_findings_are_compared_with_labels() -> None:
+    trace = next(trace for trace in load("tune") if "system_changed-clock-first-chat" in trace.name)
+    nothing = measure([trace], lambda _store, _conversation: [])
+    assert [each.kind for each in nothing.misses] == ["missed"] * 4
+    assert (nothing.share_right, nothing.share_false) == (0.0, 0.0)
+    kinds = [
+        [compare(trace, at, SimpleNamespace(cause=cause, tokens=1)).kind for at in (0, 1)]
+        for cause in ("first_request", "system_changed", "model_changed")
+    ]
+    assert kinds == [["right", "wrong"], ["false", "right"], ["false", "wrong"]]
 
 
 # The simulated cache

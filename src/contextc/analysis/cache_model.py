@@ -16,7 +16,7 @@ from contextc.analysis.prefix_comparison import Comparison, compare_requests, co
 from contextc.analysis.request_view import RequestView
 
 MAX_BRANCHES = 8
-MAX_ENTRIES = 24
+MAX_ENTRIES, FIRST_ENTRIES = 24, 4
 CACHING_STATUSES = ("ok", "unfinished")
 
 
@@ -66,8 +66,8 @@ class ReadablePrefix(Struct, frozen=True, kw_only=True):
 
 
 class CacheOutlook(Struct, frozen=True):
-    """What is known before a request begins: its comparison with the most similar earlier request, None if there is
-    none; the prefix that it should be able to read, and its tokens as the provider counts them.
+    """The state before a request begins: its comparison with the most similar earlier request, None if there is none;
+    the prefix that it should be able to read, and its tokens as the provider counts them.
     """
 
     comparison: Comparison | None
@@ -125,7 +125,7 @@ class CacheModel:
             is_read = old is not None and position <= outlook.prefix.position
             ready = old.ready if old is not None and is_read else now.ended
             entries[position] = CacheEntry(position, now.began, now.ended, ready, life, kept)
-        made = CacheBranch(now, [entries[each] for each in sorted(entries)][-MAX_ENTRIES:])
+        made = CacheBranch(now, _limit([entries[each] for each in sorted(entries)]))
         if branch is not None and comparison is not None and comparison.is_extension:
             self._branches = [each for each in self._branches if each is not branch]
         self._branches = [*self._branches, made][-MAX_BRANCHES:]
@@ -198,6 +198,13 @@ def _count_common_part(before: RequestView, now: RequestView, index: int) -> int
     texts = one.text, other.text
     same = count_common(*texts)
     return now.tokens(index)[0] * same // max(1, len(texts[1]))
+
+
+def _limit(entries: list[CacheEntry]) -> list[CacheEntry]:
+    """Return the shortest prefixes, which other requests share, and the longest ones."""
+    return (
+        entries if len(entries) <= MAX_ENTRIES else [*entries[:FIRST_ENTRIES], *entries[FIRST_ENTRIES - MAX_ENTRIES :]]
+    )
 
 
 def _used(entry: CacheEntry, now: RequestView) -> CacheEntry:

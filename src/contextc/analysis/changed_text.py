@@ -11,11 +11,13 @@ from typing import NamedTuple, cast
 
 import msgspec
 
-from contextc._json import JSON, JSONObject, decode, encode_canonical
+from contextc._json import JSON, JSONObject, decode, encode, encode_canonical
 from contextc.analysis.finding import shorten
 
 CONTEXT = 24
 REENCODED = 64
+MAX_ADDED = 160
+"""Characters of a text with a clock that is new."""
 ATTRIBUTION = re.compile(
     r"x-anthropic-billing-header|\bcch=|\bcc_version=|x-[a-z-]*(?:billing|attribution)[a-z-]*:", re.I
 )
@@ -54,7 +56,7 @@ DESCRIPTIONS = {
     "shortened": ("it was shortened", "Shorten results before they are first sent, and then leave them as they are."),
     "text": ("its text changed", "Keep what was sent before unchanged, and add what is new at the end."),
 }
-"""What a change of each kind is, and its fix."""
+"""The kinds of changes: a description, and a fix."""
 
 
 def recognise(before: str, after: str) -> TextChange:
@@ -87,6 +89,8 @@ def _kind(before: str, after: str, old: str, new: str, start: int) -> str:
         return "clock"
     if touches(DATE):
         return "date"
+    if len(new) < MAX_ADDED and CLOCK.search(new) and not CLOCK.search(old):
+        return "clock"
     if len(after) < len(before) * SHORT_SHARE and (SHORTENED.search(new) or before.startswith(after.rstrip(". …"))):
         return "shortened"
     if SHORTENED.search(new) and not SHORTENED.search(old) and len(new) < len(old):
@@ -162,7 +166,8 @@ def is_reordered(before: str, after: str) -> bool:
     if before == after or before[:1] not in "{[" or after[:1] not in "{[":
         return False
     try:
-        return encode_canonical(decode(before.encode())) == encode_canonical(decode(after.encode()))
+        one, other = decode(before.encode()), decode(after.encode())
+        return encode_canonical(one) == encode_canonical(other) and encode(one) != encode(other)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return False
 

@@ -1,4 +1,4 @@
-"""What the requests of a conversation cost by cause: system prompt, each tool, results, history, reasoning, answers.
+"""Costs of a conversation by cause: system prompt, each tool, results, history, reasoning, answers.
 
 Cached tokens cost the price of a cache read, written ones that of a cache write. The costs of all causes add up to the
 cost of the request. Causes before the first cached position are the cheap ones, so positions count and not only sizes.
@@ -42,7 +42,7 @@ KIND_LABELS: dict[str, str] = {
 
 
 class Cause(NamedTuple):
-    """What tokens are spent for. `name` is the name of a tool."""
+    """The purpose that tokens are spent for. `name` is the name of a tool."""
 
     kind: CostKind
     name: str = ""

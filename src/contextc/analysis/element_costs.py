@@ -1,4 +1,4 @@
-"""What each part of a request costs, and how long it stays in the requests of a channel.
+"""The cost of each part of a request, and how long it stays in the requests of a channel.
 
 A provider charges the beginning of a request as a cache read, what follows as a cache write, and the rest as input. So
 the price of an element depends on its position. Positions and tokens here are by our own count.

@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import Struct
 
-from contextc.analysis.conversation_findings import findings
+from contextc.analysis.conversation_findings import find_all
 from contextc.analysis.finding import Finding
 from contextc.analysis.registry import get_code
+from contextc.analysis.stored_conversation import load_stored_conversation
 from contextc.errors import ContextcError, UnknownConversation
 from contextc.store import Store
 
@@ -32,12 +33,14 @@ class CauseSummary(Struct, frozen=True, kw_only=True):
 class StoreFindings(Struct, frozen=True, kw_only=True):
     """The findings of a store by cause, the most expensive first.
 
-    `conversations` is the number of conversations, `unreadable` are those that could not be read. Costs of different
-    causes can overlap: a large result also makes a cache miss more expensive. So they have no sum.
+    `conversations` and `requests` are the numbers of those that were analysed, `unreadable` are conversations that
+    could not be read. Costs of different causes can overlap: a large result also makes a cache miss more expensive. So
+    they have no sum.
     """
 
     causes: tuple[CauseSummary, ...]
     conversations: int
+    requests: int = 0
     unreadable: tuple[str, ...] = ()
 
 
@@ -93,9 +96,11 @@ def store_findings(
     names = list(conversations) if conversations is not None else [each.name for each in store.conversations()]
     found: list[Finding] = []
     unreadable: list[str] = []
+    requests = 0
     for number, name in enumerate(names, 1):
         try:
-            some = findings(store, name)
+            view = load_stored_conversation(store, name)
+            some = find_all(view)
         except UnknownConversation:
             if conversations is not None:
                 raise
@@ -104,8 +109,14 @@ def store_findings(
             unreadable.append(name)
             continue
         found += some
+        requests += len(view.requests)
         if on_findings is not None:
             on_findings(some)
         if progress is not None:
             progress(number, len(names))
-    return StoreFindings(causes=tuple(group_by_cause(found)), conversations=len(names), unreadable=tuple(unreadable))
+    return StoreFindings(
+        causes=tuple(group_by_cause(found)),
+        conversations=len(names),
+        requests=requests,
+        unreadable=tuple(unreadable),
+    )

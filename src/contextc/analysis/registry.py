@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Group: TypeAlias = Literal["cache", "window", "failure"]
 GROUPS: dict[str, Group] = {"CAC": "cache", "WIN": "window", "FAI": "failure"}
-MODULES = ("cache_misses", "window_findings", "failure_findings")
+MODULES = ("cache_miss_causes", "window_findings", "failure_findings")
 """The modules of this package that register functions."""
 
 

@@ -9,8 +9,9 @@ import msgspec
 from msgspec import Struct
 
 from contextc._json import JSONObject, decode_json
+from contextc.analysis.conversation_loader import load_conversation_view
 from contextc.analysis.element_costs import ChannelRun
-from contextc.analysis.request_view import ConversationView, RequestView, load_conversation_view
+from contextc.analysis.request_view import ConversationView, RequestView
 from contextc.compiler.past_requests import load_channel_formatter, rebuild
 from contextc.errors import ContextcError
 from contextc.store import Store

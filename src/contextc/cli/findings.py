@@ -73,6 +73,8 @@ def run(
     found = sort_by_cost(collected)
     for name in summary.unreadable:
         err.print(escape_markup(f"not analysed: {name} cannot be read. See contextc doctor."), soft_wrap=True)
+    if not summary.requests and not summary.unreadable:
+        err.print("No recorded request to analyse: conversations and files without requests have no findings.")
     if sarif:
         print_json(findings_sarif(found))
     elif json:

@@ -161,6 +161,8 @@ def main(arguments: Sequence[str]) -> None:
     half = names.pop(0) if names else "tune"
     if half not in HALVES:
         raise SystemExit(f"half must be tune or report, got {half!r}.")
+    if not hasattr(cc, "findings"):
+        raise SystemExit("contextc.findings not found.")
     traces = [trace for trace in load(half) if not names or any(name in trace.name for name in names)]
     result = measure(traces)
     lines = [f"{half}: {len(traces)} traces, {len(result.verdicts):,} requests", table(result)]

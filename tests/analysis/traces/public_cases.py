@@ -166,6 +166,55 @@ def naive_rule(session: Session) -> None:
     beside(1)
 
 
+def hoisted_system_messages(session: Session) -> None:
+    """ollama/ollama#18431: the client only appends, and the server moves its system messages to the front.
+
+    The requests have equal prefixes, so the cause is the provider's.
+    """
+    agent = session.agent()
+    agent.work(6)
+    for count in range(3):
+        _ready(agent)
+        agent.messages.append(
+            Message("system", [Block("text", f"<total_tokens>{90_000 - count} tokens left</total_tokens>")])
+        )
+        agent.send("provider_missed", lose="messages")
+
+
+def recovery_merged(session: Session) -> None:
+    """anthropics/claude-code#85983: after a truncated answer, two messages of the history are merged into one."""
+    agent = session.agent()
+    agent.ask(size=1_000)
+    agent.messages.append(Message("system", [Block("text", f"Environment: {session.writer.prose(500)}")]))
+    agent.send(reply="call")
+    agent.work(5, reply="call")
+    notice = agent.messages.pop(1)
+    agent.messages[0].blocks.append(Block("text", f"<system-reminder>{notice.blocks[0].text}</system-reminder>"))
+    agent.send("message_changed", accept=["message_removed"], reply="call")
+    agent.work(2)
+
+
+def large_new_input(session: Session) -> None:
+    """FerroxLabs/wayland#1206: new input that dwarfs the prefix is no miss, although its share is large."""
+    agent = session.agent()
+    agent.work(3)
+    agent.ask(size=120_000).send()
+    agent.work(2)
+
+
+def instructions_rewritten(session: Session) -> None:
+    """multica-ai/multica#6008: a file of instructions in the first message is written anew for each resumed run."""
+    agent = session.agent(ttl=HOUR)
+    agent.ask(f"<instructions>\nRun: 1\n{session.writer.prose(1_500)}\n</instructions>", session.writer.question())
+    agent.work(6)
+    for run in range(2, 4):
+        block = agent.messages[0].blocks[0]
+        block.text = block.text.replace(f"Run: {run - 1}\n", f"Run: {run}\n")
+        _ready(agent)
+        agent.send("message_changed", reply="call")
+        agent.work(3)
+
+
 def add_public_cases(cases: Cases) -> None:
     large = {"system": 24_000, "tools": 1_500, "result": 7_000}
     cases.add("public-claude-code-87966", ("anthropic",), history_rewritten, model="claude-opus-4-8", **large)
@@ -179,3 +228,7 @@ def add_public_cases(cases: Cases) -> None:
     cases.add("public-headroom-2438-token", ("anthropic",), compressing_proxy, model="claude-sonnet-5", **large)
     cases.add("public-headroom-2438-cache", ("anthropic",), moving_proxy, model="claude-sonnet-5", **large)
     cases.add("public-ai-engineering-fluency-2024", ("anthropic",), naive_rule, **large)
+    cases.add("public-ollama-18431", ("anthropic",), hoisted_system_messages, **sglang, **large)
+    cases.add("public-claude-code-85983", ("anthropic",), recovery_merged, model="claude-opus-5", **large)
+    cases.add("public-wayland-1206", ("anthropic", "chat"), large_new_input, **large)
+    cases.add("public-multica-6008", ("anthropic",), instructions_rewritten, **large)

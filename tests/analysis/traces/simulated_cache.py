@@ -120,7 +120,8 @@ class SimulatedCache:
     def send(self, body: JSONObject, model: str, began: int, first_token: int, *, lose: str = "") -> Use:
         """Return what a request uses, and remember what it wrote.
 
-        With `lose`, the provider loses what it had: "all" of it, or what it has of the "messages".
+        With `lose`, the provider does not find what it has: "all" of it, the part in the "messages", or, in an implicit
+        cache, all but the "oldest" request, as another replica would.
         """
         prompt = self._parse(body)
         if not self.is_implicit:
@@ -166,14 +167,16 @@ class SimulatedCache:
             step, least = 64, 64
         ends = {at for at, each in enumerate(prompt.elements) if each.mark}
         read, best = 0, None
-        for sent in self._sent:
+        for sent in self._sent[:1] if lose == "oldest" else self._sent:
             if sent.key != key or not sent.is_live(began):
                 continue
             common = self._common(sent.elements, prompt.elements, sent.ends & ends if prompt.is_explicit else None)
+            if lose == "messages":
+                common = min(common, sum([each.tokens for each in prompt.elements if each.tier != "messages"]))
             common -= common % step
             if common >= least and common > read:
                 read, best = common, sent
-        if lose:
+        if lose == "all":
             read, best = 0, None
         if best is not None:
             best.used = began

@@ -115,6 +115,8 @@ class Agent:
     escape: bool = False
     reports: bool = True
     """False if replies have no usage."""
+    left_out: list[JSONObject] = field(default_factory=list[JSONObject])
+    """Tools that are not sent for a while."""
     last: Use | None = None
     """The tokens of the last answered request."""
     sent: dict[int, Message] = field(default_factory=dict[int, Message])

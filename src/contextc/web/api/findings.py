@@ -52,7 +52,7 @@ class ConversationFinding(Struct, frozen=True, kw_only=True):
 
 
 class CostLineView(Struct, frozen=True, kw_only=True):
-    """What was spent for one cause. `kind` is system, tool, result, history, reasoning, media, overhead, answer or
+    """The tokens and the cost of one cause. `kind` is system, tool, result, history, reasoning, media, overhead, answer or
     answer_reasoning; `name` is the name of a tool. `read` and `written` are the tokens read from the cache and written.
     """
 

@@ -1,0 +1,353 @@
+"""The causes of cache misses: one function per cause, in the order in which they are checked."""
+
+import re
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from contextc._json import encode
+from contextc.analysis.cache_rules import MEDIA, read_field
+from contextc.analysis.changed_text import DESCRIPTIONS, TextChange
+from contextc.analysis.finding import Evidence, shorten
+from contextc.analysis.miss_case import MISSED_TOKENS, MissCase
+from contextc.analysis.prefix_comparison import MessageChange, reordered_tools
+from contextc.analysis.registry import FindingCode, register_code
+from contextc.analysis.request_view import RequestView
+
+REMINDER = re.compile(r"remind|<system|<env", re.IGNORECASE)
+REMOVED_PARTS = {
+    "reasoning": "Reasoning was removed from an earlier message",
+    "reminder": "A reminder was removed from an earlier message",
+    "media": "Media were removed from an earlier message",
+    "tool_result": "A tool result was removed from an earlier message",
+}
+"""Titles for parts of messages that were removed."""
+
+
+class Diagnosis(Struct, frozen=True, kw_only=True):
+    """The cause of one miss: its evidence, and a more specific title and fix than those of its code."""
+
+    evidence: tuple[Evidence, ...]
+    title: str = ""
+    fix: str = ""
+    confidence: float = 0.95
+
+
+CauseFunction: TypeAlias = Callable[[MissCase], Diagnosis | None]
+CAUSES: list[tuple[FindingCode, CauseFunction]] = []
+
+
+def cause(code: str, name: str, *, title: str, fix: str) -> Callable[[CauseFunction], CauseFunction]:
+    """Register a function that recognises one cause."""
+
+    def register(function: CauseFunction) -> CauseFunction:
+        CAUSES.append((register_code(code, name, title=title, fix=fix, description=function.__doc__), function))
+        return function
+
+    return register
+
+
+# ── causes, in the order in which they are checked ────────────────────────────────────────────────────────────────────
+
+
+@cause(
+    "CAC003",
+    "model_changed",
+    title="Another model was used than in the request before",
+    fix="Keep one model per conversation, or switch at a point where the context is short.",
+)
+def model_changed(case: MissCase) -> Diagnosis | None:
+    """The conversation continues on another model or provider. Each model has a cache of its own, so nothing that an
+    earlier model cached can be read.
+    """
+    previous = case.previous
+    if previous is None or not case.is_other_model or case.missed_of_previous < MISSED_TOKENS:
+        return None
+    old, new = (f"{each.channel.provider}:{each.channel.model}" for each in (previous, case.now))
+    return Diagnosis(evidence=(case.evidence("model", old, new),))
+
+
+@cause(
+    "CAC001",
+    "first_request",
+    title="First request: nothing could have been read from the cache",
+    fix="Nothing to do.",
+)
+def first_request(case: MissCase) -> Diagnosis | None:
+    """No earlier request had a prefix that this one could have read. This is no loss, and never an alarm."""
+    return Diagnosis(evidence=(case.evidence(),), confidence=1.0) if case.is_first else None
+
+
+@cause(
+    "CAC002",
+    "below_minimum",
+    title="The prefix is shorter than the model caches",
+    fix="Nothing to do while a conversation is short. With many short ones, a longer common prefix can be cheaper.",
+)
+def below_minimum(case: MissCase) -> Diagnosis | None:
+    """The part that both requests have in common is shorter than the minimum that the model caches."""
+    if case.potential >= case.rules.minimum or case.read:
+        return None
+    return Diagnosis(evidence=(case.evidence("", f"{case.potential:,} tokens", f"minimum {case.rules.minimum:,}"),))
+
+
+@cause(
+    "CAC014",
+    "compacted",
+    title="A summary replaced earlier messages",
+    fix="Compact rarely, and only when the window requires it: each time, the context is paid for again.",
+)
+def compacted(case: MissCase) -> Diagnosis | None:
+    """The client or the compiler replaced earlier messages by a summary. What follows the system prompt is new to the
+    cache.
+    """
+    is_after_head = case.comparison is not None and case.break_at >= case.comparison.before.head_ends[2]
+    if not case.is_compaction or not (case.break_part in ("messages", "settings") or is_after_head):
+        return None
+    return Diagnosis(evidence=(case.element_evidence(case.break_at, is_whole=True)[0],))
+
+
+@cause(
+    "CAC010",
+    "settings_changed",
+    title="A setting changed that is part of the cached prefix",
+    fix="Keep settings such as tool choice, reasoning effort, thinking and output format constant in a conversation.",
+)
+def settings_changed(case: MissCase) -> Diagnosis | None:
+    """A setting of the request changed, and the provider does not use what it cached with another value."""
+    comparison = case.comparison
+    if case.break_part != "settings" or comparison is None:
+        return None
+    values = [
+        (name, *(_show_setting(each, name) for each in (comparison.before, case.now)))
+        for name, _ in comparison.settings
+    ]
+    names = ", ".join([name for name, *_ in values])
+    evidence = tuple([case.evidence(name, before, after) for name, before, after in values])
+    return Diagnosis(evidence=evidence, title=f"A setting changed that is part of the cached prefix: {names}")
+
+
+@cause(
+    "CAC005",
+    "tools_reordered",
+    title="The tools have another order than in the request before",
+    fix="Send the tools in a fixed order, for example sorted by name.",
+)
+def tools_reordered(case: MissCase) -> Diagnosis | None:
+    """The request has the same tools as the one before, in another order. Tools come first in the prefix, so nothing
+    after them can be read.
+    """
+    if case.break_part != "tools" or case.comparison is None:
+        return None
+    if not reordered_tools(case.comparison.before, case.now):
+        return None
+    names = [shorten(", ".join([tool.name for tool in view.tools.elements]))
+             for view in (case.comparison.before, case.now)]  # fmt: skip
+    return Diagnosis(evidence=(case.evidence(case.element_evidence(case.break_at)[0].path, *names),))
+
+
+@cause(
+    "CAC004",
+    "tools_changed",
+    title="The tools changed",
+    fix="Declare all tools from the start of the conversation, and keep their descriptions constant.",
+)
+def tools_changed(case: MissCase) -> Diagnosis | None:
+    """A tool was added, removed or described differently. Tools come first in the prefix, so nothing after the first
+    different tool can be read.
+    """
+    if case.break_part != "tools" or case.comparison is None:
+        return None
+    old, new = ({tool.name for tool in view.tools.elements} for view in (case.comparison.before, case.now))
+    evidence, change = case.element_evidence(case.break_at)
+    if old != new:
+        gone, added = sorted(old - new), sorted(new - old)
+        words = [f"{count} {verb}: {shorten(', '.join(names), 80)}"
+                 for count, verb, names in ((len(added), "added", added), (len(gone), "removed", gone))
+                 if names]  # fmt: skip
+        return Diagnosis(evidence=(evidence,), title=f"The tools changed ({'; '.join(words)})")
+    return _describe(evidence, change, "A tool changed")
+
+
+@cause(
+    "CAC006",
+    "system_changed",
+    title="The system prompt changed",
+    fix="Keep the system prompt constant. Put what changes at the end of the conversation.",
+)
+def system_changed(case: MissCase) -> Diagnosis | None:
+    """The system prompt differs from that of the request before. Nothing after the difference can be read."""
+    if case.break_part != "system":
+        return None
+    return _describe(*case.element_evidence(case.break_at), "The system prompt changed")
+
+
+@cause(
+    "CAC008",
+    "message_removed",
+    title="Earlier messages were removed",
+    fix="Remove old messages rarely and many at a time, so that most requests extend the one before.",
+)
+def message_removed(case: MissCase) -> Diagnosis | None:
+    """Whole messages that the request before contained are missing, and messages that followed them are still there."""
+    return _message_case(case, "removed")
+
+
+@cause(
+    "CAC009",
+    "message_inserted",
+    title="A message was inserted before earlier ones",
+    fix="Add new messages at the end only.",
+)
+def message_inserted(case: MissCase) -> Diagnosis | None:
+    """A message is new, but not at the end: messages that the request before contained follow it."""
+    return _message_case(case, "inserted")
+
+
+@cause(
+    "CAC007",
+    "message_changed",
+    title="An earlier message changed",
+    fix="Send earlier messages again exactly as they were sent first.",
+)
+def message_changed(case: MissCase) -> Diagnosis | None:
+    """The content of an earlier message changed: a result was shortened, reasoning or a reminder was removed, text was
+    encoded differently.
+    """
+    if case.break_part != "messages" or case.message_change not in ("changed", "replaced"):
+        return None
+    gone = case.removed_element
+    if gone is not None:
+        kind = "reminder" if gone.type == "text" and REMINDER.search(gone.text[:200]) else gone.type
+        evidence, _ = case.element_evidence(case.break_at, is_whole=True)
+        return Diagnosis(
+            evidence=(evidence,), title=REMOVED_PARTS.get(kind, "A part of an earlier message was removed")
+        )
+    return _describe(*case.element_evidence(case.break_at), "An earlier message changed")
+
+
+def _message_case(case: MissCase, kind: MessageChange) -> Diagnosis | None:
+    if case.break_part != "messages" or case.message_change != kind:
+        return None
+    return Diagnosis(evidence=(case.element_evidence(case.break_at, is_whole=True)[0],))
+
+
+def _describe(evidence: Evidence, change: TextChange, subject: str) -> Diagnosis:
+    """Return a diagnosis that names what changed."""
+    words, fix = DESCRIPTIONS[change.kind]
+    title = f"{subject}: {words}" if change.kind != "text" else subject
+    return Diagnosis(evidence=(evidence,), title=title, fix=fix if change.kind != "text" else "")
+
+
+@cause(
+    "CAC011",
+    "cache_expired",
+    title="The cache had expired",
+    fix="Continue sooner, set a longer ttl where pauses are common, or accept the cost after a long pause.",
+)
+def cache_expired(case: MissCase) -> Diagnosis | None:
+    """More time passed since the last request with this prefix than the provider keeps it."""
+    prefix, branch = case.outlook.prefix, case.outlook.branch
+    if branch is None or case.tokens_at(prefix.unexpired) - case.tokens_at(prefix.fresh) <= case.threshold:
+        return None
+    entry = max(branch.entries, key=lambda each: each.position)
+    idle = case.now.began - max([each.used for each in branch.entries])
+    is_sure = entry.is_surely_expired(case.now.began)
+    words = f"{idle / 60_000:,.1f} minutes without a request", f"kept for {entry.life / 60_000:,.0f} minutes"
+    return Diagnosis(evidence=(case.evidence("", *words),), confidence=0.95 if is_sure else 0.7)
+
+
+@cause(
+    "CAC015",
+    "parallel_request",
+    title="The request before was still being answered",
+    fix="Wait for the first words of one reply before sending requests with the same prefix.",
+)
+def parallel_request(case: MissCase) -> Diagnosis | None:
+    """The request began before the reply to the one that writes its prefix. A cache can be read only after that."""
+    prefix = case.outlook.prefix
+    if case.tokens_at(prefix.ready) - case.tokens_at(prefix.position) <= case.threshold:
+        return None
+    return Diagnosis(evidence=(case.evidence(),), confidence=0.85)
+
+
+@cause(
+    "CAC012",
+    "breakpoint_missing",
+    title="No cache breakpoint covers the earlier messages",
+    fix="Set a cache breakpoint at the last message of every request.",
+)
+def breakpoint_missing(case: MissCase) -> Diagnosis | None:
+    """The provider caches only up to breakpoints. The request, or the one before, has none near its end."""
+    prefix, comparison = case.outlook.prefix, case.comparison
+    if not case.rules.explicit or comparison is None:
+        return None
+    if case.tokens_at(prefix.written) < case.potential - case.threshold:
+        marks = comparison.before.marks
+        last = comparison.before.at(max(marks)).path if marks else "none"
+        return Diagnosis(evidence=(case.evidence("", f"last breakpoint of the request before: {last}"),))
+    if case.tokens_at(prefix.found) - case.tokens_at(prefix.position) <= case.threshold:
+        return None
+    if case.now.marks and max(case.now.marks) + 1 >= prefix.found:
+        return None
+    last = case.now.at(max(case.now.marks)).path if case.now.marks else "none"
+    return Diagnosis(evidence=(case.evidence("", "", f"last breakpoint of this request: {last}"),))
+
+
+@cause(
+    "CAC013",
+    "lookback_exceeded",
+    title="The last cached block is too far before the breakpoints",
+    fix="Set a further breakpoint where the request before ended, or at least every 15 blocks.",
+)
+def lookback_exceeded(case: MissCase) -> Diagnosis | None:
+    """A breakpoint finds only what was cached a limited number of blocks before it. More blocks than that were added
+    since the request before.
+    """
+    prefix = case.outlook.prefix
+    if case.tokens_at(prefix.found) - case.tokens_at(prefix.position) <= case.threshold:
+        return None
+    path = case.now.at(prefix.found - 1).path
+    return Diagnosis(evidence=(case.evidence(path, "", f"{case.rules.lookback} positions are searched"),))
+
+
+@cause(
+    "CAC016",
+    "provider_missed",
+    title="The provider did not use its cache",
+    fix="Nothing in the request explains it. Send a stable cache key or session id, so that requests reach one server.",
+)
+def provider_missed(case: MissCase) -> Diagnosis | None:
+    """The prefix is the same, it was written in time, and the provider reports that it was not read. Caches are not
+    guaranteed: another server may have answered, or the entry was evicted.
+    """
+    words = f"expected {case.outlook.tokens:,} tokens", f"read {case.read:,}"
+    if case.other_settings and case.is_reported:
+        return None
+    return Diagnosis(evidence=(case.evidence("", *words),), confidence=0.5) if case.is_reported else None
+
+
+def unknown_setting_changed(case: MissCase) -> Diagnosis | None:
+    """Return a diagnosis for a setting that is not known to be part of the prefix, if nothing else explains a miss."""
+    if not case.other_settings or case.comparison is None or not case.is_reported:
+        return None
+    views = case.comparison.before, case.now
+    evidence = [case.evidence(name, *(_show_setting(each, name) for each in views)) for name in case.other_settings]
+    return Diagnosis(
+        evidence=tuple(evidence),
+        title=f"A setting changed that may be part of the cached prefix: {', '.join(case.other_settings)}",
+        confidence=0.4,
+    )
+
+
+def _show_setting(request: RequestView, name: str) -> str:
+    if name == MEDIA:
+        return "no media" if request.rows.media is None else "media"
+    value = read_field(request.settings, name)
+    return "not set" if value is None else shorten(value if isinstance(value, str) else encode(value).decode())
+
+
+def all_causes() -> Iterable[str]:
+    """Return the names of all causes."""
+    return [code.cause for code, _ in CAUSES]
