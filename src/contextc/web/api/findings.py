@@ -52,8 +52,8 @@ class ConversationFinding(Struct, frozen=True, kw_only=True):
 
 
 class CostLineView(Struct, frozen=True, kw_only=True):
-    """The tokens and the cost of one cause. `kind` is system, tool, result, history, reasoning, media, overhead, answer or
-    answer_reasoning; `name` is the name of a tool. `read` and `written` are the tokens read from the cache and written.
+    """The tokens and the cost of one cause. `kind` is system, tool, result, history, reasoning, media, overhead, answer
+    or answer_reasoning; `name` is the name of a tool. `read` and `written` are tokens read from the cache and written.
     """
 
     kind: str
