@@ -30,6 +30,7 @@ from contextc.models.model_info import FACT_NAMES as MODEL_FACTS
 from contextc.models.model_info import (
     Model,
     ModelFacts,
+    find_close_names,
     find_configured_facts,
     find_entry,
     has_open_weights,
@@ -458,8 +459,10 @@ def _provider_of_model(name: str, model_facts: JSONObject) -> str:
             raise InvalidSetting(
                 "provider: expected a known provider or model", got=name, fix=f"Did you mean {close[0]!r}?"
             )
+        similar = () if find_entry(name) else find_close_names(name)
+        meant = f"Did you mean {' or '.join(similar)}? If not, prefix" if similar else "Prefix"
         raise InvalidSetting(
-            "provider: the model has no default provider", got=name, fix=f'Prefix it with a provider: "…:{name}".'
+            "provider: the model has no default provider", got=name, fix=f'{meant} it with a provider: "…:{name}".'
         )
     return _tables().vendors[vendor]
 
