@@ -156,6 +156,15 @@ def test_an_error_names_no_option_that_the_command_does_not_have(run: Run, fille
     )
 
 
+def test_an_unknown_conversation_is_reported_with_similar_names(run: Run, filled: str) -> None:
+    """Guarantee 15.1: the command in the fix lists the same store."""
+    shows = f"`contextc list --store {filled}` shows the conversations of the store.\n"
+    failed = run("export", "dmeo", "--store", filled).stderr
+    assert failed == f"error: Conversation 'dmeo' not found. Did you mean 'demo'? {shows}"
+    assert run("export", "other", "--store", filled).stderr == f"error: Conversation 'other' not found. {shows}"
+    assert "`contextc list` shows" in run("export", "other", CONTEXTC_STORE=filled).stderr
+
+
 def test_the_tour_runs(run: Run) -> None:
     """What `make run` shows: a chain, branches, a process killed while it writes, and what became of it."""
     shown = run("tour")

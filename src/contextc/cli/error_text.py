@@ -24,6 +24,12 @@ Fix: TypeAlias = str | Callable[[ContextcError], str]
 """A fix: a template for the attribute `detail` of the error, or a function of the error."""
 
 
+def _conversation(error: ContextcError) -> str:
+    close = error.close if isinstance(error, UnknownConversation) else ()
+    meant = f"Did you mean {' or '.join([repr(name) for name in close])}? " if close else ""
+    return f"{meant}`contextc list{error.detail}` shows the conversations of the store."
+
+
 def _busy(error: ContextcError) -> str:
     seconds = f"{error.seconds:.0f}" if isinstance(error, ConversationBusy) else "some"
     return (
@@ -64,9 +70,9 @@ def _provider(error: ContextcError) -> str:
 OWN_ENDPOINT = "For your own endpoint, set url below [providers.{}] in contextc.toml."
 
 FIXES: dict[tuple[type[ContextcError], str], Fix] = {
-    (UnknownConversation, ""): "`contextc list` shows the conversations of the store.",
+    (UnknownConversation, ""): _conversation,
     (UnknownMessage, ""): _message,
-    (UnknownBranch, ""): "`contextc list` shows how many branches a conversation has.",
+    (UnknownBranch, ""): "`contextc list{}` shows how many branches a conversation has.",
     (ConversationBusy, ""): _busy,
     (UnknownModel, ""): _window,
     (UnknownModel, "provider"): OWN_ENDPOINT,
