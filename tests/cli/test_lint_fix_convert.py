@@ -241,6 +241,12 @@ def test_rule_explains_a_code(run: Run) -> None:
     assert "Every tool call has a result in the next message." in page
     assert "Repair: a result found elsewhere is moved to its call" in page
     assert run("rule", "ANT999").returncode == 2
+    assert "Did you mean ANT014? " in run("rule", "ant14").stderr
+    unknown = run("rule", "XXX").stderr
+    assert unknown.startswith(
+        "error: rule: code not found, got 'XXX'. A code is a prefix and a number, such as ANT014."
+    )
+    assert unknown.endswith("`contextc rule` lists all rules, `contextc rule ANT` those of a prefix.\n")
 
 
 def test_rule_lists_those_of_one_format(run: Run) -> None:

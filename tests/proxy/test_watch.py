@@ -80,6 +80,13 @@ def test_a_program_that_a_signal_ended_and_one_without_requests(tmp_path: Path, 
     assert "recorded no model request" in done.stderr
 
 
+def test_options_after_the_program_are_its_own(tmp_path: Path) -> None:
+    """Also without `--`, and also where contextc has an option of that name."""
+    program = (sys.executable, "-c", "import sys; print(sys.argv[1:])", "--foo", "--quiet")
+    done = run_contextc("watch", "--no-web", *program, cwd=tmp_path, env=environment(tmp_path))
+    assert (done.returncode, done.stdout) == (0, "['--foo', '--quiet']\n")
+
+
 def test_an_unknown_program_is_an_error(tmp_path: Path) -> None:
     done = run_contextc("watch", "--", "no-such-program", cwd=tmp_path, env=environment(tmp_path))
     assert done.returncode == 2

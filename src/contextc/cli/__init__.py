@@ -44,7 +44,7 @@ app = typer.Typer(
 )
 app.command("chat")(chat.run)
 app.command("serve")(serve.run)
-app.command("watch")(watch.run)
+app.command("watch", context_settings={"allow_interspersed_args": False})(watch.run)  # the rest is the program's
 app.command("proxy")(proxy.run)
 app.command("list")(list_.run)
 app.command("import")(import_.run)

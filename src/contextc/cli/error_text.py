@@ -53,6 +53,10 @@ def _format(error: ContextcError) -> str:
     return f"It is the name of a provider. Did you mean {format}? {known}"
 
 
+def _rule(error: ContextcError) -> str:
+    return f"{error.fix} `contextc rule` lists all rules, `contextc rule ANT` those of a prefix."
+
+
 def _message(error: ContextcError) -> str:
     return error.fix.replace("that `store.load()` returns", "of the conversation")
 
@@ -85,6 +89,7 @@ FIXES: dict[tuple[type[ContextcError], str], Fix] = {
     (InvalidSetting, "provider-format"): "Set format below [providers.NAME] in contextc.toml.",
     (InvalidSetting, "untrusted"): "Read it, then run `contextc trust`, or move these settings to {}.",
     (InvalidSetting, "format"): _format,
+    (InvalidSetting, "rule"): _rule,
     (
         InvalidSetting,
         "address",

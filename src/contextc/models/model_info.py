@@ -213,6 +213,8 @@ def _build_model(name: str, facts: JSONObject, *, limited: bool) -> Model:
         found = msgspec.convert(msgspec.to_builtins(facts), Model)
     except (msgspec.ValidationError, TypeError) as error:
         raise InvalidSetting(f"model {name}: {error}.") from error
+    if found.window <= 0:
+        raise InvalidSetting(f"model {name}: window must be greater than 0", got=found.window)
     if not 0 < found.output <= found.window:
         raise InvalidSetting(
             f"model {name}: require 0 < output <= window, got output={found.output:,}, window={found.window:,}."
