@@ -12,7 +12,6 @@ import re
 import shlex
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -80,11 +79,3 @@ def test_the_examples_of_a_page_run_and_print_what_it_shows(
         elif kind == "console":
             shown, printed = run_console(block)
             assert matches(shown, printed), f"{page.name} shows:\n{shown}\nbut it prints:\n{printed}"
-
-
-def test_the_version_is_the_one_of_the_changelog() -> None:
-    """An unreleased version is a development version of it."""
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    heading = re.search(r"^## (\S+)( [(]unreleased[)])?$", (ROOT / "CHANGELOG.md").read_text(), re.M)
-    assert heading is not None
-    assert version == (f"{heading[1]}.dev0" if heading[2] else heading[1])

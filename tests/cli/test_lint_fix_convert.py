@@ -64,7 +64,7 @@ def test_lint_reads_the_requests_of_a_recording(run: Run) -> None:
 
 def test_lint_reads_the_requests_of_a_log(run: Run) -> None:
     """Guarantee 10.6: what `contextc import` reads, one exchange per line, is checked request by request."""
-    lines = [{"request": CHAT, "response": {"choices": []}}, {"level": "info"}, {"request": BROKEN}]
+    lines: list[JSONObject] = [{"request": CHAT, "response": {"choices": []}}, {"level": "info"}, {"request": BROKEN}]
     log = "\n".join(map(json.dumps, lines))
     found = run("lint", "-", "--json", text=log)
     assert found.returncode == 1
