@@ -18,7 +18,6 @@ from contextc.errors import (
     UnknownMessage,
     UnknownModel,
 )
-from contextc.providers.registry import format_of_provider
 
 Fix: TypeAlias = str | Callable[[ContextcError], str]
 """A fix: a template for the attribute `detail` of the error, or a function of the error."""
@@ -45,6 +44,8 @@ def _window(error: ContextcError) -> str:
 
 def _format(error: ContextcError) -> str:
     """Return the fix for an unknown format. The name may be a provider's, whose format is known."""
+    from contextc.providers.registry import format_of_provider  # it takes time to import
+
     format = format_of_provider(error.detail)
     guesses = error.fix.partition("?")[0].removeprefix("Did you mean ").split(" or ")
     if not format or format in guesses:
