@@ -17,6 +17,8 @@ import contextc as cc
 from contextc.proxy.access_checks import AccessRules
 from contextc.proxy.acting_exchange import ActingOptions
 from contextc.proxy.proxy_server import ProxyServer, listen
+from contextc.proxy.request_changes import fix_request
+from contextc.proxy.request_conversion import Conversion
 from contextc.proxy.upstreams import parse_upstream
 from tests.fake_vendors import KEY, FakeVendors, Reply, faults, listed
 from tests.fake_vendors.replies import ScriptedCall
@@ -288,6 +290,16 @@ def test_only_providers_of_an_api_can_answer(tmp_path: Path) -> None:
 
 def body(text: str = "Hello", **more: object) -> dict[str, object]:
     return {"model": "claude-opus-4-5", "max_tokens": 100, "messages": [{"role": "user", "content": text}], **more}
+
+
+def test_a_change_that_fails_does_not_stop_a_converted_request() -> None:
+    def fail(body: bytes, format: str, url: str) -> None:
+        raise ZeroDivisionError
+
+    conversion = Conversion(cc.provider("openai:gpt-5.4"), (("fit", fail), ("fix", fix_request)))
+    made = conversion.convert(json.dumps(body()).encode(), "anthropic", "https://api.anthropic.com/v1/messages")
+    assert json.loads(made.body)["model"] == "gpt-5.4"
+    assert [(each.rule, each.failed) for each in made.actions] == [("convert", False), ("fit", True)]
 
 
 def test_tokens_are_estimated_here(tmp_path: Path) -> None:
