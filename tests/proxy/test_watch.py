@@ -77,7 +77,9 @@ def test_watch_alone_prints_what_to_set(tmp_path: Path) -> None:
 
 
 LINK = re.compile(r"(http://127[.]0[.]0[.]1:\d+)/[?]token=(\S+)#/live/(\d+)")
-WAITING_PROGRAM = f"import sys\nsys.stdin.readline()\n{PROGRAM}"
+WAIT = "sys.stdin.readline()"
+WAITING_PROGRAM = f"import sys\n{WAIT}\n{PROGRAM}".replace("sys.stdout.flush()", f"sys.stdout.flush()\n{WAIT}")
+"""It waits for a line before its requests, and for another one before it ends."""
 
 
 def test_a_watched_program_is_recorded_shown_and_its_exit_code_returned(tmp_path: Path) -> None:
@@ -111,11 +113,12 @@ def test_a_watched_program_is_recorded_shown_and_its_exit_code_returned(tmp_path
             shown: dict[str, Any] = {}
             for frame in stream:
                 shown |= {each["title"]: each for each in frame.json.get("conversations", [])}
-                if shown.keys() >= {"one", "two"}:
+                if len(shown) == 2:
                     break
+            assert shown.keys() == {"one", "two"}
             assert {each["observed"]["kind"] for each in shown.values()} == {"main"}
             assert all([each["spoken"] >= int(since) for each in shown.values()])
-        output, errors = process.communicate(timeout=SECONDS)
+        output, errors = process.communicate("\n", timeout=SECONDS)
         assert (process.returncode, output) == (7, "First.\nSecond.\n")
         assert len(fake.records) == 2
     with pytest.raises(httpx.ConnectError):
