@@ -26,7 +26,8 @@ from contextc.models.tokens.counter import load_vocabulary
 
 SIZE = 4
 IMPORTED = (
-    *[f"contextc.cli.{module}" for module in COMMANDS.values()], "contextc.app", "contextc.executor.agent_executor", "contextc.store.sqlite", "contextc.compiler",
+    *[f"contextc.cli.{module}" for module in COMMANDS.values()],
+    "contextc.app", "contextc.executor.agent_executor", "contextc.store.sqlite", "contextc.compiler",
     "rich.table", "rich.markdown", "rich.live", "httpx", "openai",
 )  # fmt: skip
 """What commands import as they need it. The server opens no store and starts no thread."""
