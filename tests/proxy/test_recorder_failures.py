@@ -66,7 +66,7 @@ class Setting:
 
     def __init__(self, folder: Path, limits: SpoolLimits | None) -> None:
         self.folder, self.store = folder, f"sqlite:///{folder}/store.db"
-        self.client, self.direct, self.fake = httpx2.Client(), fake_vendors(), fake_vendors()
+        self.client, self.direct, self.fake = httpx2.Client(timeout=SECONDS), fake_vendors(), fake_vendors()
         self.limits, self.sent = limits, list[bytes]()
 
     def start(self) -> ProxyServer:
