@@ -19,6 +19,7 @@ OWN_PREFIX = b"x-contextc-"
 HELD_SECONDS = 15.0
 EVENT_STREAMS = (b"text/event-stream", b"application/vnd.amazon.eventstream")
 READ_SIZE = 65_536
+BINARY_SIZE = 100
 
 
 class WireMessage(NamedTuple):
@@ -144,9 +145,11 @@ class ByteTaps:
             writer.close()
 
     def _parts(self, data: bytes, messages: MessageReader) -> list[bytes]:
-        """Split at the ends of events and of heads."""
-        if not messages.is_response or b"\0" in data:
+        """Split at the ends of events and of heads, and binary streams anywhere."""
+        if not messages.is_response:
             return [data]
+        if b"\0" in data:
+            return [data[at : at + BINARY_SIZE] for at in range(0, len(data), BINARY_SIZE)]
         marked = data.replace(b"\n\r\n", b"\n\r\n\0").replace(b"\n\n", b"\n\n\0")
         return [each for each in marked.split(b"\0") if each]
 

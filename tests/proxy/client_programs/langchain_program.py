@@ -3,6 +3,7 @@
 import json
 import sys
 
+from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import HumanMessage, ToolMessage
 from langchain_core.tools import tool
 
@@ -13,7 +14,7 @@ def look(thing: str) -> str:
     return f"{thing} is red"
 
 
-def make_model(kind: str):
+def make_model(kind: str) -> BaseChatModel:
     if kind == "anthropic":
         from langchain_anthropic import ChatAnthropic
 
@@ -32,5 +33,5 @@ reply = model.invoke(messages)
 messages += [reply, ToolMessage(look.invoke(call["args"]), tool_call_id=call["id"])]
 reply = model.invoke(messages)
 messages += [reply, HumanMessage("Thank you.")]
-streamed = "".join([part.text if isinstance(part.text, str) else part.text() for part in model.stream(messages)])
-print(json.dumps([reply.text if isinstance(reply.text, str) else reply.text(), streamed]))
+streamed = "".join([part.text for part in model.stream(messages)])
+print(json.dumps([reply.text, streamed]))
