@@ -284,7 +284,8 @@ def start_peers(stack: ExitStack, folder: str, port: int) -> list[Way]:
     config.write_text(LITELLM_CONFIG.format(model=MODEL, port=port))
     os.environ["ANTHROPIC_API_BASE"], os.environ["ANTHROPIC_API_KEY"] = f"http://127.0.0.1:{port}", "none"
     own = free_port()
-    options = ["--config", str(config), "--host", "127.0.0.1", "--port", str(own), "--telemetry", "False"]
+    options = ["--config", str(config), "--host", "127.0.0.1", "--port", str(own), "--telemetry", "False",
+               "--keepalive_timeout", "600"]  # fmt: skip
     litellm = stack.enter_context(started_peer("litellm-proxy", "-c", LITELLM, *options, cwd=folder, port=own))
     if litellm is not None:
         ways.append(Way("litellm", litellm, own, "/v1/messages"))
