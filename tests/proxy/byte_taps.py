@@ -5,11 +5,12 @@ after the previous one has arrived at the client's end: a proxy that holds anyth
 """
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Generator
 from contextlib import contextmanager
 from threading import Thread
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from contextc.proxy.http1_framing import HEAD_END, Body, parse_head, request_body, response_body
 
@@ -34,10 +35,10 @@ class MessageReader:
     """Reads the messages of one direction of a connection."""
 
     def __init__(self, is_response: bool) -> None:
-        self.is_response, self.messages = is_response, list[WireMessage]()
-        self.is_event_stream = False
-        self._head, self._body, self._raw = b"", None, bytearray()
-        self._body: Body | None
+        self.is_response, self.messages, self.starts = is_response, list[WireMessage](), list[tuple[float, bytes]]()
+        self.is_event_stream = self.is_closed = False
+        self._head, self._raw = b"", bytearray()
+        self._body: Body | None = None
         self._fields: tuple[bytes, tuple[bytes, ...]] = (b"", ())
 
     def feed(self, data: bytes) -> list[bytes]:
@@ -66,6 +67,7 @@ class MessageReader:
 
     def _begin(self, raw: bytes) -> None:
         head = parse_head(raw)
+        self.starts.append((time.monotonic(), head.start))
         kept = [each for each in head.fields if each.name not in EXCEPTIONS and not each.name.startswith(OWN_PREFIX)]
         self._fields = (head.start, tuple([each.line for each in kept]))
         status = int(head.start.split()[1]) if self.is_response else 0
@@ -83,16 +85,25 @@ class MessageReader:
         self._body, self._raw = None, bytearray()
 
 
+Pair: TypeAlias = tuple[MessageReader, MessageReader]
+"""The requests and the responses of one connection."""
+
+
 class Tap:
     """A listening port that forwards to another one, and keeps the messages of all connections."""
 
     def __init__(self, name: str) -> None:
         self.name, self.target, self.port = name, 0, 0
-        self.readers: list[tuple[MessageReader, MessageReader]] = []
+        self.readers: list[Pair] = []
 
     @property
     def requests(self) -> list[WireMessage]:
         return [each for reader, _ in self.readers for each in reader.messages]
+
+    @property
+    def starts(self) -> list[tuple[float, bytes]]:
+        """The start lines of both directions in their order, with their times."""
+        return sorted([each for pair in self.readers for reader in pair for each in reader.starts])
 
     @property
     def responses(self) -> list[WireMessage]:
@@ -109,7 +120,7 @@ class ByteTaps:
         self.servers: list[asyncio.Server] = []
         self._arrived = b""
         self._sent: Counter[bytes] = Counter()
-        self._change = asyncio.Condition()
+        self._change = asyncio.Event()
 
     async def serve(self, tap: Tap) -> None:
         async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -117,8 +128,8 @@ class ByteTaps:
             pair = (MessageReader(False), MessageReader(True))
             tap.readers.append(pair)
             await asyncio.gather(
-                self._copy(reader, there[1], tap, pair[0]),
-                self._copy(there[0], writer, tap, pair[1]),
+                self._copy(reader, there[1], tap, pair, pair[0]),
+                self._copy(there[0], writer, tap, pair, pair[1]),
                 return_exceptions=True,
             )
 
@@ -127,44 +138,47 @@ class ByteTaps:
         tap.port = server.sockets[0].getsockname()[1]
 
     async def _copy(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, tap: Tap, messages: MessageReader
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, tap: Tap, pair: Pair, messages: MessageReader
     ) -> None:
+        is_reply = messages.is_response
         try:
             while data := await reader.read(READ_SIZE):
-                for part in self._parts(data, messages) if tap is self.upstream_side else [data]:
+                if is_reply and tap is self.client_side:
+                    self._arrived += data
+                    self._wake()
+                for part in self._parts(data) if is_reply and tap is self.upstream_side else [data]:
                     pieces = messages.feed(part)
                     writer.write(part)
                     await writer.drain()
-                    if tap is self.client_side and messages.is_response:
-                        await self._note(part)
-                    elif messages.is_response and messages.is_event_stream:
+                    if is_reply and tap is self.upstream_side and messages.is_event_stream:
                         for piece in filter(None, pieces):
-                            await self._wait_for(piece)
+                            await self._wait_for(piece, messages)
             messages.end()
         finally:
+            for each in pair:
+                each.is_closed = True
+            self._wake()
             writer.close()
 
-    def _parts(self, data: bytes, messages: MessageReader) -> list[bytes]:
+    def _parts(self, data: bytes) -> list[bytes]:
         """Split at the ends of events and of heads, and binary streams anywhere."""
-        if not messages.is_response:
-            return [data]
         if b"\0" in data:
             return [data[at : at + BINARY_SIZE] for at in range(0, len(data), BINARY_SIZE)]
         marked = data.replace(b"\n\r\n", b"\n\r\n\0").replace(b"\n\n", b"\n\n\0")
         return [each for each in marked.split(b"\0") if each]
 
-    async def _note(self, data: bytes) -> None:
-        async with self._change:
-            self._arrived += data
-            self._change.notify_all()
+    def _wake(self) -> None:
+        self._change.set()
+        self._change = asyncio.Event()
 
-    async def _wait_for(self, piece: bytes) -> None:
-        """Wait until the piece has arrived at the client's end as often as it was sent."""
+    async def _wait_for(self, piece: bytes, messages: MessageReader) -> None:
+        """Wait until the piece has arrived at the client's end as often as it was sent, or until the client is gone."""
         self._sent[piece] += 1
         self.awaited += 1
         try:
-            async with asyncio.timeout(HELD_SECONDS), self._change:
-                await self._change.wait_for(lambda: self._arrived.count(piece) >= self._sent[piece])
+            async with asyncio.timeout(HELD_SECONDS):
+                while self._arrived.count(piece) < self._sent[piece] and not messages.is_closed:
+                    await self._change.wait()
         except TimeoutError:
             self.held_back.append(piece)
 
