@@ -32,7 +32,7 @@ from contextc.observation.format_detection import FormatDetector
 from contextc.observation.generated_call_ids import has_generated_ids
 from contextc.observation.reply_decoding import DECODE_ERRORS, DecodedReply, decode_logged_reply
 from contextc.providers import Provider, provider
-from contextc.providers.registry import format_of_provider, provider_names
+from contextc.providers.registry import providers_of_format
 
 Status: TypeAlias = Literal["ok", "error", "unfinished", "unanswered"]
 UNKNOWN_MODEL, UNKNOWN_WINDOW = "unknown", 200_000
@@ -419,7 +419,7 @@ def _detect(body: JSONObject, url: str, reply: object) -> str:
 
 def _provider_of(format: str, url: str) -> str:
     """Return the provider of a format, preferably the one whose name is in the address."""
-    names = [name for name in provider_names() if format_of_provider(name) == format]
+    names = providers_of_format(format)
     host = urlsplit(url).hostname or ""
     return next((name for name in names if name.partition("-")[0] in host), names[0] if names else format)
 
