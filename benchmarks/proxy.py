@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -207,7 +207,7 @@ def children_cpu(pid: int) -> float:
 
 
 @contextmanager
-def started(*command: str, cwd: str) -> Iterator[tuple["subprocess.Popen[str]", int]]:
+def started(*command: str, cwd: str) -> Generator[tuple["subprocess.Popen[str]", int]]:
     """Run a process of this Python that prints its address."""
     process = subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, text=True, cwd=cwd)
     try:
@@ -220,7 +220,7 @@ def started(*command: str, cwd: str) -> Iterator[tuple["subprocess.Popen[str]", 
 
 
 @contextmanager
-def started_peer(name: str, *command: str, cwd: str, port: int) -> Iterator["subprocess.Popen[str] | None"]:
+def started_peer(name: str, *command: str, cwd: str, port: int) -> Generator["subprocess.Popen[str] | None"]:
     """Run a peer from its own environment, until it listens on the port. None if it cannot be installed."""
     python = peers.proxy_interpreter(name)
     if python is None:

@@ -67,7 +67,7 @@ class Setting:
     def __init__(self, folder: Path, limits: SpoolLimits | None) -> None:
         self.folder, self.store = folder, f"sqlite:///{folder}/store.db"
         self.client, self.direct, self.fake = httpx2.Client(timeout=SECONDS), fake_vendors(), fake_vendors()
-        self.limits, self.sent = limits, list[bytes]()
+        self.limits, self.sent, self.url = limits, list[bytes](), ""
 
     def start(self) -> ProxyServer:
         self.proxy = ProxyServer(
@@ -156,7 +156,11 @@ def test_requests_pass_while_the_recorder_fails_and_are_recorded_afterwards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One after the other, with the same recorder. The status file is what `watch --attach` and the web UI read."""
-    monkeypatch.setattr("contextc.proxy.proxy_status.find_spool_folder", lambda *_, **__: tmp_path / "spool")
+
+    def find_spool_folder(store: str, *, in_memory: bool) -> Path:
+        return tmp_path / "spool"
+
+    monkeypatch.setattr("contextc.proxy.proxy_status.find_spool_folder", find_spool_folder)
     with running(tmp_path) as setting:
         for fault in (disk_full, store_locked, recorder_stopped):
             before = len(setting.sent)
