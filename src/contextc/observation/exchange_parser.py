@@ -32,7 +32,7 @@ from contextc.observation.format_detection import FormatDetector
 from contextc.observation.generated_call_ids import has_generated_ids
 from contextc.observation.reply_decoding import DECODE_ERRORS, DecodedReply, decode_logged_reply
 from contextc.providers import Provider, provider
-from contextc.providers.registry import providers_of_format
+from contextc.providers.registry import format_of_provider, provider_names
 
 Status: TypeAlias = Literal["ok", "error", "unfinished", "unanswered"]
 UNKNOWN_MODEL, UNKNOWN_WINDOW = "unknown", 200_000
@@ -419,9 +419,9 @@ def _detect(body: JSONObject, url: str, reply: object) -> str:
 
 def _provider_of(format: str, url: str) -> str:
     """Return the provider of a format, preferably the one whose name is in the address."""
-    names = providers_of_format(format)
     host = urlsplit(url).hostname or ""
-    return next((name for name in names if name.partition("-")[0] in host), names[0] if names else format)
+    names = sorted(provider_names(), key=lambda name: name.partition("-")[0] not in host)
+    return next((name for name in names if format_of_provider(name) == format), format)  # each reads the configuration
 
 
 def _model_in_reply(reply: object) -> str:

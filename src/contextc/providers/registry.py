@@ -272,18 +272,8 @@ def aliases_of(name: str) -> tuple[str, ...]:
 
 def format_of_provider(name: str) -> str:
     """Return the format of the provider with this name or alias, or "" if it is unknown."""
-    return _format_of(name, _config_tables())
-
-
-def providers_of_format(format: str) -> list[str]:
-    """Return the names of the providers with a format. The user's configuration is read once."""
-    configured = _config_tables()
-    return [name for name in provider_names() if _format_of(name, configured) == format]
-
-
-def _format_of(name: str, configured: Mapping[str, JSONObject]) -> str:
     first = _tables().names.get(name.lower().replace("_", "-"), name)
-    facts = {**_tables().providers.get(first, {}), **configured.get(first, {})}
+    facts = {**_tables().providers.get(first, {}), **_config_tables().get(first, {})}
     return facts.get("format", DEFAULT_FORMAT) if facts else ""
 
 
