@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from msgspec.structs import replace
 
 import contextc as cc
 from contextc.proxy.proxy_server import ProxyServer, listen
@@ -57,11 +58,11 @@ class Setting(NamedTuple):
 
 
 @contextmanager
-def tapped_proxy(folder: Path) -> Generator[Setting]:
+def tapped_proxy(folder: Path, version: str = "") -> Generator[Setting]:
     with FakeVendors(script, strict=False) as fake, running_taps() as taps:
         taps.upstream_side.target = fake.server.port
         store = f"sqlite:///{folder}/store.db"
-        upstream = parse_upstream("up", f"http://127.0.0.1:{taps.upstream_side.port}")
+        upstream = replace(parse_upstream("up", f"http://127.0.0.1:{taps.upstream_side.port}"), version=version)
         proxy = ProxyServer(store, {"up": upstream}, folder=folder / "spool")
         try:
             with listen("127.0.0.1", 0) as listening, proxy.running(listening):
@@ -202,6 +203,19 @@ def test_ai_sdk(tmp_path: Path, kind: str) -> None:
     folder = needs(lambda: str(ai_sdk_process.installed(node)))
     command = [str(node.folder / "node"), str(PROGRAMS / "ai_sdk_program.mjs"), folder, kind]
     check_program(tmp_path, command, ANTHROPIC_BASE_URL="{url}/v1")  # it expects the version in it
+
+
+@pytest.mark.thorough
+def test_ai_sdk_with_the_address_that_watch_sets(tmp_path: Path) -> None:
+    """`ANTHROPIC_BASE_URL` has no version there, because the anthropic SDKs add it."""
+    node = ai_sdk_process.find_node()
+    folder = needs(lambda: str(ai_sdk_process.installed(node)))
+    command = [str(node.folder / "node"), str(PROGRAMS / "ai_sdk_program.mjs"), folder, "anthropic"]
+    with tapped_proxy(tmp_path, version="/v1") as setting:
+        assert json.loads(run(command, setting.url, tmp_path).splitlines()[-1]) == TEXTS
+        assert {each.path for each in setting.fake.records} == {"/v1/messages"}
+        check_record(setting, requests=3, conversations=1, without_usage=0)
+        assert setting.proxy.close()
 
 
 @pytest.mark.thorough
