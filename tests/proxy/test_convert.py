@@ -94,7 +94,7 @@ def ask_as_anthropic(url: str, streams: bool) -> str:
             with client.messages.stream(**options) as stream:
                 reply = stream.get_final_message()
         else:
-            reply = client.messages.create(**options, timeout=60)
+            reply = client.messages.create(**options, timeout=180)
         assert reply.model == "claude-opus-4-5"
         assert reply.usage.output_tokens > 0
         calls = [block for block in reply.content if block.type == "tool_use"]
@@ -273,7 +273,7 @@ def test_converting_needs_a_token(tmp_path: Path) -> None:
         )
     with FakeVendors(script) as fake, converting(tmp_path, fake, "openai") as (_, url):
         bare = url.replace(f"/t/{TOKEN}", "")
-        assert httpx2.post(f"{bare}/anthropic/v1/messages", json={}, timeout=60).status_code == 401
+        assert httpx2.post(f"{bare}/anthropic/v1/messages", json={}, timeout=180).status_code == 401
         assert not fake.records
 
 
@@ -304,7 +304,7 @@ def test_a_change_that_fails_does_not_stop_a_converted_request() -> None:
 
 def test_tokens_are_estimated_here(tmp_path: Path) -> None:
     with FakeVendors(script) as fake, converting(tmp_path, fake, "openai") as (_, url):
-        answer = httpx2.post(f"{url}/anthropic/v1/messages/count_tokens", json=body(), timeout=60)
+        answer = httpx2.post(f"{url}/anthropic/v1/messages/count_tokens", json=body(), timeout=180)
         assert 5 < answer.json()["input_tokens"] < 100
         assert not fake.records
 
@@ -319,18 +319,18 @@ def test_errors_have_the_form_of_the_clients_provider(tmp_path: Path) -> None:
         address = f"{url}/anthropic/v1/messages"
 
         def send(**options: Any) -> tuple[int, str, str]:
-            answer = httpx2.post(address, timeout=60, **options)
+            answer = httpx2.post(address, timeout=180, **options)
             error = answer.json()["error"]
             return answer.status_code, error["type"], error["message"]
 
-        assert httpx2.post(address, json=body(), timeout=60).json()["content"][0]["text"] == "Hello there."
+        assert httpx2.post(address, json=body(), timeout=180).json()["content"][0]["text"] == "Hello there."
         status, type, text = send(json=body("word " * 2_000))
         assert (status, type) == (400, "invalid_request_error")
         assert "prompt is too long" in text
         assert send(content=b"{no json")[:2] == (400, "invalid_request_error")
         assert send(json=body("Again"))[:2] == (429, "rate_limit_error")
         assert send(json=body("And again"))[:2] == (529, "overloaded_error")
-        streamed = httpx2.post(address, json=body("Once more", stream=True), timeout=60)
+        streamed = httpx2.post(address, json=body("Once more", stream=True), timeout=180)
         assert streamed.status_code == 200
         assert "event: error" in streamed.text
         assert "message_stop" not in streamed.text
@@ -348,7 +348,7 @@ def test_a_client_that_disconnects_cancels_the_request(tmp_path: Path) -> None:
         converting(tmp_path, fake, "openai") as (proxy, url),
     ):
         address = f"{url}/anthropic/v1/messages"
-        with httpx2.stream("POST", address, json=body(stream=True), timeout=60) as answer:
+        with httpx2.stream("POST", address, json=body(stream=True), timeout=180) as answer:
             next(answer.iter_bytes())
         end = time.monotonic() + SECONDS
         while fake.records[0].then is not None and time.monotonic() < end:

@@ -188,7 +188,7 @@ def test_serve_with_a_proxy(tmp_path: Path) -> None:
         (status,) = until(stream, lambda frame: bool(frame.json.get("proxies")))[-1].json["proxies"]
     assert status["address"] == addresses["proxy "]
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=60)
+    process.communicate(timeout=180)
     assert process.returncode == 0
     with pytest.raises(httpx.ConnectError):
         httpx.get(addresses["proxy "])
@@ -257,7 +257,7 @@ def test_the_proxy_runs_until_a_signal(tmp_path: Path) -> None:
         reply = httpx2.post(f"{url}/t/{token}/anthropic/v1/messages", json=body, headers=headers)
         assert reply.json()["content"][0]["text"] == "Hello."
         process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=180)
         assert json.loads(fake.records[0].raw) == body
     assert (process.returncode, errors) == (0, "")
     assert f"export ANTHROPIC_BASE_URL={url}/t/{token}/anthropic " in printed
