@@ -22,7 +22,7 @@ from tests.fake_vendors.replies import Tokens
 from tests.fake_vendors.sdks import LOOK, SDKClient, client_of
 from tests.fake_vendors.vendor import KEY, vendor
 
-SECONDS = 30.0
+SECONDS = 120.0
 REQUESTS, CHANGED = 32, 20
 """The number of requests, and the first one with other tools."""
 HEADERS = {

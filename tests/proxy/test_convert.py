@@ -25,7 +25,7 @@ from tests.fake_vendors.replies import ScriptedCall
 from tests.fake_vendors.vendor import AcceptedRequest
 from tests.proxy.test_sdk_clients import stored_bodies
 
-SECONDS = 30.0
+SECONDS = 120.0
 TOKEN = "a-token-of-the-proxy"
 MODELS = {
     "anthropic": "claude-sonnet-4-5",

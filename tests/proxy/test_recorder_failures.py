@@ -33,7 +33,7 @@ from tests.fake_vendors import KEY, FakeVendors, Reply
 from tests.full_disk_sqlite import full_disk
 from tests.proxy.test_sdk_clients import stored_bodies
 
-SECONDS = 30.0
+SECONDS = 120.0
 POLL_SECONDS = 0.01
 MODEL = "claude-opus-4-5"
 HEADERS = {"x-api-key": KEY, "anthropic-version": "2023-06-01", "content-type": "application/json"}

@@ -27,7 +27,7 @@ from tests.observation.test_observe import answer, chat
 from tests.proxy.raw_servers import post
 from tests.web.sse_reader import listening, until
 
-SECONDS = 30.0
+SECONDS = 120.0
 PROGRAM = """
 import json, os, sys, urllib.request
 url = os.environ["ANTHROPIC_BASE_URL"] + "/v1/messages"

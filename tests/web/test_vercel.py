@@ -20,7 +20,7 @@ from tests.web.clients.client_process import HERE, ClientProcess
 from tests.web.conftest import Served
 from tests.web.sse_reader import frames, read_events
 
-PATIENCE = 20_000
+PATIENCE = 90_000
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 QUIET = ("--no-sandbox", "--headless=new", "--disable-gpu", "--no-first-run", "--disable-background-networking")
 
