@@ -17,14 +17,24 @@ WORKPLACE = ROOT / ".cache" / "bench"
 
 APART = {"litellm": "litellm==1.105.3"}
 """litellm needs openai<3, openai-agents needs openai>=3."""
+PROXIES = {"litellm-proxy": "litellm[proxy]==1.105.3", "mitmproxy": "mitmproxy==11.0.2"}
+"""Programs to measure the proxy beside, without contextc in their environments."""
 
 
 def interpreter(distribution: str, *, install: bool) -> str | None:
     """The Python that has a peer, or None where there is none (and none may be made)."""
     if distribution not in APART:
         return sys.executable
-    folder, requirement = WORKPLACE / distribution, APART[distribution]
-    made_of = f"{requirement}, contextc"
+    return _made(WORKPLACE / distribution, [APART[distribution], "--editable", str(ROOT)], install=install)
+
+
+def proxy_interpreter(name: str) -> str | None:
+    """The Python that has a proxy, or None where it cannot be installed."""
+    return _made(WORKPLACE / name, [PROXIES[name]], install=True)
+
+
+def _made(folder: Path, requirements: list[str], *, install: bool) -> str | None:
+    made_of = ", ".join(requirements)
     python, ready = folder / "bin" / "python", folder / "ready"
     if ready.exists() and ready.read_text() == made_of:
         return str(python)
@@ -32,8 +42,8 @@ def interpreter(distribution: str, *, install: bool) -> str | None:
         return None
     rmtree(folder, ignore_errors=True)
     venv.create(folder, with_pip=True)
-    command = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", requirement]
-    command += ["--editable", str(ROOT)]
+    command = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    command += requirements
     if subprocess.run(command, stderr=subprocess.DEVNULL, check=False).returncode:
         return None
     ready.write_text(made_of)

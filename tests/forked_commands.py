@@ -20,12 +20,14 @@ from functools import cache
 from pathlib import Path
 
 from contextc._json import JSONObject
+from contextc.cli import COMMANDS
 from contextc.models.catalog import load_catalog
 from contextc.models.tokens.counter import load_vocabulary
 
 SIZE = 4
 IMPORTED = (
-    "contextc.cli", "contextc.app", "contextc.executor.agent_executor", "contextc.store.sqlite", "contextc.compiler",
+    *[f"contextc.cli.{module}" for module in COMMANDS.values()],
+    "contextc.app", "contextc.executor.agent_executor", "contextc.store.sqlite", "contextc.compiler",
     "rich.table", "rich.markdown", "rich.live", "httpx", "openai",
 )  # fmt: skip
 """What commands import as they need it. The server opens no store and starts no thread."""

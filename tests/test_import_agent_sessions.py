@@ -212,7 +212,7 @@ def test_a_line_that_was_cut_off_is_left_out_and_reported(store: cc.Store, confi
     path = claude_file(config / "claude", garden)
     path.write_bytes(path.read_bytes() + b'{"type":"assistant","mess')
     taken = import_session(store, "claude-code", directory=garden)
-    assert (taken.added, taken.warnings) == (4, ["left out: 1 line that cannot be read"])
+    assert (taken.added, taken.warnings) == (4, ["left out: 1 line that cannot be read: line 7"])
 
 
 def test_lone_surrogates_and_invalid_utf8_are_imported(store: cc.Store, config: Path, garden: str) -> None:

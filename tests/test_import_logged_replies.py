@@ -191,7 +191,15 @@ def test_calls_without_messages_are_skipped(store: cc.Store, tmp_path: Path) -> 
         {"request": BODY, "response": SAID},
     )
     assert len(summary.conversations) == 1
-    assert summary.left_out == ("a call that is not a chat, such as embeddings (2 times)",)
+    places = f"first at {tmp_path / 'log.jsonl'}, line 1, line 2 (2 times)"
+    assert summary.left_out == (f"a call that is not a chat, such as embeddings, {places}",)
+
+
+def test_lines_that_are_left_out_are_named(store: cc.Store, tmp_path: Path) -> None:
+    """The first three of them."""
+    summary = taken(store, tmp_path / "log.jsonl", {"request": BODY, "response": SAID}, *[{"level": "info"}] * 4)
+    places = f"first at {tmp_path / 'log.jsonl'}, line 2, line 3, line 4 (4 times)"
+    assert summary.left_out == (f"a line without a request, {places}",)
 
 
 def test_broken_base64_of_a_recording_is_reported(store: cc.Store, tmp_path: Path) -> None:

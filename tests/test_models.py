@@ -273,7 +273,7 @@ FREE = {"output": 0, "cache_read": 0, "cache_write": 0}
         ({"colour": "red"}, "model claude-opus-5-5: unknown fact colour. Use one of vendor"),
         ({"media": ["images"]}, "Invalid enum value 'images'"),
         ({"window": "large"}, "Expected `int`, got `str`"),
-        ({"window": -1}, "got output=1, window=-1"),
+        ({"window": -1}, "window must be greater than 0, got -1"),
         ({"output": 0}, "require 0 < output <= window, got output=0"),
         ({"output": 2_000_000}, "got output=2,000,000"),
         ({"price": {"input": 1}}, "missing required field `output`"),

@@ -10,7 +10,7 @@ import pytest
 from contextc._worker_threads import ConcurrencyLimit, read_thread_limit, run_in_thread, submit
 from contextc.errors import InvalidSetting
 
-SECONDS = 10
+SECONDS = 60
 
 
 def ran_on(work_is_done: threading.Event | None = None) -> threading.Thread:

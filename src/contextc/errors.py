@@ -160,10 +160,11 @@ class InvalidSetting(InvalidInput):
 
 
 class UnknownConversation(InvalidInput, LookupError):
-    """The conversation does not exist."""
+    """The conversation does not exist. `close` are similar names, where a user interface has looked for them."""
 
     def __init__(self, conversation: str) -> None:
         self.conversation = conversation
+        self.close: tuple[str, ...] = ()
         super().__init__(
             f"Conversation {conversation!r} not found",
             fix="Call `store.conversations()` to list the names, or `store.append()` to create it.",

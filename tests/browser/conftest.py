@@ -23,7 +23,7 @@ from tests.browser.scripted_model import KEY, SPEC, Model, speaking
 from tests.browser.server import served
 from tests.conftest import give_up
 
-PATIENCE = 30_000
+PATIENCE = 90_000
 PICTURES = Path(__file__).parent.parent.parent / ".cache" / "browser"
 PROGRAMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 ARGUMENTS = (

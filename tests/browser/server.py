@@ -22,7 +22,7 @@ from contextc.web.application import create_application
 from contextc.web.server import listen
 from tests.web.fast_polling import poll_fast
 
-PATIENCE = 60.0
+PATIENCE = 180.0
 poll_fast()
 ADDRESS = re.compile(r"http://[^/\s]+/")
 

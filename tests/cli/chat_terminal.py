@@ -19,7 +19,7 @@ from typing import Self
 
 from contextc._json import JSONObject
 
-PATIENCE = 30.0
+PATIENCE = 180.0
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 

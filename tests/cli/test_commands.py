@@ -156,6 +156,31 @@ def test_an_error_names_no_option_that_the_command_does_not_have(run: Run, fille
     )
 
 
+def test_an_unknown_conversation_is_reported_with_similar_names(run: Run, filled: str) -> None:
+    """Guarantee 15.1: the command in the fix lists the same store."""
+    shows = f"`contextc list --store {filled}` shows the conversations of the store.\n"
+    failed = run("export", "dmeo", "--store", filled).stderr
+    assert failed == f"error: Conversation 'dmeo' not found. Did you mean 'demo'? {shows}"
+    assert run("export", "other", "--store", filled).stderr == f"error: Conversation 'other' not found. {shows}"
+    assert "`contextc list` shows" in run("export", "other", CONTEXTC_STORE=filled).stderr
+
+
+def test_an_unknown_export_format_is_reported_with_those_of_archives(run: Run, filled: str) -> None:
+    """Guarantee 15.1."""
+    failed = run("export", "demo", "--format", "harr", "--store", filled)
+    assert failed.returncode == 2
+    assert failed.stderr.startswith("error: Format 'harr' not found. Did you mean har? Known formats: anthropic, ")
+    assert failed.stderr.endswith(" For all requests of the conversation: har, lhar.\n")
+    assert "Did you mean openai_chat or " in run("export", "demo", "--format", "openai", "--store", filled).stderr
+
+
+def test_list_shows_when_a_conversation_started(run: Run, tmp_path: Path) -> None:
+    """The time of its first message, also where that is older than the conversation in the store."""
+    with cc.open_store(tmp_path / "chat.db") as store:
+        store.append("old", cc.user("hi", time=1_000_000_000_000))
+    assert "2001-09-09 01:46" in run("list", "--store", f"sqlite:///{tmp_path}/chat.db").stdout
+
+
 def test_the_tour_runs(run: Run) -> None:
     """What `make run` shows: a chain, branches, a process killed while it writes, and what became of it."""
     shown = run("tour")

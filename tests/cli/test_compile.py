@@ -226,6 +226,7 @@ def test_tools_are_read_in_any_format(run: Run, tmp_path: Path, definition: JSON
         (["compile", "--from", "-", "-m", MODEL], f"pass --format: {', '.join(format_names()[:3])}, "),
         (["compile", "--from", "-", "-m", MODEL], "Nothing was compiled."),
         (["compile", "nope", "-m", MODEL], "Conversation 'nope' not found"),
+        (["compile", "nope", "-m", MODEL, "--window", "-5"], "--window must be greater than 0, got -5"),
         (
             ["compile", "demo", "-m", "openai:unheard-of"],
             "The context window of model 'unheard-of' is not known. Pass --window 128000, or set window = 128_000",

@@ -62,6 +62,26 @@ def test_lint_reads_the_requests_of_a_recording(run: Run) -> None:
     assert second["violations"] == json.loads(alone.stdout)
 
 
+def test_lint_reads_the_requests_of_a_log(run: Run) -> None:
+    """Guarantee 10.6: what `contextc import` reads, one exchange per line, is checked request by request."""
+    lines: list[JSONObject] = [{"request": CHAT, "response": {"choices": []}}, {"level": "info"}, {"request": BROKEN}]
+    log = "\n".join(map(json.dumps, lines))
+    found = run("lint", "-", "--json", text=log)
+    assert found.returncode == 1
+    assert found.stderr == "request log: 2 model requests\nleft out: 1 item without a request: line 2\n"
+    first, second = json.loads(found.stdout)
+    assert (first["where"], first["violations"]) == ("line 1, openai_chat", [])
+    assert (second["where"], {each["code"] for each in second["violations"]}) == (
+        "line 3, anthropic",
+        {"ANT006", "ANT008"},
+    )
+    broken = run("lint", "-", text=f"{json.dumps(lines[0])}\nnonsense\n{json.dumps(lines[2])}")
+    assert broken.stderr == "error: line 2: this is not JSON. Remove or correct the line.\n"
+    for command in (["fix", "-"], ["convert", "-", "--to", "gemini"]):
+        refused = run(*command, text=log)
+        assert (refused.returncode, "is a log of requests" in refused.stderr) == (2, True)
+
+
 def test_lint_reads_a_request_a_line_and_a_message_a_line(run: Run) -> None:
     lines = "\n".join(json.dumps(each) for each in (CHAT, BROKEN))
     found = json.loads(run("lint", "-", "-f", "anthropic", "--json", text=lines).stdout)
@@ -119,7 +139,10 @@ def test_a_session_is_reported_of_what_it_could_not_read(run: Run) -> None:
     """Guarantee 10.6: the program was killed while it wrote its last line."""
     torn = (SESSION / "codex" / "exec.jsonl").read_text() + '{"type":"item.comp'
     found = run("lint", "-", text=torn)
-    assert (found.returncode, found.stderr) == (0, "left out: 1 line that cannot be read\n")
+    assert (found.returncode, found.stderr) == (
+        0,
+        f"left out: 1 line that cannot be read: line {len(torn.splitlines())}\n",
+    )
     failed = run("lint", str(SESSION / "claude_code" / "stdout-unauthorized.jsonl"), "-f", "claude_code")
     assert (failed.returncode, failed.stdout) == (0, "no violations\n")
 
@@ -218,6 +241,12 @@ def test_rule_explains_a_code(run: Run) -> None:
     assert "Every tool call has a result in the next message." in page
     assert "Repair: a result found elsewhere is moved to its call" in page
     assert run("rule", "ANT999").returncode == 2
+    assert "Did you mean ANT014? " in run("rule", "ant14").stderr
+    unknown = run("rule", "XXX").stderr
+    assert unknown.startswith(
+        "error: rule: code not found, got 'XXX'. A code is a prefix and a number, such as ANT014."
+    )
+    assert unknown.endswith("`contextc rule` lists all rules, `contextc rule ANT` those of a prefix.\n")
 
 
 def test_rule_lists_those_of_one_format(run: Run) -> None:

@@ -28,7 +28,7 @@ def address(tmp_path: Path) -> str:
 
 def test_list_shows_the_client(run: Run, address: str) -> None:
     lines = run("list", "--store", address).stdout.splitlines()
-    assert lines[0].split() == ["conversation", "messages", "branches", "created", "client"]
+    assert lines[0].split() == ["conversation", "messages", "branches", "started", "client"]
     clients = {line.split()[0]: " ".join(line.split()[5:]) for line in lines[1:]}
     assert (clients["x"], clients["own"], clients["claude-code-s1"]) == ("observed", "", "claude-code")
     assert [client for name, client in clients.items() if "-side-" in name] == ["claude-code (side)"]

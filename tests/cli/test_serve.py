@@ -18,7 +18,7 @@ import pytest
 from tests.cli.chat_terminal import home, recorded, text_reply
 from tests.cli.conftest import Run
 
-PATIENCE = 60.0
+PATIENCE = 180.0
 Serve = Callable[..., "Serving"]
 
 

@@ -43,7 +43,7 @@ def run(name: str, *arguments: str, environment: dict[str, str]) -> str:
         capture_output=True,
         encoding="utf-8",
         check=False,
-        timeout=60,
+        timeout=300,
     )
     assert result.returncode == 0, result.stderr
     return result.stdout
@@ -340,7 +340,7 @@ def test_the_stand_in_answers_over_http_as_it_should(provider: StandIn) -> None:
         headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
         request = Request(provider.url + path, json.dumps(body).encode(), headers)
         try:
-            with urlopen(request, timeout=10) as answer:
+            with urlopen(request, timeout=120) as answer:
                 return answer.status, json.loads(answer.read())
         except HTTPError as error:
             with error:

@@ -35,6 +35,13 @@ def test_all_real_codex_output_converts_to_every_format(name: str) -> None:
         assert problems(target, made) == []
 
 
+@pytest.mark.parametrize("content", [5, "text", {"type": "text"}])
+def test_the_content_of_a_hook_prompt_is_not_read(content: object) -> None:
+    """Guarantee 10.6: Codex has no such field, so its value may be anything."""
+    item = {"type": "hookPrompt", "id": "h1", "fragments": [{"hookRunId": "1", "text": "Hi."}], "content": content}
+    assert codes([item]) == []
+
+
 BROKEN: list[tuple[str, JSONObject, str]] = [
     ("unknown type", {"type": "thought", "id": "1"}, "unknown item type 'thought'."),
     ("no type", {"id": "1", "text": "hi"}, "`type` is missing."),

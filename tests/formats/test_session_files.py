@@ -49,7 +49,7 @@ def test_a_file_of_a_program_is_recognised_and_is_one_conversation(form: str, na
     data = data_of(form, name)
     assert detect_session_format(data) == form
     found = read_requests(data, form)
-    assert (len(found.bodies), found.layout, found.unreadable_lines) == (1, "session", 0)
+    assert (len(found.bodies), found.layout, found.unreadable_lines) == (1, "session", ())
     assert cc.lint(found.bodies[0], format=form) == []
     assert cc.fix(found.bodies[0], format=form) == (found.bodies[0], [])
 
@@ -152,7 +152,10 @@ def test_a_line_that_was_cut_off_is_left_out_and_counted() -> None:
     whole = data_of("claude_code", "transcript-parallel")
     torn = whole + b'{"type":"user","mess'
     found = read_requests(torn, "claude_code")
-    assert (found.bodies, found.unreadable_lines) == (read_requests(whole, "claude_code").bodies, 1)
+    assert (found.bodies, found.unreadable_lines) == (
+        read_requests(whole, "claude_code").bodies,
+        (len(torn.splitlines()),),
+    )
     assert detect_session_format(torn) == "claude_code"
     with pytest.raises(InvalidRequest, match="line 3, column 5: this is not JSON: it is truncated"):
         read_requests(b'{"role":"user"}\n{"role":"user"}\n{"ro', "openai_chat")
@@ -160,7 +163,7 @@ def test_a_line_that_was_cut_off_is_left_out_and_counted() -> None:
 
 def test_one_line_is_a_session_too() -> None:
     one = written([user("hi")])
-    assert read_requests(one, "claude_code") == ([[user("hi")]], "session", 0)
+    assert read_requests(one, "claude_code") == ([[user("hi")]], "session", ())
     assert write_requests([[user("hi")]], "session") == (json.dumps(user("hi"), separators=(",", ":")) + "\n").encode()
     assert read_requests(one, "anthropic").layout == "whole"
 
@@ -168,9 +171,9 @@ def test_one_line_is_a_session_too() -> None:
 def test_requests_a_line_stay_requests() -> None:
     """A file of bodies that were compiled for a program is not one conversation."""
     bodies: list[JSONObject] = [{"messages": [user("hi")]}, {"messages": [user("and?")]}]
-    assert read_requests(written(bodies), "claude_code") == (bodies, "lines", 0)
+    assert read_requests(written(bodies), "claude_code") == (bodies, "lines", ())
     threads: list[JSONObject] = [{"items": [said("hi")]}, {"items": [said("hi"), answer("Hello!")]}]
-    assert read_requests(written(threads), "codex") == (threads, "lines", 0)
+    assert read_requests(written(threads), "codex") == (threads, "lines", ())
 
 
 def test_a_broken_session_is_fixed_as_lines() -> None:

@@ -65,6 +65,7 @@ def _paths(store: cc.Store, file: Path) -> Iterator[str]:
     yield "/api/openapi.json"
     yield "/api/conversations?limit=3"
     yield "/api/conversations?search=pond&limit=3"
+    yield "/api/proxies"
     yield "/api/rules/ANT001"
     yield "/api/chat/work/stream"
     yield "/api/conversations/nobody"

@@ -212,6 +212,13 @@ def commands() -> JSONObject:
     """Commands and their options."""
     found = cast(Any, typer.main.get_command(app))
     return {
-        name: sorted([option for parameter in each.params for option in parameter.opts if option.startswith("-")])
-        for name, each in sorted(found.commands.items())
+        name: sorted(
+            [
+                option
+                for parameter in found.get_command(None, name).params
+                for option in parameter.opts
+                if option.startswith("-")
+            ]
+        )
+        for name in sorted(found.list_commands(None))
     }

@@ -94,7 +94,7 @@ def loopback_in_a_thread(*answers: Answer) -> Generator[str, None, None]:
 
     thread = Thread(target=asyncio.run, args=(serve(),))
     thread.start()
-    url, loop, over = result.get(timeout=5)
+    url, loop, over = result.get(timeout=60)
     try:
         yield url
     finally:

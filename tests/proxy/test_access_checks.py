@@ -157,3 +157,20 @@ def test_invalid_upstreams_are_errors(given: str) -> None:
 )
 def test_paths_of_model_requests_are_recorded(path: str, format: str | None) -> None:
     assert find_format(path) == format
+
+
+@pytest.mark.parametrize(
+    ("url", "path", "there"),
+    [
+        ("https://api.anthropic.com", b"/messages", b"/v1/messages"),
+        ("https://api.anthropic.com/", b"/messages/count_tokens", b"/v1/messages/count_tokens"),
+        ("https://api.anthropic.com", b"/v1/messages", b"/v1/messages"),
+        ("https://api.anthropic.com", b"/models", b"/models"),
+        ("https://api.anthropic.com", b"", b"/"),
+        ("https://gateway.example", b"/messages", b"/messages"),
+        ("https://gateway.example/v1", b"/messages", b"/v1/messages"),
+    ],
+)
+def test_the_version_is_added_for_clients_that_expect_it_in_the_base_url(url: str, path: bytes, there: bytes) -> None:
+    """The AI SDK posts to /messages of ANTHROPIC_BASE_URL, the anthropic SDKs to /v1/messages."""
+    assert parse_upstream("anthropic", url).find_target(path) == there

@@ -4,10 +4,10 @@ import gzip
 import json
 import socket
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx2
-import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
@@ -43,22 +43,20 @@ def valid() -> bytes:
 
 
 def stored_actions(tmp_path: Path, name: str) -> tuple[RequestAction, ...]:
-    """Return what the manifest of the first request of a conversation says about options."""
+    """Return what the manifests of a conversation say about options, in the order of the requests."""
     with cc.open_store(f"sqlite:///{tmp_path}/store.db") as store:
-        body = store.read(
-            lambda tx: tx.row(
+        rows = store.read(
+            lambda tx: tx.rows(
                 "SELECT m.body FROM manifest m JOIN channel c ON m.place / 4294967296 = c.number"
-                " WHERE c.conversation = ?",
+                " WHERE c.conversation = ? ORDER BY m.place",
                 name,
             )
         )
-        assert body is not None
-        record = record_from_json(unpack_record(bytes(body[0])))
-    assert record.observed is not None
-    return record.observed.actions
+    facts = [record_from_json(unpack_record(bytes(body))).observed for (body,) in rows]
+    return tuple([action for each in facts if each is not None for action in each.actions])
 
 
-def send(client: httpx2.Client, url: str, body: bytes, **headers: str) -> httpx2.Response:
+def send(client: httpx2.Client, url: str, body: bytes | Iterator[bytes], **headers: str) -> httpx2.Response:
     return client.post(
         f"{url}/anthropic/v1/messages", content=body, headers={**HEADERS, "x-contextc-conversation": "talk", **headers}
     )
@@ -96,40 +94,40 @@ def test_a_report_contains_no_redacted_text(tmp_path: Path) -> None:
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
 
 
-@pytest.mark.parametrize("encoding", ["", "gzip", "chunked"])
-def test_fix_repairs_what_would_be_refused(tmp_path: Path, encoding: str) -> None:
+def test_fix_repairs_what_would_be_refused(tmp_path: Path) -> None:
     """The provider accepts the request. What was not repaired keeps its bytes, and the manifest has the cost."""
+    pieces = [broken()[:50], broken()[50:]]
+    sends: dict[str, tuple[bytes | Iterator[bytes], dict[str, str]]] = {
+        "plain": (broken(), {}),
+        "gzip": (gzip.compress(broken()), {"content-encoding": "gzip"}),
+        "chunked": (iter(pieces), {}),
+    }
     with (
-        FakeVendors(Scripted(["Fine."])) as fake,
+        FakeVendors(Scripted(["Fine."] * len(sends))) as fake,
         httpx2.Client(timeout=SECONDS) as client,
         running_proxy(tmp_path, fake.url(), acting=ActingOptions(lints=True, fixes=True)) as (proxy, url),
     ):
-        if encoding == "gzip":
-            answer = send(client, url, gzip.compress(broken()), **{"content-encoding": "gzip"})
-        elif encoding == "chunked":
-            pieces = iter([broken()[:50], broken()[50:]])
-            answer = client.post(
-                f"{url}/anthropic/v1/messages",
-                content=pieces,
-                headers={**HEADERS, "x-contextc-conversation": "talk"},
-            )
-        else:
-            answer = send(client, url, broken())
-        assert answer.json()["content"][0]["text"] == "Fine."
-        assert proxy.recorder.wait_for(1, SECONDS)
+        for name, (body, headers) in sends.items():
+            answer = send(client, url, body, **{"x-contextc-conversation": name, **headers})
+            assert answer.json()["content"][0]["text"] == "Fine."
+        assert proxy.recorder.wait_for(len(sends), SECONDS)
         assert proxy.close()
-        sent = fake.records[0].raw
+        sent = [each.raw for each in fake.records]
+    assert len(sent) == len(sends)
     call = broken()[
         broken().index(b'{\n   "content": [') : broken().index(b',\n  {\n   "role": "user",\n   "content": "Never')
     ]
-    assert call in sent
-    assert json.loads(sent)["messages"][2]["content"][0]["type"] == "tool_result"
-    (action,) = stored_actions(tmp_path, "talk")
-    assert (action.rule, action.codes) == ("fix", {"ANT006": 1})
-    assert 10 < action.cache_tokens < 100
-    assert proxy.summary.actions["fix"].cache_tokens == action.cache_tokens
+    costs: list[int] = []
     with cc.open_store(f"sqlite:///{tmp_path}/store.db") as store:
-        assert stored_bodies(store, "talk") == [sent]
+        for name, raw in zip(sends, sent, strict=True):
+            assert call in raw
+            assert json.loads(raw)["messages"][2]["content"][0]["type"] == "tool_result"
+            assert stored_bodies(store, name) == [raw]
+            (action,) = stored_actions(tmp_path, name)
+            assert (action.rule, action.codes) == ("fix", {"ANT006": 1})
+            costs.append(action.cache_tokens)
+    assert all([10 < cost < 100 for cost in costs])
+    assert proxy.summary.actions["fix"].cache_tokens == sum(costs)
 
 
 def test_fix_leaves_everything_else_as_it_is(tmp_path: Path) -> None:
@@ -185,17 +183,15 @@ def long_conversation(turns: int, size: int) -> list[JSONObject]:
     return [*made, {"role": "user", "content": "And now?"}]
 
 
-def fitted(messages: list[JSONObject], length: int = 20_000) -> tuple[JSONObject, RequestAction | None]:
+def request_of(messages: list[JSONObject]) -> JSONObject:
     tools: list[JSONObject] = [
         {"name": "look", "description": "Look.", "input_schema": {"type": "object", "properties": {}}}
     ]
-    body: JSONObject = {
-        "model": MODEL,
-        "max_tokens": length,
-        "system": "Be brief.",
-        "tools": tools,
-        "messages": messages,
-    }
+    return {"model": MODEL, "max_tokens": 20_000, "system": "Be brief.", "tools": tools, "messages": messages}
+
+
+def fitted(messages: list[JSONObject]) -> tuple[JSONObject, RequestAction | None]:
+    body = request_of(messages)
     made = fit_request(json.dumps(body).encode(), "anthropic", URL)
     return (json.loads(made.body), made.action) if made is not None else (body, None)
 
@@ -204,15 +200,15 @@ def test_fit_cuts_to_the_window_and_keeps_the_prefix() -> None:
     """A conversation grows beyond the window. It is cut now and then, and its prefix is equal in between."""
     cuts, action = 0, None
     before: list[JSONObject] = []
-    everything = long_conversation(60, 8_000)
-    for turns in range(10, 60):
+    everything = long_conversation(26, 16_000)
+    for turns in range(8, 26):
         messages = [*everything[: 4 * turns], everything[-1]]
         made, action = fitted(messages)
         assert cc.lint(made, format="anthropic") == []
         assert made["messages"][-1] == everything[-1]
         size = sum([estimate_tokens(json.dumps(each)) for each in made["messages"]])
         assert size < 190_000
-        assert (action is not None) == (turns > 22) or abs(turns - 22) < 3
+        assert (action is not None) == (turns > 11) or abs(turns - 11) < 2
         cuts += bool(before) and made["messages"][: len(before) - 1] != before[:-1]
         before = made["messages"]
     assert 2 <= cuts <= 12
@@ -234,6 +230,35 @@ def test_fit_changes_nothing_that_fits() -> None:
     assert fitted(long_conversation(3, 100))[1] is None
     unknown = {"model": "no-such-model", "max_tokens": 10, "messages": long_conversation(90, 8_000)}
     assert fit_request(json.dumps(unknown).encode(), "anthropic", URL) is None
+
+
+def test_a_provider_accepts_what_fit_has_cut(tmp_path: Path) -> None:
+    """It refuses the same request as it was sent. Consecutive requests keep their prefix, and the rest its bytes."""
+    everything = long_conversation(14, 16_000)
+    bodies = [
+        json.dumps(request_of([*everything[: 4 * turns], everything[-1]]), indent=1).encode() for turns in (3, 13, 14)
+    ]
+    with FakeVendors(lambda ask: Reply(f"Answer {ask.number}.")) as fake, httpx2.Client(timeout=SECONDS) as client:
+        refused = client.post(f"{fake.url()}/v1/messages", content=bodies[-1], headers=HEADERS)
+        assert (refused.status_code, "too long" in refused.text) == (400, True)
+        with running_proxy(tmp_path, fake.url(), acting=ActingOptions(fits=True)) as (proxy, url):
+            for body in bodies:
+                assert send(client, url, body).json()["content"][0]["text"].startswith("Answer ")
+            assert proxy.recorder.wait_for(len(bodies), SECONDS)
+            actions = client.get(f"{url}/contextc/status").json()["actions"]
+            assert proxy.close()
+        short, *cut = [each.raw for each in fake.records[1:]]
+    assert short == bodies[0]
+    first, second = [json.loads(each)["messages"] for each in cut]
+    assert second[: len(first) - 1] == first[:-1]
+    last = bodies[-1][bodies[-1].rindex(b'"role": "assistant"') :].partition(b"}")[0]
+    assert last in cut[-1]
+    figures = actions.pop("fit")
+    assert (figures["requests"], figures["failed"], actions) == (2, 0, {})
+    with cc.open_store(f"sqlite:///{tmp_path}/store.db") as store:
+        assert stored_bodies(store, "talk") == [short, *cut]
+    costs = [action.cache_tokens for action in stored_actions(tmp_path, "talk")]
+    assert sum(costs) == figures["cache_tokens"]
 
 
 def test_requests_in_a_row_are_each_changed_once(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from contextc.proxy.upstreams import parse_upstream
 from tests.conftest import often
 from tests.fake_vendors import KEY, FakeVendors, Scripted
 
-SECONDS = 30.0
+SECONDS = 120.0
 MODEL = "claude-opus-4-5"
 QUERY_KEY = "key-in-the-query-0123456789"
 

@@ -15,7 +15,7 @@ from tests.fake_vendors import FakeVendors, Reply, RequestRecord
 from tests.fake_vendors.sdks import LOOK, SDKClient, clients
 from tests.fake_vendors.vendor import vendor
 
-SECONDS = 30.0
+SECONDS = 120.0
 SIGNED = ("bedrock",)
 """Their signatures cover the Host header, which a proxy replaces."""
 CONNECTION_HEADERS = ("host", "connection")

@@ -14,6 +14,7 @@ import termios
 import time
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import httpx
 import httpx2
@@ -26,7 +27,7 @@ from tests.observation.test_observe import answer, chat
 from tests.proxy.raw_servers import post
 from tests.web.sse_reader import listening, until
 
-SECONDS = 30.0
+SECONDS = 120.0
 PROGRAM = """
 import json, os, sys, urllib.request
 url = os.environ["ANTHROPIC_BASE_URL"] + "/v1/messages"
@@ -54,30 +55,18 @@ def environment(tmp_path: Path, **more: str) -> dict[str, str]:
     return {**kept, "HOME": str(tmp_path), "COLUMNS": "100", **more}
 
 
-def test_a_watched_program_is_recorded_and_its_exit_code_returned(tmp_path: Path, program: Path) -> None:
-    """Its output is its own, the summary goes to standard error, and no file of the user changes."""
-    with FakeVendors(Scripted(["First.", "Second."])) as fake:
-        done = run_contextc(
-            "watch", "--", sys.executable, str(program), "7", "one", "two",
-            cwd=tmp_path, env=environment(tmp_path, ANTHROPIC_BASE_URL=fake.url()),
-        )  # fmt: skip
-        assert (done.returncode, done.stdout) == (7, "First.\nSecond.\n")
-        assert len(fake.records) == 2
-    assert "contextc recorded 2 requests in 2 conversations" in done.stderr
-    assert "rewrite factor 1.0" in done.stderr
-    assert "contextc serve" in done.stderr
-    assert done.stderr.startswith("contextc shows the requests at http://127.0.0.1:")
-    files = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
-    assert {name for name in files if not name.startswith(".local/share/contextc/contextc.db")} == {"agent.py"}
-    with cc.open_store(f"sqlite:///{tmp_path}/.local/share/contextc/contextc.db") as store:
-        assert len(store.read(lambda tx: tx.rows("SELECT * FROM manifest"))) == 2
-
-
 def test_a_program_that_a_signal_ended_and_one_without_requests(tmp_path: Path, program: Path) -> None:
     command = ("watch", "--no-web", "--", sys.executable, str(program), "killed")
     done = run_contextc(*command, cwd=tmp_path, env=environment(tmp_path))
     assert done.returncode == 128 + signal.SIGTERM
     assert "recorded no model request" in done.stderr
+
+
+def test_options_after_the_program_are_its_own(tmp_path: Path) -> None:
+    """Also without `--`, and also where contextc has an option of that name."""
+    program = (sys.executable, "-c", "import sys; print(sys.argv[1:])", "--foo", "--quiet")
+    done = run_contextc("watch", "--no-web", *program, cwd=tmp_path, env=environment(tmp_path))
+    assert (done.returncode, done.stdout) == (0, "['--foo', '--quiet']\n")
 
 
 def test_an_unknown_program_is_an_error(tmp_path: Path) -> None:
@@ -95,21 +84,28 @@ def test_watch_alone_prints_what_to_set(tmp_path: Path) -> None:
 
 
 LINK = re.compile(r"(http://127[.]0[.]0[.]1:\d+)/[?]token=(\S+)#/live/(\d+)")
-WAITING_PROGRAM = f"import sys\nsys.stdin.readline()\n{PROGRAM}"
+WAIT = "sys.stdin.readline()"
+WAITING_PROGRAM = f"import sys\n{WAIT}\n{PROGRAM}".replace("sys.stdout.flush()", f"sys.stdout.flush()\n{WAIT}")
+"""It waits for a line before its requests, and for another one before it ends."""
 
 
-def test_the_web_ui_shows_the_program_while_it_runs(tmp_path: Path) -> None:
-    """Its link is printed before the program starts, and it ends with the program."""
+def test_a_watched_program_is_recorded_shown_and_its_exit_code_returned(tmp_path: Path) -> None:
+    """Its output is its own, the summary goes to standard error, and no file of the user changes.
+
+    The link to the web UI is printed before the program starts. The web UI ends with the program.
+    """
     path = tmp_path / "agent.py"
     path.write_text(WAITING_PROGRAM.replace("KEY", repr(KEY)))
-    with FakeVendors(Scripted(["First."])) as fake:
+    with FakeVendors(Scripted(["First.", "Second."])) as fake:
         process = subprocess.Popen(
-            [sys.executable, "-m", "contextc", "watch", "--", sys.executable, str(path), "0", "one"],
+            [sys.executable, "-m", "contextc", "watch", "--", sys.executable, str(path), "7", "one", "two"],
             cwd=tmp_path, env=environment(tmp_path, ANTHROPIC_BASE_URL=fake.url()),
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         assert process.stderr is not None
-        found = LINK.search(process.stderr.readline())
+        line = process.stderr.readline()
+        assert line.startswith("contextc shows the requests at http://127.0.0.1:")
+        found = LINK.search(line)
         assert found is not None
         url, token, since = found.groups()
         headers = {"Authorization": f"Bearer {token}"}
@@ -117,16 +113,30 @@ def test_the_web_ui_shows_the_program_while_it_runs(tmp_path: Path) -> None:
         with listening(f"{url}/api/changes", headers=headers) as stream:
             proxies = until(stream, lambda frame: bool(frame.json.get("proxies")))[-1].json["proxies"]
             assert [each["requests"] for each in proxies] == [0]
+            assert not fake.records
             assert process.stdin is not None
             process.stdin.write("\n")
             process.stdin.flush()
-            (entry,) = until(stream, lambda frame: frame.event == "conversations")[-1].json["conversations"]
-            assert (entry["title"], entry["observed"]["kind"]) == ("one", "main")
-            assert entry["spoken"] >= int(since)
-        output, _ = process.communicate(timeout=SECONDS)
-    assert (process.returncode, output) == (0, "First.\n")
+            shown: dict[str, Any] = {}
+            for frame in stream:
+                shown |= {each["title"]: each for each in frame.json.get("conversations", [])}
+                if len(shown) == 2:
+                    break
+            assert shown.keys() == {"one", "two"}
+            assert {each["observed"]["kind"] for each in shown.values()} == {"main"}
+            assert all([each["spoken"] >= int(since) for each in shown.values()])
+        output, errors = process.communicate("\n", timeout=SECONDS)
+        assert (process.returncode, output) == (7, "First.\nSecond.\n")
+        assert len(fake.records) == 2
     with pytest.raises(httpx.ConnectError):
         httpx.get(url)
+    assert "contextc recorded 2 requests in 2 conversations" in errors
+    assert "rewrite factor 1.0" in errors
+    assert "contextc serve" in errors
+    files = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert {name for name in files if not name.startswith(".local/share/contextc/contextc.db")} == {"agent.py"}
+    with cc.open_store(f"sqlite:///{tmp_path}/.local/share/contextc/contextc.db") as store:
+        assert len(store.read(lambda tx: tx.rows("SELECT * FROM manifest"))) == 2
 
 
 def test_attach_prints_a_line_per_recorded_request(tmp_path: Path) -> None:
@@ -178,7 +188,7 @@ def test_serve_with_a_proxy(tmp_path: Path) -> None:
         (status,) = until(stream, lambda frame: bool(frame.json.get("proxies")))[-1].json["proxies"]
     assert status["address"] == addresses["proxy "]
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=60)
+    process.communicate(timeout=180)
     assert process.returncode == 0
     with pytest.raises(httpx.ConnectError):
         httpx.get(addresses["proxy "])
@@ -247,7 +257,7 @@ def test_the_proxy_runs_until_a_signal(tmp_path: Path) -> None:
         reply = httpx2.post(f"{url}/t/{token}/anthropic/v1/messages", json=body, headers=headers)
         assert reply.json()["content"][0]["text"] == "Hello."
         process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=180)
         assert json.loads(fake.records[0].raw) == body
     assert (process.returncode, errors) == (0, "")
     assert f"export ANTHROPIC_BASE_URL={url}/t/{token}/anthropic " in printed

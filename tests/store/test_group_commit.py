@@ -13,7 +13,7 @@ import contextc as cc
 from contextc.store.backend_interface import Transaction
 from contextc.store.group_commit import MAX_GROUP_SIZE, WriteQueue
 
-PATIENCE = 20.0
+PATIENCE = 120.0
 
 
 @pytest.fixture

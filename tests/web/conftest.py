@@ -26,7 +26,7 @@ from tests.web.clients.client_process import ClientProcess
 from tests.web.clients.client_process import running as judging
 from tests.web.fast_polling import poll_fast
 
-PATIENCE = 20.0
+PATIENCE = 120.0
 poll_fast()
 
 

@@ -10,7 +10,7 @@ import httpx
 
 from contextc._json import JSONObject
 
-PATIENCE = 20.0
+PATIENCE = 120.0
 
 
 class Frame(NamedTuple):

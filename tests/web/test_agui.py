@@ -171,7 +171,7 @@ def test_what_is_refused_stops_nothing(server: Served, tmp_path: Path) -> None:
     slow = recorded(tmp_path / "slow.jsonl", text_reply(*[f"{n} " for n in range(4000)])) + "?seconds=0.05"
     message = {"id": "m0", "role": "user", "content": "Count"}
     body = {"threadId": "demo", "runId": "r", "messages": [message], "forwardedProps": {"model": slow}}
-    with httpx.stream("POST", f"{server.url}/api/agui", json=body, timeout=20) as answer:
+    with httpx.stream("POST", f"{server.url}/api/agui", json=body, timeout=120) as answer:
         lines = answer.iter_lines()
         assert any("TEXT_MESSAGE_CONTENT" in line for line in lines)
         begun = server.desk.turns.running_turn("demo")

@@ -142,7 +142,7 @@ def test_what_is_shown_is_what_the_terminal_shows(server: Served, model: str, tm
 
 def chunks(server: Served, *messages: JSONObject, model: str = "") -> list[JSONObject]:
     body = {"id": "demo", "messages": messages, **({"model": model} if model else {})}
-    with httpx.stream("POST", f"{server.url}/api/chat", json=body, timeout=20) as stream:
+    with httpx.stream("POST", f"{server.url}/api/chat", json=body, timeout=120) as stream:
         if stream.status_code != 200:
             return [{"type": "refused", "status": stream.status_code, **json.loads(stream.read())["error"]}]
         return [frame.json for frame in until_done(stream.iter_lines())]
@@ -191,7 +191,7 @@ def test_a_page_of_use_chat_answers_one_call_and_sees_what_it_answers(
 def run(server: Served, **body: object) -> JSONObject:
     """The last event of a run, or the refusal."""
     asked = {"threadId": "demo", "runId": "r", **body}
-    with httpx.stream("POST", f"{server.url}/api/agui", json=asked, timeout=20) as stream:
+    with httpx.stream("POST", f"{server.url}/api/agui", json=asked, timeout=120) as stream:
         if stream.status_code != 200:
             return {"status": stream.status_code, **json.loads(stream.read())["error"]}
         return [frame.json for frame in frames(stream.iter_lines())][-1]

@@ -19,7 +19,7 @@ from contextc.web.connection_limits import ConnectionLimiter, LimitedConnection,
 from tests.web.conftest import Served
 from tests.web.sse_reader import listening, until
 
-PATIENCE = 20.0
+PATIENCE = 120.0
 TOKEN = "a-token-that-nobody-guesses"
 KNOWN = {"Authorization": f"Bearer {TOKEN}"}
 MOST, MOST_PENDING = 12, 6

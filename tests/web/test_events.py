@@ -151,7 +151,7 @@ def test_a_closed_stream_stops_watching(server: Served) -> None:
 def test_a_head_request_for_a_stream_returns_headers_only(server: Served) -> None:
     """The connection is free for the next request, and no watcher remains."""
     turn(server)
-    with httpx.Client(base_url=server.url, timeout=20) as asking:
+    with httpx.Client(base_url=server.url, timeout=120) as asking:
         head = asking.head("/api/conversations/demo/events")
         assert (head.status_code, head.content) == (200, b"")
         assert head.headers["content-type"].startswith("text/event-stream")

@@ -135,7 +135,7 @@ def test_what_continues_begins_as_documented(server: Served) -> None:
     asked = [case for case in operations("get") if EVENTS in case[2]["responses"]["200"]["content"]]
     assert asked
     for path, _, operation in asked:
-        with httpx.stream("GET", server.url + filled(path, {"name": "a/b", "id": "a/b"}), timeout=20) as answer:
+        with httpx.stream("GET", server.url + filled(path, {"name": "a/b", "id": "a/b"}), timeout=120) as answer:
             assert str(answer.status_code) in operation["responses"]
             assert answer.headers.get("content-type", EVENTS).partition(";")[0] == EVENTS
 

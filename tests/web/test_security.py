@@ -198,7 +198,7 @@ def test_a_large_body_is_refused_before_it_is_read(guarded: TestClient, store: c
 def test_a_large_body_is_not_waited_for(server: Served) -> None:
     """The answer comes although not a byte of what was announced was sent."""
     host, _, port = server.url.removeprefix("http://").partition(":")
-    with socket.create_connection((host, int(port)), timeout=20) as line:
+    with socket.create_connection((host, int(port)), timeout=120) as line:
         line.sendall(
             b"POST /api/conversations HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
             b"Content-Length: 99999999999\r\n\r\n"
@@ -209,7 +209,7 @@ def test_a_large_body_is_not_waited_for(server: Served) -> None:
 def sent(server: Served, *lines: str) -> tuple[int, str]:
     """What a server answers to these lines: its status, and everything behind it."""
     host, _, port = server.url.removeprefix("http://").partition(":")
-    with socket.create_connection((host, int(port)), timeout=20) as line:
+    with socket.create_connection((host, int(port)), timeout=120) as line:
         line.sendall("\r\n".join([*lines, "Connection: close", "", ""]).encode())
         text = b"".join(iter(lambda: line.recv(1 << 16), b"")).decode()
     return int(text.split()[1]), text
@@ -306,7 +306,7 @@ def test_what_has_another_method_reports_which(client: TestClient) -> None:
 
 def test_headers_without_end_are_cut_off(server: Served) -> None:
     host, _, port = server.url.removeprefix("http://").partition(":")
-    with socket.create_connection((host, int(port)), timeout=20) as line:
+    with socket.create_connection((host, int(port)), timeout=120) as line:
         line.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: " + b"x" * (100 << 10))
         assert line.recv(12) == b"HTTP/1.1 400"
 

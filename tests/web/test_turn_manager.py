@@ -23,7 +23,7 @@ from contextc.web.model_executors import MAX_EXECUTORS, ExecutorPool
 from contextc.web.turn_manager import RunningTurn, TurnManager
 from tests.executor.scripted_provider import SONNET, Say, Scripted
 
-PATIENCE = 20.0
+PATIENCE = 120.0
 
 
 class Opening:

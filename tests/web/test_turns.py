@@ -34,7 +34,7 @@ def options(tmp_path: Path) -> ServerOptions:
 
 
 def post(server: Served, path: str, status: int = 200, **body: object) -> JSONObject:
-    answer = httpx.post(f"{server.url}/api/conversations/{path}", json=body, timeout=20)
+    answer = httpx.post(f"{server.url}/api/conversations/{path}", json=body, timeout=120)
     assert answer.status_code == status, answer.text
     return answer.json()
 

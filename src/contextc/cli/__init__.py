@@ -4,70 +4,76 @@ Exit code 0: success. 1: problems were found. 2: the call or its input is invali
 """
 
 import sys
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 import contextc
-from contextc.cli import (
-    backup,
-    chat,
-    compile,
-    convert,
-    delete,
-    doctor,
-    explain,
-    export,
-    findings,
-    fix,
-    fork,
-    import_,
-    lint,
-    list_,
-    proxy,
-    redact,
-    rule,
-    serve,
-    tour,
-    trust,
-    watch,
-)
 from contextc.cli.console import err, escape_markup, out
 from contextc.cli.error_text import format_error
 from contextc.config import find_untrusted_file, trust_file
 from contextc.errors import ContextcError
 
+COMMANDS = {
+    "chat": "chat",
+    "serve": "serve",
+    "watch": "watch",
+    "proxy": "proxy",
+    "list": "list_",
+    "import": "import_",
+    "export": "export",
+    "fork": "fork",
+    "delete": "delete",
+    "redact": "redact",
+    "compile": "compile",
+    "explain": "explain",
+    "findings": "findings",
+    "lint": "lint",
+    "fix": "fix",
+    "convert": "convert",
+    "rule": "rule",
+    "doctor": "doctor",
+    "backup": "backup",
+    "restore": "restore",
+    "tour": "tour",
+    "trust": "trust",
+}
+"""The commands in the order of `contextc --help`, each with its module, which is imported when it is called."""
+
+PROGRAM_ARGUMENTS = ("watch",)
+"""Commands whose options end where the first argument begins: the rest belongs to another program."""
+
+WITHOUT_SETTINGS = ("lint", "fix", "convert", "rule", "tour", "trust")
+"""Commands that read no settings, so that an untrusted project file does not matter."""
+
+
+class CommandGroup(TyperGroup):
+    """The commands. Importing all of them would take longer than most of them run.
+
+    The types of contexts and commands are private in typer.
+    """
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in COMMANDS:
+            return None
+        only = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+        settings = {"allow_interspersed_args": cmd_name not in PROGRAM_ARGUMENTS}
+        only.command(cmd_name, context_settings=settings)(import_module(f"contextc.cli.{COMMANDS[cmd_name]}").run)
+        return typer.main.get_command(only)
+
+
 app = typer.Typer(
     name="contextc",
+    cls=CommandGroup,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command("chat")(chat.run)
-app.command("serve")(serve.run)
-app.command("watch")(watch.run)
-app.command("proxy")(proxy.run)
-app.command("list")(list_.run)
-app.command("import")(import_.run)
-app.command("export")(export.run)
-app.command("fork")(fork.run)
-app.command("delete")(delete.run)
-app.command("redact")(redact.run)
-app.command("compile")(compile.run)
-app.command("explain")(explain.run)
-app.command("findings")(findings.run)
-app.command("lint")(lint.run)
-app.command("fix")(fix.run)
-app.command("convert")(convert.run)
-app.command("rule")(rule.run)
-app.command("doctor")(doctor.run)
-app.command("backup")(backup.run)
-app.command("restore")(backup.run_restore)
-app.command("tour")(tour.run)
-app.command("trust")(trust.run)
-
-WITHOUT_SETTINGS = ("lint", "fix", "convert", "rule", "tour", "trust")
-"""Commands that read no settings, so that an untrusted project file does not matter."""
 
 
 @app.callback(invoke_without_command=True)
@@ -85,6 +91,8 @@ def options(
 
 def _ask_for_trust() -> None:
     """Ask for trust in a project file that is not trusted. Without it, the command refuses the file."""
+    from contextc.cli import trust  # it is needed rarely
+
     file = find_untrusted_file()
     if file is not None and trust.can_be_trusted(file) and trust.ask_for_trust(file):
         trust_file(file)

@@ -6,6 +6,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
+from contextc.cli.agent_options import check_positive
 from contextc.cli.console import JSONOption, err, escape_markup, out, print_json
 from contextc.cli.file_io import read_input, write_output
 from contextc.cli.import_ import FormatOption
@@ -97,6 +98,7 @@ def run(
         raise InvalidSetting("No conversation is named", fix="Name a conversation of the store, or a file with --from.")
     if conversation is not None and source is not None:
         raise InvalidSetting(f"Both {conversation!r} and --from {source} are given", fix="Pass one of the two.")
+    check_positive(window=window)
     try:
         with open_configured_store(store) if source is None else open_store("memory:") as handle:
             found = None

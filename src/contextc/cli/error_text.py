@@ -18,10 +18,15 @@ from contextc.errors import (
     UnknownMessage,
     UnknownModel,
 )
-from contextc.providers.registry import format_of_provider
 
 Fix: TypeAlias = str | Callable[[ContextcError], str]
 """A fix: a template for the attribute `detail` of the error, or a function of the error."""
+
+
+def _conversation(error: ContextcError) -> str:
+    close = error.close if isinstance(error, UnknownConversation) else ()
+    meant = f"Did you mean {' or '.join([repr(name) for name in close])}? " if close else ""
+    return f"{meant}`contextc list{error.detail}` shows the conversations of the store."
 
 
 def _busy(error: ContextcError) -> str:
@@ -39,12 +44,18 @@ def _window(error: ContextcError) -> str:
 
 def _format(error: ContextcError) -> str:
     """Return the fix for an unknown format. The name may be a provider's, whose format is known."""
+    from contextc.providers.registry import format_of_provider  # it takes time to import
+
     format = format_of_provider(error.detail)
     guesses = error.fix.partition("?")[0].removeprefix("Did you mean ").split(" or ")
     if not format or format in guesses:
         return error.fix
     known = error.fix[error.fix.index("Known formats") :]
     return f"It is the name of a provider. Did you mean {format}? {known}"
+
+
+def _rule(error: ContextcError) -> str:
+    return f"{error.fix} `contextc rule` lists all rules, `contextc rule ANT` those of a prefix."
 
 
 def _message(error: ContextcError) -> str:
@@ -64,9 +75,9 @@ def _provider(error: ContextcError) -> str:
 OWN_ENDPOINT = "For your own endpoint, set url below [providers.{}] in contextc.toml."
 
 FIXES: dict[tuple[type[ContextcError], str], Fix] = {
-    (UnknownConversation, ""): "`contextc list` shows the conversations of the store.",
+    (UnknownConversation, ""): _conversation,
     (UnknownMessage, ""): _message,
-    (UnknownBranch, ""): "`contextc list` shows how many branches a conversation has.",
+    (UnknownBranch, ""): "`contextc list{}` shows how many branches a conversation has.",
     (ConversationBusy, ""): _busy,
     (UnknownModel, ""): _window,
     (UnknownModel, "provider"): OWN_ENDPOINT,
@@ -79,6 +90,7 @@ FIXES: dict[tuple[type[ContextcError], str], Fix] = {
     (InvalidSetting, "provider-format"): "Set format below [providers.NAME] in contextc.toml.",
     (InvalidSetting, "untrusted"): "Read it, then run `contextc trust`, or move these settings to {}.",
     (InvalidSetting, "format"): _format,
+    (InvalidSetting, "rule"): _rule,
     (
         InvalidSetting,
         "address",

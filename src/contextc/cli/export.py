@@ -2,6 +2,7 @@
 
 import os
 import sys
+from difflib import get_close_matches
 from typing import Annotated, BinaryIO
 
 import typer
@@ -10,9 +11,12 @@ from contextc.cli.console import err, escape_markup, progress_bar
 from contextc.cli.file_io import open_private, write_output
 from contextc.cli.open_store import StoreOption, open_configured_store
 from contextc.errors import InvalidSetting
+from contextc.formats import formatter
 from contextc.interchange import export_archive, export_lines, export_request
 from contextc.linting.request_files import write_requests
 from contextc.store import Store
+
+ARCHIVE_FORMATS = ("har", "lhar")
 
 
 def run(
@@ -33,6 +37,8 @@ def run(
 
     With --format har or lhar, write the requests that were sent in it, with replies, times and usage.
     """
+    if format is not None and format not in ARCHIVE_FORMATS:
+        _check_format(format)
     with open_configured_store(store) as handle:
         if format == "har" or format == "lhar":
             archive = export_archive(handle, conversation, format)
@@ -54,6 +60,19 @@ def run(
             _write_file(handle, conversation, output)
     if output != "-":
         err.print(f"wrote [bold]{escape_markup(output)}[/]")
+
+
+def _check_format(format: str) -> None:
+    """Raise InvalidSetting if there is no such format. The error lists the formats of archives too."""
+    try:
+        formatter(format)
+    except InvalidSetting as error:
+        if error.case != "format":
+            raise
+        close = get_close_matches(format.lower(), ARCHIVE_FORMATS, n=1)
+        meant = f"Did you mean {close[0]}? " if close and error.fix.startswith("Known formats") else ""
+        fix = f"{meant}{error.fix} For all requests of the conversation: {', '.join(ARCHIVE_FORMATS)}."
+        raise InvalidSetting(error.problem, fix=fix, case=error.case, detail=error.detail) from None
 
 
 def _write_file(store: Store, conversation: str, output: str) -> None:

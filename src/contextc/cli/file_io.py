@@ -4,11 +4,11 @@ import os
 import sys
 from contextlib import suppress
 
-from contextc.cli.console import err, pluralize
+from contextc.cli.console import err
 from contextc.errors import InvalidRequest, InvalidSetting
 from contextc.formats import format_names
-from contextc.interchange.open_any import detect_format
-from contextc.linting.request_files import RequestFile, detect_session_format, read_requests
+from contextc.interchange.open_any import detect_format, is_request_log
+from contextc.linting.request_files import RequestFile, describe_unreadable_lines, detect_session_format, read_requests
 
 
 def read_input(file: str) -> bytes:
@@ -31,6 +31,11 @@ def load_requests(
     data = read_input(file) if data is None else data
     try:
         known = format or _detect_format(data, option)
+        if not known and is_request_log(data):
+            raise InvalidSetting(
+                f"{_display_name(file)} is a log of requests, and this command needs the requests alone",
+                fix="Check the log with `contextc lint`, or import it with `contextc import`.",
+            )
         if not known:
             raise InvalidSetting(
                 f"{_display_name(file)}: the format cannot be recognised",
@@ -42,7 +47,7 @@ def load_requests(
             error.problem, path=", ".join(filter(None, [_display_name(file), error.path])), fix=error.fix
         ) from error
     if found.unreadable_lines:
-        err.print(f"left out: {pluralize(found.unreadable_lines, 'line')} that cannot be read", soft_wrap=True)
+        err.print(f"left out: {describe_unreadable_lines(found.unreadable_lines)}", soft_wrap=True)
     return found, known
 
 

@@ -19,11 +19,17 @@ from contextc.linting import Violation, lint
 from contextc.store.ledger_schema import Channel
 
 MAX_VIOLATIONS = 200
+MAX_LEFT_OUT = 5
 FILE_HELP = (
-    "JSON or JSON Lines: requests, messages, or a session of Claude Code or Codex; a HAR recording; - for "
-    "standard input."
+    "JSON or JSON Lines: requests, messages, or a session of Claude Code or Codex; a HAR recording; a log of requests; "
+    "- for standard input."
 )
-FileArgument = Annotated[str, typer.Argument(help=FILE_HELP)]
+FileArgument = Annotated[
+    str,
+    typer.Argument(
+        help="JSON or JSON Lines: requests, messages, or a session of Claude Code or Codex; - for standard input."
+    ),
+]
 
 
 def run(
@@ -53,10 +59,16 @@ def run(
     if conversation is not None:
         found = _lint_stored(conversation, request, model, store)
         several = len(found) > 1
-    elif (calls := recorded_requests(data := read_input(file or "-"), format)) is not None:
+    elif (recorded := recorded_requests(data := read_input(file or "-"), format)) is not None:
         several = True
-        found = [(f"{where}, {known}", lint(body, format=known)) for where, body, known in calls]
-        err.print(f"HAR recording: {pluralize(len(calls), 'model request')}", soft_wrap=True)
+        found = [(f"{where}, {known}", lint(body, format=known)) for where, body, known in recorded.requests]
+        err.print(f"{recorded.kind}: {pluralize(len(found), 'model request')}", soft_wrap=True)
+        if recorded.left_out:
+            some = ", ".join(recorded.left_out[:MAX_LEFT_OUT]) + (
+                ", …" if len(recorded.left_out) > MAX_LEFT_OUT else ""
+            )
+            number = pluralize(len(recorded.left_out), "item")
+            err.print(f"left out: {number} without a request: {some}", soft_wrap=True)
     else:
         requests, known = load_requests(file or "-", format, data=data)
         several = requests.layout == "lines"

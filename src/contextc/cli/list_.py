@@ -8,9 +8,11 @@ from rich.cells import cell_len
 from contextc.cli.console import JSONOption, out, print_json, replace_control_characters
 from contextc.cli.open_store import StoreOption, open_configured_store
 from contextc.store.branches import count_branches
+from contextc.store.conversation_list import load_start_times
 from contextc.store.observed_conversation_sources import ObservedSource, load_all_sources
 
-COLUMNS = ("conversation", "messages", "branches", "created")
+COLUMNS = ("conversation", "messages", "branches", "started")
+"""`started` is the time of the first message, also if it was imported later."""
 CLIENT = "client"
 """The column of the client that made the requests, shown if there are observed conversations."""
 
@@ -21,6 +23,7 @@ def run(store: StoreOption = None, json: JSONOption = False) -> None:
         found = handle.conversations()
         counts = handle.read(count_branches)
         sources = handle.read(load_all_sources)
+        started = handle.read(load_start_times) if not json else {}
     if json:
         plain = msgspec.to_builtins(found)
         print_json([each | _source(sources.get(each["name"])) for each in plain])
@@ -30,7 +33,7 @@ def run(store: StoreOption = None, json: JSONOption = False) -> None:
             replace_control_characters(each.name),
             f"{each.length:,}",
             str(counts.get(each.name, 0)),
-            datetime.fromtimestamp(each.created / 1000, UTC).strftime("%Y-%m-%d %H:%M"),
+            datetime.fromtimestamp(started.get(each.name, each.created) / 1000, UTC).strftime("%Y-%m-%d %H:%M"),
             *([replace_control_characters(_label(sources.get(each.name)))] if sources else []),
         )
         for each in found

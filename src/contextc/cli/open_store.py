@@ -1,21 +1,24 @@
 """Open the configured store for a command: option, missing file, retention, and the warning of a pending erasure."""
 
 import os
+import shlex
 from collections.abc import Generator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from typing import Annotated
 
 import typer
 
 from contextc.cli.console import err, escape_markup, pluralize, progress_bar
-from contextc.config import Settings, make_private_folder, read_settings
-from contextc.errors import InvalidSetting
+from contextc.config import Settings, make_private_folder, mask_secrets, read_settings
+from contextc.errors import ContextcError, InvalidSetting, UnknownBranch, UnknownConversation
 from contextc.store import Store, open_store
 from contextc.store.restore_backup import remove_empty_store
 
 StoreOption = Annotated[
     str | None, typer.Option("--store", help="sqlite:///chat.db, postgresql://… (default: configured).")
 ]
+MAX_CLOSE_NAMES, MIN_PART_LENGTH = 3, 3
 
 
 @contextmanager
@@ -40,11 +43,28 @@ def open_configured_store(store: str | None, *, create: bool = False) -> Generat
                 )
             if create:
                 _limit_observed(handle, settings)
-            yield handle
+            try:
+                yield handle
+            except (UnknownConversation, UnknownBranch) as error:
+                error.detail = f" --store {shlex.quote(mask_secrets(store))}" if store is not None else ""
+                if isinstance(error, UnknownConversation):
+                    error.close = _find_close_conversations(handle, error.conversation)
+                raise
     except BaseException:
         if missing:
             remove_empty_store(missing)
         raise
+
+
+def _find_close_conversations(store: Store, name: str) -> tuple[str, ...]:
+    """Return at most three conversations whose names contain the given one, or have a similar spelling."""
+    try:
+        names = [each.name for each in store.conversations()]
+    except ContextcError:
+        return ()
+    containing = [each for each in names if len(name) >= MIN_PART_LENGTH and name.lower() in each.lower()]
+    close = [*containing, *get_close_matches(name, names, n=MAX_CLOSE_NAMES)]
+    return tuple(dict.fromkeys(close))[:MAX_CLOSE_NAMES]
 
 
 def _limit_observed(store: Store, settings: Settings) -> None:

@@ -11,7 +11,8 @@ from types import TracebackType
 
 import msgspec
 
-START_SECONDS = 10.0
+START_SECONDS = 30.0
+"""On a busy machine it takes several seconds. If the process ends, the wait ends, too."""
 STOP_SECONDS = 4.0
 PACKAGES = ("starlette", "uvicorn")
 

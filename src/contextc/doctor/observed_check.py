@@ -66,7 +66,9 @@ def _check_channel(tx: Transaction, number: int, channel: Channel) -> Iterator[F
         chain, last = record.chain, record.rows
     if broken:
         some = ", ".join(map(str, broken[:5])) + (" and more" if len(broken) > 5 else "")
-        yield _damaged(channel, f"Requests {some} cannot be rebuilt: their stored bytes have changed.")
+        yield _damaged(
+            channel, f"Recorded requests {some} cannot be rebuilt: their stored bytes do not match their hash."
+        )
     yield from _find_credentials(tx, number, channel, rows)
 
 
@@ -107,9 +109,10 @@ def _find_credentials(
             code="stored-credential",
             conversation=channel.conversation,
             where=str(channel),
-            text=f"Observed requests have a credential in the field {', '.join(sorted(names))}.",
-            why="It can be read by everyone who can read the store.",
-            would='is not changed. Delete the conversation, replace the key, and observe with redact="keys"',
+            text=f"Recorded requests of other software have a credential in the field {', '.join(sorted(names))}.",
+            why="Everyone who can read the store can read it.",
+            would="is not changed. Replace the key at its provider and delete the conversation. To store no keys, "
+            'record with redact="keys" (contextc watch and proxy: --redact keys)',
         )
 
 
@@ -142,6 +145,6 @@ def _damaged(channel: Channel, text: str) -> Finding:
         conversation=channel.conversation,
         where=str(channel),
         text=text,
-        why="They were changed outside of the store, so the exact bytes that were sent are lost.",
-        would="is not changed. The messages of the conversation are checked separately",
+        why="Something other than contextc changed the store, so the exact bytes that were sent are lost.",
+        would="is not changed. The messages of the conversation are not affected: they are checked separately",
     )

@@ -1,5 +1,7 @@
 """The rules of all formats as one page, built from their docstrings: `docs/rules.md`."""
 
+from difflib import get_close_matches
+
 from contextc.errors import InvalidSetting
 from contextc.formats.lint_engine import Rule
 from contextc.formats.registry import format_names, formatter
@@ -23,7 +25,16 @@ def find_rule(code: str) -> Rule:
         for rule in formatter(name).rules.rules:
             if rule.code == code.upper():
                 return rule
-    raise InvalidSetting("rule: unknown code", got=code, fix="Choose a code from the page of rules.")
+    codes = {rule.code: None for name in format_names() for rule in formatter(name).rules.rules}
+    close = get_close_matches(code.upper(), codes, n=1, cutoff=0.8)
+    meant = f"Did you mean {close[0]}? " if close else ""
+    prefixes = ", ".join(dict.fromkeys(each.rstrip("0123456789") for each in codes))
+    raise InvalidSetting(
+        "rule: code not found",
+        got=code,
+        fix=f"{meant}A code is a prefix and a number, such as ANT014. The prefixes are {prefixes}.",
+        case="rule",
+    )
 
 
 def list_rules(format: str | None = None, code: str = "") -> list[tuple[str, Rule]]:

@@ -3,7 +3,7 @@
 The log's own id of a conversation decides which one it is. Without one, it is found as for an observed request: by the
 ids of the client, or by content. A request that continues a stored response (`previous_response_id`) waits until that
 response is recorded, and a request whose reply is logged apart waits for it. An exchange that was recorded before is
-recognised. Content that is left out is reported once, with its first position.
+recognised. Content that is left out is reported once, with its first positions.
 """
 
 from collections import Counter, deque
@@ -43,6 +43,8 @@ LoggedExchanges = Iterable[tuple[str, Exchange | None]]
 """Exchanges with their positions; None for an entry without one."""
 BATCH_SIZE, BATCH_BYTES = 64, 8 << 20
 """Exchanges and bytes of one transaction."""
+MAX_PLACES = 3
+"""Places that a note of left out content names."""
 PREVIOUS_RESPONSE = "previous_response_id"
 NON_CHAT_NOTE = "a call that is not a chat, such as embeddings"
 PROVIDER_HISTORY_NOTE = "the history of a request that only the provider stored"
@@ -95,7 +97,8 @@ class LogRecorder:
         self.detector = FormatDetector()
         self.providers: dict[tuple[str, str], str] = {}
         self.left_out: Counter[str] = Counter()
-        self.first: dict[str, str] = {}
+        self.places: dict[str, list[str]] = {}
+        """The first places of each note."""
         self.has_requests = False
         self.responses: set[str] = set()
         self.repeated: Counter[bytes] = Counter()
@@ -118,19 +121,22 @@ class LogRecorder:
 
     def notes(self) -> list[str]:
         """Return the notes of what was left out, each as often as it occurred."""
-        notes = {note: f"{note}, first at {self.first[note]}" if note in self.first else note for note in self.left_out}
+        notes = {
+            note: f"{note}, first at {_join_places(self.places[note])}" if note in self.places else note
+            for note in self.left_out
+        }
         return [notes[note] for note in self.left_out.elements()]
 
     def add_note(self, note: str, where: str = "", times: int = 1) -> None:
         self.left_out[note] += times
-        if where:
-            self.first.setdefault(note, where)
+        if where and len(places := self.places.setdefault(note, [])) < MAX_PLACES:
+            places.append(where)
 
     def add_exchange(self, where: str, exchange: Exchange | None) -> None:
         if exchange is None:
-            self.add_note("a line without a request")
+            self.add_note("a line without a request", where)
         elif not exchange.is_chat:
-            self.add_note(NON_CHAT_NOTE)
+            self.add_note(NON_CHAT_NOTE, where)
         elif exchange.body is None and exchange.note and exchange.reply is None and not exchange.failed:
             self.add_note(exchange.note, where)
         elif exchange.body is None:
@@ -157,8 +163,8 @@ class LogRecorder:
                 fix="Import the file of requests together with the file of results.",
                 case="no-requests",
             )
-        if self.waiting_replies:
-            self.add_note("a result without its request", times=len(self.waiting_replies))
+        for where, _ in self.waiting_replies.values():
+            self.add_note("a result without its request", where)
 
     def _add_request(self, where: str, exchange: Exchange) -> None:
         is_open = exchange.reply is None and not (exchange.failed or exchange.note or exchange.answers)
@@ -265,7 +271,7 @@ class LogRecorder:
             return None
         given, answer = parsed
         if given.is_split and not given.parsed.raw and not given.is_partial and _has_no_prompt(given):
-            self.add_note("a request without a message")
+            self.add_note("a request without a message", logged.where)
             return None
         return self._make_recording(logged, given, answer)
 
@@ -386,6 +392,15 @@ class LogRecorder:
     def _add_error(self, name: str, error: ContextcError) -> None:
         shown = f"{self.into or self.source}-{to_name(name) or DEFAULT_NAME}"
         self.conversations.setdefault(shown, LoggedConversation(shown)).error = error
+
+
+def _join_places(places: Sequence[str]) -> str:
+    """Return places such as "log.jsonl, line 2" as one text that names each file once."""
+    positions: dict[str, list[str]] = {}
+    for place in places:
+        file, _, position = place.rpartition(", ")
+        positions.setdefault(file, []).append(position)
+    return "; ".join([", ".join(filter(None, [file, *some])) for file, some in positions.items()])
 
 
 def _load_request(store: Store, origin: StoredRequest) -> ObservedRequest | None:

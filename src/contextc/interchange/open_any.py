@@ -7,14 +7,14 @@ or the one with the requested number.
 
 import re
 from contextlib import suppress
-from typing import Literal, TypeAlias, cast
+from typing import Literal, NamedTuple, TypeAlias, cast
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, as_object, as_objects, decode, encode, find_json_problem, parse_object
-from contextc.errors import ContextcError, InvalidRequest, InvalidSetting
+from contextc.errors import ContextcError, InvalidImport, InvalidRequest, InvalidSetting
 from contextc.formats import format_names, formatter
 from contextc.formats.base import Request
 from contextc.interchange.contextc_jsonl_import import import_lines
@@ -33,6 +33,7 @@ from contextc.store import open_store
 
 InputKind: TypeAlias = Literal["request", "messages", "transcript"]
 OWN_FORMAT = "contextc"
+REQUEST_LOG = "request-log"
 NOT_RECOGNISED = (
     "the kind of input cannot be recognised. Pass the body of a request, a list of messages, a log of requests, a HAR "
     "recording, a curl command, a session of Claude Code or Codex, or a file that contextc exported."
@@ -73,6 +74,17 @@ class OpenedInput(Struct, frozen=True, kw_only=True):
     chosen: int = 0
 
 
+class RecordedInput(NamedTuple):
+    """The requests in a recording or a log: label, body and format of each. `kind` describes the file.
+
+    `left_out` are the positions of entries without a chat request.
+    """
+
+    kind: str
+    requests: list[tuple[str, JSONObject, str]]
+    left_out: tuple[str, ...] = ()
+
+
 def open_text(text: str, format: str | None = None, *, request: int | None = None) -> OpenedInput:
     """Open a text. `format` overrides the recognised format. `request` is the number of one of several requests.
 
@@ -107,27 +119,60 @@ def detect_format(body: JSON) -> str:
     return found
 
 
-def recorded_requests(data: bytes, format: str | None = None) -> list[tuple[str, JSONObject, str]] | None:
-    """Return the requests in a recording of a browser or a proxy: label, body and format of each.
+def recorded_requests(data: bytes, format: str | None = None) -> RecordedInput | None:
+    """Return the requests in a recording of a browser or a proxy, or in a request log.
 
-    Return None if the bytes are not such a recording.
+    Return None if the bytes are neither of them.
     """
+    if is_request_log(data):
+        return _logged_requests(InputFile(data=data), format)
     if b'"entries"' not in data:
         return None
     file = InputFile(data=data)
     kind = detect_source(file)
     if kind is None or not isinstance(found := load_source(kind), ExchangeSource):
         return None
-    dialects = FormatDetector()
+    detector = FormatDetector()
     asked = _chat_exchanges([exchange for placed in file.values() for exchange in found.read_exchanges(placed.value)])
-    return [
-        (
-            f"request {number} of {len(asked)}",
-            cast(JSONObject, each.body),
-            format or dialects.format_of(each.body or {}, each.reply, each.address),
-        )
+    labelled = [
+        (f"request {number} of {len(asked)}", *_body_and_format(each, format, detector))
         for number, each in enumerate(asked, 1)
     ]
+    return RecordedInput("HAR recording", labelled)
+
+
+def is_request_log(data: bytes) -> bool:
+    """Return True for a log whose entries have requests inside of envelopes, as `contextc import` reads it."""
+    file = InputFile(data=data)
+    try:
+        values = file.sample().objects
+        if not values or any(map(is_request_body, values)) or not any(map(_exchanges, values)):
+            return False
+        return detect_source(file) == REQUEST_LOG
+    except (ValueError, RecursionError):  # also input that is not JSON, which the reader of requests reports
+        return False
+
+
+def _logged_requests(file: InputFile, format: str | None) -> RecordedInput:
+    detector = FormatDetector()
+    labelled: list[tuple[str, JSONObject, str]] = []
+    left_out: list[str] = []
+    try:
+        for placed in file.values():
+            if asked := _chat_exchanges(_exchanges(placed.value)):
+                labelled.append((placed.position, *_body_and_format(asked[0], format, detector)))
+            else:
+                left_out.append(placed.position)
+    except InvalidImport as error:
+        raise InvalidRequest(
+            "this is not JSON", path=f"line {error.line}", fix="Remove or correct the line."
+        ) from error
+    return RecordedInput("request log", labelled, tuple([*left_out, *file.notes]))
+
+
+def _body_and_format(exchange: Exchange, format: str | None, detector: FormatDetector) -> tuple[JSONObject, str]:
+    body = exchange.body or {}
+    return body, format or detector.format_of(body, exchange.reply, exchange.address)
 
 
 def _recognise(text: str, format: str | None, request: int | None) -> OpenedInput:
@@ -176,7 +221,7 @@ def _messages(values: list[JSON], format: str | None) -> OpenedInput:
 def _session(format: str, file: InputFile, *, is_chat: bool) -> OpenedInput:
     """Open the session of a program, or a chat in lines."""
     lines, broken = parse_lines(file.read())
-    notes = (f"{broken} lines cannot be read",) if broken else ()
+    notes = (f"{len(broken)} lines cannot be read",) if broken else ()
     kind: InputKind = "messages" if is_chat else "transcript"
     model = next((found for line in reversed(lines) if (found := _model_in(line))), "")
     return OpenedInput(format=format, kind=kind, body=lines, request=_read(format, lines), model=model, notes=notes)

@@ -1,7 +1,7 @@
 """Transcripts: a program's record of one session, whose lines are one conversation.
 
-A program may have died during a write, and newer versions write more kinds of lines. So unreadable lines are left out
-and counted.
+A program may have died during a write, and newer versions write more kinds of lines. So unreadable lines are left out,
+and a note names them.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +14,7 @@ from contextc._json import JSONObject, parse_object
 from contextc.formats import formatter
 from contextc.interchange.found_conversation import AgentLink, FoundConversation, ModelCall, read_or_error
 from contextc.interchange.input_files import ImportInput, InputFile
+from contextc.linting.request_files import describe_unreadable_lines
 from contextc.messages import Message
 
 
@@ -66,7 +67,7 @@ def _read_file(file: InputFile, reading: TranscriptReader, lines: list[JSONObjec
     lines += reading.all_lines(file.path, given)
     id = reading.session_id(lines)
     found = _read_lines(lines, reading, id or file.stem)
-    left_out = [f"{broken} {'line' if broken == 1 else 'lines'} that cannot be read"] if broken else []
+    left_out = [describe_unreadable_lines(broken)] if broken else []
     return replace(found, is_derived_id=not id, left_out=[*left_out, *found.left_out])
 
 
@@ -83,11 +84,11 @@ def _read_lines(lines: list[JSONObject], reading: TranscriptReader, id: str) -> 
     )
 
 
-def parse_lines(data: bytes) -> tuple[list[JSONObject], int]:
-    """Return the objects in the lines of a file, and the number of unreadable lines."""
-    lines = [line for line in data.removeprefix(b"\xef\xbb\xbf").split(b"\n") if line.strip()]
-    found = [parse_object(line.decode("utf-8", "replace")) for line in lines]
-    return [each for each in found if each is not None], sum(each is None for each in found)
+def parse_lines(data: bytes) -> tuple[list[JSONObject], list[int]]:
+    """Return the objects in the lines of a file, and the numbers of unreadable lines."""
+    lines = enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1)
+    found = [(number, parse_object(line.decode("utf-8", "replace"))) for number, line in lines if line.strip()]
+    return [each for _, each in found if each is not None], [number for number, each in found if each is None]
 
 
 def read_first_lines(path: Path, count: int) -> list[JSONObject]:

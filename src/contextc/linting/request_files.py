@@ -2,7 +2,7 @@
 
 Each line of JSON Lines is a request, a list of messages or a message. In session files of programs such as Claude Code,
 all lines are one conversation. The program may have been killed while writing a line, so lines that are not JSON are
-skipped and counted.
+skipped, and their numbers are returned.
 """
 
 import json
@@ -19,6 +19,7 @@ from contextc.formats.base import Formatter
 from contextc.linting.tolerant_decoding import check_request
 
 NEWLINE = b"\n"
+MAX_NAMED_LINES = 5
 FileLayout: TypeAlias = Literal["whole", "lines", "messages", "session"]
 
 
@@ -27,12 +28,12 @@ class RequestFile(NamedTuple):
 
     `layout` is "whole" (one JSON value), "lines" (one request per line), "messages" (one message per line) or
     "session".
-    `unreadable_lines` is the number of lines that are not JSON.
+    `unreadable_lines` are the numbers of the lines that are not JSON.
     """
 
     bodies: list[JSONObject]  # or lists of messages
     layout: FileLayout
-    unreadable_lines: int = 0
+    unreadable_lines: tuple[int, ...] = ()
 
     def position_label(self, index: int) -> str:
         """Return the position of a request in its file; empty if it is the only one."""
@@ -87,6 +88,15 @@ def detect_session_format(data: bytes) -> str:
     return fitting[0]
 
 
+def describe_unreadable_lines(numbers: Sequence[int]) -> str:
+    """Return the note for lines that are left out, with the numbers of the first ones."""
+    if len(numbers) == 1:
+        return f"1 line that cannot be read: line {numbers[0]}"
+    more = f" and {len(numbers) - MAX_NAMED_LINES:,} more" if len(numbers) > MAX_NAMED_LINES else ""
+    named = ", ".join(map(str, numbers[:MAX_NAMED_LINES]))
+    return f"{len(numbers):,} lines that cannot be read: lines {named}{more}"
+
+
 def layout_for(layout: FileLayout, format: str) -> FileLayout:
     """Return the layout for writing in another format: a session stays lines only if that format has sessions too."""
     return "whole" if layout == "session" and not formatter(format).session_line_fields else layout
@@ -94,10 +104,12 @@ def layout_for(layout: FileLayout, format: str) -> FileLayout:
 
 def _as_session(lines: list[tuple[int, bytes]], form: Formatter) -> RequestFile | None:
     """Return the lines as one conversation; None if each line is a request of its own."""
-    values = [value for _, line in lines if (value := _object_or_none(line)) is not None]
+    found = [(number, _object_or_none(line)) for number, line in lines]
+    values = [value for _, value in found if value is not None]
     if not any(_is_session_line(form, value) for value in values):
         return None
-    return RequestFile([cast(JSONObject, values)], "session", len(lines) - len(values))
+    unreadable = tuple([number for number, value in found if value is None])
+    return RequestFile([cast(JSONObject, values)], "session", unreadable)
 
 
 def _is_session_line(form: Formatter, value: JSON) -> bool:

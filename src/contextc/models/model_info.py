@@ -10,7 +10,7 @@ model that is not in the table gets the defaults of its vendor, if the name iden
 
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, lru_cache
 from typing import Literal, TypeAlias, TypedDict, Unpack
 
 import msgspec
@@ -200,7 +200,7 @@ def _resolve(name: str, configured: Mapping[str, object], given: JSONObject, *, 
         known = {**known, **(load_genai_facts(name) or {})}
     facts: JSONObject = {**known, **configured, **given}
     if "window" not in facts:
-        raise UnknownModel(name, close=_find_close_names(name))
+        raise UnknownModel(name, close=find_close_names(name))
     return _build_model(name, facts, limited="output" in configured or "output" in given)
 
 
@@ -213,6 +213,8 @@ def _build_model(name: str, facts: JSONObject, *, limited: bool) -> Model:
         found = msgspec.convert(msgspec.to_builtins(facts), Model)
     except (msgspec.ValidationError, TypeError) as error:
         raise InvalidSetting(f"model {name}: {error}.") from error
+    if found.window <= 0:
+        raise InvalidSetting(f"model {name}: window must be greater than 0", got=found.window)
     if not 0 < found.output <= found.window:
         raise InvalidSetting(
             f"model {name}: require 0 < output <= window, got output={found.output:,}, window={found.window:,}."
@@ -258,7 +260,9 @@ def _guess_vendor(name: str) -> Vendor | None:
     return None
 
 
-def _find_close_names(name: str) -> tuple[str, ...]:
+@lru_cache(maxsize=256)
+def find_close_names(name: str) -> tuple[str, ...]:
+    """Return at most three known model names with a similar spelling."""
     names = load_catalog().names
     found = (get_close_matches(each, names, n=3) for each in iter_name_variants(name, load_catalog().vendors_by_prefix))
     return tuple(dict.fromkeys(names[each] for several in found for each in several))[:3]

@@ -419,9 +419,9 @@ def _detect(body: JSONObject, url: str, reply: object) -> str:
 
 def _provider_of(format: str, url: str) -> str:
     """Return the provider of a format, preferably the one whose name is in the address."""
-    names = [name for name in provider_names() if format_of_provider(name) == format]
     host = urlsplit(url).hostname or ""
-    return next((name for name in names if name.partition("-")[0] in host), names[0] if names else format)
+    names = sorted(provider_names(), key=lambda name: name.partition("-")[0] not in host)
+    return next((name for name in names if format_of_provider(name) == format), format)  # each reads the configuration
 
 
 def _model_in_reply(reply: object) -> str:

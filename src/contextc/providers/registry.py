@@ -30,6 +30,7 @@ from contextc.models.model_info import FACT_NAMES as MODEL_FACTS
 from contextc.models.model_info import (
     Model,
     ModelFacts,
+    find_close_names,
     find_configured_facts,
     find_entry,
     has_open_weights,
@@ -447,19 +448,18 @@ def _split_spec(spec: str, model_facts: JSONObject, format: str | None) -> tuple
 
 def _provider_of_model(name: str, model_facts: JSONObject) -> str:
     """Return the provider of a model that is named alone: its vendor, if the name is the vendor's own id."""
-    vendor = model(
-        name, vendor=model_facts.get("vendor"), window=UNLIMITED_WINDOW
-    ).vendor  # the window is looked up later
+    vendor = model(name, vendor=model_facts.get("vendor"), window=UNLIMITED_WINDOW).vendor  # the window: later
     if has_open_weights(name) or not is_vendor_name(name) or vendor not in _tables().vendors:
-        close = get_close_matches(
-            name.lower().replace("_", "-"), [*_tables().names, *_config_tables()], n=1, cutoff=0.85
-        )
+        known = [*_tables().names, *_config_tables()]
+        close = get_close_matches(name.lower().replace("_", "-"), known, n=1, cutoff=0.85)
         if close and not find_entry(name):
             raise InvalidSetting(
                 "provider: expected a known provider or model", got=name, fix=f"Did you mean {close[0]!r}?"
             )
+        similar = () if find_entry(name) else find_close_names(name)
+        meant = f"Did you mean {' or '.join(similar)}? If not, prefix" if similar else "Prefix"
         raise InvalidSetting(
-            "provider: the model has no default provider", got=name, fix=f'Prefix it with a provider: "…:{name}".'
+            "provider: the model has no default provider", got=name, fix=f'{meant} it with a provider: "…:{name}".'
         )
     return _tables().vendors[vendor]
 

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from contextc._worker_threads import run_in_thread
 from contextc.compiler.manifest import RequestAction
-from contextc.errors import describe_error
 from contextc.providers import Provider
 from contextc.proxy.content_decoding import CannotDecode, decode_content
 from contextc.proxy.exchange import Exchange
 from contextc.proxy.http1_framing import Field, FramingError, Head, LengthBody, decode_chunks
-from contextc.proxy.request_changes import Change, fix_request
+from contextc.proxy.request_changes import Change, apply_changes, describe_failure, fix_request
 from contextc.proxy.request_fitting import fit_request
 from contextc.proxy.upstreams import find_format
 
@@ -132,22 +131,11 @@ class ActingExchange(BufferedExchange):
 
     def _change(self, raw: bytes) -> tuple[bytes | None, tuple[RequestAction, ...]]:
         """Return the changed body, None if it is not changed, and what was done. This runs on a thread."""
-        actions: list[RequestAction] = []
-        changed = None
-        format = find_format(self._path) or ""
-        for name, change in self._changes:
-            try:
-                content = self._content(raw) if changed is None else changed
-                made = change(content, format, self._url)
-            except CannotDecode as error:
-                actions.append(RequestAction(rule=name, failed=True, changes=(f"not done: {error}",)))
-            except Exception as error:  # a defect must not stop the request
-                text = f"not done: {describe_error(error)}"
-                actions.append(RequestAction(rule=name, failed=True, changes=(text,)))
-            else:
-                if made is not None:
-                    changed = made.body
-                    actions.append(made.action)
+        try:
+            content = self._content(raw)
+        except CannotDecode as error:
+            return None, tuple([describe_failure(name, str(error)) for name, _ in self._changes])
+        changed, actions = apply_changes(content, self._changes, find_format(self._path) or "", self._url)
         return changed, tuple(actions)
 
     def _replace_body(self, body: bytes) -> None:

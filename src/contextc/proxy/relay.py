@@ -99,8 +99,7 @@ class Relay:
         if upstream is None:
             names = ", ".join(f"/{each}" for each in self.upstreams)
             raise Refusal(404, "unknown_upstream", f"No upstream at this path. Paths must begin with one of {names}.")
-        there = upstream.path.encode() + slash + rest
-        return upstream, (there or b"/") + question + query
+        return upstream, upstream.find_target(slash + rest) + question + query
 
     def _sweep(self) -> None:
         """Close what took too long."""

@@ -14,7 +14,7 @@ from msgspec import Raw
 from contextc._json import JSON, JSONObject, as_object, decode, encode
 from contextc.compiler.body_splitting import comparable
 from contextc.compiler.manifest import RequestAction
-from contextc.errors import ContextcError
+from contextc.errors import ContextcError, describe_error
 from contextc.formats import formatter
 from contextc.formats.base import Formatter
 from contextc.linting import fix, lint
@@ -43,6 +43,28 @@ class ChangedRequest(NamedTuple):
 
 Change: TypeAlias = Callable[[bytes, str, str], ChangedRequest | None]
 """Takes the body of a request, its format and its address. Returns None if nothing is to be changed."""
+
+
+def apply_changes(
+    body: bytes, changes: Sequence[tuple[str, Change]], format: str, url: str
+) -> tuple[bytes | None, list[RequestAction]]:
+    """Return the changed body, None if nothing was changed, and what was done. A change that fails is left out."""
+    made: bytes | None = None
+    actions: list[RequestAction] = []
+    for name, change in changes:
+        try:
+            changed = change(body if made is None else made, format, url)
+        except Exception as error:  # a defect must not stop the request
+            actions.append(describe_failure(name, describe_error(error)))
+            continue
+        if changed is not None:
+            made = changed.body
+            actions.append(changed.action)
+    return made, actions
+
+
+def describe_failure(rule: str, text: str) -> RequestAction:
+    return RequestAction(rule=rule, failed=True, changes=(f"not done: {text}",))
 
 
 def is_complete_path(url: str) -> bool:

@@ -26,7 +26,7 @@ from contextc.observation.generated_call_ids import rename_calls
 from contextc.providers import Provider
 from contextc.providers.registry import snippet_tables
 from contextc.proxy.reply_memory import ReplyMemory
-from contextc.proxy.request_changes import MAX_CHANGES, Change, find_request_format
+from contextc.proxy.request_changes import MAX_CHANGES, Change, apply_changes, find_request_format
 from contextc.tools.spec import Tool
 
 INTERLEAVED_FORMATS = ("openai_chat", "mistral")
@@ -114,14 +114,11 @@ class Conversion:
         action = RequestAction(
             rule="convert", changes=tuple(texts[: MAX_CHANGES + 1]), more=max(0, len(texts) - MAX_CHANGES - 1)
         )
-        sent, actions = encode(value), [action]
-        for _, change in self.changes:
-            if (changed := change(sent, target.name, self.url)) is not None:
-                sent = changed.body
-                actions.append(changed.action)
+        sent = encode(value)
+        changed, actions = apply_changes(sent, self.changes, target.name, self.url)
         return ConvertedRequest(
-            body=sent,
-            actions=tuple(actions),
+            body=sent if changed is None else changed,
+            actions=(action, *actions),
             form=form,
             request=given,
             model=model,

@@ -22,6 +22,7 @@ class Upstream(Struct, frozen=True, kw_only=True):
     """A server that requests are forwarded to. `path` precedes the path of each request.
 
     `base` is the path that clients expect at the end of a base URL. `known_as` is the usual address of the provider.
+    `version` precedes model requests that do not begin with it.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Upstream(Struct, frozen=True, kw_only=True):
     path: str = ""
     base: str = ""
     known_as: str = ""
+    version: str = ""
 
     @property
     def authority(self) -> str:
@@ -41,6 +43,13 @@ class Upstream(Struct, frozen=True, kw_only=True):
     @property
     def url(self) -> str:
         return f"{self.scheme}://{self.authority}{self.path}"
+
+    def find_target(self, path: bytes) -> bytes:
+        """Return the path of a request at this upstream."""
+        version = self.version.encode()
+        if version and not path.startswith(version + b"/") and find_format(path.decode("latin-1")) is not None:
+            path = version + path
+        return self.path.encode() + path or b"/"
 
     def record_url(self, path: str) -> str:
         """Return the address of a request as it is recorded: without its query, at the provider's usual host."""
@@ -97,6 +106,7 @@ def parse_upstream(name: str, url: str, *, label: str = "--upstream") -> Upstrea
         path=path,
         base="" if base and path.endswith(base) else base,
         known_as=facts.get("url", ""),
+        version=facts.get("version", "") if url.rstrip("/") == facts.get("url") else "",
     )
 
 

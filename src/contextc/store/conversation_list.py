@@ -123,6 +123,17 @@ def load_overview(tx: Transaction, name: str) -> ConversationOverview:
     return load_details(tx, [ConversationRow(*rows[0])])[0]
 
 
+def load_start_times(tx: Transaction) -> dict[str, int]:
+    """Return the time of the first message of each conversation that has one, in Unix milliseconds.
+
+    It may be older than the conversation in the store, as after an import.
+    """
+    rows = tx.rows(
+        "SELECT c.name, m.time FROM conversation c JOIN message m ON m.place = c.tree * 4294967296 + 1 WHERE m.time > 0"
+    )
+    return {name: time for name, time in rows}
+
+
 def check_limit(limit: int) -> int:
     if not 1 <= limit <= MAX_PAGE_SIZE:
         raise InvalidInput(f"limit must be 1 to {MAX_PAGE_SIZE}", got=limit)

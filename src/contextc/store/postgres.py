@@ -359,7 +359,9 @@ def _milliseconds(seconds: float) -> int:
 
 
 def _one_line(error: psycopg.Error) -> str:
-    return " ".join(str(error).split()).rstrip(".")
+    """Return the text of an error as one line, without the question that the client library adds."""
+    lines = [line for line in str(error).splitlines() if not line.strip().startswith("Is the server running")]
+    return " ".join(" ".join(lines).split()).rstrip(".")
 
 
 def _is_direct(connection: "psycopg.Connection[Row]") -> bool:

@@ -102,8 +102,11 @@ class _Reader(RequestReader):
             self.refuse(path, *wrong)
             return
         user = wire["type"] in USER_ITEMS
-        content = list[JSON](wire.get("content") or ()) if user else []
-        parts = self.blocks(content, (*path, "content")) if user else _pieces(wire, wire["type"], path)
+        parts = (
+            self.blocks(list_or_empty(wire.get("content")), (*path, "content"))
+            if user
+            else _pieces(wire, wire["type"], path)
+        )
         yield RequestMessage(role="user" if user else "assistant", path=path, wire=wire, parts=tuple(parts))
 
     def block_error(self, block: JSON, shapes: Mapping[str, FieldTypes] | None) -> Fault | None:
