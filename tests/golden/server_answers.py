@@ -20,7 +20,7 @@ from contextc.web.application import create_application
 from contextc.web.channel_list import channel_id
 from tests.cli.chat_terminal import calls, recorded, text_reply
 from tests.golden.json_compare import TIME, mapped, without_chance
-from tests.golden.store_content import alone, as_json, blob_name, channels, lasting, later_hidden
+from tests.golden.store_content import alone, as_json, blob_name, channels, lasting, later_hidden, read
 
 LOOKED_AT = ("work", "everything", "a/b ü", "compacted", "small", "program", "replaced", "failures")
 """Conversations whose last requests are inspected over HTTP and by commands."""
@@ -122,7 +122,10 @@ def _answer(answer: Any, path: str) -> JSONObject:  # of the client's HTTP libra
 
 
 def openapi(document: JSONObject) -> JSONObject:
-    """The document without prose and without the names of Python classes; schemas are numbered as they are used."""
+    """The document without prose and without the names of Python classes.
+
+    Schemas are numbered as they are used, first by the recorded paths: another endpoint changes no number.
+    """
     components: JSONObject = document["components"]["schemas"]
     numbers: dict[str, int] = {}
     schemas: list[Any] = []
@@ -143,7 +146,9 @@ def openapi(document: JSONObject) -> JSONObject:
             }
         return [shape(each) for each in cast(list[Any], value)] if isinstance(value, list) else value
 
-    paths = shape(document["paths"], names=True)
+    recorded = [*read("http.json")["/api/openapi.json"]["body"]["paths"]]
+    served = {path: document["paths"][path] for path in [*recorded, *document["paths"]] if path in document["paths"]}
+    paths = shape(served, names=True)
     rest = {name: shape(value) for name, value in document.items() if name not in ("paths", "components")}
     security = shape(document["components"]["securitySchemes"])
     return {**rest, "paths": paths, "schemas": schemas, "securitySchemes": security}
