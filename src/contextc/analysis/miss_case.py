@@ -24,6 +24,7 @@ from contextc.analysis.request_view import RequestView
 MISSED_TOKENS = 1_024
 MISSED_SHARE = 0.05
 SIMILAR = 0.5
+MAX_DIFFERENCE = 0.25
 FIRST_MESSAGES = 64
 COMPACTED = ("compacted by the client", "compaction")
 SUMMARY_WORDS = re.compile(
@@ -87,7 +88,19 @@ class MissCase:
 
     @cached_property
     def potential(self) -> int:
-        """The tokens that could have been read if nothing had broken: what the earlier request had sent too."""
+        """The tokens that could have been read if nothing had broken: what the earlier request had sent too.
+
+        If that is the whole earlier request, the provider's own count of it is used.
+        """
+        estimate, comparison = self.estimated_potential, self.comparison
+        if comparison is None or not comparison.is_extension or not self.is_reported:
+            return estimate
+        counted = min(comparison.before.input, self.now.input)
+        return counted if abs(counted - estimate) < MAX_DIFFERENCE * estimate else estimate
+
+    @cached_property
+    def estimated_potential(self) -> int:
+        """The same, from our own count of each element."""
         comparison, now = self.comparison, self.now
         if comparison is None:
             return 0
@@ -153,7 +166,7 @@ class MissCase:
         comparison = self.comparison
         if comparison is None or not comparison.is_extension or not self.is_reported:
             return None
-        if self.outlook.tokens < self.potential - self.threshold:
+        if self.outlook.tokens < self.estimated_potential - self.threshold:
             return None
         index = find_reformatted(comparison.before, self.now)
         if index is None or self.read > self.now.tokens_before(index) * self.now.scale + self.threshold:
