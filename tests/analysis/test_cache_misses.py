@@ -406,3 +406,33 @@ def test_a_summary_of_the_compiler_is_a_compaction() -> None:
         compiler.commit(compiled, cc.assistant(f"Answer {number}"))
     found = [each for each in cc.findings(store, "c") if each.code.startswith("CAC")]
     assert [(each.cause, each.request) for each in found] == [("first_request", 1), ("compacted", 6)]
+
+
+def test_sub_agents_that_begin_together_cannot_read_each_others_prefix(store: cc.Store) -> None:
+    session = "0a1b2c3d-0000-4000-8000-123456789abc"
+    client = Client()
+    body = client.body()
+    names: list[str] = []
+    for number, began in enumerate((0, 200, 400, 60_000)):
+        content = [{"type": "text", "text": f"Task {number}", "cache_control": MARK}]
+        read = 4_500 if began == 60_000 else 0
+        usage = {
+            "input_tokens": 5, "output_tokens": 9, "cache_read_input_tokens": read,
+            "cache_creation_input_tokens": 4_700 - read,
+        }  # fmt: skip
+        reply = {
+            "id": f"msg_{number}", "type": "message", "role": "assistant", "model": MODEL, "stop_reason": "end_turn",
+            "content": [{"type": "text", "text": "Done."}], "usage": usage,
+        }  # fmt: skip
+        seen = cc.observe(
+            store,
+            request={**body, "messages": [{"role": "user", "content": content}]},
+            reply=reply,
+            headers={"x-claude-code-session-id": session, "x-claude-code-agent-id": f"agent-{number}"},
+            time=client.time + began,
+            ended=client.time + began + 9_000,
+        )
+        names.append(seen.conversation)
+    assert len(set(names)) == 4
+    causes = [[each.cause for each in cc.findings(store, name) if each.code.startswith("CAC")] for name in names]
+    assert causes == [["first_request"], ["parallel_request"], ["parallel_request"], []]
