@@ -32,7 +32,7 @@ SUMMARY_WORDS = re.compile(
     r"|conversation (?:so far|to date)|spoke to you previously",
     re.IGNORECASE,
 )
-SUMMARY_SHARE = 0.7
+SUMMARY_SHARE, KEPT_SHARE = 0.7, 0.5
 SHORT_SUMMARY, SUMMARY_LENGTH = 120, 600
 """Characters of a text that is taken for a summary: if it says so, and if it does not."""
 UNRELATED_SETTINGS = frozenset((
@@ -107,7 +107,7 @@ class MissCase:
         if comparison.is_extension:
             return round(now.tokens_before(comparison.before.count) * now.scale)
         if self.is_compaction:
-            return now.input
+            return min(comparison.before.input, now.input)
         before, shared = comparison.before, comparison.shared
         repeated = count_repeated_tokens(before, now, shared)
         if not repeated and self._is_similar_element(comparison.equal):
@@ -290,9 +290,8 @@ def _text_of_leaf(value: JSON) -> str:
 def _is_compaction(before: RequestView, now: RequestView) -> bool:
     if now.record.why in COMPACTED:
         return True
-    if now.message_count >= before.message_count:
-        return False
-    if any(_is_summary(each) for each in _added_instructions(before, now)):
+    is_shorter = now.message_count < before.message_count
+    if is_shorter and any(_is_summary(each) for each in _added_instructions(before, now)):
         return True
     same = count_equal_rows(before, now)
     old_at, new_at = before.head_ends[2] + same, now.head_ends[2] + same
@@ -304,6 +303,9 @@ def _is_compaction(before: RequestView, now: RequestView) -> bool:
         return True
     index = next((index for index, each in enumerate(added) if each.key not in known), None)
     if index is None or added[index].type != "text":
+        return False
+    kept = len(known & {each.key for each in added})
+    if not is_shorter and kept > len(known) * KEPT_SHARE:
         return False
     if _is_summary(added[index]):
         return True
