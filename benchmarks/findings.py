@@ -66,8 +66,9 @@ def record(store: cc.Store, name: str, variant: str, count: int) -> None:
         text = f"Time: {number}:00\n{system}" if variant == "system" else system
         mark = {"type": "ephemeral"}
         last = dict(messages[-1])
-        text_block = {"type": "text", "text": last["content"]}
-        blocks: list[dict[str, Any]] = last["content"] if isinstance(last["content"], list) else [text_block]
+        if isinstance(last["content"], str):
+            last["content"] = [{"type": "text", "text": last["content"]}]
+        blocks: list[dict[str, Any]] = last["content"]
         last["content"] = [*blocks[:-1], {**blocks[-1], "cache_control": mark}]
         body: dict[str, Any] = {
             "model": MODEL,

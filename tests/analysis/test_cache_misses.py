@@ -1,5 +1,6 @@
 """The causes of cache misses, with small exchanges."""
 
+import asyncio
 import json
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 import contextc as cc
 from contextc.analysis import Finding, all_codes
 from contextc.analysis.cache_miss_causes import all_causes
+from tests.executor.scripted_provider import SONNET, Say, Scripted, call, played
 
 MODEL = "claude-sonnet-4-5"
 MARK = {"type": "ephemeral"}
@@ -369,3 +371,68 @@ def test_own_conversations_have_findings_too() -> None:
 def test_an_unknown_conversation_is_an_error() -> None:
     with pytest.raises(cc.errors.UnknownConversation):
         cc.findings(cc.open_store("memory:"), "nope")
+
+
+def test_turns_of_an_executor_hit_the_cache() -> None:
+    store = cc.open_store("memory:")
+
+    @cc.tool
+    def add(a: int, b: int) -> int:
+        """Add two numbers."""
+        return a + b
+
+    def run(system_prompt: str, text: str) -> None:
+        script = Scripted([Say(calls=(call(text),), input=4_000), Say(text="Done.", input=4_200)])
+        agent = cc.AgentExecutor(store, SONNET, tools=[add], system_prompt=system_prompt, endpoint=script)
+        asyncio.run(played(agent, "c", text))
+
+    for number in range(3):
+        run(SYSTEM, f"q{number}")
+    assert [each.cause for each in cc.findings(store, "c") if each.code.startswith("CAC")] == ["first_request"]
+    run(f"{SYSTEM} Today is Monday.", "q3")
+    found = [each for each in cc.findings(store, "c") if each.code.startswith("CAC")]
+    assert [(each.cause, each.request) for each in found] == [("first_request", 1), ("system_changed", 7)]
+
+
+def test_a_summary_of_the_compiler_is_a_compaction() -> None:
+    store = cc.open_store("memory:")
+    compiler = cc.MessageCompiler(store, cc.provider(SONNET, window=26_000, output=500))
+    for number in range(6):
+        store.append("c", cc.user(f"Question {number}: {FILE}"))
+        if number == 5:
+            made = compiler.compact("c", lambda messages, previous: "The user asked questions.", system_prompt=SYSTEM)
+            assert made is not None
+        compiled = compiler.compile("c", system_prompt=SYSTEM)
+        compiler.commit(compiled, cc.assistant(f"Answer {number}"))
+    found = [each for each in cc.findings(store, "c") if each.code.startswith("CAC")]
+    assert [(each.cause, each.request) for each in found] == [("first_request", 1), ("compacted", 6)]
+
+
+def test_sub_agents_that_begin_together_cannot_read_each_others_prefix(store: cc.Store) -> None:
+    session = "0a1b2c3d-0000-4000-8000-123456789abc"
+    client = Client()
+    body = client.body()
+    names: list[str] = []
+    for number, began in enumerate((0, 200, 400, 60_000)):
+        content = [{"type": "text", "text": f"Task {number}", "cache_control": MARK}]
+        read = 4_500 if began == 60_000 else 0
+        usage = {
+            "input_tokens": 5, "output_tokens": 9, "cache_read_input_tokens": read,
+            "cache_creation_input_tokens": 4_700 - read,
+        }  # fmt: skip
+        reply = {
+            "id": f"msg_{number}", "type": "message", "role": "assistant", "model": MODEL, "stop_reason": "end_turn",
+            "content": [{"type": "text", "text": "Done."}], "usage": usage,
+        }  # fmt: skip
+        seen = cc.observe(
+            store,
+            request={**body, "messages": [{"role": "user", "content": content}]},
+            reply=reply,
+            headers={"x-claude-code-session-id": session, "x-claude-code-agent-id": f"agent-{number}"},
+            time=client.time + began,
+            ended=client.time + began + 9_000,
+        )
+        names.append(seen.conversation)
+    assert len(set(names)) == 4
+    causes = [[each.cause for each in cc.findings(store, name) if each.code.startswith("CAC")] for name in names]
+    assert causes == [["first_request"], ["parallel_request"], ["parallel_request"], []]

@@ -27,7 +27,7 @@ class ChatClient:
             {"role": "system", "content": SYSTEM},
             {"role": "user", "content": "Find the bug."},
         ]
-        self.tools = [
+        self.tools: list[Body] = [
             {"type": "function", "function": {"name": name, "description": f"Run {name}. " * 60, "parameters": {}}}
             for name in ("read", "write", "search")
         ]

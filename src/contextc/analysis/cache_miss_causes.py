@@ -283,7 +283,7 @@ def breakpoint_missing(case: MissCase) -> Diagnosis | None:
     prefix, comparison = case.outlook.prefix, case.comparison
     if not case.rules.explicit or comparison is None:
         return None
-    if case.tokens_at(prefix.written) < case.potential - case.threshold:
+    if case.tokens_at(prefix.written) < case.estimated_potential - case.threshold:
         marks = comparison.before.marks
         last = comparison.before.at(max(marks)).path if marks else "none"
         return Diagnosis(evidence=(case.evidence("", f"last breakpoint of the request before: {last}"),))

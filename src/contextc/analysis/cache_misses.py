@@ -31,6 +31,7 @@ from contextc.store.ledger_schema import Channel
 
 SAME_EFFECT = 0.8
 MAX_SILENT = 4
+IGNORED_SHARE = 0.5
 SURELY_LONG = 1.25
 
 
@@ -121,7 +122,7 @@ def _compare_with_others(rules: CacheRules, now: RequestView, others: Sequence[R
 
 def find_ignored_blocks(requests: Sequence[RequestView]) -> frozenset[str]:
     """Return the paths of system blocks that the provider leaves out of its prefix, such as an attribution line: they
-    changed, and the provider reports that it read more than what precedes them.
+    changed, and the provider reports that it read most of what follows them.
     """
     found: set[str] = set()
     last: dict[Channel, RequestView] = {}
@@ -134,7 +135,9 @@ def find_ignored_blocks(requests: Sequence[RequestView]) -> frozenset[str]:
             tools, _, end = now.head_ends
             if not tools <= equal < min(end, before.head_ends[2]):
                 break
-            if now.usage.cache_read <= now.tokens_before(equal + 1) * now.scale + MISSED_TOKENS:
+            start = now.tokens_before(equal + 1) * now.scale
+            after = min(before.input, now.input) - start
+            if now.usage.cache_read - start <= max(MISSED_TOKENS, after * IGNORED_SHARE):
                 break
             path = now.at(equal).element.suffix
             if path in found:

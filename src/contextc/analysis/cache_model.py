@@ -37,6 +37,9 @@ class CacheEntry(Struct):
     def is_expired(self, time: int) -> bool:
         return time - self.used > self.life
 
+    def is_probably_expired(self, time: int) -> bool:
+        return time - self.ended > min(self.kept, 2 * self.life)
+
     def is_surely_expired(self, time: int) -> bool:
         return time - self.ended > self.kept
 
@@ -137,7 +140,7 @@ def find_readable(rules: CacheRules, entries: Sequence[CacheEntry], comparison: 
     time = now.began
     if not rules.explicit:
         have = [(each, min(each.position, shared)) for each in entries]
-        alive = [(each, size) for each, size in have if not each.is_surely_expired(time)]
+        alive = [(each, size) for each, size in have if not each.is_probably_expired(time)]
         return ReadablePrefix(
             position=max([size for each, size in alive if each.ready <= time], default=0),
             fresh=max([size for each, size in have if each.ready <= time and not each.is_expired(time)], default=0),
@@ -147,7 +150,7 @@ def find_readable(rules: CacheRules, entries: Sequence[CacheEntry], comparison: 
             written=max([size for _, size in have], default=0),
         )
     usable = [each for each in entries if each.position <= shared]
-    alive = [each for each in usable if not each.is_surely_expired(time)]
+    alive = [each for each in usable if not each.is_probably_expired(time)]
     ready = [each for each in alive if each.ready <= time]
     return ReadablePrefix(
         position=_find_from_marks(rules, now, ready),

@@ -5,7 +5,6 @@ from itertools import chain
 
 from contextc.analysis.element_parser import ElementParser
 from contextc.analysis.request_elements import (
-    EMPTY_SECTION,
     Head,
     Rows,
     Section,
@@ -152,7 +151,11 @@ class _ChannelReader:
                     continue
                 if row.row.drop:
                     rows, found = rows.extended(found).without_last(row.row.drop), []
-                found.append(self._parser.section(row.chunk, row.row.tokens) if row.chunk else EMPTY_SECTION)
+                found.append(
+                    self._parser.section(row.chunk, row.row.tokens)
+                    if row.chunk
+                    else self._parser.redacted(place, row.row.tokens)
+                )
         return rows.extended(found)
 
     def _head(self, name: str) -> Head:

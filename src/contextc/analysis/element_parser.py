@@ -57,6 +57,14 @@ class ElementParser:
             found = self._sections[key] = self._section(_split_list(b"[%b]" % chunk), tokens)
         return found
 
+    def redacted(self, place: int, tokens: int) -> Section:
+        """Return the section of a row whose content was removed. It is equal to itself only."""
+        key = (b"%d" % place, -tokens)
+        if (found := self._sections.get(key)) is None:
+            element = Element("message", "other", "", "", "", key[0], b'""', "")
+            found = self._sections[key] = _make_section([(0, _Block(element, 0))], 1, tokens)
+        return found
+
     def sized(self, section: Section, tokens: int) -> Section:
         """Return a section of a head with its tokens. The head must be kept as long as this parser."""
         key = (id(section), tokens)

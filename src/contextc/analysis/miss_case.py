@@ -24,6 +24,7 @@ from contextc.analysis.request_view import RequestView
 MISSED_TOKENS = 1_024
 MISSED_SHARE = 0.05
 SIMILAR = 0.5
+MAX_DIFFERENCE = 0.25
 FIRST_MESSAGES = 64
 COMPACTED = ("compacted by the client", "compaction")
 SUMMARY_WORDS = re.compile(
@@ -31,7 +32,7 @@ SUMMARY_WORDS = re.compile(
     r"|conversation (?:so far|to date)|spoke to you previously",
     re.IGNORECASE,
 )
-SUMMARY_SHARE = 0.7
+SUMMARY_SHARE, KEPT_SHARE = 0.7, 0.5
 SHORT_SUMMARY, SUMMARY_LENGTH = 120, 600
 """Characters of a text that is taken for a summary: if it says so, and if it does not."""
 UNRELATED_SETTINGS = frozenset((
@@ -87,14 +88,26 @@ class MissCase:
 
     @cached_property
     def potential(self) -> int:
-        """The tokens that could have been read if nothing had broken: what the earlier request had sent too."""
+        """The tokens that could have been read if nothing had broken: what the earlier request had sent too.
+
+        If that is the whole earlier request, the provider's own count of it is used.
+        """
+        estimate, comparison = self.estimated_potential, self.comparison
+        if comparison is None or not comparison.is_extension or not self.is_reported:
+            return estimate
+        counted = min(comparison.before.input, self.now.input)
+        return counted if abs(counted - estimate) < MAX_DIFFERENCE * estimate else estimate
+
+    @cached_property
+    def estimated_potential(self) -> int:
+        """The same, from our own count of each element."""
         comparison, now = self.comparison, self.now
         if comparison is None:
             return 0
         if comparison.is_extension:
             return round(now.tokens_before(comparison.before.count) * now.scale)
         if self.is_compaction:
-            return now.input
+            return min(comparison.before.input, now.input)
         before, shared = comparison.before, comparison.shared
         repeated = count_repeated_tokens(before, now, shared)
         if not repeated and self._is_similar_element(comparison.equal):
@@ -153,7 +166,7 @@ class MissCase:
         comparison = self.comparison
         if comparison is None or not comparison.is_extension or not self.is_reported:
             return None
-        if self.outlook.tokens < self.potential - self.threshold:
+        if self.outlook.tokens < self.estimated_potential - self.threshold:
             return None
         index = find_reformatted(comparison.before, self.now)
         if index is None or self.read > self.now.tokens_before(index) * self.now.scale + self.threshold:
@@ -277,9 +290,8 @@ def _text_of_leaf(value: JSON) -> str:
 def _is_compaction(before: RequestView, now: RequestView) -> bool:
     if now.record.why in COMPACTED:
         return True
-    if now.message_count >= before.message_count:
-        return False
-    if any(_is_summary(each) for each in _added_instructions(before, now)):
+    is_shorter = now.message_count < before.message_count
+    if is_shorter and any(_is_summary(each) for each in _added_instructions(before, now)):
         return True
     same = count_equal_rows(before, now)
     old_at, new_at = before.head_ends[2] + same, now.head_ends[2] + same
@@ -291,6 +303,9 @@ def _is_compaction(before: RequestView, now: RequestView) -> bool:
         return True
     index = next((index for index, each in enumerate(added) if each.key not in known), None)
     if index is None or added[index].type != "text":
+        return False
+    kept = len(known & {each.key for each in added})
+    if not is_shorter and kept > len(known) * KEPT_SHARE:
         return False
     if _is_summary(added[index]):
         return True

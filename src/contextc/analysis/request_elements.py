@@ -156,9 +156,6 @@ def _sums(before: Sequence[int], values: Sequence[int]) -> list[int]:
     return list(accumulate(values, initial=before[-1] if before else 0))[1:]
 
 
-EMPTY_SECTION = Section((), (), (), (), 0, 0)
-
-
 class Head(Struct, frozen=True, eq=False):
     """Everything of a request but its messages. `tools`, `system` and `leading` (system messages at the start) are
     sections; their tokens differ by request. `settings` are all other fields.

@@ -22,7 +22,6 @@ from time import process_time
 from typing import Any, NamedTuple
 
 import contextc as cc
-from contextc.inspection.channel_ids import channel_id as short_id
 from contextc.web.channel_list import channel_id
 from tests.analysis.traces import CAUSES, HALVES, Exchange, Trace, load
 
