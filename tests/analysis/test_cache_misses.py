@@ -318,6 +318,20 @@ def test_parallel_requests() -> None:
     assert client.last().cause == "parallel_request"
 
 
+def test_variants_that_are_sent_at_once_are_parallel() -> None:
+    """They differ at the end, and all of what both have was still being written."""
+    client = Client().work(2)
+    client.marks = False
+    client.messages[-1]["content"] += [{"type": "text", "text": f"{FILE} {FILE}", "cache_control": MARK}]
+    began, messages = client.time, [*client.messages]
+    for number in range(2):
+        client.time = began + 50 * number
+        client.messages = [*messages, {"role": "user", "content": [{"type": "text", "text": f"Variant {number}"}]}]
+        client.send(4_500, seconds=60)
+    *_, found = client.findings()
+    assert (found.request, found.cause) == (4, "parallel_request")
+
+
 def test_a_rewind_is_no_miss() -> None:
     client = Client().work(5)
     client.messages = [*client.messages[:4], {"role": "user", "content": [{"type": "text", "text": "Stop. Why?"}]}]
@@ -408,8 +422,8 @@ def test_a_summary_of_the_compiler_is_a_compaction() -> None:
     assert [(each.cause, each.request) for each in found] == [("first_request", 1), ("compacted", 6)]
 
 
-def test_sub_agents_that_begin_together_cannot_read_each_others_prefix(store: cc.Store) -> None:
-    session = "0a1b2c3d-0000-4000-8000-123456789abc"
+@pytest.mark.parametrize("session", ["0a1b2c3d-0000-4000-8000-123456789abc", ""], ids=["session", "no session"])
+def test_conversations_that_begin_together_cannot_read_each_others_prefix(store: cc.Store, session: str) -> None:
     client = Client()
     body = client.body()
     names: list[str] = []
@@ -428,7 +442,10 @@ def test_sub_agents_that_begin_together_cannot_read_each_others_prefix(store: cc
             store,
             request={**body, "messages": [{"role": "user", "content": content}]},
             reply=reply,
-            headers={"x-claude-code-session-id": session, "x-claude-code-agent-id": f"agent-{number}"},
+            headers={"x-claude-code-session-id": session, "x-claude-code-agent-id": f"agent-{number}"}
+            if session
+            else {},
+            conversation=None if session else f"task-{number}",
             time=client.time + began,
             ended=client.time + began + 9_000,
         )

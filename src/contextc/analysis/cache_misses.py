@@ -14,6 +14,7 @@ from contextc.analysis.cache_miss_causes import (
     Diagnosis,
     below_minimum,
     breakpoint_missing,
+    cache_expired,
     first_request,
     model_changed,
     parallel_request,
@@ -166,6 +167,8 @@ def explain_miss(case: MissCase) -> tuple[FindingCode, Diagnosis] | None:
         return _first(case, [model_changed])
     if case.is_never_written:
         return _first(case, [breakpoint_missing])
+    if case.is_missed_before_break and (found := _first(case, [cache_expired, parallel_request])) is not None:
+        return found
     found = _first(case, [function for _, function in CAUSES if function not in (first_request, below_minimum)])
     if found is None and (guess := unknown_setting_changed(case)) is not None:
         return get_code("settings_changed"), guess

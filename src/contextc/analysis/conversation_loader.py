@@ -26,6 +26,9 @@ from contextc.store.message_rows import FIRST_UNANSWERED, SEQ_MASK, find_tip, ma
 from contextc.store.observed_conversation_sources import load_sources
 from contextc.store.turn_and_event_records import StepRecord
 
+NEIGHBOURS = 32
+"""The number of conversations before and after one that may have begun at the same time."""
+
 
 def load_conversation_view(store: Store, conversation: str) -> ConversationView:
     """Return the requests of a conversation. Raises `UnknownConversation`."""
@@ -47,18 +50,24 @@ def _load(tx: Transaction, conversation: str, steps: "dict[tuple[object, ...], l
     number = tip.conversation if tip is not None else 0
     requests.sort(key=lambda each: (each.began, each.number))
     source = load_sources(tx, [number]).get(number)
-    others = _load_overlapping(tx, parser, number, requests[0].began) if source is not None and requests else []
+    is_observed = bool(requests) and requests[0].observed is not None
+    others = _load_overlapping(tx, parser, number, requests[0].began) if is_observed else []
     return ConversationView(conversation, requests, source, others)
 
 
 def _load_overlapping(tx: Transaction, parser: ElementParser, number: int, began: int) -> list[RequestView]:
-    """Return first requests of other conversations of the session that were being answered at a time."""
+    """Return first requests of other conversations that were being answered at a time: of the same session, or of
+    conversations that were stored shortly before or after.
+    """
     channels = tx.rows(
         "SELECT h.number, h.conversation, h.agent, h.provider, h.model, h.directory, h.state FROM channel h"
-        " JOIN conversation c ON c.name = h.conversation JOIN observed_conversation o ON o.conversation = c.number"
-        " WHERE o.session = (SELECT session FROM observed_conversation WHERE conversation = ?) AND o.session <> ''"
-        " AND o.conversation <> ?",
+        " JOIN conversation c ON c.name = h.conversation"
+        " WHERE c.number <> ? AND (c.number BETWEEN ? AND ? OR c.number IN"
+        " (SELECT o.conversation FROM observed_conversation o JOIN observed_conversation mine"
+        " ON o.session = mine.session WHERE mine.conversation = ? AND mine.session <> ''))",
         number,
+        number - NEIGHBOURS,
+        number + NEIGHBOURS,
         number,
     )
     found: list[RequestView] = []

@@ -129,6 +129,11 @@ class MissCase:
         return one.kind != "message" and same > SIMILAR * max(len(old), len(new))
 
     @property
+    def is_missed_before_break(self) -> bool:
+        """True if both requests begin with almost all that could have been read: no difference explains the miss."""
+        return self.comparison is not None and self.potential - self.comparison.shared_tokens < self.threshold
+
+    @property
     def missed(self) -> int:
         return max(0, self.potential - self.read)
 
