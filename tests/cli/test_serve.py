@@ -142,9 +142,13 @@ def test_a_port_that_is_taken_is_reported(run: Run) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         result = run("serve", "--port", port)
+        proxy = run("serve", "--port", "0", "--no-open", "--proxy", "--proxy-port", port)
     assert result.returncode == 2
     assert f"127.0.0.1:{port}" in result.stderr
     assert "0 selects any free port" in result.stderr
+    assert proxy.returncode == 2, "it does not go on without a proxy"
+    assert f"127.0.0.1:{port}" in proxy.stderr
+    assert "--proxy-port 0" in proxy.stderr
 
 
 @pytest.mark.parametrize(
