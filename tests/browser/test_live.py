@@ -100,6 +100,9 @@ def test_deleted_conversations_disappear_and_proxies_are_shown(person: Person, s
         expect(page.get_by_test_id("proxy-status")).to_contain_text("the spool was full")
     proxy.close()
     expect(page.get_by_test_id("proxy-status")).to_have_count(0)
+    page.evaluate("() => new BroadcastChannel('contextc.changes').postMessage({ type: 'ended', data: {} })")
+    expect(page.get_by_test_id("ended")).to_contain_text("contextc serve shows it")
+    expect(page.get_by_test_id("gone")).to_have_count(0)
 
 
 def test_visiting_a_conversation_does_not_move_it(person: Person, model: Model) -> None:

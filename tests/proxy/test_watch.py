@@ -125,7 +125,10 @@ def test_a_watched_program_is_recorded_shown_and_its_exit_code_returned(tmp_path
             assert shown.keys() == {"one", "two"}
             assert {each["observed"]["kind"] for each in shown.values()} == {"main"}
             assert all([each["spoken"] >= int(since) for each in shown.values()])
-        output, errors = process.communicate("\n", timeout=SECONDS)
+            process.stdin.write("\n")
+            process.stdin.flush()
+            assert [frame.event for frame in stream][-1] == "ended"
+        output, errors = process.communicate(timeout=SECONDS)
         assert (process.returncode, output) == (7, "First.\nSecond.\n")
         assert len(fake.records) == 2
     with pytest.raises(httpx.ConnectError):
