@@ -188,7 +188,7 @@ def test_a_missing_package_is_named(run: Run, tmp_path: Path) -> None:
     (hidden / "starlette" / "__init__.py").write_text("raise ModuleNotFoundError('gone', name='starlette')")
     result = run("serve", "--port", "0", PYTHONPATH=str(hidden))
     assert result.returncode == 2
-    assert "pip install 'contextc[web]'" in result.stderr
+    assert "pip install 'contextc[web]', or '.[web]' in a clone" in result.stderr
 
 
 def test_event_streams_do_not_delay_shutdown_and_the_partial_answer_stays(serve: Serve, tmp_path: Path) -> None:

@@ -21,6 +21,8 @@ import httpx2
 import pytest
 
 import contextc as cc
+from contextc.cli import watch
+from contextc.proxy.traffic_summary import TrafficSummary
 from tests.fake_vendors import KEY, FakeVendors, Scripted, faults, listed
 from tests.forked_commands import run_contextc
 from tests.observation.test_observe import answer, chat
@@ -140,6 +142,17 @@ def test_a_watched_program_is_recorded_shown_and_its_exit_code_returned(tmp_path
     assert {name for name in files if not name.startswith(".local/share/contextc/contextc.db")} == {"agent.py"}
     with cc.open_store(f"sqlite:///{tmp_path}/.local/share/contextc/contextc.db") as store:
         assert len(store.read(lambda tx: tx.rows("SELECT * FROM manifest"))) == 2
+
+
+def test_the_summary_names_only_commands_that_are_installed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    summary = TrafficSummary(requests=1, conversations={"one": 1})
+    watch.print_summary(summary, None)
+    assert "contextc serve   or: contextc explain one" in capsys.readouterr().err
+    monkeypatch.setattr(watch, "is_web_installed", lambda: False)
+    watch.print_summary(summary, None)
+    assert "look at it: contextc explain one" in capsys.readouterr().err
 
 
 def test_attach_prints_a_line_per_recorded_request(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ from contextc.cli.server_options import (
     display_host,
     is_loopback,
 )
+from contextc.cli.web_ui_process import INSTALL_WEB
 from contextc.config import read_settings
 from contextc.errors import InvalidSetting
 from contextc.store.conversation_types import DEFAULT_AGENT
@@ -94,7 +95,7 @@ def run(
         if error.name not in ("starlette", "uvicorn"):
             raise
         raise InvalidSetting(
-            f"The package {error.name!r} is not installed", fix="Install it: pip install 'contextc[web]'"
+            f"The package {error.name!r} is not installed", fix=f"Install it: {INSTALL_WEB}."
         ) from error
     from contextc.app.model_selection import resolve_model
     from contextc.cli.chat.options import read_system_prompt
