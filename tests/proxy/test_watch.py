@@ -61,7 +61,7 @@ def test_a_program_that_a_signal_ended_and_one_without_requests(tmp_path: Path, 
     command = ("watch", "--no-web", "--", sys.executable, str(program), "killed")
     done = run_contextc(*command, cwd=tmp_path, env=environment(tmp_path))
     assert done.returncode == 128 + signal.SIGTERM
-    assert "recorded no model request" in done.stderr
+    assert done.stderr.startswith("\ncontextc recorded no model request")
 
 
 def test_options_after_the_program_are_its_own(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_a_watched_program_is_recorded_shown_and_its_exit_code_returned(tmp_path
         assert len(fake.records) == 2
     with pytest.raises(httpx.ConnectError):
         httpx.get(url)
-    assert "contextc recorded 2 requests in 2 conversations" in errors
+    assert errors.startswith("\ncontextc recorded 2 requests in 2 conversations")
     assert "rewrite factor 1.0" in errors
     assert "contextc serve" in errors
     files = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}

@@ -189,7 +189,11 @@ def _signals_for_program() -> "Generator[list[subprocess.Popen[bytes]]]":
 
 
 def print_summary(summary: "TrafficSummary", store: str | None) -> None:
-    """Print the figures of the run on standard error: standard output is the program's."""
+    """Print the figures of the run on standard error: standard output is the program's.
+
+    An empty line is first, because the program may have ended without a newline.
+    """
+    err.print()
     if not summary.requests:
         err.print(
             "contextc recorded no model request. `contextc watch` alone lists what programs can be pointed at it.",
