@@ -105,6 +105,13 @@ def test_list_shows_what_is_there(run: Run, filled: str) -> None:
     assert run("--version").stdout == f"contextc {cc.__version__}\n"
 
 
+def test_an_unknown_command_is_an_error_with_similar_names(run: Run) -> None:
+    done = run("wach")
+    assert done.returncode == 2
+    assert "No such command 'wach'. Did you mean watch?" in done.stderr
+    assert "Did you mean" not in run("quux").stderr
+
+
 def test_looking_at_a_store_redacts_nothing(run: Run, filled: str) -> None:
     """Retention cannot be undone, so it happens where something is written, and never by mistake."""
     with cc.open_store(filled) as store:
