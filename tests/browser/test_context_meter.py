@@ -68,6 +68,7 @@ def test_it_is_that_of_the_model_that_is_chosen(person: Person, model: Model) ->
     person.sees_ended()
     gauge = person.page.get_by_test_id("gauge")
     expect(gauge).to_contain_text("openai-chat:gpt-4o used")
+    expect(gauge).to_contain_text(re.compile(r"context window [\d,]+, the rest is kept for the answer"))
     before = agrees(person)
     choose(person, "anthropic:claude-sonnet-4-5")
     expect(gauge).to_contain_text("anthropic:claude-sonnet-4-5 used")

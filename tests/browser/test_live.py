@@ -69,11 +69,17 @@ def test_requests_of_another_process_appear_without_a_reload(
         other.observe("first question", "first answer", "second question", reply="second answer", conversation=name)
         expect(person.rows("assistant").locator(".prose")).to_have_text(["first answer", "second answer"])
         expect(inspecting.page.get_by_test_id("step")).to_have_attribute("aria-label", re.compile("^Request 2"))
-        other.observe("another program", reply="its answer", conversation="another")
+        context = f"<system-reminder>{'x' * 5_000}<img src=x></system-reminder>\n"
+        other.observe(f"{context}another program", reply="its answer", conversation="another")
         for each in (page, inspecting.page):
             expect(each.get_by_test_id("conversation")).to_have_count(2)
             expect(each.get_by_test_id("conversation").first).to_contain_text("another program")
             assert each.evaluate("() => window.isSame")
+        page.get_by_test_id("conversation").first.locator("a").click()
+        expect(person.rows("user").locator(".typed")).to_have_text("another program")
+        page.get_by_test_id("client-context").get_by_role("button").click()
+        expect(page.get_by_test_id("client-context").locator(".typed")).to_contain_text("<img src=x>")
+        assert page.locator("main img").count() == 0
 
 
 def test_deleted_conversations_disappear_and_proxies_are_shown(person: Person, store: cc.Store, address: str) -> None:
@@ -94,6 +100,9 @@ def test_deleted_conversations_disappear_and_proxies_are_shown(person: Person, s
         expect(page.get_by_test_id("proxy-status")).to_contain_text("the spool was full")
     proxy.close()
     expect(page.get_by_test_id("proxy-status")).to_have_count(0)
+    page.evaluate("() => new BroadcastChannel('contextc.changes').postMessage({ type: 'ended', data: {} })")
+    expect(page.get_by_test_id("ended")).to_contain_text("contextc serve shows it")
+    expect(page.get_by_test_id("gone")).to_have_count(0)
 
 
 def test_visiting_a_conversation_does_not_move_it(person: Person, model: Model) -> None:

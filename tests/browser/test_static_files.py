@@ -5,6 +5,7 @@ from hashlib import sha256
 
 import pytest
 
+from contextc.messages.client_context import CLIENT_CONTEXT_HEADINGS, CLIENT_CONTEXT_TAGS
 from contextc.web.static_files import STATIC_FOLDER
 
 FORBIDDEN = re.compile(
@@ -41,3 +42,10 @@ def test_vendored_modules_are_those_of_the_readme() -> None:
     vendor = STATIC_FOLDER / "vendor"
     rows = re.findall(r"^\| `([\w-]+\.js)` .* `([0-9a-f]{64})` \|$", (vendor / "README.md").read_text(), re.MULTILINE)
     assert dict(rows) == {path.name: sha256(path.read_bytes()).hexdigest() for path in vendor.glob("*.js")}
+
+
+def test_the_page_knows_the_same_client_context() -> None:
+    """Titles leave the same blocks out that the chat collapses."""
+    text = (STATIC_FOLDER / "app/chat/client_context.js").read_text()
+    tables = re.findall(r"(?:TAGS|HEADINGS) = \[(.*?)\];", text, re.DOTALL)
+    assert [tuple(re.findall(r'"([^"]+)"', each)) for each in tables] == [CLIENT_CONTEXT_TAGS, CLIENT_CONTEXT_HEADINGS]

@@ -105,6 +105,13 @@ def test_list_shows_what_is_there(run: Run, filled: str) -> None:
     assert run("--version").stdout == f"contextc {cc.__version__}\n"
 
 
+def test_an_unknown_command_is_an_error_with_similar_names(run: Run) -> None:
+    done = run("wach")
+    assert done.returncode == 2
+    assert "No such command 'wach'. Did you mean watch?" in done.stderr
+    assert "Did you mean" not in run("quux").stderr
+
+
 def test_looking_at_a_store_redacts_nothing(run: Run, filled: str) -> None:
     """Retention cannot be undone, so it happens where something is written, and never by mistake."""
     with cc.open_store(filled) as store:
@@ -252,13 +259,17 @@ def test_list_shows_every_conversation_and_takes_no_name_for_markup(run: Run, fi
     with cc.open_store(filled) as store:
         store.fork("demo", "[red]会話[/]", at=1)
         store.rewind("demo", 1)
-    shown = run("list", "--store", filled).stdout.splitlines()
+        store.append("active", cc.user("What is\n[bold]this[/]? " + "x" * 99))
+    shown = run("list", "--store", filled, COLUMNS="90").stdout.splitlines()
     assert [line.split()[:3] for line in shown] == [
         ["conversation", "messages", "branches"],
+        ["active", "1", "1"],
         ["[red]会話[/]", "1", "1"],
         ["demo", "1", "2"],
     ]
-    assert shown[2].index("1") == shown[0].index("messages")
+    assert shown[1].split("  ")[-1].startswith("What is [bold]this[/]? xxx")
+    assert shown[1].rstrip().endswith("…")
+    assert shown[3].index("1") == shown[0].index("messages")
     assert len({cell_len(line) for line in shown}) == 1
 
 

@@ -28,8 +28,8 @@ def address(tmp_path: Path) -> str:
 
 def test_list_shows_the_client(run: Run, address: str) -> None:
     lines = run("list", "--store", address).stdout.splitlines()
-    assert lines[0].split() == ["conversation", "messages", "branches", "started", "client"]
-    clients = {line.split()[0]: " ".join(line.split()[5:]) for line in lines[1:]}
+    assert lines[0].split() == ["conversation", "messages", "branches", "started", "client", "title"]
+    clients = {line.split()[0]: line[lines[0].index("client") : lines[0].index("title")].strip() for line in lines[1:]}
     assert (clients["x"], clients["own"], clients["claude-code-s1"]) == ("observed", "", "claude-code")
     assert [client for name, client in clients.items() if "-side-" in name] == ["claude-code (side)"]
     listed = {each["name"]: each for each in json.loads(run("list", "--json", "--store", address).stdout)}

@@ -142,9 +142,13 @@ def test_a_port_that_is_taken_is_reported(run: Run) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         result = run("serve", "--port", port)
+        proxy = run("serve", "--port", "0", "--no-open", "--proxy", "--proxy-port", port)
     assert result.returncode == 2
     assert f"127.0.0.1:{port}" in result.stderr
     assert "0 selects any free port" in result.stderr
+    assert proxy.returncode == 2, "it does not go on without a proxy"
+    assert f"127.0.0.1:{port}" in proxy.stderr
+    assert "--proxy-port 0" in proxy.stderr
 
 
 @pytest.mark.parametrize(
@@ -184,7 +188,7 @@ def test_a_missing_package_is_named(run: Run, tmp_path: Path) -> None:
     (hidden / "starlette" / "__init__.py").write_text("raise ModuleNotFoundError('gone', name='starlette')")
     result = run("serve", "--port", "0", PYTHONPATH=str(hidden))
     assert result.returncode == 2
-    assert "pip install 'contextc[web]'" in result.stderr
+    assert "pip install 'contextc[web]', or '.[web]' in a clone" in result.stderr
 
 
 def test_event_streams_do_not_delay_shutdown_and_the_partial_answer_stays(serve: Serve, tmp_path: Path) -> None:

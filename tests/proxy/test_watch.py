@@ -21,6 +21,8 @@ import httpx2
 import pytest
 
 import contextc as cc
+from contextc.cli import watch
+from contextc.proxy.traffic_summary import TrafficSummary
 from tests.fake_vendors import KEY, FakeVendors, Scripted, faults, listed
 from tests.forked_commands import run_contextc
 from tests.observation.test_observe import answer, chat
@@ -59,7 +61,7 @@ def test_a_program_that_a_signal_ended_and_one_without_requests(tmp_path: Path, 
     command = ("watch", "--no-web", "--", sys.executable, str(program), "killed")
     done = run_contextc(*command, cwd=tmp_path, env=environment(tmp_path))
     assert done.returncode == 128 + signal.SIGTERM
-    assert "recorded no model request" in done.stderr
+    assert done.stderr.startswith("\ncontextc recorded no model request")
 
 
 def test_options_after_the_program_are_its_own(tmp_path: Path) -> None:
@@ -125,18 +127,32 @@ def test_a_watched_program_is_recorded_shown_and_its_exit_code_returned(tmp_path
             assert shown.keys() == {"one", "two"}
             assert {each["observed"]["kind"] for each in shown.values()} == {"main"}
             assert all([each["spoken"] >= int(since) for each in shown.values()])
-        output, errors = process.communicate("\n", timeout=SECONDS)
+            process.stdin.write("\n")
+            process.stdin.flush()
+            assert [frame.event for frame in stream][-1] == "ended"
+        output, errors = process.communicate(timeout=SECONDS)
         assert (process.returncode, output) == (7, "First.\nSecond.\n")
         assert len(fake.records) == 2
     with pytest.raises(httpx.ConnectError):
         httpx.get(url)
-    assert "contextc recorded 2 requests in 2 conversations" in errors
+    assert errors.startswith("\ncontextc recorded 2 requests in 2 conversations")
     assert "rewrite factor 1.0" in errors
     assert "contextc serve" in errors
     files = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
     assert {name for name in files if not name.startswith(".local/share/contextc/contextc.db")} == {"agent.py"}
     with cc.open_store(f"sqlite:///{tmp_path}/.local/share/contextc/contextc.db") as store:
         assert len(store.read(lambda tx: tx.rows("SELECT * FROM manifest"))) == 2
+
+
+def test_the_summary_names_only_commands_that_are_installed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    summary = TrafficSummary(requests=1, conversations={"one": 1})
+    watch.print_summary(summary, None)
+    assert "contextc serve   or: contextc explain one" in capsys.readouterr().err
+    monkeypatch.setattr(watch, "is_web_installed", lambda: False)
+    watch.print_summary(summary, None)
+    assert "look at it: contextc explain one" in capsys.readouterr().err
 
 
 def test_attach_prints_a_line_per_recorded_request(tmp_path: Path) -> None:

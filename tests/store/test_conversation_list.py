@@ -60,6 +60,24 @@ def test_an_overview_reports_what_a_list_shows(store: cc.Store) -> None:
     assert (before.length, before.spoken) == (3, 3)
 
 
+def test_a_title_leaves_out_the_context_of_the_client(store: cc.Store) -> None:
+    context = "<system-reminder>\n# Environment\n</system-reminder>\n"
+    blocks = cc.Message(
+        role="user", parts=(cc.Text(context), cc.Text(context), cc.Text("Fix the test."), cc.Text(context))
+    )
+    store.append("claude", blocks)
+    store.append("codex", cc.user("# AGENTS.md instructions for /x\n\n<INSTRUCTIONS>\na\n</INSTRUCTIONS>"))
+    store.append("codex", cc.user("<environment_context>\n  <cwd>/x</cwd>\n</environment_context>"))
+    store.append("codex", cc.user("Add a flag."))
+    store.append("only", cc.user(context))
+    store.append("open", cc.user("<system-reminder> is a tag"))
+    found = {each.name: each.title for each in store.overviews().found}
+    assert (found["claude"], found["codex"]) == ("Fix the test.", "Add a flag.")
+    assert found["only"] == "<system-reminder> # Environment </system-reminder>"
+    assert found["open"] == "<system-reminder> is a tag"
+    assert store.load("claude")[0].text == context * 2 + "Fix the test." + context, "the content is unchanged"
+
+
 def test_a_fork_has_the_title_of_what_it_shares(store: cc.Store) -> None:
     store.extend("demo", [at("first", 10), at("answer", 20, "assistant"), at("second", 30)])
     store.fork("demo", "one", at=2)

@@ -190,6 +190,24 @@ def test_a_conversation_stays_with_the_model_it_was_given(server: Served, tmp_pa
     assert first[1]["model"] == "other"
 
 
+def test_a_recorded_conversation_continues_with_the_model_that_is_shown(
+    server: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not with the server's own model, unless its provider cannot be called."""
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    request = {"model": "claude-sonnet-4-5", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}
+    reply = {"type": "message", "role": "assistant", "content": [{"type": "text", "text": "Hello"}]}
+    for name, provider in (("seen", "anthropic"), ("elsewhere", "lab")):
+        cc.observe(
+            server.desk.store, request=request, reply=reply, format="anthropic", provider=provider, conversation=name
+        )
+        shown = httpx.get(f"{server.url}/api/conversations/{name}").json()["model"]
+        assert shown == f"{provider}:claude-sonnet-4-5"
+    for name, used in (("seen", "anthropic"), ("elsewhere", "replay")):
+        post(server, f"{name}/turns", 202, input="More")
+        assert [each["provider"] for each in read_events(server.url, name) if each["type"] == "step-start"] == [used]
+
+
 def test_a_model_that_is_not_there_is_refused_before_a_turn_begins(server: Served) -> None:
     assert post(server, "demo/turns", 400, input="Hi", model="nobody:nothing")["error"]["kind"] == "InvalidSetting"
     assert post(server, "demo/turns", 400, input="Hi", model="openai:no-such")["error"]["kind"] == "UnknownModel"

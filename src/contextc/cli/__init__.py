@@ -4,6 +4,7 @@ Exit code 0: success. 1: problems were found. 2: the call or its input is invali
 """
 
 import sys
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -65,6 +66,12 @@ class CommandGroup(TyperGroup):
         settings = {"allow_interspersed_args": cmd_name not in PROGRAM_ARGUMENTS}
         only.command(cmd_name, context_settings=settings)(import_module(f"contextc.cli.{COMMANDS[cmd_name]}").run)
         return typer.main.get_command(only)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find a command. An error names similar ones, which typer does only for commands that are imported."""
+        if args and args[0] not in COMMANDS and (close := get_close_matches(args[0], COMMANDS)):
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {' or '.join(close)}?")
+        return super().resolve_command(ctx, args)
 
 
 app = typer.Typer(

@@ -13,9 +13,17 @@ from rich.table import Table
 
 from contextc.cli.console import escape_markup, out
 from contextc.compiler import Cost
-from contextc.compiler.manifest import TEXT_WIDTH, Manifest, RequestRecord, describe_mode, describe_observed
+from contextc.compiler.manifest import (
+    TEXT_WIDTH,
+    Manifest,
+    ManifestLine,
+    RequestRecord,
+    describe_mode,
+    describe_observed,
+)
 from contextc.compiler.options import Budget
 from contextc.errors import ContextOverflow
+from contextc.messages.client_context import remove_client_context
 
 BAR, MIN_BAR, MAX_ROWS = 72, 20, 200
 MIN_TEXT_WIDTH, MIN_REASON_WIDTH = 12, 16
@@ -76,7 +84,7 @@ def _manifest_table(manifest: Manifest) -> Table:
             str(line.seq or ""),
             line.role,
             _figure(line.tokens),
-            _short(line.text) if line.kind == "message" else f"{line.kind}: {_short(line.text)}",
+            _describe(line),
             line.why if line.sent or not line.shown else IN_SESSION,
         )
         for line in manifest.lines
@@ -118,6 +126,13 @@ def _column_widths(room: int, what: int, why: int) -> tuple[int, int]:
 
 def _figure(tokens: int) -> str:
     return f"{tokens:,}" if tokens else ""
+
+
+def _describe(line: ManifestLine) -> str:
+    """Return the beginning of a line's text. In messages of users, the context of their client is left out."""
+    if line.kind != "message":
+        return f"{line.kind}: {_short(line.text)}"
+    return _short((remove_client_context(line.text) if line.role == "user" else "") or line.text)
 
 
 def _short(text: str) -> str:

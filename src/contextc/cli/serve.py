@@ -37,6 +37,7 @@ from contextc.cli.server_options import (
     display_host,
     is_loopback,
 )
+from contextc.cli.web_ui_process import INSTALL_WEB
 from contextc.config import read_settings
 from contextc.errors import InvalidSetting
 from contextc.store.conversation_types import DEFAULT_AGENT
@@ -94,7 +95,7 @@ def run(
         if error.name not in ("starlette", "uvicorn"):
             raise
         raise InvalidSetting(
-            f"The package {error.name!r} is not installed", fix="Install it: pip install 'contextc[web]'"
+            f"The package {error.name!r} is not installed", fix=f"Install it: {INSTALL_WEB}."
         ) from error
     from contextc.app.model_selection import resolve_model
     from contextc.cli.chat.options import read_system_prompt
@@ -102,6 +103,8 @@ def run(
     secret = _token(host, token, no_token)
     folder = resolve_root(root)
     resolve_model(model)  # an unknown model raises before the server starts
+    if proxy:
+        _check_proxy_port(proxy_port)
     options = ServerOptions(
         model=model,
         agent=agent,
@@ -127,6 +130,18 @@ def run(
             server.run([listening])
     if server.exit_code:
         raise typer.Exit(server.exit_code)
+
+
+def _check_proxy_port(port: int) -> None:
+    """Raise if the port of the proxy cannot be used: its process would end, and the web UI would go on without it."""
+    from contextc.proxy.proxy_server import listen  # it takes time to import
+
+    try:
+        listen("127.0.0.1", port).close()
+    except InvalidSetting as error:
+        raise InvalidSetting(
+            f"proxy: {error.problem}", fix="Use another port: --proxy-port 0 selects a free one."
+        ) from error
 
 
 @contextmanager

@@ -37,7 +37,7 @@ from contextc.cli.proxy import (
     print_gaps,
     print_setup,
 )
-from contextc.cli.web_ui_process import WebUIProcess, is_web_installed
+from contextc.cli.web_ui_process import INSTALL_WEB, WebUIProcess, is_web_installed
 from contextc.errors import ContextcError, InvalidSetting
 
 TYPE_CHECKING = False
@@ -135,7 +135,7 @@ def _wants_web(no_web: bool, quiet: bool, open: bool) -> bool:
     if no_web or (quiet and not open):
         return False
     if not is_web_installed():
-        err.print("The web UI is not installed: pip install 'contextc\\[web]'")
+        err.print(f"The web UI is not installed: {escape_markup(INSTALL_WEB)}", soft_wrap=True)
         return False
     return True
 
@@ -189,7 +189,11 @@ def _signals_for_program() -> "Generator[list[subprocess.Popen[bytes]]]":
 
 
 def print_summary(summary: "TrafficSummary", store: str | None) -> None:
-    """Print the figures of the run on standard error: standard output is the program's."""
+    """Print the figures of the run on standard error: standard output is the program's.
+
+    An empty line is first, because the program may have ended without a newline.
+    """
+    err.print()
     if not summary.requests:
         err.print(
             "contextc recorded no model request. `contextc watch` alone lists what programs can be pointed at it.",
@@ -216,7 +220,10 @@ def print_summary(summary: "TrafficSummary", store: str | None) -> None:
         lines.append(f"prefix broken: {reasons}")
     option = f" --store {store}" if store else ""
     largest = max(summary.conversations, key=lambda name: summary.conversations[name])
-    lines.append(f"look at it: contextc serve{option}   or: contextc explain {largest}{option}")
+    explain = f"contextc explain {largest}{option}"
+    lines.append(
+        f"look at it: contextc serve{option}   or: {explain}" if is_web_installed() else f"look at it: {explain}"
+    )
     for line in lines:
         err.print(escape_markup(line), soft_wrap=True)
     sys.stderr.flush()

@@ -15,6 +15,7 @@ START_SECONDS = 30.0
 """On a busy machine it takes several seconds. If the process ends, the wait ends, too."""
 STOP_SECONDS = 4.0
 PACKAGES = ("starlette", "uvicorn")
+INSTALL_WEB = "pip install 'contextc[web]', or '.[web]' in a clone"
 
 
 def is_web_installed() -> bool:

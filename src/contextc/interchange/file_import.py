@@ -7,6 +7,7 @@ storing fails in the middle, the summary lists what was stored before.
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from time import monotonic
 from typing import cast
@@ -29,6 +30,7 @@ from contextc.interchange.request_import_export import has_content
 from contextc.interchange.sources import LogSource, load_source, source_names
 from contextc.interchange.write_imported import NameChoice, WriteResult, write_conversation
 from contextc.messages import Message, Usage, decode_message
+from contextc.messages.client_context import first_user_text
 from contextc.store import Store
 
 TITLE_LENGTH = 80
@@ -421,10 +423,7 @@ def _outcome(found: FoundConversation, placed: WriteResult, new_calls: int) -> I
 
 
 def _title(found: FoundConversation) -> str:
-    texts = (
-        message.text for line in found.lines for message in line if message.role == "user" and message.text.strip()
-    )
-    return " ".join((found.title or next(texts, "")).split())[:TITLE_LENGTH]
+    return " ".join((found.title or first_user_text(chain.from_iterable(found.lines))).split())[:TITLE_LENGTH]
 
 
 def _no_conversation_text(files: Sequence[InputFile], name: str, left_out: Counter[str]) -> str:

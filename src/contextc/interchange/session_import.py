@@ -17,6 +17,7 @@ from contextc.interchange.found_conversation import FoundConversation
 from contextc.interchange.input_files import ImportInput, InputFile
 from contextc.interchange.request_import_export import has_content
 from contextc.interchange.sources import TranscriptFile, load_session_source, load_source, session_source_names
+from contextc.messages.client_context import first_user_text
 from contextc.store import Conversation, Store
 
 DEFAULT_LIMIT = 20
@@ -60,8 +61,7 @@ def list_sessions(
             listed.append(_listed(source_name, each, 0, f"cannot be read: {error}"))
             continue
         if messages := [message for message in read.lines[-1] if has_content(message)] if read is not None else []:
-            first = next((message.text for message in messages if message.role == "user"), "")
-            title = (read.title if read else "") or " ".join(first.split())[:TITLE_LENGTH]
+            title = (read.title if read else "") or " ".join(first_user_text(messages).split())[:TITLE_LENGTH]
             listed.append(_listed(source_name, each, len(messages), title))
     return listed, 0
 

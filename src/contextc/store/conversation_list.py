@@ -12,6 +12,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from contextc.errors import InvalidInput, UnknownConversation
 from contextc.messages import Message, decode_message
+from contextc.messages.client_context import remove_client_context
 from contextc.store.backend_interface import Row, Transaction
 from contextc.store.message_rows import DECODE_ERRORS, SEQ_MASK, check_name, load_tip, make_place, split_by_branch
 from contextc.store.observed_conversation_sources import ObservedSource, load_sources
@@ -38,9 +39,9 @@ LIST_ORDER = "ORDER BY c.spoken DESC, c.number DESC"
 class ConversationOverview(Struct, frozen=True, kw_only=True):
     """An entry of the list of conversations.
 
-    `title` is the beginning of the first user message. `spoken` is the time of the last message (0: none). `model` is
-    the provider and model of the last request. `excerpt` is the text around a search hit, and `hit` the seq of its
-    message. `observed` is present if other software made the requests.
+    `title` is the beginning of the first user message, without the context that its client added. `spoken` is the time
+    of the last message (0: none). `model` is the provider and model of the last request. `excerpt` is the text around a
+    search hit, and `hit` the seq of its message. `observed` is present if other software made the requests.
     """
 
     name: str
@@ -247,12 +248,16 @@ def _titles(tx: Transaction, some: Sequence[ConversationRow], branches: Sequence
         return {}
     rows = tx.rows(f"SELECT place, body FROM message WHERE place IN ({_placeholders(whose)})", *whose)
     found: dict[int, str] = {}
+    whole: dict[int, str] = {}
     for where, body in sorted(rows, key=lambda row: row[0] & SEQ_MASK):
         message = decode_or_none(body)
-        if message is not None and message.role == "user" and (title := shorten_title(message.text)):
-            for number in whose[where]:
-                found.setdefault(number, title)
-    return found
+        if message is None or message.role != "user":
+            continue
+        for titles, text in ((found, remove_client_context(message.text)), (whole, message.text)):
+            if title := shorten_title(text):
+                for number in whose[where]:
+                    titles.setdefault(number, title)
+    return whole | found
 
 
 def _running(tx: Transaction, some: Sequence[ConversationRow]) -> set[str]:

@@ -55,8 +55,8 @@ def _stop_with_input(server: Server, loop: asyncio.AbstractEventLoop) -> None:
 
 
 async def _stop(server: Server) -> None:
-    """Send the last changes to open pages, then stop."""
-    await server.app_state.changes.poll()
+    """Send the last changes and the end to open pages, then stop."""
+    await server.app_state.changes.end()
     server.should_exit = True
 
 

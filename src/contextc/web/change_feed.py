@@ -26,6 +26,8 @@ from contextc.store.conversation_list import ConversationOverview
 log = logging.getLogger(__name__)
 POLL_SECONDS = 0.5
 RESET = "reset"
+ENDED = "ended"
+"""The event of a server that ends with the program that it shows."""
 MAX_ENTRIES = 256
 """Entries that are kept for pages that reconnect."""
 
@@ -88,6 +90,11 @@ class ChangeFeed:
     def wake(self) -> None:
         for each in self._readers:
             each.set()
+
+    async def end(self) -> None:
+        """Pass the last changes on, and after them that the server ends for good."""
+        await self.poll()
+        self._add(ENDED, b"{}")
 
     def stop(self) -> None:
         """Stop polling."""

@@ -25,8 +25,7 @@ from contextc.executor.agent_config import ApprovalAnswer, PendingApprovals, Tur
 from contextc.executor.event_hub import event_hub
 from contextc.messages import ToolCall
 from contextc.store import Store
-from contextc.store.message_rows import load_tip
-from contextc.store.turn_and_event_records import QueuedMessage, QueueKind, load_last_steps
+from contextc.store.turn_and_event_records import QueuedMessage, QueueKind
 from contextc.web.http_errors import HTTPError
 from contextc.web.model_executors import ExecutorFactory, ExecutorPool
 
@@ -339,14 +338,15 @@ class TurnManager:
         return known or await run_blocking(self._stored_model, conversation) or self.model
 
     def _stored_model(self, conversation: str) -> str:
-        """Return the last model according to the store. Recordings are skipped, because their file is not stored."""
+        """Return the last model according to the store, as clients show it, also if other software used it.
+
+        Recordings are skipped, because their file is not stored.
+        """
         with suppress(ContextcError):
-            found = self.store.read(lambda tx: load_last_steps(tx, [load_tip(tx, conversation).conversation]))
-            for step in found.values():
-                if step.provider != REPLAY_PROVIDER:
-                    spec = f"{step.provider}:{step.model}"
-                    resolve_model(spec)  # raises if it no longer exists
-                    return spec
+            spec = self.store.overview(conversation).model
+            if spec and not spec.startswith(f"{REPLAY_PROVIDER}:"):
+                resolve_model(spec)  # raises if it no longer exists
+                return spec
         return ""
 
     def remember_model(self, conversation: str, spec: str) -> None:

@@ -35,7 +35,8 @@ async def changes(app: AppState, request: Request) -> EventStream:
 
     `conversations` has new and changed entries of the list, and names of deleted ones. `proxies` has the status of all
     running proxies. `reset` is first, unless `Last-Event-ID` names an event after which nothing is missing: load the
-    list again. Changes are noticed in the hundred conversations that were active last.
+    list again. `ended` is the last event of a server that ends with a watched program. Changes are noticed in the
+    hundred conversations that were active last.
     """
     return EventStream(_stream(app, _last_event(request)))
 

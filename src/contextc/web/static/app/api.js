@@ -11,12 +11,17 @@ const BASE = new URL("api/", document.baseURI);
 const TOKEN = "contextc.token";
 const SILENCE = 45_000;
 const WAITS = [400, 800, 1_600, 3_000, 5_000, 8_000];
+/** Milliseconds between two attempts after the announced end of the server. */
+export const LONG_WAIT = 300_000;
 
 /** The pending token request `{again, answer(token)}`, or null. `main.js` shows a dialog for it. */
 export const tokenRequest = signal(null);
 
 /** True while the server is reachable. Every request and stream sets it. */
 export const reachable = signal(true);
+
+/** True if the server has announced its end, because the program that it showed has ended. */
+export const recordingEnded = signal(false);
 
 export class ApiError extends Error {
   /** @param {number} status @param {string} kind @param {string} message */
@@ -182,7 +187,8 @@ export function followStream(url, start, onEvent, onState = () => {}) {
       }
       if (closing.signal.aborted) return;
       onState("waiting");
-      const wait = WAITS[Math.min(failures, WAITS.length - 1)] * (0.75 + Math.random() / 2);
+      const usual = WAITS[Math.min(failures, WAITS.length - 1)] * (0.75 + Math.random() / 2);
+      const wait = recordingEnded.value ? LONG_WAIT : usual;
       failures += 1;
       await new Promise((resolve) => {
         wake = resolve;

@@ -3,7 +3,7 @@
  * the others, because browsers allow few connections to a server.
  */
 import { signal } from "@preact/signals";
-import { apiUrl, followStream } from "./api.js";
+import { apiUrl, followStream, recordingEnded } from "./api.js";
 import { loadInfo, mergeConversations, refreshConversations } from "./state.js";
 
 const NAME = "contextc.changes";
@@ -55,6 +55,7 @@ export function onConversationChange(name, act) {
 const HANDLERS = {
   /** Events may be missing: load everything again. */
   reset() {
+    recordingEnded.value = false;
     refreshConversations();
     listeners.forEach((each) => each(null));
   },
@@ -66,9 +67,12 @@ const HANDLERS = {
   proxies(data) {
     proxies.value = data.proxies;
   },
+  ended() {
+    recordingEnded.value = true;
+  },
   /** The connection of another tab is lost: ask for ourselves. */
   lost() {
-    loadInfo();
+    if (!recordingEnded.value) loadInfo();
   },
 };
 

@@ -3,7 +3,7 @@
  */
 import { effect } from "@preact/signals";
 import { html, render, useEffect, useState } from "./html.js";
-import { reachable, tokenRequest } from "./api.js";
+import { reachable, recordingEnded, tokenRequest } from "./api.js";
 import { Chat } from "./chat/chat.js";
 import { Home } from "./chat/home.js";
 import { Live } from "./chat/live.js";
@@ -44,6 +44,13 @@ function View() {
 }
 
 function UnreachableBanner() {
+  if (recordingEnded.value) {
+    return html`
+      <div class="banner" role="status" data-testid="ended">
+        <${Icon} name="info" />
+        <span>The program has ended, and this page with it. The recording is stored: <code>contextc serve</code> shows it.</span>
+      </div>`;
+  }
   if (reachable.value) return null;
   return html`
     <div class="banner" role="alert" data-testid="gone">

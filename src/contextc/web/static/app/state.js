@@ -1,6 +1,6 @@
 /** Shared state of the web UI: theme, server info, and the list of conversations. */
 import { batch, effect, signal } from "@preact/signals";
-import { conversationPath, get, post, reachable, remove } from "./api.js";
+import { conversationPath, get, LONG_WAIT, post, reachable, recordingEnded, remove } from "./api.js";
 import { promptForText, attempt, confirmAction, notify } from "./dialog.js";
 import { chatUrl, navigate, route } from "./route.js";
 
@@ -161,6 +161,7 @@ export function startAutoRefresh() {
   effect(() => {
     clearInterval(waiting);
     if (reachable.value) return;
-    waiting = setInterval(() => loadInfo().then(() => reachable.value && loadConversations({ quietly: true })), 3_000);
+    const pause = recordingEnded.value ? LONG_WAIT : 3_000;
+    waiting = setInterval(() => loadInfo().then(() => reachable.value && loadConversations({ quietly: true })), pause);
   });
 }

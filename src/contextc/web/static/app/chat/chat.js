@@ -11,7 +11,7 @@ import { Composer } from "./composer.js";
 import { ContextMeter } from "./context_meter.js";
 import { DrawerButton, ConversationHeader } from "./conversation_header.js";
 import { MessageList } from "./message_list.js";
-import { isKnownProvider, ModelPicker } from "./model_picker.js";
+import { isKnownProvider, ModelPicker, usableModel } from "./model_picker.js";
 import { Placeholder } from "./message_row.js";
 import { ConversationClient } from "./conversation_client.js";
 
@@ -60,7 +60,7 @@ function Conversation({ client, message }) {
   const [picked, setPicked] = useState("");
   const [atEnd, setAtEnd] = useState(true);
   const list = useRef(null);
-  const model = picked || state.view.model || info.value?.model || "";
+  const model = picked || usableModel(state.view.model) || info.value?.model || "";
   const asked = picked && picked !== state.view.model ? picked : undefined;
   const title = state.view.title || client.name;
   const running = Boolean(state.running);

@@ -1,6 +1,6 @@
 /**
  * Context meter: how much of the selected model's context window the next request would use, including the last answer.
- * It links to the inspector.
+ * The limit is that of the input: the context window without the tokens that are kept for the answer. It links to the inspector.
  */
 import { html } from "../html.js";
 import { dollars, number, oneLine, percent, tokens } from "../format.js";
@@ -12,6 +12,7 @@ export function ContextMeter({ gauge, usage, model, href }) {
   const full = share > 0.9 ? "bad" : share > 0.75 ? "warn" : "";
   const words = [
     gauge.why ? oneLine(gauge.why, 200) : `${number(gauge.used)} of ${number(gauge.available)} tokens of ${oneLine(model, 60)} used`,
+    gauge.window > gauge.available ? `context window ${number(gauge.window)}, the rest is kept for the answer` : "",
     cached ? `${percent(cached)} of the last input was cached` : "",
     gauge.cost ? `${dollars(gauge.cost)} so far` : "",
   ].filter(Boolean).join(", ");
@@ -22,7 +23,7 @@ export function ContextMeter({ gauge, usage, model, href }) {
         <rect class="gauge-ground" width="100" height="6" rx="3" />
         <rect class="gauge-fill" width=${Math.max(share * 100, 1.5)} height="6" rx="3" />
       </svg>
-      <span class="gauge-figures">${gauge.why ? "full" : `${tokens(gauge.used)} / ${tokens(gauge.available)}`}</span>
+      <span class="gauge-figures">${gauge.why ? "full" : `${tokens(gauge.used)} / ${tokens(gauge.available)} input`}</span>
       ${cached !== null && cached > 0 && html`<span class="gauge-more">${percent(cached)} cached</span>`}
       ${gauge.cost > 0 && html`<span class="gauge-more">${dollars(gauge.cost)}</span>`}
     </a>`;

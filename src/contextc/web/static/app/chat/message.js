@@ -4,6 +4,7 @@ import { Code } from "../code_block.js";
 import { Icon } from "../icons.js";
 import { Markdown } from "../markdown.js";
 import { number, oneLine, plural, readable, visible } from "../format.js";
+import { ClientContext, splitClientContext } from "./client_context.js";
 import { ToolCalls, ToolResult } from "./tool_calls.js";
 import { MessageEditor } from "./message_editor.js";
 import { failureText } from "./provider_errors.js";
@@ -19,11 +20,14 @@ export function UserMessage({ message, editing, onDone, client, model }) {
   const media = message.parts.filter((part) => part.type === "media");
   const text = textOf(message);
   if (editing) return html`<${MessageEditor} message=${message} text=${text} onDone=${onDone} client=${client} model=${model} />`;
+  const { own, before, after } = splitClientContext(text);
   return html`
     <div class="user ${message.uid.startsWith("sending-") ? "sending" : ""}">
       ${message.author && message.author !== "user" && html`<p class="author">${oneLine(message.author, 40)}</p>`}
       ${media.length > 0 && html`<div class="media">${media.map((part) => html`<${Media} part=${part} />`)}</div>`}
-      ${text && html`<${Folded} text=${text} />`}
+      <${ClientContext} blocks=${before} />
+      ${own && html`<${Folded} text=${own} />`}
+      <${ClientContext} blocks=${after} />
     </div>`;
 }
 

@@ -17,6 +17,9 @@ function providerOf(spec) {
 /** Return true if the provider of a spec is known. */
 export const isKnownProvider = (spec) => Boolean(providerOf(spec));
 
+/** Return the last model of a conversation; "" if the server cannot call its provider, and so uses its own model. */
+export const usableModel = (spec) => (!info.value || !specProblem(spec) ? spec : "");
+
 /** Return why a typed spec cannot be used; "" if it can. */
 export function specProblem(typed) {
   const [name, ...model] = typed.trim().split(":");
