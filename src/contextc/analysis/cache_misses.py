@@ -34,6 +34,8 @@ SAME_EFFECT = 0.8
 MAX_SILENT = 4
 IGNORED_SHARE = 0.5
 SURELY_LONG = 1.25
+CONTRADICTED = 0.5
+"""The factor of the confidence in a cause, if the provider names another one."""
 
 
 def find_cache_misses(view: ConversationView) -> Iterator[Finding]:
@@ -237,15 +239,22 @@ def _make_finding(conversation: str, case: MissCase, code: FindingCode, found: D
     if code.cause == "model_changed":
         tokens = case.missed_of_previous
     confidence = found.confidence if case.is_reported or code.cause == "first_request" else found.confidence * 0.75
+    also = tuple(dict.fromkeys(find_other_causes(case, code.cause))) if tokens else ()
+    vendor = case.now.observed.miss_reason if case.now.observed is not None else ""
+    agrees, title = case.rules.agrees(vendor, (code.cause, *also)), found.title
+    if agrees is False:
+        title, confidence = f"{title or code.title}; the provider says: {vendor}", confidence * CONTRADICTED
     return code.make(
         conversation,
         found.evidence,
         tokens=tokens,
         cost=compute_cost(case, tokens),
-        title=found.title,
+        title=title,
         fix=found.fix,
         confidence=round(confidence, 2),
-        also=tuple(dict.fromkeys(find_other_causes(case, code.cause))) if tokens else (),
+        also=also,
+        vendor=vendor,
+        vendor_agrees=agrees,
     )
 
 

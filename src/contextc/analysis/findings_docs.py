@@ -86,6 +86,14 @@ $ contextc findings demo --store sqlite:///demo.db --limit 1
 2 findings. Costs of different findings can overlap.
 ```
 
+## What the provider says
+
+Anthropic and OpenAI explain a cache miss in their reply, if the request asks for it: with
+`diagnostics.previous_message_id`, or with `prompt_cache_options.comparison_response_id`. The reason is recorded with
+an observed request. A finding about this request has it as `vendor`, and `vendor_agrees` is true if it means the same
+cause, false if it means another one, and null if it states none. If the provider names another cause, the title states
+both, and the confidence is halved. A request that read its cache as it should has no finding, whatever the reason.
+
 ## Costs
 
 Providers charge the beginning of a request as a cache read, what they write to the cache as a cache write, and the
