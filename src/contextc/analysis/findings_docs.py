@@ -101,6 +101,11 @@ rest as input. So the price of each part of a request follows from its position 
 cause add up to the cost of each request. A request without reported usage has no cost, and its tokens are an
 estimate.
 
+Cache writes that are kept for an hour cost more at Anthropic and Bedrock: twice the input price. Their share is that
+of the reply; if it states none, as in stores of earlier versions, all writes of a request are long if all of its
+breakpoints have `ttl: "1h"`. The price of OpenAI's 12-hour writes is not known: they count as other writes, unless
+`cache_write_long` is part of the price in `contextc.toml`.
+
 The cost of a finding is what it cost more than necessary. Costs of different findings can overlap: a large result
 also makes a cache miss more expensive. So they are not added up. Sizes of parts are shares of the provider's total by
 our own count.

@@ -1,4 +1,4 @@
-"""What a reply says about a cache miss, if its request asked the provider for a diagnosis.
+"""The provider's diagnosis of a cache miss in a reply, if the request asked for it.
 
 Anthropic answers in `diagnostics.cache_miss_reason` of a message, OpenAI in `prompt_cache_diagnostics` of a response.
 In a stream, both are part of an event that contains the message or response.
