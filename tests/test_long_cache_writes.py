@@ -51,7 +51,7 @@ def test_replies_report_how_long_writes_are_kept(format: str, given: dict[str, A
 
 
 def test_a_streamed_reply_reports_it_too() -> None:
-    start = {"type": "message_start", "message": {**reply(SPLIT_USAGE), "content": []}}
+    start: dict[str, Any] = {"type": "message_start", "message": {**reply(SPLIT_USAGE), "content": []}}
     end = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 9}}
     usage = formatter("anthropic").decode_stream([start, end]).usage
     assert usage is not None

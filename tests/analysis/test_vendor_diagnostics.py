@@ -23,7 +23,7 @@ def diagnose(reason: str, tokens: int = 5_000) -> Body:
 
 
 def as_stream(reply: Body) -> str:
-    start = {**reply, "content": [], "stop_reason": None}
+    start: Body = {**reply, "content": [], "stop_reason": None}
     block = reply["content"][0]
     events: list[Body] = [
         {"type": "message_start", "message": start},
@@ -110,10 +110,11 @@ def test_the_diagnosis_is_a_fact_of_the_request_and_absent_otherwise() -> None:
     ],
 )
 def test_the_diagnosis_of_a_response(given: Any, expected: tuple[str, int]) -> None:
-    response = {"object": "response", "output": [], "prompt_cache_diagnostics": given}
-    event = {"type": "response.completed", "response": response}
+    response: Body = {"object": "response", "output": [], "prompt_cache_diagnostics": given}
+    event: Body = {"type": "response.completed", "response": response}
     text = f'data: {{"type":"response.created"}}\n\nevent: x\ndata: {json.dumps(event)}\n\n'
-    for reply in (response, [{"type": "response.created"}, event], text, text.splitlines()):
+    replies: list[Any] = [response, [{"type": "response.created"}, event], text, text.splitlines()]
+    for reply in replies:
         assert read_cache_diagnosis(reply) == CacheDiagnosis(*expected)
 
 

@@ -74,6 +74,12 @@ in all $0.0509, rewrite factor 3.0
 name)`, `cc.analysis.store_findings(store)` and `cc.analysis.conversation_costs(store, name)`; over HTTP `GET
 /api/conversations/NAME/findings` and `GET /api/findings`.
 
+Nothing is kept between two calls: each one analyses the whole conversation. The time grows with the number of
+requests: about 0.8 ms of CPU time for each in a conversation of 150,000 tokens that only grows, so 0.1 s after 100
+requests and 0.8 s after 1,000; with costs, as over HTTP, 1.3 s. A program that asks after every request of a long
+conversation should wait a few seconds between two calls. If earlier messages change all the time, it takes several
+times as long.
+
 ```console
 $ contextc findings demo --store sqlite:///demo.db --limit 1
     cost  tokens  code    request  finding

@@ -113,11 +113,15 @@ class RequestView:
     def observed(self) -> ObservedFacts | None:
         return self.record.observed
 
-    @cached_property
+    @property
     def usage(self) -> Usage | None:
         """The usage as the provider reported it; None if it reported none. If it does not say how long it keeps what it
         wrote, the breakpoints do.
         """
+        return self._usage
+
+    @cached_property
+    def _usage(self) -> Usage | None:
         usage = self.step.usage if self.step is not None and self.step.usage is not None else self.record.usage
         if usage is None or usage == NO_USAGE:
             return None
