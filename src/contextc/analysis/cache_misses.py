@@ -26,14 +26,17 @@ from contextc.analysis.finding import Finding
 from contextc.analysis.miss_case import MISSED_TOKENS, MissCase, scope_of
 from contextc.analysis.prefix_comparison import count_equal, count_equal_rows, count_repeated_tokens, reordered_tools
 from contextc.analysis.registry import FindingCode, get_code
-from contextc.analysis.request_view import ConversationView, RequestView
-from contextc.models.model_info import MILLION
+from contextc.analysis.request_view import ConversationView, RequestView, with_long_writes
+from contextc.messages import Usage
+from contextc.models.model_info import MILLION, average_write_price
 from contextc.store.ledger_schema import Channel
 
 SAME_EFFECT = 0.8
 MAX_SILENT = 4
 IGNORED_SHARE = 0.5
 SURELY_LONG = 1.25
+CONTRADICTED = 0.5
+"""The factor of the confidence in a cause, if the provider names another one."""
 
 
 def find_cache_misses(view: ConversationView) -> Iterator[Finding]:
@@ -237,15 +240,22 @@ def _make_finding(conversation: str, case: MissCase, code: FindingCode, found: D
     if code.cause == "model_changed":
         tokens = case.missed_of_previous
     confidence = found.confidence if case.is_reported or code.cause == "first_request" else found.confidence * 0.75
+    also = tuple(dict.fromkeys(find_other_causes(case, code.cause))) if tokens else ()
+    vendor = case.now.observed.miss_reason if case.now.observed is not None else ""
+    agrees, title = case.rules.agrees(vendor, (code.cause, *also)), found.title
+    if agrees is False:
+        title, confidence = f"{title or code.title}; the provider says: {vendor}", confidence * CONTRADICTED
     return code.make(
         conversation,
         found.evidence,
         tokens=tokens,
         cost=compute_cost(case, tokens),
-        title=found.title,
+        title=title,
         fix=found.fix,
         confidence=round(confidence, 2),
-        also=tuple(dict.fromkeys(find_other_causes(case, code.cause))) if tokens else (),
+        also=also,
+        vendor=vendor,
+        vendor_agrees=agrees,
     )
 
 
@@ -255,6 +265,8 @@ def compute_cost(case: MissCase, tokens: int) -> float | None:
     if price is None:
         return None
     usage = case.now.usage
-    is_written = usage.cache_write > 0 if usage is not None else case.rules.explicit and bool(case.now.marks)
-    paid = price.cache_write if is_written else price.input
+    if usage is None:  # a request that is marked writes everything up to the last breakpoint
+        written = tokens if case.rules.explicit and case.now.marks else 0
+        usage = with_long_writes(Usage(cache_write=written), case.now.marks)
+    paid = average_write_price(price, usage) if usage.cache_write else price.input
     return max(0.0, tokens * (paid - price.cache_read) / MILLION)

@@ -2,7 +2,7 @@
 
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Literal, TypeAlias, cast
 
@@ -33,10 +33,15 @@ class CacheRules(Struct, frozen=True, kw_only=True):
     settings: dict[str, Tier] = {}
     ttl_fields: tuple[str, ...] = ()
     explicit_fields: dict[str, str] = {}
+    reasons: dict[str, list[str]] = {}
 
     def lifetime(self, name: str) -> int:
         """Return how long an entry exists without use, for the ttl of a breakpoint."""
         return self.ttl.get(name, self.ttl[""])
+
+    def agrees(self, reason: str, causes: Iterable[str]) -> bool | None:
+        """Return True if the provider's word for a miss means one of these causes; None if it states no cause."""
+        return any([each in self.reasons[reason] for each in causes]) if reason in self.reasons else None
 
 
 class _RuleEntry(Struct, frozen=True):
@@ -100,6 +105,7 @@ def _read_entry(name: str, facts: JSONObject) -> _RuleEntry:
         settings=cast(dict[str, Tier], facts.get("settings", {})),
         ttl_fields=tuple(options.get("ttl", ())),
         explicit_fields=options.get("explicit", {}),
+        reasons=cast(dict[str, list[str]], facts.get("reasons", {})),
     )
     models = [
         (

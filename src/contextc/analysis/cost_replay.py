@@ -19,12 +19,12 @@ from contextc.analysis.cache_model import CACHING_STATUSES, CacheModel
 from contextc.analysis.cache_rules import CacheRules, find_cache_rules
 from contextc.analysis.element_costs import count_same, tool_name
 from contextc.analysis.request_elements import Rows, Section, make_element
-from contextc.analysis.request_view import RequestView
+from contextc.analysis.request_view import RequestView, with_long_writes
 from contextc.analysis.stored_conversation import StoredConversation, load_stored_conversation
 from contextc.analysis.window_findings import find_unused_tools
 from contextc.messages import Usage
 from contextc.models import cost
-from contextc.models.model_info import MILLION
+from contextc.models.model_info import MILLION, average_write_price
 from contextc.store import Store
 
 LETTERS_PER_TOKEN = 4
@@ -213,8 +213,9 @@ def _price(request: ChangedRequest, rules: CacheRules, read: int) -> float:
         end = request.count if not rules.explicit else max([mark + 1 for mark in request.marks], default=0)
         whole = round(request.tokens_before(end) * request.scale)
         written = max(0, min(whole, total) - read) if whole >= rules.minimum else 0
-    found = Usage(input=total, output=usage.output, cache_read=read, cache_write=written)
-    return cost(model, found) or 0.0
+    long = round(written * usage.cache_write_long / usage.cache_write) if usage.cache_write else 0
+    found = Usage(input=total, output=usage.output, cache_read=read, cache_write=written, cache_write_long=long)
+    return cost(model, found if usage.cache_write else with_long_writes(found, request.marks)) or 0.0
 
 
 # ── changes ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -289,7 +290,7 @@ def _keep_warm(requests: Sequence[ChangedRequest]) -> None:
         if rules is not None and price is not None and (life := _lifetime(rules, before)) and gap > life:
             pings = ceil(gap / (life * WARM_SHARE)) - 1
             usage = before.original.usage
-            paid = price.cache_write if usage is not None and usage.cache_write else price.input
+            paid = average_write_price(price, usage) if usage is not None and usage.cache_write else price.input
             if pings * price.cache_read < paid - price.cache_read:
                 request.spent = pings * before.input * price.cache_read / MILLION
                 request.is_changed = True

@@ -13,7 +13,7 @@ from msgspec import Struct
 from contextc._json import JSON, JSONObject, as_object, decode_json
 from contextc.analysis.request_elements import Element, Section, classify
 from contextc.analysis.request_view import RequestView
-from contextc.models.model_info import MILLION
+from contextc.models.model_info import MILLION, average_write_price
 
 FILE_ARGUMENTS = ("file_path", "path", "filePath", "filename", "file", "notebook_path", "target_file", "uri")
 MEDIA_WORDS = (
@@ -55,6 +55,7 @@ class RequestPrices:
         if price is not None and usage is not None and price.long is not None and usage.input > price.above:
             price = price.long
         self.price = price
+        self._write_price = average_write_price(price, usage) if price is not None and usage is not None else 0.0
 
     def split(self, start: float, tokens: float) -> PricedTokens:
         """Return how tokens at a position were charged."""
@@ -76,7 +77,7 @@ class RequestPrices:
         price = self.price
         if price is None:
             return 0.0
-        cost = tokens.read * price.cache_read + tokens.written * price.cache_write + tokens.plain * price.input
+        cost = tokens.read * price.cache_read + tokens.written * self._write_price + tokens.plain * price.input
         return cost / MILLION
 
     def cost(self, start: float, tokens: float) -> float:

@@ -26,7 +26,8 @@ class Finding(Struct, frozen=True, kw_only=True):
     `tokens` are the tokens that it concerns; for a cache miss those that could have been read from the cache. `cost` is
     what they cost more than necessary, in dollars; None if it is unknown. `confidence` is between 0 and 1. `also` are
     further causes that alone would have had the same effect. The first piece of evidence has the request that the
-    finding is about.
+    finding is about. `vendor` is the provider's own word for the cause of a cache miss, "" if it gave none, and
+    `vendor_agrees` whether it names the same cause; None if it cannot be compared.
     """
 
     code: str
@@ -39,6 +40,8 @@ class Finding(Struct, frozen=True, kw_only=True):
     fix: str = ""
     confidence: float = 1.0
     also: tuple[str, ...] = ()
+    vendor: str = ""
+    vendor_agrees: bool | None = None
 
     @property
     def request(self) -> int:

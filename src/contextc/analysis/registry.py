@@ -47,6 +47,8 @@ class FindingCode(Struct, frozen=True, kw_only=True):
         fix: str = "",
         confidence: float = 1.0,
         also: Iterable[str] = (),
+        vendor: str = "",
+        vendor_agrees: bool | None = None,
     ) -> Finding:
         """Return a finding with this code. Title and fix can be more specific than those of the code."""
         return Finding(
@@ -60,6 +62,8 @@ class FindingCode(Struct, frozen=True, kw_only=True):
             fix=fix or self.fix,
             confidence=confidence,
             also=tuple(also),
+            vendor=vendor,
+            vendor_agrees=vendor_agrees,
         )
 
 

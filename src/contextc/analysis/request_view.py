@@ -5,12 +5,13 @@ identity. Text is decoded only where it is asked for.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 from typing import NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from contextc._json import JSONObject, as_object
 from contextc.analysis.element_parser import ElementParser
@@ -31,6 +32,8 @@ from contextc.store.turn_and_event_records import StepRecord
 NO_USAGE = Usage()
 MAX_SCALE = 3
 UNCERTAIN_TOKENS = 2_000
+LONG_TTLS = ("1h", "12h")
+"""The times of cache breakpoints that are kept longer than by default, for a higher price."""
 
 
 class PlacedElement(NamedTuple):
@@ -112,9 +115,17 @@ class RequestView:
 
     @property
     def usage(self) -> Usage | None:
-        """The usage as the provider reported it; None if it reported none."""
+        """The usage as the provider reported it; None if it reported none. If it does not say how long it keeps what it
+        wrote, the breakpoints do.
+        """
+        return self._usage
+
+    @cached_property
+    def _usage(self) -> Usage | None:
         usage = self.step.usage if self.step is not None and self.step.usage is not None else self.record.usage
-        return usage if usage != NO_USAGE else None
+        if usage is None or usage == NO_USAGE:
+            return None
+        return with_long_writes(usage, self.marks) if usage.cache_write and not usage.cache_write_long else usage
 
     @property
     def cost(self) -> float | None:
@@ -336,6 +347,12 @@ def _split_tokens(tokens: int, head: Head) -> tuple[int, int]:
     sizes = [sum([len(each.raw) for each in section.elements]) for section in (head.system, head.leading)]
     system = tokens * sizes[0] // max(1, sum(sizes))
     return system, tokens - system
+
+
+def with_long_writes(usage: Usage, marks: Mapping[int, str]) -> Usage:
+    """Return usage whose cache writes are long ones, if all breakpoints of the request ask for that."""
+    is_long = bool(marks) and all([ttl in LONG_TTLS for ttl in marks.values()])
+    return replace(usage, cache_write_long=usage.cache_write) if is_long else usage
 
 
 def _ttl_of_mark(text: str) -> str:

@@ -59,7 +59,14 @@ def _describe(finding: Finding, *, several: bool) -> str:
         lines.append(f"[dim]{escape_markup(f'{where.path}{separator}{change}')}[/]")
     if finding.also:
         lines.append(f"[dim]also: {escape_markup(', '.join(finding.also))}[/]")
+    if finding.vendor:
+        lines.append(f"[dim]{escape_markup(_describe_vendor(finding))}[/]")
     return "\n".join([*lines, f"[green]fix:[/] {escape_markup(finding.fix)}"])
+
+
+def _describe_vendor(finding: Finding) -> str:
+    word = {True: "the same cause", False: "another cause", None: "no cause"}[finding.vendor_agrees]
+    return f"the provider says: {finding.vendor} ({word})"
 
 
 def print_causes(summary: StoreFindings) -> None:
@@ -187,5 +194,6 @@ def _sarif_result(finding: Finding) -> SarifResult:
             "tokens": finding.tokens,
             "cost": finding.cost,
             "confidence": finding.confidence,
+            **({"vendor": finding.vendor, "vendorAgrees": finding.vendor_agrees} if finding.vendor else {}),
         },
     )

@@ -60,7 +60,8 @@ class ObservedFacts(Struct, frozen=True, omit_defaults=True, kw_only=True):
     `gaps` are the separators of its messages: none if all are commas, one if all are equal. `marks` are the cache
     breakpoints by the index of their row, each with its offset. `began` and `ended` are in milliseconds; `ended` is
     when the reply ended. `error` is the text of an error reply. `inexact`: content was redacted before storing.
-    `actions`: what options of the proxy found or changed.
+    `actions`: what options of the proxy found or changed. `miss_reason` is the word of the provider for what it found
+    about its cache, if it was asked and did say; `miss_tokens` are the tokens that it says were not read.
     """
 
     gaps: tuple[str, ...] = ()
@@ -72,6 +73,8 @@ class ObservedFacts(Struct, frozen=True, omit_defaults=True, kw_only=True):
     ended: int = 0
     inexact: bool = False
     actions: tuple[RequestAction, ...] = ()
+    miss_reason: str = ""
+    miss_tokens: int = 0
 
     @property
     def latency(self) -> int | None:

@@ -23,6 +23,7 @@ def add_usage(before: Usage, more: Usage | None) -> Usage:
         cache_read=before.cache_read + more.cache_read,
         cache_write=before.cache_write + more.cache_write,
         reasoning=before.reasoning + more.reasoning,
+        cache_write_long=before.cache_write_long + more.cache_write_long,
     )
 
 

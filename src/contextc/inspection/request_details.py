@@ -28,7 +28,7 @@ from contextc.compiler.past_requests import find_channel_model, find_request, lo
 from contextc.compiler.request_head import NEW_ENCODER
 from contextc.messages import AnyPart, Message, Usage
 from contextc.models import Model
-from contextc.models.model_info import MILLION
+from contextc.models.model_info import MILLION, average_write_price
 from contextc.store import Store
 from contextc.store.backend_interface import Transaction
 from contextc.store.ledger_schema import Channel, Item, LedgerRow, RowRange
@@ -421,10 +421,11 @@ def compute_item_costs(model: Model, tokens: Sequence[int], above: int, usage: U
     scale = ends[-1] / usage.input if usage is not None and usage.input else 0.0
     read = usage.cache_read * scale if usage is not None else 0.0
     written = read + (usage.cache_write * scale if usage is not None else 0.0)
+    write_price = average_write_price(price, usage) if usage is not None else price.cache_write
     costs: list[float] = []
     for start, end in pairwise(ends):
         from_cache = max(0.0, min(end, read) - start)
         to_cache = max(0.0, min(end, written) - max(start, read))
         fresh = end - start - from_cache - to_cache
-        costs.append((from_cache * price.cache_read + to_cache * price.cache_write + fresh * price.input) / MILLION)
+        costs.append((from_cache * price.cache_read + to_cache * write_price + fresh * price.input) / MILLION)
     return costs

@@ -201,13 +201,17 @@ HASH_BYTES = 16
 
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, kw_only=True, gc=False):
-    """Tokens of one model call. `input` includes cache reads and writes; `output` includes reasoning."""
+    """Tokens of one model call. `input` includes cache reads and writes; `output` includes reasoning.
+
+    `cache_write_long` is the part of `cache_write` that is kept longer than by default, for a higher price.
+    """
 
     input: int = 0
     output: int = 0
     cache_read: int = 0
     cache_write: int = 0
     reasoning: int = 0
+    cache_write_long: int = 0
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, kw_only=True, gc=False):

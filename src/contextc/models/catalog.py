@@ -3,7 +3,8 @@
 `[defaults]` applies to every model of a vendor, `[new]` to models that are not in its file. `like` copies the facts of
 another entry, `also` lists aliases. `open` marks open weights, which other providers may serve too. `weights` lists
 aliases that also name open weights, although the vendor serves a model under the same name. A `price` discards a long
-price that was copied with `like`.
+price that was copied with `like`. `long_write_factor` of a vendor is the price of cache writes that are kept
+longer than by default, as a multiple of the input price.
 """
 
 import tomllib
@@ -13,6 +14,9 @@ from typing import NamedTuple
 from contextc._json import JSONObject
 from contextc._plugins import data_files
 from contextc.models.aliases import normalize_name
+
+TABLE_KEYS = ("also", "like", "open", "weights", "long_price")
+"""Keys of the tables that are no facts of a `Model`."""
 
 
 class CatalogEntry(NamedTuple):
@@ -26,6 +30,7 @@ class Vendor(NamedTuple):
     prefixes: tuple[str, ...]
     defaults: JSONObject
     new: JSONObject
+    long_write_factor: float = 0.0
 
 
 class Catalog(NamedTuple):
@@ -42,7 +47,13 @@ def load_catalog() -> Catalog:
     found = Catalog({}, {}, {}, {})
     for text in data_files("contextc.models", ".toml", "vendors").values():
         content = tomllib.loads(text)
-        vendor = Vendor(content["vendor"], tuple(content["prefixes"]), content["defaults"], content.get("new", {}))
+        vendor = Vendor(
+            content["vendor"],
+            tuple(content["prefixes"]),
+            content["defaults"],
+            content.get("new", {}),
+            content.get("long_write_factor", 0.0),
+        )
         found.vendors[vendor.name] = vendor
         found.vendors_by_prefix.update({prefix: vendor for prefix in vendor.prefixes})
         for name in content["models"]:
@@ -52,7 +63,7 @@ def load_catalog() -> Catalog:
 
 def _add(found: Catalog, vendor: Vendor, name: str, models: dict[str, JSONObject]) -> None:
     own = _facts(name, models)
-    facts = _priced({**vendor.defaults, **own, "name": name, "vendor": vendor.name})
+    facts = _priced({**vendor.defaults, **own, "name": name, "vendor": vendor.name}, vendor.long_write_factor)
     entry = CatalogEntry(facts, own.get("open", False), tuple(map(normalize_name, own.get("weights", ()))))
     for each in (name, *models[name].get("also", ())):
         found.entries[normalize_name(each)] = entry
@@ -67,11 +78,17 @@ def _facts(name: str, models: dict[str, JSONObject]) -> JSONObject:
     return {**other, **own}
 
 
-def _priced(facts: JSONObject) -> JSONObject:
+def _with_long_write(price: JSONObject, factor: float) -> JSONObject:
+    """Return a price with that of long cache writes, which is a multiple of the input price."""
+    return {**price, "cache_write_long": price["input"] * factor} if factor else price
+
+
+def _priced(facts: JSONObject, factor: float) -> JSONObject:
     """Return the facts in the shape of `Model`: the long price inside the price, without table-only keys."""
     long = facts.get("long_price")
     price = facts.get("price") or None
-    if price and long:
-        price = {**price, "above": long["above"], "long": {key: long[key] for key in price}}
-    rest = {key: value for key, value in facts.items() if key not in ("also", "like", "open", "weights", "long_price")}
+    if price:
+        more = _with_long_write({key: long[key] for key in price}, factor) if long else None
+        price = _with_long_write(price, factor) | ({"above": long["above"], "long": more} if long else {})
+    rest = {key: value for key, value in facts.items() if key not in TABLE_KEYS}
     return {**rest, "price": price}

@@ -31,12 +31,16 @@ MILLION = 1_000_000
 
 
 class Price(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """US dollars per million tokens. A call with more than `above` input tokens is charged entirely at `long`."""
+    """US dollars per million tokens. A call with more than `above` input tokens is charged entirely at `long`.
+
+    `cache_write_long` is the price of cache writes that are kept longer than by default; None if they cost the same.
+    """
 
     input: float
     output: float
     cache_read: float
     cache_write: float
+    cache_write_long: float | None = None
     above: int = 0
     long: "Price | None" = None
 
@@ -77,6 +81,14 @@ class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return self.vendor
 
 
+def average_write_price(price: Price, usage: Usage) -> float:
+    """Return the price of the cache writes of a call per million tokens, on average of all that it wrote."""
+    if price.cache_write_long is None or not usage.cache_write:
+        return price.cache_write
+    share = min(1.0, usage.cache_write_long / usage.cache_write)
+    return price.cache_write + share * (price.cache_write_long - price.cache_write)
+
+
 def cost(model: Model, usage: Usage) -> float | None:
     """Return the cost of a call in US dollars, or None if the price of the model is unknown."""
     if model.price is None:
@@ -85,7 +97,8 @@ def cost(model: Model, usage: Usage) -> float | None:
     if price.long is not None and usage.input > price.above:
         price = price.long
     fresh = max(0, usage.input - usage.cache_read - usage.cache_write)
-    dollars = fresh * price.input + usage.cache_read * price.cache_read + usage.cache_write * price.cache_write
+    written = usage.cache_write * average_write_price(price, usage)
+    dollars = fresh * price.input + usage.cache_read * price.cache_read + written
     return (dollars + usage.output * price.output) / MILLION
 
 

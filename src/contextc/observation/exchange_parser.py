@@ -27,6 +27,7 @@ from contextc.formats import formatter
 from contextc.formats.base import Formatter, Request, as_json
 from contextc.linting.tolerant_decoding import coerce_request
 from contextc.messages import Message, Text, Usage, validate_message
+from contextc.observation.cache_diagnostics import NO_DIAGNOSIS, CacheDiagnosis, read_cache_diagnosis
 from contextc.observation.client_ids import ClientIds, read_ids
 from contextc.observation.format_detection import FormatDetector
 from contextc.observation.generated_call_ids import has_generated_ids
@@ -65,7 +66,7 @@ class ParsedElements(NamedTuple):
 
 class ObservedReply(Struct, frozen=True, kw_only=True):
     """A reply: its answers, its usage, and how it ended. `response_id` is the provider's id of it. If it
-    `has_generated_ids`, its calls came without ids.
+    `has_generated_ids`, its calls came without ids. `diagnosis` is what it says about a cache miss.
     """
 
     status: Status = "unanswered"
@@ -75,6 +76,7 @@ class ObservedReply(Struct, frozen=True, kw_only=True):
     response_id: str = ""
     is_token_count: bool = False
     has_generated_ids: bool = False
+    diagnosis: CacheDiagnosis = NO_DIAGNOSIS
 
 
 class ObservedInput(Struct, frozen=True, kw_only=True):
@@ -354,6 +356,7 @@ def parse_reply(
         usage=first.usage if first is not None else None,
         response_id=_response_id(value, first),
         has_generated_ids=any(each.tool_calls for each in messages) and has_generated_ids(messages, encode(value)),
+        diagnosis=read_cache_diagnosis(value),
     )
 
 

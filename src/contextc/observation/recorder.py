@@ -239,7 +239,13 @@ class ExchangeRecording:
             usage=self.answer.usage,
             time=self.ended or self.began,
             produced=tuple([where for where, _ in stored.replies]),
-            observed=replace(facts, status="ok", ended=self.ended),
+            observed=replace(
+                facts,
+                status="ok",
+                ended=self.ended,
+                miss_reason=self.answer.diagnosis.reason,
+                miss_tokens=self.answer.diagnosis.missed,
+            ),
         )
         found = repository.find_channel(tx, channel, lock=True)
         assert found is not None, "the channel of a recorded request exists"
@@ -357,6 +363,8 @@ class ExchangeRecording:
                 ended=self.ended,
                 inexact=self.options.inexact or is_redacted,
                 actions=self.options.actions,
+                miss_reason=answer.diagnosis.reason,
+                miss_tokens=answer.diagnosis.missed,
             ),
         )
         state = replace(

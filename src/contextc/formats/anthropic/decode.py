@@ -10,7 +10,7 @@ from typing import cast
 
 from msgspec.structs import replace
 
-from contextc._json import JSON, JSONObject
+from contextc._json import JSON, JSONObject, as_object
 from contextc.formats.anthropic.encode import BETWEEN_KEY, FIELDS_KEY, encode_segment
 from contextc.formats.base import Request, append_text, own_extra
 from contextc.formats.encoder_decoder_base import (
@@ -78,6 +78,7 @@ def decode_reply(reply: JSONObject, provider: str) -> Message:
     usage = cast(JSONObject, reply.get("usage") or {})
     read, written = usage.get("cache_read_input_tokens") or 0, usage.get("cache_creation_input_tokens") or 0
     details = cast(JSONObject, usage.get("output_tokens_details") or {})
+    kept = as_object(usage.get("cache_creation"))
     reason = cast(str | None, reply.get("stop_reason"))
     rest = {
         name: reply[name] for name in ("id", "model", "stop_reason", "stop_details", "container") if reply.get(name)
@@ -94,6 +95,7 @@ def decode_reply(reply: JSONObject, provider: str) -> Message:
             cache_read=read,
             cache_write=written,
             reasoning=details.get("thinking_tokens") or 0,
+            cache_write_long=kept.get("ephemeral_1h_input_tokens") or 0,
         ),
         extra={provider: rest} if rest else None,
     )

@@ -11,7 +11,7 @@ from typing import cast
 
 from msgspec.structs import replace
 
-from contextc._json import JSON, JSONObject, encode
+from contextc._json import JSON, JSONObject, as_objects, encode
 from contextc.formats.anthropic.decode import split_message
 from contextc.formats.base import Request, append_text, extra_of, text_of
 from contextc.formats.bedrock.encode import (
@@ -82,6 +82,7 @@ def decode_reply(reply: JSONObject, provider: str, model: str | None = None) -> 
     reply = cast(JSONObject, bytes_to_base64(reply))
     usage = cast(JSONObject, reply.get("usage") or {})
     read, written = usage.get("cacheReadInputTokens") or 0, usage.get("cacheWriteInputTokens") or 0
+    kept = [each.get("inputTokens") or 0 for each in as_objects(usage.get("cacheDetails")) if each.get("ttl") == "1h"]
     reason = cast(str | None, reply.get("stopReason"))
     error = cast(JSONObject | None, reply.get("error"))
     message = cast(JSONObject, cast(JSONObject, reply.get("output") or {}).get("message") or {})
@@ -98,6 +99,7 @@ def decode_reply(reply: JSONObject, provider: str, model: str | None = None) -> 
             output=usage.get("outputTokens") or 0,
             cache_read=read,
             cache_write=written,
+            cache_write_long=next(iter(kept), 0),
         ),
         extra={provider: rest} if rest else None,
     )

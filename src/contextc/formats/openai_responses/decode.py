@@ -10,7 +10,7 @@ from typing import cast
 
 from msgspec.structs import replace
 
-from contextc._json import JSON, JSONObject
+from contextc._json import JSON, JSONObject, as_object
 from contextc.formats.base import Request, append_text, extra_of, text_of
 from contextc.formats.encoder_decoder_base import (
     NO_PARAMETERS,
@@ -98,6 +98,7 @@ def decode_reply(reply: JSONObject, provider: str) -> Message:
     parts = tuple(part for message in messages for part in message.parts)
     usage = cast(JSONObject, reply.get("usage") or {})
     read = cast(JSONObject, usage.get("input_tokens_details") or {})
+    kept = as_object(read.get("cache_write_tokens_details"))
     wrote = cast(JSONObject, usage.get("output_tokens_details") or {})
     names = ("id", "model", "status", "incomplete_details", "error", "conversation")
     rest = {name: reply[name] for name in names if reply.get(name)}
@@ -110,6 +111,7 @@ def decode_reply(reply: JSONObject, provider: str) -> Message:
             cache_read=read.get("cached_tokens") or 0,
             cache_write=read.get("cache_write_tokens") or 0,
             reasoning=wrote.get("reasoning_tokens") or 0,
+            cache_write_long=kept.get("ttl_12h_tokens") or 0,
         ),
         extra={extra_key(provider): rest} if rest else None,
     )

@@ -36,7 +36,9 @@ class EvidenceView(Struct, frozen=True, kw_only=True):
 
 class ConversationFinding(Struct, frozen=True, kw_only=True):
     """A finding. `tokens` are the tokens that it concerns. `cost` is what they cost more than necessary, in dollars;
-    null if it is unknown. `also` are further causes that alone would have had the same effect.
+    null if it is unknown. `also` are further causes that alone would have had the same effect. `vendor` is the
+    provider's own word for the cause of a cache miss, and `vendor_agrees` whether it means the same cause; null if it
+    states none.
     """
 
     code: str
@@ -49,6 +51,8 @@ class ConversationFinding(Struct, frozen=True, kw_only=True):
     fix: str
     confidence: float
     also: list[str]
+    vendor: str
+    vendor_agrees: bool | None
 
 
 class CostLineView(Struct, frozen=True, kw_only=True):
@@ -156,6 +160,8 @@ def _finding_view(finding: Finding) -> ConversationFinding:
         fix=finding.fix,
         confidence=finding.confidence,
         also=list(finding.also),
+        vendor=finding.vendor,
+        vendor_agrees=finding.vendor_agrees,
     )
 
 
