@@ -29,6 +29,7 @@ from contextc.observation.exchange_parser import (
     as_bytes,
     parse_input,
     parse_reply,
+    parse_special_reply,
 )
 from contextc.observation.format_detection import FormatDetector
 from contextc.observation.observed_request import ObservedRequest
@@ -343,6 +344,8 @@ class LogRecorder:
         try:
             replies = decode_logged_reply(given.form, exchange.reply)
         except (ContextcError, *DECODE_ERRORS):
+            if (known := parse_special_reply(exchange.reply, exchange.status)) is not None:
+                return known
             self.add_note(UNKNOWN_REPLY, where)
             return ObservedReply()
         if replies.unread:
