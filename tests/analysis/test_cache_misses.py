@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,9 @@ import pytest
 import contextc as cc
 from contextc.analysis import Finding, all_codes
 from contextc.analysis.cache_miss_causes import all_causes
+from contextc.analysis.conversation_loader import load_conversation_view
+from contextc.interchange import import_files
+from contextc.interchange.input_files import InputFile
 from tests.executor.scripted_provider import SONNET, Say, Scripted, call, played
 
 MODEL = "claude-sonnet-4-5"
@@ -453,3 +457,26 @@ def test_conversations_that_begin_together_cannot_read_each_others_prefix(store:
     assert len(set(names)) == 4
     causes = [[each.cause for each in cc.findings(store, name) if each.code.startswith("CAC")] for name in names]
     assert causes == [["first_request"], ["parallel_request"], ["parallel_request"], []]
+
+
+def test_no_more_is_missed_than_the_provider_counted(tmp_path: Path) -> None:
+    """Sizes of media can only be guessed. The model is in the reply, where the address is not logged."""
+    contents: list[Body] = [{"role": "user", "parts": [{"text": SYSTEM * 4}]}]
+    lines: list[str] = []
+    for number in range(3):
+        answer = {"role": "model", "parts": [{"text": f"Answer {number}."}]}
+        usage = {"promptTokenCount": 700 + number, "candidatesTokenCount": 5, "totalTokenCount": 705 + number}
+        reply = {"candidates": [{"content": answer, "finishReason": "STOP"}], "usageMetadata": usage}
+        body = {"contents": list(contents)}
+        lines.append(json.dumps({"request": body, "response": {**reply, "modelVersion": "gemini-2.5-flash"}}))
+        contents += [answer, {"role": "user", "parts": [{"text": f"More {number}."}]}]
+    (tmp_path / "log.jsonl").write_text("\n".join(lines))
+    store = cc.open_store("memory:")
+    import_files(store, [InputFile(tmp_path / "log.jsonl")])
+    (conversation,) = store.conversations()
+    view = load_conversation_view(store, conversation.name)
+    assert {each.channel.model for each in view.requests} == {"gemini-2.5-flash"}
+    assert [each.estimated > 5 * each.input for each in view.requests] == [True] * 3
+    found = cc.findings(store, conversation.name)
+    assert [each.cause for each in found if each.code.startswith("CAC")] == ["first_request", *["below_minimum"] * 2]
+    assert all(each.tokens <= 702 for each in found if each.code.startswith("CAC"))

@@ -155,9 +155,9 @@ def failed_requests(view: StoredConversation, code: FindingCode) -> Iterator[Fin
     """The provider refused a request, or its answer ended early, and the same request was not sent again.
 
     Recognised: by the recorded status. There is one finding per error and channel. A request that was recorded without
-    its reply, as in a transcript or a file of requests, is not known to have failed, and is no finding. A turn of our own that was stopped
-    on purpose is no failure; of other clients it cannot be told from a broken connection, so the finding is less
-    certain.
+    its reply, as in a transcript or a file of requests, is not known to have failed, and is no finding. A turn of our
+    own that was stopped on purpose is no failure; of other clients it cannot be told from a broken connection, so the
+    finding is less certain.
     """
     yield from _group_failures(view, code, [each for each in _find_failed(view) if not each.is_retried], "failed with")
 

@@ -100,7 +100,12 @@ class MissCase:
 
     @cached_property
     def estimated_potential(self) -> int:
-        """The same, from our own count of each element."""
+        """The same, from our own count of each element. It is never more than the provider counted in all: the sizes of
+        images and documents can only be guessed.
+        """
+        return min(self._count_potential(), self.now.input)
+
+    def _count_potential(self) -> int:
         comparison, now = self.comparison, self.now
         if comparison is None:
             return 0

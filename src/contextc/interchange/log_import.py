@@ -323,6 +323,7 @@ class LogRecorder:
             url=exchange.address,
             model=exchange.model,
             provider_name=exchange.provider or self.providers.get(server, ""),
+            reply=exchange.reply,
             elements=self.elements,
         )
         if not exchange.provider:
