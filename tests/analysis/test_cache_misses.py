@@ -427,11 +427,14 @@ def test_a_summary_of_the_compiler_is_a_compaction() -> None:
 
 
 @pytest.mark.parametrize("session", ["0a1b2c3d-0000-4000-8000-123456789abc", ""], ids=["session", "no session"])
-def test_conversations_that_begin_together_cannot_read_each_others_prefix(store: cc.Store, session: str) -> None:
+@pytest.mark.parametrize("pause", [200, 0], ids=["one after the other", "at the same time"])
+def test_conversations_that_begin_together_cannot_read_each_others_prefix(
+    store: cc.Store, session: str, pause: int
+) -> None:
     client = Client()
     body = client.body()
     names: list[str] = []
-    for number, began in enumerate((0, 200, 400, 60_000)):
+    for number, began in enumerate((0, pause, 2 * pause, 60_000)):
         content = [{"type": "text", "text": f"Task {number}", "cache_control": MARK}]
         read = 4_500 if began == 60_000 else 0
         usage = {
@@ -457,6 +460,9 @@ def test_conversations_that_begin_together_cannot_read_each_others_prefix(store:
     assert len(set(names)) == 4
     causes = [[each.cause for each in cc.findings(store, name) if each.code.startswith("CAC")] for name in names]
     assert causes == [["first_request"], ["parallel_request"], ["parallel_request"], []]
+    evidence = cc.findings(store, names[1])[0].evidence[0]
+    assert evidence.before == f"request 1 of {names[0]} was still being answered"
+    assert evidence.after == f"began {9 - pause / 1_000:.1f} s before its reply ended"
 
 
 def test_no_more_is_missed_than_the_provider_counted(tmp_path: Path) -> None:

@@ -95,9 +95,10 @@ def test_what_if_prints_what_other_ways_would_have_cost(run: Run, filled: str) -
     assert shown.returncode == 0, shown.stderr
     assert "paid; the cache model predicts $" in shown.stdout
     assert "Do not send the tools that were never called" in shown.stdout
-    assert "Replace the history by a summary at 3,000 tokens" in shown.stdout
+    assert "not replayed: compact (system prompt, tools and a summary have " in shown.stdout
     (found,) = json.loads(run("findings", "run", "--what-if", "--json", "--store", filled).stdout)["what_if"]
-    assert {each["name"] for each in found["replays"]} == {"drop_tools", "compact"}
+    assert {each["name"] for each in found["replays"]} == {"drop_tools"}
+    assert set(found["skipped"]) == {"compact"}
     assert run("findings", "run", "--compact-at", "3000", "--store", filled).returncode == 2
 
 

@@ -113,10 +113,12 @@ def _should_report(each: _Request) -> bool:
 
 
 def _compare_with_others(rules: CacheRules, now: RequestView, others: Sequence[RequestView]) -> CacheOutlook:
-    """Return what a first request could read from requests of other conversations."""
+    """Return what a first request could read from requests of other conversations that came before it: one of those that
+    begin together has to write what they share. Of equal times, the one that was recorded first counts.
+    """
     model = CacheModel()
     for other in others:
-        if other.began <= now.began and scope_of(other) == scope_of(now):
+        if (other.began, other.channel_number) < (now.began, now.channel_number) and scope_of(other) == scope_of(now):
             model.add(rules, other, model.expect(rules, other))
     return model.expect(rules, now)
 

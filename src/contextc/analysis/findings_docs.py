@@ -111,6 +111,10 @@ cache: as they were, and with one change each. The difference of both prediction
 | `keep_warm` | the cache is read again before it expires, where that costs less than writing it again |
 | `compact` | from `--compact-at` tokens on (half of the largest request), a summary replaces older messages |
 
+`compact` is not replayed if system prompt, tools and a summary of 2,000 tokens are more than half of that size: a
+compaction would leave almost no room for messages. Without `--compact-at`, the size is at least twice as large as
+these. The reason is printed, and in `skipped` of the JSON.
+
 Answers are assumed to stay the same, and the quality of answers is not considered. The prediction for the requests as
 they were is printed beside what was paid. If both differ by more than 15 %, the figures are marked as not reliable.
 """

@@ -141,6 +141,8 @@ def print_what_if(found: WhatIf) -> None:
         out.print(
             "[yellow]The model does not explain what was paid, so the figures are not reliable.[/]", soft_wrap=True
         )
+    for skipped, reason in found.skipped.items():
+        out.print(f"[dim]not replayed: {skipped} ({escape_markup(reason)})[/]", soft_wrap=True)
     if not found.replays:
         out.print("none of the known changes applies")
         return
