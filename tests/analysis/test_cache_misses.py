@@ -14,6 +14,7 @@ from contextc.analysis.cache_miss_causes import all_causes
 from contextc.analysis.conversation_loader import load_conversation_view
 from contextc.interchange import import_files
 from contextc.interchange.input_files import InputFile
+from tests.analysis.observed_run import find_by_request
 from tests.executor.scripted_provider import SONNET, Say, Scripted, call, played
 
 MODEL = "claude-sonnet-4-5"
@@ -87,7 +88,7 @@ class Client:
         return self
 
     def findings(self) -> list[Finding]:
-        return [each for each in cc.findings(self.store, "c") if each.code.startswith("CAC")]
+        return [each for each in find_by_request(self.store, "c") if each.code.startswith("CAC")]
 
     def last(self) -> Finding:
         """Return the only finding after that of the first request."""
@@ -381,14 +382,14 @@ def test_own_conversations_have_findings_too() -> None:
         read = 0 if number in (0, 3) else total - 2_500
         usage = cc.Usage(input=total, output=10, cache_read=read, cache_write=total - read)
         compiler.commit(compiled, cc.assistant(f"Answer {number}"), usage=usage)
-    found = [each for each in cc.findings(store, "c") if each.code.startswith("CAC")]
+    found = [each for each in find_by_request(store, "c") if each.code.startswith("CAC")]
     assert [(each.cause, each.request) for each in found] == [("first_request", 1), ("system_changed", 4)]
     assert found[1].evidence[0].path == "system[0].text"
 
 
 def test_an_unknown_conversation_is_an_error() -> None:
     with pytest.raises(cc.errors.UnknownConversation):
-        cc.findings(cc.open_store("memory:"), "nope")
+        find_by_request(cc.open_store("memory:"), "nope")
 
 
 def test_turns_of_an_executor_hit_the_cache() -> None:
@@ -406,9 +407,9 @@ def test_turns_of_an_executor_hit_the_cache() -> None:
 
     for number in range(3):
         run(SYSTEM, f"q{number}")
-    assert [each.cause for each in cc.findings(store, "c") if each.code.startswith("CAC")] == ["first_request"]
+    assert [each.cause for each in find_by_request(store, "c") if each.code.startswith("CAC")] == ["first_request"]
     run(f"{SYSTEM} Today is Monday.", "q3")
-    found = [each for each in cc.findings(store, "c") if each.code.startswith("CAC")]
+    found = [each for each in find_by_request(store, "c") if each.code.startswith("CAC")]
     assert [(each.cause, each.request) for each in found] == [("first_request", 1), ("system_changed", 7)]
 
 
@@ -422,7 +423,7 @@ def test_a_summary_of_the_compiler_is_a_compaction() -> None:
             assert made is not None
         compiled = compiler.compile("c", system_prompt=SYSTEM)
         compiler.commit(compiled, cc.assistant(f"Answer {number}"))
-    found = [each for each in cc.findings(store, "c") if each.code.startswith("CAC")]
+    found = [each for each in find_by_request(store, "c") if each.code.startswith("CAC")]
     assert [(each.cause, each.request) for each in found] == [("first_request", 1), ("compacted", 6)]
 
 
@@ -458,9 +459,9 @@ def test_conversations_that_begin_together_cannot_read_each_others_prefix(
         )
         names.append(seen.conversation)
     assert len(set(names)) == 4
-    causes = [[each.cause for each in cc.findings(store, name) if each.code.startswith("CAC")] for name in names]
+    causes = [[each.cause for each in find_by_request(store, name) if each.code.startswith("CAC")] for name in names]
     assert causes == [["first_request"], ["parallel_request"], ["parallel_request"], []]
-    evidence = cc.findings(store, names[1])[0].evidence[0]
+    evidence = find_by_request(store, names[1])[0].evidence[0]
     assert evidence.before == f"request 1 of {names[0]} was still being answered"
     assert evidence.after == f"began {9 - pause / 1_000:.1f} s before its reply ended"
 
@@ -483,6 +484,6 @@ def test_no_more_is_missed_than_the_provider_counted(tmp_path: Path) -> None:
     view = load_conversation_view(store, conversation.name)
     assert {each.channel.model for each in view.requests} == {"gemini-2.5-flash"}
     assert [each.estimated > 5 * each.input for each in view.requests] == [True] * 3
-    found = cc.findings(store, conversation.name)
+    found = find_by_request(store, conversation.name)
     assert [each.cause for each in found if each.code.startswith("CAC")] == ["first_request", *["below_minimum"] * 2]
     assert all(each.tokens <= 702 for each in found if each.code.startswith("CAC"))

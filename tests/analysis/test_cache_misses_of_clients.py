@@ -8,6 +8,7 @@ import pytest
 
 import contextc as cc
 from contextc.analysis import Finding
+from tests.analysis.observed_run import find_by_request
 
 MODEL = "gpt-5.2"
 MINUTE = 60_000
@@ -66,7 +67,7 @@ class ChatClient:
         return self
 
     def findings(self) -> list[Finding]:
-        return [each for each in cc.findings(self.store, self.conversation) if each.code.startswith("CAC")]
+        return [each for each in find_by_request(self.store, self.conversation) if each.code.startswith("CAC")]
 
     def last(self) -> Finding:
         first, *rest = self.findings()

@@ -113,7 +113,7 @@ def _should_report(each: _Request) -> bool:
 
 
 def _compare_with_others(rules: CacheRules, now: RequestView, others: Sequence[RequestView]) -> CacheOutlook:
-    """Return what a first request could read from requests of other conversations that came before it: one of those that
+    """Return what a first request could read from earlier requests of other conversations: one of those that
     begin together has to write what they share. Of equal times, the one that was recorded first counts.
     """
     model = CacheModel()

@@ -172,6 +172,28 @@ def compute_replays(view: StoredConversation, compact_at: int | None = None) -> 
     return WhatIf(conversation=view.name, paid=paid, predicted=base, replays=tuple(replays), skipped=skipped)
 
 
+def add_replays(found: Iterable[WhatIf], name: str) -> WhatIf:
+    """Return the replays of several conversations as one. Where a change does not apply, the cost stays the same."""
+    some = [each for each in found if each.paid is not None and each.predicted is not None]
+    if not some:
+        return WhatIf(conversation=name, paid=None, predicted=None, replays=())
+    predicted = sum([each.predicted or 0.0 for each in some])
+    groups: dict[str, list[Replay]] = {}
+    for replay in [replay for each in some for replay in each.replays]:
+        groups.setdefault(replay.name, []).append(replay)
+    replays: list[Replay] = []
+    for key, same in groups.items():
+        saved = sum([each.saved for each in same])
+        is_same = len({each.title for each in same}) == 1
+        title = same[0].title if is_same else same[0].title.partition(" at ")[0]  # the sizes differ
+        requests = sum([each.requests for each in same])
+        replays.append(Replay(name=key, title=title, cost=predicted - saved, saved=saved, requests=requests))
+    replays.sort(key=lambda each: -each.saved)
+    return WhatIf(
+        conversation=name, paid=sum([each.paid or 0.0 for each in some]), predicted=predicted, replays=tuple(replays)
+    )
+
+
 def _choose_limit(requests: Sequence[RequestView], wanted: int | None) -> tuple[int, str]:
     """Return the input tokens from which on the history is compacted, and why that makes no sense; "" if it does."""
     largest = max(requests, key=lambda each: each.input)

@@ -67,12 +67,18 @@ in all $0.0509, rewrite factor 3.0
 | `contextc findings FILE` | the findings of a log or HAR recording that `contextc import` reads; nothing is stored |
 | `… --costs` | also what was spent for: system prompt, each tool, its results, history, media, answers … |
 | `… --what-if` | also what the same requests would have cost in other ways; `--compact-at TOKENS` is one of them |
-| `… --threshold DOLLARS` | exit code 1 if a finding (for the whole store: a cause) costs more |
+| `… --threshold DOLLARS` | exit code 1 if a cause costs more in one conversation (without NAME: in all) |
+| `… --limit ROWS` | the number of rows of the table |
 | `… --json`, `… --sarif` | JSON, or SARIF 2.1.0 for code scanning. `contextc lint` has `--sarif` too |
 
+The table has one row for all cache misses of one cause and place in a conversation, with the sums; JSON has one finding
+per request. CAC001 and CAC002 are no loss: they are in the JSON only, and a conversation with no others has “no
+findings”. Conversations of a log without ids are named after the file. With several conversations, `--costs` and
+`--what-if` print a total at the end. In the JSON of a log, `place` names the line of the request.
+
 `contextc watch` names the most expensive cause when the program has ended. In Python there are `cc.findings(store,
-name)`, `cc.analysis.store_findings(store)` and `cc.analysis.conversation_costs(store, name)`; over HTTP `GET
-/api/conversations/NAME/findings` and `GET /api/findings`.
+name)`, the most expensive first, `cc.analysis.store_findings(store)` and `cc.analysis.conversation_costs(store, name)`;
+over HTTP `GET /api/conversations/NAME/findings` and `GET /api/findings`.
 
 ```console
 $ contextc findings demo --store sqlite:///demo.db --limit 1
