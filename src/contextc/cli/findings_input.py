@@ -116,7 +116,7 @@ def _import_files(store: Store, files: list[str], format: str | None) -> Finding
         err.print(escape_markup(note), soft_wrap=True)
     conversations = [each.name for each in store.conversations()]
     names = _choose_names(places, conversations)
-    placed = {(names.get(name, name), *request): where for (name, *request), where in places.items()}
+    placed = {(names.get(name, name), channel, number): where for (name, channel, number), where in places.items()}
     return FindingsInput(store, conversations, placed, names)
 
 

@@ -1,5 +1,6 @@
 """Findings as tables, JSON and SARIF, for `contextc findings`."""
 
+import os
 from collections.abc import Callable, Sequence
 
 from rich.table import Table
@@ -65,7 +66,7 @@ def _describe(some: Sequence[Finding], *, several: bool, place: str) -> str:
         listed = ", ".join(map(str, numbers[:MAX_NUMBERS])) + (" …" if len(numbers) > MAX_NUMBERS else "")
         lines.append(f"[dim]{len(some):,} times: requests {listed}[/]")
     if several or place:
-        names = [f"in {finding.conversation}" if several else "", place]
+        names = [f"in {finding.conversation}" if several else "", os.path.basename(place)]
         lines.append(f"[dim]{escape_markup(' · '.join([each for each in names if each]))}[/]")
     if where is not None and (where.path or where.before or where.after):
         change = " → ".join([shorten(each, CHANGE_WIDTH // 2) for each in (where.before, where.after) if each])
