@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -89,7 +90,11 @@ def test_a_request_without_a_recorded_reply_is_no_failure() -> None:
 
 @pytest.mark.parametrize("status", [{"status": 400}, {}])
 def test_an_error_of_bedrock_in_a_log_has_its_text(status: dict[str, int], tmp_path: Path) -> None:
-    request = {"messages": [{"role": "user", "content": [{"text": "hello"}]}], "system": [], "inferenceConfig": {}}
+    request: dict[str, Any] = {
+        "messages": [{"role": "user", "content": [{"text": "hello"}]}],
+        "system": [],
+        "inferenceConfig": {},
+    }
     error = "The provided model identifier is invalid."
     (found,) = find_in_log(tmp_path, {**status, "request": request, "reply": {"message": error}})
     assert found.title == f"1 request failed with: {'400 ' if status else ''}{error}"
@@ -99,12 +104,12 @@ def test_a_count_of_tokens_in_a_log_is_no_failure(tmp_path: Path) -> None:
     request = {"model": "claude-sonnet-4-5", "messages": [{"role": "user", "content": "Hello."}]}
     usage = {"input_tokens": 8, "output_tokens": 2}
     reply = {"type": "message", "role": "assistant", "content": [{"type": "text", "text": "Hi."}], "usage": usage}
-    counted = {"request": request, "reply": {"input_tokens": 8}}
-    answered = {"request": {**request, "max_tokens": 99}, "reply": {**reply, "stop_reason": "end_turn"}}
+    counted: dict[str, Any] = {"request": request, "reply": {"input_tokens": 8}}
+    answered: dict[str, Any] = {"request": {**request, "max_tokens": 99}, "reply": {**reply, "stop_reason": "end_turn"}}
     assert find_in_log(tmp_path, counted, answered) == []
 
 
-def find_in_log(directory: Path, *entries: dict[str, object]) -> list[Finding]:
+def find_in_log(directory: Path, *entries: dict[str, Any]) -> list[Finding]:
     """Return failures in a log with some entries."""
     path = directory / "log.jsonl"
     path.write_text("\n".join([json.dumps(each) for each in entries]))

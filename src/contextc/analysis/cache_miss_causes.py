@@ -100,7 +100,8 @@ def below_minimum(case: MissCase) -> Diagnosis | None:
 )
 def compacted(case: MissCase) -> Diagnosis | None:
     """The client or the compiler replaced earlier messages by a summary. What follows the system prompt is new to the
-    cache.
+    cache. If the request was recorded as a compaction, other changes in it count as part of it, and are in `also`. The
+    same is true of the request for the summary, which some clients send without tools.
     """
     is_after_head = case.comparison is not None and case.break_at >= case.comparison.before.head_ends[2]
     if not case.is_compaction or not (case.break_part in ("messages", "settings") or is_after_head):

@@ -34,6 +34,11 @@ SAME_EFFECT = 0.8
 MAX_SILENT = 4
 IGNORED_SHARE = 0.5
 SURELY_LONG = 1.25
+PARTS_OF_COMPACTION = (
+    *("tools_changed", "tools_reordered", "system_changed", "settings_changed", "message_changed", "message_removed"),
+    *("message_inserted", "provider_missed"),
+)
+"""Causes that are part of a compaction, where the client is known to have compacted."""
 
 
 def find_cache_misses(view: ConversationView) -> Iterator[Finding]:
@@ -58,8 +63,17 @@ def iter_cases(view: ConversationView) -> Iterator[MissCase]:
     """Return all requests that use a cache, each with what it could have read."""
     found = list(_iter_requests(view))
     channels = _find_reporting(found)
+    following: dict[int, RequestView] = {id(each.previous): each.now for each in found if each.previous is not None}
     for now, rules, outlook, previous, is_first in found:
-        yield MissCase(now, rules, outlook, previous, reports=now.channel in channels, is_first=is_first)
+        yield MissCase(
+            now,
+            rules,
+            outlook,
+            previous,
+            reports=now.channel in channels,
+            is_first=is_first,
+            following=following.get(id(now)),
+        )
 
 
 def _iter_requests(view: ConversationView) -> Iterator[_Request]:
@@ -173,8 +187,26 @@ def explain_miss(case: MissCase) -> tuple[FindingCode, Diagnosis] | None:
         return found
     found = _first(case, [function for _, function in CAUSES if function not in (first_request, below_minimum)])
     if found is None and (guess := unknown_setting_changed(case)) is not None:
-        return get_code("settings_changed"), guess
-    return found
+        found = get_code("settings_changed"), guess
+    return _prefer_compaction(case, *found) if found is not None else None
+
+
+def _prefer_compaction(case: MissCase, code: FindingCode, found: Diagnosis) -> tuple[FindingCode, Diagnosis]:
+    """Return the compaction as the cause, if the client compacted here: it changed everything else for that."""
+    if code.cause not in PARTS_OF_COMPACTION:
+        return code, found
+    if case.is_recorded_compaction:
+        return get_code("compacted"), Diagnosis(evidence=found.evidence, confidence=found.confidence)
+    if case.is_summary_request and code.cause != "provider_missed":
+        made = Diagnosis(
+            evidence=found.evidence,
+            title="The request for a summary has another prefix than the conversation",
+            fix="Ask for a summary with the system prompt and the tools of the conversation, so that it is read from "
+            "the cache.",
+            confidence=found.confidence,
+        )
+        return get_code("compacted"), made
+    return code, found
 
 
 def _first(case: MissCase, functions: Sequence[CauseFunction]) -> tuple[FindingCode, Diagnosis] | None:

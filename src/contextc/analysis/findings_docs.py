@@ -49,9 +49,9 @@ store.close()
 ```
 
 ```text
-CAC001 first_request 1 0
 CAC006 system_changed 2 4510 system[0].text
 CAC006 system_changed 3 4510 system[0].text
+CAC001 first_request 1 0
 system prompt: $0.0507
 answers: $0.0002
 history: $0.0001
@@ -81,14 +81,14 @@ name)`, the most expensive first, `cc.analysis.store_findings(store)` and `cc.an
 over HTTP `GET /api/conversations/NAME/findings` and `GET /api/findings`.
 
 ```console
-$ contextc findings demo --store sqlite:///demo.db --limit 1
+$ contextc findings demo --store sqlite:///demo.db
     cost  tokens  code    request  finding
- $0.0156   4,510  CAC006        2  The system prompt changed: it contains the time
+ $0.0311   9,020  CAC006        2  The system prompt changed: it contains the time
+                                   2 times: requests 2, 3
                                    system[0].text: It is 12:00. Be exact. Be exact. Be → It is
                                    12:01. Be exact. Be exact. Be
                                    fix: Move the time to the end of the conversation, or leave it
                                    out.
-… and 1 more (--limit, or --json for all)
 2 findings. Costs of different findings can overlap.
 ```
 
