@@ -3,10 +3,18 @@
 from typing import Any
 
 import contextc as cc
+from contextc.analysis import Finding
+from contextc.analysis.conversation_findings import find_all
+from contextc.analysis.stored_conversation import load_stored_conversation
 
 MODEL = "claude-sonnet-4-5"
 MARK = {"type": "ephemeral"}
 TOKEN_LETTERS = 4
+
+
+def find_by_request(store: cc.Store, conversation: str) -> list[Finding]:
+    """Return the findings of a conversation: cache misses by request, then all others."""
+    return find_all(load_stored_conversation(store, conversation))
 
 
 def words(count: int, seed: str = "w") -> str:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,10 @@ import pytest
 import contextc as cc
 from contextc.analysis import Finding, all_codes
 from contextc.analysis.cache_miss_causes import all_causes
+from contextc.analysis.conversation_loader import load_conversation_view
+from contextc.interchange import import_files
+from contextc.interchange.input_files import InputFile
+from tests.analysis.observed_run import find_by_request
 from tests.executor.scripted_provider import SONNET, Say, Scripted, call, played
 
 MODEL = "claude-sonnet-4-5"
@@ -83,7 +88,7 @@ class Client:
         return self
 
     def findings(self) -> list[Finding]:
-        return [each for each in cc.findings(self.store, "c") if each.code.startswith("CAC")]
+        return [each for each in find_by_request(self.store, "c") if each.code.startswith("CAC")]
 
     def last(self) -> Finding:
         """Return the only finding after that of the first request."""
@@ -377,14 +382,14 @@ def test_own_conversations_have_findings_too() -> None:
         read = 0 if number in (0, 3) else total - 2_500
         usage = cc.Usage(input=total, output=10, cache_read=read, cache_write=total - read)
         compiler.commit(compiled, cc.assistant(f"Answer {number}"), usage=usage)
-    found = [each for each in cc.findings(store, "c") if each.code.startswith("CAC")]
+    found = [each for each in find_by_request(store, "c") if each.code.startswith("CAC")]
     assert [(each.cause, each.request) for each in found] == [("first_request", 1), ("system_changed", 4)]
     assert found[1].evidence[0].path == "system[0].text"
 
 
 def test_an_unknown_conversation_is_an_error() -> None:
     with pytest.raises(cc.errors.UnknownConversation):
-        cc.findings(cc.open_store("memory:"), "nope")
+        find_by_request(cc.open_store("memory:"), "nope")
 
 
 def test_turns_of_an_executor_hit_the_cache() -> None:
@@ -402,9 +407,9 @@ def test_turns_of_an_executor_hit_the_cache() -> None:
 
     for number in range(3):
         run(SYSTEM, f"q{number}")
-    assert [each.cause for each in cc.findings(store, "c") if each.code.startswith("CAC")] == ["first_request"]
+    assert [each.cause for each in find_by_request(store, "c") if each.code.startswith("CAC")] == ["first_request"]
     run(f"{SYSTEM} Today is Monday.", "q3")
-    found = [each for each in cc.findings(store, "c") if each.code.startswith("CAC")]
+    found = [each for each in find_by_request(store, "c") if each.code.startswith("CAC")]
     assert [(each.cause, each.request) for each in found] == [("first_request", 1), ("system_changed", 7)]
 
 
@@ -418,16 +423,19 @@ def test_a_summary_of_the_compiler_is_a_compaction() -> None:
             assert made is not None
         compiled = compiler.compile("c", system_prompt=SYSTEM)
         compiler.commit(compiled, cc.assistant(f"Answer {number}"))
-    found = [each for each in cc.findings(store, "c") if each.code.startswith("CAC")]
+    found = [each for each in find_by_request(store, "c") if each.code.startswith("CAC")]
     assert [(each.cause, each.request) for each in found] == [("first_request", 1), ("compacted", 6)]
 
 
 @pytest.mark.parametrize("session", ["0a1b2c3d-0000-4000-8000-123456789abc", ""], ids=["session", "no session"])
-def test_conversations_that_begin_together_cannot_read_each_others_prefix(store: cc.Store, session: str) -> None:
+@pytest.mark.parametrize("pause", [200, 0], ids=["one after the other", "at the same time"])
+def test_conversations_that_begin_together_cannot_read_each_others_prefix(
+    store: cc.Store, session: str, pause: int
+) -> None:
     client = Client()
     body = client.body()
     names: list[str] = []
-    for number, began in enumerate((0, 200, 400, 60_000)):
+    for number, began in enumerate((0, pause, 2 * pause, 60_000)):
         content = [{"type": "text", "text": f"Task {number}", "cache_control": MARK}]
         read = 4_500 if began == 60_000 else 0
         usage = {
@@ -451,5 +459,31 @@ def test_conversations_that_begin_together_cannot_read_each_others_prefix(store:
         )
         names.append(seen.conversation)
     assert len(set(names)) == 4
-    causes = [[each.cause for each in cc.findings(store, name) if each.code.startswith("CAC")] for name in names]
+    causes = [[each.cause for each in find_by_request(store, name) if each.code.startswith("CAC")] for name in names]
     assert causes == [["first_request"], ["parallel_request"], ["parallel_request"], []]
+    evidence = find_by_request(store, names[1])[0].evidence[0]
+    assert evidence.before == f"request 1 of {names[0]} was still being answered"
+    assert evidence.after == f"began {9 - pause / 1_000:.1f} s before its reply ended"
+
+
+def test_no_more_is_missed_than_the_provider_counted(tmp_path: Path) -> None:
+    """Sizes of media can only be guessed. The model is in the reply, where the address is not logged."""
+    contents: list[Body] = [{"role": "user", "parts": [{"text": SYSTEM * 4}]}]
+    lines: list[str] = []
+    for number in range(3):
+        answer = {"role": "model", "parts": [{"text": f"Answer {number}."}]}
+        usage = {"promptTokenCount": 700 + number, "candidatesTokenCount": 5, "totalTokenCount": 705 + number}
+        reply = {"candidates": [{"content": answer, "finishReason": "STOP"}], "usageMetadata": usage}
+        body = {"contents": list(contents)}
+        lines.append(json.dumps({"request": body, "response": {**reply, "modelVersion": "gemini-2.5-flash"}}))
+        contents += [answer, {"role": "user", "parts": [{"text": f"More {number}."}]}]
+    (tmp_path / "log.jsonl").write_text("\n".join(lines))
+    store = cc.open_store("memory:")
+    import_files(store, [InputFile(tmp_path / "log.jsonl")])
+    (conversation,) = store.conversations()
+    view = load_conversation_view(store, conversation.name)
+    assert {each.channel.model for each in view.requests} == {"gemini-2.5-flash"}
+    assert [each.estimated > 5 * each.input for each in view.requests] == [True] * 3
+    found = find_by_request(store, conversation.name)
+    assert [each.cause for each in found if each.code.startswith("CAC")] == ["first_request", *["below_minimum"] * 2]
+    assert all(each.tokens <= 702 for each in found if each.code.startswith("CAC"))

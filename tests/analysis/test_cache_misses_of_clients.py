@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 import contextc as cc
-from contextc.analysis import Finding
+from contextc.analysis import Finding, load_conversation_view
+from tests.analysis.observed_run import find_by_request
+from tests.observation.recorded_sessions import load as load_recorded
 
 MODEL = "gpt-5.2"
 MINUTE = 60_000
@@ -66,7 +68,7 @@ class ChatClient:
         return self
 
     def findings(self) -> list[Finding]:
-        return [each for each in cc.findings(self.store, self.conversation) if each.code.startswith("CAC")]
+        return [each for each in find_by_request(self.store, self.conversation) if each.code.startswith("CAC")]
 
     def last(self) -> Finding:
         first, *rest = self.findings()
@@ -227,3 +229,22 @@ def test_prices_of_what_was_paid_decide_the_cost() -> None:
     price = cc.model(MODEL).price
     assert price is not None
     assert found.cost == pytest.approx(found.tokens * (price.input - price.cache_read) / 1e6)
+
+
+def test_a_compaction_of_codex_is_one_cause() -> None:
+    """Its request for a summary has no tools, and the next one has other instructions."""
+    store, time = cc.open_store("memory:"), 1_790_000_000_000
+    for number, each in enumerate(load_recorded("codex")):
+        began = time + number * 20_000
+        cc.observe(
+            store, request=each.request, reply=each.response, headers=each.headers, url=each.path, status=each.status,
+            time=began, ended=began + 5_000,
+        )  # fmt: skip
+    views = [load_conversation_view(store, each.name) for each in store.conversations()]
+    (view,) = [each for each in views if any("compact" in request.record.why for request in each.requests)]
+    reasons = [each.record.why for each in view.requests]
+    assert reasons == ["first request", *["tools changed", "compacted by the client"] * 4]
+    found = find_by_request(store, view.name)
+    misses = [each for each in found if each.code.startswith("CAC")]
+    assert [each.cause for each in misses] == ["first_request", *["compacted"] * 8]
+    assert misses[1].title == "The request for a summary has another prefix than the conversation"

@@ -69,6 +69,24 @@ def test_compaction_costs_in_short_runs_and_saves_in_long_ones() -> None:
         assert (saved(found)["compact"] > 0) is is_cheaper
 
 
+def test_no_compaction_where_little_but_system_prompt_and_tools_could_be_kept() -> None:
+    run = ObservedRun(tools=[define_tool("read", 6_000)])
+    run.ask("Go.")
+    for number in range(8):
+        run.call("read", words(400, f"r{number}x"), path=f"{number}.txt")
+    found = what_if(run.store, run.conversation)
+    assert "compact" not in saved(found)
+    assert found.skipped["compact"].startswith("system prompt, tools and a summary have ")
+    asked = what_if(run.store, run.conversation, compact_at=8_000)
+    assert "compact" not in saved(asked)
+    assert asked.skipped["compact"].endswith("more than half of 8,000")
+    for number in range(30):
+        run.call("read", words(1_000, f"s{number}x"), path=f"s{number}.txt")
+    found = what_if(run.store, run.conversation)
+    assert found.skipped == {}
+    assert "compact" in saved(found)
+
+
 def test_conversations_without_prices_have_nothing_to_replay() -> None:
     run = ObservedRun()
     run.ask("Hello.")

@@ -1,5 +1,9 @@
 """Findings about requests that failed or would fail."""
 
+import json
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 import contextc as cc
@@ -14,6 +18,8 @@ from contextc.analysis.failure_findings import (
 from contextc.analysis.registry import get_code
 from contextc.analysis.stored_conversation import load_stored_conversation
 from contextc.compiler.manifest import RequestAction
+from contextc.interchange import import_files
+from contextc.interchange.input_files import InputFile
 from tests.analysis.observed_run import ObservedRun, define_tool
 
 
@@ -70,6 +76,48 @@ def test_requests_that_were_sent_again_are_retries() -> None:
     assert [each.request for each in found.evidence] == [1, 2]
     (failed,) = find(run, failed_requests)
     assert failed.title == "1 request failed with: 429 Rate limit"
+
+
+def test_a_request_without_a_recorded_reply_is_no_failure() -> None:
+    run = ObservedRun()
+    run.ask("Hello.")
+    run.conversation = cc.observe(run.store, request=run.body(), format="anthropic").conversation
+    assert find(run, failed_requests) == []
+    cc.observe(run.store, request=run.body(), format="anthropic", time=1_000, ended=61_000)  # a broken connection
+    (found,) = [*find(run, failed_requests), *find(run, retried_requests)]
+    assert "no answer" in found.title
+
+
+@pytest.mark.parametrize("status", [{"status": 400}, {}])
+def test_an_error_of_bedrock_in_a_log_has_its_text(status: dict[str, int], tmp_path: Path) -> None:
+    request: dict[str, Any] = {
+        "messages": [{"role": "user", "content": [{"text": "hello"}]}],
+        "system": [],
+        "inferenceConfig": {},
+    }
+    error = "The provided model identifier is invalid."
+    (found,) = find_in_log(tmp_path, {**status, "request": request, "reply": {"message": error}})
+    assert found.title == f"1 request failed with: {'400 ' if status else ''}{error}"
+
+
+def test_a_count_of_tokens_in_a_log_is_no_failure(tmp_path: Path) -> None:
+    request = {"model": "claude-sonnet-4-5", "messages": [{"role": "user", "content": "Hello."}]}
+    usage = {"input_tokens": 8, "output_tokens": 2}
+    reply = {"type": "message", "role": "assistant", "content": [{"type": "text", "text": "Hi."}], "usage": usage}
+    counted: dict[str, Any] = {"request": request, "reply": {"input_tokens": 8}}
+    answered: dict[str, Any] = {"request": {**request, "max_tokens": 99}, "reply": {**reply, "stop_reason": "end_turn"}}
+    assert find_in_log(tmp_path, counted, answered) == []
+
+
+def find_in_log(directory: Path, *entries: dict[str, Any]) -> list[Finding]:
+    """Return failures in a log with some entries."""
+    path = directory / "log.jsonl"
+    path.write_text("\n".join([json.dumps(each) for each in entries]))
+    store = cc.open_store("memory:")
+    summary = import_files(store, [InputFile(path)])
+    assert not summary.left_out
+    views = [load_stored_conversation(store, each.name) for each in store.conversations()]
+    return [found for view in views for find in (failed_requests, retried_requests) for found in find(view)]
 
 
 def test_truncated_answers_name_the_limit() -> None:

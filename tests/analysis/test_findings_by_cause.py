@@ -6,7 +6,7 @@ import pytest
 
 import contextc as cc
 from contextc.analysis import Finding, group_by_cause, store_findings
-from contextc.analysis.findings_by_cause import sort_by_cost
+from contextc.analysis.finding import sort_by_cost
 from contextc.analysis.stored_conversation import StoredConversation
 from contextc.errors import StoreCorrupt, UnknownConversation
 from tests.analysis.observed_run import ObservedRun, define_tool, words
@@ -93,3 +93,16 @@ def test_a_request_has_at_most_one_cache_miss(trace: Trace) -> None:
         found = [each for each in cc.findings(store, name) if each.code.startswith("CAC")]
         assert max(Counter([(each.channel, each.request) for each in found]).values(), default=0) <= 1
         assert not any([each.cost for each in found if each.cause == "first_request"])
+
+
+def test_findings_are_sorted_by_cost_and_unknown_costs_are_last() -> None:
+    run = ObservedRun(tools=[define_tool("read"), define_tool("draw", 3_000)])
+    run.ask("Look.")
+    run.fail(529, "Overloaded")
+    for number in range(5):
+        run.call("read", f"line {number}", path=f"{number}.txt")
+    found = cc.findings(run.store, run.conversation)
+    costs = [each.cost for each in found]
+    known = [each for each in costs if each is not None]
+    assert known == sorted(known, reverse=True)
+    assert costs[len(known) :] == [None] * (len(costs) - len(known)) != []

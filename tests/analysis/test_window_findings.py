@@ -38,6 +38,22 @@ def test_tools_that_were_never_called_are_named_with_their_cost() -> None:
     assert found.cost == pytest.approx(found.tokens * (WRITE + 5 * READ) / 1e6, rel=0.05)
 
 
+def test_only_requests_with_the_unused_tools_are_counted() -> None:
+    run = ObservedRun(tools=[define_tool("read")])
+    run.ask("Look.")
+    for number in range(8):
+        if number == 3:
+            run.tools = [define_tool("read"), define_tool("draw", 3_000)]
+        if number == 6:
+            run.tools = [define_tool("read"), define_tool("draw", 3_000), define_tool("mail", 1_500)]
+        run.call("read", f"line {number}", path=f"{number}.txt")
+        if number == 5:
+            (found,) = find(run, unused_tools)
+            assert f"{found.tokens:,} tokens in each of 3 requests (draw)" in found.title
+    (found,) = find(run, unused_tools)
+    assert f"up to {found.tokens:,} tokens in each of 5 requests (draw, mail)" in found.title
+
+
 def test_a_tool_that_only_the_last_reply_calls_is_called() -> None:
     run = ObservedRun(tools=[define_tool("read"), define_tool("draw", 3_000)])
     run.ask("Look.")

@@ -95,9 +95,10 @@ def test_what_if_prints_what_other_ways_would_have_cost(run: Run, filled: str) -
     assert shown.returncode == 0, shown.stderr
     assert "paid; the cache model predicts $" in shown.stdout
     assert "Do not send the tools that were never called" in shown.stdout
-    assert "Replace the history by a summary at 3,000 tokens" in shown.stdout
+    assert "not replayed: compact (system prompt, tools and a summary have " in shown.stdout
     (found,) = json.loads(run("findings", "run", "--what-if", "--json", "--store", filled).stdout)["what_if"]
-    assert {each["name"] for each in found["replays"]} == {"drop_tools", "compact"}
+    assert {each["name"] for each in found["replays"]} == {"drop_tools"}
+    assert set(found["skipped"]) == {"compact"}
     assert run("findings", "run", "--compact-at", "3000", "--store", filled).returncode == 2
 
 
@@ -149,3 +150,72 @@ def test_the_rewrite_factor_is_per_conversation_and_model() -> None:
     figures.add("b", "m", input=100, cache_read=0, cache_write=0)  # cache writes are not reported
     assert figures.rewrite_factor == (200 + 100) / 200
     assert figures.cache_share == 100 / 400
+
+
+@pytest.fixture
+def clocked(tmp_path: Path) -> str:
+    """Return a store with a conversation that loses its cache five times by a clock in its system prompt."""
+    address = f"sqlite:///{tmp_path}/clock.db"
+    with cc.open_store(address) as store:
+        run = ObservedRun(store=store)
+        for minute in range(6):
+            run.system = f"It is 12:0{minute}. {words(6_000, 's')}"
+            run.cached = 0  # nothing could be read
+            run.ask(f"Question {minute}.")
+            run.send()
+    return address
+
+
+def test_repeated_misses_are_one_row_and_one_sum(run: Run, clocked: str) -> None:
+    shown = run("findings", "run", "--store", clocked)
+    assert shown.stdout.count("CAC006") == 1
+    assert "5 times: requests 2, 3, 4, 5, 6" in shown.stdout
+    assert "5 findings." in shown.stdout
+    data = json.loads(run("findings", "run", "--json", "--store", clocked).stdout)["findings"]
+    costs = [each["cost"] for each in data if each["code"] == "CAC006"]
+    assert len(costs) == 5
+    between = str((max(costs) + sum(costs)) / 2)  # no finding costs as much, but all together cost more
+    assert run("findings", "run", "--threshold", between, "--store", clocked).returncode == 1
+    assert run("findings", "run", "--threshold", str(sum(costs) * 1.01), "--store", clocked).returncode == 0
+
+
+def test_a_limit_applies_to_causes(run: Run, filled: str) -> None:
+    shown = run("findings", "--limit", "1", "--store", filled)
+    assert "… and 2 more causes (--limit, or --json for all)" in shown.stdout
+
+
+def test_several_conversations_have_a_total(run: Run, filled: str) -> None:
+    shown = run("findings", "--costs", "--what-if", "--store", filled)
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.count("all 2 conversations: $") == 2
+    assert "own: " not in shown.stdout  # it has no requests
+    assert "own: " in run("findings", "own", "--costs", "--store", filled).stdout
+
+
+def test_conversations_of_a_log_have_stable_names_and_lines(run: Run, tmp_path: Path) -> None:
+    lines: list[str] = []
+    for text in ("One", "Two"):
+        body = {"model": "claude-sonnet-4-5", "max_tokens": 5, "messages": [{"role": "user", "content": text}]}
+        lines.append(json.dumps({"status": 529, "request": body, "reply": {"message": f"{text} failed"}}))
+    (tmp_path / "my log.jsonl").write_text("\n".join(lines))
+    first, second = (json.loads(run("findings", "my log.jsonl", "--json").stdout)["findings"] for _ in range(2))
+    assert first == second
+    found = sorted((each["conversation"], each["place"].rpartition(", ")[2]) for each in first)
+    assert found == [("my-log-1", "line 1"), ("my-log-2", "line 2")]
+    shown = run("findings", "my log.jsonl").stdout
+    assert "2 findings in 2 conversations." in shown
+    assert "in my-log-2 · " in shown
+    (tmp_path / "one.jsonl").write_text(lines[0])
+    (only,) = json.loads(run("findings", "one.jsonl", "--json").stdout)["findings"]
+    assert only["conversation"] == "one"
+
+
+def test_missing_and_unknown_files_are_explained(run: Run, filled: str, tmp_path: Path) -> None:
+    missing = run("findings", "missing.jsonl", "--store", filled)
+    assert missing.returncode == 2
+    assert "Neither a file nor a conversation of the store has the name 'missing.jsonl'" in missing.stderr
+    (tmp_path / "x.jsonl").write_text('{"a": 1}\n{"b": 2}\n')
+    unknown = run("findings", "x.jsonl")
+    assert unknown.returncode == 2
+    assert "cannot be recognised" in unknown.stderr
+    assert "--from" not in unknown.stderr

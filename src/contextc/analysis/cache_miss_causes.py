@@ -100,7 +100,8 @@ def below_minimum(case: MissCase) -> Diagnosis | None:
 )
 def compacted(case: MissCase) -> Diagnosis | None:
     """The client or the compiler replaced earlier messages by a summary. What follows the system prompt is new to the
-    cache.
+    cache. If the request was recorded as a compaction, other changes in it count as part of it, and are in `also`. The
+    same is true of the request for the summary, which some clients send without tools.
     """
     is_after_head = case.comparison is not None and case.break_at >= case.comparison.before.head_ends[2]
     if not case.is_compaction or not (case.break_part in ("messages", "settings") or is_after_head):
@@ -265,11 +266,18 @@ def cache_expired(case: MissCase) -> Diagnosis | None:
     fix="Wait for the first words of one reply before sending requests with the same prefix.",
 )
 def parallel_request(case: MissCase) -> Diagnosis | None:
-    """The request began before the reply to the one that writes its prefix. A cache can be read only after that."""
-    prefix = case.outlook.prefix
-    if case.tokens_at(prefix.ready) - case.tokens_at(prefix.position) <= case.threshold:
+    """The request began before the reply to the one that writes its prefix. A cache can be read only after that. The
+    evidence names that request. Of conversations that begin together, the first one has to write: it has no finding.
+    """
+    prefix, branch = case.outlook.prefix, case.outlook.branch
+    if branch is None or case.tokens_at(prefix.ready) - case.tokens_at(prefix.position) <= case.threshold:
         return None
-    return Diagnosis(evidence=(case.evidence(),), confidence=0.85)
+    tip, now = branch.tip, case.now
+    is_other = tip.channel.conversation != now.channel.conversation
+    name = f"request {tip.number}{f' of {tip.channel.conversation}' if is_other else ''}"
+    left = max(0, tip.ended - now.began) / 1_000
+    evidence = case.evidence("", f"{name} was still being answered", f"began {left:,.1f} s before its reply ended")
+    return Diagnosis(evidence=(evidence,), confidence=0.85)
 
 
 @cause(

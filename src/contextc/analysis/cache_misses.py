@@ -37,6 +37,11 @@ IGNORED_SHARE = 0.5
 SURELY_LONG = 1.25
 CONTRADICTED = 0.5
 """The factor of the confidence in a cause, if the provider names another one."""
+PARTS_OF_COMPACTION = (
+    *("tools_changed", "tools_reordered", "system_changed", "settings_changed", "message_changed", "message_removed"),
+    "message_inserted",
+)
+"""Causes that are part of a compaction, where the client is known to have compacted."""
 
 
 def find_cache_misses(view: ConversationView) -> Iterator[Finding]:
@@ -61,8 +66,17 @@ def iter_cases(view: ConversationView) -> Iterator[MissCase]:
     """Return all requests that use a cache, each with what it could have read."""
     found = list(_iter_requests(view))
     channels = _find_reporting(found)
+    following: dict[int, RequestView] = {id(each.previous): each.now for each in found if each.previous is not None}
     for now, rules, outlook, previous, is_first in found:
-        yield MissCase(now, rules, outlook, previous, reports=now.channel in channels, is_first=is_first)
+        yield MissCase(
+            now,
+            rules,
+            outlook,
+            previous,
+            reports=now.channel in channels,
+            is_first=is_first,
+            following=following.get(id(now)),
+        )
 
 
 def _iter_requests(view: ConversationView) -> Iterator[_Request]:
@@ -116,10 +130,12 @@ def _should_report(each: _Request) -> bool:
 
 
 def _compare_with_others(rules: CacheRules, now: RequestView, others: Sequence[RequestView]) -> CacheOutlook:
-    """Return what a first request could read from requests of other conversations."""
+    """Return what a first request could read from earlier requests of other conversations: one of those that
+    begin together has to write what they share. Of equal times, the one that was recorded first counts.
+    """
     model = CacheModel()
     for other in others:
-        if other.began <= now.began and scope_of(other) == scope_of(now):
+        if (other.began, other.channel_number) < (now.began, now.channel_number) and scope_of(other) == scope_of(now):
             model.add(rules, other, model.expect(rules, other))
     return model.expect(rules, now)
 
@@ -174,8 +190,26 @@ def explain_miss(case: MissCase) -> tuple[FindingCode, Diagnosis] | None:
         return found
     found = _first(case, [function for _, function in CAUSES if function not in (first_request, below_minimum)])
     if found is None and (guess := unknown_setting_changed(case)) is not None:
-        return get_code("settings_changed"), guess
-    return found
+        found = get_code("settings_changed"), guess
+    return _prefer_compaction(case, *found) if found is not None else None
+
+
+def _prefer_compaction(case: MissCase, code: FindingCode, found: Diagnosis) -> tuple[FindingCode, Diagnosis]:
+    """Return the compaction as the cause, if the client compacted here: it changed everything else for that."""
+    if code.cause not in PARTS_OF_COMPACTION:
+        return code, found
+    if case.is_recorded_compaction:
+        return get_code("compacted"), Diagnosis(evidence=found.evidence, confidence=found.confidence)
+    if case.is_summary_request and code.cause != "provider_missed":
+        made = Diagnosis(
+            evidence=found.evidence,
+            title="The request for a summary has another prefix than the conversation",
+            fix="Ask for a summary with the system prompt and the tools of the conversation, so that it is read from "
+            "the cache.",
+            confidence=found.confidence,
+        )
+        return get_code("compacted"), made
+    return code, found
 
 
 def _first(case: MissCase, functions: Sequence[CauseFunction]) -> tuple[FindingCode, Diagnosis] | None:

@@ -121,7 +121,7 @@ class CacheModel:
         if not rules.explicit:
             lives = {now.count: rules.lifetime("")}
         for position, life in lives.items():
-            if now.tokens_before(position) * now.scale < rules.minimum:
+            if min(now.tokens_before(position) * now.scale, now.input) < rules.minimum:
                 continue
             kept = max(life, rules.kept) if not rules.explicit else life
             old = entries.get(position)
@@ -189,8 +189,8 @@ def count_readable_tokens(rules: CacheRules, comparison: Comparison, position: i
     tokens = now.tokens_before(position) * now.scale
     if not rules.explicit and position and position == comparison.equal < min(before.count, now.count):
         tokens += _count_common_part(before, now, position) * now.scale
-    whole = int(tokens) // rules.block * rules.block
-    return min(whole, now.input) if whole >= rules.minimum else 0
+    whole = int(min(tokens, now.input)) // rules.block * rules.block
+    return whole if whole >= rules.minimum else 0
 
 
 def _count_common_part(before: RequestView, now: RequestView, index: int) -> int:

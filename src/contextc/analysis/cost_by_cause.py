@@ -100,6 +100,21 @@ def conversation_costs(store: Store, conversation: str) -> ConversationCosts:
     return compute_costs(load_stored_conversation(store, conversation))
 
 
+def add_costs(costs: Iterable[ConversationCosts], name: str) -> ConversationCosts:
+    """Return the costs of several conversations as one, without its requests and without figures of the cache."""
+    some = list(costs)
+    known = [each.cost for each in some if each.cost is not None]
+    return ConversationCosts(
+        conversation=name,
+        lines=_sum_lines([line for each in some for line in each.lines]),
+        requests=(),
+        cost=sum(known) if known else None,
+        unpriced=sum([each.unpriced for each in some]),
+        cache_share=None,
+        rewrite_factor=None,
+    )
+
+
 def compute_costs(view: StoredConversation) -> ConversationCosts:
     """Return the costs of a conversation by cause."""
     found: dict[int, RequestCosts] = {}

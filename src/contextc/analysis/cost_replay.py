@@ -34,6 +34,8 @@ SUMMARY_TOKENS = 2_000
 KEPT_SHARE = 0.25
 """The share of the limit that a compaction keeps of the newest messages."""
 COMPACT_SHARE = 0.5
+FIXED_SHARE = 0.5
+"""The share of the limit up to which system prompt, tools and summary leave enough room for messages."""
 RELIABLE_ERROR = 0.15
 WARM_SHARE = 0.9
 """The share of an entry's lifetime after which it is read again to keep it."""
@@ -55,13 +57,15 @@ class Replay(Struct, frozen=True, kw_only=True):
 class WhatIf(Struct, frozen=True, kw_only=True):
     """`paid` is the cost by the reported usage, `predicted` what the cache model predicts for the same requests.
 
-    Both are None if no price is known. Replays are reliable only if both are near each other.
+    Both are None if no price is known. Replays are reliable only if both are near each other. `skipped` has the names
+    of replays that make no sense for this conversation, with the reason.
     """
 
     conversation: str
     paid: float | None
     predicted: float | None
     replays: tuple[Replay, ...]
+    skipped: dict[str, str] = {}
 
     @property
     def error(self) -> float | None:
@@ -137,7 +141,8 @@ def what_if(store: Store, conversation: str, *, compact_at: int | None = None) -
     """Return what a conversation would have cost in other ways. Raises `UnknownConversation`.
 
     `compact_at` is the number of input tokens from which on the history is replaced by a summary; by default half of
-    the largest request.
+    the largest request, and at least twice of what a compaction cannot remove. If there is no room for messages, or no
+    request is as large, nothing is compacted, and `skipped` has the reason.
     """
     return compute_replays(load_stored_conversation(store, conversation), compact_at)
 
@@ -150,7 +155,7 @@ def compute_replays(view: StoredConversation, compact_at: int | None = None) -> 
     paid = sum([each.cost or 0.0 for each in requests])
     base, _ = _replay(requests, [])
     unused = {run.requests[0].channel_id: {name for _, name in find_unused_tools(view, run)} for run in view.runs}
-    limit = compact_at or round(max([each.input for each in requests]) * COMPACT_SHARE)
+    limit, reason = _choose_limit(requests, compact_at)
     changes: list[tuple[str, str, Change]] = [
         ("drop_tools", "Do not send the tools that were never called", lambda some: _drop_tools(some, unused)),
         ("constant_system", "Keep the system prompt constant, with what changes at the end", _keep_system),
@@ -158,12 +163,54 @@ def compute_replays(view: StoredConversation, compact_at: int | None = None) -> 
         ("compact", f"Replace the history by a summary at {limit:,} tokens", lambda some: _compact(some, limit)),
     ]
     replays: list[Replay] = []
-    for name, title, change in changes:
+    for name, title, change in changes[: -1 if reason else None]:
         dollars, changed = _replay(requests, [change])
         if changed:
             replays.append(Replay(name=name, title=title, cost=dollars, saved=base - dollars, requests=changed))
     replays.sort(key=lambda each: -each.saved)
-    return WhatIf(conversation=view.name, paid=paid, predicted=base, replays=tuple(replays))
+    skipped = {"compact": reason} if reason else {}
+    return WhatIf(conversation=view.name, paid=paid, predicted=base, replays=tuple(replays), skipped=skipped)
+
+
+def add_replays(found: Iterable[WhatIf], name: str) -> WhatIf:
+    """Return the replays of several conversations as one. Where a change does not apply, the cost stays the same."""
+    some = [each for each in found if each.paid is not None and each.predicted is not None]
+    if not some:
+        return WhatIf(conversation=name, paid=None, predicted=None, replays=())
+    predicted = sum([each.predicted or 0.0 for each in some])
+    groups: dict[str, list[Replay]] = {}
+    for replay in [replay for each in some for replay in each.replays]:
+        groups.setdefault(replay.name, []).append(replay)
+    replays: list[Replay] = []
+    for key, same in groups.items():
+        saved = sum([each.saved for each in same])
+        is_same = len({each.title for each in same}) == 1
+        title = same[0].title if is_same else same[0].title.partition(" at ")[0]  # the sizes differ
+        requests = sum([each.requests for each in same])
+        replays.append(Replay(name=key, title=title, cost=predicted - saved, saved=saved, requests=requests))
+    replays.sort(key=lambda each: -each.saved)
+    return WhatIf(
+        conversation=name, paid=sum([each.paid or 0.0 for each in some]), predicted=predicted, replays=tuple(replays)
+    )
+
+
+def _choose_limit(requests: Sequence[RequestView], wanted: int | None) -> tuple[int, str]:
+    """Return the input tokens from which on the history is compacted, and why that makes no sense; "" if it does."""
+    largest = max(requests, key=lambda each: each.input)
+    fixed = _count_fixed(largest)
+    least = round(fixed / FIXED_SHARE)
+    limit = wanted or max(round(largest.input * COMPACT_SHARE), least)
+    parts = f"system prompt, tools and a summary have {fixed:,} tokens"
+    if limit < least:
+        return limit, f"{parts}, more than half of {limit:,}"
+    if not wanted and limit >= largest.input:
+        return limit, f"{parts}, and the largest request only {largest.input:,}"
+    return limit, ""
+
+
+def _count_fixed(request: RequestView) -> int:
+    """Return the tokens that a compaction leaves: system prompt, tools, and the summary."""
+    return round(request.head_totals[2] * request.scale) + SUMMARY_TOKENS
 
 
 def _is_replayed(request: RequestView) -> bool:
@@ -310,6 +357,8 @@ def _compact(requests: Sequence[ChangedRequest], limit: int) -> None:
     summary: Section | None = None
     before: ChangedRequest | None = None
     count = 0
+    if max([_count_fixed(each) for each in requests]) > limit * FIXED_SHARE:
+        return
     for request in requests:
         if before is not None and count_same(before.original.rows.sections, request.rows.sections) < cut:
             cut, summary = 0, None  # the client itself changed its history

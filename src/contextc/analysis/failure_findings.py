@@ -9,6 +9,7 @@ from contextc.analysis.finding import Evidence, Finding, shorten
 from contextc.analysis.registry import FindingCode, conversation_finding
 from contextc.analysis.request_view import RequestView
 from contextc.analysis.stored_conversation import StoredConversation
+from contextc.compiler.manifest import ObservedFacts
 from contextc.errors import ContextcError
 from contextc.formats.rules_docs import find_rule
 from contextc.inspection.channel_ids import channel_id
@@ -18,6 +19,7 @@ from contextc.linting import Violation, lint
 MAX_CHECKED = 6
 """The number of requests of a channel that are checked against the rules: refused ones, then the last of each epoch."""
 MAX_EVIDENCE = 20
+FIRST_ERROR_STATUS = 400
 INVALID = (400, 422)
 """The HTTP status codes with which providers refuse an invalid request."""
 TRUNCATED = ("length", "max_tokens", "max_output_tokens", "model_context_window_exceeded")
@@ -152,9 +154,10 @@ def retried_requests(view: StoredConversation, code: FindingCode) -> Iterator[Fi
 def failed_requests(view: StoredConversation, code: FindingCode) -> Iterator[Finding]:
     """The provider refused a request, or its answer ended early, and the same request was not sent again.
 
-    Recognised: by the recorded status. There is one finding per error and channel. A turn of our own that was stopped
-    on purpose is no failure; of other clients it cannot be told from a broken connection, so the finding is less
-    certain.
+    Recognised: by the recorded status. There is one finding per error and channel. A request that was recorded without
+    its reply, as in a transcript or a file of requests, is not known to have failed, and is no finding. A turn of our
+    own that was stopped on purpose is no failure; of other clients it cannot be told from a broken connection, so the
+    finding is less certain.
     """
     yield from _group_failures(view, code, [each for each in _find_failed(view) if not each.is_retried], "failed with")
 
@@ -181,7 +184,7 @@ def _group_failures(
 def _find_failed(view: StoredConversation) -> Iterator[FailedRequest]:
     for requests in view.channels.values():
         for index, request in enumerate(requests):
-            if request.observed is None or request.status == "ok":
+            if request.observed is None or request.status == "ok" or _is_without_reply(request.observed):
                 continue
             yield FailedRequest(
                 _evidence(request, after=shorten(request.observed.error)),
@@ -206,6 +209,13 @@ def _find_failed(view: StoredConversation) -> Iterator[FailedRequest]:
             (channel, each.request) in answered | later,
             True,
         )
+
+
+def _is_without_reply(facts: ObservedFacts) -> bool:
+    """Return True if only the request was recorded, as in a file of requests: nothing is known to have failed."""
+    if facts.status != "unanswered" or facts.error or facts.code >= FIRST_ERROR_STATUS:
+        return False
+    return bool(facts.code) or facts.ended <= facts.began
 
 
 def _is_sent_again(request: RequestView, following: Sequence[RequestView]) -> bool:

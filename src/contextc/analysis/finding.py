@@ -1,5 +1,7 @@
 """Findings: what a conversation wastes or fails at, where, what it costs, and how to fix it."""
 
+from collections.abc import Iterable
+
 from msgspec import Struct
 
 EVIDENCE_WIDTH = 160
@@ -52,6 +54,16 @@ class Finding(Struct, frozen=True, kw_only=True):
     def channel(self) -> str:
         """The short id of the channel of that request; "" if there is none."""
         return self.evidence[0].channel if self.evidence else ""
+
+
+def sort_by_cost(found: Iterable[Finding]) -> list[Finding]:
+    """Return findings with the most expensive first, then those of unknown cost; equal ones by their tokens."""
+    return sorted(
+        found,
+        key=lambda each: (
+            each.cost is None, -(each.cost or 0.0), -each.tokens, each.code, each.conversation, each.request,
+        ),
+    )  # fmt: skip
 
 
 def shorten(text: str, width: int = EVIDENCE_WIDTH) -> str:

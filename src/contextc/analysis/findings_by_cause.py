@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from msgspec import Struct
 
 from contextc.analysis.conversation_findings import find_all
-from contextc.analysis.finding import Finding
+from contextc.analysis.finding import Finding, sort_by_cost
 from contextc.analysis.registry import get_code
 from contextc.analysis.stored_conversation import load_stored_conversation
 from contextc.errors import ContextcError, UnknownConversation
@@ -44,11 +44,33 @@ class StoreFindings(Struct, frozen=True, kw_only=True):
     unreadable: tuple[str, ...] = ()
 
 
-def sort_by_cost(found: Iterable[Finding]) -> list[Finding]:
-    """Return findings with the most expensive first; those of unknown cost by their tokens."""
-    return sorted(
-        found, key=lambda each: (-(each.cost or 0.0), -each.tokens, each.code, each.conversation, each.request)
-    )
+def group_repeated(found: Iterable[Finding]) -> list[list[Finding]]:
+    """Return findings by conversation, cause and place, in the order of the sums of their costs. Each has its most
+    expensive finding first. Only cache misses repeat: other findings are about all requests already.
+    """
+    groups: dict[tuple[str, ...], list[Finding]] = {}
+    for each in sort_by_cost(found):
+        is_miss = each.code.startswith("CAC")
+        place = each.evidence[0].path if each.evidence else ""
+        key = (each.channel, place) if is_miss else (each.channel, place, each.title, str(each.request))
+        groups.setdefault((each.conversation, each.code, *key), []).append(each)
+    return sorted(groups.values(), key=lambda some: (-(sum_costs(some) or 0.0), -sum([each.tokens for each in some])))
+
+
+def sum_costs(found: Iterable[Finding]) -> float | None:
+    """Return the sum of the known costs; None if none is known."""
+    known = [each.cost for each in found if each.cost is not None]
+    return sum(known) if known else None
+
+
+def largest_cost(found: Iterable[Finding]) -> float:
+    """Return the largest cost of a cause within a conversation: the sum of its findings there."""
+    sums: dict[tuple[str, str], float] = {}
+    for each in found:
+        if is_loss(each):
+            key = each.conversation, each.code
+            sums[key] = sums.get(key, 0.0) + (each.cost or 0.0)
+    return max(sums.values(), default=0.0)
 
 
 def is_loss(finding: Finding) -> bool:
@@ -67,7 +89,6 @@ def group_by_cause(found: Iterable[Finding]) -> list[CauseSummary]:
 
 
 def _summarize(code: str, found: Sequence[Finding]) -> CauseSummary:
-    known = [each.cost for each in found if each.cost is not None]
     facts = get_code(code)
     return CauseSummary(
         code=code,
@@ -77,7 +98,7 @@ def _summarize(code: str, found: Sequence[Finding]) -> CauseSummary:
         count=len(found),
         conversations=len({each.conversation for each in found}),
         tokens=sum([each.tokens for each in found]),
-        cost=sum(known) if known else None,
+        cost=sum_costs(found),
         examples=tuple(sort_by_cost(found)[:MAX_EXAMPLES]),
     )
 

@@ -49,9 +49,9 @@ store.close()
 ```
 
 ```text
-CAC001 first_request 1 0
 CAC006 system_changed 2 4510 system[0].text
 CAC006 system_changed 3 4510 system[0].text
+CAC001 first_request 1 0
 system prompt: $0.0507
 answers: $0.0002
 history: $0.0001
@@ -67,12 +67,18 @@ in all $0.0509, rewrite factor 3.0
 | `contextc findings FILE` | the findings of a log or HAR recording that `contextc import` reads; nothing is stored |
 | `… --costs` | also what was spent for: system prompt, each tool, its results, history, media, answers … |
 | `… --what-if` | also what the same requests would have cost in other ways; `--compact-at TOKENS` is one of them |
-| `… --threshold DOLLARS` | exit code 1 if a finding (for the whole store: a cause) costs more |
+| `… --threshold DOLLARS` | exit code 1 if a cause costs more in one conversation (without NAME: in all) |
+| `… --limit ROWS` | the number of rows of the table |
 | `… --json`, `… --sarif` | JSON, or SARIF 2.1.0 for code scanning. `contextc lint` has `--sarif` too |
 
+The table has one row for all cache misses of one cause and place in a conversation, with the sums; JSON has one finding
+per request. CAC001 and CAC002 are no loss: they are in the JSON only, and a conversation with no others has “no
+findings”. Conversations of a log without ids are named after the file. With several conversations, `--costs` and
+`--what-if` print a total at the end. In the JSON of a log, `place` names the line of the request.
+
 `contextc watch` names the most expensive cause when the program has ended. In Python there are `cc.findings(store,
-name)`, `cc.analysis.store_findings(store)` and `cc.analysis.conversation_costs(store, name)`; over HTTP `GET
-/api/conversations/NAME/findings` and `GET /api/findings`.
+name)`, the most expensive first, `cc.analysis.store_findings(store)` and `cc.analysis.conversation_costs(store, name)`;
+over HTTP `GET /api/conversations/NAME/findings` and `GET /api/findings`.
 
 Nothing is kept between two calls: each one analyses the whole conversation. The time grows with the number of
 requests: about 0.8 ms of CPU time for each in a conversation of 150,000 tokens that only grows, so 0.1 s after 100
@@ -81,14 +87,14 @@ conversation should wait a few seconds between two calls. If earlier messages ch
 times as long.
 
 ```console
-$ contextc findings demo --store sqlite:///demo.db --limit 1
+$ contextc findings demo --store sqlite:///demo.db
     cost  tokens  code    request  finding
- $0.0156   4,510  CAC006        2  The system prompt changed: it contains the time
+ $0.0311   9,020  CAC006        2  The system prompt changed: it contains the time
+                                   2 times: requests 2, 3
                                    system[0].text: It is 12:00. Be exact. Be exact. Be → It is
                                    12:01. Be exact. Be exact. Be
                                    fix: Move the time to the end of the conversation, or leave it
                                    out.
-… and 1 more (--limit, or --json for all)
 2 findings. Costs of different findings can overlap.
 ```
 
@@ -129,6 +135,10 @@ cache: as they were, and with one change each. The difference of both prediction
 | `constant_system` | with the system prompt of the first request; what changed in it is sent at the end |
 | `keep_warm` | the cache is read again before it expires, where that costs less than writing it again |
 | `compact` | from `--compact-at` tokens on (half of the largest request), a summary replaces older messages |
+
+`compact` is not replayed if system prompt, tools and a summary of 2,000 tokens are more than half of that size: a
+compaction would leave almost no room for messages. Without `--compact-at`, the size is at least twice as large as
+these. The reason is printed, and in `skipped` of the JSON.
 
 Answers are assumed to stay the same, and the quality of answers is not considered. The prediction for the requests as
 they were is printed beside what was paid. If both differ by more than 15 %, the figures are marked as not reliable.

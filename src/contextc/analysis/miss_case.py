@@ -52,7 +52,8 @@ class MissCase:
 
     `previous` is the request before it in the same conversation, of any model. `read` are the tokens that were read
     from the cache, as the provider reported them, or else as expected. If it `is_first`, it is the first request of its
-    conversation to its model, and is compared with those of other conversations of the session.
+    conversation to its model, and is compared with those of other conversations of the session. `following` is the
+    next request of the same conversation.
     """
 
     def __init__(
@@ -64,7 +65,9 @@ class MissCase:
         *,
         reports: bool,
         is_first: bool = False,
+        following: RequestView | None = None,
     ) -> None:
+        self.following = following
         self.now, self.rules, self.outlook, self.previous, self.is_first = now, rules, outlook, previous, is_first
         usage = now.usage if reports else None
         self.is_reported = usage is not None
@@ -100,7 +103,12 @@ class MissCase:
 
     @cached_property
     def estimated_potential(self) -> int:
-        """The same, from our own count of each element."""
+        """The same, from our own count of each element. It is never more than the provider counted in all: the sizes of
+        images and documents can only be guessed.
+        """
+        return min(self._count_potential(), self.now.input)
+
+    def _count_potential(self) -> int:
         comparison, now = self.comparison, self.now
         if comparison is None:
             return 0
@@ -218,6 +226,25 @@ class MissCase:
         if comparison is None or comparison.is_extension:
             return False
         return _is_compaction(comparison.before, self.now)
+
+    @property
+    def is_recorded_compaction(self) -> bool:
+        """True if the client or the compiler compacted the conversation with this request."""
+        return self.now.record.why in COMPACTED
+
+    @property
+    def is_summary_request(self) -> bool:
+        """True if this request asked for the summary of a compaction: the next one continues with the summary, and with
+        the tools and the system prompt from before.
+        """
+        previous, now, following = self.previous, self.now, self.following
+        if previous is None or following is None or following.record.why not in COMPACTED:
+            return False
+        heads = [
+            [each.key for section in view.head_sections[:2] for each in section.elements]
+            for view in (previous, now, following)
+        ]
+        return heads[0] == heads[2] != heads[1]
 
     @cached_property
     def is_expired(self) -> bool:

@@ -89,6 +89,11 @@ class RequestView:
         return self._channel.id
 
     @property
+    def channel_number(self) -> int:
+        """The number of the channel in its store. Channels that were recorded later have larger numbers."""
+        return self._channel.number
+
+    @property
     def format(self) -> str:
         """The name of the wire format."""
         return self._channel.format

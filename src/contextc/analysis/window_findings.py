@@ -60,18 +60,23 @@ def unused_tools(view: StoredConversation, code: FindingCode) -> Iterator[Findin
             continue
         answered = [each for each in run.requests if each.usage is not None]
         last = answered[-1]
+        names = {name for _, name in unused}
+        sent = [len(names & {tool_name(tool) for tool in each.tools.elements}) for each in answered]
+        offered = [each for each in sent if each]
+        where = f"{'up to ' if min(offered) < len(names) else ''}{tokens:,} tokens in {_count_requests(len(offered))}"
         listed = ", ".join([name for _, name in unused])
         yield code.make(
             view.name,
             [_evidence(last, placed.path, after=f"{name}: {placed.tokens:,} tokens") for placed, name in unused],
             tokens=tokens,
-            cost=run.known(_cost_of_tools(run, {name for _, name in unused})),
-            title=shorten(
-                f"{len(unused)} of {len(last.tools.elements)} tools were never called: {tokens:,} tokens in each of "
-                f"{len(answered):,} requests ({listed})"
-            ),
-            confidence=0.8 if len(answered) >= SURE_REQUESTS else 0.6,
+            cost=run.known(_cost_of_tools(run, names)),
+            title=shorten(f"{len(unused)} of {len(last.tools.elements)} tools were never called: {where} ({listed})"),
+            confidence=0.8 if len(offered) >= SURE_REQUESTS else 0.6,
         )
+
+
+def _count_requests(count: int) -> str:
+    return f"each of {count:,} requests" if count > 1 else "1 request"
 
 
 def find_unused_tools(view: StoredConversation, run: ChannelRun) -> list[tuple["PlacedTool", str]]:

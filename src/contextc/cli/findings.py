@@ -1,18 +1,18 @@
 """`contextc findings`: why the cache missed, what fills the window, what failed, and what it cost."""
 
-import os
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 from contextc.cli.console import FormatOption, JSONOption, err, escape_markup, print_json, progress_bar
-from contextc.cli.import_ import import_named_files
-from contextc.cli.open_store import StoreOption, open_configured_store
+from contextc.cli.findings_input import open_input
+from contextc.cli.open_store import StoreOption
 from contextc.cli.sarif import SarifOption
 from contextc.errors import InvalidSetting
-from contextc.store import Store, open_store
+
+if TYPE_CHECKING:
+    from contextc.analysis import Finding
 
 MAX_ROWS = 30
 
@@ -43,10 +43,11 @@ def run(
             "--threshold",
             metavar="DOLLARS",
             min=0.0,
-            help="Exit code 1 if a finding (without arguments: a cause) costs more.",
+            help="Exit code 1 if all findings of one cause in a conversation (without arguments: in the store) cost"
+            " more.",
         ),
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="The number of findings to print.")] = MAX_ROWS,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="The number of rows to print.")] = MAX_ROWS,
     format: FormatOption = None,
     store: StoreOption = None,
     json: JSONOption = False,
@@ -58,19 +59,28 @@ def run(
     if compact_at is not None and not what_if:
         raise InvalidSetting("--compact-at needs --what-if", fix="Add --what-if.")
     from contextc import analysis  # it takes time to import
-    from contextc.analysis import Finding, conversation_costs, store_findings
-    from contextc.analysis.findings_by_cause import sort_by_cost
-    from contextc.cli.findings_report import findings_sarif, print_causes, print_costs, print_findings, print_what_if
+    from contextc.analysis import conversation_costs, store_findings
+    from contextc.analysis.finding import sort_by_cost
+    from contextc.analysis.findings_by_cause import largest_cost
+    from contextc.cli.findings_report import (
+        findings_sarif,
+        print_all_costs,
+        print_all_replays,
+        print_causes,
+        print_findings,
+    )
 
     collected: list[Finding] = []
-    with _open_input(names or [], format, store) as (handle, chosen):
+    with open_input(names or [], format, store) as given:
+        handle, chosen = given.store, given.conversations
         with progress_bar("analysing") as report:
             summary = store_findings(handle, chosen, progress=report, on_findings=collected.extend)
         listed = chosen if chosen is not None else [each.name for each in handle.conversations()]
         readable = [each for each in listed if each not in summary.unreadable] if costs or what_if else []
         spent = [conversation_costs(handle, each) for each in readable] if costs else []
         replays = [analysis.what_if(handle, each, compact_at=compact_at) for each in readable] if what_if else []
-    found = sort_by_cost(collected)
+    found = sort_by_cost([given.rename(each) for each in collected])
+    spent, replays = [given.rename(each) for each in spent], [given.rename(each) for each in replays]
     for name in summary.unreadable:
         err.print(escape_markup(f"not analysed: {name} cannot be read. See contextc doctor."), soft_wrap=True)
     if not summary.requests and not summary.unreadable:
@@ -78,41 +88,25 @@ def run(
     if sarif:
         print_json(findings_sarif(found))
     elif json:
-        main = {"causes": summary.causes} if chosen is None else {"findings": found}
+        main = (
+            {"causes": summary.causes}
+            if chosen is None
+            else {"findings": [_finding_json(each, given.place_of(each)) for each in found]}
+        )
         more = {**({"costs": spent} if costs else {}), **({"what_if": replays} if what_if else {})}
         print_json({**main, "unreadable": summary.unreadable, **more})
     else:
         if chosen is None:
-            print_causes(summary)
+            print_causes(summary, limit)
         else:
-            print_findings(found, limit, several=len(chosen) > 1)
-        for each in spent:
-            print_costs(each)
-        for each in replays:
-            print_what_if(each)
-    prices = [each.cost or 0.0 for each in (summary.causes if chosen is None else found)]
-    if threshold is not None and any([each > threshold for each in prices]):
+            print_findings(found, limit, several=len(chosen) > 1, place_of=given.place_of)
+        print_all_costs(spent)
+        print_all_replays(replays)
+    largest = max([each.cost or 0.0 for each in summary.causes], default=0.0) if chosen is None else largest_cost(found)
+    if threshold is not None and largest > threshold:
         raise typer.Exit(1)
 
 
-@contextmanager
-def _open_input(
-    names: Sequence[str], format: str | None, store: str | None
-) -> Generator[tuple[Store, list[str] | None]]:
-    """Open the store, or import files into memory. Return it with the names of conversations; None for all."""
-    files = [each for each in names if each == "-" or os.path.isfile(each)]
-    if not files:
-        if format is not None:
-            raise InvalidSetting("--format applies to files", fix="Pass a file, or remove it.")
-        with open_configured_store(store) as handle:
-            yield handle, list(dict.fromkeys(names)) or None
-        return
-    if len(files) < len(names):
-        other = next(each for each in names if each not in files)
-        raise InvalidSetting("Files and conversations cannot be mixed", got=other, fix="Pass one kind only.")
-    with open_store("memory:") as handle:
-        with progress_bar("importing") as report:
-            notes = import_named_files(handle, files, format, report)
-        for note in notes:
-            err.print(escape_markup(note), soft_wrap=True)
-        yield handle, [each.name for each in handle.conversations()]
+def _finding_json(finding: "Finding", place: str) -> object:
+    """Return a finding with its place in a file, such as "log.jsonl, line 2", if it is known."""
+    return {**msgspec.to_builtins(finding), "place": place} if place else finding

@@ -1,17 +1,21 @@
 """Findings as tables, JSON and SARIF, for `contextc findings`."""
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
 
 from rich.table import Table
 
 from contextc._json import JSONObject
 from contextc.analysis import CauseSummary, ConversationCosts, Finding, StoreFindings, WhatIf, all_codes
+from contextc.analysis.cost_by_cause import add_costs
+from contextc.analysis.cost_replay import add_replays
 from contextc.analysis.finding import shorten
-from contextc.analysis.findings_by_cause import is_loss
+from contextc.analysis.findings_by_cause import group_repeated, is_loss, sum_costs
 from contextc.cli.console import escape_markup, out, pluralize
 from contextc.cli.sarif import Level, SarifResult, SarifRule, conversation_uri, make_sarif
 
 CHANGE_WIDTH = 100
+MAX_NUMBERS = 8
 OVERLAP = "Costs of different findings can overlap."
 ERRORS = ("FAI001", "FAI004")
 """Codes that are errors in SARIF. Others are warnings if they cost something."""
@@ -21,8 +25,10 @@ def show_cost(cost: float | None) -> str:
     return f"${cost:,.4f}" if cost is not None else ""
 
 
-def print_findings(found: Sequence[Finding], limit: int, *, several: bool) -> None:
-    """Print findings, without those that are no loss."""
+def print_findings(
+    found: Sequence[Finding], limit: int, *, several: bool, place_of: Callable[[Finding], str] = lambda _: ""
+) -> None:
+    """Print findings, without those that are no loss. Those of one cause and place in a conversation are one row."""
     shown = [each for each in found if is_loss(each)]
     if not shown:
         out.print("no findings")
@@ -33,26 +39,35 @@ def print_findings(found: Sequence[Finding], limit: int, *, several: bool) -> No
     table.add_column("code", no_wrap=True)
     table.add_column("request", justify="right", no_wrap=True)
     table.add_column("finding", overflow="fold")
-    for each in shown[:limit]:
+    rows = group_repeated(shown)
+    for some in rows[:limit]:
+        tokens = sum([each.tokens for each in some])
         table.add_row(
-            show_cost(each.cost),
-            f"{each.tokens:,}" if each.tokens else "",
-            each.code,
-            str(each.request or ""),
-            _describe(each, several=several),
+            show_cost(sum_costs(some)),
+            f"{tokens:,}" if tokens else "",
+            some[0].code,
+            str(some[0].request or ""),
+            _describe(some, several=several, place=place_of(some[0])),
         )
     out.print(table)
-    if len(shown) > limit:
-        out.print(f"… and {len(shown) - limit:,} more (--limit, or --json for all)")
-    conversations = f" in {len({each.conversation for each in shown}):,} conversations" if several else ""
+    if len(rows) > limit:
+        out.print(f"… and {sum(map(len, rows[limit:])):,} more (--limit, or --json for all)")
+    names = {each.conversation for each in shown}
+    conversations = f" in {pluralize(len(names), 'conversation')}" if several else ""
     out.print(f"{pluralize(len(shown), 'finding')}{conversations}. {OVERLAP}", soft_wrap=True)
 
 
-def _describe(finding: Finding, *, several: bool) -> str:
+def _describe(some: Sequence[Finding], *, several: bool, place: str) -> str:
+    finding = some[0]
     where = finding.evidence[0] if finding.evidence else None
     lines = [escape_markup(finding.title)]
-    if several:
-        lines.append(f"[dim]in {escape_markup(finding.conversation)}[/]")
+    if len(some) > 1:
+        numbers = sorted([each.request for each in some])
+        listed = ", ".join(map(str, numbers[:MAX_NUMBERS])) + (" …" if len(numbers) > MAX_NUMBERS else "")
+        lines.append(f"[dim]{len(some):,} times: requests {listed}[/]")
+    if several or place:
+        names = [f"in {finding.conversation}" if several else "", os.path.basename(place)]
+        lines.append(f"[dim]{escape_markup(' · '.join([each for each in names if each]))}[/]")
     if where is not None and (where.path or where.before or where.after):
         change = " → ".join([shorten(each, CHANGE_WIDTH // 2) for each in (where.before, where.after) if each])
         separator = ": " if where.path and change else ""
@@ -69,7 +84,7 @@ def _describe_vendor(finding: Finding) -> str:
     return f"the provider says: {finding.vendor} ({word})"
 
 
-def print_causes(summary: StoreFindings) -> None:
+def print_causes(summary: StoreFindings, limit: int) -> None:
     """Print the causes of a store with their most expensive finding."""
     if not summary.causes:
         out.print(f"no findings in {pluralize(summary.conversations, 'conversation')}")
@@ -79,7 +94,7 @@ def print_causes(summary: StoreFindings) -> None:
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("code", no_wrap=True)
     table.add_column("cause", overflow="fold")
-    for each in summary.causes:
+    for each in summary.causes[:limit]:
         table.add_row(
             show_cost(each.cost),
             f"{each.tokens:,}" if each.tokens else "",
@@ -89,6 +104,8 @@ def print_causes(summary: StoreFindings) -> None:
             _describe_cause(each),
         )
     out.print(table)
+    if len(summary.causes) > limit:
+        out.print(f"… and {pluralize(len(summary.causes) - limit, 'more cause')} (--limit, or --json for all)")
     out.print(
         f"{pluralize(sum([each.count for each in summary.causes]), 'finding')} in "
         f"{pluralize(summary.conversations, 'conversation')}. {OVERLAP}",
@@ -107,11 +124,33 @@ def _describe_cause(cause: CauseSummary) -> str:
     return "\n".join(lines)
 
 
+def print_all_costs(found: Sequence[ConversationCosts]) -> None:
+    """Print what was spent in each conversation, and in all. Conversations without costs are left out of several."""
+    shown = [each for each in found if each.lines] if len(found) > 1 else found
+    for each in shown:
+        print_costs(each)
+    if len(found) > 1:
+        print_costs(add_costs(found, f"all {pluralize(len(found), 'conversation')}"))
+
+
+def print_all_replays(found: Sequence[WhatIf]) -> None:
+    """Print what each conversation would have cost in other ways, and all together. Conversations without a replay are
+    left out of several.
+    """
+    shown = [each for each in found if each.replays] if len(found) > 1 else found
+    for each in shown:
+        print_what_if(each)
+    if len(found) > 1:
+        print_what_if(add_replays(found, f"all {pluralize(len(found), 'conversation')}"))
+
+
 def print_costs(costs: ConversationCosts) -> None:
     """Print what was spent by cause."""
     out.print(
         f"\n[bold]{escape_markup(costs.conversation)}[/]: {show_cost(costs.cost) or 'unknown cost'}", soft_wrap=True
     )
+    if not costs.lines:
+        return
     table = Table(box=None, header_style="bold", show_edge=False)
     for heading in ("cost", "share", "tokens", "cached"):
         table.add_column(heading, justify="right", no_wrap=True)
@@ -148,6 +187,8 @@ def print_what_if(found: WhatIf) -> None:
         out.print(
             "[yellow]The model does not explain what was paid, so the figures are not reliable.[/]", soft_wrap=True
         )
+    for skipped, reason in found.skipped.items():
+        out.print(f"[dim]not replayed: {skipped} ({escape_markup(reason)})[/]", soft_wrap=True)
     if not found.replays:
         out.print("none of the known changes applies")
         return

@@ -25,6 +25,7 @@ from contextc.interchange.contextc_jsonl_lines import Progress
 from contextc.interchange.file_import import detect_source, is_own_format, is_plain_requests
 from contextc.interchange.found_conversation import short_id
 from contextc.interchange.input_files import InputFile
+from contextc.interchange.log_import import OnRequest
 from contextc.interchange.session_import import DEFAULT_LIMIT, find_session_file
 from contextc.interchange.sources import session_source_names, source_names
 from contextc.linting.request_files import read_requests
@@ -110,7 +111,13 @@ def _find_files(names: list[str], source: str | None, directory: str | None, rep
 
 
 def _import(
-    store: Store, files: list[InputFile], source: str | None, name: str | None, format: str | None, report: Progress
+    store: Store,
+    files: list[InputFile],
+    source: str | None,
+    name: str | None,
+    format: str | None,
+    report: Progress,
+    on_request: OnRequest | None = None,
 ) -> ImportSummary | tuple[list[Conversation], list[str]]:
     """Import the files. Return a summary; for an export or requests, the conversations and the warnings."""
     if source is None and len(files) == 1:
@@ -126,12 +133,16 @@ def _import(
                 return [import_lines(store, file.read().splitlines(), name, report)], notes
             except InvalidImport as error:
                 raise InvalidInput(f"{file.name}, {error.problem}", fix=error.fix, case=error.case) from error
-    return import_files(store, files, source_name=source, format=format, into=name, progress=report)
+    return import_files(
+        store, files, source_name=source, format=format, into=name, progress=report, on_request=on_request
+    )
 
 
-def import_named_files(store: Store, names: list[str], format: str | None, report: Progress) -> list[str]:
+def import_named_files(
+    store: Store, names: list[str], format: str | None, report: Progress, on_request: OnRequest | None = None
+) -> list[str]:
     """Import files for a command that analyses them. Return what was left out, and what could not be imported."""
-    taken = _import(store, _find_files(names, None, None, report), None, None, format, report)
+    taken = _import(store, _find_files(names, None, None, report), None, None, format, report, on_request)
     if isinstance(taken, ImportSummary):
         refused = [f"not imported: {each.name}: {each.error}" for each in taken.conversations if each.error is not None]
         stopped = [f"The import stopped: {taken.stopped}"] if taken.stopped is not None else []

@@ -24,7 +24,7 @@ from contextc.interchange.contextc_jsonl_lines import Progress
 from contextc.interchange.found_conversation import DEFAULT_NAME, FoundConversation, make_origin, origin_meta, to_name
 from contextc.interchange.input_files import ImportInput, InputFile
 from contextc.interchange.log_entries import parse_exchange
-from contextc.interchange.log_import import LoggedConversation, LoggedExchanges, LogRecorder
+from contextc.interchange.log_import import LoggedConversation, LoggedExchanges, LogRecorder, OnRequest
 from contextc.interchange.prefix_match import PrefixIndex
 from contextc.interchange.request_import_export import has_content
 from contextc.interchange.sources import LogSource, load_source, source_names
@@ -149,11 +149,13 @@ def import_files(
     format: str | None = None,
     into: str | None = None,
     progress: Progress | None = None,
+    on_request: OnRequest | None = None,
 ) -> ImportSummary:
     """Import every conversation of these files, which belong together. Without `source_name`, the source is recognised.
 
     A conversation is named after its source and its id there, or after `into`. An invalid file raises. An invalid
-    conversation among several is reported in the summary.
+    conversation among several is reported in the summary. `on_request` gets the place of each request of a log, such as
+    "log.jsonl, line 2", and what was recorded.
     """
     began = monotonic()
     files = [each if isinstance(each, InputFile) else InputFile(Path(each), progress=progress) for each in paths]
@@ -162,7 +164,7 @@ def import_files(
     for file in files if source_name is not None else ():
         _check_database(file, name)
     if isinstance(kind, LogSource):
-        return _import_log(store, kind, name, ImportInput(files, format, progress), into, began)
+        return _import_log(store, kind, name, ImportInput(files, format, progress), into, began, on_request)
     taking = _ImportRun(store, name, into, progress)
     stopped: ContextcError | None = None
     try:
@@ -187,12 +189,18 @@ def import_files(
 
 
 def _import_log(
-    store: Store, kind: LogSource, name: str, given: ImportInput, into: str | None, began: float
+    store: Store,
+    kind: LogSource,
+    name: str,
+    given: ImportInput,
+    into: str | None,
+    began: float,
+    on_request: OnRequest | None,
 ) -> ImportSummary:
     """Record every exchange of these files."""
     for file in given.files:
         file.check_lines()
-    recorder = LogRecorder(store, name, into=into, format=given.format)
+    recorder = LogRecorder(store, name, into=into, format=given.format, on_request=on_request)
     stopped: ContextcError | None = None
     try:
         for where, exchange in _in_order(given.files, kind.read_log(given)):

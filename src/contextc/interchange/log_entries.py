@@ -107,6 +107,8 @@ def parse_exchange(value: JSON) -> Exchange | None:
     if body is not None and "model" not in body and isinstance(entry.get("model"), str):
         body, text = {**body, "model": entry["model"]}, ""
     answer: JSON = reply.value
+    if reply.status < FIRST_ERROR_STATUS <= _status(given) and (reply.is_unknown or answer is None):
+        reply = _FoundReply(answer, _status(given), reply.is_unknown)  # the entry has the status of its reply
     failed = reply.status >= FIRST_ERROR_STATUS or _is_error(as_object(answer))
     is_strange = reply.is_unknown and not as_object(answer)  # an object may be an empty reply
     time = next((found for name in TIME_FIELDS if (found := parse_time(entry.get(name)))), 0) or _reply_time(answer)
@@ -119,7 +121,7 @@ def parse_exchange(value: JSON) -> Exchange | None:
         address=address,
         time=time,
         ended=_end_time(entry, time),
-        status=reply.status if reply.status != FIRST_ERROR_STATUS or _status(as_object(entry.get("response"))) else 0,
+        status=reply.status if reply.status != FIRST_ERROR_STATUS or _states_status(given) else 0,
         failed=failed,
         error=answer if failed else None,
         is_chat=not NON_CHAT_ADDRESS.search(address.partition("?")[0]) and not _is_embedding(answer),
@@ -214,6 +216,10 @@ def _reply_in_object(held: JSONObject) -> _FoundReply:
 def _status(entry: JSONObject) -> int:
     found = entry.get("status_code", entry.get("status", entry.get("statusCode")))
     return found if isinstance(found, int) else 0
+
+
+def _states_status(entry: JSONObject) -> bool:
+    return bool(_status(as_object(entry.get("response"))) or _status(entry))
 
 
 def _is_error(value: JSONObject) -> bool:

@@ -7,9 +7,9 @@ recognised. Content that is left out is reported once, with its first positions.
 """
 
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
@@ -29,6 +29,7 @@ from contextc.observation.exchange_parser import (
     as_bytes,
     parse_input,
     parse_reply,
+    parse_special_reply,
 )
 from contextc.observation.format_detection import FormatDetector
 from contextc.observation.observed_request import ObservedRequest
@@ -40,6 +41,7 @@ from contextc.store.backend_interface import Transaction
 from contextc.store.ledger_schema import Channel
 
 LoggedExchanges = Iterable[tuple[str, Exchange | None]]
+OnRequest: TypeAlias = Callable[[str, ObservedRequest], None]
 """Exchanges with their positions; None for an entry without one."""
 BATCH_SIZE, BATCH_BYTES = 64, 8 << 20
 """Exchanges and bytes of one transaction."""
@@ -91,8 +93,17 @@ class _LoggedExchange(NamedTuple):
 class LogRecorder:
     """Records the exchanges of a log. Conversations are named after `source` and their id there, or after `into`."""
 
-    def __init__(self, store: Store, source: str, *, into: str | None = None, format: str | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        source: str,
+        *,
+        into: str | None = None,
+        format: str | None = None,
+        on_request: OnRequest | None = None,
+    ) -> None:
         self.store, self.source, self.into, self.format = store, source, into, format
+        self.on_request = on_request
         self.conversations: dict[str, LoggedConversation] = {}
         self.detector = FormatDetector()
         self.providers: dict[tuple[str, str], str] = {}
@@ -300,6 +311,8 @@ class LogRecorder:
         if logged.is_provider_history and seen.is_new and seen.record.request == 1:
             self.add_note(PROVIDER_HISTORY_NOTE, logged.where)
         self.conversations.setdefault(seen.conversation, LoggedConversation(seen.conversation)).add(seen)
+        if self.on_request is not None:
+            self.on_request(logged.where, seen)
 
     # ── parse ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -322,6 +335,7 @@ class LogRecorder:
             url=exchange.address,
             model=exchange.model,
             provider_name=exchange.provider or self.providers.get(server, ""),
+            reply=exchange.reply,
             elements=self.elements,
         )
         if not exchange.provider:
@@ -343,6 +357,8 @@ class LogRecorder:
         try:
             replies = decode_logged_reply(given.form, exchange.reply)
         except (ContextcError, *DECODE_ERRORS):
+            if (known := parse_special_reply(exchange.reply, exchange.status)) is not None:
+                return known
             self.add_note(UNKNOWN_REPLY, where)
             return ObservedReply()
         if replies.unread:

@@ -336,12 +336,8 @@ def parse_reply(
     if reply is None:
         return ObservedReply(status="error" if (status or 0) >= FIRST_ERROR_STATUS else "unanswered")
     value = _reply_value(reply)
-    error = _error_text(value)
-    if (status or 0) >= FIRST_ERROR_STATUS or error:
-        return ObservedReply(status="error", error=(error or str(value))[:ERROR_LENGTH])
-    fields = as_object(value).keys()
-    if any(counts <= fields <= counts | TOKEN_COUNT_DETAILS for counts in TOKEN_COUNT_FIELDS):
-        return ObservedReply(status="ok", is_token_count=True)
+    if (special := parse_special_reply(value, status or 0)) is not None:
+        return special
     try:
         messages = [replace(each, time=time) for each in (decoded or decode_logged_reply(form, value)).messages]
         for message in messages:
@@ -358,6 +354,17 @@ def parse_reply(
         has_generated_ids=any(each.tool_calls for each in messages) and has_generated_ids(messages, encode(value)),
         diagnosis=read_cache_diagnosis(value),
     )
+
+
+def parse_special_reply(value: JSON, status: int) -> ObservedReply | None:
+    """Return an error or a count of tokens; None if this is neither."""
+    error = _error_text(value)
+    if status >= FIRST_ERROR_STATUS or error:
+        return ObservedReply(status="error", error=(error or str(value))[:ERROR_LENGTH])
+    fields = as_object(value).keys()
+    if any(counts <= fields <= counts | TOKEN_COUNT_DETAILS for counts in TOKEN_COUNT_FIELDS):
+        return ObservedReply(status="ok", is_token_count=True)
+    return None
 
 
 def _reply_value(reply: object) -> JSON:

@@ -7,7 +7,7 @@ from msgspec import Meta, Struct
 from contextc.analysis import CauseSummary, Evidence, Finding, store_findings
 from contextc.analysis.conversation_findings import find_all
 from contextc.analysis.cost_by_cause import ConversationCosts, CostLine, compute_costs
-from contextc.analysis.findings_by_cause import sort_by_cost
+from contextc.analysis.finding import sort_by_cost
 from contextc.analysis.stored_conversation import load_stored_conversation
 from contextc.web.app_state import AppState
 from contextc.web.endpoint_registry import endpoint
