@@ -11,6 +11,7 @@ from contextc.analysis.cache_rules import _load  # pyright: ignore[reportPrivate
 from contextc.cli.findings_report import findings_sarif, print_findings
 from contextc.compiler.manifest import record_from_json, record_to_json
 from contextc.observation.cache_diagnostics import CacheDiagnosis, read_cache_diagnosis
+from tests.analysis.observed_run import find_by_request
 
 TOOLS = [{"name": "read", "description": "Read a file. " * 900, "input_schema": {"type": "object"}}]
 SYSTEM = "You help with this project, and follow its rules. " * 300
@@ -57,7 +58,7 @@ def find_changed_system(facts: Body, *, streamed: bool = False) -> Finding:
     with cc.open_store("memory:") as store:
         record(store, {"diagnostics": None}, streamed=streamed)
         record(store, facts, system=f"Be brief. {SYSTEM}", number=2, streamed=streamed)
-        first, found = cc.findings(store, "c")
+        first, found = find_by_request(store, "c")
     assert (first.vendor, first.vendor_agrees) == ("", None)
     return found
 
