@@ -13,6 +13,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from contextc.cli.proxy import print_gaps
 from contextc.errors import StoreFull
 from contextc.proxy.gap_log import GapLog
 from contextc.proxy.proxy_server import ProxyServer, listen
-from contextc.proxy.proxy_status import read_statuses
+from contextc.proxy.proxy_status import ProxyStatus, read_statuses
 from contextc.proxy.spool import SPOOL_FULL, Spool, SpoolLimits
 from contextc.proxy.spool_frames import ExchangeStart, ResponseStart
 from contextc.proxy.spool_recording import SpoolRecorder
@@ -152,6 +153,11 @@ def recorder_stopped(setting: Setting) -> Generator[None]:
         os.kill(pid, signal.SIGCONT)
 
 
+def find_written_status(store: str, requests: int) -> ProxyStatus | None:
+    """Return the status with an error that was written after so many requests."""
+    return next((each for each in read_statuses(store) if each.error and each.requests == requests), None)
+
+
 def test_requests_pass_while_the_recorder_fails_and_are_recorded_afterwards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,8 +178,8 @@ def test_requests_pass_while_the_recorder_fails_and_are_recorded_afterwards(
                 assert (status["open"], status["gaps"]["count"]) == (0, 0)
                 if fault is disk_full:
                     assert "disk" in wait_until(lambda: setting.status["recorder"]["error"])
-                    shown = wait_until(lambda: [each for each in read_statuses(setting.store) if each.error])[0]
-                    assert (shown.requests, shown.recorded, shown.gaps) == (count, before, {})
+                    shown = wait_until(partial(find_written_status, setting.store, count))
+                    assert (shown.recorded, shown.gaps) == (before, {})
             assert setting.proxy.recorder.wait_for(count, SECONDS)
             status = setting.status
             assert (status["recorded"], status["recorder"], status["gaps"]["count"]) == (

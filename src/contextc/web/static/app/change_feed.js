@@ -44,7 +44,10 @@ export function onConversationChange(name, act) {
     }
     isBusy = false;
   };
-  const listener = (names) => (names === null || names.has(name)) && work();
+  const listener = (names, removed) => {
+    if (removed.has(name)) isWanted = false;  // there is nothing to load any more
+    else if (names === null || names.has(name)) work();
+  };
   listeners.add(listener);
   return () => {
     isOver = true;
@@ -57,12 +60,13 @@ const HANDLERS = {
   reset() {
     recordingEnded.value = false;
     refreshConversations();
-    listeners.forEach((each) => each(null));
+    listeners.forEach((each) => each(null, new Set()));
   },
   conversations(data) {
     mergeConversations(data);
-    const names = new Set([...data.conversations.map((each) => each.name), ...data.removed]);
-    listeners.forEach((each) => each(names));
+    const names = new Set(data.conversations.map((each) => each.name));
+    const removed = new Set(data.removed);
+    listeners.forEach((each) => each(names, removed));
   },
   proxies(data) {
     proxies.value = data.proxies;
