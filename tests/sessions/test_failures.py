@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -50,7 +51,8 @@ def children() -> set[int]:
     """The processes that this one has started."""
     found: set[int] = set()
     for task in Path("/proc/self/task").iterdir():
-        found |= {int(pid) for pid in (task / "children").read_text().split()}
+        with suppress(FileNotFoundError):  # the thread has ended
+            found |= {int(pid) for pid in (task / "children").read_text().split()}
     return found
 
 
