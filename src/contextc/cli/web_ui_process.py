@@ -13,7 +13,7 @@ import msgspec
 
 START_SECONDS = 30.0
 """On a busy machine it takes several seconds. If the process ends, the wait ends, too."""
-STOP_SECONDS = 4.0
+STOP_SECONDS = 20.0
 PACKAGES = ("starlette", "uvicorn")
 INSTALL_WEB = "pip install 'contextc[web]', or '.[web]' in a clone"
 

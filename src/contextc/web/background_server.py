@@ -18,6 +18,9 @@ from contextc.web.app_state import ServerOptions
 from contextc.web.application import create_application
 from contextc.web.server import Server, create_server, listen
 
+PASS_SECONDS = 0.3
+"""Streams pass the last changes on in this time. The server ends them when it stops."""
+
 
 class BackgroundSettings(Struct, frozen=True, kw_only=True):
     """The address of the store, the token that clients must send, and the working directory of tools."""
@@ -57,6 +60,7 @@ def _stop_with_input(server: Server, loop: asyncio.AbstractEventLoop) -> None:
 async def _stop(server: Server) -> None:
     """Send the last changes and the end to open pages, then stop."""
     await server.app_state.changes.end()
+    await asyncio.sleep(PASS_SECONDS)
     server.should_exit = True
 
 
