@@ -111,7 +111,7 @@ def test_a_watched_program_is_recorded_shown_and_its_exit_code_returned(tmp_path
         assert found is not None
         url, token, since = found.groups()
         headers = {"Authorization": f"Bearer {token}"}
-        assert httpx.get(f"{url}/api/info").status_code == 401
+        assert httpx.get(f"{url}/api/info", timeout=SECONDS).status_code == 401
         with listening(f"{url}/api/changes", headers=headers) as stream:
             proxies = until(stream, lambda frame: bool(frame.json.get("proxies")))[-1].json["proxies"]
             assert [each["requests"] for each in proxies] == [0]
@@ -269,8 +269,10 @@ def test_the_proxy_runs_until_a_signal(tmp_path: Path) -> None:
         url = printed.split()[4]
         body = {"model": "claude-opus-4-5", "max_tokens": 9, "messages": [{"role": "user", "content": "I am a@b.org"}]}
         headers = {"x-api-key": KEY, "anthropic-version": "2023-06-01"}
-        assert httpx2.post(f"{url}/anthropic/v1/messages", json=body, headers=headers).status_code == 401
-        reply = httpx2.post(f"{url}/t/{token}/anthropic/v1/messages", json=body, headers=headers)
+        assert (
+            httpx2.post(f"{url}/anthropic/v1/messages", json=body, headers=headers, timeout=SECONDS).status_code == 401
+        )
+        reply = httpx2.post(f"{url}/t/{token}/anthropic/v1/messages", json=body, headers=headers, timeout=SECONDS)
         assert reply.json()["content"][0]["text"] == "Hello."
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=180)
@@ -293,7 +295,7 @@ def test_a_proxy_that_is_killed_leaves_nothing_unrecorded(tmp_path: Path) -> Non
         url = process.stdout.readline().split()[4]
         body = {"model": "claude-opus-4-5", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi."}]}
         headers = {"x-api-key": KEY, "anthropic-version": "2023-06-01"}
-        httpx2.post(f"{url}/anthropic/v1/messages", json=body, headers=headers)
+        httpx2.post(f"{url}/anthropic/v1/messages", json=body, headers=headers, timeout=SECONDS)
         lines = [f"{name}: {value}" for name, value in {**headers, "content-type": "application/json"}.items()]
         raw = post("/anthropic/v1/messages", json.dumps(body).replace("Hi.", "Open.").encode(), *lines)
         with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))) as connection:
