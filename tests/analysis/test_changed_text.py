@@ -2,7 +2,8 @@
 
 import pytest
 
-from contextc.analysis.changed_text import count_common, count_common_end, find_leaf, recognise
+from contextc._common_prefix import count_common_prefix
+from contextc.analysis.changed_text import count_common_end, find_leaf, recognise
 
 LONG = "Follow these rules. " * 20
 
@@ -46,9 +47,9 @@ def test_a_change_is_recognised_by_what_changed(before: str, after: str, kind: s
 
 
 def test_common_beginnings_and_ends() -> None:
-    assert count_common("abcd", "abxd") == 2
-    assert count_common("", "a") == 0
-    assert count_common("abc", "abc") == 3
+    assert count_common_prefix("abcd", "abxd") == 2
+    assert count_common_prefix("", "a") == 0
+    assert count_common_prefix("abc", "abc") == 3
     assert count_common_end("abcd", "xbcd", 4) == 3
     assert count_common_end("aa", "aaa", 1) == 1
 

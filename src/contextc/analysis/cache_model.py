@@ -10,8 +10,8 @@ from itertools import pairwise
 
 from msgspec import Struct
 
+from contextc._common_prefix import count_common_prefix
 from contextc.analysis.cache_rules import CacheRules
-from contextc.analysis.changed_text import count_common
 from contextc.analysis.prefix_comparison import Comparison, compare_requests, count_equal_rows
 from contextc.analysis.request_view import RequestView
 
@@ -199,7 +199,7 @@ def _count_common_part(before: RequestView, now: RequestView, index: int) -> int
     if one.kind != other.kind or one.role != other.role:
         return 0
     texts = one.text, other.text
-    same = count_common(*texts)
+    same = count_common_prefix(*texts)
     return now.tokens(index)[0] * same // max(1, len(texts[1]))
 
 

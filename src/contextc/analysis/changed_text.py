@@ -11,6 +11,7 @@ from typing import NamedTuple, cast
 
 import msgspec
 
+from contextc._common_prefix import count_common_prefix
 from contextc._json import JSON, JSONObject, decode, encode, encode_canonical
 from contextc.analysis.finding import shorten
 
@@ -63,7 +64,7 @@ def recognise(before: str, after: str) -> TextChange:
     """Return what changed between two texts."""
     if is_reordered(before, after):
         return TextChange("key_order", shorten(before), shorten(after))
-    start, end = count_common(before, after), 0
+    start, end = count_common_prefix(before, after), 0
     end = count_common_end(before, after, min(len(before), len(after)) - start)
     old, new = (text[start : len(text) - end] for text in (before, after))
     words = _extend_to_words(before, after, start, end)
@@ -116,18 +117,6 @@ def _looks_random(text: str) -> bool:
     """Return True if each word mixes letters with digits, as an id does and prose does not."""
     words = re.findall(r"[A-Za-z0-9_-]{5,}", text)
     return bool(words) and all(re.search(r"\d", word) for word in words)
-
-
-def count_common(one: str, other: str) -> int:
-    """Return the number of characters that both texts begin with. Texts are compared in halves, without a loop."""
-    low, high = 0, min(len(one), len(other)) + 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        if one[low:middle] == other[low:middle]:
-            low = middle
-        else:
-            high = middle
-    return low
 
 
 def count_common_end(one: str, other: str, limit: int) -> int:

@@ -10,11 +10,11 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
+from contextc._common_prefix import count_common_prefix
 from contextc.analysis.element_costs import (
     ChannelRun,
     PricedTokens,
     RequestPrices,
-    count_same,
     has_media,
     tool_name,
 )
@@ -243,7 +243,7 @@ class _CauseSplitter:
         sections = request.rows.sections
         if sections is self._rows:
             return
-        same = count_same(self._rows, sections)
+        same = count_common_prefix(self._rows, sections)
         del self._sums[same + 1 :]
         for section in sections[same:]:
             sums = dict(self._sums[-1])

@@ -13,11 +13,12 @@ from math import ceil
 from msgspec import Struct
 from msgspec.structs import replace
 
+from contextc._common_prefix import count_common_prefix
 from contextc._json import encode
 from contextc.analysis.cache_misses import find_ignored_blocks, is_without_answer
 from contextc.analysis.cache_model import CACHING_STATUSES, CacheModel
 from contextc.analysis.cache_rules import CacheRules, find_cache_rules
-from contextc.analysis.element_costs import count_same, tool_name
+from contextc.analysis.element_costs import tool_name
 from contextc.analysis.request_elements import Rows, Section, make_element
 from contextc.analysis.request_view import RequestView, with_long_writes
 from contextc.analysis.stored_conversation import StoredConversation, load_stored_conversation
@@ -360,7 +361,7 @@ def _compact(requests: Sequence[ChangedRequest], limit: int) -> None:
     if max([_count_fixed(each) for each in requests]) > limit * FIXED_SHARE:
         return
     for request in requests:
-        if before is not None and count_same(before.original.rows.sections, request.rows.sections) < cut:
+        if before is not None and count_common_prefix(before.original.rows.sections, request.rows.sections) < cut:
             cut, summary = 0, None  # the client itself changed its history
         used = _count_from(request, cut, summary)
         if used * request.scale > limit:

@@ -10,6 +10,7 @@ from typing import NamedTuple, cast
 
 from msgspec import Struct
 
+from contextc._common_prefix import count_common_prefix
 from contextc._json import JSON, JSONObject, as_object, decode_json
 from contextc.analysis.request_elements import Element, Section, classify
 from contextc.analysis.request_view import RequestView
@@ -158,7 +159,7 @@ class ChannelRun:
         for index, request in enumerate(self.requests):
             sections, totals = request.rows.sections, request.rows.totals
             before = self.requests[index - 1].rows.sections if index else ()
-            same = count_same(before, sections)
+            same = count_common_prefix(before, sections)
             for row in range(same, len(open)):
                 yield Stay(open[row][0], row, open[row][1], open[row][2], index - 1)
             del open[same:]
@@ -221,20 +222,6 @@ class ChannelRun:
         """Return the tool that a result belongs to."""
         use = self.uses.get(element.call)
         return use if use is not None else ToolUse(element.name, "")
-
-
-def count_same(one: tuple[Section, ...], other: tuple[Section, ...]) -> int:
-    """Return the number of leading sections that are the same objects."""
-    low, high = 0, min(len(one), len(other))
-    if one[:high] == other[:high]:
-        return high
-    while high - low > 1:
-        middle = (low + high) // 2
-        if one[low:middle] == other[low:middle]:
-            low = middle
-        else:
-            high = middle
-    return low
 
 
 def tool_name(element: Element) -> str:

@@ -4,10 +4,11 @@ import re
 from functools import cached_property
 from typing import Literal, TypeAlias
 
+from contextc._common_prefix import count_common_prefix
 from contextc._json import JSON, encode
 from contextc.analysis.cache_model import CacheOutlook, count_readable_tokens
 from contextc.analysis.cache_rules import CacheRules
-from contextc.analysis.changed_text import TextChange, count_common, count_common_end, find_leaf, recognise
+from contextc.analysis.changed_text import TextChange, count_common_end, find_leaf, recognise
 from contextc.analysis.finding import Evidence, shorten
 from contextc.analysis.prefix_comparison import (
     Comparison,
@@ -132,7 +133,7 @@ class MissCase:
         old, new = one.text, other.text
         if recognise(old, new).kind not in ("text", "shortened"):
             return True
-        start, size = count_common(old, new), min(len(old), len(new))
+        start, size = count_common_prefix(old, new), min(len(old), len(new))
         same = start + count_common_end(old, new, size - start)
         return one.kind != "message" and same > SIMILAR * max(len(old), len(new))
 

@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
+from contextc._common_prefix import count_common_prefix
 from contextc.analysis.cache_rules import CacheRules, Tier, changed_settings
 from contextc.analysis.request_elements import Element, Section
 from contextc.analysis.request_view import RequestView
@@ -71,7 +72,7 @@ def count_equal(before: RequestView, now: RequestView, ignored: Collection[str] 
 def count_equal_rows(before: RequestView, now: RequestView) -> int:
     """Return the number of leading elements of the messages that are equal, whatever precedes the messages."""
     one, other = before.rows.sections, now.rows.sections
-    rows = _count_identical(one, other)
+    rows = count_common_prefix(one, other)
     count = before.rows.ends[rows - 1] if rows else 0
     if rows == len(one) or rows == len(other):
         return count
@@ -96,20 +97,6 @@ def _count_in(one: Section, other: Section) -> int:
 def _count_keys(one: Sequence[Element], other: Sequence[Element]) -> int:
     size = min(len(one), len(other))
     return next((at for at in range(size) if one[at] is not other[at] and one[at].key != other[at].key), size)
-
-
-def _count_identical(one: tuple[Section, ...], other: tuple[Section, ...]) -> int:
-    """Return the number of leading sections that are the same. Tuples are compared in halves, without a loop."""
-    low, high = 0, min(len(one), len(other))
-    if one[:high] == other[:high]:
-        return high
-    while high - low > 1:
-        middle = (low + high) // 2
-        if one[low:middle] == other[low:middle]:
-            low = middle
-        else:
-            high = middle
-    return low
 
 
 def find_reformatted(before: RequestView, now: RequestView) -> int | None:

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 import msgspec
 from msgspec import Raw, Struct
 
+from contextc._common_prefix import count_common_prefix
 from contextc._json import JSONObject, decode
 from contextc.compiler.compiled import Compiled
 from contextc.compiler.ledger import repository
@@ -137,12 +138,6 @@ def _compare(formatter: Formatter, before: _WireRequest, now: _WireRequest, why:
     return PrefixBreak(
         where=f"message {at + lead}", path=f"{formatter.messages_key}[{at + lead}]", why=reason, same=same
     )
-
-
-def count_common_prefix(before: Sequence[bytes], now: Sequence[bytes]) -> int:
-    """Return the number of leading elements that are the same."""
-    pairs = enumerate(zip(before, now, strict=False))
-    return next((index for index, (one, other) in pairs if one != other), min(len(before), len(now)))
 
 
 def _differs(formatter: Formatter, before: Request, now: Request) -> str:

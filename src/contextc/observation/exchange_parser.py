@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from contextc._common_prefix import count_common_prefix
 from contextc._json import JSON, JSONObject, as_object, as_objects, decode, decode_json, encode
 from contextc.compiler.body_splitting import (
     MARK_BLOCK,
@@ -179,7 +180,7 @@ class ElementCache:
     def find(self, raw: list[bytes]) -> tuple[ParsedElements | None, int]:
         """Return a request with the same first elements, and the number of common ones."""
         known = self._requests.get(tuple(raw[:2])) or self._requests.get(tuple(raw[:1]))
-        return (known, count_common(known.raw, raw)) if known is not None else (None, 0)
+        return (known, count_common_prefix(known.raw, raw)) if known is not None else (None, 0)
 
     def keep(self, parsed: ParsedElements) -> None:
         for size in (1, 2):
@@ -230,7 +231,7 @@ def _find_recent(raw: list[bytes]) -> tuple[ParsedElements | None, int]:
     found, same = None, 0
     with _recent_lock:
         for known in reversed(_recent):
-            common = count_common(known.raw, raw)
+            common = count_common_prefix(known.raw, raw)
             if common > same:
                 found, same = known, common
             if common and common + MOVING_MARKS >= len(known.raw):
@@ -238,20 +239,6 @@ def _find_recent(raw: list[bytes]) -> tuple[ParsedElements | None, int]:
         if found is not None and same + MOVING_MARKS >= len(found.raw):
             _recent[:] = [each for each in _recent if each is not found]
     return found, same
-
-
-def count_common(one: Sequence[bytes], other: Sequence[bytes]) -> int:
-    """Return the number of equal leading elements. Lists are compared in halves, which takes no Python loop."""
-    if not one or not other or one[0] != other[0]:
-        return 0
-    low, high = 1, min(len(one), len(other)) + 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        if one[low:middle] == other[low:middle]:
-            low = middle
-        else:
-            high = middle
-    return low
 
 
 @lru_cache(64)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from contextc._common_prefix import count_common_prefix
 from contextc.compiler.body_splitting import split_elements
 from contextc.compiler.compiled import OBSERVED
 from contextc.compiler.ledger import repository
@@ -31,7 +32,6 @@ from contextc.observation.exchange_parser import (
     ObservedInput,
     ObservedReply,
     as_bytes,
-    count_common,
     is_blank,
     parse_elements,
     parse_input,
@@ -444,7 +444,7 @@ class ExchangeRecording:
     def _reused(self, known: KnownChannel, aligned: Alignment) -> list[Segment]:
         """Return the leading rows of the request that the previous one had too."""
         bases = self.given.parsed.bases
-        same = count_common(known.parsed.bases, bases)  # most rows are the same bytes
+        same = count_common_prefix(known.parsed.bases, bases)  # most rows are the same bytes
         found: list[Segment] = []
         at = 0
         for number, (index, skip) in enumerate(aligned.rows):

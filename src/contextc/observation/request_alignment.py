@@ -10,6 +10,8 @@ from difflib import SequenceMatcher
 from itertools import accumulate
 from typing import Literal, NamedTuple, TypeAlias
 
+from contextc._common_prefix import count_common_prefix
+
 Change: TypeAlias = Literal["", "rewound", "changed", "removed", "inserted"]
 MAX_PRODUCT = 1_000_000
 
@@ -31,7 +33,7 @@ class Alignment(NamedTuple):
 
 def align(before: Sequence[bytes], now: Sequence[bytes], counts: Sequence[int]) -> Alignment:
     """Compare two requests by the hashes of their elements. `counts` has the number of elements of each row before."""
-    equal = _count_equal(before, now)
+    equal = count_common_prefix([*before], [*now])
     ends = list(accumulate(counts))
     shared = sum(1 for end in ends if end <= equal)
     kept = ends[shared - 1] if shared else 0
@@ -61,11 +63,3 @@ def align(before: Sequence[bytes], now: Sequence[bytes], counts: Sequence[int]) 
             rows.append((index, skip))
             at, skip = at + size, 0
     return Alignment(rows, shared, at, equal, "removed" if len(rows) > shared else "changed")
-
-
-def _count_equal(before: Sequence[bytes], now: Sequence[bytes]) -> int:
-    """Return the number of leading elements that are equal."""
-    size = min(len(before), len(now))
-    if list(before[:size]) == list(now[:size]):
-        return size
-    return next(index for index in range(size) if before[index] != now[index])
