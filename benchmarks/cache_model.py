@@ -14,8 +14,6 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import contextc as cc
-from contextc.analysis import load_conversation_view
-from contextc.analysis.cache_misses import explain_miss, iter_cases
 from contextc.errors import ContextcError
 
 START, STEP = 1_790_000_000_000, 10_000
@@ -94,15 +92,14 @@ def record_transcript(store: cc.Store, messages: list[dict[str, Any]]) -> None:
 
 
 def read_cases(store: cc.Store, conversation: str, name: str) -> Iterator[Read]:
-    for case in iter_cases(load_conversation_view(store, conversation)):
-        found = explain_miss(case)
+    for each in cc.analysis.cache_reads(store, conversation).requests:
         yield Read(
-            f"{name}#{case.now.number}",
-            case.now.channel.provider if case.is_reported else f"{case.now.channel.provider} (no usage)",
-            case.outlook.tokens,
-            case.read if case.is_reported else None,
-            case.now.input,
-            found[0].cause if found else "",
+            f"{name}#{each.request}",
+            each.provider if each.reported is not None else f"{each.provider} (no usage)",
+            each.expected,
+            each.reported,
+            each.input,
+            each.cause,
         )
 
 

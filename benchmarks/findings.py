@@ -11,10 +11,13 @@ import argparse
 import json
 import random
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import contextc as cc
+from contextc.analysis.analysed_conversations import AnalysedConversations
+from contextc.analysis.conversation_findings import find_all
 
 MODEL = "claude-sonnet-4-5"
 START_TOKENS = 140_000
@@ -33,7 +36,7 @@ def main() -> None:
         name = f"{variant}-{options.requests}"
         if name not in known:
             begin = time.process_time()
-            record(store, name, variant, options.requests)
+            list(record(store, name, variant, options.requests))
             print(f"{variant}: recorded in {time.process_time() - begin:.1f} CPU s")
         cc.findings(store, name)  # imports, and facts of models
         begin = time.process_time()
@@ -41,10 +44,28 @@ def main() -> None:
         seconds = time.process_time() - begin
         causes = ", ".join(sorted({each.cause for each in found}))
         print(f"{variant}: {options.requests:,} requests: {seconds:.2f} CPU s; {len(found):,} findings ({causes})")
+        print(f"{variant}: one more request: {measure_one_more(variant, options.requests):.3f} CPU s")
 
 
-def record(store: cc.Store, name: str, variant: str, count: int) -> None:
-    """Record a conversation of an agent that reads files: a call and its result with every request."""
+def measure_one_more(variant: str, count: int) -> float:
+    """Return the CPU time of findings after one more request, if those before it were analysed already."""
+    store = cc.open_store("memory:")
+    analysed = AnalysedConversations(store)
+    seconds = 0.0
+    for number in record(store, "c", variant, count + 1):
+        if number >= count:
+            begin = time.process_time()
+            with analysed.open("c") as view:
+                find_all(view)
+            seconds = time.process_time() - begin
+    return seconds
+
+
+def record(store: cc.Store, name: str, variant: str, count: int) -> Iterator[int]:
+    """Record a conversation of an agent that reads files: a call and its result with every request.
+
+    Return the number of requests after each of them.
+    """
     rng = random.Random(7)
     tools: list[dict[str, Any]] = [
         {"name": f"tool_{n}", "description": prose(rng, 120), "input_schema": {"type": "object", "properties": {}}}
@@ -91,6 +112,7 @@ def record(store: cc.Store, name: str, variant: str, count: int) -> None:
         began = 1_790_000_000_000 + number * 20_000
         cc.observe(store, request=body, reply=reply, conversation=name, time=began, ended=began + 5_000)
         messages += [call, result]
+        yield number + 1
 
 
 def step(rng: random.Random, number: int, words: int) -> list[dict[str, Any]]:

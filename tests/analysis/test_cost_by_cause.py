@@ -6,7 +6,7 @@ import contextc as cc
 from contextc.analysis.cost_by_cause import ConversationCosts, compute_costs, conversation_costs
 from contextc.analysis.stored_conversation import load_stored_conversation
 from tests.analysis.observed_run import ObservedRun, define_tool, words
-from tests.analysis.traces import Trace, load
+from tests.analysis.traces import load
 from tests.analysis.traces.measure import record
 
 READ, WRITE, OUTPUT = 0.30, 3.75, 15.0
@@ -48,11 +48,11 @@ def test_the_costs_add_up_to_the_cost_of_each_request() -> None:
     _check_sums(run.store, run.conversation)
 
 
-@pytest.mark.parametrize("trace", load("tune")[::4], ids=lambda trace: trace.name)
-def test_costs_of_traces_add_up_for_all_providers(trace: Trace) -> None:
-    store = cc.open_store("memory:")
-    for name in dict.fromkeys([each.conversation for each in record(store, trace)]):
-        _check_sums(store, name)
+def test_costs_of_traces_add_up_for_all_providers() -> None:
+    for trace in load("tune")[::4]:
+        store = cc.open_store("memory:")
+        for name in dict.fromkeys([each.conversation for each in record(store, trace)]):
+            _check_sums(store, name)
 
 
 def _check_sums(store: cc.Store, conversation: str) -> None:

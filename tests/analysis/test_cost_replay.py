@@ -57,6 +57,51 @@ def test_a_cache_can_be_kept_warm_if_the_pause_is_not_too_long() -> None:
         assert found.get("keep_warm", 1.0) > 0
 
 
+def test_sorted_tools_save_what_other_orders_cost() -> None:
+    run = ObservedRun(tools=[define_tool("read", 900), define_tool("draw", 900)], system=words(5_000, "s"))
+    run.ask("Go.")
+    run.call("read", words(300, "r"), path="a.txt")
+    run.call("read", words(300, "t"), path="b.txt")
+    assert "sort_tools" not in saved(what_if(run.store, run.conversation))
+    run.tools = run.tools[::-1]
+    run.cached = 0  # nothing could be read
+    run.call("read", words(300, "u"), path="c.txt")
+    run.send()
+    found = what_if(run.store, run.conversation)
+    assert found.is_reliable
+    (miss,) = [each for each in cc.findings(run.store, run.conversation) if each.cause == "tools_reordered"]
+    assert saved(found)["sort_tools"] == pytest.approx(miss.cost, rel=0.05)
+    assert next(each.requests for each in found.replays if each.name == "sort_tools") == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "cause"),
+    [
+        ("breakpoint_missing-never-anthropic", "breakpoint_missing"),
+        ("breakpoint_missing-only-system-bedrock", "breakpoint_missing"),
+        ("breakpoint_missing-explicit-responses", "breakpoint_missing"),
+        ("lookback_exceeded-attachments-anthropic", "lookback_exceeded"),
+        ("lookback_exceeded-turns-bedrock", "lookback_exceeded"),
+    ],
+)
+def test_breakpoints_save_what_missing_ones_cost(name: str, cause: str) -> None:
+    trace = next(each for each in load("tune") if each.name == f"tune-{name}")
+    store = cc.open_store("memory:")
+    conversation = record(store, trace)[0].conversation
+    found = what_if(store, conversation)
+    missed = sum([each.cost or 0.0 for each in cc.findings(store, conversation) if each.cause == cause])
+    assert missed > 0
+    saving = saved(found)["breakpoints"]
+    assert 0.75 * missed < saving < 1.05 * missed  # more is written than before
+
+
+def test_breakpoints_are_left_alone_where_they_are_right() -> None:
+    for name in ("tune-clean-loop-anthropic", "tune-message_changed-arguments-bedrock", "tune-clean-loop-chat"):
+        store = cc.open_store("memory:")
+        conversation = record(store, next(each for each in load("tune") if each.name == name))[0].conversation
+        assert not {"breakpoints", "sort_tools"} & saved(what_if(store, conversation)).keys()
+
+
 def test_compaction_costs_in_short_runs_and_saves_in_long_ones() -> None:
     for steps, is_cheaper in ((6, False), (200, True)):
         run = ObservedRun(tools=[define_tool("read")])

@@ -3,14 +3,14 @@
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from itertools import pairwise, takewhile
+from itertools import combinations, pairwise, takewhile
 from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 
 import pytest
 
 import contextc as cc
-from tests.analysis.traces import CAUSES, HALVES, Exchange, Trace, load
+from tests.analysis.traces import CAUSES, HALVES, SETS, Exchange, Trace, load
 from tests.analysis.traces.measure import compare, measure, record, table
 from tests.analysis.traces.simulated_cache import ATTRIBUTION, SimulatedCache, minimum
 from tests.conftest import some
@@ -139,17 +139,18 @@ def check_label(wire: str, exchange: Exchange, before: Exchange) -> None:
         assert old.settings == new.settings
 
 
-@pytest.fixture(scope="module", params=HALVES)
+@pytest.fixture(scope="module", params=SETS)
 def traces(request: pytest.FixtureRequest) -> list[Trace]:
     return load(request.param)
 
 
 def test_every_cause_is_labelled(traces: list[Trace]) -> None:
     found = Counter(cause for trace in traces for cause in trace.causes)
-    assert {cause: count for cause, count in found.items() if count < 5} == {}
+    least = 5 if traces[0].half in HALVES else 2
+    assert {cause: count for cause, count in found.items() if count < least} == {}
     assert set(found) == set(CAUSES) - {"first_request"}
     assert len(traces) >= 80
-    assert sum(trace.is_clean for trace in traces) >= 20
+    assert sum(trace.is_clean for trace in traces) >= max(20, len(traces) // 4)
     assert {trace.wire for trace in traces} == set(WIRES)
     assert len({trace.name for trace in traces}) == len(traces)
 
@@ -161,18 +162,20 @@ def test_every_cause_is_labelled_where_it_applies(traces: list[Trace]) -> None:
             found[cause].add(trace.wire)
     marked = {"anthropic", "bedrock"}
     assert found.pop("lookback_exceeded") == marked
-    assert found.pop("breakpoint_missing") == {*marked, "responses"}
+    assert found.pop("breakpoint_missing") - {"chat"} == {*marked, "responses"}
     assert found.pop("below_minimum") == {*marked, "gemini"}
     assert found.pop("settings_changed") == set(WIRES) - {"gemini"}
     assert found.pop("message_inserted") == set(WIRES)
     assert {cause: wires for cause, wires in found.items() if wires != set(WIRES)} == {}
 
 
-def test_halves_are_disjoint() -> None:
-    """No name, no request and no system prompt is in both halves."""
-    tune, report = (load(half) for half in HALVES)
-    assert not {trace.name for trace in tune} & {trace.name for trace in report}
-    bodies = [{exchange.body for trace in traces for exchange in trace.exchanges} for traces in (tune, report)]
+@pytest.mark.parametrize(("one", "two"), list(combinations(SETS, 2)))
+def test_sets_are_disjoint(one: str, two: str) -> None:
+    """No name, no request and no system prompt is in two sets."""
+    both = load(one), load(two)
+    names = [{trace.name for trace in traces} for traces in both]
+    assert not names[0] & names[1]
+    bodies = [{exchange.body for trace in traces for exchange in trace.exchanges} for traces in both]
     assert not bodies[0] & bodies[1]
     systems = [
         {
@@ -181,10 +184,10 @@ def test_halves_are_disjoint() -> None:
             for text in read_content(trace.wire, trace.exchanges[-1]).system
             if len(text) > 2_000 and "recorded" not in trace.name
         }
-        for traces in (tune, report)
+        for traces in both
     ]
     assert not systems[0] & systems[1]
-    assert len(tune) + len(report) >= 160
+    assert len(both[0]) + len(both[1]) >= 160
 
 
 def test_labels_fit_the_tokens(traces: list[Trace]) -> None:
@@ -218,7 +221,7 @@ def test_expiry_fits_the_times(traces: list[Trace]) -> None:
         for exchange, before in with_predecessors(trace):
             if before is not None and "cache_expired" in (exchange.cause, *exchange.also):
                 is_beside = exchange.cause == "parallel_request"
-                assert is_beside or exchange.began - before.ended > 5 * 60_000, trace.name
+                assert is_beside or exchange.began - before.began > 5 * 60_000, trace.name
         times = [exchange.began for exchange in trace.exchanges]
         assert times == sorted(times), trace.name
 
@@ -246,8 +249,15 @@ def test_the_naive_rule_is_mostly_wrong() -> None:
     assert alarms >= 4 * real
 
 
-@pytest.mark.skipif(not hasattr(cc, "findings"), reason="contextc has no findings")
-@pytest.mark.parametrize("half", ["tune", pytest.param("report", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize(
+    "half",
+    [
+        "tune",
+        pytest.param("report", marks=pytest.mark.thorough),
+        pytest.param("fresh", marks=pytest.mark.thorough),
+        "check",
+    ],
+)
 def test_causes_are_found(half: str) -> None:
     result = measure(some(load(half), 65))
     assert result.share_right >= LEAST_RIGHT, table(result)

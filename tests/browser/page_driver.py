@@ -72,7 +72,9 @@ class Person:
     # ── inspector ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def inspects(self, name: str, step: str = "") -> Self:
-        self.open(f"#/c/{name}/inspect{step}")
+        """Open the inspector at the messages of a request, by default of the last one."""
+        at = step if "?" in step else f"{step}?tab=messages"
+        self.open(f"#/c/{name}/inspect{at}")
         expect(self.page.get_by_test_id("step")).to_be_visible()
         return self
 

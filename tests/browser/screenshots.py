@@ -189,6 +189,7 @@ def main() -> None:
 
 def _inspector(page: Page) -> None:
     """At a step soon after the cut, with its messages."""
+    page.get_by_test_id("timeline-button").click()
     page.get_by_test_id("timeline").locator("g.column").nth(STEP - 1).click(force=True)
     expect(page.get_by_test_id("step")).to_contain_text(f"step {STEP} of")
     expect(page.locator(".line").first).to_be_visible()

@@ -67,6 +67,8 @@ def test_the_chat_has_no_accessibility_violations(
     )
     person.says("Show me everything")
     expect(person.page.get_by_test_id("approval")).to_be_visible()
+    expect(person.page.get_by_test_id("approval").get_by_role("button", name="Allow")).to_be_enabled()
+    expect(person.page.get_by_test_id("needs-approval")).to_have_count(1)
     assert shut_out(person.page) == []
     person.page.get_by_test_id("approval").get_by_role("button", name="Allow").click()
     expect(person.page.get_by_role("heading", name="An answer")).to_be_visible()
@@ -81,8 +83,8 @@ def test_the_chat_has_no_accessibility_violations(
     expect(person.page.get_by_test_id("model-wrong")).to_be_visible()
     assert shut_out(person.page) == []
     person.page.keyboard.press("Escape")
-    person.item(person.page.get_by_role("button", name="Actions for message").last, "with another model")
-    expect(person.page.get_by_test_id("again-with")).to_be_visible()
+    person.page.get_by_role("button", name="Regenerate with another model").last.click()
+    expect(person.page.get_by_role("listbox")).to_be_visible()
     assert shut_out(person.page) == []
     person.page.keyboard.press("Escape")
     person.page.get_by_role("button", name="More", exact=True).click()
@@ -100,12 +102,26 @@ def test_the_inspector_has_no_accessibility_violations(
     """Guarantee 13.1: every tab, and the timeline as chart and as table."""
     busy(store)
     person: Person = visiting(server, **look).inspects("demo")
-    expect(person.page.get_by_test_id("budget")).to_be_visible()
-    for tab in ("Messages", "Request", "Changes", "Rules", "Session", "Preview next request"):
+    expect(person.page.get_by_test_id("lines")).to_be_visible()
+    tabs = (
+        "Findings",
+        "Messages",
+        "Composition",
+        "Request",
+        "Reply",
+        "Changes",
+        "Rules",
+        "Session",
+        "Preview next request",
+    )
+    for tab in tabs:
         panel = person.tab(tab)
         expect(panel.get_by_role("status", name="Loading")).to_have_count(0)
         expect(panel.locator(".bones")).to_have_count(0)
         assert shut_out(person.page, PANEL) == [], tab
+    assert shut_out(person.page) == []
+    person.page.get_by_test_id("timeline-button").click()
+    expect(person.page.get_by_test_id("timeline")).to_be_visible()
     assert shut_out(person.page) == []
     person.page.get_by_role("button", name="Table", exact=True).click()
     expect(person.page.get_by_test_id("step-table")).to_be_visible()

@@ -67,7 +67,7 @@ def test_a_reply_leads_to_its_own_request_on_whichever_branch(person: Person, mo
     expect(reply.get_by_test_id("inspect-link")).to_have_attribute("href", re.compile("/4$"))
     expect(person.page.get_by_test_id("gauge")).to_have_attribute("href", re.compile("/4$"))
     reply.hover()
-    reply.get_by_role("button", name="Regenerate").click()
+    reply.get_by_role("button", name="Regenerate", exact=True).click()
     expect(reply.locator(".prose")).to_have_text("Madrid again.")
     person.sees_ended()
     expect(reply.get_by_test_id("inspect-link")).to_have_attribute("href", re.compile("/5$"))
@@ -103,7 +103,7 @@ def test_a_regenerated_answer_is_another_branch(talked: cc.Store, person: Person
     person.chat("demo")
     last = person.page.locator("[data-seq='4']")
     last.hover()
-    last.get_by_role("button", name="Regenerate").click()
+    last.get_by_role("button", name="Regenerate", exact=True).click()
     expect(person.rows("assistant").last.locator(".prose")).to_have_text("two, I think.")
     person.sees_ended()
     expect(person.page.get_by_test_id("ways")).to_contain_text("2/2")
@@ -112,18 +112,13 @@ def test_a_regenerated_answer_is_another_branch(talked: cc.Store, person: Person
 
 @pytest.mark.thorough
 def test_another_model_may_answer_again(talked: cc.Store, person: Person, model: Model) -> None:
-    """Guarantees 3.4, 12.2: the model is chosen first; the previous answer stays."""
+    """Guarantees 3.4, 12.2: the chosen model answers at once; the previous answer stays."""
     model.will(text_reply("two, I am told."))
     person.chat("demo")
     person.page.locator("[data-seq='4']").hover()
-    person.item(person.page.get_by_role("button", name="Actions for message 4"), "Regenerate with another model")
-    dialog = person.page.get_by_test_id("again-with")
-    dialog.get_by_test_id("model").click()
+    person.page.locator("[data-seq='4']").get_by_role("button", name="Regenerate with another model").click()
     person.page.get_by_role("combobox").fill(OTHER)
     person.page.get_by_role("combobox").press("Enter")
-    expect(dialog.get_by_test_id("model")).to_contain_text(OTHER)
-    dialog.get_by_role("button", name="Regenerate", exact=True).click()
-    expect(dialog).to_have_count(0)
     expect(person.rows("assistant").last.locator(".prose")).to_have_text("two, I am told.")
     person.sees_ended()
     assert [request["model"] for request in model.requests] == ["gpt-4o-mini"]

@@ -111,11 +111,11 @@ def test_the_inspector_shows_text(store: cc.Store, person: Person) -> None:
     person.inspects("demo")
     lines = person.page.get_by_test_id("lines")
     expect(lines.locator(".line").first).to_contain_text(MARKUP[0])
-    for button in lines.locator(".line-button").all():
+    for button in reversed(lines.locator(".line-button").all()):  # an open row moves those below it
         button.click()
     expect(lines.locator(".line-open").first).to_contain_text(MARKUP[1])
     check(person)
-    for tab in ("Request", "Changes", "Rules", "Session", "Preview next request"):
+    for tab in ("Findings", "Request", "Reply", "Changes", "Rules", "Session", "Preview next request"):
         panel = person.tab(tab)
         expect(panel.get_by_role("status").filter(has_text="Loading")).to_have_count(0)
         if tab == "Request":

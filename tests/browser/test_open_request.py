@@ -87,7 +87,7 @@ def test_a_file_of_another_vendor_is_opened_too(opener: Person, tmp_path: Path) 
     expect(opened.get_by_test_id("budget")).to_contain_text("200,000")
     expect(opener.page.get_by_test_id("lines")).to_contain_text("Good day")
     expect(opener.tab("Rules").get_by_test_id("findings")).to_contain_text("no findings")
-    opener.page.get_by_role("button", name="Open another").click()
+    opener.page.get_by_role("button", name="Close", exact=True).click()
     expect(opener.page.locator("#paste-field")).to_be_visible()
 
 

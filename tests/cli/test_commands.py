@@ -177,8 +177,35 @@ def test_an_unknown_export_format_is_reported_with_those_of_archives(run: Run, f
     failed = run("export", "demo", "--format", "harr", "--store", filled)
     assert failed.returncode == 2
     assert failed.stderr.startswith("error: Format 'harr' not found. Did you mean har? Known formats: anthropic, ")
-    assert failed.stderr.endswith(" For all requests of the conversation: har, lhar.\n")
+    assert failed.stderr.endswith(" For all requests of the conversation: har, lhar, html.\n")
     assert "Did you mean openai_chat or " in run("export", "demo", "--format", "openai", "--store", filled).stderr
+
+
+def test_requests_are_exported_as_one_html_file(run: Run, tmp_path: Path) -> None:
+    address = f"sqlite:///{tmp_path}/sent.db"
+    with cc.open_store(address) as store:
+        compiler = cc.MessageCompiler(store, cc.provider("openai-chat:gpt-4o"))
+        for text in ("first question", "second question"):
+            store.append("demo", cc.user(text))
+            compiler.commit(compiler.compile("demo"), cc.assistant("fine"))
+    written = run("export", "demo", "--format", "html", "-o", "demo.html", "--redact", "files", "--store", address)
+    assert written.stderr == "wrote demo.html\n"
+    assert "second question" in (tmp_path / "demo.html").read_text(encoding="utf-8")
+    one = run("export", "demo", "--format", "html", "--request", "1", "--redact", "(first)", "--store", address).stdout
+    assert one.startswith("<!doctype html>")
+    assert " question" in one
+    assert "first question" not in one
+    assert "second question" not in one
+    for arguments, problem in (
+        (["--request", "1"], "--request needs --format html. Add --format html"),
+        (["--redact", "texts"], "--redact needs --format html. Add --format html"),
+        (["--format", "html", "--request", "x"], "--request must be a number or CHANNEL/NUMBER, got 'x'."),
+        (["--format", "html", "--request", "9"], "Conversation 'demo' cannot be shared: it has no request 9."),
+        (["--format", "html", "--redact", "text"], "Use texts, results, files, keys, tokens, mail, or a regular"),
+    ):
+        failed = run("export", "demo", *arguments, "--store", address)
+        assert failed.returncode == 2
+        assert problem in failed.stderr
 
 
 def test_list_shows_when_a_conversation_started(run: Run, tmp_path: Path) -> None:

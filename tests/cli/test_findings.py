@@ -52,6 +52,19 @@ def test_the_findings_of_a_store_are_grouped_by_cause(run: Run, filled: str) -> 
     assert data["unreadable"] == []
 
 
+def test_expected_cache_reads_are_beside_reported_ones(run: Run, clocked: str) -> None:
+    shown = run("findings", "run", "--cache", "--store", clocked).stdout
+    assert "expected  reported  cause" in shown
+    data = json.loads(run("findings", "run", "--json", "--cache", "--store", clocked).stdout)
+    (reads,) = data["cache"]
+    missed = [each for each in reads["requests"] if each["cause"] == "system_changed"]
+    assert len(missed) == 5
+    assert all(each["expected"] <= each["reported"] < each["possible"] for each in missed)
+    assert reads["requests"][0]["cause"] == "first_request"
+    few = run("findings", "run", "--cache", "--limit", "2", "--store", clocked).stdout
+    assert "The last 2 of 6 requests." in few
+
+
 def test_json_has_all_findings_and_costs(run: Run, filled: str) -> None:
     data = json.loads(run("findings", "run", "--json", "--costs", "--store", filled).stdout)
     assert {each["code"] for each in data["findings"]} == {"CAC001", "WIN001", "WIN002", "FAI002"}

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from contextc._json import JSON, JSONObject, decode, encode
 from contextc.errors import InvalidRequest
-from contextc.inspection import request_diff
 from contextc.inspection.request_diff import MAX_LINE_LENGTH, MAX_LINES, RequestDiff, diff_requests
+from contextc.inspection.sequence_alignment import find_common_runs
 
 
 def request_body(*texts: object) -> bytes:
@@ -88,7 +88,7 @@ def test_nothing_is_lost_and_nothing_is_made_up(before: list[str], after: list[s
     """The common runs, and the parts between them, add up to the two lists."""
     first, second = ([encode(each) for each in side] for side in (before, after))
     done = at = 0
-    for start, other, length in request_diff._common(first, second):  # pyright: ignore[reportPrivateUsage]
+    for start, other, length in find_common_runs(first, second):
         assert start >= done
         assert other >= at
         assert length > 0

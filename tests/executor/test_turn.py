@@ -201,7 +201,7 @@ def test_a_slow_reply_is_published_in_pieces(store: cc.Store) -> None:
 
     pieces = asyncio.run(watched())
 
-    assert len(pieces) > 2
+    assert len(pieces) > 1
     deltas = [event for event in store.events("demo") if isinstance(event, TextDelta)]
     reply = store.load("demo")[-1]
     assert "".join(event.text for event in deltas) == reply.text == "one two three four five six"

@@ -124,7 +124,7 @@ def _answer(answer: Any, path: str) -> JSONObject:  # of the client's HTTP libra
 def openapi(document: JSONObject) -> JSONObject:
     """The document without prose and without the names of Python classes.
 
-    Schemas are numbered as they are used, first by the recorded paths: another endpoint changes no number.
+    Schemas are numbered as they are used, first by the recorded endpoints: another endpoint changes no number.
     """
     components: JSONObject = document["components"]["schemas"]
     numbers: dict[str, int] = {}
@@ -146,9 +146,13 @@ def openapi(document: JSONObject) -> JSONObject:
             }
         return [shape(each) for each in cast(list[Any], value)] if isinstance(value, list) else value
 
-    recorded = [*read("http.json")["/api/openapi.json"]["body"]["paths"]]
-    served = {path: document["paths"][path] for path in [*recorded, *document["paths"]] if path in document["paths"]}
-    paths = shape(served, names=True)
+    recorded, served = read("http.json")["/api/openapi.json"]["body"]["paths"], document["paths"]
+    known = {
+        path: shape({method: served[path][method] for method in methods if method in served[path]}, names=True)
+        for path, methods in recorded.items()
+        if path in served
+    }
+    paths = known | {path: known.get(path, {}) | shape(methods, names=True) for path, methods in served.items()}
     rest = {name: shape(value) for name, value in document.items() if name not in ("paths", "components")}
     security = shape(document["components"]["securitySchemes"])
     return {**rest, "paths": paths, "schemas": schemas, "securitySchemes": security}

@@ -278,7 +278,7 @@ def test_converting_needs_a_token(tmp_path: Path) -> None:
 
 
 def test_only_providers_of_an_api_can_answer(tmp_path: Path) -> None:
-    with pytest.raises(cc.errors.InvalidSetting, match="single requests"):
+    with pytest.raises(cc.errors.InvalidSetting, match="stateless API"):
         ProxyServer(
             f"sqlite:///{tmp_path}/store.db",
             {},

@@ -39,6 +39,8 @@ def test_requests_branches_and_turns_are_changes(store: cc.Store) -> None:
     assert changed() == [("x", False)]
     store.rewind("x", 1)
     assert changed() == [("x", False)]
+    store.set_title("x", "A better name")
+    assert changed() == [("x", False)]
     with store.lease("x", "agent"):
         assert changed() == [("x", True)]
         assert changed() == []

@@ -11,7 +11,7 @@ from contextc.interchange import export_lines, import_lines
 from contextc.store.backend_interface import Row, Transaction
 from contextc.store.branches import count_branches, list_conversations
 from contextc.store.conversation_list import LIST_ORDER, SELECT_CONVERSATIONS, ConversationPage, load_page
-from contextc.store.conversation_search import search_conversations
+from contextc.store.conversation_search import SearchHit, search_conversations, search_messages
 from contextc.store.message_rows import LAST_ACTIVE
 
 
@@ -166,6 +166,52 @@ def test_a_search_that_had_enough_continues_where_it_stopped(store: cc.Store) ->
     assert len(pages) == 4
 
 
+def test_hits_name_the_message_and_the_part_that_matches(store: cc.Store) -> None:
+    """Calls and results are found by name, argument and content, also where JSON has quotes."""
+    call = cc.ToolCall(id="1", name="read_file", arguments={"path": "src/needle.py", "lines": [1, 2]})
+    store.extend(
+        "demo",
+        [
+            at("Where is the needle?", 1),
+            cc.assistant("I look.", tool_calls=[call], time=2),
+            cc.tool_result("1", "read_file", "no such file: needle", time=3),
+            cc.assistant("It is gone.", time=4),
+        ],
+    )
+    store.append("needles", at("other", 5))
+    page = store.read(lambda tx: search_messages(tx, "Needle"))
+    assert [(entry.name, [(hit.seq, hit.role, hit.part, hit.tool) for hit in hits]) for entry, hits in page.found] == [
+        ("needles", []),
+        ("demo", [(3, "tool", "result", "read_file"), (2, "assistant", "call", "read_file"), (1, "user", "text", "")]),
+    ]
+    assert (page.messages, page.conversations, page.next) == (5, 2, "")
+
+    def found(text: str) -> list[SearchHit]:
+        page = store.read(lambda tx: search_messages(tx, text, max_hits=1))
+        return [hit for _, hits in page.found for hit in hits]
+
+    assert [(hit.seq, hit.part) for hit in found('"path":"src/needle.py","lines"')] == [(2, "call")]
+    assert [hit.seq for hit in found("read_file: no such")] == [3]
+    assert [(hit.seq, hit.part) for hit in found('look. calls read_file({"path"')] == [(2, "")]
+    assert [hit.seq for hit in found('"')] == [2]
+    with pytest.raises(cc.errors.InvalidInput, match="max_hits"):
+        store.read(lambda tx: search_messages(tx, "a", max_hits=0))
+
+
+def test_a_search_for_all_hits_continues_within_a_conversation(store: cc.Store) -> None:
+    store.extend("needle", [at(f"needle {number}" if number % 700 == 0 else "hay", 1) for number in range(2_101)])
+    seqs: list[int] = []
+    searched, before = 0, ""
+    while True:
+        page = store.read(lambda tx, b=before: search_messages(tx, "needle", before=b, work=600))
+        seqs += [hit.seq for _, hits in page.found for hit in hits]
+        searched += page.messages
+        if not (before := page.next):
+            break
+    assert seqs == [2_101, 1_401, 701, 1]
+    assert searched == 2_101
+
+
 def test_a_page_needs_a_constant_number_of_queries(store: cc.Store) -> None:
     for number in range(60):
         store.extend(f"c{number}", [at(f"question {number}", number + 1), at("answer", number + 1, "assistant")])
@@ -259,3 +305,19 @@ def test_all_conversations_are_described_in_one_query(store: cc.Store) -> None:
     assert found == [store.conversation(name) for name in ("a", "b", "c")]
     assert len(asked) == 1
     assert store.read(count_branches) == {name: len(store.branches(name)) for name in ("a", "b", "c")}
+
+
+def test_a_conversation_is_renamed_and_named_after_its_first_message_again(store: cc.Store) -> None:
+    """The name, which is its address, stays; a search finds the title that was given."""
+    store.append("demo", at("What is a monad?", 1_000))
+    store.append("other", at("Something else", 2_000))
+    assert store.set_title("demo", "  Burritos\n explained ").title == "Burritos explained"
+    assert store.overview("demo").title == "Burritos explained"
+    assert [each.name for each in store.overviews(search="burrito").found] == ["demo"]
+    assert [(each.name, each.title) for each in store.overviews().found][1] == ("demo", "Burritos explained")
+    assert store.set_title("demo", "").title == "What is a monad?"
+    assert store.overviews(search="burrito").found == []
+    with pytest.raises(InvalidInput, match="at most 200 characters"):
+        store.set_title("demo", "x" * 201)
+    with pytest.raises(UnknownConversation):
+        store.set_title("nobody", "x")

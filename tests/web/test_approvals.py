@@ -15,7 +15,7 @@ from contextc.web.app_state import ServerOptions
 from contextc.web.turn_manager import ApprovalView
 from tests.cli.chat_terminal import calls, recorded, text_reply
 from tests.web.conftest import Served
-from tests.web.sse_reader import frames, read_events
+from tests.web.sse_reader import frames, listening, read_events, until
 
 HARMLESS, HARMFUL = {"path": "list.txt", "content": "the files"}, {"path": "owned.txt", "content": "everything"}
 
@@ -100,6 +100,22 @@ def test_a_second_yes_does_not_approve_a_later_call_of_the_same_id(server: Serve
     ]
     assert (tmp_path / "list.txt").read_text() == "the files"
     assert not (tmp_path / "owned.txt").exists()
+
+
+def test_the_list_names_conversations_that_need_an_approval(server: Served, model: str) -> None:
+    """In the list and in the change feed; the field is absent otherwise."""
+
+    def listed() -> list[Any]:
+        found = httpx.get(f"{server.url}/api/conversations").json()["conversations"]
+        return [each.get("needs_approval") for each in found]
+
+    with listening(f"{server.url}/api/changes") as stream:
+        begin(server, model)
+        until(stream, lambda frame: '"needs_approval":true' in frame.data)
+        assert listed() == [True]
+        assert httpx.post(f"{server.url}/api/conversations/demo/cancel").status_code == 200
+        until(stream, lambda frame: '"name":"demo"' in frame.data and "needs_approval" not in frame.data)
+        assert listed() == [None]
 
 
 def test_an_answer_without_the_hash_of_what_was_shown_is_refused(server: Served, model: str, tmp_path: Path) -> None:

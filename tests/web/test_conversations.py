@@ -52,6 +52,18 @@ def test_a_search_finds_names_and_content(client: TestClient, store: cc.Store) -
     assert found["more"] is False
 
 
+def test_a_conversation_is_renamed(client: TestClient, store: cc.Store) -> None:
+    """Guarantee 12.1: only its title; an empty title restores the first message."""
+    store.append("a/b", cc.user("Tell me about Monads", time=1))
+    renamed = client.patch(path("a/b"), json={"title": " Burritos "})
+    assert (renamed.status_code, renamed.json()["title"], renamed.json()["name"]) == (200, "Burritos", "a/b")
+    assert client.get(path("a/b")).json()["title"] == "Burritos"
+    assert client.patch(path("a/b"), json={"title": ""}).json()["title"] == "Tell me about Monads"
+    assert client.patch(path("a/b"), json={"title": "x" * 201}).status_code == 400
+    assert client.patch(path("a/b"), json={}).status_code == 400
+    assert client.patch(path("nobody"), json={"title": "x"}).status_code == 404
+
+
 def test_a_conversation_is_begun_with_a_name_or_named_for_the_time(client: TestClient, store: cc.Store) -> None:
     made = client.post("/api/conversations", json={"name": "mine"})
     assert (made.status_code, made.json()["name"], made.json()["length"]) == (201, "mine", 0)

@@ -41,6 +41,13 @@ def test_findings_of_a_conversation_with_costs_by_cause(client: TestClient, stor
     assert found["costs"]["unpriced"] == 1
 
 
+def test_expected_cache_reads_are_beside_reported_ones(client: TestClient, store: cc.Store) -> None:
+    run = record(store)
+    reads = get(client, f"/conversations/{run.conversation}/cache-reads")["requests"]
+    assert [each["cause"] for each in reads] == ["first_request", *[""] * (len(reads) - 1)]
+    assert all(abs(each["expected"] - each["reported"]) <= 0.1 * each["input"] for each in reads)
+
+
 def test_findings_of_one_request(client: TestClient, store: cc.Store) -> None:
     run = record(store)
     at = f"/conversations/{run.conversation}/findings"

@@ -1,5 +1,6 @@
 """Findings about conversations, own and observed alike: cache misses, what fills the window, failures, and costs."""
 
+from contextc.analysis.cache_reads import CacheRead, ConversationCacheReads, cache_reads
 from contextc.analysis.conversation_findings import findings
 from contextc.analysis.conversation_loader import load_conversation_view
 from contextc.analysis.cost_by_cause import ConversationCosts, CostLine, RequestCosts, conversation_costs
@@ -10,7 +11,9 @@ from contextc.analysis.registry import FindingCode, all_codes
 from contextc.analysis.request_view import ConversationView, RequestView
 
 __all__ = [
+    "CacheRead",
     "CauseSummary",
+    "ConversationCacheReads",
     "ConversationCosts",
     "ConversationView",
     "CostLine",
@@ -23,6 +26,7 @@ __all__ = [
     "StoreFindings",
     "WhatIf",
     "all_codes",
+    "cache_reads",
     "conversation_costs",
     "findings",
     "group_by_cause",

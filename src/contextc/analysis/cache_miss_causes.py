@@ -75,7 +75,7 @@ def model_changed(case: MissCase) -> Diagnosis | None:
     fix="Nothing to do.",
 )
 def first_request(case: MissCase) -> Diagnosis | None:
-    """No earlier request had a prefix that this one could have read. This is no loss, and never an alarm."""
+    """No earlier request begins like this one, so nothing could be read from the cache. It costs nothing extra."""
     return Diagnosis(evidence=(case.evidence(),), confidence=1.0) if case.is_first else None
 
 

@@ -6,6 +6,7 @@ difference in the order in which providers cache, then the rules of the cache. T
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 from contextc.analysis.cache_miss_causes import (
@@ -23,7 +24,7 @@ from contextc.analysis.cache_miss_causes import (
 from contextc.analysis.cache_model import CACHING_STATUSES, CacheModel, CacheOutlook
 from contextc.analysis.cache_rules import CacheRules, find_cache_rules
 from contextc.analysis.finding import Finding
-from contextc.analysis.miss_case import MISSED_TOKENS, MissCase, scope_of
+from contextc.analysis.miss_case import COMPACTED, MISSED_TOKENS, MissCase, scope_of
 from contextc.analysis.prefix_comparison import count_equal, count_equal_rows, count_repeated_tokens, reordered_tools
 from contextc.analysis.registry import FindingCode, get_code
 from contextc.analysis.request_view import ConversationView, RequestView, with_long_writes
@@ -35,6 +36,13 @@ SAME_EFFECT = 0.8
 MAX_SILENT = 4
 IGNORED_SHARE = 0.5
 SURELY_LONG = 1.25
+SMALL_TOKENS = 64
+MIN_REPEATED, MAX_SHOWN = 3, 4
+CHANGES = (
+    *("settings_changed", "tools_reordered", "tools_changed", "system_changed"),
+    *("message_removed", "message_inserted", "message_changed"),
+)
+"""Causes whose small losses are added up: differences between requests."""
 CONTRADICTED = 0.5
 """The factor of the confidence in a cause, if the provider names another one."""
 PARTS_OF_COMPACTION = (
@@ -44,57 +52,169 @@ PARTS_OF_COMPACTION = (
 """Causes that are part of a compaction, where the client is known to have compacted."""
 
 
+_CODES = {function: code for code, function in CAUSES}
+
+
 def find_cache_misses(view: ConversationView) -> Iterator[Finding]:
     """Return at most one finding per request."""
-    for case in iter_cases(view):
-        found = explain_miss(case)
-        if found is not None:
-            yield _make_finding(view.name, case, *found)
+    return view.keep(_CacheHistory).find()
+
+
+class _SmallLoss(NamedTuple):
+    """A loss that is too small to be a finding of its own."""
+
+    case: MissCase
+    code: FindingCode
+    found: Diagnosis
+    tokens: int
+
+
+def _explain_small_loss(case: MissCase) -> _SmallLoss | None:
+    """Return the cause of a loss below the threshold. Only a difference between requests counts: without one, a small
+    loss may be an error of the estimate, or the step in which a provider caches.
+    """
+    if case.is_first or case.potential < case.rules.minimum:
+        return None
+    tokens = case.repeated_after_break
+    if tokens <= max(SMALL_TOKENS, case.rules.block):
+        return None
+    found = _first(case, [function for code, function in CAUSES if code.cause in CHANGES])
+    return _SmallLoss(case, *found, tokens) if found is not None else None
+
+
+def _add_up(conversation: str, losses: Sequence[_SmallLoss]) -> Finding | None:
+    """Return one finding for small losses of one cause, about the request with which their sum is as large as a miss;
+    None if it never is.
+    """
+    sums = list(accumulate([each.tokens for each in losses]))
+    at = next((at for at, (each, tokens) in enumerate(zip(losses, sums, strict=True))
+               if at + 1 >= MIN_REPEATED and tokens >= each.case.threshold), None)  # fmt: skip
+    if at is None:
+        return None
+    case, code, found, _ = losses[at]
+    others = [each for number, each in enumerate(losses) if number != at][-MAX_SHOWN:]
+    costs = [compute_cost(each.case, each.tokens) for each in losses]
+    return code.make(
+        conversation,
+        [*found.evidence, *[each.found.evidence[0] for each in others]],
+        tokens=sums[-1],
+        cost=None if None in costs else sum([each or 0.0 for each in costs]),
+        title=f"{found.title or code.title}, in {len(losses):,} requests with a small loss each",
+        fix=found.fix,
+        confidence=round(found.confidence * (1.0 if case.is_reported else 0.75), 2),
+    )
 
 
 class _Request(NamedTuple):
-    """A request that uses a cache, before it is known whether its provider reports what was read."""
+    """A request that uses a cache, before it is known whether its provider reports what was read.
+
+    `detour` is what it could read of the previous request, if that has more of its messages than the most similar one:
+    tools, system prompt or settings are those of an earlier request again.
+    """
 
     now: RequestView
     rules: CacheRules
     outlook: CacheOutlook
     previous: RequestView | None
     is_first: bool
+    detour: CacheOutlook | None = None
 
 
 def iter_cases(view: ConversationView) -> Iterator[MissCase]:
     """Return all requests that use a cache, each with what it could have read."""
-    found = list(_iter_requests(view))
-    channels = _find_reporting(found)
-    following: dict[int, RequestView] = {id(each.previous): each.now for each in found if each.previous is not None}
-    for now, rules, outlook, previous, is_first in found:
-        yield MissCase(
-            now,
-            rules,
-            outlook,
-            previous,
-            reports=now.channel in channels,
-            is_first=is_first,
-            following=following.get(id(now)),
-        )
+    return view.keep(_CacheHistory).cases()
 
 
-def _iter_requests(view: ConversationView) -> Iterator[_Request]:
-    models: dict[tuple[str, ...], CacheModel] = {}
-    ignored = find_ignored_blocks(view.requests)
-    previous: dict[tuple[str, str], RequestView] = {}
-    for now in view.requests:
+class _CacheHistory:
+    """The requests of a view that use a cache, each with what it could have read. Findings about them are kept."""
+
+    def __init__(self, view: ConversationView) -> None:
+        self._view, self._ignored = view, IgnoredBlocks()
+        self._clear()
+
+    def _clear(self) -> None:
+        self._count = 0
+        self._requests: list[_Request] = []
+        self._models: dict[tuple[str, ...], CacheModel] = {}
+        self._previous: dict[tuple[str, str], RequestView] = {}
+        self._following: dict[int, RequestView] = {}
+        self._found: dict[int, tuple[object, Finding | _SmallLoss | None]] = {}
+
+    def find(self) -> Iterator[Finding]:
+        """Return the findings about all requests. Those that were added to the view since are compared first."""
+        channels = self._update()
+        small: dict[tuple[Channel, str], list[_SmallLoss]] = {}
+        for each in self._requests:
+            reports, following = each.now.channel in channels, self._following.get(id(each.now))
+            is_compacted = following is not None and following.record.why in COMPACTED
+            known = self._found.get(id(each.now))
+            if known is None or known[0] != (reports, is_compacted):
+                found = self._explain(_make_case(each, reports, following))
+                known = self._found[id(each.now)] = (reports, is_compacted), found
+            if isinstance(known[1], Finding):
+                yield known[1]
+            elif known[1] is not None:
+                small.setdefault((each.now.channel, known[1].code.cause), []).append(known[1])
+        for losses in small.values():
+            if (added := _add_up(self._view.name, losses)) is not None:
+                yield added
+
+    def cases(self) -> Iterator[MissCase]:
+        """Return all requests, each with what it could have read."""
+        channels = self._update()
+        for each in self._requests:
+            yield _make_case(each, each.now.channel in channels, self._following.get(id(each.now)))
+
+    def _update(self) -> set[Channel]:
+        """Compare the requests that were added to the view. Return the channels whose figures can be trusted."""
+        if self._ignored.add(self._view.requests[self._count :]):
+            self._clear()
+        for now in self._view.requests[self._count :]:
+            self._add(now)
+        self._count = len(self._view.requests)
+        return _find_reporting(self._requests)
+
+    def _add(self, now: RequestView) -> None:
         rules = find_cache_rules(now)
         if rules is None or now.status not in CACHING_STATUSES or is_without_answer(now):
-            continue
+            return
         flow = (now.channel.agent, now.channel.directory)
-        model = models.setdefault((*flow, *scope_of(now)), CacheModel(ignored))
-        outlook = model.expect(rules, now)
+        model = self._models.setdefault((*flow, *scope_of(now)), CacheModel(self._ignored.paths))
+        outlook, previous, others = model.expect(rules, now), self._previous.get(flow), self._view.overlapping
         is_first = outlook.comparison is None
-        shown = _compare_with_others(rules, now, view.overlapping) if is_first and view.overlapping else outlook
-        yield _Request(now, rules, shown, previous.get(flow), is_first)
+        shown = _compare_with_others(rules, now, others) if is_first and others else outlook
+        detour = _find_detour(rules, model, outlook, previous, now)
+        self._requests.append(_Request(now, rules, shown, previous, is_first, detour))
         model.add(rules, now, outlook)
-        previous[flow] = now
+        self._previous[flow] = now
+        if previous is not None:
+            self._following[id(previous)] = now
+
+    def _explain(self, case: MissCase) -> Finding | _SmallLoss | None:
+        found = explain_miss(case)
+        return _make_finding(self._view.name, case, *found) if found is not None else _explain_small_loss(case)
+
+
+def _make_case(each: _Request, reports: bool, following: RequestView | None) -> MissCase:
+    now, rules, outlook, previous, is_first, detour = each
+    case = MissCase(now, rules, outlook, previous, reports=reports, is_first=is_first, following=following)
+    if detour is None or case.missed >= case.threshold:
+        return case
+    other = MissCase(now, rules, detour, previous, reports=reports, following=following)
+    other.read = case.read
+    return other if other.missed > case.missed else case
+
+
+def _find_detour(
+    rules: CacheRules, model: CacheModel, outlook: CacheOutlook, before: RequestView | None, now: RequestView
+) -> CacheOutlook | None:
+    """Return what a request could read of the previous one, if another one is more similar and has less messages."""
+    reference = outlook.comparison
+    if before is None or reference is None or reference.before is before or scope_of(before) != scope_of(now):
+        return None
+    if count_equal_rows(before, now) <= count_equal_rows(reference.before, now):
+        return None
+    return model.expect_from(rules, before, now)
 
 
 def _find_reporting(requests: Iterable[_Request]) -> set[Channel]:
@@ -140,18 +260,28 @@ def _compare_with_others(rules: CacheRules, now: RequestView, others: Sequence[R
     return model.expect(rules, now)
 
 
-def find_ignored_blocks(requests: Sequence[RequestView]) -> frozenset[str]:
-    """Return the paths of system blocks that the provider leaves out of its prefix, such as an attribution line: they
-    changed, and the provider reports that it read most of what follows them.
+class IgnoredBlocks:
+    """The paths of system blocks that the provider leaves out of its prefix, such as an attribution line: they changed,
+    and the provider reports that it read most of what follows them.
     """
-    found: set[str] = set()
-    last: dict[Channel, RequestView] = {}
-    for now in requests:
-        before, last[now.channel] = last.get(now.channel), now
+
+    def __init__(self) -> None:
+        self.paths: frozenset[str] = frozenset()
+        self._last: dict[Channel, RequestView] = {}
+
+    def add(self, requests: Iterable[RequestView]) -> bool:
+        """Add requests. Return True if there are further paths since."""
+        before = self.paths
+        for now in requests:
+            self._compare(self._last.get(now.channel), now)
+            self._last[now.channel] = now
+        return self.paths != before
+
+    def _compare(self, before: RequestView | None, now: RequestView) -> None:
         if before is None or before.head is now.head or now.usage is None or not now.usage.cache_read:
-            continue
+            return
         while True:
-            equal = count_equal(before, now, found)
+            equal = count_equal(before, now, self.paths)
             tools, _, end = now.head_ends
             if not tools <= equal < min(end, before.head_ends[2]):
                 break
@@ -160,10 +290,16 @@ def find_ignored_blocks(requests: Sequence[RequestView]) -> frozenset[str]:
             if now.usage.cache_read - start <= max(MISSED_TOKENS, after * IGNORED_SHARE):
                 break
             path = now.at(equal).element.suffix
-            if path in found:
+            if path in self.paths:
                 break
-            found.add(path)
-    return frozenset(found)
+            self.paths |= {path}
+
+
+def find_ignored_blocks(requests: Sequence[RequestView]) -> frozenset[str]:
+    """Return the paths of system blocks that the provider leaves out of its prefix."""
+    found = IgnoredBlocks()
+    found.add(requests)
+    return found.paths
 
 
 def is_without_answer(now: RequestView) -> bool:
@@ -180,6 +316,8 @@ def explain_miss(case: MissCase) -> tuple[FindingCode, Diagnosis] | None:
         return _first(case, [model_changed, parallel_request, first_request])
     if case.potential < case.rules.minimum:
         return _first(case, [below_minimum]) if case.potential else None
+    if case.is_missed_of_previous:
+        return _first(case, [model_changed])
     if case.missed < case.threshold:
         return None
     if case.is_other_model:
@@ -213,9 +351,8 @@ def _prefer_compaction(case: MissCase, code: FindingCode, found: Diagnosis) -> t
 
 
 def _first(case: MissCase, functions: Sequence[CauseFunction]) -> tuple[FindingCode, Diagnosis] | None:
-    codes = {function: code for code, function in CAUSES}
     return next(
-        ((codes[function], found) for function in functions if (found := function(case)) is not None), None
+        ((_CODES[function], found) for function in functions if (found := function(case)) is not None), None
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from contextc._common_prefix import count_common_prefix
 from contextc.analysis.cache_rules import CacheRules
-from contextc.analysis.prefix_comparison import Comparison, compare_requests, count_equal_rows
+from contextc.analysis.prefix_comparison import Comparison, compare_requests
 from contextc.analysis.request_view import RequestView
 
 MAX_BRANCHES = 8
@@ -91,18 +91,28 @@ class CacheModel:
 
     def expect(self, rules: CacheRules, now: RequestView) -> CacheOutlook:
         """Return what a request should be able to read."""
-        best: tuple[tuple[int, int, int, int], Comparison, CacheBranch, ReadablePrefix] | None = None
-        for recent, branch in enumerate(self._branches):
+        best: tuple[tuple[int, int, int, int], Comparison, CacheBranch] | None = None
+        for recent, branch in reversed(list(enumerate(self._branches))):
             comparison = compare_requests(rules, branch.tip, now, self._ignored)
-            prefix = find_readable(rules, branch.entries, comparison)
-            is_whole = comparison.equal >= branch.tip.count
-            rows = 0 if is_whole else count_equal_rows(branch.tip, now)
-            score = (comparison.shared, prefix.position, rows, recent)
+            if best is not None and comparison.shared < best[0][0]:
+                continue
+            rows = 0 if comparison.equal >= branch.tip.count else comparison.equal_rows
+            score = (comparison.shared, find_position(rules, branch.entries, comparison), rows, recent)
             if best is None or score > best[0]:
-                best = score, comparison, branch, prefix
+                best = score, comparison, branch
         if best is None:
             return CacheOutlook(None, None, ReadablePrefix(), 0)
-        _, comparison, branch, prefix = best
+        _, comparison, branch = best
+        prefix = find_readable(rules, branch.entries, comparison)
+        return CacheOutlook(comparison, branch, prefix, count_readable_tokens(rules, comparison, prefix.position))
+
+    def expect_from(self, rules: CacheRules, tip: RequestView, now: RequestView) -> CacheOutlook | None:
+        """Return what a request should be able to read of one earlier request; None if it was replaced."""
+        branch = next((each for each in reversed(self._branches) if each.tip is tip), None)
+        if branch is None:
+            return None
+        comparison = compare_requests(rules, tip, now, self._ignored)
+        prefix = find_readable(rules, branch.entries, comparison)
         return CacheOutlook(comparison, branch, prefix, count_readable_tokens(rules, comparison, prefix.position))
 
     def add(self, rules: CacheRules, now: RequestView, outlook: CacheOutlook) -> None:
@@ -134,6 +144,15 @@ class CacheModel:
         self._branches = [*self._branches, made][-MAX_BRANCHES:]
 
 
+def find_position(rules: CacheRules, entries: Sequence[CacheEntry], comparison: Comparison) -> int:
+    """Return the `position` of `find_readable`."""
+    time, shared = comparison.now.began, comparison.shared
+    ready = [each for each in entries if each.ready <= time and not each.is_probably_expired(time)]
+    if not rules.explicit:
+        return max([min(each.position, shared) for each in ready], default=0)
+    return _find_from_marks(rules, comparison.now, [each for each in ready if each.position <= shared])
+
+
 def find_readable(rules: CacheRules, entries: Sequence[CacheEntry], comparison: Comparison) -> ReadablePrefix:
     """Return the prefix of a request that entries of an earlier one let it read."""
     now, shared = comparison.now, comparison.shared
@@ -142,7 +161,7 @@ def find_readable(rules: CacheRules, entries: Sequence[CacheEntry], comparison: 
         have = [(each, min(each.position, shared)) for each in entries]
         alive = [(each, size) for each, size in have if not each.is_probably_expired(time)]
         return ReadablePrefix(
-            position=max([size for each, size in alive if each.ready <= time], default=0),
+            position=find_position(rules, entries, comparison),
             fresh=max([size for each, size in have if each.ready <= time and not each.is_expired(time)], default=0),
             unexpired=max([size for each, size in have if each.ready <= time], default=0),
             ready=max([size for _, size in alive], default=0),
@@ -153,7 +172,7 @@ def find_readable(rules: CacheRules, entries: Sequence[CacheEntry], comparison: 
     alive = [each for each in usable if not each.is_probably_expired(time)]
     ready = [each for each in alive if each.ready <= time]
     return ReadablePrefix(
-        position=_find_from_marks(rules, now, ready),
+        position=find_position(rules, entries, comparison),
         fresh=_find_from_marks(rules, now, [each for each in ready if not each.is_expired(time)]),
         unexpired=_find_from_marks(rules, now, [each for each in usable if each.ready <= time]),
         ready=_find_from_marks(rules, now, alive),

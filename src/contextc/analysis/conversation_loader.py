@@ -1,7 +1,8 @@
 """Load the requests of a conversation. Each row of the ledger and each head is read and parsed once."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate, chain
+from typing import NamedTuple, TypeAlias
 
 from contextc.analysis.element_parser import ElementParser
 from contextc.analysis.request_elements import (
@@ -13,153 +14,328 @@ from contextc.analysis.request_view import ChannelFacts, ConversationView, Reque
 from contextc.compiler.body_splitting import split_body
 from contextc.compiler.compiled import OBSERVED
 from contextc.compiler.ledger import repository
-from contextc.compiler.manifest import RequestRecord, record_from_json
-from contextc.compiler.past_requests import find_channel_model
+from contextc.compiler.manifest import Fragment, RequestRecord, record_from_json
+from contextc.compiler.past_requests import find_channel_model, find_request, load_request_layout
 from contextc.errors import ContextcError, StoreCorrupt
 from contextc.formats import formatter
 from contextc.inspection.channel_ids import channel_id
 from contextc.providers.registry import format_of_provider
 from contextc.store import Store
 from contextc.store.backend_interface import Transaction
-from contextc.store.ledger_schema import Channel, ChannelState, RowRange, StoredRow, extend_layout
+from contextc.store.ledger_schema import Channel, ChannelState, Item, RowRange, StoredRow, extend_layout
 from contextc.store.message_rows import FIRST_UNANSWERED, SEQ_MASK, find_tip, make_place
 from contextc.store.observed_conversation_sources import load_sources
 from contextc.store.turn_and_event_records import StepRecord
 
+NO_HEAD = b"{}"
+Steps: TypeAlias = dict[tuple[object, ...], list[StepRecord]]
+"""The steps of turns by agent, provider, model and request number."""
 NEIGHBOURS = 32
 """The number of conversations before and after one that may have begun at the same time."""
 
 
+class SectionLines(NamedTuple):
+    """The lines of the inspector that a section of messages was made from: the index of the first, and all items."""
+
+    first: int
+    items: tuple[Item, ...]
+
+
+class SingleRequest(NamedTuple):
+    """One request, the lines of each of its sections of messages, and the fragments of its system prompt."""
+
+    request: RequestView
+    lines: list[SectionLines]
+    fragments: tuple[Fragment, ...]
+
+
 def load_conversation_view(store: Store, conversation: str) -> ConversationView:
     """Return the requests of a conversation. Raises `UnknownConversation`."""
-    store.conversation(conversation)  # raises if it does not exist
-    steps = _load_steps(store, conversation)
+    return ConversationLoader(store, conversation).load()
 
-    def work(tx: Transaction) -> ConversationView:
-        return _load(tx, conversation, steps)
+
+def load_single_request(
+    store: Store, channel: Channel, number: int, parser: ElementParser | None = None
+) -> SingleRequest:
+    """Return one request. Raises `UnknownRequest`.
+
+    A parser that has parsed the conversation before has kept its elements, which makes this fast.
+    """
+    steps = _load_steps(store, channel.conversation)
+    return store.read(lambda tx: _load_single(tx, steps, channel, number, parser or ElementParser()))
+
+
+def load_request_views(store: Store, wanted: Sequence[tuple[Channel, int]]) -> list[RequestView]:
+    """Return single requests, by channel and number. Raises `UnknownRequest`."""
+    steps = {name: _load_steps(store, name) for name in {channel.conversation for channel, _ in wanted}}
+
+    def work(tx: Transaction) -> list[RequestView]:
+        parser = ElementParser()
+        return [
+            _load_single(tx, steps[channel.conversation], channel, number, parser).request for channel, number in wanted
+        ]
 
     return store.read(work)
 
 
-def _load(tx: Transaction, conversation: str, steps: "dict[tuple[object, ...], list[StepRecord]]") -> ConversationView:
-    parser = ElementParser()
-    requests: list[RequestView] = []
-    for number, channel, state, _ in repository.load_channels(tx, conversation):
-        requests += _ChannelReader(tx, parser, number, channel, state, steps).read()
-    tip = find_tip(tx, conversation, False)
-    number = tip.conversation if tip is not None else 0
-    requests.sort(key=lambda each: (each.began, each.number))
-    source = load_sources(tx, [number]).get(number)
-    is_observed = bool(requests) and requests[0].observed is not None
-    others = _load_overlapping(tx, parser, number, requests[0].began) if is_observed else []
-    return ConversationView(conversation, requests, source, others)
+def _load_single(tx: Transaction, steps: Steps, channel: Channel, number: int, parser: ElementParser) -> SingleRequest:
+    channel_number, record = find_request(tx, channel, number)
+    found = repository.find_channel(tx, channel)
+    assert found is not None, "it has a request"
+    facts = _find_facts(channel_number, channel, repository.decode_state(channel.conversation, found.state))
+    return _ChannelReader(parser, facts).read_one(tx, steps, number, record)
 
 
-def _load_overlapping(tx: Transaction, parser: ElementParser, number: int, began: int) -> list[RequestView]:
-    """Return first requests of other conversations that were being answered at a time: of the same session, or of
-    conversations that were stored shortly before or after.
+def load_two_conversations(store: Store, one: str, other: str) -> tuple[ConversationView, ConversationView]:
+    """Return the requests of two conversations. They share what has the same bytes, so that comparing them is fast."""
+    steps = [(each, _load_steps(store, store.conversation(each).name)) for each in (one, other)]
+
+    def work(tx: Transaction) -> tuple[ConversationView, ConversationView]:
+        parser = ElementParser()
+        first, second = (ConversationLoader(store, name, parser).load_from(tx, found) for name, found in steps)
+        return first, second
+
+    return store.read(work)
+
+
+class ConversationLoader:
+    """Loads the requests of a conversation. Later calls read only what was added since.
+
+    Requests that were loaded before are the same objects again, unless something earlier changed: a message was
+    redacted, a branch was left, or a manifest was written again. `parser` keeps their elements. Without one, the loader
+    has its own, and takes another one after such a change.
     """
-    channels = tx.rows(
-        "SELECT h.number, h.conversation, h.agent, h.provider, h.model, h.directory, h.state FROM channel h"
-        " JOIN conversation c ON c.name = h.conversation"
-        " WHERE c.number <> ? AND (c.number BETWEEN ? AND ? OR c.number IN"
-        " (SELECT o.conversation FROM observed_conversation o JOIN observed_conversation mine"
-        " ON o.session = mine.session WHERE mine.conversation = ? AND mine.session <> ''))",
-        number,
-        number - NEIGHBOURS,
-        number + NEIGHBOURS,
-        number,
+
+    def __init__(self, store: Store, conversation: str, parser: ElementParser | None = None) -> None:
+        self._store, self._conversation, self._shared_parser = store, conversation, parser
+        self._clear()
+
+    def _clear(self) -> None:
+        self._revision: tuple[int, int] | None = None
+        self.parser = self._shared_parser or ElementParser()
+        self._readers: dict[int, _ChannelReader] = {}
+        self._others: dict[int, tuple[object, list[RequestView]]] = {}
+
+    def load(self) -> ConversationView:
+        """Return all requests. Raises `UnknownConversation`."""
+        self._store.conversation(self._conversation)  # raises if it does not exist
+        steps = _load_steps(self._store, self._conversation)
+        try:
+            return self._store.read(lambda tx: self.load_from(tx, steps))
+        except BaseException:
+            self._clear()
+            raise
+
+    def load_from(self, tx: Transaction, steps: Steps) -> ConversationView:
+        """Return all requests, as a transaction sees them."""
+        tip = find_tip(tx, self._conversation, False)
+        number = tip.conversation if tip is not None else 0
+        revision = (number, tip.revision if tip is not None else 0)
+        if self._revision is not None and revision != self._revision:
+            self._clear()
+        self._revision = revision
+        requests: list[RequestView] = []
+        for channel_number, channel, state, _ in repository.load_channels(tx, self._conversation):
+            facts = _find_facts(channel_number, channel, state)
+            reader = self._readers.get(channel_number)
+            if reader is None or reader.facts != facts:
+                reader = self._readers[channel_number] = _ChannelReader(self.parser, facts)
+            requests += reader.read(tx, steps)
+        requests.sort(key=lambda each: (each.began, each.number))
+        source = load_sources(tx, [number]).get(number)
+        is_observed = bool(requests) and requests[0].observed is not None
+        others = self._load_overlapping(tx, number, requests[0].began) if is_observed else []
+        return ConversationView(self._conversation, requests, source, others)
+
+    def _load_overlapping(self, tx: Transaction, number: int, began: int) -> list[RequestView]:
+        """Return first requests of other conversations that were being answered at a time: of the same session, or of
+        conversations that were stored shortly before or after.
+        """
+        channels = tx.rows(
+            "SELECT h.number, c.revision, h.conversation, h.agent, h.provider, h.model, h.directory, h.state"
+            " FROM channel h JOIN conversation c ON c.name = h.conversation"
+            " WHERE c.number <> ? AND (c.number BETWEEN ? AND ? OR c.number IN"
+            " (SELECT o.conversation FROM observed_conversation o JOIN observed_conversation mine"
+            " ON o.session = mine.session WHERE mine.conversation = ? AND mine.session <> ''))",
+            number,
+            number - NEIGHBOURS,
+            number + NEIGHBOURS,
+            number,
+        )
+        before, self._others = self._others, {}
+        for channel_number, revision, *name, stored in channels:
+            first = repository.load_manifests(tx, channel_number, 1, limit=1)
+            seen = record_from_json(first[0]).observed if first else None
+            if seen is None or not seen.began <= began < seen.ended:
+                continue
+            channel = Channel(*name)
+            facts = _find_facts(channel_number, channel, repository.decode_state(channel.conversation, stored))
+            state = (first, revision, facts)
+            known = before.get(channel_number)
+            if known is None or known[0] != state:
+                known = state, _ChannelReader(self.parser, facts).read(tx, {}, until=1)
+            self._others[channel_number] = known
+        return sorted([each for _, some in self._others.values() for each in some], key=lambda each: each.began)
+
+
+def _find_facts(number: int, channel: Channel, state: ChannelState) -> ChannelFacts:
+    format = state.head.encoder.partition("/")[0] or format_of_provider(channel.provider) or ""
+    return ChannelFacts(
+        channel, number, channel_id(channel), format, _messages_key(format), find_channel_model(channel)
     )
-    found: list[RequestView] = []
-    for channel_number, *name, stored in channels:
-        facts = [record_from_json(body).observed for body in repository.load_manifests(tx, channel_number, 1, limit=1)]
-        if not facts or facts[0] is None or not facts[0].began <= began < facts[0].ended:
-            continue
-        channel = Channel(*name)
-        state = repository.decode_state(channel.conversation, stored)
-        found += _ChannelReader(tx, parser, channel_number, channel, state, {}).read(until=1)
-    return sorted(found, key=lambda each: each.began)
 
 
 class _ChannelReader:
-    """Reads the requests of one channel."""
+    """Reads the requests of one channel: those that it has not read before."""
 
-    def __init__(
-        self,
-        tx: Transaction,
-        parser: ElementParser,
-        number: int,
-        channel: Channel,
-        state: ChannelState,
-        steps: "dict[tuple[object, ...], list[StepRecord]]",
-    ) -> None:
-        self._tx, self._parser, self._number, self._steps = tx, parser, number, steps
-        format = state.head.encoder.partition("/")[0] or format_of_provider(channel.provider) or ""
-        self._facts = ChannelFacts(
-            channel, number, channel_id(channel), format, _messages_key(format), find_channel_model(channel)
-        )
+    def __init__(self, parser: ElementParser, facts: ChannelFacts) -> None:
+        self.facts, self._parser = facts, parser
+        self._clear()
+
+    def _clear(self) -> None:
         self._heads: dict[str, Head] = {}
         self._rows: dict[int, StoredRow] = {}
+        self._loaded: dict[int, tuple[int, int]] = {}
+        self._stored: list[bytes] = []
+        self._views: list[RequestView] = []
+        self._lost: dict[int, tuple[bytes, RequestView]] = {}
+        self._epoch: tuple[tuple[RowRange, ...], int] = ((), 1)
+        self._last: tuple[tuple[RowRange, ...], Rows] = ((), Rows())
 
-    def read(self, until: int = FIRST_UNANSWERED) -> Iterator[RequestView]:
+    def read(self, tx: Transaction, steps: Steps, until: int = FIRST_UNANSWERED) -> list[RequestView]:
         """Return the requests up to a number, oldest first, then those without an answer."""
-        stored = reversed(repository.load_manifests(self._tx, self._number, until))
-        records = [(record.request, record) for record in map(record_from_json, stored)]
-        lost = self._load_unanswered() if until == FIRST_UNANSWERED else []
-        whole = self._load_replaced()
-        layouts = self._layouts([record for _, record in records]) + [record.layout or () for _, record in lost]
-        self._rows = _load_rows(self._tx, chain.from_iterable(layouts))
-        before: tuple[RowRange, ...] = ()
-        sections = Rows()
-        for (number, record), layout in zip(records + lost, layouts, strict=True):
-            if (body := whole.get(number)) is not None:
-                head, rows = self._whole(body, record)
-            else:
-                added = _added(before, layout)
-                sections = self._join(sections, added) if added is not None else self._join(Rows(), layout)
-                before, head, rows = layout, self._head(record.head), sections
-            yield RequestView(
-                channel=self._facts, number=number, record=record, head=head, rows=rows,
-                parser=self._parser, step=self._step(number, record),
-            )  # fmt: skip
+        stored = repository.load_manifests(tx, self.facts.number, until)[::-1]
+        is_changed = stored[: len(self._stored)] != self._stored
+        if is_changed or any([self._step(steps, each.number, each.record) != each.step for each in self._views]):
+            self._clear()
+        added = [record_from_json(body) for body in stored[len(self._stored) :]]
+        layouts = self._layouts(added)
+        lost = self._load_unanswered(tx) if until == FIRST_UNANSWERED else {}
+        self._lost = {number: known for number, known in self._lost.items() if self._is_same(steps, *known, lost)}
+        new_lost = {number: record_from_json(body) for number, body in lost.items() if number not in self._lost}
+        last = self._views[-1].number if self._views else 0
+        whole = self._load_replaced(tx, last + 1) if added or new_lost else {}
+        self._load_rows(tx, chain(*layouts, *[each.layout or () for each in new_lost.values()]))
+        for record, layout in zip(added, layouts, strict=True):
+            view, self._last = self._view(tx, steps, record.request, record, layout, whole)
+            self._views.append(view)
+        for number, record in new_lost.items():
+            view, _ = self._view(tx, steps, number, record, record.layout or (), whole)
+            self._lost[number] = lost[number], view
+        self._stored = stored
+        return [*self._views, *[self._lost[number][1] for number in lost]]
+
+    def _is_same(self, steps: Steps, body: bytes, view: RequestView, lost: Mapping[int, bytes]) -> bool:
+        return lost.get(view.number) == body and self._step(steps, view.number, view.record) == view.step
+
+    def _view(
+        self,
+        tx: Transaction,
+        steps: Steps,
+        number: int,
+        record: RequestRecord,
+        layout: tuple[RowRange, ...],
+        whole: Mapping[int, bytes],
+    ) -> tuple[RequestView, tuple[tuple[RowRange, ...], Rows]]:
+        """Return a request, and the layout and rows that the next one may continue."""
+        last = self._last
+        if (body := whole.get(number)) is not None:
+            head, rows = self._whole(body, record)
+        else:
+            added = _added(last[0], layout)
+            rows = self._join(last[1], added) if added is not None else self._join(Rows(), layout)
+            last, head = (layout, rows), self._head(tx, record.head)
+        view = RequestView(
+            channel=self.facts, number=number, record=record, head=head, rows=rows, parser=self._parser,
+            step=self._step(steps, number, record), is_replaced=body is not None,
+        )  # fmt: skip
+        return view, last
+
+    def read_one(self, tx: Transaction, steps: Steps, number: int, record: RequestRecord) -> SingleRequest:
+        """Return one request and its lines. For a resumed session, it is the whole context that the session held."""
+        layout, start = load_request_layout(tx, self.facts.number, record)
+        self._rows = _load_rows(tx, layout)
+        places: list[int] = []
+        rows = self._join(Rows(), layout, places)
+        ordered = [
+            place
+            for channel, first, last in layout
+            for place in range(make_place(channel, first), make_place(channel, last) + 1)
+            if place in self._rows
+        ]
+        items = [self._rows[place].row.items for place in ordered]
+        starts = dict(zip(ordered, accumulate([len(each) for each in items], initial=0), strict=False))
+        lines = [SectionLines(starts[place], self._rows[place].row.items) for place in places]
+        if (body := self._load_replaced(tx, number, number).get(number)) is not None:
+            head, rows = self._whole(body, record)
+            lines = [SectionLines(0, tuple(chain.from_iterable(items)))] * len(rows.sections)
+        else:
+            head = self._head(tx, start.head if record.mode == "resume" else record.head)
+        request = RequestView(
+            channel=self.facts, number=number, record=record, head=head, rows=rows, parser=self._parser,
+            step=self._step(steps, number, record), is_replaced=body is not None,
+        )  # fmt: skip
+        return SingleRequest(request, lines, start.fragments)
 
     def _layouts(self, records: Sequence[RequestRecord]) -> list[tuple[RowRange, ...]]:
+        """Return the layouts of the requests that follow those read before."""
         found: list[tuple[RowRange, ...]] = []
-        start: tuple[RowRange, ...] = ()
-        first = 1
+        start, first = self._epoch
         for record in records:
             if record.layout is not None:
                 start, first = record.layout, record.rows + 1
                 found.append(start)
             else:
-                found.append(extend_layout(start, self._number, first, record.rows))
+                found.append(extend_layout(start, self.facts.number, first, record.rows))
+        self._epoch = start, first
         return found
 
-    def _load_unanswered(self) -> list[tuple[int, RequestRecord]]:
-        places = self._tx.rows(
+    def _load_unanswered(self, tx: Transaction) -> dict[int, bytes]:
+        places = tx.rows(
             "SELECT place FROM manifest WHERE place BETWEEN ? AND ? ORDER BY place",
-            make_place(self._number, FIRST_UNANSWERED + 1),
-            make_place(self._number, SEQ_MASK),
+            make_place(self.facts.number, FIRST_UNANSWERED + 1),
+            make_place(self.facts.number, SEQ_MASK),
         )
-        loaded = [repository.load_unanswered(self._tx, self._number, place & SEQ_MASK) for (place,) in places]
-        return [(each[0], record_from_json(each[1])) for each in loaded if each is not None]
+        loaded = [repository.load_unanswered(tx, self.facts.number, place & SEQ_MASK) for (place,) in places]
+        return {each[0]: each[1] for each in loaded if each is not None}
 
-    def _load_replaced(self) -> dict[int, bytes]:
-        rows = self._tx.rows(
+    def _load_replaced(self, tx: Transaction, first: int, last: int = SEQ_MASK) -> dict[int, bytes]:
+        """Return the requests that are stored whole, by number."""
+        rows = tx.rows(
             "SELECT place, body FROM replaced WHERE place BETWEEN ? AND ?",
-            make_place(self._number, 0),
-            make_place(self._number, SEQ_MASK),
+            make_place(self.facts.number, first),
+            make_place(self.facts.number, last),
         )
         return {place & SEQ_MASK: bytes(body) for place, body in rows}
 
-    def _join(self, rows: Rows, layout: Iterable[RowRange]) -> Rows:
+    def _load_rows(self, tx: Transaction, ranges: Iterable[RowRange]) -> None:
+        """Load the rows of some ranges, as far as they are not known. Each is read once."""
+        wanted: dict[int, tuple[int, int]] = {}
+        for channel, first, last in set(ranges):
+            # rows of unanswered requests are far behind the others
+            key = channel << 1 | (first > FIRST_UNANSWERED)
+            low, high = wanted.get(key, (first, last))
+            wanted[key] = min(low, first), max(high, last)
+        layout: list[RowRange] = []
+        for key, (first, last) in sorted(wanted.items()):
+            low, high = self._loaded.get(key, (last + 1, last))
+            layout += [RowRange(key >> 1, first, low - 1), RowRange(key >> 1, high + 1, last)]
+            self._loaded[key] = min(low, first), max(high, last)
+        self._rows |= _load_rows(tx, [each for each in layout if each.first <= each.last])
+
+    def _join(self, rows: Rows, layout: Iterable[RowRange], places: list[int] | None = None) -> Rows:
+        """Return rows and those of a layout. `places` gets the place of each row that no later one replaces."""
         found: list[Section] = []
         for channel, first, last in layout:
             for place in range(make_place(channel, first), make_place(channel, last) + 1):
                 if (row := self._rows.get(place)) is None:
                     continue
                 if row.row.drop:
-                    rows, found = rows.extended(found).without_last(row.row.drop), []
+                    rows, found = rows.extended(found).without_last(row.row.drop, self._parser.shortened), []
+                    if places is not None:
+                        del places[len(rows.sections) :]
+                if places is not None:
+                    places.append(place)
                 found.append(
                     self._parser.section(row.chunk, row.row.tokens)
                     if row.chunk
@@ -167,40 +343,33 @@ class _ChannelReader:
                 )
         return rows.extended(found)
 
-    def _head(self, name: str) -> Head:
+    def _head(self, tx: Transaction, name: str) -> Head:
         if (found := self._heads.get(name)) is None:
-            stored = repository.load_head(self._tx, self._number, bytes.fromhex(name))
-            found = self._heads[name] = self._parser.head(stored or b"{}", self._facts.messages_key)
+            stored = repository.load_head(tx, self.facts.number, bytes.fromhex(name))
+            found = self._heads[name] = self._parser.head(stored or NO_HEAD, self.facts.messages_key)
         return found
 
     def _whole(self, body: bytes, record: RequestRecord) -> tuple[Head, Rows]:
         """Return head and messages of a request that is stored whole."""
-        parts = split_body(body, self._facts.messages_key)
+        parts = split_body(body, self.facts.messages_key)
         if parts is None:
-            return self._parser.head(b"{}", self._facts.messages_key), Rows()
+            return self._parser.head(NO_HEAD, self.facts.messages_key), Rows()
         section = self._parser.section(b",".join(parts.elements), record.budget.used)
-        return self._parser.head(parts.head, self._facts.messages_key), Rows().extended([section])
+        return self._parser.head(parts.head, self.facts.messages_key), Rows().extended([section])
 
-    def _step(self, number: int, record: RequestRecord) -> StepRecord | None:
+    def _step(self, steps: Steps, number: int, record: RequestRecord) -> StepRecord | None:
         if record.mode == OBSERVED:
             return None
-        channel = self._facts.channel
-        steps = self._steps.get((channel.agent, channel.provider, channel.model, record.request), [])
+        channel = self.facts.channel
+        some = steps.get((channel.agent, channel.provider, channel.model, record.request), [])
         if number > FIRST_UNANSWERED:
-            return next((step for step in steps if step.kept == number), None)
+            return next((step for step in some if step.kept == number), None)
         seqs = {where & SEQ_MASK for where in record.produced}
-        return next((step for step in reversed(steps) if step.seq in seqs), None)
+        return next((step for step in reversed(some) if step.seq in seqs), None)
 
 
-def _load_rows(tx: Transaction, ranges: Iterable[RowRange]) -> dict[int, StoredRow]:
-    """Return the rows of some ranges by place. Each is read once."""
-    wanted: dict[int, tuple[int, int]] = {}
-    for channel, first, last in set(ranges):
-        # rows of unanswered requests are far behind the others
-        key = channel << 1 | (first > FIRST_UNANSWERED)
-        low, high = wanted.get(key, (first, last))
-        wanted[key] = min(low, first), max(high, last)
-    layout = [RowRange(key >> 1, first, last) for key, (first, last) in sorted(wanted.items())]
+def _load_rows(tx: Transaction, layout: Sequence[RowRange]) -> dict[int, StoredRow]:
+    """Return the rows of some ranges by place. Those that cannot be read are left out."""
     try:
         rows = repository.load_rows(tx, layout)
     except StoreCorrupt:
@@ -238,7 +407,7 @@ def _messages_key(format: str) -> str:
         return "messages"
 
 
-def _load_steps(store: Store, conversation: str) -> dict[tuple[object, ...], list[StepRecord]]:
+def _load_steps(store: Store, conversation: str) -> Steps:
     """Return the steps by agent, provider, model and request number."""
     agents = {turn.number: turn.agent for turn in store.turns(conversation)}
     found: dict[tuple[object, ...], list[StepRecord]] = {}

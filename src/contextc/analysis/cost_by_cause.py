@@ -28,6 +28,8 @@ from contextc.store import Store
 CostKind: TypeAlias = Literal[
     "system", "tool", "result", "history", "reasoning", "media", "overhead", "answer", "answer_reasoning"
 ]
+HEAD_KINDS = ("system", "tool")
+"""The causes of everything before the messages."""
 KIND_LABELS: dict[str, str] = {
     "system": "system prompt",
     "tool": "tool definition",
@@ -119,9 +121,11 @@ def compute_costs(view: StoredConversation) -> ConversationCosts:
     """Return the costs of a conversation by cause."""
     found: dict[int, RequestCosts] = {}
     for run in view.runs:
-        splitter = _CauseSplitter(run)
-        for request, prices in zip(run.requests, run.prices, strict=True):
-            found[id(request)] = _request_costs(splitter, request, prices)
+        splitter = run.keep(CauseSplitter)
+        known = splitter.costs
+        for index in range(len(known), len(run.requests)):
+            known.append(_request_costs(splitter, run.requests[index], run.prices[index]))
+        found |= {id(request): costs for request, costs in zip(run.requests, known, strict=True)}
     requests = tuple([found[id(each)] for each in view.requests])
     figures = CacheFigures()
     for each in view.requests:
@@ -171,36 +175,45 @@ def _sum_lines(lines: Iterable[CostLine]) -> tuple[CostLine, ...]:
     return tuple(sorted(found, key=lambda each: (-(each.cost or 0.0), -each.tokens, each.kind, each.name)))
 
 
-def _request_costs(splitter: "_CauseSplitter", request: RequestView, prices: RequestPrices) -> RequestCosts:
-    usage, price = prices.usage, prices.price
+def _request_costs(splitter: "CauseSplitter", request: RequestView, prices: RequestPrices) -> RequestCosts:
+    price = prices.price
     read, written, whole = (splitter.before(request, end) for end in prices.boundaries())
     lines: list[CostLine] = []
     for cause, tokens in whole.items():
         low, high = read.get(cause, 0.0), written.get(cause, 0.0)
-        parts = PricedTokens(*[each * prices.factor for each in (low, high - low, tokens - high)])
-        lines.append(_line(cause, parts, prices))
+        factor = prices.head_factor if cause.kind in HEAD_KINDS else prices.row_factor
+        lines.append(_line(cause, PricedTokens(low * factor, (high - low) * factor, (tokens - high) * factor), prices))
     if prices.overhead:
-        lines.append(_line(Cause("overhead"), prices.split(0, 0)._replace(**_overhead(prices)), prices))
-    if usage is not None:
-        reasoning = min(usage.reasoning, usage.output)
-        for kind, tokens in (("answer", usage.output - reasoning), ("answer_reasoning", reasoning)):
-            cost = tokens * price.output / MILLION if price is not None else None
-            if tokens:
-                lines.append(CostLine(kind=kind, name="", tokens=tokens, cost=cost))
+        lines.append(_line(Cause("overhead"), split_overhead(prices), prices))
+    lines += split_answer(prices)
     return RequestCosts(
         request=request.number,
         channel=request.channel_id,
-        is_reported=usage is not None,
+        is_reported=prices.usage is not None,
         lines=tuple([each for each in lines if each.tokens]),
         cost=sum([each.cost or 0.0 for each in lines]) if price is not None else None,
     )
 
 
-def _overhead(prices: RequestPrices) -> dict[str, float]:
+def split_overhead(prices: RequestPrices) -> PricedTokens:
+    """Return how the tokens were charged that the provider added to a request."""
     usage = prices.usage
     read = min(prices.overhead, usage.cache_read) if usage is not None else 0
     written = min(prices.overhead - read, usage.cache_write) if usage is not None else 0
-    return {"read": read, "written": written, "plain": prices.overhead - read - written}
+    return PricedTokens(read, written, prices.overhead - read - written)
+
+
+def split_answer(prices: RequestPrices) -> list[CostLine]:
+    """Return the tokens and the costs of an answer and of its reasoning; empty if nothing was reported."""
+    usage, price = prices.usage, prices.price
+    if usage is None:
+        return []
+    reasoning = min(usage.reasoning, usage.output)
+    return [
+        CostLine(kind=kind, name="", tokens=tokens, cost=tokens * price.output / MILLION if price is not None else None)
+        for kind, tokens in (("answer", usage.output - reasoning), ("answer_reasoning", reasoning))
+        if tokens
+    ]
 
 
 def _line(cause: Cause, parts: PricedTokens, prices: RequestPrices) -> CostLine:
@@ -214,13 +227,19 @@ def _line(cause: Cause, parts: PricedTokens, prices: RequestPrices) -> CostLine:
     )
 
 
-class _CauseSplitter:
-    """Splits the beginning of a request by cause. Sums over rows are kept, because requests share their first rows."""
+class CauseSplitter:
+    """Splits the beginning of a request by cause. Sums over rows are kept, because requests share their first rows.
+
+    `costs` are those of the first requests of the run, as far as they were computed.
+    """
 
     def __init__(self, run: ChannelRun) -> None:
         self._run = run
+        self.costs: list[RequestCosts] = []
         self._rows: tuple[Section, ...] = ()
         self._sums: list[dict[Cause, float]] = [{}]
+        self._whole: dict[int, dict[Cause, float]] = {}  # by id: the requests of the run keep sections and elements
+        self._causes: dict[int, Cause] = {}
 
     def before(self, request: RequestView, position: float) -> dict[Cause, float]:
         """Return the tokens before a position by cause."""
@@ -253,6 +272,13 @@ class _CauseSplitter:
 
     def _take(self, section: Section, tokens: float) -> dict[Cause, float]:
         """Return the first tokens of a section by cause."""
+        if tokens >= section.total:
+            if (found := self._whole.get(id(section))) is None:
+                found = self._whole[id(section)] = self._count(section, section.total)
+            return found
+        return self._count(section, tokens)
+
+    def _count(self, section: Section, tokens: float) -> dict[Cause, float]:
         found: dict[Cause, float] = {}
         for element, size in zip(section.elements, section.tokens, strict=True):
             if tokens <= 0:
@@ -263,6 +289,12 @@ class _CauseSplitter:
         return found
 
     def cause_of(self, element: Element) -> Cause:
+        """Return the cause of an element of the run."""
+        if (found := self._causes.get(id(element))) is None:
+            found = self._causes[id(element)] = self._find_cause(element)
+        return found
+
+    def _find_cause(self, element: Element) -> Cause:
         if element.kind == "tool":
             return Cause("tool", tool_name(element))
         if element.kind == "system":

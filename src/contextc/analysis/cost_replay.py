@@ -4,48 +4,40 @@ Both the recorded requests and the changed ones are replayed, and the difference
 So errors of the model affect both alike. Answers are assumed to stay the same.
 """
 
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
-from itertools import pairwise
-from math import ceil
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from contextc._common_prefix import count_common_prefix
-from contextc._json import encode
-from contextc.analysis.cache_misses import find_ignored_blocks, is_without_answer
+from contextc.analysis.cache_misses import find_cache_misses, find_ignored_blocks, is_without_answer
 from contextc.analysis.cache_model import CACHING_STATUSES, CacheModel
 from contextc.analysis.cache_rules import CacheRules, find_cache_rules
-from contextc.analysis.element_costs import tool_name
-from contextc.analysis.request_elements import Rows, Section, make_element
+from contextc.analysis.replay_changes import (
+    FIXED_SHARE,
+    ChangedRequest,
+    compact,
+    count_fixed,
+    drop_tools,
+    keep_system,
+    keep_warm,
+    set_breakpoints,
+    sort_tools,
+)
 from contextc.analysis.request_view import RequestView, with_long_writes
 from contextc.analysis.stored_conversation import StoredConversation, load_stored_conversation
 from contextc.analysis.window_findings import find_unused_tools
 from contextc.messages import Usage
 from contextc.models import cost
-from contextc.models.model_info import MILLION, average_write_price
 from contextc.store import Store
 
-LETTERS_PER_TOKEN = 4
-CHANGED_SHARE = 0.5
-"""The share of a system block up to which its change counts as a detail that could be elsewhere."""
-SUMMARY_TOKENS = 2_000
-KEPT_SHARE = 0.25
-"""The share of the limit that a compaction keeps of the newest messages."""
 COMPACT_SHARE = 0.5
-FIXED_SHARE = 0.5
-"""The share of the limit up to which system prompt, tools and summary leave enough room for messages."""
 RELIABLE_ERROR = 0.15
-WARM_SHARE = 0.9
-"""The share of an entry's lifetime after which it is read again to keep it."""
 
 
 class Replay(Struct, frozen=True, kw_only=True):
     """The predicted cost of a change, and what it saves compared with the prediction for the recorded requests.
 
-    `name` is drop_tools, constant_system, keep_warm or compact. `requests` is the number of requests that it changes.
+    `name` is drop_tools, constant_system, sort_tools, breakpoints, keep_warm or compact. `requests` is the number of
+    requests that it changes.
     """
 
     name: str
@@ -79,62 +71,6 @@ class WhatIf(Struct, frozen=True, kw_only=True):
         return self.error is not None and self.error <= RELIABLE_ERROR
 
 
-class ChangedRequest(RequestView):
-    """A request with other content or at another time. `extra` are further input tokens, `spent` further dollars."""
-
-    def __init__(self, original: RequestView) -> None:
-        self.original = original
-        self._channel, self.number, self.record = original._channel, original.number, original.record
-        self.head, self.rows, self.step = original.head, original.rows, original.step
-        self.tools, self.system, self.leading = original.tools, original.system, original.leading
-        self.began, self.ended, self.marks = original.began, original.ended, original.marks
-        self.extra, self.spent, self.is_changed = 0, 0.0, False
-
-    @property
-    def usage(self) -> Usage | None:
-        return None
-
-    @property
-    def counted(self) -> int:
-        """Input tokens by our own count."""
-        return sum([each.total for each in self.head_sections]) + (self.rows.totals[-1] if self.rows.totals else 0)
-
-    @property
-    def estimated(self) -> int:
-        return self.counted
-
-    @property
-    def scale(self) -> float:
-        original = self.original
-        rows = original.rows.totals[-1] if original.rows.totals else 0
-        counted = original.head_totals[2] + rows
-        return original.input / counted if counted else 1.0
-
-    @cached_property
-    def input(self) -> int:
-        """Input tokens as the provider would count them."""
-        return round(self.counted * self.scale) + self.extra
-
-    def change(
-        self,
-        *,
-        tools: Section | None = None,
-        system: Section | None = None,
-        leading: Section | None = None,
-        rows: Rows | None = None,
-    ) -> None:
-        """Replace parts of the content."""
-        self.tools, self.system, self.leading = tools or self.tools, system or self.system, leading or self.leading
-        self.rows, self.is_changed = rows or self.rows, True
-        for name in ("head_ends", "head_totals", "input"):
-            self.__dict__.pop(name, None)  # cached properties
-
-    def keep_marks(self, kept: Sequence[int]) -> None:
-        """Move the cache breakpoints to the elements that are left. `kept` are their old indexes."""
-        moved = {bisect_right(kept, mark) - 1: ttl for mark, ttl in self.original.marks.items()}
-        self.marks = {mark: ttl for mark, ttl in sorted(moved.items()) if mark >= 0}
-
-
 Change = Callable[[list[ChangedRequest]], None]
 
 
@@ -142,8 +78,8 @@ def what_if(store: Store, conversation: str, *, compact_at: int | None = None) -
     """Return what a conversation would have cost in other ways. Raises `UnknownConversation`.
 
     `compact_at` is the number of input tokens from which on the history is replaced by a summary; by default half of
-    the largest request, and at least twice of what a compaction cannot remove. If there is no room for messages, or no
-    request is as large, nothing is compacted, and `skipped` has the reason.
+    the largest request, and at least twice the size of what a compaction cannot remove. If too little room would be
+    left for messages, or all requests are smaller, nothing is compacted, and `skipped` has the reason.
     """
     return compute_replays(load_stored_conversation(store, conversation), compact_at)
 
@@ -155,13 +91,24 @@ def compute_replays(view: StoredConversation, compact_at: int | None = None) -> 
         return WhatIf(conversation=view.name, paid=None, predicted=None, replays=())
     paid = sum([each.cost or 0.0 for each in requests])
     base, _ = _replay(requests, [])
+    channels: dict[str, set[str]] = {}
+    for each in find_cache_misses(view):
+        channels.setdefault(each.cause, set()).add(each.channel)
+    reordered = channels.get("tools_reordered", set())
+    unmarked = channels.get("breakpoint_missing", set()) | channels.get("lookback_exceeded", set())
     unused = {run.requests[0].channel_id: {name for _, name in find_unused_tools(view, run)} for run in view.runs}
     limit, reason = _choose_limit(requests, compact_at)
     changes: list[tuple[str, str, Change]] = [
-        ("drop_tools", "Do not send the tools that were never called", lambda some: _drop_tools(some, unused)),
-        ("constant_system", "Keep the system prompt constant, with what changes at the end", _keep_system),
-        ("keep_warm", "Read the cache again before it expires, where that is cheaper", _keep_warm),
-        ("compact", f"Replace the history by a summary at {limit:,} tokens", lambda some: _compact(some, limit)),
+        ("drop_tools", "Do not send the tools that were never called", lambda some: drop_tools(some, unused)),
+        ("constant_system", "Keep the system prompt constant, with what changes at the end", keep_system),
+        ("sort_tools", "Send the tools sorted by name", lambda some: sort_tools(some, reordered)),
+        (
+            "breakpoints",
+            "Set breakpoints after the system prompt, where the request before ended, and at the end",
+            lambda some: set_breakpoints(some, unmarked),
+        ),
+        ("keep_warm", "Read the cache again before it expires, where that is cheaper", keep_warm),
+        ("compact", f"Replace the history by a summary at {limit:,} tokens", lambda some: compact(some, limit)),
     ]
     replays: list[Replay] = []
     for name, title, change in changes[: -1 if reason else None]:
@@ -198,7 +145,7 @@ def add_replays(found: Iterable[WhatIf], name: str) -> WhatIf:
 def _choose_limit(requests: Sequence[RequestView], wanted: int | None) -> tuple[int, str]:
     """Return the input tokens from which on the history is compacted, and why that makes no sense; "" if it does."""
     largest = max(requests, key=lambda each: each.input)
-    fixed = _count_fixed(largest)
+    fixed = count_fixed(largest)
     least = round(fixed / FIXED_SHARE)
     limit = wanted or max(round(largest.input * COMPACT_SHARE), least)
     parts = f"system prompt, tools and a summary have {fixed:,} tokens"
@@ -207,11 +154,6 @@ def _choose_limit(requests: Sequence[RequestView], wanted: int | None) -> tuple[
     if not wanted and limit >= largest.input:
         return limit, f"{parts}, and the largest request only {largest.input:,}"
     return limit, ""
-
-
-def _count_fixed(request: RequestView) -> int:
-    """Return the tokens that a compaction leaves: system prompt, tools, and the summary."""
-    return round(request.head_totals[2] * request.scale) + SUMMARY_TOKENS
 
 
 def _is_replayed(request: RequestView) -> bool:
@@ -257,162 +199,10 @@ def _price(request: ChangedRequest, rules: CacheRules, read: int) -> float:
     total = request.input
     read = min(read, total)
     written = 0
-    if usage.cache_read + usage.cache_write and (usage.cache_write or rules.explicit):
+    if request.writes or (usage.cache_read + usage.cache_write and (usage.cache_write or rules.explicit)):
         end = request.count if not rules.explicit else max([mark + 1 for mark in request.marks], default=0)
         whole = round(request.tokens_before(end) * request.scale)
         written = max(0, min(whole, total) - read) if whole >= rules.minimum else 0
     long = round(written * usage.cache_write_long / usage.cache_write) if usage.cache_write else 0
     found = Usage(input=total, output=usage.output, cache_read=read, cache_write=written, cache_write_long=long)
     return cost(model, found if usage.cache_write else with_long_writes(found, request.marks)) or 0.0
-
-
-# ── changes ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _drop_tools(requests: Sequence[ChangedRequest], unused: dict[str, set[str]]) -> None:
-    names = unused.get(requests[0].channel_id, set())
-    sections: dict[int, tuple[Section, list[int]]] = {}
-    for request in requests if names else ():
-        tools = request.tools
-        if id(tools) not in sections:
-            kept = [at for at, each in enumerate(tools.elements) if tool_name(each) not in names]
-            sections[id(tools)] = _take(tools, kept), kept
-        section, kept = sections[id(tools)]
-        if len(kept) == len(tools.elements):
-            continue
-        request.keep_marks([*kept, *range(len(tools.elements), request.original.count)])
-        request.change(tools=section)
-
-
-def _take(section: Section, kept: Sequence[int]) -> Section:
-    tokens = tuple([section.tokens[at] for at in kept])
-    return replace(
-        section,
-        elements=tuple([section.elements[at] for at in kept]),
-        tokens=tokens,
-        messages=tuple([section.messages[at] for at in kept]),
-        ends=tuple([section.ends[at] for at in kept]),
-        total=sum(tokens),
-    )
-
-
-def _keep_system(requests: Sequence[ChangedRequest]) -> None:
-    first = requests[0]
-    for request in requests[1:]:
-        changed = [
-            _count_changed(one, other)
-            for one, other in ((first.system, request.system), (first.leading, request.leading))
-        ]
-        if None in changed or not any(changed):
-            continue
-        request.extra = round(sum([each or 0 for each in changed]) * request.scale)
-        request.change(system=first.original.system, leading=first.original.leading)
-
-
-def _count_changed(one: Section, other: Section) -> int | None:
-    """Return the tokens of what changed; None if it is too much to be a detail."""
-    if one.elements == other.elements:
-        return 0
-    if len(one.elements) != len(other.elements):
-        return None
-    tokens = 0
-    for before, now in zip(one.elements, other.elements, strict=True):
-        if before.key == now.key:
-            continue
-        old, new = before.text, now.text
-        size = min(len(old), len(new))
-        start = next((at for at in range(size) if old[at] != new[at]), size)
-        end = next((at for at in range(size - start) if old[-1 - at] != new[-1 - at]), size - start)
-        changed = len(new) - start - end
-        if changed > max(1, len(new)) * CHANGED_SHARE:
-            return None
-        tokens += ceil(max(1, changed) / LETTERS_PER_TOKEN)
-    return tokens
-
-
-def _keep_warm(requests: Sequence[ChangedRequest]) -> None:
-    offset = 0
-    for before, request in pairwise(requests):
-        rules, price = find_cache_rules(before), before.original.price
-        gap = request.original.began - before.original.began
-        if rules is not None and price is not None and (life := _lifetime(rules, before)) and gap > life:
-            pings = ceil(gap / (life * WARM_SHARE)) - 1
-            usage = before.original.usage
-            paid = average_write_price(price, usage) if usage is not None and usage.cache_write else price.input
-            if pings * price.cache_read < paid - price.cache_read:
-                request.spent = pings * before.input * price.cache_read / MILLION
-                request.is_changed = True
-                offset += gap - round(life * WARM_SHARE)
-        request.began, request.ended = request.original.began - offset, request.original.ended - offset
-
-
-def _lifetime(rules: CacheRules, request: RequestView) -> int:
-    """Return how long the longest entry of a request exists without use; 0 if it has none."""
-    if not rules.explicit:
-        return max(rules.kept, rules.lifetime(""))
-    return rules.lifetime(request.marks[max(request.marks)]) if request.marks else 0
-
-
-def _compact(requests: Sequence[ChangedRequest], limit: int) -> None:
-    cut = 0
-    summary: Section | None = None
-    before: ChangedRequest | None = None
-    count = 0
-    if max([_count_fixed(each) for each in requests]) > limit * FIXED_SHARE:
-        return
-    for request in requests:
-        if before is not None and count_common_prefix(before.original.rows.sections, request.rows.sections) < cut:
-            cut, summary = 0, None  # the client itself changed its history
-        used = _count_from(request, cut, summary)
-        if used * request.scale > limit:
-            kept = _find_cut(request, limit)
-            if kept > cut:
-                count += 1
-                cut, summary = kept, _make_summary(count, request.scale)
-                request.spent = _price_summary(request, used)
-        if summary is not None:
-            _replace_rows(request, cut, summary)
-        before = request
-
-
-def _count_from(request: ChangedRequest, cut: int, summary: Section | None) -> int:
-    totals = request.original.rows.totals
-    messages = (totals[-1] if totals else 0) - (totals[cut - 1] if cut else 0)
-    return request.head_totals[2] + messages + (summary.total if summary is not None else 0)
-
-
-def _find_cut(request: ChangedRequest, limit: int) -> int:
-    """Return the first row to keep: the newest rows up to a share of the limit, and at least one."""
-    totals = request.original.rows.totals
-    if len(totals) < 2:
-        return 0
-    room = limit * KEPT_SHARE / request.scale
-    return min(bisect_right(totals, totals[-1] - room) + 1, len(totals) - 1)
-
-
-def _make_summary(number: int, scale: float) -> Section:
-    text = encode(f"summary {number}")
-    tokens = round(SUMMARY_TOKENS / scale)
-    element = make_element("message", "text", "user", text, ".content")
-    return Section((element,), (tokens,), (0,), (len(text),), 1, tokens)
-
-
-def _price_summary(request: ChangedRequest, used: int) -> float:
-    """Return the cost of making a summary: the context is read from the cache, and the summary is the answer."""
-    price = request.original.price
-    if price is None:
-        return 0.0
-    return (used * request.scale * price.cache_read + SUMMARY_TOKENS * price.output) / MILLION
-
-
-def _replace_rows(request: ChangedRequest, cut: int, summary: Section) -> None:
-    rows = request.original.rows
-    removed = rows.ends[cut - 1]
-    head = request.head_ends[2]
-    marks = {
-        (mark if mark < head else mark - removed + 1): ttl
-        for mark, ttl in request.original.marks.items()
-        if mark < head or mark >= head + removed
-    }
-    request.marks = marks
-    request.change(rows=Rows().extended([summary, *rows.sections[cut:]]))

@@ -4,14 +4,14 @@ A provider charges the beginning of a request as a cache read, what follows as a
 the price of an element depends on its position. Positions and tokens here are by our own count.
 """
 
-from collections.abc import Iterator, Sequence
-from functools import cached_property
-from typing import NamedTuple, cast
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple, TypeVar, cast
 
 from msgspec import Struct
 
 from contextc._common_prefix import count_common_prefix
 from contextc._json import JSON, JSONObject, as_object, decode_json
+from contextc.analysis.kept_results import KeepsResults
 from contextc.analysis.request_elements import Element, Section, classify
 from contextc.analysis.request_view import RequestView
 from contextc.models.model_info import MILLION, average_write_price
@@ -21,6 +21,7 @@ MEDIA_WORDS = (
     *(b'"image"', b'"document"', b'"input_image"', b'"image_url"', b'"inlineData"', b'"inline_data"', b'"input_audio"'),
     *(b'"input_file"', b'"video"', b'"audio"', b'"fileData"'),
 )
+T = TypeVar("T")
 RESULT_FIELDS = ("content", "output", "toolResult", "functionResponse", "parts")
 
 
@@ -49,29 +50,55 @@ class RequestPrices:
         self._read = usage.cache_read if usage is not None else 0
         self._written = self._read + (usage.cache_write if usage is not None else 0)
         self.total = max(usage.input, self._written) if usage is not None else request.estimated
-        self.counted = request.head_totals[2] + (request.rows.totals[-1] if request.rows.totals else 0)
-        self.overhead = min(request.record.budget.overhead, self.total) if self.counted else self.total
-        self.factor = (self.total - self.overhead) / self.counted if self.counted else 0.0
+        self._head = request.head_totals[2]
+        rows = request.rows.totals[-1] if request.rows.totals else 0
+        self._counted = self._head + rows
+        budget = request.record.budget
+        self.overhead = min(budget.overhead, self.total) if self._counted else self.total
+        self.head_factor, self.row_factor = self._factors(rows)
         price = request.model.price if request.model is not None and usage is not None else None
         if price is not None and usage is not None and price.long is not None and usage.input > price.above:
             price = price.long
         self.price = price
         self._write_price = average_write_price(price, usage) if price is not None and usage is not None else 0.0
 
+    def _factors(self, rows: int) -> tuple[float, float]:
+        """Return the factors from our own count to what was charged, for the head and for messages.
+
+        They differ, because the budget of a request has calibrated figures, and rows of the ledger do not.
+        """
+        budget, whole = self.request.record.budget, self.total - self.overhead
+        head = budget.system + budget.tools if self._head else 0
+        messages = max(0, budget.used - budget.overhead) if rows else 0
+        if (self._head and not head) or (rows and not messages) or not head + messages:
+            same = whole / self._counted if self._counted else 0.0
+            return same, same
+        each = whole / (head + messages)
+        return each * head / self._head if self._head else 0.0, each * messages / rows if rows else 0.0
+
+    def _charged_before(self, position: float) -> float:
+        """Return the charged tokens before a position."""
+        in_head = min(position, self._head)
+        return self.overhead + in_head * self.head_factor + (position - in_head) * self.row_factor
+
+    def _position(self, charged: float) -> float:
+        """Return the position before which some tokens were charged."""
+        left = charged - self.overhead
+        head = self._head * self.head_factor
+        if left <= head or not self.row_factor:
+            return max(0.0, min(left / self.head_factor, self._head)) if self.head_factor else 0.0
+        return min(self._head + (left - head) / self.row_factor, self._counted)
+
     def split(self, start: float, tokens: float) -> PricedTokens:
         """Return how tokens at a position were charged."""
-        first = self.overhead + start * self.factor
-        last = first + tokens * self.factor
+        first, last = self._charged_before(start), self._charged_before(start + tokens)
         read = max(0.0, min(last, self._read) - first)
         written = max(0.0, min(last, self._written) - max(first, self._read))
         return PricedTokens(read, written, last - first - read - written)
 
     def boundaries(self) -> tuple[float, float, float]:
         """Return the positions up to which input was read, read or written, and sent."""
-        ends = (self._read, self._written, self.total)
-        factor = self.factor or 1.0
-        low, high, last = (min(max(0.0, (each - self.overhead) / factor), self.counted) for each in ends)
-        return low, high, last
+        return self._position(self._read), self._position(self._written), self._counted
 
     def dollars(self, tokens: PricedTokens) -> float:
         """Return the cost of tokens; 0 if the price is unknown."""
@@ -128,53 +155,94 @@ class ToolUse(NamedTuple):
     file: str
 
 
-class ChannelRun:
-    """All requests of one channel in their order, with their prices."""
+class ChannelRun(KeepsResults):
+    """All requests of one channel in their order, with their prices. Requests can be added at the end.
 
-    def __init__(self, requests: Sequence[RequestView]) -> None:
-        self.requests = list(requests)
-        self.prices = [RequestPrices(each) for each in self.requests]
+    `sections` are all sections of messages, and `uses` all calls by their id, in the order in which they appear first.
+    """
+
+    def __init__(self, requests: Iterable[RequestView] = ()) -> None:
+        super().__init__()
+        self.requests: list[RequestView] = []
+        self.prices: list[RequestPrices] = []
+        self.is_priced = False
+        """True if the price of at least one request is known."""
+        self.sections: dict[int, Section] = {}
+        self.uses: dict[str, ToolUse] = {}
+        self._stays: list[Stay] | None = None
+        self._system_stays: list[Stay] = []
+        self._row_stays: list[Stay] = []
+        self._system_begun = 0
+        self._open: list[tuple[Section, int, int]] = []
+        self._costs: dict[tuple[int, ...], tuple[int, float]] = {}
+        self._unknown_calls: set[str] = set()
+        self._memo: dict[object, dict[int, object]] = {}
+        self.extend(requests)
+
+    def extend(self, requests: Iterable[RequestView]) -> None:
+        """Add requests."""
+        self._stays = None
+        for request in requests:
+            index, before = len(self.requests), self.requests[-1] if self.requests else None
+            self.requests.append(request)
+            self.prices.append(RequestPrices(request))
+            self.is_priced = self.is_priced or self.prices[-1].price is not None
+            if before is not None and before.system is not request.system:
+                self._system_stays += self._system_stay(before, index - 1)
+                self._system_begun = index
+            sections, totals = request.rows.sections, request.rows.totals
+            same = count_common_prefix(before.rows.sections, sections) if before is not None else 0
+            self._row_stays += self._close(same, index - 1)
+            del self._open[same:]
+            self._open += [(sections[row], totals[row - 1] if row else 0, index) for row in range(same, len(sections))]
+            for section in sections[same:]:
+                self._add_section(section)
+
+    def _add_section(self, section: Section) -> None:
+        if id(section) in self.sections:
+            return
+        self.sections[id(section)] = section
+        for element in section.elements:
+            if element.type == "tool_call" and element.call and element.call not in self.uses:
+                self.uses[element.call] = ToolUse(call_name(element), find_file(element))
+                if element.call in self._unknown_calls:  # its result came first
+                    self.forget()
+
+    def _system_stay(self, request: RequestView, last: int) -> list[Stay]:
+        return [Stay(request.system, -1, 0, self._system_begun, last)] if request.system.elements else []
+
+    def _close(self, first: int, last: int) -> list[Stay]:
+        """Return the rows from one on, which stay up to a request."""
+        some = self._open[first:]
+        return [Stay(section, row, start, begun, last) for row, (section, start, begun) in enumerate(some, first)]
 
     @property
-    def is_priced(self) -> bool:
-        """True if the price of at least one request is known."""
-        return any([each.price is not None for each in self.prices])
-
-    @cached_property
     def stays(self) -> list[Stay]:
-        """The rows and system prompts, each with the requests in which it stays."""
-        return [*self._system_stays(), *self._row_stays()]
+        """The system prompts and rows, each with the requests in which it stays; both in the order of their ends."""
+        if self._stays is None:
+            last = len(self.requests) - 1
+            system = self._system_stay(self.requests[-1], last) if self.requests else []
+            self._stays = [*self._system_stays, *system, *self._row_stays, *self._close(0, last)]
+        return self._stays
 
-    def _system_stays(self) -> Iterator[Stay]:
-        begun = 0
-        for index, request in enumerate(self.requests):
-            following = self.requests[index + 1].system if index + 1 < len(self.requests) else None
-            if following is not request.system:
-                if request.system.elements:
-                    yield Stay(request.system, -1, 0, begun, index)
-                begun = index + 1
+    def occurrences(self, least: int, accepts: Callable[[Element], bool]) -> Iterator[Occurrence]:
+        """Return the elements of all stays that are accepted and have at least some tokens, in the order of stays.
 
-    def _row_stays(self) -> Iterator[Stay]:
-        open: list[tuple[Section, int, int]] = []
-        for index, request in enumerate(self.requests):
-            sections, totals = request.rows.sections, request.rows.totals
-            before = self.requests[index - 1].rows.sections if index else ()
-            same = count_common_prefix(before, sections)
-            for row in range(same, len(open)):
-                yield Stay(open[row][0], row, open[row][1], open[row][2], index - 1)
-            del open[same:]
-            open += [(sections[row], totals[row - 1] if row else 0, index) for row in range(same, len(sections))]
-        for row, (section, start, first) in enumerate(open):
-            yield Stay(section, row, start, first, len(self.requests) - 1)
-
-    def occurrences(self, least: int = 0) -> Iterator[Occurrence]:
-        """Return the elements of all stays that have at least some tokens, in the order of stays."""
+        Each element is examined once, however many stays it has.
+        """
+        chosen = cast(dict[int, list[tuple[int, int, int]]], self._memo.setdefault((least, accepts), {}))
         for stay in self.stays:
-            start = stay.start
-            for index, tokens in enumerate(stay.section.tokens):
-                if tokens >= least:
-                    yield Occurrence(stay, index, start, tokens)
-                start += tokens
+            if (some := chosen.get(id(stay.section))) is None:
+                some = chosen[id(stay.section)] = _choose(stay.section, least, accepts)
+            for index, start, tokens in some:
+                yield Occurrence(stay, index, stay.start + start, tokens)
+
+    def once(self, function: Callable[[Element], T], element: Element) -> T:
+        """Return what a function returns for an element. It is called once for each element."""
+        known = cast(dict[int, T], self._memo.setdefault(function, {}))
+        if (found := known.get(id(element))) is None:
+            found = known[id(element)] = function(element)
+        return found
 
     def position(self, found: Occurrence, request: int) -> int:
         """Return the tokens before an element in a request."""
@@ -191,37 +259,39 @@ class ChannelRun:
         return f"{request.head.messages_key}[{messages + found.stay.section.messages[found.index]}]{element.suffix}"
 
     def cost(self, found: Occurrence, first: int, last: int, share: float = 1.0) -> float:
-        """Return the cost of an element, or of a share of it, in some requests."""
-        return sum(
-            [
-                self.prices[index].cost(self.position(found, index), found.tokens) * share
-                for index in range(first, last + 1)
-            ]
-        )
+        """Return the cost of an element, or of a share of it, in some requests. Sums are kept, to be continued."""
+        stay = found.stay
+        key = (id(stay.section), found.index, stay.row, stay.start, first)
+        index, cost = self._costs.get(key, (first, 0.0))
+        if index > last + 1:
+            index, cost = first, 0.0
+        while index <= last:
+            cost += self.prices[index].cost(self.position(found, index), found.tokens)
+            index += 1
+        self._costs[key] = index, cost
+        return cost * share
 
     def known(self, cost: float) -> float | None:
         """Return a cost; None if no price is known."""
         return cost if self.is_priced else None
 
-    @cached_property
-    def uses(self) -> dict[str, ToolUse]:
-        """The calls in all requests, by the id of the call."""
-        found: dict[str, ToolUse] = {}
-        for section in self.sections:
-            for element in section.elements:
-                if element.type == "tool_call" and element.call and element.call not in found:
-                    found[element.call] = ToolUse(call_name(element), find_file(element))
-        return found
-
-    @cached_property
-    def sections(self) -> list[Section]:
-        """All sections of messages, each once."""
-        return list({id(stay.section): stay.section for stay in self.stays if stay.row >= 0}.values())
-
     def tool_of(self, element: Element) -> ToolUse:
         """Return the tool that a result belongs to."""
-        use = self.uses.get(element.call)
-        return use if use is not None else ToolUse(element.name, "")
+        if (use := self.uses.get(element.call)) is not None:
+            return use
+        self._unknown_calls.add(element.call)
+        return ToolUse(element.name, "")
+
+
+def _choose(section: Section, least: int, accepts: Callable[[Element], bool]) -> list[tuple[int, int, int]]:
+    """Return the accepted elements of a section: index, tokens before it in the section, and its tokens."""
+    found: list[tuple[int, int, int]] = []
+    start = 0
+    for index, (element, tokens) in enumerate(zip(section.elements, section.tokens, strict=True)):
+        if tokens >= least and accepts(element):
+            found.append((index, start, tokens))
+        start += tokens
+    return found
 
 
 def tool_name(element: Element) -> str:

@@ -45,8 +45,9 @@ class ElementParser:
         self._sections: dict[tuple[bytes, int], Section] = {}
         self._blocks: dict[tuple[object, ...], Element] = {}
         self._sized: dict[tuple[int, int], Section] = {}
+        self._shortened: dict[tuple[int, int], tuple[Section, Section]] = {}
         self._heads: dict[tuple[bytes, str], Head] = {}
-        self._tool_lists: dict[bytes, list[_Block]] = {}
+        self._tools_sections: dict[tuple[tuple[str, bytes], ...], Section] = {}
 
     # ── sections ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -54,7 +55,8 @@ class ElementParser:
         """Return the section of a row: wire messages, joined by commas."""
         key = (chunk, tokens)
         if (found := self._sections.get(key)) is None:
-            found = self._sections[key] = self._section(_split_list(b"[%b]" % chunk), tokens)
+            made = self._section(_split_list(b"[%b]" % chunk), tokens)
+            found = self._sections[key] = msgspec.structs.replace(made, raw=chunk)
         return found
 
     def redacted(self, place: int, tokens: int) -> Section:
@@ -74,6 +76,13 @@ class ElementParser:
             self._sized[key] = found
         return found
 
+    def shortened(self, section: Section, drop: int) -> Section:
+        """Return a section without its last messages."""
+        key = (id(section), drop)
+        if (found := self._shortened.get(key)) is None:
+            found = self._shortened[key] = section, section.without_last(drop)
+        return found[1]
+
     def head(self, raw: bytes, messages_key: str) -> Head:
         """Return the head of a request, whose conversation is a placeholder."""
         if (found := self._heads.get((raw, messages_key))) is None:
@@ -86,18 +95,16 @@ class ElementParser:
         except (msgspec.DecodeError, UnicodeDecodeError):
             fields = {}
         settings: JSONObject = {}
-        tools: list[_Block] = []
+        tools: dict[str, bytes] = {}
         system: list[_Block] = []
         leading: list[bytes] = []
         for name, value in fields.items():
             data = bytes(value)
             if name == "tools":
-                if (found := self._tool_lists.get(data)) is None:
-                    found = self._tool_lists[data] = list(self._tools(_split_list(data), "tools"))
-                tools += found
+                tools["tools"] = data
             elif name == "toolConfig":
                 config = _fields_of(data)
-                tools += self._tools(_split_list(config.pop("tools", b"[]")), "toolConfig.tools")
+                tools["toolConfig.tools"] = config.pop("tools", b"[]")
                 settings |= {f"toolConfig.{each}": decode(rest) for each, rest in config.items()}
             elif name in SYSTEM_FIELDS:
                 system += self._system(name, data)
@@ -106,12 +113,19 @@ class ElementParser:
             else:
                 settings[name] = decode(data)
         return Head(
-            _make_section([(0, each) for each in tools], 0, 0),
+            self._tools_section(tuple(tools.items())),
             _make_section([(0, each) for each in system], 0, 0),
             self._section(leading, 0, kind="system"),
             settings,
             messages_key,
+            raw,
         )
+
+    def _tools_section(self, lists: tuple[tuple[str, bytes], ...]) -> Section:
+        if (found := self._tools_sections.get(lists)) is None:
+            blocks = [each for path, data in lists for each in self._tools(_split_list(data), path)]
+            found = self._tools_sections[lists] = _make_section([(0, each) for each in blocks], 0, 0)
+        return found
 
     def _section(self, messages: Sequence[bytes], tokens: int, kind: ElementKind = "message") -> Section:
         found: list[tuple[int, _Block]] = []
@@ -147,7 +161,7 @@ class ElementParser:
             return
         blocks = _split_list(raw)
         for index, each in enumerate(blocks):
-            if as_object(decode(each)).keys() == {MARK_BLOCK}:
+            if _is_mark_block(each):
                 continue
             ttl = _ttl_after(blocks, index)
             yield _Block(self._element("system", "text", "system", each, f"{name}[{index}]", ttl=ttl), 0)

@@ -14,7 +14,6 @@ from contextc.errors import ContextcError
 from contextc.formats.rules_docs import find_rule
 from contextc.inspection.channel_ids import channel_id
 from contextc.inspection.unanswered_requests import REASON_TEXTS, load_unanswered_requests
-from contextc.linting import Violation, lint
 
 MAX_CHECKED = 6
 """The number of requests of a channel that are checked against the rules: refused ones, then the last of each epoch."""
@@ -64,7 +63,7 @@ def broken_rules(view: StoredConversation, code: FindingCode) -> Iterator[Findin
         found: dict[str, list[Evidence]] = {}
         refused: set[str] = set()
         for request in _requests_to_check(requests):
-            for violation in _lint(view, request):
+            for violation in view.violations(request):
                 found.setdefault(violation.code, []).append(
                     _evidence(
                         request, violation.path, before=shorten(violation.error), after=shorten(violation.message)
@@ -107,16 +106,6 @@ def _error_key(request: RequestView) -> str:
     return NUMBER.sub("#", _reason(request))
 
 
-def _lint(view: StoredConversation, request: RequestView) -> list[Violation]:
-    body = view.body(request)
-    if body is None:
-        return []
-    try:
-        return lint(body, format=request.format)
-    except ContextcError:
-        return []
-
-
 def _describe_rule(name: str) -> tuple[str, str]:
     try:
         rule = find_rule(name)
@@ -154,10 +143,10 @@ def retried_requests(view: StoredConversation, code: FindingCode) -> Iterator[Fi
 def failed_requests(view: StoredConversation, code: FindingCode) -> Iterator[Finding]:
     """The provider refused a request, or its answer ended early, and the same request was not sent again.
 
-    Recognised: by the recorded status. There is one finding per error and channel. A request that was recorded without
-    its reply, as in a transcript or a file of requests, is not known to have failed, and is no finding. A turn of our
-    own that was stopped on purpose is no failure; of other clients it cannot be told from a broken connection, so the
-    finding is less certain.
+    Recognised: by the recorded status. There is one finding per error and channel. Requests that were recorded without
+    a reply, as in transcripts, are not reported: nothing shows that they failed. Turns of our own that the user stopped
+    are not reported either. If another client stops a request, this looks like a broken connection, so the confidence
+    is lower.
     """
     yield from _group_failures(view, code, [each for each in _find_failed(view) if not each.is_retried], "failed with")
 

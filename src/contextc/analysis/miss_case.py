@@ -146,10 +146,32 @@ class MissCase:
     def missed(self) -> int:
         return max(0, self.potential - self.read)
 
-    @property
+    @cached_property
     def missed_of_previous(self) -> int:
-        """The tokens of the previous request, of whatever model, that were not read."""
-        return max(0, min(self.previous.input, self.now.input) - self.read) if self.previous is not None else 0
+        """The tokens of the previous request, of whatever model, that this one has too, and that were not read."""
+        previous, now = self.previous, self.now
+        if previous is None:
+            return 0
+        least = min(previous.input, now.input)
+        if not self.is_first:
+            repeated = now.head_ends[2] + count_equal_rows(previous, now)
+            least = min(least, round(now.tokens_before(repeated) * now.scale))
+        return max(0, least - self.read)
+
+    @property
+    def is_missed_of_previous(self) -> bool:
+        """True if the previous request went to another model, and what it added is a miss by its size."""
+        previous = self.previous
+        if previous is None or not self.is_other_model:
+            return False
+        return self.missed_of_previous >= max(self.threshold, previous.input * MISSED_SHARE)
+
+    @cached_property
+    def repeated_after_break(self) -> int:
+        """The missed tokens that follow the first difference, and that the earlier request had too."""
+        if self.comparison is None or self.comparison.is_extension or self.is_compaction:
+            return 0
+        return min(self.missed, max(0, self.estimated_potential - self.comparison.shared_tokens))
 
     @property
     def threshold(self) -> float:

@@ -38,6 +38,12 @@ class Comparison(Struct, frozen=True):
         return self.shared >= self.before.count
 
     @property
+    def equal_rows(self) -> int:
+        """The number of leading elements of the messages that are equal, whatever precedes the messages."""
+        head = self.now.head_ends[2]
+        return self.equal - head if self.equal > head else count_equal_rows(self.before, self.now)
+
+    @property
     def shared_tokens(self) -> int:
         """The tokens of the shared prefix, as the provider counts them."""
         return round(self.now.tokens_before(self.shared) * self.now.scale)
@@ -101,12 +107,20 @@ def _count_keys(one: Sequence[Element], other: Sequence[Element]) -> int:
 
 def find_reformatted(before: RequestView, now: RequestView) -> int | None:
     """Return the index of the first element that is the same content in other bytes, such as other spacing."""
-    count, rows = before.count, len(before.rows.sections)
-    if before.rows.sections == now.rows.sections[:rows]:
-        count = min(count, now.head_ends[2])
-    one, other = before.elements(), now.elements()
-    changed = (at for at in range(min(count, len(other))) if one[at] is not other[at])
-    return next((at for at in changed if one[at].raw != other[at].raw and one[at].ttl == other[at].ttl), None)
+    heads = [[each for section in view.head_sections for each in section.elements] for view in (before, now)]
+    at = next((at for at, pair in enumerate(zip(*heads, strict=False)) if _is_reformatted(*pair)), None)
+    rows = count_common_prefix(before.rows.sections, now.rows.sections)
+    if at is not None or rows == len(before.rows.sections):
+        return at
+    start = before.head_ends[2] + (before.rows.ends[rows - 1] if rows else 0)
+    if len(heads[0]) != len(heads[1]):
+        start = min(map(len, heads))
+    pairs = zip(before.elements(start), now.elements(start), strict=False)
+    return next((at for at, pair in enumerate(pairs, start) if _is_reformatted(*pair)), None)
+
+
+def _is_reformatted(old: Element, new: Element) -> bool:
+    return old is not new and old.raw != new.raw and old.ttl == new.ttl
 
 
 def reordered_tools(before: RequestView, now: RequestView) -> bool:

@@ -5,7 +5,7 @@ change: the head, or one row of the ledger. Cache breakpoints are not content, s
 """
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from itertools import accumulate
 from typing import Literal, TypeAlias, cast
@@ -87,6 +87,8 @@ class Section(Struct, frozen=True, eq=False, gc=False):
     is_marked: bool = False
     """True if one of its elements has a cache breakpoint in all requests."""
     has_media: bool = False
+    raw: bytes = b""
+    """The bytes of its messages, joined by commas; empty for a part of a row."""
 
     def without_last(self, drop: int) -> "Section":
         """Return the section without its last messages."""
@@ -136,13 +138,13 @@ class Rows(Struct, frozen=True, eq=False):
             else self.media,
         )
 
-    def without_last(self, drop: int) -> "Rows":
-        """Return these rows without their last messages."""
+    def without_last(self, drop: int, shorten: "Callable[[Section, int], Section]") -> "Rows":
+        """Return these rows without their last messages. `shorten` returns a section without some."""
         kept = list(self.sections)
         while drop and kept:
             last = kept.pop()
             if last.count > drop:
-                kept.append(last.without_last(drop))
+                kept.append(shorten(last, drop))
             drop = max(0, drop - last.count)
         return Rows().extended(kept)
 
@@ -166,6 +168,7 @@ class Head(Struct, frozen=True, eq=False):
     leading: Section
     settings: JSONObject
     messages_key: str
+    raw: bytes
 
 
 def make_element(

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from contextc._json import JSONObject, as_object
 from contextc.analysis.element_parser import ElementParser
+from contextc.analysis.kept_results import KeepsResults
 from contextc.analysis.request_elements import (
     Element,
     Head,
@@ -53,7 +54,8 @@ class RequestView:
 
     `number` is its number on its channel. `began` and `ended` are Unix milliseconds. The begin of a request of our own
     is known only if an executor sent it. `status` is `ok`, `error`, `unfinished` or `unanswered`. `is_session` is True
-    if the provider has earlier messages, so that the request contains only a part of its input.
+    if the provider has earlier messages, so that the request contains only a part of its input. `is_replaced` is True
+    if the body was replaced before it was sent, so that it is stored whole.
     """
 
     def __init__(
@@ -66,8 +68,9 @@ class RequestView:
         rows: Rows,
         parser: ElementParser,
         step: StepRecord | None = None,
+        is_replaced: bool = False,
     ) -> None:
-        self._channel, self.number, self.record = channel, number, record
+        self._channel, self.number, self.record, self.is_replaced = channel, number, record, is_replaced
         self.head, self.rows, self.step = head, rows, step
         system, leading = _split_tokens(record.budget.system, head)
         self.tools = parser.sized(head.tools, record.budget.tools)
@@ -171,7 +174,7 @@ class RequestView:
         """Input tokens by our own count."""
         return self.record.budget.input
 
-    @property
+    @cached_property
     def scale(self) -> float:
         """The factor from our own count to the provider's; 1 if that includes what the request does not contain, such
         as results of tools that the provider ran.
@@ -315,7 +318,7 @@ class RequestView:
         return dict(sorted(found.items()))
 
 
-class ChannelFacts(Struct, frozen=True, eq=False):
+class ChannelFacts(Struct, frozen=True):
     """The facts that all requests of a channel have in common."""
 
     channel: Channel
@@ -326,7 +329,7 @@ class ChannelFacts(Struct, frozen=True, eq=False):
     model: Model | None
 
 
-class ConversationView:
+class ConversationView(KeepsResults):
     """All requests of a conversation, in the order in which they began.
 
     `source` is the client of an observed conversation, with its kind (main, agent or side) and its parent; None for a
@@ -341,6 +344,7 @@ class ConversationView:
         source: ObservedSource | None = None,
         overlapping: Sequence[RequestView] = (),
     ) -> None:
+        super().__init__()
         self.name, self.requests, self.source = name, list(requests), source
         self.overlapping = list(overlapping)
 

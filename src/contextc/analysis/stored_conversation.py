@@ -1,19 +1,20 @@
 """A conversation with what its requests do not contain: its replies, and the exact bodies that were sent."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from functools import cached_property
 from typing import cast
 
 import msgspec
 from msgspec import Struct
 
 from contextc._json import JSONObject, decode_json
-from contextc.analysis.conversation_loader import load_conversation_view
+from contextc.analysis.conversation_loader import NO_HEAD, load_conversation_view
 from contextc.analysis.element_costs import ChannelRun
 from contextc.analysis.request_view import ConversationView, RequestView
-from contextc.compiler.past_requests import load_channel_formatter, rebuild
+from contextc.compiler.ledger.row_encoding import hash_chunks
+from contextc.compiler.past_requests import join_observed, load_channel_formatter, rebuild
 from contextc.errors import ContextcError
+from contextc.linting import Violation, lint
 from contextc.store import Store
 from contextc.store.backend_interface import Transaction
 from contextc.store.message_rows import DECODE_ERRORS
@@ -49,53 +50,94 @@ NO_REPLY = Reply()
 
 
 class StoredConversation(ConversationView):
-    """A conversation view that can read its store."""
+    """A conversation view that can read its store, and that can be updated.
+
+    `channels` are the requests of each channel in their order, by the short id of the channel; `runs` are the same with
+    their prices.
+    """
 
     def __init__(self, store: Store, view: ConversationView) -> None:
-        super().__init__(view.name, view.requests, view.source, view.overlapping)
+        super().__init__(view.name, (), view.source, view.overlapping)
         self.store = store
+        self._forget_requests()
+        self._add(view.requests)
 
-    @cached_property
-    def channels(self) -> dict[str, list[RequestView]]:
-        """The requests of each channel in their order, by the short id of the channel."""
-        found: dict[str, list[RequestView]] = {}
-        for each in self.requests:
-            found.setdefault(each.channel_id, []).append(each)
-        return found
+    def _forget_requests(self) -> None:
+        self.forget()
+        self.requests.clear()
+        self.channels: dict[str, list[RequestView]] = {}
+        self._runs: dict[str, ChannelRun] = {}
+        self._replies: dict[int, Reply] = {}
+        self._replies_read = 0
+        self._violations: dict[int, list[Violation]] = {}
 
-    @cached_property
+    def update(self, view: ConversationView) -> None:
+        """Take over a later state of the conversation. What was computed is kept if requests were only added."""
+        count, self.source = len(self.requests), view.source
+        if view.requests[:count] != self.requests or view.overlapping != self.overlapping:
+            count, self.overlapping = 0, view.overlapping
+            self._forget_requests()
+        self._add(view.requests[count:])
+
+    def _add(self, requests: Sequence[RequestView]) -> None:
+        self.requests.extend(requests)
+        for each in requests:
+            self.channels.setdefault(each.channel_id, []).append(each)
+
+    @property
     def runs(self) -> list[ChannelRun]:
-        """The requests of each channel, with their prices."""
-        return [ChannelRun(each) for each in self.channels.values()]
+        for id, requests in self.channels.items():
+            run = self._runs.setdefault(id, ChannelRun())
+            run.extend(requests[len(run.requests) :])
+        return list(self._runs.values())
 
     def reply(self, request: RequestView) -> Reply:
         """Return the reply to a request. It is empty if none is stored."""
-        return self._replies.get((request.channel_id, request.number), NO_REPLY)
+        if self._replies_read < len(self.requests):
+            self._load_replies(self.requests[self._replies_read :])
+            self._replies_read = len(self.requests)
+        return self._replies.get(id(request), NO_REPLY)
+
+    def violations(self, request: RequestView) -> list[Violation]:
+        """Return what `contextc lint` finds in the body of a request; nothing if it cannot be rebuilt."""
+        if (found := self._violations.get(id(request))) is None:
+            found = self._violations[id(request)] = self._lint(request)
+        return found
+
+    def _lint(self, request: RequestView) -> list[Violation]:
+        with suppress(ContextcError):
+            body = self.body(request)
+            return lint(body, format=request.format) if body is not None else []
+        return []
 
     def body(self, request: RequestView) -> JSONObject | None:
         """Return the body of a request as it was sent; None if it cannot be rebuilt."""
         with suppress(ContextcError, ValueError):
-            formatter = load_channel_formatter(self.store, request.channel)
-            found = decode_json(rebuild(self.store, request.channel, formatter, request.number))
+            found = decode_json(self._rebuild(request))
             return cast(JSONObject, found) if isinstance(found, dict) else None
         return None
 
-    @cached_property
-    def _replies(self) -> dict[tuple[str, int], Reply]:
-        places = [where for each in self.requests for where in each.record.produced]
+    def _rebuild(self, request: RequestView) -> bytes:
+        rows = [each.raw for each in request.rows.sections]
+        is_known = request.observed is not None and not request.is_replaced and request.head.raw != NO_HEAD
+        if request.observed is None or not is_known or hash_chunks("", rows) != request.record.chain:
+            formatter = load_channel_formatter(self.store, request.channel)
+            return rebuild(self.store, request.channel, formatter, request.number)
+        return join_observed(request.head.raw, rows, request.observed)
+
+    def _load_replies(self, requests: Sequence[RequestView]) -> None:
+        places = [where for each in requests for where in each.record.produced]
         messages = self.store.read(lambda tx: _load_messages(tx, places))
-        found: dict[tuple[str, int], Reply] = {}
-        for each in self.requests:
+        for each in requests:
             produced = [messages[where] for where in each.record.produced if where in messages]
             if produced:
-                found[each.channel_id, each.number] = Reply(
+                self._replies[id(each)] = Reply(
                     finish=next((one.finish for one in reversed(produced) if one.finish), ""),
                     error=next((one.error for one in reversed(produced) if one.error), ""),
                     calls=tuple(
                         [part.name for one in produced for part in one.parts if part.type == CALL_TAG and part.name]
                     ),
                 )
-        return found
 
 
 def load_stored_conversation(store: Store, conversation: str) -> StoredConversation:

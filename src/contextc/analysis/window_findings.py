@@ -5,11 +5,12 @@ left out: for results and media, in the requests after the first.
 """
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
-from contextc.analysis.element_costs import ChannelRun, Occurrence, call_name, has_media, tool_name, tool_names
+from contextc.analysis.element_costs import ChannelRun, Occurrence, ToolUse, call_name, has_media, tool_name, tool_names
 from contextc.analysis.finding import Evidence, Finding, shorten
 from contextc.analysis.registry import FindingCode, conversation_finding
 from contextc.analysis.request_elements import Element, Section
@@ -32,6 +33,7 @@ REMINDER_TAGS = (
 )
 REMINDER = re.compile(rf"<({'|'.join(REMINDER_TAGS)})\b[^>]*>(.*?)</\1>", re.S)
 REMINDER_START = tuple([f"<{tag}" for tag in REMINDER_TAGS])
+REMINDER_BYTES = re.compile("|".join(REMINDER_START).encode())
 MAX_EVIDENCE = 20
 KIND_WORDS = 6
 
@@ -61,8 +63,9 @@ def unused_tools(view: StoredConversation, code: FindingCode) -> Iterator[Findin
         answered = [each for each in run.requests if each.usage is not None]
         last = answered[-1]
         names = {name for _, name in unused}
-        sent = [len(names & {tool_name(tool) for tool in each.tools.elements}) for each in answered]
-        offered = [each for each in sent if each]
+        sent = {id(each.tools): each.tools for each in answered}
+        counts = {key: len(names & {tool_name(tool) for tool in tools.elements}) for key, tools in sent.items()}
+        offered = [count for each in answered if (count := counts[id(each.tools)])]
         where = f"{'up to ' if min(offered) < len(names) else ''}{tokens:,} tokens in {_count_requests(len(offered))}"
         listed = ", ".join([name for _, name in unused])
         yield code.make(
@@ -114,7 +117,10 @@ def _tools_of(request: RequestView) -> list[PlacedTool]:
 def _called_tools(view: StoredConversation, run: ChannelRun) -> set[str]:
     called = {name for each in run.requests for name in view.reply(each).calls}
     return called | {
-        call_name(element) for section in run.sections for element in section.elements if element.type == "tool_call"
+        call_name(element)
+        for section in run.sections.values()
+        for element in section.elements
+        if element.type == "tool_call"
     }
 
 
@@ -131,9 +137,14 @@ def _cost_of_tools(run: ChannelRun, names: set[str]) -> float:
     places: dict[int, list[tuple[int, int]]] = {}
     cost = 0.0
     for request, prices in zip(run.requests, run.prices, strict=True):
-        if (found := places.get(id(request.tools))) is None:
-            found = places[id(request.tools)] = list(_positions(request.tools, names))
-        cost += sum([prices.cost(start, tokens) for start, tokens in found])
+        tools = request.tools
+        if (found := places.get(id(tools))) is None:
+            found = places[id(tools)] = list(_positions(tools, names))
+        paid = prices.split(0, tools.total)
+        if found and 0 < max(paid) == paid.total:  # all tools at one price
+            cost += prices.dollars(paid) * sum([tokens for _, tokens in found]) / tools.total
+        else:
+            cost += sum([prices.cost(start, tokens) for start, tokens in found])
     return cost
 
 
@@ -163,8 +174,8 @@ def large_results(view: StoredConversation, code: FindingCode) -> Iterator[Findi
     requests. Results with media are no such finding.
     """
     for run in view.runs:
-        for found in run.occurrences(RESULT_TOKENS // 2):
-            if found.element.type != "tool_result" or found.last == found.first or has_media(found.element):
+        for found in run.occurrences(RESULT_TOKENS // 2, _is_result):
+            if found.last == found.first:
                 continue
             first, last = run.requests[found.first], run.requests[found.last]
             tokens = round(found.tokens * last.scale)
@@ -184,6 +195,10 @@ def large_results(view: StoredConversation, code: FindingCode) -> Iterator[Findi
                 ),
                 confidence=0.8,
             )
+
+
+def _is_result(element: Element) -> bool:
+    return element.type == "tool_result" and not has_media(element)
 
 
 # ── WIN003 ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -240,46 +255,56 @@ def repeated_content(view: StoredConversation, code: FindingCode) -> Iterator[Fi
 
 
 def _find_repeated(run: ChannelRun) -> Iterator[_Repeated]:
-    texts: dict[bytes, list[Occurrence]] = {}
-    files: dict[tuple[str, str], list[tuple[Occurrence, str, bytes]]] = {}
-    for found in run.occurrences(REPEATED_TOKENS // 2):
-        element = found.element
-        if element.type not in ("text", "tool_result") or has_media(element):
-            continue
+    texts: dict[bytes, tuple[list[Occurrence], list[Occurrence]]] = {}
+    files: dict[ToolUse, Occurrence] = {}
+    for found in run.occurrences(REPEATED_TOKENS // 2, _is_repeatable):
         if found.tokens * run.requests[found.first].scale < REPEATED_TOKENS:
             continue
-        text = element.text
-        if text.lstrip().startswith(REMINDER_START):
-            continue
-        key = blake2b(text.strip().encode("utf-8", "surrogatepass"), digest_size=12).digest()
-        same = texts.setdefault(key, [])
-        if original := _find_together(same, found):
+        element = found.element
+        systems, rows = texts.setdefault(run.once(_text_key, element), ([], []))
+        if original := _find_together(systems, found) or _find_together(rows, found):
             yield _Repeated(original, found, 1.0)
         use = run.tool_of(element) if element.type == "tool_result" else None
         if use is not None and use.file:
-            read = files.setdefault((use.name, use.file), [])
-            if not original:
-                yield from _find_similar(read, found, text)
-            read.append((found, text, key))
-        same.append(found)
+            if not original and use in files:
+                yield from _find_similar(run, files[use], found)
+            files[use] = found
+        (rows if found.stay.row >= 0 else systems).append(found)
+
+
+def _is_repeatable(element: Element) -> bool:
+    if element.type not in ("text", "tool_result") or has_media(element):
+        return False
+    return not element.text.lstrip().startswith(REMINDER_START)
+
+
+def _text_key(element: Element) -> bytes:
+    return blake2b(element.text.strip().encode("utf-8", "surrogatepass"), digest_size=12).digest()
 
 
 def _find_together(earlier: Sequence[Occurrence], found: Occurrence) -> Occurrence | None:
-    """Return the first earlier occurrence that is in a request together with another one."""
-    return next((each for each in earlier if each.last >= found.first and each.first <= found.last), None)
+    """Return the first of some occurrences, in the order of their ends, that is in a request together with another."""
+    at = bisect_left(earlier, found.first, key=_last_request)
+    return earlier[at] if at < len(earlier) and earlier[at].first <= found.last else None
 
 
-def _find_similar(read: Sequence[tuple[Occurrence, str, bytes]], found: Occurrence, text: str) -> Iterator[_Repeated]:
+def _last_request(found: Occurrence) -> int:
+    return found.last
+
+
+def _find_similar(run: ChannelRun, earlier: Occurrence, found: Occurrence) -> Iterator[_Repeated]:
     """Return what the last earlier read of the same file has in common with this one."""
-    for earlier, other, _ in reversed(read):
-        if _find_together([earlier], found) is None:
-            continue
-        lines, others = set(text.splitlines()), set(other.splitlines())
-        share = len(lines & others) / max(1, min(len(lines), len(others)))
-        if share >= SAME_LINES:
-            size = min(len(text), len(other)) / max(1, len(text))
-            yield _Repeated(earlier, found, min(0.99, share * size))
+    if _find_together([earlier], found) is None:
         return
+    lines, others = (run.once(_lines_of, each.element) for each in (found, earlier))
+    share = len(lines & others) / max(1, min(len(lines), len(others)))
+    if share >= SAME_LINES:
+        sizes = [len(each.element.text) for each in (found, earlier)]
+        yield _Repeated(earlier, found, min(0.99, share * min(sizes) / max(1, sizes[0])))
+
+
+def _lines_of(element: Element) -> frozenset[str]:
+    return frozenset(element.text.splitlines())
 
 
 def _shared_end(each: _Repeated) -> int:
@@ -304,11 +329,7 @@ def kept_media(view: StoredConversation, code: FindingCode) -> Iterator[Finding]
     per channel.
     """
     for run in view.runs:
-        kept = [
-            found
-            for found in run.occurrences(1)
-            if found.last - found.first > MEDIA_REQUESTS and has_media(found.element)
-        ]
+        kept = [found for found in run.occurrences(1, has_media) if found.last - found.first > MEDIA_REQUESTS]
         if not kept:
             continue
         last = run.requests[max([each.last for each in kept])]
@@ -393,15 +414,16 @@ def stale_reminders(view: StoredConversation, code: FindingCode) -> Iterator[Fin
 
 
 def _find_reminders(run: ChannelRun) -> Iterator[_Reminder]:
-    starts = [each.encode() for each in REMINDER_START]
-    for found in sorted(run.occurrences(1), key=lambda each: (each.first, each.stay.row, each.index)):
+    for found in sorted(run.occurrences(1, _has_reminder), key=lambda each: (each.first, each.stay.row, each.index)):
         element = found.element
-        if element.type not in ("text", "tool_result") or not any([each in element.raw for each in starts]):
-            continue
         text = element.text
         for match in REMINDER.finditer(text):
             size = len(match[0]) / max(1, len(text))
             yield _Reminder(found, f"{match[1]} {_kind_of(match[2])}", match[0], size)
+
+
+def _has_reminder(element: Element) -> bool:
+    return element.type in ("text", "tool_result") and REMINDER_BYTES.search(element.raw) is not None
 
 
 def _kind_of(text: str) -> str:

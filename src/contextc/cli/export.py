@@ -1,4 +1,4 @@
-"""`contextc export`: write a conversation as JSON Lines, as a provider request, or its requests as HAR or LHAR."""
+"""`contextc export`: write a conversation as JSON Lines, as a provider request, or its requests as HAR, LHAR, HTML."""
 
 import os
 import sys
@@ -14,9 +14,11 @@ from contextc.errors import InvalidSetting
 from contextc.formats import formatter
 from contextc.interchange import export_archive, export_lines, export_request
 from contextc.linting.request_files import write_requests
+from contextc.sharing import build_shared_file
 from contextc.store import Store
 
 ARCHIVE_FORMATS = ("har", "lhar")
+REQUEST_FORMATS = (*ARCHIVE_FORMATS, "html")
 
 
 def run(
@@ -28,23 +30,43 @@ def run(
             "--format",
             "-f",
             help="Write a request of this format: openai_chat, anthropic, …; or all requests of the conversation: har,"
-            " lhar (default: JSON Lines).",
+            " lhar, html (default: JSON Lines).",
+        ),
+    ] = None,
+    request: Annotated[
+        str | None,
+        typer.Option("--request", help="html: only this request, by its number, or CHANNEL/NUMBER."),
+    ] = None,
+    redact: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--redact",
+            help="html: remove texts, results, files (their names), keys, tokens, mail, or the matches of a regular"
+            " expression. Repeat it for several.",
         ),
     ] = None,
     store: StoreOption = None,
 ) -> None:
     """Write a conversation with all branches and media as JSON Lines, or its messages as a provider request.
 
-    With --format har or lhar, write the requests that were sent in it, with replies, times and usage.
+    With --format har or lhar, write the requests that were sent in it, with replies, times and usage. With --format
+    html, write one file that shows them in any browser, without a server and without network access.
     """
-    if format is not None and format not in ARCHIVE_FORMATS:
+    if format is not None and format not in REQUEST_FORMATS:
         _check_format(format)
+    if format != "html" and (request is not None or redact):
+        problem = f"{'--request' if request is not None else '--redact'} needs --format html"
+        raise InvalidSetting(problem, fix="Add --format html, or leave the option out.")
     with open_configured_store(store) as handle:
         if format == "har" or format == "lhar":
             archive = export_archive(handle, conversation, format)
             write_output(output, archive.data)
             for warning in archive.warnings:
                 err.print(escape_markup(warning), soft_wrap=True)
+        elif format == "html":
+            channel, number = _parse_request(request) if request is not None else ("", None)
+            data = build_shared_file(handle, conversation, request=number, channel=channel, redact=redact or ())
+            write_output(output, data)
         elif format is not None:
             body, warnings = export_request(handle, conversation, format=format)
             write_output(output, write_requests([body], "whole"))
@@ -63,16 +85,24 @@ def run(
 
 
 def _check_format(format: str) -> None:
-    """Raise InvalidSetting if there is no such format. The error lists the formats of archives too."""
+    """Raise InvalidSetting for an unknown format. The error lists the formats of archives, too."""
     try:
         formatter(format)
     except InvalidSetting as error:
         if error.case != "format":
             raise
-        close = get_close_matches(format.lower(), ARCHIVE_FORMATS, n=1)
+        close = get_close_matches(format.lower(), REQUEST_FORMATS, n=1)
         meant = f"Did you mean {close[0]}? " if close and error.fix.startswith("Known formats") else ""
-        fix = f"{meant}{error.fix} For all requests of the conversation: {', '.join(ARCHIVE_FORMATS)}."
+        fix = f"{meant}{error.fix} For all requests of the conversation: {', '.join(REQUEST_FORMATS)}."
         raise InvalidSetting(error.problem, fix=fix, case=error.case, detail=error.detail) from None
+
+
+def _parse_request(text: str) -> tuple[str, int]:
+    """Return the channel ("" if it is not named) and the number of a request."""
+    channel, _, number = text.rpartition("/")
+    if not number.isdecimal():
+        raise InvalidSetting(f"--request must be a number or CHANNEL/NUMBER, got {text!r}.")
+    return channel, int(number)
 
 
 def _write_file(store: Store, conversation: str, output: str) -> None:

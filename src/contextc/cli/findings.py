@@ -30,6 +30,9 @@ def run(
     costs: Annotated[
         bool, typer.Option("--costs", help="Print what was spent for: system prompt, each tool, history, answers …")
     ] = False,
+    cache: Annotated[
+        bool, typer.Option("--cache", help="Print what each request should have read from the cache, and what it read.")
+    ] = False,
     what_if: Annotated[
         bool, typer.Option("--what-if", help="Print what the requests would have cost in other ways, by a replay.")
     ] = False,
@@ -59,13 +62,14 @@ def run(
     if compact_at is not None and not what_if:
         raise InvalidSetting("--compact-at needs --what-if", fix="Add --what-if.")
     from contextc import analysis  # it takes time to import
-    from contextc.analysis import conversation_costs, store_findings
+    from contextc.analysis import cache_reads, conversation_costs, store_findings
     from contextc.analysis.finding import sort_by_cost
     from contextc.analysis.findings_by_cause import largest_cost
     from contextc.cli.findings_report import (
         findings_sarif,
         print_all_costs,
         print_all_replays,
+        print_cache_reads,
         print_causes,
         print_findings,
     )
@@ -76,11 +80,13 @@ def run(
         with progress_bar("analysing") as report:
             summary = store_findings(handle, chosen, progress=report, on_findings=collected.extend)
         listed = chosen if chosen is not None else [each.name for each in handle.conversations()]
-        readable = [each for each in listed if each not in summary.unreadable] if costs or what_if else []
+        readable = [each for each in listed if each not in summary.unreadable] if costs or cache or what_if else []
         spent = [conversation_costs(handle, each) for each in readable] if costs else []
+        reads = [cache_reads(handle, each) for each in readable] if cache else []
         replays = [analysis.what_if(handle, each, compact_at=compact_at) for each in readable] if what_if else []
     found = sort_by_cost([given.rename(each) for each in collected])
     spent, replays = [given.rename(each) for each in spent], [given.rename(each) for each in replays]
+    reads = [given.rename(each) for each in reads]
     for name in summary.unreadable:
         err.print(escape_markup(f"not analysed: {name} cannot be read. See contextc doctor."), soft_wrap=True)
     if not summary.requests and not summary.unreadable:
@@ -93,7 +99,11 @@ def run(
             if chosen is None
             else {"findings": [_finding_json(each, given.place_of(each)) for each in found]}
         )
-        more = {**({"costs": spent} if costs else {}), **({"what_if": replays} if what_if else {})}
+        more = {
+            **({"costs": spent} if costs else {}),
+            **({"cache": reads} if cache else {}),
+            **({"what_if": replays} if what_if else {}),
+        }
         print_json({**main, "unreadable": summary.unreadable, **more})
     else:
         if chosen is None:
@@ -101,6 +111,7 @@ def run(
         else:
             print_findings(found, limit, several=len(chosen) > 1, place_of=given.place_of)
         print_all_costs(spent)
+        print_cache_reads(reads, limit)
         print_all_replays(replays)
     largest = max([each.cost or 0.0 for each in summary.causes], default=0.0) if chosen is None else largest_cost(found)
     if threshold is not None and largest > threshold:

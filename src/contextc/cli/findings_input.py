@@ -20,7 +20,7 @@ from contextc.observation.observed_request import ObservedRequest
 from contextc.store import Store, open_store
 
 if TYPE_CHECKING:
-    from contextc.analysis import ConversationCosts, Finding, WhatIf
+    from contextc.analysis import ConversationCacheReads, ConversationCosts, Finding, WhatIf
 
 FILE_FIX = (
     "Findings are made from a log of requests, a HAR recording, a session of an agent, or an export. If the file holds "
@@ -28,7 +28,7 @@ FILE_FIX = (
 )
 GENERATED_NAME = re.compile(r"-[0-9a-f]{8}(-\d+)?$")
 """The end of a name that depends on the time of the import."""
-Named = TypeVar("Named", "Finding", "ConversationCosts", "WhatIf")
+Named = TypeVar("Named", "Finding", "ConversationCosts", "ConversationCacheReads", "WhatIf")
 
 
 class FindingsInput(Struct):

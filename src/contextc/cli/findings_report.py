@@ -6,7 +6,15 @@ from collections.abc import Callable, Sequence
 from rich.table import Table
 
 from contextc._json import JSONObject
-from contextc.analysis import CauseSummary, ConversationCosts, Finding, StoreFindings, WhatIf, all_codes
+from contextc.analysis import (
+    CauseSummary,
+    ConversationCacheReads,
+    ConversationCosts,
+    Finding,
+    StoreFindings,
+    WhatIf,
+    all_codes,
+)
 from contextc.analysis.cost_by_cause import add_costs
 from contextc.analysis.cost_replay import add_replays
 from contextc.analysis.finding import shorten
@@ -142,6 +150,26 @@ def print_all_replays(found: Sequence[WhatIf]) -> None:
         print_what_if(each)
     if len(found) > 1:
         print_what_if(add_replays(found, f"all {pluralize(len(found), 'conversation')}"))
+
+
+def print_cache_reads(found: Sequence[ConversationCacheReads], limit: int) -> None:
+    """Print what each request should have read from the cache, and what was reported; the last `limit` requests."""
+    for each in found:
+        if not each.requests and len(found) > 1:
+            continue
+        out.print(f"\n[bold]{escape_markup(each.conversation)}[/]: cache reads in tokens", soft_wrap=True)
+        table = Table(box=None, header_style="bold", show_edge=False)
+        for heading in ("request", "input", "possible", "expected", "reported"):
+            table.add_column(heading, justify="right", no_wrap=True)
+        table.add_column("cause", overflow="fold")
+        for read in each.requests[-limit:]:
+            reported = "unknown" if read.reported is None else f"{read.reported:,}"
+            table.add_row(
+                f"{read.request}", f"{read.input:,}", f"{read.possible:,}", f"{read.expected:,}", reported, read.cause
+            )
+        out.print(table)
+        if len(each.requests) > limit:
+            out.print(f"The last {limit:,} of {pluralize(len(each.requests), 'request')}. --limit sets the number.")
 
 
 def print_costs(costs: ConversationCosts) -> None:

@@ -233,16 +233,16 @@ def rebuild(store: Store, channel: Channel, formatter: Formatter, request: int |
         return whole
     _check_rows(past, channel)
     if record.observed is not None:
-        return _join_observed(stored, past.rows, record.observed)
+        return join_observed(stored, [row.chunk for row in past.rows], record.observed)
     rows = past.rows[len(past.rows) - record.added :] if record.mode == "resume" else past.rows
     body: JSONObject = decode(stored)
     head = HeadParts.from_body(formatter.messages_key, body, {})
     return head.bytes(_chunks(formatter, record, rows), record.session or None)
 
 
-def _join_observed(head: bytes, rows: Sequence[StoredRow], facts: ObservedFacts) -> bytes:
-    """Return the bytes of a request that other software sent."""
-    chunks = [insert_marks(row.chunk, facts.marks.get(index, ())) for index, row in enumerate(rows)]
+def join_observed(head: bytes, rows: Sequence[bytes], facts: ObservedFacts) -> bytes:
+    """Return the bytes of a request that other software sent, from its head and the bytes of its rows."""
+    chunks = [insert_marks(chunk, facts.marks.get(index, ())) for index, chunk in enumerate(rows)]
     if facts.gaps:
         chunks = [element for chunk in chunks for element in split_elements(chunk)]
     return join_body(head, chunks, facts.gaps)

@@ -131,7 +131,7 @@ class PartEncoder:
         """Return True if reasoning is this provider's and has `content`. Otherwise note that it is left out."""
         if self.is_own(part) and content:
             return True
-        self.note("left out", f"reasoning of {part.provider or 'nobody known'}")
+        self.note("left out", f"reasoning of {part.provider or 'an unknown provider'}")
         return False
 
     def is_own_file(self, part: Media) -> bool:

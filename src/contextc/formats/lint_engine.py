@@ -12,6 +12,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
+from functools import cached_property
 from inspect import getdoc
 from typing import Literal, NamedTuple, TypeAlias, cast
 
@@ -52,7 +53,7 @@ class RuleFinding(NamedTuple):
     facts: dict[str, object]
 
 
-class RequestPart(Struct, frozen=True, kw_only=True):
+class RequestPart(Struct, frozen=True, kw_only=True, gc=False):
     """A block, part or item of a request. `id` is the id of a call, or of the call that a result answers."""
 
     kind: PartKind
@@ -63,7 +64,7 @@ class RequestPart(Struct, frozen=True, kw_only=True):
     text: str = ""
 
 
-class RequestMessage(Struct, frozen=True, kw_only=True):
+class RequestMessage(Struct, frozen=True, kw_only=True, gc=False):
     """A message of a request, with its parts that have a valid shape."""
 
     role: str
@@ -100,8 +101,11 @@ def is_reasoning(facts: ModelFacts, effort: JSON) -> bool:
     return effort is not None or bool(facts.efforts and "none" not in facts.efforts)
 
 
-class ParsedRequest(Struct, frozen=True, kw_only=True):
-    """A parsed request. `body` has the settings; it is empty if only messages were given."""
+class ParsedRequest(Struct, frozen=True, kw_only=True, dict=True):
+    """A parsed request. `body` has the settings; it is empty if only messages were given.
+
+    What several rules need is computed once.
+    """
 
     messages: tuple[RequestMessage, ...]
     body: JSONObject
@@ -109,6 +113,22 @@ class ParsedRequest(Struct, frozen=True, kw_only=True):
     tools: tuple[RequestPart, ...] = ()
     malformed: tuple[RuleFinding, ...] = ()
     facts: ModelFacts = UNKNOWN_MODEL
+
+    @cached_property
+    def merged(self) -> "list[RequestMessage]":
+        """The messages as `merge_sides` returns them."""
+        return merge_sides(self.messages)
+
+    def match_results(self, ends: "ResultRange", *, merged: bool = False) -> "PairingErrors":
+        """Match calls with results, of messages as they are or of merged ones."""
+        if (found := self._pairings.get((ends, merged))) is None:
+            found = match_results(self.merged if merged else self.messages, ends)
+            self._pairings[ends, merged] = found
+        return found
+
+    @cached_property
+    def _pairings(self) -> "dict[tuple[ResultRange, bool], PairingErrors]":
+        return {}
 
 
 RuleCheck: TypeAlias = Callable[[ParsedRequest], Iterable[RuleFinding]]
@@ -243,7 +263,7 @@ def schema_error(value: object, fields: FieldTypes) -> tuple[str, str] | None:
         return "", f"expected an object, got {_type_name(value)}."
     given = cast(JSONObject, value)
     for name, kinds in fields.items():
-        plain = name.removesuffix("?")
+        plain = name if name[-1] != "?" else name[:-1]
         each: JSON = given.get(plain)
         if type(each) is kinds:
             continue
@@ -345,13 +365,17 @@ def merge_sides(turns: Iterable[RequestMessage]) -> list[RequestMessage]:
     found: list[list[RequestMessage]] = []
     speaks, answers = "", False
     for turn in turns:
-        result = bool(turn.parts_of("result"))
-        if found and side_of(turn) == speaks and (answers or not result):
+        result, side = bool(turn.parts_of("result")), side_of(turn)
+        is_same = side == speaks
+        if found and is_same and (answers or not result):
             found[-1].append(turn)
         else:
             found.append([turn])
-        speaks, answers = side_of(turn), result or (answers and side_of(turn) == speaks)
-    return [replace(group[0], parts=tuple(piece for turn in group for piece in turn.parts)) for group in found]
+        speaks, answers = side, result or (answers and is_same)
+    return [
+        replace(group[0], parts=tuple([piece for turn in group for piece in turn.parts])) if group[1:] else group[0]
+        for group in found
+    ]
 
 
 def results_in_next_message(turns: Sequence[RequestMessage]) -> Sequence[int]:

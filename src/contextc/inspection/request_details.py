@@ -24,8 +24,16 @@ from contextc.compiler.manifest_builder import (
     render_sent_items,
 )
 from contextc.compiler.options import Budget, distribute
-from contextc.compiler.past_requests import find_channel_model, find_request, load_left_out_reasons, load_request_layout
+from contextc.compiler.past_requests import (
+    find_channel_model,
+    find_request,
+    load_channel_formatter,
+    load_left_out_reasons,
+    load_request_layout,
+)
 from contextc.compiler.request_head import NEW_ENCODER
+from contextc.inspection.head_parts import HeadPart, compare_heads, load_whole_head, split_head
+from contextc.inspection.line_details import LineDetails
 from contextc.messages import AnyPart, Message, Usage
 from contextc.models import Model
 from contextc.models.model_info import MILLION, average_write_price
@@ -45,7 +53,8 @@ class RequestDetails(Struct, frozen=True, kw_only=True):
 
     `load_left_out_reasons` and `load_messages` load on demand: the messages that are left out, by place, with the
     reason; messages by place.
-    `was_sent` reports whether the previous request already covered a place.
+    `load_head` loads the system prompt and the tool definitions. `was_sent` reports whether the previous request
+    already covered a place.
     """
 
     channel: Channel
@@ -56,6 +65,7 @@ class RequestDetails(Struct, frozen=True, kw_only=True):
     fragments: tuple[Fragment, ...]
     load_left_out: Callable[[], Mapping[int, str]]
     load_messages: Callable[[Sequence[int]], Mapping[int, Message]]
+    load_head: Callable[[], tuple[HeadPart, ...]]
     was_sent: Callable[[int], bool]
     fetchable: bool
 
@@ -111,7 +121,8 @@ class TokenDistribution(Struct, frozen=True, kw_only=True):
 class NumberedLine(NamedTuple):
     """A line with its number in the manifest, the uid of its message, and its cost; None if that is unknown.
 
-    `sent` are the parts that the model read. `original` are the stored parts, if they differ.
+    `sent` are the parts that the model read. `original` are the stored parts, if they differ. `details` is set for
+    lines that `line_selection` loads.
     """
 
     number: int
@@ -122,6 +133,7 @@ class NumberedLine(NamedTuple):
     sent: tuple[AnyPart, ...] = ()
     original: tuple[AnyPart, ...] | None = None
     reduction: Reduction = ""
+    details: LineDetails | None = None
 
 
 class LinePage(NamedTuple):
@@ -153,6 +165,7 @@ def load_request_details(store: Store, channel: Channel, request: int | None = N
             fragments=start.fragments,
             load_left_out=_left(store, channel, record, items),
             load_messages=lambda places: store.read(lambda tx: load_messages_at(tx, places)),
+            load_head=_head(store, channel, record, before),
             was_sent=_branch_test(tx, before),
             fetchable=offers_fetch(repository.load_head(tx, number, bytes.fromhex(start.head))),
         )
@@ -195,9 +208,41 @@ def preview_request_details(store: Store, compiled: Compiled) -> RequestDetails:
         fragments=compiled.manifest.fragments,
         load_left_out=_left(store, compiled.channel, record, items),
         load_messages=read,
+        load_head=_preview_head(store, compiled),
         was_sent=store.read(work),
         fetchable=draft.fetchable,
     )
+
+
+def _head(
+    store: Store, channel: Channel, record: RequestRecord, before: RequestRecord | None
+) -> Callable[[], tuple[HeadPart, ...]]:
+    def work(tx: Transaction) -> list[bytes | None]:
+        found = repository.find_channel(tx, channel)
+        return [load_whole_head(tx, found.number, each) if found and each else None for each in (record, before)]
+
+    def read() -> tuple[HeadPart, ...]:
+        now, then = store.read(work)
+        formatter = load_channel_formatter(store, channel)
+        parts = split_head(formatter, now)
+        return compare_heads(parts, split_head(formatter, then) if before is not None else None, bool(record.shared))
+
+    return read
+
+
+def _preview_head(store: Store, compiled: Compiled) -> Callable[[], tuple[HeadPart, ...]]:
+    record, formatter = compiled.record, compiled.formatter
+
+    def work(tx: Transaction) -> bytes | None:
+        number, before = find_request(tx, compiled.channel, record.request - 1)
+        return load_whole_head(tx, number, before)
+
+    def read() -> tuple[HeadPart, ...]:
+        parts = split_head(formatter, compiled.head.body if compiled.mode == "full" else compiled.session_head)
+        then = split_head(formatter, store.read(work)) if record.request > 1 else None
+        return compare_heads(parts, then, bool(record.shared))
+
+    return read
 
 
 def _left(
@@ -343,11 +388,12 @@ def page_lines(
         numbers = range(end) if only == "shown" else [*request.reduced_lines, *numbers[end:]]
     if not search:
         last = min(len(numbers), after + limit)
-        return LinePage(_lines(request, numbers[after:last], hidden), last < len(numbers), last)
+        return LinePage(build_numbered_lines(request, numbers[after:last], hidden), last < len(numbers), last)
     found: list[NumberedLine] = []
-    wanted = search.casefold()
+    wanted, figures = search.casefold(), compute_line_figures(request)
     for first in range(after, len(numbers), LINES_PER_BATCH):
-        for place, each in enumerate(_lines(request, numbers[first : first + LINES_PER_BATCH], hidden), first + 1):
+        some = build_numbered_lines(request, numbers[first : first + LINES_PER_BATCH], hidden, figures)
+        for place, each in enumerate(some, first + 1):
             if wanted in _searched(each.line):
                 found.append(each)
                 if len(found) == limit:
@@ -359,14 +405,27 @@ def _searched(line: ManifestLine) -> str:
     return f"{line.text}\n{line.why}\n{line.role}\n{line.kind}\n{line.seq}".casefold()
 
 
-def _lines(seen: RequestDetails, numbers: Sequence[int], hidden: Sequence[int]) -> list[NumberedLine]:
-    """Return these lines of a request; `hidden` are the places of what it leaves out."""
+class LineFigures(NamedTuple):
+    """The tokens and the costs of all items of a request."""
+
+    tokens: Sequence[int]
+    costs: Sequence[float | None]
+
+
+def compute_line_figures(request: RequestDetails) -> LineFigures:
+    return LineFigures(request.tokens, _costs(request))
+
+
+def build_numbered_lines(
+    seen: RequestDetails, numbers: Sequence[int], hidden: Sequence[int], figures: LineFigures | None = None
+) -> list[NumberedLine]:
+    """Return these lines of a request: first those that were sent. `hidden` are the places of what it leaves out."""
     end = len(seen.items)
     shown = [number for number in numbers if number < end]
     left = [hidden[number - end] for number in numbers if number >= end]
     items = [seen.items[number] for number in shown]
     messages = seen.load_messages(list(dict.fromkeys([*(item.place for item in items if item.place), *left])))
-    tokens, costs = (seen.tokens, _costs(seen)) if shown else ((), ())
+    tokens, costs = (figures or compute_line_figures(seen)) if shown else ((), ())
     found = [
         NumberedLine(
             number,
@@ -404,6 +463,14 @@ def _costs(seen: RequestDetails) -> Sequence[float | None]:
     if known is None or known.price is None:
         return [None] * len(seen.items)
     return compute_item_costs(known, seen.tokens, seen.budget.system + seen.budget.tools, seen.record.usage)
+
+
+def is_sent_again(request: RequestDetails, index: int) -> bool:
+    """Return True if an item behind the shared prefix is a message that the previous request had too."""
+    if not request.record.why or index < request.shared:
+        return False
+    item = request.items[index]
+    return item.kind == "message" and request.was_sent(item.place)
 
 
 def compute_item_costs(model: Model, tokens: Sequence[int], above: int, usage: Usage | None) -> list[float]:

@@ -4,9 +4,7 @@ A run of equal messages is folded into one hunk. Messages are compared as bytes;
 and compared line by line. Long output is truncated, and `cut` reports that.
 """
 
-from bisect import bisect_left
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from difflib import SequenceMatcher
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -14,6 +12,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from contextc.errors import InvalidRequest
+from contextc.inspection.sequence_alignment import find_common_runs
 
 HunkKind: TypeAlias = Literal["same", "added", "removed"]
 MAX_LINES = 4_000  # lines of all hunks
@@ -75,7 +74,7 @@ class _HunkCollector:
 
     def _lists(self, name: str, before: list[bytes], after: list[bytes]) -> None:
         done = at = 0
-        for start, other, length in [*_common(before, after), (len(before), len(after), 0)]:
+        for start, other, length in [*find_common_runs(before, after), (len(before), len(after), 0)]:
             gone, come = before[done:start], after[at:other]
             if len(gone) == len(come):
                 for index, (one, two) in enumerate(zip(gone, come, strict=True), at):
@@ -133,56 +132,3 @@ def _list_in(value: bytes) -> list[bytes] | None:
 
 def _printed(value: bytes) -> list[str]:
     return msgspec.json.format(value, indent=2).decode("utf-8", "replace").split("\n")
-
-
-def _common(before: Sequence[bytes], after: Sequence[bytes]) -> Iterator[tuple[int, int, int]]:
-    """Yield the common runs of both sequences, in order: start in the first, start in the second, length.
-
-    The common prefix and suffix are found first. Between them, elements that both contain exactly once, in the same
-    order, are anchors, and runs grow from there. So the time is linear in the lengths, not in their product.
-    """
-    start = next((n for n, (one, two) in enumerate(zip(before, after, strict=False)) if one != two), None)
-    start = min(len(before), len(after)) if start is None else start
-    end = 0
-    while end < min(len(before), len(after)) - start and before[-1 - end] == after[-1 - end]:
-        end += 1
-    if start:
-        yield 0, 0, start
-    old, new = before[start : len(before) - end], after[start : len(after) - end]
-    done = at = 0
-    for one, two in _anchors(old, new):
-        if one < done or two < at:  # inside a run that was already yielded
-            continue
-        back = 0
-        while one - back > done and two - back > at and old[one - back - 1] == new[two - back - 1]:
-            back += 1
-        ahead = 1
-        while one + ahead < len(old) and two + ahead < len(new) and old[one + ahead] == new[two + ahead]:
-            ahead += 1
-        yield start + one - back, start + two - back, back + ahead
-        done, at = one + ahead, two + ahead
-    if end:
-        yield len(before) - end, len(after) - end, end
-
-
-def _anchors(old: Sequence[bytes], new: Sequence[bytes]) -> list[tuple[int, int]]:
-    """Return positions of elements that occur once in each sequence: the longest list that is in the same order in
-    both.
-    """
-    counts = Counter(old), Counter(new)
-    places = {each: index for index, each in enumerate(new) if counts[1][each] == 1}
-    pairs = [(n, places[each]) for n, each in enumerate(old) if counts[0][each] == 1 and each in places]
-    ends: list[int] = []  # per length of an increasing run: its smallest last position
-    at: list[int] = []  # the index of that pair
-    before: list[int] = []  # per pair: the index of its predecessor in the run
-    for index, (_, place) in enumerate(pairs):
-        length = bisect_left(ends, place)
-        ends[length : length + 1] = [place]
-        at[length : length + 1] = [index]
-        before.append(at[length - 1] if length else -1)
-    found: list[tuple[int, int]] = []
-    index = at[-1] if at else -1
-    while index >= 0:
-        found.append(pairs[index])
-        index = before[index]
-    return found[::-1]

@@ -71,7 +71,7 @@ def load_unanswered_requests(store: Store, conversation: str, only: Channel | No
             UnansweredRequest(
                 channel,
                 step.request,
-                _describe_error(step.error),
+                describe_error(step.error),
                 step.started,
                 step.turn,
                 step.index,
@@ -86,7 +86,7 @@ def load_unanswered_requests(store: Store, conversation: str, only: Channel | No
         UnansweredRequest(
             channel,
             attempt.request,
-            _describe_error(attempt.error) if attempt.error else OPEN_TEXT,
+            describe_error(attempt.error) if attempt.error else OPEN_TEXT,
             number=attempt.kept or None,
         )
         for channel, attempt in known
@@ -130,6 +130,6 @@ def _channel(known: Sequence[tuple[Channel, OpenAttempt | None]], step: StepReco
     return next(is_open, same[-1][0] if same else None)
 
 
-def _describe_error(error: str) -> str:
+def describe_error(error: str) -> str:
     """Return the reason of an error, without the name of our exception class."""
     return REASON_TEXTS.get(error) or CLASS_PREFIX.sub("", error, count=1)

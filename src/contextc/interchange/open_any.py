@@ -25,7 +25,7 @@ from contextc.interchange.log_entries import Exchange, is_request_body, parse_ex
 from contextc.interchange.python_repr import repr_to_json
 from contextc.interchange.session_transcript_reader import parse_lines
 from contextc.interchange.sources import ExchangeSource, LogSource, load_source
-from contextc.linting.request_files import detect_session_format
+from contextc.linting.request_files import detect_session_format, read_requests
 from contextc.linting.tolerant_decoding import coerce_request
 from contextc.messages import Message, decode_message, encode_message
 from contextc.observation.format_detection import FormatDetector, detect_message_format
@@ -97,10 +97,27 @@ def open_text(text: str, format: str | None = None, *, request: int | None = Non
         if (problem := find_json_problem(found.body)) is not None:
             raise InvalidRequest(problem[1], path=problem[0])
         return found
+    except InvalidRequest as error:
+        if str(error) == NOT_RECOGNISED and (broken := _find_json_error(text)) is not None:
+            raise broken from None
+        raise
     except ContextcError:
         raise
     except (*DATA_ERRORS, msgspec.MsgspecError) as error:
         raise InvalidRequest(f"the input cannot be read: {type(error).__name__}: {error}.") from error
+
+
+def _find_json_error(text: str) -> InvalidRequest | None:
+    """Return the place of the error in a text that is meant to be JSON; None if it is not, or has none."""
+    if not text.lstrip("\ufeff \t\r\n").startswith(("{", "[")):
+        return None
+    try:
+        read_requests(text.encode(errors="replace"))
+    except InvalidRequest as error:
+        return error if error.path.startswith("line ") else None
+    except ContextcError:
+        return None
+    return None
 
 
 def detect_format(body: JSON) -> str:

@@ -21,7 +21,7 @@ MISS = "cache_miss"
 class CacheDiagnosis(NamedTuple):
     """The provider's reason for a cache miss in its own word, and the tokens that were not read.
 
-    Other words are `cache_hit`, and those that say why there is no diagnosis. Both are empty if there is none.
+    `reason` can also be `cache_hit`, or the reason why the provider made no diagnosis. It is "" if the reply has none.
     """
 
     reason: str = ""
@@ -74,7 +74,7 @@ def _read_openai(reply: JSONObject) -> CacheDiagnosis | None:
 
 
 def _make(reason: JSON, missed: JSON) -> CacheDiagnosis | None:
-    """Return a diagnosis; None if this is no word of a provider."""
+    """Return a diagnosis; None if the reason does not look like a code, such as `tools_changed`."""
     if not isinstance(reason, str) or not REASON.fullmatch(reason):
         return None
     return CacheDiagnosis(reason, max(0, missed) if isinstance(missed, int) else 0)

@@ -142,7 +142,9 @@ def _exchange_maker(acting: ActingOptions, access: AccessRules | None) -> Callab
     if acting.converts_to is None:
         return partial(ActingExchange, acting) if acting.changes else Exchange
     if access is None or not access.token:  # it spends keys of this server
-        raise InvalidSetting("--convert needs a token", fix="Pass one with --token.")
+        raise InvalidSetting(
+            "Converting requests needs a token, because it uses the key of the server", fix="Pass a token."
+        )
     return ConvertingServer(Conversion(acting.converts_to, acting.changes)).make_exchange
 
 

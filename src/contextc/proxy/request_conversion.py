@@ -76,9 +76,9 @@ class Conversion:
     def __init__(self, provider: Provider, changes: Sequence[tuple[str, Change]] = ()) -> None:
         if provider.session_resumption or provider.runs_tools or provider.formatter.stream_reader is None:
             raise InvalidSetting(
-                "--convert: the provider must answer single requests",
+                "Requests can only be converted for a provider with a stateless API",
                 got=provider.name,
-                fix='Use a provider of an API, such as "openai:gpt-5.4".',
+                fix='Name the model of an API, such as "openai:gpt-5.4".',
             )
         self.provider, self.changes, self.memory = provider, changes, ReplyMemory()
 
@@ -95,7 +95,11 @@ class Conversion:
         given = as_object(decode(body))
         form = formatter(find_request_format(given, format, url))
         if form.reply_stream is None:
-            raise InvalidSetting("--convert: clients of this format are not supported", got=form.name)
+            raise InvalidSetting(
+                "Replies cannot be converted to the format of this client",
+                got=form.name,
+                fix="Use a client of Anthropic Messages, OpenAI Chat or Responses, or Gemini.",
+            )
         target = self.provider.formatter
         names: dict[str, str] = {}
 

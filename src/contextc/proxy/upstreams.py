@@ -77,7 +77,7 @@ def find_format(path: str) -> str | None:
     return next((format for pattern, format in _recorded_paths() if pattern.search(path)), None)
 
 
-def parse_upstream(name: str, url: str, *, label: str = "--upstream") -> Upstream:
+def parse_upstream(name: str, url: str, *, label: str = "upstream") -> Upstream:
     """Return an upstream from its name and URL."""
     if not NAME.fullmatch(name) or name in RESERVED_NAMES:
         raise InvalidSetting(
@@ -119,6 +119,6 @@ def load_upstreams(given: Iterable[str] = (), more: Mapping[str, Upstream] | Non
     for each in given:
         name, separator, url = each.partition("=")
         if not separator:
-            raise InvalidSetting("--upstream: expected NAME=URL", got=each, fix=USAGE)
+            raise InvalidSetting("upstream: expected NAME=URL", got=each, fix=USAGE)
         found[name.strip()] = parse_upstream(name.strip(), url.strip())
     return {**found, **(more or {})}

@@ -5,7 +5,7 @@ idle reader costs the same however many conversations there are. A conversation 
 so, such as one that is imported with old times, is not noticed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import NamedTuple, TypeAlias
 
 from contextc.store.backend_interface import Row, Transaction
@@ -26,9 +26,9 @@ class ConversationChanges(NamedTuple):
 
 
 def load_states(tx: Transaction, limit: int = RECENT_CONVERSATIONS) -> States:
-    """Return the states of recently active conversations: messages, branch, requests, and whether a turn runs."""
+    """Return the states of recently active conversations: title, messages, branch, requests, running turns."""
     rows = tx.rows(
-        "SELECT c.number, c.name, c.branch, c.revision, c.spoken,"
+        "SELECT c.number, c.name, c.branch, c.revision, c.spoken, c.title,"
         " (SELECT max(place) FROM message"
         " WHERE place BETWEEN c.branch * 4294967296 AND c.branch * 4294967296 + 4294967295),"
         " (SELECT sum(version) FROM channel h WHERE h.conversation = c.name),"
@@ -39,11 +39,13 @@ def load_states(tx: Transaction, limit: int = RECENT_CONVERSATIONS) -> States:
     return {row[0]: tuple(row[1:]) for row in rows}
 
 
-def load_changes(tx: Transaction, before: States, limit: int = RECENT_CONVERSATIONS) -> ConversationChanges:
-    """Return the changes since `before`. Without a change, this is one query."""
+def load_changes(
+    tx: Transaction, before: States, limit: int = RECENT_CONVERSATIONS, *, also: Container[str] = ()
+) -> ConversationChanges:
+    """Return the changes since `before`, and the conversations named in `also`. Without any, this is one query."""
     states = load_states(tx, limit)
     missing = [number for number in before if number not in states]
-    changed = [number for number, state in states.items() if before.get(number) != state]
+    changed = [number for number, state in states.items() if before.get(number) != state or state[0] in also]
     if not missing and not changed:
         return ConversationChanges(states, [], [])
     found = list_rows_by_number(tx, [*changed, *missing])

@@ -5,10 +5,11 @@ read along an index, with a few queries for all its conversations. Conversations
 second are sorted by number, newest first. Unreadable messages are skipped here; the doctor reports them.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
 
 from contextc.errors import InvalidInput, UnknownConversation
 from contextc.messages import Message, decode_message
@@ -24,10 +25,12 @@ ABOVE_ALL = 1 << 53
 TITLE_MESSAGES = 8
 """Number of messages that are searched for the first user message, which gives the title."""
 MAX_TITLE = 80
+MAX_GIVEN_TITLE = 200
+"""Maximum length of a title that a person has given."""
 
 SELECT_CONVERSATIONS = (
     "SELECT c.number, c.name, c.tree, c.branch, c.created, b.base_seq, c.spoken, m.place,"
-    " COALESCE(m.time, p.time, 0)"
+    " COALESCE(m.time, p.time, 0), c.title"
     " FROM conversation c JOIN branch b ON b.number = c.branch"
     " LEFT JOIN message m ON m.place = (SELECT max(place) FROM message"
     " WHERE place BETWEEN c.branch * 4294967296 AND c.branch * 4294967296 + 4294967295)"
@@ -39,9 +42,11 @@ LIST_ORDER = "ORDER BY c.spoken DESC, c.number DESC"
 class ConversationOverview(Struct, frozen=True, kw_only=True):
     """An entry of the list of conversations.
 
-    `title` is the beginning of the first user message, without the context that its client added. `spoken` is the time
-    of the last message (0: none). `model` is the provider and model of the last request. `excerpt` is the text around a
-    search hit, and `hit` the seq of its message. `observed` is present if other software made the requests.
+    `title` was given by a person, or is the beginning of the first user message, without the context that its client
+    added. `spoken` is the time of the last message (0: none). `model` is the provider and model of the last request.
+    `excerpt` is the text around a search hit, and `hit` the seq of its message. `observed` is present if other software
+    made the requests. `needs_approval` is present, and true, if a tool call waits for an approval that the server can
+    take.
     """
 
     name: str
@@ -55,6 +60,7 @@ class ConversationOverview(Struct, frozen=True, kw_only=True):
     excerpt: str = ""
     hit: int = 0
     observed: ObservedSource | UnsetType = UNSET
+    needs_approval: bool | UnsetType = UNSET
 
 
 class ConversationPage(NamedTuple):
@@ -68,7 +74,8 @@ class ConversationRow(NamedTuple):
     """The row of a conversation in the list, before its details are loaded.
 
     `last_active` is the second of its last message, or of its creation. `last_place` is the place of the last message
-    on its current branch, `last_message_time` the time of its last message.
+    on its current branch, `last_message_time` the time of its last message. `given_title` is empty unless a person has
+    renamed the conversation.
     """
 
     number: int
@@ -80,6 +87,7 @@ class ConversationRow(NamedTuple):
     last_active: int
     last_place: int | None
     last_message_time: int
+    given_title: str
 
     @property
     def length(self) -> int:
@@ -124,6 +132,21 @@ def load_overview(tx: Transaction, name: str) -> ConversationOverview:
     return load_details(tx, [ConversationRow(*rows[0])])[0]
 
 
+def set_title(tx: Transaction, name: str, title: str) -> ConversationOverview:
+    """Set the title of a conversation, or remove it if it is empty. Raises `UnknownConversation`."""
+    load_tip(tx, name, lock=True)
+    tx.run("UPDATE conversation SET title = ? WHERE name = ?", check_title(title), name)
+    return load_overview(tx, name)
+
+
+def check_title(title: str) -> str:
+    """Return a title on one line."""
+    line = " ".join(title.split())
+    if len(line) > MAX_GIVEN_TITLE:
+        raise InvalidInput(f"title must have at most {MAX_GIVEN_TITLE} characters", got=len(line))
+    return line
+
+
 def load_start_times(tx: Transaction) -> dict[str, int]:
     """Return the time of the first message of each conversation that has one, in Unix milliseconds.
 
@@ -165,11 +188,11 @@ def list_rows(tx: Transaction, after: PageCursor | None, limit: int) -> list[Con
     ]
 
 
-def list_names(tx: Transaction, after: PageCursor | None) -> list[tuple[int, str]]:
-    """Return numbers and names of all conversations in list order."""
+def list_names(tx: Transaction, after: PageCursor | None) -> list[tuple[int, str, str]]:
+    """Return numbers, names and given titles of all conversations in list order."""
     which, values = _after_cursor(after)
-    rows = tx.rows(f"SELECT number, name FROM conversation c {which} {LIST_ORDER}", *values)
-    return [(number, name) for number, name in rows]
+    rows = tx.rows(f"SELECT number, name, title FROM conversation c {which} {LIST_ORDER}", *values)
+    return [(number, name, title) for number, name, title in rows]
 
 
 def list_rows_by_number(tx: Transaction, numbers: Sequence[int]) -> list[ConversationRow]:
@@ -201,7 +224,7 @@ def load_details(tx: Transaction, some: Sequence[ConversationRow]) -> list[Conve
     return [
         ConversationOverview(
             name=each.name,
-            title=titles.get(each.number, ""),
+            title=each.given_title or titles.get(each.number, ""),
             length=each.length,
             branches=counts.get(each.name, 1),
             created=each.created,
@@ -250,6 +273,8 @@ def _titles(tx: Transaction, some: Sequence[ConversationRow], branches: Sequence
     found: dict[int, str] = {}
     whole: dict[int, str] = {}
     for where, body in sorted(rows, key=lambda row: row[0] & SEQ_MASK):
+        if all([number in found for number in whose[where]]):
+            continue
         message = decode_or_none(body)
         if message is None or message.role != "user":
             continue
@@ -282,6 +307,11 @@ def _models(tx: Transaction, some: Sequence[ConversationRow]) -> dict[int, str]:
     found = {numbers[name]: f"{provider}:{model}" for name, provider, model in rows}
     steps = load_last_steps(tx, list(numbers.values()))
     return found | {number: f"{step.provider}:{step.model}" for number, step in steps.items() if step.provider}
+
+
+def mark_waiting(found: Sequence[ConversationOverview], waiting: Container[str]) -> list[ConversationOverview]:
+    """Return entries of which those named in `waiting` have `needs_approval`."""
+    return [replace(each, needs_approval=True) if each.name in waiting else each for each in found]
 
 
 def decode_or_none(body: bytes) -> Message | None:

@@ -1,19 +1,22 @@
-"""Search in the names and messages of conversations, including tool calls and results. Case is ignored.
+"""Search in the names, given titles and messages of conversations, including tool calls and results. Case is ignored.
 
-All names are searched first. Messages are read newest first, at most `MAX_MESSAGES` of them per call, which bounds the
-time of a search in a store of any size. A page's `next` continues where the search stopped.
+All names and given titles are searched first. Messages are read newest first, at most `MAX_MESSAGES` of them per call,
+which bounds the time of a search in a store of any size. A page's `next` continues where the search stopped. The list
+of conversations shows the newest hit of each; `search_messages` returns several, and what it has read.
 """
 
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from msgspec.json import encode
 from msgspec.structs import replace
 
 from contextc.errors import InvalidInput
+from contextc.messages import Message
 from contextc.messages.message import to_plain_text
 from contextc.store.backend_interface import Transaction
 from contextc.store.conversation_list import (
+    ConversationOverview,
     ConversationPage,
     ConversationRow,
     Lineage,
@@ -31,77 +34,141 @@ from contextc.store.conversation_list import (
 from contextc.store.message_rows import SEQ_MASK, make_place, split_by_branch
 
 MAX_MESSAGES = 40_000
-"""Maximum number of messages that one search reads. Each query counts as `QUERY_COST` more."""
-QUERY_COST = 20
+"""Maximum number of messages that one search reads. A query counts as `QUERY_COST` more, `LARGE` bytes as one."""
+QUERY_COST, LARGE = 20, 8_192
+MAX_HITS = 20
 CHUNK, CONVERSATIONS = 500, 200
+ADDED = re.compile(r'["\\\s\x00-\x1f:,(){}\[\]]')
+"""Characters that JSON escapes, or that the text of a call or result has and the stored message has not."""
+ADDED_WORD = "calls"
 BEFORE, AFTER = 40, 100
 
 
-class SearchProgress(NamedTuple):
-    """The search result of one conversation: the hit, the work spent, and the seq from which to continue (0: done)."""
-
-    hit: "SearchHit | None"
-    work: int
-    left: int = 0
-
-
 class SearchHit(NamedTuple):
-    """The text around a match and the seq of its message. Both are empty for a match in the name."""
+    """The text around a match and the seq of its message. Both are empty for a match in the name.
+
+    `part` is what matches: text, call or result; empty if the match spans several. `tool` is the tool of a call or
+    result.
+    """
 
     excerpt: str = ""
     seq: int = 0
+    role: str = ""
+    part: str = ""
+    tool: str = ""
+
+
+class SearchProgress(NamedTuple):
+    """The search result of one conversation: the hits, the work spent, the number of messages that were read, and the
+    seq from which to continue (0: done).
+    """
+
+    hits: list[SearchHit]
+    work: int
+    read: int
+    left: int = 0
+
+
+class SearchPage(NamedTuple):
+    """Conversations with hits, newest hit first. One without hits has the text in its name.
+
+    `messages` and `conversations` are the numbers of those that were searched. A conversation may be on several pages,
+    with older hits on the later ones. `next` is empty on the last page.
+    """
+
+    found: list[tuple[ConversationOverview, list[SearchHit]]]
+    next: str
+    messages: int
+    conversations: int
+
+
+class _Found(NamedTuple):
+    """Conversations with hits, the cursor to continue from, and the numbers of searched messages and conversations."""
+
+    rows: list[tuple[ConversationRow, list[SearchHit]]]
+    mark: PageCursor | None
+    messages: int = 0
+    conversations: int = 0
 
 
 def search_conversations(
     tx: Transaction, text: str, *, before: str = "", limit: int = 50, work: int = MAX_MESSAGES
 ) -> ConversationPage:
     """Return a page of conversations with the text in their name, followed by those with it in a message."""
+    found = _search(tx, text, before, limit, work, max_hits=1, with_named=False)
+    entries = load_details(tx, [each for each, _ in found.rows])
+    newest = [hits[0] if hits else SearchHit() for _, hits in found.rows]
+    entries = [replace(each, excerpt=hit.excerpt, hit=hit.seq) for each, hit in zip(entries, newest, strict=True)]
+    return ConversationPage(entries, "" if found.mark is None else str(found.mark))
+
+
+def search_messages(
+    tx: Transaction, text: str, *, before: str = "", limit: int = 20, max_hits: int = 5, work: int = MAX_MESSAGES
+) -> SearchPage:
+    """Return a page of conversations with their newest hits, at most `max_hits` each. The first page begins with the
+    conversations that have the text in their name.
+    """
+    if not 1 <= max_hits <= MAX_HITS:
+        raise InvalidInput(f"max_hits must be 1 to {MAX_HITS}", got=max_hits)
+    found = _search(tx, text, before, limit, work, max_hits=max_hits, with_named=True)
+    entries = load_details(tx, [each for each, _ in found.rows])
+    hits = [hits for _, hits in found.rows]
+    mark = "" if found.mark is None else str(found.mark)
+    return SearchPage([*zip(entries, hits, strict=True)], mark, found.messages, found.conversations)
+
+
+def _search(
+    tx: Transaction, text: str, before: str, limit: int, work: int, *, max_hits: int, with_named: bool
+) -> _Found:
     wanted = " ".join(text.split()).casefold()
     if not wanted:
         raise InvalidInput("search text must not be blank", got=text)
-    begin, hits = parse_cursor(before), list[tuple[ConversationRow, SearchHit]]()
+    begin, hits = parse_cursor(before), list[tuple[ConversationRow, list[SearchHit]]]()
     check_limit(limit)
     if begin is None or begin.in_names:
-        numbers = [number for number, name in list_names(tx, begin) if wanted in name.casefold()][:limit]
+        numbers = [number for number, *names in list_names(tx, begin) if _is_named(wanted, *names)][:limit]
         named = list_rows_by_number(tx, numbers) if numbers else []
-        hits = [(each, SearchHit()) for each in named]
+        hits = [(each, list[SearchHit]()) for each in named]
         if len(numbers) == limit and named:
-            return _page(tx, hits, PageCursor(named[-1].last_active, named[-1].number, in_names=1))
+            return _Found(hits, PageCursor(named[-1].last_active, named[-1].number, in_names=1))
         begin = None
-    return _page(tx, *_search_messages(tx, wanted, begin, hits, limit, work))
+    return _search_all(tx, wanted, begin, hits, limit, work, max_hits, with_named=with_named)
 
 
-def _search_messages(
+def _search_all(
     tx: Transaction,
     wanted: str,
     begin: PageCursor | None,
-    hits: list[tuple[ConversationRow, SearchHit]],
+    hits: list[tuple[ConversationRow, list[SearchHit]]],
     limit: int,
     work: int,
-) -> tuple[list[tuple[ConversationRow, SearchHit]], PageCursor | None]:
-    """Add conversations with the text in a message. Return the hits and the cursor to continue from."""
-    mark = begin
+    max_hits: int,
+    *,
+    with_named: bool,
+) -> _Found:
+    """Add conversations with the text in a message, and with it in the name too if `with_named`."""
+    mark, messages, conversations = begin, 0, 0
     for each, line in _iter_conversations(tx, begin):
-        if work <= 0 or len(hits) == limit:
-            return hits, mark
-        if wanted not in each.name.casefold():  # otherwise it was found by name
+        if work <= 0 or len(hits) >= limit:
+            return _Found(hits, mark, messages, conversations)
+        if with_named or not _is_named(wanted, each.name, each.given_title):  # otherwise it was found by name
             goes_on = begin is not None and begin.number == each.number
             looked = _search_conversation(
-                tx, line, begin.until if begin is not None and goes_on else each.length, wanted, work
+                tx, line, begin.until if begin is not None and goes_on else each.length, wanted, work, max_hits
             )
             work -= looked.work
-            if looked.hit is not None:
-                hits.append((each, looked.hit))
+            messages += looked.read
+            if looked.hits:
+                hits.append((each, looked.hits))
             if looked.left:
-                return hits, PageCursor(each.last_active, each.number, looked.left)
+                return _Found(hits, PageCursor(each.last_active, each.number, looked.left), messages, conversations)
+        conversations += 1
         mark = PageCursor(each.last_active, each.number)
-    return hits, None
+    return _Found(hits, None, messages, conversations)
 
 
-def _page(tx: Transaction, hits: list[tuple[ConversationRow, SearchHit]], mark: PageCursor | None) -> ConversationPage:
-    found = load_details(tx, [each for each, _ in hits])
-    found = [replace(each, excerpt=hit.excerpt, hit=hit.seq) for each, (_, hit) in zip(found, hits, strict=True)]
-    return ConversationPage(found, "" if mark is None else str(mark))
+def _is_named(wanted: str, name: str, title: str) -> bool:
+    return wanted in name.casefold() or wanted in title.casefold()
 
 
 def _iter_conversations(tx: Transaction, mark: PageCursor | None) -> Iterator[tuple[ConversationRow, Lineage]]:
@@ -113,10 +180,12 @@ def _iter_conversations(tx: Transaction, mark: PageCursor | None) -> Iterator[tu
         mark = PageCursor(some[-1].last_active, some[-1].number)
 
 
-def _search_conversation(tx: Transaction, line: Lineage, upto: int, wanted: str, work: int) -> SearchProgress:
-    """Search a conversation from its end until the text is found or the work is spent."""
-    word = encode(max(wanted.split(), key=len)).decode()[1:-1]  # as encoded in JSON
-    plain, read = word.encode(), 0
+def _search_conversation(
+    tx: Transaction, line: Lineage, upto: int, wanted: str, work: int, max_hits: int
+) -> SearchProgress:
+    """Search a conversation from its end until there are enough hits or the work is spent."""
+    word = max([each for each in ADDED.split(wanted) if each != ADDED_WORD], key=len, default="")
+    plain, spent, read, hits = word.encode(), 0, 0, list[SearchHit]()
     for branch, first, last in reversed(list(split_by_branch(line, 0, upto))):
         for high in range(last, first - 1, -CHUNK):
             low = max(first, high - CHUNK + 1)
@@ -125,13 +194,16 @@ def _search_conversation(tx: Transaction, line: Lineage, upto: int, wanted: str,
                 make_place(branch, low),
                 make_place(branch, high),
             )
-            read += len(rows) + QUERY_COST
+            read += len(rows)
+            spent += len(rows) + QUERY_COST + sum([len(body) for _, body in rows]) // LARGE
             for where, body in rows:
-                if _may_contain(body, word, plain) and (excerpt := _find_excerpt(body, wanted)):
-                    return SearchProgress(SearchHit(excerpt, where & SEQ_MASK), read)
-            if read >= work and low > 1:
-                return SearchProgress(None, read, low - 1)
-    return SearchProgress(None, read)
+                if _may_contain(body, word, plain) and (hit := _find_hit(body, wanted, where & SEQ_MASK)):
+                    hits.append(hit)
+                    if len(hits) == max_hits:
+                        return SearchProgress(hits, spent, read)
+            if spent >= work and low > 1:
+                return SearchProgress(hits, spent, read, low - 1)
+    return SearchProgress(hits, spent, read)
 
 
 def _may_contain(body: bytes, word: str, plain: bytes) -> bool:
@@ -139,16 +211,34 @@ def _may_contain(body: bytes, word: str, plain: bytes) -> bool:
     return plain in body.lower() if body.isascii() else word in body.decode(errors="replace").casefold()
 
 
-def _find_excerpt(body: bytes, wanted: str) -> str:
-    """Return the match with surrounding text, or an empty string if the message does not contain it."""
+def _find_hit(body: bytes, wanted: str, seq: int) -> SearchHit | None:
+    """Return the match with surrounding text, or None if the message does not contain it."""
     message = decode_or_none(body)
     text = " ".join(to_plain_text(message).split()) if message is not None and not message.redacted else ""
     at = text.casefold().find(wanted)
-    if at < 0:
-        return ""
+    if message is None or at < 0:
+        return None
     begin, end = _unfold_index(text, at), _unfold_index(text, at + len(wanted) - 1) + 1
     first, last = max(0, begin - BEFORE), end + AFTER
-    return f"{'…' if first else ''}{text[first:last]}{'…' if last < len(text) else ''}"
+    excerpt = f"{'…' if first else ''}{text[first:last]}{'…' if last < len(text) else ''}"
+    return SearchHit(excerpt, seq, message.role, *_find_part(message, wanted))
+
+
+def _find_part(message: Message, wanted: str) -> tuple[str, str]:
+    """Return what contains the text, and the tool of a call or result."""
+    if wanted in _fold(message.text):
+        return "text", ""
+    for call in message.tool_calls:
+        if wanted in _fold(to_plain_text(replace(message, parts=(call,)))):
+            return "call", call.name
+    for result in message.tool_results:
+        if wanted in _fold(to_plain_text(replace(message, parts=(result,)))):
+            return "result", result.name
+    return "", ""
+
+
+def _fold(text: str) -> str:
+    return " ".join(text.split()).casefold()
 
 
 def _unfold_index(text: str, at: int) -> int:

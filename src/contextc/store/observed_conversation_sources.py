@@ -74,3 +74,54 @@ def load_parent_request(tx: Transaction, number: int) -> ParentRequest | None:
         "SELECT conversation, agent, provider, model, directory FROM channel WHERE number = ?", row[0] >> SEQ_BITS
     )
     return ParentRequest(found[0], Channel(*found), row[0] & SEQ_MASK) if found is not None else None
+
+
+class ObservedThread(NamedTuple):
+    """An observed conversation of a session. `parent` is the name of the conversation above it, "" if there is none.
+
+    `request` is the request of that conversation during which it began.
+    """
+
+    name: str
+    source: ObservedSource
+    parent: str
+    request: ParentRequest | None
+
+
+def load_thread_tree(tx: Transaction, number: int) -> list[ObservedThread]:
+    """Return the main conversation of an observed one and everything below it, parents first, oldest first.
+
+    It is empty if the conversation was not observed.
+    """
+    seen = {number}
+    root = number
+    while (row := tx.row("SELECT parent FROM observed_conversation WHERE conversation = ?", root)) is not None:
+        if not row[0] or row[0] in seen or not tx.row("SELECT 1 FROM conversation WHERE number = ?", row[0]):
+            break
+        root = row[0]
+        seen.add(root)
+    order, level, known = [root], [root], {root}
+    while level:
+        marks = ", ".join("?" * len(level))
+        rows = tx.rows(
+            "SELECT o.conversation FROM observed_conversation o JOIN conversation c ON c.number = o.conversation"
+            f" WHERE o.parent IN ({marks}) ORDER BY o.conversation",
+            *level,
+        )
+        level = [each for (each,) in rows if each not in known]
+        known.update(level)
+        order += level
+    sources = load_sources(tx, order)
+    names: dict[int, str] = dict(
+        tx.rows(f"SELECT number, name FROM conversation WHERE number IN ({', '.join('?' * len(order))})", *order)
+    )
+    return [
+        ObservedThread(
+            names[each],
+            sources[each],
+            sources[each].parent if each != root else "",
+            load_parent_request(tx, each) if each != root else None,
+        )
+        for each in order
+        if each in sources and each in names
+    ]

@@ -155,6 +155,10 @@ class Store(LeaseManager[Connection]):
         """Return the list entry of a conversation: title, time of the last message, model."""
         return self.read(lambda tx: lists.load_overview(tx, name))
 
+    def set_title(self, conversation: str, title: str) -> ConversationOverview:
+        """Set the title of a conversation, at most 200 characters. An empty one restores its first user message."""
+        return self.write(lambda tx: lists.set_title(tx, conversation, title), repeatable=True)
+
     def overviews(self, *, search: str = "", before: str = "", limit: int = 50) -> ConversationPage:
         """Return a page of conversations, most recently active first, optionally only those that contain `search`.
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from contextc._worker_threads import run_blocking
+from contextc.analysis.analysed_conversations import AnalysedConversations
 from contextc.app.agent_factory import ToolSelection, build_agent
 from contextc.app.model_selection import ModelChoice, resolve_model
 from contextc.errors import ContextcError
@@ -21,6 +22,7 @@ from contextc.store.turn_and_event_records import TurnRecord
 from contextc.web.change_feed import ChangeFeed
 from contextc.web.deletion_events import DeletionEvents
 from contextc.web.http_errors import HTTPError
+from contextc.web.store_overview import StoreOverview
 from contextc.web.turn_manager import REPLAY_PROVIDER, TurnManager
 
 log = logging.getLogger(__name__)
@@ -63,7 +65,9 @@ class AppState:
             store, self._create_executor, agent=options.agent, model=options.model, root=options.root
         )
         self.deletions = DeletionEvents(store)
-        self.changes = ChangeFeed(store)
+        self.changes = ChangeFeed(store, lambda: self.turns.waiting_conversations)
+        self.analysed = AnalysedConversations(store)
+        self.overview = StoreOverview(store)
         self.stopping = asyncio.Event()
         """Set when the server is about to stop, so that streams end."""
 

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ from contextc.errors import ContextcError
 from contextc.proxy.proxy_status import ProxyStatus, read_statuses
 from contextc.store import Store
 from contextc.store.conversation_changes import ConversationChanges, States, load_changes, load_states
-from contextc.store.conversation_list import ConversationOverview
+from contextc.store.conversation_list import ConversationOverview, mark_waiting
 
 log = logging.getLogger(__name__)
 POLL_SECONDS = 0.5
@@ -52,10 +52,14 @@ class FeedEntry(NamedTuple):
 
 
 class ChangeFeed:
-    """The changes of a store. Entries begin above those of an earlier server, because clients may have its numbers."""
+    """The changes of a store, and of approvals: `waiting` returns the conversations that need one.
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    Entries begin above those of an earlier server, because clients may have its numbers.
+    """
+
+    def __init__(self, store: Store, waiting: Callable[[], frozenset[str]] = frozenset) -> None:
+        self._store, self._waiting = store, waiting
+        self._waited: frozenset[str] = frozenset()
         self._states: States | None = None
         self._proxies: list[ProxyStatus] = []
         self._entries: deque[FeedEntry] = deque(maxlen=MAX_ENTRIES)
@@ -144,9 +148,13 @@ class ChangeFeed:
     def _load(self) -> tuple[ConversationChanges, list[ProxyStatus]]:
         address, before = self._store.address, self._states
         proxies = [] if address.startswith("memory:") else read_statuses(address)
+        waiting, waited = self._waiting(), self._waited
         if before is None:
-            return ConversationChanges(self._store.read(load_states), [], []), proxies
-        return self._store.read(lambda tx: load_changes(tx, before)), proxies
+            found = ConversationChanges(self._store.read(load_states), [], [])
+        else:
+            found = self._store.read(lambda tx: load_changes(tx, before, also=waiting ^ waited))
+        self._waited = waiting
+        return found._replace(changed=mark_waiting(found.changed, waiting)), proxies
 
     def _proxies_entry(self, number: int) -> FeedEntry:
         return FeedEntry(number, "proxies", msgspec.json.encode(ProxiesEvent(proxies=self._proxies)))

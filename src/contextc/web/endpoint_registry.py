@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, get_type_hints
 
 from msgspec import Struct
 
-Method: TypeAlias = Literal["GET", "POST", "PUT", "DELETE"]
+Method: TypeAlias = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 EndpointFunction = TypeVar("EndpointFunction", bound=Callable[..., Any])  # endpoints have different parameters
 INJECTED_PARAMETERS = ("app", "query", "body", "request")
 

@@ -6,19 +6,24 @@ Other software compiled it, so earlier requests are not known: no line counts as
 from collections.abc import Callable, Sequence
 from typing import TypeVar, cast
 
+from msgspec.structs import replace
+
 from contextc._json import JSONObject
-from contextc.compiler.options import Budget
+from contextc.compiler.options import Budget, distribute
 from contextc.errors import ContextcError, InvalidRequest
 from contextc.formats import formatter
 from contextc.formats.base import Request
+from contextc.inspection.head_parts import HeadPart, tool_parts
+from contextc.inspection.line_details import LineDetails, describe_parts, pair_details
+from contextc.inspection.line_selection import head_details
 from contextc.inspection.request_details import compute_item_costs, distribute_window
 from contextc.interchange.found_conversation import DATA_ERRORS
 from contextc.interchange.open_any import OWN_FORMAT, OpenedInput
-from contextc.messages import Message
+from contextc.messages import AnyPart, Message
 from contextc.messages.message import to_plain_text
 from contextc.models import Model, model
 from contextc.models.tokens import TokenCounter, get_counter
-from contextc.web.request_view import BudgetView, LineView
+from contextc.web.request_view import BudgetView, LineTextOptions, LineView, detail_fields
 
 UNKNOWN_TOKENIZER = "unknown"
 
@@ -49,6 +54,8 @@ class OpenedRequest:
         self.prompt, self.messages = _split_system_prompt(request)
         self.system = self.counter.count_system(self.prompt) + (self.counter.overhead if self.messages else 0)
         self.tools = self.counter.count_tools(_tools(opened)) if request.tools else 0
+        self.formatter = formatter(opened.format) if opened.format != OWN_FORMAT else None
+        self.tool_list = request.tools
         self.tokens = [self.counter.count_message(message) for message in self.messages]
 
     @property
@@ -81,26 +88,38 @@ class OpenedRequest:
             estimated=budget.input,
         )
 
-    def lines(self) -> list[LineView]:
-        """Return the system prompt, if any, and every message."""
+    def lines(self, *, detailed: bool = False) -> list[LineView]:
+        """Return the system prompt, if any, and every message. With `detailed`, each tool is a line too."""
         costs: Sequence[float | None] = [None] * len(self.messages)
         if self.model_facts is not None and self.model_facts.price is not None:
             costs = compute_item_costs(self.model_facts, self.tokens, self.system + self.tools, None)
         lead = [_line(0, 0, "system", "system", self.system, None, self.prompt, "")] if self.prompt else []
-        views = [
-            _line(
-                index + len(lead),
-                index + 1,
-                "message",
-                message.role,
-                self.tokens[index],
-                costs[index],
-                to_plain_text(message),
-                message.uid,
-            )
-            for index, message in enumerate(self.messages)
+        found = [
+            _line(0, 0, "tool", "tool", tokens, None, part.text, "") for part, tokens in self._tool_parts(detailed)
         ]
-        return lead + views
+        found += [
+            _line(0, number, "message", message.role, tokens, cost, to_plain_text(message), message.uid)
+            for number, (message, tokens, cost) in enumerate(zip(self.messages, self.tokens, costs, strict=True), 1)
+        ]
+        views = [replace(each, index=index) for index, each in enumerate(lead + found)]
+        return self._with_details(views) if detailed else views
+
+    def _tool_parts(self, detailed: bool) -> list[tuple[HeadPart, int]]:
+        parts = tool_parts(self.formatter, self.tool_list) if detailed else ()
+        return list(zip(parts, distribute(self.tools, [each.size for each in parts]), strict=True))
+
+    def _with_details(self, views: list[LineView]) -> list[LineView]:
+        """Return the lines with causes, calls and results, and with their parts."""
+        tools = [head_details(part) for part, _ in self._tool_parts(detailed=True)]
+        head = [LineDetails(("system",)) for view in views if view.kind == "system"] + tools
+        messages = [describe_parts(message.parts) for message in self.messages]
+        details = {**dict(enumerate(head)), **pair_details(enumerate(messages, len(head)))}
+        parts: list[tuple[AnyPart, ...]] = [() for _ in head] + [message.parts for message in self.messages]
+        options = LineTextOptions(parts=True)
+        return [
+            replace(view, parts=parts[index], **detail_fields(details[index], options))
+            for index, view in enumerate(views)
+        ]
 
 
 def _line(index: int, seq: int, kind: str, role: str, tokens: int, cost: float | None, text: str, uid: str) -> LineView:

@@ -8,10 +8,13 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from msgspec import UNSET, Struct, UnsetType
 
+from contextc._json import JSONObject
 from contextc.compiler.manifest import Fragment, ObservedFacts
 from contextc.compiler.options import Budget
 from contextc.compiler.past_requests import find_channel_model
 from contextc.formats.lint_engine import Violation
+from contextc.inspection.line_details import LineCause, LineDetails, ResultStatus
+from contextc.inspection.line_selection import LineSelection
 from contextc.inspection.prefix_break import PrefixBreak
 from contextc.inspection.request_details import (
     LinePage,
@@ -180,6 +183,28 @@ class NextRequestView(RequestSummary, frozen=True, kw_only=True):
     lines: list["LineView"]
     more: bool
     next: int
+    selection: "SelectionView | UnsetType" = UNSET
+
+
+class CallView(Struct, frozen=True, kw_only=True):
+    """A tool call of a line. `text` is the call with its values, and `result` the index of the line with its result."""
+
+    id: str
+    name: str
+    text: str
+    result: int | None
+
+
+class ResultView(Struct, frozen=True, kw_only=True):
+    """A tool result of a line. `call` is the index of the line with its call.
+
+    `status` is "ok", "error", or "denied" if the call was not allowed to run.
+    """
+
+    call_id: str
+    name: str
+    status: ResultStatus
+    call: int | None
 
 
 class LineView(Struct, frozen=True, kw_only=True):
@@ -188,6 +213,11 @@ class LineView(Struct, frozen=True, kw_only=True):
     `text` is the text as sent, and `original` the stored text if it differs. `parts` and `original_parts` are the same
     as message parts, if the query asks for them. `reduction` is "stub" or "shortened" if a tool result was reduced, and
     `original_length` is then the number of characters of the stored text.
+
+    The other fields are present in a detailed answer. `causes` are the causes of its tokens, as in the costs by cause.
+    `tool` is the name of the tool that the line defines, calls or has a result of, if it is one tool. `again` is true
+    if the previous request had the message too, but not in the shared prefix. `definition` is a tool definition as
+    sent, if the query asks for parts. Lines of the system prompt and of tools have negative indexes.
     """
 
     index: int
@@ -206,6 +236,35 @@ class LineView(Struct, frozen=True, kw_only=True):
     original_parts: tuple[AnyPart, ...] | None = None
     reduction: Reduction = ""
     original_length: int = 0
+    causes: tuple[LineCause, ...] | UnsetType = UNSET
+    tool: str | UnsetType = UNSET
+    calls: tuple[CallView, ...] | UnsetType = UNSET
+    results: tuple[ResultView, ...] | UnsetType = UNSET
+    again: bool | UnsetType = UNSET
+    definition: JSONObject | UnsetType = UNSET
+
+
+class SelectionView(Struct, frozen=True, kw_only=True):
+    """The lines that a query selects. `indexes` are their indexes in order; absent if it selects all lines in order.
+
+    `total` is the number of all lines, and `head` the number of those before the messages: they have the indexes from
+    -head to -1. `prefix_end` is the index of the first line that is not in the shared prefix. `tokens` are the tokens
+    of the selected lines, and `input` those of the whole request. `states`, `roles`, `tools` and `causes` have the
+    number of lines per value, among the lines that match all other fields of the query; `errors` likewise.
+    """
+
+    selected: int
+    total: int
+    head: int
+    prefix_end: int | None
+    tokens: int
+    input: int
+    states: dict[str, int]
+    roles: dict[str, int]
+    tools: dict[str, int]
+    causes: dict[str, int]
+    errors: int
+    indexes: list[int] | UnsetType = UNSET
 
 
 class FindingView(Struct, frozen=True, kw_only=True):
@@ -245,6 +304,10 @@ def observed_view(facts: ObservedFacts | None) -> ObservedView | UnsetType:
     )
 
 
+def count_origin(budget: Budget) -> CountOrigin:
+    return "measured" if budget.measured else "exact" if budget.exact else "estimated"
+
+
 def budget_view(budget: Budget, parts: TokenDistribution, estimated: int) -> BudgetView:
     return BudgetView(
         window=budget.window,
@@ -258,7 +321,7 @@ def budget_view(budget: Budget, parts: TokenDistribution, estimated: int) -> Bud
         free=parts.free,
         used=budget.used,
         available=budget.available,
-        how="measured" if budget.measured else "exact" if budget.exact else "estimated",
+        how=count_origin(budget),
         limit=budget.limit,
         wanted=budget.wanted,
         input=budget.input,
@@ -284,11 +347,14 @@ def next_request_view(
     page: LinePage,
     text_options: "LineTextOptions",
     remarks: tuple[str, ...] = (),
+    selection: SelectionView | UnsetType = UNSET,
 ) -> NextRequestView:
     account = _summary_fields(details, format, prefix_break)
     account["remarks"] = (*account["remarks"], *remarks)
     lines = line_views(page.lines, text_options)
-    return NextRequestView(cost=loss, is_new=is_new, lines=lines, more=page.more, next=page.next, **account)
+    return NextRequestView(
+        cost=loss, is_new=is_new, lines=lines, more=page.more, next=page.next, selection=selection, **account
+    )
 
 
 def _summary_fields(seen: RequestDetails, format: str, broke: PrefixBreak) -> dict[str, Any]:
@@ -359,6 +425,42 @@ def line_views(lines: Iterable[NumberedLine], text_options: LineTextOptions = FU
             original_parts=each.original if text_options.parts else None,
             reduction=each.reduction,
             original_length=len(each.line.original) if each.reduction else 0,
+            **(detail_fields(each.details, text_options) if each.details is not None else {}),
         )
         for each in lines
     ]
+
+
+def detail_fields(details: LineDetails, text_options: LineTextOptions = FULL_TEXT) -> dict[str, Any]:
+    """Return the fields of a line in a detailed answer. Fields that do not apply are left out."""
+    fields: dict[str, Any] = {"causes": details.causes}
+    if len(details.tools) == 1:
+        fields["tool"] = details.tools[0]
+    if details.calls:
+        fields["calls"] = tuple(
+            [
+                CallView(id=each.id, name=each.name, text=text_options.shorten(each.text), result=each.result)
+                for each in details.calls
+            ]
+        )
+    if details.results:
+        fields["results"] = tuple([ResultView(**each._asdict()) for each in details.results])
+    if details.is_again:
+        fields["again"] = True
+    if text_options.parts and details.definition is not None:
+        fields["definition"] = details.definition
+    return fields
+
+
+def selection_view(found: LineSelection, input: int, *, is_plain: bool) -> SelectionView:
+    """Return a selection. `input` are the tokens of the whole request; `is_plain`: it has all lines in order."""
+    return SelectionView(
+        selected=len(found.numbers),
+        total=found.total,
+        head=found.head,
+        prefix_end=found.prefix_end,
+        tokens=found.tokens,
+        input=input,
+        **found.counts._asdict(),
+        indexes=UNSET if is_plain else found.numbers,
+    )

@@ -213,7 +213,7 @@ def _preflight(scope: Scope, headers: Headers, allowed: str) -> Response | None:
     if not allowed or scope["method"] != "OPTIONS" or "access-control-request-method" not in headers:
         return None
     cors = {
-        "Access-Control-Allow-Methods": "GET, POST, PUT, DELETE",
+        "Access-Control-Allow-Methods": "GET, POST, PUT, PATCH, DELETE",
         "Access-Control-Allow-Headers": headers.get("access-control-request-headers", "content-type"),
         "Access-Control-Allow-Private-Network": "true",
         "Access-Control-Max-Age": "600",

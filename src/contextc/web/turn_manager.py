@@ -7,7 +7,7 @@ first answer counts. Nothing is kept after a turn has ended: the store has it.
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Generator
+from collections.abc import Awaitable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
@@ -25,6 +25,7 @@ from contextc.executor.agent_config import ApprovalAnswer, PendingApprovals, Tur
 from contextc.executor.event_hub import event_hub
 from contextc.messages import ToolCall
 from contextc.store import Store
+from contextc.store.conversation_list import ConversationOverview, mark_waiting
 from contextc.store.turn_and_event_records import QueuedMessage, QueueKind
 from contextc.web.http_errors import HTTPError
 from contextc.web.model_executors import ExecutorFactory, ExecutorPool
@@ -295,6 +296,19 @@ class TurnManager:
         """Return the pending approvals. Blocking: reads files for previews."""
         questions = list(self._questions.get(conversation, {}).values())
         return [self._preview(question) for question in questions if not question.answer.done()]
+
+    @property
+    def waiting_conversations(self) -> frozenset[str]:
+        """Conversations with a pending approval in this process."""
+        return frozenset(
+            name
+            for name, questions in list(self._questions.items())
+            if any(not each.answer.done() for each in list(questions.values()))
+        )
+
+    def with_approvals(self, found: Sequence[ConversationOverview]) -> list[ConversationOverview]:
+        """Return entries of the list of conversations with `needs_approval`."""
+        return mark_waiting(found, self.waiting_conversations)
 
     def _preview(self, question: PendingApproval) -> ApprovalView:
         call = question.call

@@ -1,6 +1,7 @@
 """Labelled traces: requests to providers with simulated caches, and the cause of each cache miss.
 
-`load("tune")` and `load("report")` are the two halves. Rules are developed on the first one only.
+`load("tune")` and `load("report")` are the two halves. Rules are developed on the first one only. `load("fresh")` and
+`load("check")` are later sets with other scenarios, written without knowledge of the rules.
 """
 
 from functools import cache
@@ -9,14 +10,15 @@ from importlib import import_module
 from tests.analysis.traces.trace import CAUSES, Exchange, Trace
 
 HALVES = ("tune", "report")
+SETS = (*HALVES, "fresh", "check")
 
-__all__ = ["CAUSES", "HALVES", "Exchange", "Trace", "load"]
+__all__ = ["CAUSES", "HALVES", "SETS", "Exchange", "Trace", "load"]
 
 
 @cache
 def load(half: str) -> list[Trace]:
-    """Return the traces of a half."""
-    if half not in HALVES:
-        raise ValueError(f"half must be tune or report, got {half!r}.")
+    """Return the traces of a half, or of a later set."""
+    if half not in SETS:
+        raise ValueError(f"half must be one of {', '.join(SETS)}, got {half!r}.")
     cases = getattr(import_module(f"tests.analysis.traces.{half}"), half.upper()).all
     return [case.build() for case in cases]

@@ -1,4 +1,4 @@
-"""Measure `cc.findings` on labelled traces: `python -m tests.analysis.traces.measure tune|report [-v] [NAME…]`.
+"""Measure `cc.findings` on labelled traces: `python -m tests.analysis.traces.measure SET [-v] [NAME…]`.
 
 Each trace is recorded with `cc.observe` into a memory store of its own. The cache-miss findings of its conversations
 are compared with the labels, request by request:
@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import contextc as cc
 from contextc.web.channel_list import channel_id
-from tests.analysis.traces import CAUSES, HALVES, Exchange, Trace, load
+from tests.analysis.traces import CAUSES, SETS, Exchange, Trace, load
 
 Findings = Callable[[Any, str], Iterable[Any]]
 CODE = "CAC"
@@ -126,7 +126,7 @@ def compare(trace: Trace, at: int, finding: Any) -> Verdict:
 def measure(traces: Sequence[Trace], findings: Findings | None = None) -> Result:
     """Return the comparison of all requests of some traces."""
     began = process_time()
-    call: Findings = findings or getattr(cc, "findings")  # noqa: B009 - it may not exist
+    call: Findings = findings or cc.findings
     verdicts = [verdict for trace in traces for verdict in judge(trace, call)]
     return Result(verdicts, process_time() - began)
 
@@ -158,10 +158,8 @@ def table(result: Result) -> str:
 def main(arguments: Sequence[str]) -> None:
     names = [each for each in arguments if not each.startswith("-")]
     half = names.pop(0) if names else "tune"
-    if half not in HALVES:
-        raise SystemExit(f"half must be tune or report, got {half!r}.")
-    if not hasattr(cc, "findings"):
-        raise SystemExit("contextc.findings not found.")
+    if half not in SETS:
+        raise SystemExit(f"half must be one of {', '.join(SETS)}, got {half!r}.")
     traces = [trace for trace in load(half) if not names or any(name in trace.name for name in names)]
     result = measure(traces)
     lines = [f"{half}: {len(traces)} traces, {len(result.verdicts):,} requests", table(result)]

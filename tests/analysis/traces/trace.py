@@ -37,7 +37,7 @@ class Exchange(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """Exchanges of one client with one provider. `half` is `tune` or `report`."""
+    """Exchanges of one client with one provider. `half` is the name of its set."""
 
     name: str
     half: str

@@ -16,8 +16,6 @@ from contextc.formats.lint_engine import (
     find_id_mismatches,
     format_dotted_path,
     make_finding,
-    match_results,
-    merge_sides,
     results_in_next_message,
 )
 from contextc.formats.rule_checks import (
@@ -109,7 +107,7 @@ def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: a result found elsewhere is moved to its call. Otherwise a result is inserted which states that it is
         missing.
     """
-    for turn, call in match_results(merge_sides(request.messages), results_in_next_message).unanswered_calls:
+    for turn, call in request.match_results(results_in_next_message, merged=True).unanswered_calls:
         message = f"call {call.id} has no result in the next message."
         yield make_finding(call.path, message, where=format_dotted_path(turn.path), ids=call.id)
 
@@ -123,7 +121,7 @@ def check_results_first(request: ParsedRequest) -> Iterable[RuleFinding]:
         "tool_result", "tool_use_id": "a", "content": "1"}]}]
     Repair: results are moved to the front.
     """
-    return find_late_results((turn, turn.parts) for turn in merge_sides(request.messages))
+    return find_late_results((turn, turn.parts) for turn in request.merged)
 
 
 @rule(8, predicted_errors.ORPHAN_RESULT)
@@ -133,7 +131,7 @@ def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
     Example: [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "1"}]}]
     Repair: a result is moved to its call. A result without a call becomes text.
     """
-    for _, result in match_results(merge_sides(request.messages), results_in_next_message).orphan_results:
+    for _, result in request.match_results(results_in_next_message, merged=True).orphan_results:
         yield make_finding(
             result.path, f"result without a call: call {result.id} not found in the previous message.", id=result.id
         )
@@ -148,7 +146,7 @@ def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
         {"type": "tool_result", "tool_use_id": "a"}]}]
     Repair: the first result is kept. Another one with different content becomes text.
     """
-    for _, result in match_results(merge_sides(request.messages), results_in_next_message).duplicate_results:
+    for _, result in request.match_results(results_in_next_message, merged=True).duplicate_results:
         yield make_finding(result.path, f"duplicate result for call {result.id}.", id=result.id)
 
 
@@ -163,7 +161,7 @@ def check_unique_call_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
         "content": [{"type": "tool_result", "tool_use_id": "a"}]}]
     Repair: the later call and its result get a new id.
     """
-    for _, call in find_duplicate_ids(merge_sides(request.messages)):
+    for _, call in find_duplicate_ids(request.merged):
         yield make_finding(call.path, f"duplicate call id {call.id} in one reply.")
 
 
@@ -245,7 +243,7 @@ def check_thinking_first(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: thinking is disabled for this request.
     """
     thinking: JSON = request.body.get("thinking")
-    replies = [turn for turn in merge_sides(request.messages) if turn.role == "assistant"]
+    replies = [turn for turn in request.merged if turn.role == "assistant"]
     if not isinstance(thinking, dict) or cast(JSONObject, thinking).get("type") != "enabled" or not replies:
         return
     last = replies[-1]

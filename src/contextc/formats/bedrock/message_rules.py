@@ -11,7 +11,6 @@ from contextc.formats.lint_engine import (
     RuleSet,
     format_dotted_path,
     make_finding,
-    match_results,
     results_in_next_message,
 )
 from contextc.formats.rule_checks import (
@@ -111,7 +110,7 @@ def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
         missing.
     """
     places = {turn.path: number for number, turn in enumerate(request.messages)}
-    for turn, call in match_results(request.messages, results_in_next_message).unanswered_calls:
+    for turn, call in request.match_results(results_in_next_message).unanswered_calls:
         where = f"messages.{places[turn.path] + 1}.content"
         yield make_finding(call.path, f"call {call.id} has no result in the next message.", where=where, ids=call.id)
 
@@ -137,7 +136,7 @@ def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
     Example: [{"role": "user", "content": [{"toolResult": {"toolUseId": "a", "content": [{"text": "1"}]}}]}]
     Repair: a result is moved to its call. A result without a call becomes text.
     """
-    for turn, result in match_results(request.messages, results_in_next_message).orphan_results:
+    for turn, result in request.match_results(results_in_next_message).orphan_results:
         where = format_dotted_path((*turn.path, "content"))
         yield make_finding(
             result.path, f"result without a call: call {result.id} not found in the previous message.", where=where
@@ -153,7 +152,7 @@ def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
         [{"text": "1"}]}}, {"toolResult": {"toolUseId": "a", "content": [{"text": "1"}]}}]}]
     Repair: the first result is kept. Another one with different content becomes text.
     """
-    for turn, result in match_results(request.messages, results_in_next_message).duplicate_results:
+    for turn, result in request.match_results(results_in_next_message).duplicate_results:
         where = format_dotted_path((*turn.path, "content"))
         yield make_finding(result.path, f"duplicate result for call {result.id}.", where=where, id=result.id)
 

@@ -18,7 +18,6 @@ from contextc.formats.lint_engine import (
     RuleSet,
     find_duplicates,
     make_finding,
-    match_results,
 )
 from contextc.formats.rule_checks import find_empty_request
 
@@ -96,7 +95,7 @@ def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: a result found elsewhere is moved to its call. Otherwise a result is inserted which states that it is
         missing.
     """
-    for _, call in match_results(request.messages, results_before_next_reply).unanswered_calls:
+    for _, call in request.match_results(results_before_next_reply).unanswered_calls:
         yield make_finding(call.path, f"call {call.id} has no result before the next reply.")
 
 
@@ -113,7 +112,7 @@ def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
     """
     first = next((turn.path for turn in request.messages if turn.role == "assistant"), None)
     held = request.body.get("resume") is not None
-    for turn, result in match_results(request.messages, results_before_next_reply).orphan_results:
+    for turn, result in request.match_results(results_before_next_reply).orphan_results:
         if held and (first is None or turn.path < first):
             continue
         yield make_finding(result.path, f"result without a call: call {result.id} not found in the previous reply.")
@@ -131,7 +130,7 @@ def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
         "tool_use_id": "a"}]}}]
     Repair: the first result is kept. Another one with different content becomes text.
     """
-    for _, result in match_results(request.messages, results_before_next_reply).duplicate_results:
+    for _, result in request.match_results(results_before_next_reply).duplicate_results:
         yield make_finding(result.path, f"duplicate result for call {result.id}.")
 
 

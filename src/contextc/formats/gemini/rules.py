@@ -17,8 +17,6 @@ from contextc.formats.lint_engine import (
     find_duplicates,
     find_id_mismatches,
     make_finding,
-    match_results,
-    merge_sides,
     results_in_next_message,
 )
 from contextc.formats.rule_checks import find_empty_request, iter_parts
@@ -132,7 +130,7 @@ def check_call_position(request: ParsedRequest) -> Iterable[RuleFinding]:
         [{"functionResponse": {"name": "look", "response": {"output": "1"}}}]}]
     Repair: a user content is inserted before the first content.
     """
-    for turn in merge_sides(request.messages)[:1]:
+    for turn in request.merged[:1]:
         calls = turn.parts_of("call")
         if calls and turn.role == "model":
             yield make_finding(turn.path, f"{_describe(calls[0])} is at the start of the conversation.")
@@ -150,7 +148,7 @@ def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: a result found elsewhere is moved to its call. Otherwise a result is inserted which states that it is
         missing.
     """
-    for _, call in match_results(merge_sides(request.messages), results_in_next_message).unanswered_calls:
+    for _, call in request.match_results(results_in_next_message, merged=True).unanswered_calls:
         yield make_finding(call.path, f"{_describe(call)} has no result in the next content.")
 
 
@@ -163,9 +161,9 @@ def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
     Example: [{"role": "user", "parts": [{"functionResponse": {"name": "look", "response": {"output": "1"}}}]}]
     Repair: a result is moved to its call. A result without a call becomes text.
     """
-    turns = merge_sides(request.messages)
+    turns = request.merged
     earlier = dict(zip((turn.path for turn in turns[1:]), turns, strict=False))
-    for turn, result in match_results(turns, results_in_next_message).orphan_results:
+    for turn, result in request.match_results(results_in_next_message, merged=True).orphan_results:
         before = earlier.get(turn.path)
         what = predicted_errors.RESULT_COUNT if before and before.parts_of("call") else predicted_errors.RESULT_PLACE
         yield make_finding(result.path, f"{_describe(result)} has no call in the previous content.", what=what)
@@ -180,7 +178,7 @@ def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
         {"output": "1"}}}, {"functionResponse": {"id": "a", "name": "look", "response": {"output": "2"}}}]}]
     Repair: the first result is kept. Another one with different content becomes text.
     """
-    for _, result in match_results(merge_sides(request.messages), results_in_next_message).duplicate_results:
+    for _, result in request.match_results(results_in_next_message, merged=True).duplicate_results:
         yield make_finding(result.path, f"{_describe(result)} is a duplicate for its call.")
 
 
@@ -212,7 +210,7 @@ def check_call_signatures(request: ParsedRequest) -> Iterable[RuleFinding]:
     """
     if not fixes.has_thinking_level(request.body):
         return
-    turns = merge_sides(request.messages)
+    turns = request.merged
     spoke = max((index for index, turn in enumerate(turns) if _has_user_content(turn)), default=0)
     for index, turn in enumerate(turns[spoke:], spoke):
         if any(fixes.signature_of(piece.wire) for piece in turn.parts):

@@ -17,7 +17,6 @@ from contextc.formats.lint_engine import (
     RuleFinding,
     RuleSet,
     make_finding,
-    match_results,
     results_in_role,
 )
 from contextc.formats.mistral import fixes, lint_parser, predicted_errors
@@ -144,7 +143,7 @@ def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: a result elsewhere in the history is moved to its call; if there is none, a result stating that it is
         missing is inserted.
     """
-    for _, call in match_results(request.messages, results_directly_after).unanswered_calls:
+    for _, call in request.match_results(results_directly_after).unanswered_calls:
         yield make_finding(call.path, f"tool call {call.id} has no result in the tool messages after it.")
 
 
@@ -156,7 +155,7 @@ def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: a result whose call is elsewhere is moved to it; a result without a call becomes text.
     """
     roles = {turn.path: before.role for before, turn in pairwise(request.messages)}
-    for turn, result in match_results(request.messages, results_directly_after).orphan_results:
+    for turn, result in request.match_results(results_directly_after).orphan_results:
         what = predicted_errors.UNEXPECTED_ID.format(id=result.id)
         if (before := roles.get(turn.path)) in ("system", "user"):
             what = predicted_errors.UNEXPECTED_ROLE.format(role="tool", before=before)
@@ -174,7 +173,7 @@ def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
         {"role": "tool", "tool_call_id": "a1b2c3d4e", "content": "2"}]
     Repair: the first result is kept; a different one becomes text.
     """
-    for _, result in match_results(request.messages, results_directly_after).duplicate_results:
+    for _, result in request.match_results(results_directly_after).duplicate_results:
         yield make_finding(result.path, f"tool call {result.id} already has a result.", id=result.id)
 
 

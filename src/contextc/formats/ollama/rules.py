@@ -13,7 +13,6 @@ from contextc.formats.lint_engine import (
     RuleFinding,
     RuleSet,
     make_finding,
-    match_results,
 )
 from contextc.formats.ollama import fixes, lint_parser, predicted_errors
 from contextc.formats.ollama.lint_parser import before_next_reply
@@ -69,7 +68,7 @@ def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: a result elsewhere in the history is moved to its call; if there is none, a result stating that it is
         missing is inserted.
     """
-    for _, call in match_results(request.messages, before_next_reply).unanswered_calls:
+    for _, call in request.match_results(before_next_reply).unanswered_calls:
         yield make_finding(
             call.path, f"tool call {call.id} of {call.name} has no result before the next assistant message."
         )
@@ -82,7 +81,7 @@ def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
     Example: [{"role": "user", "content": "hi"}, {"role": "tool", "tool_name": "look", "content": "1"}]
     Repair: a result whose call is elsewhere is moved to it; a result without a call becomes text.
     """
-    for _, result in match_results(request.messages, before_next_reply).orphan_results:
+    for _, result in request.match_results(before_next_reply).orphan_results:
         name = result.id or result.name or "without a name"
         yield make_finding(result.path, f"the last assistant message has no tool call for the result {name}.")
 
@@ -96,7 +95,7 @@ def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
         {"role": "tool", "tool_call_id": "a", "content": "2"}]
     Repair: the first result is kept; a different one becomes text.
     """
-    for _, result in match_results(request.messages, before_next_reply).duplicate_results:
+    for _, result in request.match_results(before_next_reply).duplicate_results:
         yield make_finding(result.path, f"tool call {result.id} already has a result.")
 
 

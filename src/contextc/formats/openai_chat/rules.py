@@ -19,7 +19,6 @@ from contextc.formats.lint_engine import (
     find_duplicates,
     is_reasoning,
     make_finding,
-    match_results,
     results_in_role,
     unknown_field_findings,
 )
@@ -133,7 +132,7 @@ def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: a result elsewhere in the history is moved to its call; if there is none, a result stating that it is
         missing is inserted.
     """
-    for _, call in match_results(request.messages, results_directly_after).unanswered_calls:
+    for _, call in request.match_results(results_directly_after).unanswered_calls:
         yield make_finding(call.path, f"tool call {call.id} has no result in the tool messages after it.", ids=call.id)
 
 
@@ -144,7 +143,7 @@ def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
     Example: [{"role": "user", "content": "hi"}, {"role": "tool", "tool_call_id": "a", "content": "1"}]
     Repair: a result whose call is elsewhere is moved to it; a result without a call becomes text.
     """
-    for _, result in match_results(request.messages, results_directly_after).orphan_results:
+    for _, result in request.match_results(results_directly_after).orphan_results:
         yield make_finding(
             result.path, f"tool call {result.id} of this result is not in the preceding assistant message."
         )
@@ -159,7 +158,7 @@ def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
         {"role": "tool", "tool_call_id": "a", "content": "2"}]
     Repair: the first result is kept; a different one becomes text.
     """
-    doubled = {result.path for _, result in match_results(request.messages, results_directly_after).duplicate_results}
+    doubled = {result.path for _, result in request.match_results(results_directly_after).duplicate_results}
     latest: dict[str, RequestMessage] = {}
     for turn, result in iter_parts(request, "result"):
         first = latest.get(result.id, turn)

@@ -164,7 +164,7 @@ class _Encoder(PartEncoder):
     def reasoning(self, part: Reasoning) -> JSONObject | None:
         options = proof_options(part)
         if not options and part.provider != self.provider:
-            self.note("left out", f"unsigned reasoning of {part.provider or 'nobody known'}")
+            self.note("left out", f"unsigned reasoning of {part.provider or 'an unknown provider'}")
             return None
         said: JSONObject = {"type": "reasoning", "text": part.text}
         return {**said, "providerOptions": options} if options else said

@@ -1,4 +1,4 @@
-"""Conversations: list, create, get and delete."""
+"""Conversations: list, create, get, rename and delete."""
 
 from typing import Annotated
 
@@ -6,7 +6,7 @@ from msgspec import Meta, Struct
 
 from contextc.app.default_conversation_names import time_based_names
 from contextc.errors import ConversationExists
-from contextc.store.conversation_list import MAX_PAGE_SIZE, ConversationOverview
+from contextc.store.conversation_list import MAX_GIVEN_TITLE, MAX_PAGE_SIZE, ConversationOverview
 from contextc.web.app_state import AppState
 from contextc.web.conversation_state import ConversationView, load_conversation_view
 from contextc.web.endpoint_registry import endpoint
@@ -43,7 +43,7 @@ class CreateBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 def listing(app: AppState, query: ConversationsQuery) -> ConversationsPage:
     """List conversations, most recently active first."""
     page = app.store.overviews(search=query.search, before=query.before, limit=query.limit)
-    return ConversationsPage(conversations=page.found, more=bool(page.next), next=page.next)
+    return ConversationsPage(conversations=app.turns.with_approvals(page.found), more=bool(page.next), next=page.next)
 
 
 @endpoint("POST", "/conversations", status=201)
@@ -65,6 +65,18 @@ def begin(app: AppState, body: CreateBody) -> ConversationOverview:
 def look(app: AppState, name: str) -> ConversationView:
     """Return a conversation and its state. New events follow `last_event`."""
     return load_conversation_view(app, name)
+
+
+class RenameBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """With an empty title, the first user message is the title again."""
+
+    title: Annotated[str, Meta(max_length=MAX_GIVEN_TITLE)]
+
+
+@endpoint("PATCH", "/conversations/{name}")
+def rename(app: AppState, name: str, body: RenameBody) -> ConversationOverview:
+    """Set the title of a conversation. Its name, which URLs and commands use, stays."""
+    return app.turns.with_approvals([app.store.set_title(name, body.title)])[0]
 
 
 class DeleteResult(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -4,11 +4,11 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from contextc.analysis import CauseSummary, Evidence, Finding, store_findings
+from contextc.analysis import CauseSummary, ConversationCacheReads, Evidence, Finding, store_findings
+from contextc.analysis.cache_reads import list_cache_reads
 from contextc.analysis.conversation_findings import find_all
 from contextc.analysis.cost_by_cause import ConversationCosts, CostLine, compute_costs
 from contextc.analysis.finding import sort_by_cost
-from contextc.analysis.stored_conversation import load_stored_conversation
 from contextc.web.app_state import AppState
 from contextc.web.endpoint_registry import endpoint
 
@@ -114,13 +114,21 @@ class StoreFindingsView(Struct, frozen=True, kw_only=True):
 @endpoint("GET", "/conversations/{name}/findings")
 def show_conversation_findings(app: AppState, name: str, query: FindingsQuery) -> ConversationFindings:
     """Return what a conversation wastes or fails at, with evidence, cost and fix; and its costs by cause."""
-    view = load_stored_conversation(app.store, name)
-    found = [each for each in sort_by_cost(find_all(view)) if _is_selected(each, query)]
+    with app.analysed.open(name) as view:
+        all_found, costs = sort_by_cost(find_all(view)), compute_costs(view)
+    found = [each for each in all_found if _is_selected(each, query)]
     return ConversationFindings(
         findings=[_finding_view(each) for each in found[: query.limit]],
         more=len(found) > query.limit,
-        costs=_costs_view(compute_costs(view)),
+        costs=costs_view(costs),
     )
+
+
+@endpoint("GET", "/conversations/{name}/cache-reads")
+def show_cache_reads(app: AppState, name: str) -> ConversationCacheReads:
+    """Return what each request should have read from the cache by the provider's rules, and what was reported."""
+    with app.analysed.open(name) as view:
+        return list_cache_reads(view)
 
 
 @endpoint("GET", "/findings")
@@ -179,9 +187,9 @@ def _cause_view(cause: CauseSummary) -> CauseView:
     )
 
 
-def _costs_view(costs: ConversationCosts) -> CostsView:
+def costs_view(costs: ConversationCosts) -> CostsView:
     return CostsView(
-        lines=[_line_view(each) for each in costs.lines],
+        lines=[line_view(each) for each in costs.lines],
         cost=costs.cost,
         unpriced=costs.unpriced,
         cache_share=costs.cache_share,
@@ -189,7 +197,7 @@ def _costs_view(costs: ConversationCosts) -> CostsView:
     )
 
 
-def _line_view(line: CostLine) -> CostLineView:
+def line_view(line: CostLine) -> CostLineView:
     return CostLineView(
         kind=line.kind,
         name=line.name,

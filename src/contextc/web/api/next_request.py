@@ -1,8 +1,8 @@
 """Preview of the next request, also after an edit or a rewind, with its cost."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 
 from contextc.app import model_selection
 from contextc.app.agent_factory import build_prompt, build_tools, choose_tools
@@ -10,26 +10,27 @@ from contextc.compiler.past_requests import load_channel_provider
 from contextc.errors import InvalidSetting
 from contextc.inspection.prefix_break import preview_break
 from contextc.inspection.preview import find_channels, load_last_budget, load_last_request, preview_request
-from contextc.inspection.request_details import page_lines, preview_request_details
+from contextc.inspection.request_details import preview_request_details
 from contextc.prompts import PromptContext
 from contextc.providers import Provider
 from contextc.store.ledger_schema import Channel
 from contextc.tools.spec import Tool
-from contextc.web.api.requests import MAX_NUMBER, After, Limit, Number
+from contextc.web.api.requests import MAX_NUMBER, LinesQuery, Number
 from contextc.web.app_state import AppState
 from contextc.web.channel_list import find_channel
 from contextc.web.endpoint_registry import endpoint
+from contextc.web.line_query import query_lines
 from contextc.web.request_view import CacheLoss, LineTextOptions, NextRequestView, next_request_view
 
 TAG = "next"
 DYNAMIC_NOT_INCLUDED = "dynamic prompt fragments are not part of this preview"
 
 
-class NextQuery(Struct, frozen=True, forbid_unknown_fields=True):
+class NextQuery(LinesQuery, frozen=True, forbid_unknown_fields=True):
     """`channel` is an existing channel and `model` a provider and a model; without either, the last channel is used.
 
-    `edit` and `text` preview an edit of that message. `rewind` previews a rewind to that message. `after`, `limit`,
-    `only`, `search`, `width` and `parts` select lines, as for a sent request.
+    `edit` and `text` preview an edit of that message. `rewind` previews a rewind to that message. All other fields
+    select lines, as for a sent request.
     """
 
     channel: str = ""
@@ -37,12 +38,6 @@ class NextQuery(Struct, frozen=True, forbid_unknown_fields=True):
     edit: Number | None = None
     text: str | None = None
     rewind: Annotated[int, Meta(ge=0, le=MAX_NUMBER)] | None = None
-    after: After = 0
-    limit: Limit = 200
-    only: Literal["", "shown", "left"] = ""
-    search: str = ""
-    width: After = 0
-    parts: bool = False
 
 
 @endpoint("GET", "/conversations/{name}/next")
@@ -69,7 +64,7 @@ def show_next(app: AppState, name: str, query: NextQuery) -> NextRequestView:
         rewind=query.rewind,
     )
     seen = preview_request_details(app.store, compiled)
-    paged = page_lines(seen, after=query.after, limit=query.limit, only=query.only, search=query.search)
+    queried = query_lines(seen, query)
     cost = compiled.cost
     loss = CacheLoss(
         cached_lost=cost.cached_tokens_lost,
@@ -83,7 +78,8 @@ def show_next(app: AppState, name: str, query: NextQuery) -> NextRequestView:
         preview_break(app.store, compiled),
         loss=loss,
         is_new=compiled.is_new,
-        page=paged,
+        page=queried.page,
+        selection=queried.selection,
         text_options=LineTextOptions(query.width, query.search, query.parts),
         remarks=(DYNAMIC_NOT_INCLUDED,) if before is not None else (),
     )

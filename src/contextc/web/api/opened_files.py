@@ -18,7 +18,7 @@ class OpenBody(Struct, frozen=True, forbid_unknown_fields=True):
     """A text, and its file name if any. `format` is needed only if it cannot be detected.
 
     `request` selects one of several requests in a file; default: the last. `model` sets the context window if the
-    request names no model.
+    request names no model. With `detailed`, each tool is a line too, and lines have their causes, calls and results.
     """
 
     text: str
@@ -26,6 +26,7 @@ class OpenBody(Struct, frozen=True, forbid_unknown_fields=True):
     format: str | None = None
     request: Annotated[int, Meta(ge=1)] | None = None
     model: str = ""
+    detailed: bool = False
 
 
 class OpenedView(Struct, frozen=True, kw_only=True):
@@ -69,7 +70,7 @@ def _view(body: OpenBody) -> OpenedView:
         model=account.model or None,
         tokens=account.total,
         budget=account.budget(),
-        lines=account.lines(),
+        lines=account.lines(detailed=body.detailed),
         violations=finding_views(violations),
         judged=judged,
         notes=found.notes,

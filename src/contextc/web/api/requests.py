@@ -3,7 +3,7 @@
 from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Meta, Struct, field
+from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from contextc._json import decode
 from contextc.compiler.past_requests import (
@@ -14,19 +14,22 @@ from contextc.compiler.past_requests import (
     rebuild_session_view,
 )
 from contextc.inspection.prefix_break import find_break
-from contextc.inspection.request_details import load_request_details, page_lines
+from contextc.inspection.request_details import load_request_details
 from contextc.inspection.request_diff import Hunk, diff_requests
 from contextc.linting import lint
 from contextc.providers.snippets import as_curl, as_python
 from contextc.store.ledger_schema import Channel
+from contextc.web.api.comparison import OtherRequestQuery, find_other_request
 from contextc.web.app_state import AppState
 from contextc.web.channel_list import find_channel
 from contextc.web.endpoint_registry import RawResponse, endpoint
+from contextc.web.line_query import CauseFilter, LineOrder, StateFilter, query_lines
 from contextc.web.request_view import (
     FindingView,
     LineTextOptions,
     LineView,
     RequestView,
+    SelectionView,
     finding_views,
     line_views,
     request_view,
@@ -45,6 +48,11 @@ class LinesQuery(Struct, frozen=True, forbid_unknown_fields=True):
 
     `search` selects lines that contain a text. `width` is the maximum number of characters per text; 0 means all. With
     `parts`, each line has its message parts.
+
+    `state`, `role`, `tool`, `cause` and `error` select lines that match all of them; `sort=size` returns the largest
+    first. With `detailed`, the system prompt and each tool are lines too, and lines have their causes, calls and
+    results. With `selection`, the answer has the indexes of all selected lines, and the number of lines per value. `at`
+    returns the lines with these indexes instead: `-2..10,15`.
     """
 
     after: After = 0
@@ -53,6 +61,15 @@ class LinesQuery(Struct, frozen=True, forbid_unknown_fields=True):
     search: str = ""
     width: After = 0
     parts: bool = False
+    state: StateFilter = ""
+    role: str = ""
+    tool: str = ""
+    cause: CauseFilter = ""
+    error: bool = False
+    sort: LineOrder = ""
+    detailed: bool = False
+    selection: bool = False
+    at: str = ""
 
 
 class BodyQuery(Struct, frozen=True, forbid_unknown_fields=True):
@@ -82,6 +99,7 @@ class LinesPage(Struct, frozen=True, kw_only=True):
     lines: list[LineView]
     more: bool
     next: int
+    selection: SelectionView | UnsetType = UNSET
 
 
 @endpoint("GET", "/conversations/{name}/requests/{channel}/{number}")
@@ -97,9 +115,9 @@ def show_request(app: AppState, name: str, channel: str, number: int) -> Request
 def show_lines(app: AppState, name: str, channel: str, number: int, query: LinesQuery) -> LinesPage:
     """Return a page of lines of a request, sent or left out, each with its text as sent, reason, tokens and cost."""
     seen = load_request_details(app.store, find_channel(app.store, name, channel), number)
-    found = page_lines(seen, after=query.after, limit=query.limit, only=query.only, search=query.search)
-    lines = line_views(found.lines, LineTextOptions(query.width, query.search, query.parts))
-    return LinesPage(lines=lines, more=found.more, next=found.next)
+    found = query_lines(seen, query)
+    lines = line_views(found.page.lines, LineTextOptions(query.width, query.search, query.parts))
+    return LinesPage(lines=lines, more=found.page.more, next=found.page.next, selection=found.selection)
 
 
 @endpoint("GET", "/conversations/{name}/requests/{channel}/{number}/body", media_type="application/json")
@@ -120,20 +138,25 @@ def _snippet(app: AppState, channel: Channel, number: int, body: bytes, shape: s
 
 
 @endpoint("GET", "/conversations/{name}/requests/{channel}/{number}/diff")
-def show_difference(app: AppState, name: str, channel: str, number: int) -> DiffView:
-    """Return the differences between a request and the previous one. Unchanged parts are folded.
+def show_difference(app: AppState, name: str, channel: str, number: int, query: OtherRequestQuery) -> DiffView:
+    """Return the differences between a request and the previous one, or any other, line by line in the order of their
+    JSON. Unchanged parts are folded.
 
     For a resumed session, the whole context that it holds is compared.
     """
     found = find_channel(app.store, name, channel)
-    formatter = load_channel_formatter(app.store, found)
-    after = rebuild_session_view(app.store, found, formatter, number)
-    _, record = app.store.read(lambda tx: find_request(tx, found, number))
-    previous = record.request - 1 or None
-    before = rebuild_session_view(app.store, found, formatter, previous) if previous is not None else b"{}"
+    after = rebuild_session_view(app.store, found, load_channel_formatter(app.store, found), number)
+    previous = find_other_request(app, found, number, query)
+    before = b"{}"
+    if previous is not None:
+        form = load_channel_formatter(app.store, previous[0])
+        before = rebuild_session_view(app.store, previous[0], form, previous[1])
     found_hunks = diff_requests(before, after)
     return DiffView(
-        before=previous, unchanged_bytes=found_hunks.unchanged, hunks=found_hunks.hunks, cut=found_hunks.cut
+        before=previous[1] if previous is not None else None,
+        unchanged_bytes=found_hunks.unchanged,
+        hunks=found_hunks.hunks,
+        cut=found_hunks.cut,
     )
 
 

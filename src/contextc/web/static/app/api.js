@@ -54,6 +54,7 @@ export function blobUrl(part) {
 
 export const get = (path, query, options) => request("GET", path, { query, ...options });
 export const post = (path, body = {}, options) => request("POST", path, { body, ...options });
+export const patch = (path, body = {}, options) => request("PATCH", path, { body, ...options });
 export const remove = (path, options) => request("DELETE", path, options);
 
 /** Fetch a response as text instead of JSON: exact request bodies, curl commands. */

@@ -1,9 +1,10 @@
-/** Title and icon of the browser tab: the open view, and whether a turn is running. */
+/** Title and icon of the browser tab: the open view, whether a turn is running, and what needs approval. */
 import { effect, signal } from "@preact/signals";
 import { oneLine } from "./format.js";
 import { route } from "./route.js";
+import { conversations } from "./state.js";
 
-/** The open conversation `{title, running}`, or null. */
+/** The open conversation `{name, title, running, waits}`, or null. */
 export const openConversation = signal(null);
 
 const mark = (point) =>
@@ -18,9 +19,11 @@ export function watchBrowserTab() {
   effect(() => {
     const { view, name } = route.value;
     const here = view === "chat" ? openConversation.value : null;
-    const title = { open: "Open a file", inspect: `Inspect ${oneLine(name, 40)}`, chat: here?.title }[view];
-    document.title = `${here?.running ? "● " : ""}${title ? `${title} · ` : ""}contextc`;
-    const wanted = mark(here?.running ? 5.5 : 2.4);
+    const title = { open: "Open a file", overview: "Overview", search: "Search", inspect: `Inspect ${oneLine(name, 40)}`, chat: here?.title }[view];
+    const others = conversations.value.items?.filter((each) => each.needs_approval && each.name !== here?.name).length ?? 0;
+    const state = here?.waits ? "Needs approval · " : others ? `${others} need${others > 1 ? "" : "s"} approval · ` : here?.running ? "● " : "";
+    document.title = `${state}${title ? `${title} · ` : ""}contextc`;
+    const wanted = mark(here?.running || others ? 5.5 : 2.4);
     if (icon.href !== wanted) icon.href = wanted;
   });
 }

@@ -19,10 +19,10 @@ const isHidden = () => document.visibilityState === "hidden";
 const shown = () => new Promise((resolve) => document.addEventListener("visibilitychange", resolve, { once: true }));
 
 /**
- * Call `act` when a conversation has changed, in a hidden tab when it is shown again. It is not called again before it has
+ * Call `act` when a conversation has changed, any if `name` is null, in a hidden tab when it is shown again. It is not called again before it has
  * finished and rested twice as long as it took.
  *
- * @param {string} name
+ * @param {string|null} name
  * @param {() => Promise<void>} act
  * @returns {() => void} stops it
  */
@@ -45,8 +45,8 @@ export function onConversationChange(name, act) {
     isBusy = false;
   };
   const listener = (names, removed) => {
-    if (removed.has(name)) isWanted = false;  // there is nothing to load any more
-    else if (names === null || names.has(name)) work();
+    if (name !== null && removed.has(name)) isWanted = false;  // there is nothing to load any more
+    else if (names === null || name === null || names.has(name)) work();
   };
   listeners.add(listener);
   return () => {

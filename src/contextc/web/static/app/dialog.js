@@ -49,10 +49,10 @@ export function confirmAction({ title, body, action, danger = true }) {
   });
 }
 
-/** Ask the user for one line of text. @returns {Promise<string|null>} */
-export function promptForText({ title, label, value = "", action }) {
+/** Ask the user for one line of text; with `optional`, it may be empty. @returns {Promise<string|null>} null if cancelled */
+export function promptForText({ title, body, label, value = "", action, optional = false, limit }) {
   return new Promise((resolve) => {
-    question.value = { title, label, value, action, danger: false, resolve };
+    question.value = { title, body, label, value, action, optional, limit, danger: false, resolve };
   });
 }
 
@@ -87,7 +87,7 @@ export function DialogHost() {
     </div>`;
 }
 
-function Question({ title, body, label, value: before, action, danger, resolve }) {
+function Question({ title, body, label, value: before, action, optional, limit, danger, resolve }) {
   const [value, setValue] = useState(before ?? "");
   const close = (answer) => {
     question.value = null;
@@ -96,7 +96,7 @@ function Question({ title, body, label, value: before, action, danger, resolve }
   const none = label ? null : false;
   const submit = (event) => {
     event.preventDefault();
-    close(label ? value.trim() || null : true);
+    close(label ? value.trim() || (optional ? "" : null) : true);
   };
   return html`
     <${Dialog} title=${title} onClose=${() => close(none)} data-testid="question">
@@ -105,7 +105,8 @@ function Question({ title, body, label, value: before, action, danger, resolve }
           ${body && html`<p class="soft">${body}</p>`}
           ${label && html`
             <label class="labelled"><span>${label}</span>
-              <input class="field" value=${value} onInput=${(event) => setValue(event.target.value)} data-focus spellcheck="false" />
+              <input class="field" value=${value} onInput=${(event) => setValue(event.target.value)} maxlength=${limit}
+                data-focus spellcheck="false" />
             </label>`}
         </div>
         <footer>

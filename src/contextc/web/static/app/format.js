@@ -89,6 +89,15 @@ export function readable(text) {
   return String(text ?? "").replace(OVERRIDES, "\ufffd");
 }
 
+/** The server cuts the titles that it makes of messages at this many characters. */
+const CUT_TITLE = 80;
+
+/** Return the title of a conversation, or its name, as one line. A title that the server has cut ends with an ellipsis. */
+export function titleLine({ title, name }, limit = 90) {
+  const isCut = title?.length >= CUT_TITLE && [...title].length === CUT_TITLE;
+  return oneLine(isCut ? `${title.trimEnd()}…` : title || name, limit);
+}
+
 /** Return a text as one line, cut at a length. */
 export function oneLine(text, limit = 120) {
   const flat = visible(String(text ?? "").slice(0, limit * 4).replace(/\s+/g, " ").trim());

@@ -15,6 +15,7 @@ import { route } from "./route.js";
 import { Sidebar } from "./sidebar.js";
 import { drawer, isNarrow, startAutoRefresh, loadConversations, loadInfo } from "./state.js";
 import { watchBrowserTab } from "./browser_tab.js";
+import { watchUnread } from "./unread.js";
 
 /** A view whose module is loaded on first use. */
 function Later({ load, named, ...props }) {
@@ -30,15 +31,21 @@ function Later({ load, named, ...props }) {
 }
 
 const inspector = () => import("./inspect/inspector.js");
+const comparison = () => import("./inspect/compare.js");
 const opener = () => import("./inspect/open_file.js");
+const overview = () => import("./overview/overview.js");
+const storeSearch = () => import("./overview/store_search.js");
 
 function View() {
-  const { view, name, channel, request, message, since } = route.value;
+  const { view, name, channel, request, message, since, other } = route.value;
   if (view === "chat") return html`<${Chat} key=${name} name=${name} message=${message} />`;
   if (view === "inspect") {
     return html`<${Later} key="inspect" load=${inspector} named="Inspector" name=${name} channel=${channel} request=${request} />`;
   }
+  if (view === "compare") return html`<${Later} key="compare" load=${comparison} named="Compare" name=${name} other=${other} />`;
   if (view === "open") return html`<${Later} key="open" load=${opener} named="OpenFile" />`;
+  if (view === "overview") return html`<${Later} key="overview" load=${overview} named="Overview" />`;
+  if (view === "search") return html`<${Later} key="search" load=${storeSearch} named="StoreSearch" />`;
   if (view === "live") return html`<${Live} since=${since} />`;
   return html`<${Home} />`;
 }
@@ -115,6 +122,7 @@ startChangeFeed();
 loadInfo();
 loadConversations();
 watchBrowserTab();
+watchUnread();
 effect(() => {
   if (route.value) drawer.value = false;
 });

@@ -1,6 +1,6 @@
 /**
  * Markdown rendering of model output: markdown-it's tokens become vnodes. Text never becomes markup; only the elements made
- * here can appear. Links must be http, https or mailto. An image becomes a link and is never loaded. While a text streams,
+ * here can appear. Formulas become MathML. Links must be http, https or mailto. An image becomes a link and is never loaded. While a text streams,
  * only its last block is parsed again. Earlier blocks, and unchanged pieces of the last one, are reused as the same objects.
  */
 import MarkdownIt from "markdown-it";
@@ -8,6 +8,7 @@ import { html, h, useRef } from "./html.js";
 import { safeUrl } from "./safe_url.js";
 import { Code } from "./code_block.js";
 import { readable, visible } from "./format.js";
+import { addMath, Formula } from "./markdown_math.js";
 
 /** Heading level of a message. Headings inside are below it, and skip no level. */
 const MESSAGE_LEVEL = 2;
@@ -32,6 +33,7 @@ markdown.normalizeLink = (address) => address;
 markdown.normalizeLinkText = (address) => address;
 markdown.linkify.set({ fuzzyLink: false, fuzzyEmail: false }).add("ftp:", null).add("mailto:", null).add("//", null);
 markdown.block.ruler.before("table", "plain", plainParagraph);
+addMath(markdown);
 
 /** Block rule: blocks nested too deep, and tables that are too wide, become one paragraph with all their text. */
 function plainParagraph(state, start, end, silent) {
@@ -116,6 +118,7 @@ function shown(node, key, rank = 6) {
   if (token.type === "code_block") return h(Code, { key, text: token.content.trimEnd() });
   if (token.type === "blockquote_open") return h("blockquote", { key, dir: "auto" }, children.map((each, at) => shown(each, at)));
   if (token.type === "table_open") return table(node, key);
+  if (token.type === "math_block") return html`<div key=${key}>${formula(token)}</div>`;
   return h(token.tag, { key, start: token.attrGet("start") ?? undefined, dir: "auto" }, children.map(item));
 }
 
@@ -149,7 +152,7 @@ function table({ children: [head, body] }, key) {
   };
   const titles = head.children[0].children;
   return html`
-    <div key=${key} class="table" tabindex="0" role="region" aria-label="Table">
+    <div key=${key} class="table" tabindex="0" role="group" aria-label="Table">
       <table>
         <thead><tr>${titles.map((cell) => html`<th scope="col" class=${classOf(cell)}>${pieces(textOf(cell))}</th>`)}</tr></thead>
         <tbody>${body?.children.map(rowOf)}</tbody>
@@ -178,6 +181,7 @@ function drawn(nodes, isLinked = false) {
   return nodes.map(({ token, children }) => {
     if (ELEMENTS[token.type]) return h(ELEMENTS[token.type], null, drawn(children, isLinked));
     if (token.type === "code_inline") return html`<code dir="ltr">${visible(token.content)}</code>`;
+    if (token.type === "math") return formula(token);
     if (token.type === "hardbreak") return html`<br />`;
     if (token.type === "softbreak") return "\n";
     if (token.type === "link_open") return link(token, children, isLinked);
@@ -185,6 +189,9 @@ function drawn(nodes, isLinked = false) {
     return readable(token.content);
   });
 }
+
+const formula = ({ content, markup, meta }) => once(`$ ${markup}${meta?.isOpen ? "…" : ""}${content}`, () => html`
+  <${Formula} source=${content} markup=${markup} isOpen=${Boolean(meta?.isOpen)} />`);
 
 function link(token, children, isLinked) {
   const written = token.attrGet("href");

@@ -11,6 +11,15 @@ export function sourceLabel(source) {
   return KINDS[source.kind] ? `${client} · ${KINDS[source.kind]}` : client;
 }
 
+/** Return the name of a source of conversations: a client, our own, or other software. @param {string} source */
+export const sourceName = (source) => ({ own: "own", observed: "other" })[source] ?? oneLine(source, 40);
+
+/** Milliseconds after its last message during which a conversation of other software counts as live. */
+const LIVE = 60_000;
+
+/** Return true if other software is making requests in a conversation now. @param {object} entry of the list */
+export const isLive = ({ observed, spoken }, now = Date.now()) => Boolean(observed) && spoken > 0 && now - spoken < LIVE;
+
 /** Return how an observed request failed; "" if it was answered. @param {object|undefined} observed */
 export function failureLabel(observed) {
   const status = observed && STATUSES[observed.status];

@@ -2,18 +2,21 @@
 import { signal } from "@preact/signals";
 
 /**
- * @typedef {{view: "home"|"chat"|"inspect"|"open"|"live", name: string, channel: string, request: number|null, message: number,
- *   since: number}} Route
+ * @typedef {{view: "home"|"chat"|"inspect"|"open"|"live"|"compare"|"overview"|"search", name: string, channel: string, request: number|null, message: number,
+ *   since: number, other: string, query: Record<string, string>}} Route
  * `message` is where a conversation is opened; 0 is its end. `since` is when the program was started that `live` waits for.
+ * `other` is the conversation that `name` is compared with. `query` is what a view shows: its tab, filters, a line.
  */
 
 /** @returns {Route} */
 export function parse(hash) {
-  const parts = hash.replace(/^#?\/?/, "").split("/").map(decoded);
-  const [view, name = "", sub, channel = "", request] = parts;
-  const found = { view: "home", name: "", channel: "", request: null, message: 0, since: 0 };
-  if (view === "open") return { ...found, view: "open" };
+  const [path, ...search] = hash.replace(/^#?\/?/, "").split("?");
+  const [view, name = "", sub, channel = "", request] = path.split("/").map(decoded);
+  const query = Object.fromEntries(new URLSearchParams(search.join("?")));
+  const found = { view: "home", name: "", channel: "", request: null, message: 0, since: 0, other: "", query };
+  if (view === "open" || view === "overview" || view === "search") return { ...found, view };
   if (view === "live") return { ...found, view: "live", since: Number(name) || 0 };
+  if (view === "compare") return { ...found, view: "compare", name, other: sub ?? "" };
   if (view !== "c" || !name) return found;
   if (sub !== "inspect") return { ...found, view: "chat", name, message: (sub === "m" && Number(channel)) || 0 };
   return { ...found, view: "inspect", name, channel, request: request ? Number(request) : null };
@@ -29,10 +32,21 @@ function decoded(part) {
 
 const encoded = (...parts) => `#/${parts.map((each) => encodeURIComponent(each)).join("/")}`;
 
+const search = (query) => {
+  const given = Object.entries(query).filter(([, value]) => value !== "" && value != null);
+  return given.length ? `?${new URLSearchParams(given)}` : "";
+};
+
 export const chatUrl = (name, message = 0) => (message ? encoded("c", name, "m", message) : encoded("c", name));
-export const inspectUrl = (name, channel, request) =>
-  channel === undefined || channel === "" ? encoded("c", name, "inspect") : encoded("c", name, "inspect", channel, request);
+/** URL of the inspector. `query` selects a tab and what it shows; empty values are left out. */
+export const inspectUrl = (name, channel = "", request = 0, query = {}) =>
+  `${channel === "" ? encoded("c", name, "inspect") : encoded("c", name, "inspect", channel, request)}${search(query)}`;
+/** URL of the comparison of two conversations; without the second, it is chosen there. */
+export const compareUrl = (name, other = "") => encoded("compare", name, ...(other ? [other] : []));
 export const openFileUrl = () => encoded("open");
+export const overviewUrl = () => encoded("overview");
+/** URL of the search over all conversations. */
+export const searchUrl = (text = "") => `${encoded("search")}${search({ q: text })}`;
 
 export const route = signal(parse(location.hash));
 addEventListener("hashchange", () => {
@@ -45,4 +59,10 @@ export function navigate(address, { replace = false } = {}) {
     history.replaceState(null, "", address);
     route.value = parse(address);
   } else location.hash = address;
+}
+
+/** Change what the current view shows. Empty values are removed. It adds no history entry. */
+export function setQuery(change) {
+  const { query } = route.value;
+  navigate(`${location.hash.split("?")[0]}${search({ ...query, ...change })}`, { replace: true });
 }

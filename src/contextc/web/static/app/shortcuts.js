@@ -1,6 +1,7 @@
 /** Global keyboard shortcuts, and the dialog that lists all shortcuts. */
 import { html } from "./html.js";
 import { Dialog } from "./dialog.js";
+import { Legend } from "./legend.js";
 import { navigate } from "./route.js";
 import { drawer, isNarrow, shortcutsShown } from "./state.js";
 
@@ -10,7 +11,7 @@ export const KEYS = [
   ["Anywhere", [
     [[command, "K"], "Search conversations"],
     [[command, "Shift", "O"], "New conversation"],
-    [["?"], "Keyboard shortcuts"],
+    [["?"], "Keyboard shortcuts and symbols"],
     [["/"], "Focus the message field"],
   ]],
   ["Message field", [
@@ -63,14 +64,15 @@ export function listenForKeys() {
 export function Shortcuts() {
   if (!shortcutsShown.value) return null;
   return html`
-    <${Dialog} title="Keyboard shortcuts" onClose=${() => (shortcutsShown.value = false)} data-testid="shortcuts">
-      <div class="body shortcuts">
+    <${Dialog} title="Keyboard shortcuts and symbols" onClose=${() => (shortcutsShown.value = false)} data-testid="shortcuts">
+      <div class="body shortcuts" tabindex="0" role="group" aria-label="Keyboard shortcuts and symbols">
         ${KEYS.map(([where, keys]) => html`
           <section>
             <h3>${where}</h3>
             <dl>${keys.map(([held, what]) => html`
               <div><dt>${held.map((key, index) => html`${index > 0 && " "}<kbd>${key}</kbd>`)}</dt><dd>${what}</dd></div>`)}</dl>
           </section>`)}
+        <${Legend} />
       </div>
     <//>`;
 }

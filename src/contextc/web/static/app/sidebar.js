@@ -4,14 +4,16 @@ import { apiUrl, conversationPath } from "./api.js";
 import { restoreFocus } from "./dialog.js";
 import { Icon, IconButton, Mark } from "./icons.js";
 import { Menu } from "./menu.js";
-import { ago, dateTime, oneLine, visible } from "./format.js";
-import { sourceLabel } from "./observed.js";
+import { ago, dateTime, oneLine, titleLine, visible } from "./format.js";
+import { MarkedText } from "./marked_text.js";
+import { isLive, sourceLabel } from "./observed.js";
 import { ProxyStatus } from "./proxy_status.js";
 import { newConversation } from "./shortcuts.js";
-import { chatUrl, openFileUrl, route } from "./route.js";
+import { chatUrl, openFileUrl, overviewUrl, route, searchUrl } from "./route.js";
 import {
-  conversations, deleteConversation, drawer, forkConversation, loadConversations, loadMore, search, shortcutsShown, theme,
+  conversations, deleteConversation, drawer, forkConversation, loadConversations, loadMore, renameConversation, search, shortcutsShown, theme,
 } from "./state.js";
+import { isUnread } from "./unread.js";
 
 const PAUSE = 220;
 const DAY = 86_400_000;
@@ -63,6 +65,10 @@ export function Sidebar() {
             spellcheck="false" value=${search.value} onInput=${typed} onKeyDown=${fromSearch} aria-controls="conversations" />
         </div>
       </div>
+      <a class="button quiet overview-link" href=${overviewUrl()} aria-current=${route.value.view === "overview" ? "page" : undefined}
+        data-testid="overview-link"><${Icon} name="chart" /> Overview: cost, cache, findings</a>
+      ${search.value.trim() && html`<a class="button quiet overview-link" href=${searchUrl(search.value.trim())} data-testid="all-hits">
+        <${Icon} name="search" /> Show all hits</a>`}
       <div id="conversations" class="conversations" ref=${list} onKeyDown=${withArrows}><${Entries} /></div>
       <${ProxyStatus} />
       <div class="sidebar-foot">
@@ -137,11 +143,12 @@ function grouped(items) {
 }
 
 function Entry({ entry }) {
-  const { name, title, excerpt, hit = 0, running, spoken, created, observed } = entry;
+  const { name, title, excerpt, hit = 0, spoken, created, observed } = entry;
   const here = route.value.name === name;
   const time = spoken || created;
   const whole = [visible(title), visible(name), dateTime(time)].filter(Boolean).join("\n");
   const items = () => [
+    { label: "Rename", icon: "edit", act: () => renameConversation(entry) },
     { label: "Fork", icon: "fork", act: () => forkConversation(name) },
     { label: "Export", icon: "download", act: () => location.assign(apiUrl(conversationPath(name, "export"))) },
     { label: "Delete", icon: "trash", danger: true, act: () => deleteConversation(entry) },
@@ -149,23 +156,25 @@ function Entry({ entry }) {
   return html`
     <li class="entry ${here ? "here" : ""}" data-testid="conversation">
       <a href=${chatUrl(name, hit)} aria-current=${here ? "page" : undefined} title=${whole}>
-        <span class="entry-title" dir="auto">${oneLine(title || name, 90)}</span>
-        <span class="entry-side">
-          ${running
-            ? html`<span class="dot running"></span><span class="off-screen">running</span>`
-            : html`<time title=${dateTime(time)}>${ago(time)}</time>`}
-        </span>
+        <span class="entry-title" dir="auto">${titleLine(entry)}</span>
+        <span class="entry-side"><${EntryState} entry=${entry} /></span>
+        ${entry.needs_approval && html`<span class="entry-approval" data-testid="needs-approval">
+          <${Icon} name="warning" size=${12} /> needs approval</span>`}
         ${observed && html`<span class="entry-excerpt" data-testid="source">${sourceLabel(observed)}</span>`}
-        ${excerpt && html`<span class="entry-excerpt" dir="auto"><${Marked} text=${oneLine(excerpt, 160)} /></span>`}
+        ${excerpt && html`<span class="entry-excerpt" dir="auto"><${MarkedText} text=${oneLine(excerpt, 160)} wanted=${search.value} /></span>`}
       </a>
-      <${Menu} label=${`Actions for ${oneLine(title || name, 40)}`} items=${items} class="icon-button small entry-menu" />
+      <${Menu} label=${`Actions for ${titleLine(entry, 40)}`} items=${items} class="icon-button small entry-menu" />
     </li>`;
 }
 
-/** A text with the search term marked. */
-function Marked({ text }) {
-  const wanted = search.value.trim().toLowerCase();
-  const at = wanted ? text.toLowerCase().indexOf(wanted) : -1;
-  if (at < 0) return text;
-  return html`${text.slice(0, at)}<mark>${text.slice(at, at + wanted.length)}</mark>${text.slice(at + wanted.length)}`;
+/** What happens in a conversation now: a turn runs, requests arrive, or there is something new. Else when it was active. */
+function EntryState({ entry }) {
+  const { running, spoken, created } = entry;
+  const time = spoken || created;
+  if (running) return html`<span class="dot running"></span><span class="off-screen">running</span>`;
+  const state = isLive(entry) ? "live" : isUnread(entry) ? "unread" : "";
+  return html`
+    ${state === "live" && html`<span class="entry-live" data-testid="live"><span class="dot running"></span> live</span>`}
+    ${state === "unread" && html`<span class="dot unread" data-testid="unread" title="New messages"></span><span class="off-screen">new messages, </span>`}
+    ${state !== "live" && html`<time title=${dateTime(time)}>${ago(time)}</time>`}`;
 }

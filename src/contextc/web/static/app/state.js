@@ -1,12 +1,15 @@
 /** Shared state of the web UI: theme, server info, and the list of conversations. */
 import { batch, effect, signal } from "@preact/signals";
-import { conversationPath, get, LONG_WAIT, post, reachable, recordingEnded, remove } from "./api.js";
+import { conversationPath, get, LONG_WAIT, patch, post, reachable, recordingEnded, remove } from "./api.js";
 import { promptForText, attempt, confirmAction, notify } from "./dialog.js";
 import { chatUrl, navigate, route } from "./route.js";
+import { removeDraft } from "./chat/drafts.js";
 
 const THEME = "contextc.theme";
 const PAGE = 50;
 const MINUTE = 60_000;
+/** The most characters of a title; the server refuses more. */
+const LONGEST_TITLE = 200;
 
 /** @type {{value: "system"|"light"|"dark"}} */
 export const theme = signal(localStorage.getItem(THEME) ?? "system");
@@ -64,6 +67,7 @@ export function refreshConversations() {
   else if (!search.value.trim()) loadConversations({ quietly: true });
 }
 
+
 const timeOf = (entry) => entry.spoken || entry.created;
 
 /** Merge changed entries into the list, and remove deleted ones. A search result stays as it is. */
@@ -98,15 +102,16 @@ export async function loadMore() {
   conversations.value = { ...conversations.value, ...added, loading: false };
 }
 
-/** Update one entry of the list, for example when its turn starts or ends. */
+/** Update one entry of the list, for example when its turn starts or ends. It moves only as far as its time is newer. */
 export function updateConversation(name, change) {
   const { items } = conversations.value;
   const at = items?.findIndex((each) => each.name === name) ?? -1;
   if (at < 0) return;
-  const changed = { ...items[at], ...change };
-  const rest = items.filter((each) => each.name !== name);
-  const order = change.spoken > items[at].spoken ? [changed, ...rest] : items.map((each) => (each.name === name ? changed : each));
-  conversations.value = { ...conversations.value, items: order };
+  const changed = { ...items[at], ...change, spoken: Math.max(items[at].spoken, change.spoken ?? 0) };
+  const others = items.filter((each) => each.name !== name);
+  const to = timeOf(changed) > timeOf(items[at]) ? others.findIndex((each) => timeOf(each) <= timeOf(changed)) : at;
+  others.splice(to < 0 || to > at ? at : to, 0, changed);
+  conversations.value = { ...conversations.value, items: others };
 }
 
 /** Create an empty conversation. @returns {Promise<string>} its name */
@@ -125,11 +130,28 @@ export async function deleteConversation(entry) {
   const deleted = sure && (await attempt(() => remove(conversationPath(entry.name))));
   if (!deleted) return;
   if (deleted.pending_erasure) notify("Deleted. Its content is erased from the store's files when another program stops reading them.");
+  removeDraft(entry.name);
   batch(() => {
     const items = conversations.value.items?.filter((each) => each.name !== entry.name) ?? null;
     conversations.value = { ...conversations.value, items };
     if (route.value.name === entry.name) navigate("#/", { replace: true });
   });
+}
+
+/** Ask for a new title of a conversation. @returns {Promise<void>} */
+export async function renameConversation({ name, title }) {
+  const wanted = await promptForText({
+    title: "Rename this conversation",
+    body: "Leave the title empty to use the first message.",
+    label: "Title",
+    value: title,
+    action: "Rename",
+    optional: true,
+    limit: LONGEST_TITLE,
+  });
+  if (wanted === null || wanted === title) return;
+  const entry = await attempt(() => patch(conversationPath(name), { title: wanted }));
+  if (entry) updateConversation(name, { title: entry.title });
 }
 
 /** Fork a conversation, up to message `at` if given. */

@@ -1,38 +1,40 @@
 /**
- * Approval of a tool call: a preview, and the buttons Allow and Deny. The server escapes invisible characters. A decision
- * carries the id of the approval and the hash of the preview. Clicks right after the buttons appear are ignored, because
- * they may have been meant for something else at that place.
+ * Approval of a tool call: a preview, and the buttons Allow and Deny. A decision carries the id of the approval and the hash
+ * of the preview. Allow needs that the whole preview has been visible. Clicks right after the buttons appear are ignored,
+ * because they may have been meant for something else at that place.
  */
 import { html, useEffect, useRef, useState } from "../html.js";
-import { Code } from "../code_block.js";
-import { attempt } from "../dialog.js";
+import { attempt, notify } from "../dialog.js";
 import { Icon } from "../icons.js";
-import { plural, visible } from "../format.js";
+import { visible } from "../format.js";
+import { ApprovalPreview } from "./approval_preview.js";
 
 /** Milliseconds that a preview must be visible before it can be answered. */
 const SETTLED = 500;
 /** Milliseconds between requests for a preview that is not there yet. */
 const AGAIN = 2_000;
-/** Previews with more lines or characters show their size. */
-const [MANY_LINES, MANY_CHARACTERS] = [12, 1_000];
 
 export function Approval({ approval, client, first }) {
   const { hash, name, arguments: given, what, lines } = approval;
   const [denying, setDenying] = useState(false);
   const [why, setWhy] = useState("");
   const [settled, setSettled] = useState("");
+  const [read, setRead] = useState("");
   const [sent, setSent] = useState(false);
   const sending = useRef(false);
   const field = useRef(null);
   const isShown = Boolean(hash) && settled === hash;
+  const isRead = isShown && read === hash;
   const answer = async (approve) => {
     if (!isShown || sending.current) return;
+    if (approve && !isRead) return notify("Scroll to the end of the preview, or show all lines, before you allow it.", { bad: true });
     sending.current = true;
     setSent(true);
     const done = await attempt(() => client.answer(approval, approve, approve ? "" : why.trim()).then(() => true));
-    if (done) return;
+    if (done) return undefined;
     sending.current = false;
     setSent(false);
+    return undefined;
   };
   useEffect(() => {
     const timer = hash ? setTimeout(() => setSettled(hash), SETTLED) : setInterval(() => client.refresh(), AGAIN);
@@ -53,15 +55,12 @@ export function Approval({ approval, client, first }) {
     addEventListener("keydown", onKey);
     return () => removeEventListener("keydown", onKey);
   });
-  const shown = lines ? lines.join("\n") : JSON.stringify(given ?? {}, null, 2);
-  const isLong = lines?.length > MANY_LINES || shown.length > MANY_CHARACTERS;
-  const language = lines ? (lines.some((line) => /^[+-]|^@@/.test(line)) ? "diff" : "bash") : "json";
+  const shown = lines ?? JSON.stringify(given ?? {}, null, 2).split("\n");
   return html`
-    <section class="approval" aria-label=${`Approval: ${visible(name)}`} data-testid="approval">
+    <div role="group" class="approval" aria-label=${`Approval: ${visible(name)}`} data-testid="approval">
       <h2><${Icon} name="warning" /> <span>${what || `Run ${visible(name)}?`}</span></h2>
       <p class="faint">Approve <code>${visible(name)}</code>?</p>
-      <${Code} text=${shown} language=${language} bare limit=${12_000} />
-      ${isLong && html`<p class="faint">${plural(shown.split("\n").length, "line")}, ${plural(shown.length, "character")} in total.</p>`}
+      <${ApprovalPreview} key=${hash} lines=${shown} label=${`Preview of ${visible(name)}`} onRead=${() => setRead(hash)} />
       ${denying && html`
         <form onSubmit=${(event) => { event.preventDefault(); answer(false); }}>
           <label class="labelled"><span>Reason (sent to the model)</span>
@@ -70,12 +69,12 @@ export function Approval({ approval, client, first }) {
           </label>
         </form>`}
       <div class="approval-actions">
-        <button type="button" class="button primary" disabled=${!isShown || sent} onClick=${() => answer(true)}>
+        <button type="button" class="button primary" disabled=${!isRead || sent} onClick=${() => answer(true)}>
           Allow ${first && html`<kbd>A</kbd>`}
         </button>
         <button type="button" class="button" disabled=${!isShown || sent} onClick=${() => (denying ? answer(false) : setDenying(true))}>
           ${denying ? "Deny" : "Deny…"} ${first && !denying && html`<kbd>D</kbd>`}
         </button>
       </div>
-    </section>`;
+    </div>`;
 }

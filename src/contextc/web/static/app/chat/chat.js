@@ -3,17 +3,18 @@ import { html, useEffect, useMemo, useRef, useState } from "../html.js";
 import { attempt, notify } from "../dialog.js";
 import { Icon } from "../icons.js";
 import { isOverlayOpen } from "../shortcuts.js";
-import { oneLine, visible } from "../format.js";
+import { oneLine, titleLine, visible } from "../format.js";
 import { inspectUrl } from "../route.js";
-import { info } from "../state.js";
+import { info, updateConversation } from "../state.js";
 import { openConversation } from "../browser_tab.js";
 import { Composer } from "./composer.js";
 import { ContextMeter } from "./context_meter.js";
 import { DrawerButton, ConversationHeader } from "./conversation_header.js";
 import { MessageList } from "./message_list.js";
-import { isKnownProvider, ModelPicker, usableModel } from "./model_picker.js";
+import { isKnownProvider, ModelNote, ModelPicker, usableModel } from "./model_picker.js";
 import { Placeholder } from "./message_row.js";
 import { ConversationClient } from "./conversation_client.js";
+import { isWaiting } from "./conversation_state.js";
 
 const NEAR = 12;
 
@@ -62,8 +63,9 @@ function Conversation({ client, message }) {
   const list = useRef(null);
   const model = picked || usableModel(state.view.model) || info.value?.model || "";
   const asked = picked && picked !== state.view.model ? picked : undefined;
-  const title = state.view.title || client.name;
+  const title = titleLine(state.view, 60);
   const running = Boolean(state.running);
+  const waits = isWaiting(state);
   const known = isKnownProvider(model) ? model : "";
   useEffect(() => {
     if (!message || message > client.state.value.length) return;
@@ -76,8 +78,9 @@ function Conversation({ client, message }) {
     client.dispatch({ type: "estimating" });
   };
   useEffect(() => {
-    openConversation.value = { title: oneLine(title, 60), running };
-  }, [title, running]);
+    openConversation.value = { name: client.name, title, running, waits };
+    updateConversation(client.name, { needs_approval: waits || undefined });
+  }, [title, running, waits]);
   const send = async (input) => {
     list.current?.toEnd();
     await client.send(input, asked);
@@ -98,7 +101,7 @@ function Conversation({ client, message }) {
   }, [client, running]);
   const editLast = () => [...document.querySelectorAll(".row.from-user .edit-button:not(:disabled)")].at(-1)?.click();
   return html`
-    <${ConversationHeader} client=${client} state=${state} title=${title} model=${asked} />
+    <${ConversationHeader} client=${client} state=${state} model=${asked} />
     <${MessageList} client=${client} state=${state} list=${list} onEnd=${setAtEnd} model=${asked} />
     <${Announcer} state=${state} />
     <div class="dock">
@@ -108,6 +111,7 @@ function Conversation({ client, message }) {
         </button>`}
       ${client.connection.value === "gone" && html`<p class="dock-note" role="status">This conversation was deleted elsewhere.</p>`}
       ${client.connection.value === "waiting" && state.running && html`<p class="dock-note" role="status">Reconnecting…</p>`}
+      <${ModelNote} spec=${model} />
       <${Composer} name=${client.name} running=${running} onSend=${send} onSteer=${(text) => client.steer(text)}
         onFollowUp=${(text) => client.followUp(text)} onStop=${stop} onEditLast=${editLast}>
         <${ModelPicker} value=${model} onChange=${pick} />

@@ -3,10 +3,8 @@ import { html, useEffect, useLayoutEffect, useRef, useState } from "../html.js";
 import { attempt, notify } from "../dialog.js";
 import { Icon, IconButton } from "../icons.js";
 import { oneLine } from "../format.js";
+import { keepDraft, loadDraft } from "./drafts.js";
 import { mediaPartFromFile } from "./media.js";
-
-/** Unsent drafts, by conversation. */
-const drafts = new Map();
 
 /**
  * @param {object} props
@@ -19,8 +17,9 @@ const drafts = new Map();
  * @param {() => void} [props.onEditLast]
  */
 export function Composer({ name, running, onSend, onSteer, onFollowUp, onStop, onEditLast, children, placeholder = "Message…" }) {
-  const [text, setText] = useState(drafts.get(name)?.text ?? "");
-  const [media, setMedia] = useState(drafts.get(name)?.media ?? []);
+  const [draft] = useState(() => loadDraft(name));
+  const [text, setText] = useState(draft.text);
+  const [media, setMedia] = useState(draft.media);
   const [busy, setBusy] = useState(false);
   const [over, setOver] = useState(false);
   const field = useRef(null);
@@ -30,9 +29,13 @@ export function Composer({ name, running, onSend, onSteer, onFollowUp, onStop, o
     area.style.height = "auto";
     area.style.height = `${Math.min(area.scrollHeight + 2, innerHeight * 0.4)}px`;
   }, [text]);
-  useEffect(() => {
-    drafts.set(name, { text, media });
+  useLayoutEffect(() => {
+    keepDraft(name, { text, media });
   }, [name, text, media]);
+  const write = (value) => {
+    keepDraft(name, { text: value, media });  // now: the view may be left before it is rendered again
+    setText(value);
+  };
   useEffect(() => {
     if (matchMedia("(hover: hover)").matches) field.current.focus({ preventScroll: true });
   }, [name]);
@@ -101,7 +104,7 @@ export function Composer({ name, running, onSend, onSteer, onFollowUp, onStop, o
           </li>`)}</ul>`}
       <label class="off-screen" for="composer">Message</label>
       <textarea id="composer" ref=${field} rows="1" value=${text} placeholder=${running ? "Steer the turn…" : placeholder} dir="auto"
-        onInput=${(event) => setText(event.target.value)} onKeyDown=${onKeyDown} onPaste=${onPaste} aria-describedby="composer-hint"
+        onInput=${(event) => write(event.target.value)} onKeyDown=${onKeyDown} onPaste=${onPaste} aria-describedby="composer-hint"
         data-testid="composer"></textarea>
       <div class="composer-foot">
         <${IconButton} icon="clip" label="Attach a file" onClick=${() => chosen.current.click()} />

@@ -8,7 +8,7 @@ import { signal } from "@preact/signals";
 import { conversationPath, followEvents, get, post, remove } from "../api.js";
 import { onConversationChange } from "../change_feed.js";
 import { attempt } from "../dialog.js";
-import { updateConversation } from "../state.js";
+import { conversations, updateConversation } from "../state.js";
 import { createDecoder } from "./agui_decoder.js";
 import { initialState, NOTICES, reduce } from "./conversation_state.js";
 
@@ -24,6 +24,13 @@ const REMEMBERED = 500;
 
 /** Context use by error kind, where there are no numbers: full. */
 const NO_ROOM = { ContextOverflow: { used: 1, available: 1, window: 0 } };
+
+/** Return the context use of a request: its whole input, and the parts of it that stay the same during a turn. */
+function gaugeOfBudget(budget) {
+  if (!budget) return null;
+  const { input, room, window, limit, system, tools, reserve, margin } = budget;
+  return { used: input, available: room, window, parts: { whole: limit ?? window, system, tools, reserve, margin } };
+}
 
 const isEqual = (one, other) => JSON.stringify(one) === JSON.stringify(other);
 
@@ -100,6 +107,13 @@ export class ConversationClient {
       this.status.value = "loading";
       await this.open();
     } else if (this.status.value === "ready" && !this.state.value.running) await this.refresh();
+    else if (this.status.value === "ready") this._takeTitle();
+  }
+
+  /** Take the title from the list of conversations, which the change feed has updated. */
+  _takeTitle() {
+    const entry = conversations.value.items?.find((each) => each.name === this.name);
+    if (entry && entry.title !== this.state.value.view.title) this.dispatch({ type: "renamed", title: entry.title });
   }
 
   _take(event) {
@@ -238,9 +252,9 @@ export class ConversationClient {
       const found = await get(this.path("next"), { model, limit: 1 }, { signal: stopped.signal }).catch((error) => error);
       if (stopped.signal.aborted) return;
       const full = NO_ROOM[found.kind];
-      const next = found.budget && { used: found.budget.input, available: found.budget.room, window: found.budget.window };
-      const { used, available, window } = next ?? full ?? (!model || model === view.model ? view.gauge : null) ?? {};
-      this.dispatch({ type: "estimated", gauge: { used, available, window, why: full ? found.message : "" } });
+      const { used, available, window, parts = null } =
+        gaugeOfBudget(found.budget) ?? full ?? (!model || model === view.model ? view.gauge : null) ?? {};
+      this.dispatch({ type: "estimated", gauge: { used, available, window, parts, why: full ? found.message : "" } });
     }, PAUSE);
   }
 

@@ -4,24 +4,28 @@ import { apiUrl, conversationPath } from "../api.js";
 import { attempt, notify } from "../dialog.js";
 import { Icon, IconButton } from "../icons.js";
 import { Menu } from "../menu.js";
-import { ago, number, oneLine, plural, visible } from "../format.js";
+import { ago, number, oneLine, plural, titleLine, visible } from "../format.js";
 import { sourceLabel } from "../observed.js";
 import { inspectUrl } from "../route.js";
-import { deleteConversation, drawer, forkConversation } from "../state.js";
+import { isWaiting } from "./conversation_state.js";
+import { deleteConversation, drawer, forkConversation, renameConversation } from "../state.js";
 
 export function DrawerButton() {
   return html`<${IconButton} icon="menu" label="Conversations" class="only-narrow" onClick=${() => (drawer.value = true)} />`;
 }
 
-export function ConversationHeader({ client, state, title, model }) {
+export function ConversationHeader({ client, state, model }) {
   const { view, running } = state;
+  const waits = isWaiting(state);
   const branches = client.branches.value;
   const busy = Boolean(running);
   const compact = () => attempt(async () => {
     const done = await client.compact(model);
     notify(done.upto ? `Compacted up to message ${number(done.upto)}.` : "Nothing to compact.");
   });
+  const rename = () => renameConversation({ name: client.name, title: view.title }).then(() => client.refresh());
   const items = () => [
+    { label: "Rename", icon: "edit", act: rename },
     { label: "Fork", icon: "fork", act: () => forkConversation(client.name) },
     { label: "Export", icon: "download", act: () => location.assign(apiUrl(conversationPath(client.name, "export"))) },
     { label: "Compact conversation", icon: "branch", disabled: busy, act: compact },
@@ -38,9 +42,11 @@ export function ConversationHeader({ client, state, title, model }) {
     <header class="view-head">
       <${DrawerButton} />
       <div class="head-title">
-        <h1 dir="auto" title=${visible(client.name)}>${oneLine(title, 90)}</h1>
+        <h1 dir="auto" title=${visible([view.title, client.name].filter(Boolean).join("\n"))}>${titleLine(view)}</h1>
         ${view?.observed && html`<span class="tag" data-testid="source">${sourceLabel(view.observed)}</span>`}
-        ${running && html`<span class="dot running" title="A turn is running"></span><span class="off-screen" role="status">A turn is running</span>`}
+        ${waits && html`<span class="tag new" role="status" data-testid="turn-state"><${Icon} name="clock" size=${12} /> needs approval</span>`}
+        ${running && !waits && html`
+          <span class="dot running" title="A turn is running"></span><span class="off-screen" role="status" data-testid="turn-state">A turn is running</span>`}
       </div>
       ${branches.length > 1 && html`
         <${Menu} label=${`Branches: ${branches.length}`} items=${lines} class="button quiet" data-testid="branches">

@@ -38,7 +38,7 @@ export function initialState() {
     running: null,
     /** how the last turn ended */
     ended: null,
-    /** use of the context window: `{used, available, window, cost, usage}`; `isOld` if it is of another branch or model */
+    /** use of the context window: `{used, available, window, parts, cost, usage}`; `isOld` if it is of another branch or model */
     gauge: null,
     last: 0,
     /** events before the conversation was opened: up to `until`, and how far they are read */
@@ -50,10 +50,14 @@ export function initialState() {
   };
 }
 
+/** Return true if the turn waits for an approval. @param {State} state */
+export const isWaiting = ({ running, approvals }) => Boolean(running) && approvals.length > 0;
+
 /** @param {State} state */
 export function reduce(state, action) {
   switch (action.type) {
     case "view": return viewed(state, action.view);
+    case "renamed": return { ...state, view: { ...state.view, title: action.title } };
     case "page": return paged(state, action.page);
     case "notices": return recalled(state, action.notices);
     case "event": return applied(state, action.event);

@@ -3,12 +3,12 @@ import { html, useState } from "../html.js";
 import { conversationPath, post } from "../api.js";
 import { Mark } from "../icons.js";
 import { oneLine } from "../format.js";
-import { chatUrl, navigate, openFileUrl } from "../route.js";
+import { chatUrl, navigate, openFileUrl, overviewUrl, searchUrl } from "../route.js";
 import { createConversation, info } from "../state.js";
 import { Composer } from "./composer.js";
 import { DrawerButton } from "./conversation_header.js";
 import { textOf } from "./message.js";
-import { ModelPicker } from "./model_picker.js";
+import { ModelNote, ModelPicker } from "./model_picker.js";
 
 export function Home() {
   const [model, setModel] = useState("");
@@ -32,7 +32,10 @@ export function Home() {
       <${Composer} name="" running=${false} onSend=${begin}>
         <${ModelPicker} value=${model || known?.model || ""} onChange=${setModel} />
       <//>
+      <${ModelNote} spec=${model || known?.model || ""} />
       ${known?.remark && html`<p class="home-remark">${oneLine(known.remark, 240)}</p>`}
       <p class="home-more"><a href=${openFileUrl()}>Open a request or a transcript</a> of any framework to inspect it.</p>
+      <p class="home-more"><a href=${overviewUrl()}>Overview</a> of cost, cache and findings of all conversations,
+        or <a href=${searchUrl()}>search</a> in all messages.</p>
     </div>`;
 }

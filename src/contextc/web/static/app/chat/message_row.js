@@ -6,7 +6,7 @@ import { Icon, IconButton } from "../icons.js";
 import { Menu } from "../menu.js";
 import { dateTime, clock, dollars, number, oneLine, percent, tokens } from "../format.js";
 import { forkConversation } from "../state.js";
-import { RegenerateDialog } from "./regenerate_dialog.js";
+import { ModelPicker } from "./model_picker.js";
 import { AssistantMessage, OrphanResult, SystemMessage, textOf, UserMessage } from "./message.js";
 import { Cleared, Epoch, Notice } from "./notices.js";
 
@@ -53,12 +53,8 @@ function Foot({ message, version, request, inspect, pinned, busy, client, model,
     await copyText(text);
     notify("Copied.");
   };
-  const regenerate = () => attempt(() => client.regenerate(seq, model));
-  const [choosing, setChoosing] = useState(false);
-  const asked = model ?? client.state.value.view.model;
+  const regenerate = (spec) => attempt(() => client.regenerate(seq, spec));
   const items = () => [
-    ...(role === "assistant"
-      ? [{ label: "Regenerate with another model…", icon: "retry", disabled: busy, act: () => setChoosing(true) }] : []),
     { label: pinned ? "Unpin" : "Pin: always keep in context", icon: "pin", act: () => attempt(() => client.pin(seq, !pinned)) },
     { label: "Fork as a new conversation", icon: "fork", act: () => forkConversation(client.name, seq) },
     { label: "Rewind to here", icon: "back", disabled: busy, act: () => rewind(client, seq) },
@@ -72,11 +68,13 @@ function Foot({ message, version, request, inspect, pinned, busy, client, model,
         ${text && speaks && html`<${IconButton} ...${SMALL} icon="copy" label="Copy message" onClick=${copy} />`}
         ${role === "user" && html`
           <${IconButton} ...${SMALL} class="small edit-button" icon="edit" label="Edit message" disabled=${busy} onClick=${onEdit} />`}
-        ${role === "assistant" && html`<${IconButton} ...${SMALL} icon="retry" label="Regenerate" disabled=${busy} onClick=${regenerate} />`}
+        ${role === "assistant" && html`
+          <${IconButton} ...${SMALL} icon="retry" label="Regenerate" disabled=${busy} onClick=${() => regenerate(model)} />
+          <${ModelPicker} icon="swap" label="Regenerate with another model" value=${model ?? client.state.peek().view.model} disabled=${busy}
+            onChange=${regenerate} data-testid="again-with" />`}
         <${Menu} label=${`Actions for message ${seq}`} items=${items} align="start" class="icon-button small" />
       </span>
       <${Figures} message=${message} request=${request} inspect=${inspect} />
-      ${choosing && html`<${RegenerateDialog} client=${client} seq=${seq} current=${asked} onClose=${() => setChoosing(false)} />`}
       ${speaks && html`<time class="foot-time" title=${dateTime(time)}>${clock(time)}</time>`}
     </div>`;
 }

@@ -55,8 +55,28 @@ export function modelOptions(providers, typed, current, open) {
   return [...first, ...ready, ...(words.length ? more.slice(0, SHOWN) : more)];
 }
 
-/** @param {{value: string, onChange: (spec: string) => void, disabled?: boolean}} props */
-export function ModelPicker({ value, onChange }) {
+/**
+ * Return what is missing to call a model, and how to get it; "" if nothing is known to be missing.
+ * @param {string} spec
+ */
+export function missingKey(spec) {
+  const provider = providerOf(spec);
+  if (!provider || provider.is_ready || provider.needs_key === false) return "";
+  const variables = provider.variables?.join(" or ");
+  return `No API key for ${provider.name}.${variables ? ` Set ${variables} in the server's environment, then restart the server.` : ""}`;
+}
+
+/** Note on a model that cannot be called yet. */
+export function ModelNote({ spec }) {
+  const missing = missingKey(spec);
+  return html`<div role="status">${missing && html`<p class="dock-note" data-testid="model-note">${missing}</p>`}</div>`;
+}
+
+/**
+ * Button with the list of models. It shows the chosen model, or with `icon` only an icon.
+ * @param {{value: string, onChange: (spec: string) => void, icon?: string, label?: string, disabled?: boolean, "data-testid"?: string}} props
+ */
+export function ModelPicker({ value, onChange, icon = "", label = `Model: ${value || "not chosen"}`, disabled, "data-testid": testid = "model" }) {
   const [open, setOpen] = useState(false);
   const [typed, setTyped] = useState("");
   const [at, setAt] = useState(0);
@@ -114,9 +134,9 @@ export function ModelPicker({ value, onChange }) {
     event.stopPropagation();
   };
   return html`
-    <button type="button" ref=${button} class="model-button" aria-haspopup="listbox" aria-expanded=${open} onClick=${() => setOpen(!open)}
-      aria-label=${`Model: ${value || "not chosen"}`} title="Choose a model" data-testid="model">
-      <span>${oneLine(value || "model", 44)}</span><${Icon} name="chevron" size=${12} />
+    <button type="button" ref=${button} class=${icon ? "icon-button small" : "model-button"} aria-haspopup="listbox" aria-expanded=${open}
+      onClick=${() => setOpen(!open)} disabled=${disabled} aria-label=${label} title=${icon ? label : "Choose a model"} data-testid=${testid}>
+      ${icon ? html`<${Icon} name=${icon} size=${14} />` : html`<span>${oneLine(value || "model", 44)}</span><${Icon} name="chevron" size=${12} />`}
     </button>
     ${open && html`
       <div ref=${popup} popover="auto" class="menu model-menu" onKeyDown=${onKeyDown} onToggle=${onToggle}>

@@ -4,6 +4,7 @@ import { Code } from "../code_block.js";
 import { Icon } from "../icons.js";
 import { duration, oneLine, plural, visible } from "../format.js";
 import { Media } from "./media.js";
+import { outcomeOf, outcomeOfResult } from "./tool_outcome.js";
 
 const SHOWN = 8_000;
 const MANY = 4;
@@ -14,6 +15,8 @@ export function ToolCalls({ calls, results, tools }) {
   const busy = rows.some((row) => row.state === "running" || row.state === "waiting" || row.state === "writing");
   const [open, setOpen] = useState(null);
   const failed = rows.filter((row) => row.state === "error").length;
+  const denied = rows.filter((row) => row.state === "denied").length;
+  const waits = rows.some((row) => row.state === "waiting");
   const lines = () => rows.map((row) => html`<${Call} key=${row.call.id} ...${row} />`);
   if (calls.length <= MANY) return html`<div class="calls" role="group" aria-label="Tool calls">${lines()}</div>`;
   const isOpen = open ?? busy;
@@ -21,9 +24,11 @@ export function ToolCalls({ calls, results, tools }) {
   return html`
     <div class="calls" role="group" aria-label="Tool calls">
       <button type="button" class="call-line group" aria-expanded=${isOpen} onClick=${() => setOpen(!isOpen)}>
-        <${State} state=${busy ? "running" : failed ? "error" : "done"} />
+        <${State} state=${waits ? "waiting" : busy ? "running" : failed ? "error" : denied ? "denied" : "done"} />
         <span class="call-name">${plural(calls.length, "call")}</span>
         <span class="call-arguments">${oneLine(names, 90)}</span>
+        ${waits && html`<span class="tag new">needs approval</span>`}
+        ${denied > 0 && html`<span class="tag">${denied} denied</span>`}
         ${failed > 0 && html`<span class="tag bad">${failed} failed</span>`}
         <${Icon} name="chevron" size=${14} />
       </button>
@@ -36,20 +41,21 @@ function stateOf(call, results, tools) {
   const result = results.get(call.id);
   const known = tools.get(call.id);
   const took = known?.milliseconds;
-  if (result) return { result, state: result.is_error ? "error" : "done", took };
+  if (result) return { result, ...outcomeOfResult(result), took };
+  if (known?.state === "error") return { known, ...outcomeOf(known.text ?? "", true), took };
   if (known) return { known, state: known.state, took };
   return { state: call.partial ? "writing" : "open" };
 }
 
-const STATE_NAMES = { done: "ok", error: "failed", running: "running", waiting: "needs approval", writing: "writing", open: "no result" };
+const STATE_NAMES = { done: "ok", error: "failed", denied: "denied", skipped: "not run", running: "running", waiting: "needs approval", writing: "writing", open: "no result" };
 
 function State({ state }) {
   if (state === "running" || state === "writing") return html`<span class="spinner" aria-hidden="true"></span>`;
-  const icon = { done: "check", error: "warning", waiting: "clock" }[state] ?? "tool";
+  const icon = { done: "check", error: "warning", denied: "denied", skipped: "denied", waiting: "clock" }[state] ?? "tool";
   return html`<span class="call-state ${state}"><${Icon} name=${icon} size=${14} /></span>`;
 }
 
-function Call({ call, result, known, state, took }) {
+function Call({ call, result, known, state, reason, took }) {
   const [open, setOpen] = useState(false);
   const written = call.raw ?? "";
   const plain = state === "writing" ? written : brief(call);
@@ -61,23 +67,24 @@ function Call({ call, result, known, state, took }) {
         <span class="call-arguments">${oneLine(plain, 140)}</span>
         <span class="call-end">
           ${Number.isFinite(took) && html`<span>${duration(took)}</span>`}
-          <span class=${state === "error" ? "bad-text" : ""}>${STATE_NAMES[state]}</span>
+          <span class=${state === "error" ? "bad-text" : ""} data-testid="call-state">${STATE_NAMES[state]}</span>
         </span>
         <${Icon} name="chevron" size=${14} />
       </button>
       ${known?.progress && state === "running" && html`<p class="call-progress">${oneLine(known.progress, 200)}</p>`}
+      ${reason && html`<p class="call-progress" dir="auto" data-testid="call-reason">${state === "denied" ? "Denied: " : "Not run: "}${oneLine(reason, 300)}</p>`}
       ${open && html`
         <div class="call-body">
           <${Code} title="Arguments" language="json" text=${argumentsText(call)} limit=${SHOWN} />
           ${call.malformed && html`<p class="faint">These arguments are not a JSON object. They are shown as the model wrote them.</p>`}
-          <${ToolResult} result=${result} known=${known} name=${call.name} />
+          <${ToolResult} result=${result} known=${known} state=${state} />
         </div>`}
     </div>`;
 }
 
-export function ToolResult({ result, known }) {
+export function ToolResult({ result, known, state }) {
   if (!result && !known?.text) return null;
-  const title = result?.is_error ? "Error" : "Result";
+  const title = state === "denied" || state === "skipped" ? "Sent to the model" : result?.is_error ? "Error" : "Result";
   if (!result) return html`<${Code} title="Start of the result" text=${known.text} limit=${SHOWN} />`;
   const block = (text) => html`<${Code} title=${title} ...${withLanguage(text)} limit=${SHOWN} />`;
   if (!Array.isArray(result.content)) return block(result.content ?? "");

@@ -1,9 +1,11 @@
 /**
- * The token budget of a request: one bar, and a legend with numbers. Every kind has a pattern besides its colour, so colour
- * is never the only distinction. The compact form is the bar alone.
+ * The token budget of a request: a bar of what is sent, a thin gauge of the context window under it, and what was trimmed.
+ * Requests that are not stored, such as the next one and opened files, have a bar by state.
  */
 import { html } from "../html.js";
 import { number, percent } from "../format.js";
+import { approximate } from "./causes.js";
+import { PartsBar } from "./parts_bar.js";
 
 /**
  * @typedef {object} BudgetFigures
@@ -21,110 +23,65 @@ const KINDS = [
   ["history", "Already sent", "Messages that the previous request had too."],
   ["dynamic", "Dynamic fragments", "Prompt fragments that are rendered for each request, such as the time or a todo list."],
   ["new", "New in this request", "Messages that are sent for the first time."],
-  ["free", "Free", "Unused tokens."],
-  ["margin", "Safety margin", "Kept free, because token counts may be slightly off."],
-  ["reserve", "Kept for the answer", "Kept free for the output."],
-  ["beyond", "Above the limit", "Part of the context window beyond the configured limit."],
 ];
-
-const HOW = {
-  exact: "exact, with the model's own tokenizer",
-  measured: "measured by the provider",
-  estimated: "estimated, without the model's own tokenizer",
-};
-
-/** Return the kinds that use tokens, with their tokens and share. */
-export function budgetSlices(budget) {
-  const figures = Object.fromEntries(KINDS.map(([name]) => [name, Math.max(0, budget[name] ?? 0)]));
-  const sum = Object.values(figures).reduce((total, figure) => total + figure, 0);
-  const whole = Math.max(budget.window ?? 0, sum, 1);
-  figures.beyond = budget.window ? whole - sum : 0;
-  return KINDS.map(([name, label, about]) => ({ name, label, about, tokens: figures[name], share: figures[name] / whole }))
-    .filter((slice) => slice.tokens > 0);
-}
-
-const CLOSER = 0.2;
-const FREE = new Set(["free", "margin", "reserve", "beyond"]);
-
-function barLabel(budget, shown) {
-  const taken = shown.filter((slice) => !FREE.has(slice.name)).reduce((sum, slice) => sum + slice.tokens, 0);
-  const of = budget.window ? ` of a context window of ${number(budget.window)}` : "";
-  return `${number(taken)} tokens${of}: ${shown.map((slice) => `${slice.label} ${number(slice.tokens)}`).join(", ")}`;
-}
 
 /** Labels for a request without a previous one: its messages are neither already sent nor new. */
 const ALONE = { history: ["Messages", "All messages of the request."] };
 
+const HOW = {
+  exact: "exact, with the model's own tokenizer",
+  measured: "total measured by the provider, parts estimated",
+  estimated: "estimated, without the model's own tokenizer",
+};
+
 /**
  * @param {{budget: BudgetFigures, compact?: boolean, isAlone?: boolean, children?: any}} props `isAlone`: there is no
- *   previous request; `children` follow the legend
+ *   previous request; `children` follow the gauge
  */
 export function Budget({ budget, compact = false, isAlone = false, children }) {
   if (!budget) return null;
-  const all = budgetSlices(budget);
-  const shown = isAlone
-    ? all.map((slice) => (ALONE[slice.name] ? { ...slice, label: ALONE[slice.name][0], about: ALONE[slice.name][1] } : slice))
-    : all;
-  const bar = html`<div class="budget-bar" role="img" aria-label=${barLabel(budget, shown)} data-testid="budget-bar">
-    ${shown.map((slice) => html`<${Slice} key=${slice.name} slice=${slice} share=${compact ? 0 : slice.share} />`)}
-  </div>`;
-  if (compact) return html`<div class="budget compact">${bar}</div>`;
-  return html`<div class="budget" role="group" aria-label="Budget" data-testid="budget">
-    ${bar}
-    <${Closer} shown=${shown} />
-    <${Trimmed} budget=${budget} />
-    <ul class="budget-legend">
-      ${shown.map(
-        (slice) => html`<li key=${slice.name} title=${slice.about}>
-          <span class=${`swatch kind-${slice.name}`} aria-hidden="true"></span>
-          <span class="legend-name">${slice.label}</span>
-          <span class="figure">${number(slice.tokens)}</span>
-          <span class="muted">${percent(slice.share)}</span>
-        </li>`,
-      )}
-    </ul>
-    <div class="budget-foot"><p class="budget-how muted">${summary(budget)}</p>${children}</div>
+  const parts = KINDS.map(([name, label, about]) => {
+    const [word, meaning] = (isAlone && ALONE[name]) || [label, about];
+    return { key: name, look: `kind-${name}`, label: word, about: meaning, tokens: Math.max(0, budget[name] ?? 0) };
+  });
+  return html`<div class=${`budget ${compact ? "compact" : ""}`} role="group" aria-label="Budget" data-testid="budget">
+    <${PartsBar} parts=${parts} label=${`${number(budget.input)} tokens by kind`} figure=${approximate(budget.how)} compact=${compact} />
+    <${WindowGauge} budget=${budget} />
+    ${!compact && html`<${Trimmed} budget=${budget} />`}
+    ${!compact && children && html`<div class="budget-foot">${children}</div>`}
   </div>`;
 }
 
-function Slice({ slice, share }) {
-  return html`<span class=${`budget-part kind-${slice.name} ${share < 0.2 ? "is-slim" : ""}`} title=${title(slice)}
-      style=${{ flexGrow: String(slice.tokens) }}>
-    ${share > 0.06 && html`<span class="budget-label">${slice.label}</span>`}
-  </span>`;
-}
+/** Parts of the window, from the left. */
+const GAUGE = [
+  ["used", "used"], ["free", "free"], ["margin", "safety margin"], ["reserve", "kept for the answer"], ["beyond", "above the limit"],
+];
 
-/** Enlarged view of the used part, which would be too thin in a large window. */
-function Closer({ shown }) {
-  const taken = shown.filter((slice) => !FREE.has(slice.name));
-  const share = taken.reduce((sum, slice) => sum + slice.share, 0);
-  if (share > CLOSER || taken.length < 2) return null;
-  return html`<div class="budget-closer" aria-hidden="true">
-    <div class="closer-beam" style=${{ clipPath: `polygon(0 0, ${(100 * share).toFixed(2)}% 0, 100% 100%, 0 100%)` }}></div>
-    <div class="budget-bar">${taken.map((slice) => html`<${Slice} key=${slice.name} slice=${slice}
-        share=${slice.share / share} />`)}</div>
+/** The context window as a thin bar: used, free, and kept for the answer. They add up to it. */
+export function WindowGauge({ budget }) {
+  const figure = budget.how === "estimated" ? approximate("estimated") : number;
+  const figures = { used: budget.input, free: budget.free ?? 0, margin: budget.margin, reserve: budget.reserve };
+  const sum = Object.values(figures).reduce((total, each) => total + each, 0);
+  const whole = Math.max(budget.window ?? 0, sum, 1);
+  figures.beyond = budget.window ? whole - sum : 0;
+  const shown = GAUGE.map(([name, label]) => ({ name, label, tokens: figures[name] })).filter((each) => each.tokens > 0);
+  const rest = shown.filter((each) => each.name !== "used").map((each) => `${number(each.tokens)} ${each.label}`);
+  const used = budget.window ? `${figure(budget.input)} of ${number(budget.window)} tokens (${percent(budget.input / budget.window)})`
+    : `${figure(budget.input)} tokens`;
+  return html`<div class="window-gauge" data-testid="window-gauge">
+    ${budget.window && html`<div class="gauge-track" aria-hidden="true">
+      ${shown.map((each) => html`<span key=${each.name} class=${`gauge-part gauge-${each.name}`} data-tokens=${each.tokens}
+          title=${`${each.label}: ${number(each.tokens)} tokens`} style=${{ flexGrow: String(each.tokens) }}></span>`)}
+    </div>`}
+    <p class="budget-how muted">${[
+      budget.window ? `Context window ${number(budget.window)}` : "Context window unknown", `used: ${used}`, ...(budget.window ? rest : []),
+      budget.limit ? `limit ${number(budget.limit)}` : "", HOW[budget.how] ?? budget.how,
+    ].filter(Boolean).join(" · ")}</p>
   </div>`;
 }
 
-function title(slice) {
-  return `${slice.label}: ${number(slice.tokens)} tokens, ${percent(slice.share)}. ${slice.about}`;
-}
-
-function summary(budget) {
-  const parts = [];
-  if (budget.window) parts.push(`Context window ${number(budget.window)}`);
-  if (budget.limit) parts.push(`limit ${number(budget.limit)}`);
-  if (budget.room) parts.push(`request: ${number(budget.input)} of ${number(budget.room)} (${percent(budget.input / budget.room)})`);
-  if (budget.available && budget.used != null) {
-    const share = percent(budget.used / budget.available);
-    parts.push(`messages: ${number(budget.used)} of ${number(budget.available)} (${share})`);
-  }
-  parts.push(HOW[budget.how] ?? budget.how);
-  return parts.filter(Boolean).join(" · ");
-}
-
-/** A second bar, on the scale of the first, for the size of the messages before trimming. */
-function Trimmed({ budget }) {
+/** A bar for the size of the messages before trimming, and the part of it that was kept. */
+export function Trimmed({ budget }) {
   const { wanted, used, window, available } = budget;
   if (!wanted || wanted <= (used ?? 0)) return null;
   const whole = Math.max(window ?? 0, wanted);

@@ -1,32 +1,47 @@
 /**
- * The inspector: what the model was sent and why, for any step of a conversation. The timeline selects a step; its budget
- * and details are below. The URL names the step, so it can be shared.
+ * The inspector: what the model was sent and why, for any request of a conversation. The header has the figures of all
+ * requests and selects one; its details are below. The URL names the request and what is shown of it, so it can be shared.
  */
 import { html, useCallback, useEffect, useMemo, useRef, useState } from "../html.js";
 import { conversationPath, get } from "../api.js";
 import { onConversationChange } from "../change_feed.js";
-import { oneLine } from "../format.js";
+import { number, oneLine, plural } from "../format.js";
+import { Icon } from "../icons.js";
 import { sourceLabel } from "../observed.js";
 import { KEYS } from "../shortcuts.js";
-import { navigate, inspectUrl } from "../route.js";
-import { InspectorHeader } from "./inspector_header.js";
+import { inspectUrl, navigate, route, setQuery } from "../route.js";
+import { costlyRequests, isCostly, useFindings } from "./findings_panel.js";
+import { InspectorHeader, RunFigures } from "./inspector_header.js";
+import { MiniTimeline } from "./mini_timeline.js";
+import { CompareLink } from "./compare.js";
 import { useLoad } from "./use_load.js";
 import { channelName, withLetters } from "./channel_names.js";
+import { CompositionOverTime } from "./composition_over_time.js";
 import { NextRequest } from "./next_request.js";
 import { EmptyState, LoadError, Skeleton } from "./placeholders.js";
+import { ShareButton } from "./share.js";
 import { StepPanel, TABS } from "./step_panel.js";
 import { StepTable } from "./step_table.js";
-import { placeUnanswered } from "./timeline_layout.js";
-import { Timeline, Totals } from "./timeline.js";
-import { UnansweredRequests } from "./unanswered_requests.js";
+import { SubAgents, useSubAgents } from "./sub_agents.js";
+import { mergeSteps } from "./timeline_layout.js";
+import { Timeline } from "./timeline.js";
 
-/** Views of the timeline. The choice is stored in the browser. */
-const SHAPES = [["chart", "Chart"], ["table", "Table"], ["hidden", "Hidden"]];
-const SHAPE = "contextc.timeline";
+/** Views of the large timeline. Each gets the properties of `Timeline`, `name` and `agents`. The choice is stored in the browser. */
+const VIEWS = [
+  { name: "chart", label: "Chart", View: Timeline },
+  { name: "table", label: "Table", View: StepTable },
+  { name: "composition", label: "Composition", View: CompositionOverTime },
+  { name: "agents", label: "Sub-agents", View: SubAgents, needs: "agents" },
+];
+const HIDDEN = "hidden";
+const STORED = "contextc.timeline.view";
+/** Milliseconds to wait for the findings before the messages are shown instead. */
+const PATIENCE = 5_000;
 
 KEYS.push(["Inspector", [
-  [["←", "→"], "Previous step, next step"], [["1", "–", "6"], "Messages, request, changes, rules, session, preview"],
-  [["J", "K"], "Next message, previous message"], [["/"], "Search in the current tab"], [["T"], "Timeline as chart or table"],
+  [["←", "→"], "Previous request, next request"],
+  [["1", "–", "9"], "Findings, messages, composition, request, reply, changes, rules, session, preview"],
+  [["J", "K"], "Next message, previous message"], [["/"], "Search in the current tab"], [["T"], "Show or hide the timeline"],
 ]]);
 
 /** @param {{name: string, channel?: string, request?: number|null}} props */
@@ -46,109 +61,124 @@ function Inspected({ name, channel, request }) {
       unsubscribe();
     };
   }, [name, reload]);
+  const isEmpty = data && !data.requests.length && !data.unanswered.length;
   return html`<div class="inspect" data-testid="inspector">
     ${error && html`<${InspectorHeader} title=${name} conversation=${name} /><div class="inspect-body"><${LoadError} error=${error}
         reload=${reload} /></div>`}
     ${!data && !error && html`<${InspectorHeader} title=${name} conversation=${name} /><div class="inspect-body"><${Skeleton} lines=${10}
         label="Loading the timeline" /></div>`}
-    ${data && (data.requests.length
-      ? html`<${Workbench} name=${name} data=${data} channel=${channel} request=${request} reload=${reload} />`
-      : html`<${InspectorHeader} title=${name} conversation=${name} reload=${reload} /><div class="inspect-body"><${NothingYet}
-          name=${name} data=${data} channel=${channel} request=${request} /></div>`)}
+    ${isEmpty && html`<${InspectorHeader} title=${name} conversation=${name} reload=${reload} /><div class="inspect-body">
+        <${EmptyState} title="No request yet"><p>No model has answered in this conversation yet. This is what would be sent now:</p><//>
+        <${NextRequest} name=${name} /></div>`}
+    ${data && !isEmpty && html`<${Workbench} name=${name} data=${data} channel=${channel} request=${request} reload=${reload} />`}
   </div>`;
 }
 
-/** Return the unanswered request that the URL names, as a step; null if it names none. */
-function unansweredStep(data, channel, request) {
-  const found = request && data.unanswered.find((each) => each.channel === channel && each.number === request);
-  if (!found) return null;
-  const { usage, number, why, time } = found;
-  return {
-    ...found, request: number, wouldBe: found.request, ended: why, why: "", epoch: null, mode: "full", time: time ?? 0,
-    input: usage?.input ?? null, output: usage?.output ?? null, cache_read: usage?.cache_read ?? null,
-    cache_share: usage?.input ? usage.cache_read / usage.input : null,
-  };
+/**
+ * Return the tab that the URL names. Without one, it is Messages if the URL names a request; otherwise Findings if any of
+ * them costs something.
+ */
+function useTab(hasRequest, findings) {
+  const [first, setFirst] = useState(null);
+  useEffect(() => {
+    if (first === null && (findings.found || findings.error)) setFirst(isCostly(findings.losses) ? "findings" : "messages");
+  }, [first, findings.found, findings.error]);
+  useEffect(() => {
+    const timer = setTimeout(() => setFirst((tab) => tab ?? "messages"), PATIENCE);
+    return () => clearTimeout(timer);
+  }, []);
+  const named = TABS.find((each) => each.name === route.value.query.tab)?.name;
+  return named ?? (hasRequest ? "messages" : first ?? "findings");
 }
 
-function NothingYet({ name, data, channel, request }) {
-  const [tab, setTab] = useState("messages");
-  const lost = unansweredStep(data, channel, request);
-  if (!data.unanswered.length) {
-    return html`<${EmptyState} title="No request yet">
-        <p>No model has answered in this conversation yet. This is what would be sent now:</p>
-      <//><${NextRequest} name=${name} />`;
-  }
-  return html`<${EmptyState} title="No request was answered">
-      <p>All requests were stopped or failed. Below is what would be sent now.</p>
-    <//><${UnansweredRequests} name=${name} lost=${data.unanswered} channels=${withLetters(data.channels)} open=${true} />
-    ${lost ? html`<${StepPanel} name=${name} steps=${[lost]} current=${0} choose=${() => {}} channels=${withLetters(data.channels)}
-        showStep=${() => {}} tab=${tab} setTab=${setTab} last=${lost} />` : html`<${NextRequest} name=${name} />`}`;
+const setTab = (tab) => setQuery({ tab, path: tab === "request" ? route.value.query.path : "", finding: "" });
+
+/** Return the view of the large timeline, which is hidden at first, and a function that changes and stores it. */
+function useTimelineView(agents) {
+  const [view, setView] = useState(() => localStorage.getItem(STORED) ?? HIDDEN);
+  const views = VIEWS.filter((each) => each.needs !== "agents" || agents.length);
+  const change = useCallback((wanted) => setView((before) => {
+    const after = typeof wanted === "function" ? wanted(before) : wanted;
+    localStorage.setItem(STORED, after);
+    return after;
+  }), []);
+  return { views, view: view === HIDDEN ? null : views.find((each) => each.name === view) ?? VIEWS[0], setView: change };
+}
+
+/** Return the last request that can be inspected. */
+function lastStored(steps) {
+  const found = steps.findLastIndex((step) => step.isStored !== false);
+  return found < 0 ? steps.length - 1 : found;
 }
 
 function Workbench({ name, data, channel, request, reload }) {
   const channels = useMemo(() => withLetters(data.channels), [data.channels]);
-  const [only, setOnly] = useState("");
-  const [shape, setShape] = useState(() => SHAPES.find(([each]) => each === localStorage.getItem(SHAPE))?.[0] ?? "chart");
-  useEffect(() => localStorage.setItem(SHAPE, shape), [shape]);
-  const [tab, setTab] = useState("messages");
-  const steps = useMemo(() => (only ? data.requests.filter((step) => step.channel === only) : data.requests), [data.requests, only]);
-  const wanted = steps.findIndex((step) => step.channel === channel && step.request === request);
-  const lostStep = unansweredStep(data, channel, request);
-  const isMissing = Boolean(channel) && !lostStep && !data.requests.some((step) => step.channel === channel && step.request === request);
-  const current = wanted >= 0 ? wanted : steps.length - 1;
-  const lost = useMemo(
-    () => placeUnanswered(only ? data.unanswered.filter((each) => each.channel === only) : data.unanswered, steps),
-    [data.unanswered, only, steps],
-  );
-  const totals = useMemo(() => (only ? summed(steps, lost) : data.totals), [only, steps, lost, data.totals]);
+  const all = useMemo(() => mergeSteps(data.requests, data.unanswered), [data.requests, data.unanswered]);
+  const only = channels.has(route.value.query.model) ? route.value.query.model : "";
+  const steps = useMemo(() => (only ? all.filter((step) => step.channel === only) : all), [all, only]);
+  const findings = useFindings(name, all.length);
+  const agents = useSubAgents(name, data.source, all.length);
+  const { views, view, setView } = useTimelineView(agents);
+  const tab = useTab(Boolean(channel), findings);
+  const isAt = (step) => step.channel === channel && step.request === request;
+  const wanted = steps.findIndex(isAt);
+  const isMissing = Boolean(channel) && !all.some(isAt);
+  const current = wanted >= 0 ? wanted : lastStored(steps);
+  const totals = useMemo(() => (only ? summed(steps) : data.totals), [only, steps, data.totals]);
+  const marked = useMemo(() => costlyRequests(findings.losses), [findings.losses]);
 
-  /** The current index, also between two renders: key presses can be faster. */
+  /** The current index and tab, also between two renders: key presses can be faster. */
   const at = useRef(current);
   at.current = current;
+  const shownTab = useRef(tab);
+  shownTab.current = tab;
+  const open = useCallback((id, number) => {
+    const query = { ...route.value.query, tab: shownTab.current === "messages" ? "" : shownTab.current, line: "", path: "", finding: "" };
+    if (query.model !== id) query.model = "";
+    navigate(inspectUrl(name, id, number, query), { replace: true });
+  }, [name]);
   const choose = useCallback((index) => {
     at.current = Math.max(0, Math.min(steps.length - 1, index));
-    const step = steps[at.current];
-    navigate(inspectUrl(name, step.channel, step.request), { replace: true });
-  }, [steps, name]);
+    open(steps[at.current].channel, steps[at.current].request);
+  }, [steps, open]);
   const move = useCallback((by) => choose(at.current + by), [choose]);
-  const showStep = (id, number) => {
-    if (only && only !== id) setOnly("");
-    navigate(inspectUrl(name, id, number), { replace: true });
-  };
   useEffect(() => {
-    const onKeyDown = (event) => keyed(event, { move, setTab, setShape });
+    const onKeyDown = (event) => keyed(event, { move, setView });
     addEventListener("keydown", onKeyDown, true);
     return () => removeEventListener("keydown", onKeyDown, true);
   }, [move]);
+  const properties = { name, steps, channels, current, choose, move, agents };
 
   return html`
-    <${InspectorHeader} title=${name} conversation=${name} reload=${reload}>
+    <${InspectorHeader} title=${name} conversation=${name} reload=${reload} second=${html`
+        <${RunFigures} totals=${totals} findings=${findings.found ? findings.losses.length : null} showFindings=${() => setTab("findings")} />
+        <${MiniTimeline} ...${properties} marked=${marked} />
+        <button type="button" class="button quiet timeline-button" aria-expanded=${String(Boolean(view))} aria-controls="timeline-panel"
+            onClick=${() => setView(view ? HIDDEN : "chart")} data-testid="timeline-button">Timeline <span aria-hidden="true">${view ? "▴" : "▾"}</span></button>`}>
       <${Source} source=${data.source} parent=${data.parent} />
+      ${agents.length > 1 && html`<button type="button" class="button quiet" onClick=${() => setView("agents")}
+          data-testid="agents-button">${plural(agents.length - 1, "sub-agent")}</button>`}
       ${channels.size > 1 && html`<label class="channel-filter"><span class="off-screen">Model</span>
-        <select class="field" value=${only} onChange=${(event) => setOnly(event.currentTarget.value)} data-testid="channel-filter">
-          <option value="">All ${channels.size} models</option>
+        <select class="field" value=${only} onChange=${(event) => setQuery({ model: event.currentTarget.value })} data-testid="channel-filter">
+          <option value="" selected=${!only}>All ${channels.size} models</option>
           ${[...channels.values()].filter((each) => each.requests).map((each) => html`<option key=${each.id}
-              value=${each.id}>${each.letter} · ${channelName(each)}</option>`)}
+              value=${each.id} selected=${each.id === only}>${each.letter} · ${channelName(each)}</option>`)}
         </select></label>`}
-      <div class="choice" role="group" aria-label="Timeline view">
-        ${SHAPES.map(([each, label]) => html`<button key=${each} type="button" aria-pressed=${String(shape === each)}
-            onClick=${() => setShape(each)}>${label}</button>`)}
-      </div>
+      <${CompareLink} name=${name} />
+      <${ShareButton} name=${name} channel=${steps[current].channel} request=${steps[current].request} />
     <//>
     <div class="inspect-body">
-      <section class="overview" aria-label="Conversation overview">
-        <${Totals} totals=${totals} />
-        ${shape === "table" && html`<${StepTable} steps=${steps} lost=${lost} channels=${channels} current=${current}
-            choose=${choose} move=${move} />`}
-        ${shape === "chart" && html`<${Timeline} steps=${steps} lost=${lost} channels=${channels} current=${current}
-            choose=${choose} move=${move} />`}
-        <${UnansweredRequests} name=${name} lost=${lost} channels=${channels} open=${Boolean(lostStep)} />
+      <section class="overview" aria-label="Timeline" id="timeline-panel" hidden=${!view}>
+        ${view && html`<div class="overview-bar"><div class="choice" role="group" aria-label="Timeline view">
+            ${views.map((each) => html`<button key=${each.name} type="button" aria-pressed=${String(view === each)}
+                onClick=${() => setView(each.name)}>${each.label}</button>`)}
+          </div>
+          <p class="soft" data-testid="totals-more">${number(totals.output)} tokens out · ${plural(totals.epochs, "cache epoch")}</p></div>
+          <${view.View} ...${properties} />`}
       </section>
       ${isMissing && html`<p class="banner" role="status">Request ${request} not found. Showing the last one.</p>`}
-      <${StepPanel} name=${name} steps=${lostStep ? [lostStep] : steps} current=${lostStep ? 0 : current} choose=${choose}
-          channels=${channels} showStep=${showStep}
-          tab=${tab} setTab=${setTab}
-        last=${data.requests[data.requests.length - 1]} />
+      <${StepPanel} ...${properties} showStep=${open} tab=${tab} setTab=${setTab} findings=${findings}
+          last=${data.requests[data.requests.length - 1] ?? all[all.length - 1]} />
     </div>`;
 }
 
@@ -157,23 +187,23 @@ function Source({ source, parent }) {
   if (!source) return null;
   return html`<span class="tag" data-testid="source">${sourceLabel(source)}</span>
     ${parent && html`<a class="button quiet" href=${inspectUrl(parent.conversation, parent.channel, parent.request)}
-        data-testid="parent-request" title=${oneLine(parent.conversation, 80)}>Parent request ${parent.request}</a>`}`;
+        data-testid="parent-request" title=${oneLine(parent.conversation, 80)}><${Icon} name="branch" /> Parent request ${parent.request}</a>`}`;
 }
 
 /** Sum up the steps of one model. The server has the totals of all. */
-function summed(steps, lost) {
-  const all = [...steps, ...lost.map((each) => ({ ...each.usage, cost: each.cost }))];
-  const sum = (field) => all.reduce((total, step) => total + (step[field] ?? 0), 0);
-  const isPriced = all.some((step) => step.cost != null);
+function summed(steps) {
+  const sum = (field) => steps.reduce((total, step) => total + (step[field] ?? 0), 0);
+  const isPriced = steps.some((step) => step.cost != null);
+  const lost = steps.filter((step) => step.ended).length;
   return {
-    requests: steps.length, input: sum("input"), output: sum("output"), cache_read: sum("cache_read"),
-    cost: isPriced ? sum("cost") : null, epochs: steps.filter((step) => step.why).length, unanswered: lost.length,
+    requests: steps.length - lost, input: sum("input"), output: sum("output"), cache_read: sum("cache_read"),
+    cost: isPriced ? sum("cost") : null, epochs: steps.filter((step) => step.why).length, unanswered: lost,
     failed: steps.filter((step) => step.observed && step.observed.status !== "ok").length,
   };
 }
 
 /** Handle keys that no other element handles. */
-function keyed(event, { move, setTab, setShape }) {
+function keyed(event, { move, setView }) {
   const { target, key } = event;
   if (event.altKey || event.ctrlKey || event.metaKey || document.querySelector("dialog[open]")) return;
   if (target.closest?.("input, textarea, select, [contenteditable]")) {
@@ -184,8 +214,8 @@ function keyed(event, { move, setTab, setShape }) {
   if (key === "/") document.querySelector(".tab-panel [data-search]")?.focus();
   else if (key === "ArrowLeft" && !wantsArrows) move(-1);
   else if (key === "ArrowRight" && !wantsArrows) move(1);
-  else if (key === "t") setShape((before) => (before === "table" ? "chart" : "table"));
-  else if (/^[1-6]$/.test(key)) setTab(TABS[Number(key) - 1].name);
+  else if (key === "t") setView((before) => (before === HIDDEN ? "chart" : HIDDEN));
+  else if (/^[1-9]$/.test(key) && TABS[Number(key) - 1]) setTab(TABS[Number(key) - 1].name);
   else if (/^[jk]$/.test(key) && !target.closest?.(".lines")) document.querySelector(".line-button[tabindex='0']")?.focus();
   else return;
   event.preventDefault();

@@ -1,7 +1,7 @@
-/** Header of the inspector and of an opened file: title, back link, and actions. */
+/** Header of the inspector and of an opened file: title, back link, actions; for a conversation also its figures. */
 import { html } from "../html.js";
 import { conversationPath, get } from "../api.js";
-import { oneLine } from "../format.js";
+import { dollars, number, oneLine, percent, plural, tokens } from "../format.js";
 import { Icon } from "../icons.js";
 import { chatUrl } from "../route.js";
 import { conversations, drawer } from "../state.js";
@@ -18,18 +18,46 @@ function useTitle(name) {
   return listed?.title ?? (of === path ? data?.title : "") ?? "";
 }
 
-/** @param {{title: string, conversation?: string, reload?: () => void, children?: any}} props */
-export function InspectorHeader({ title, conversation, reload, children }) {
+/**
+ * @param {{title: string, conversation?: string, reload?: () => void, second?: any, children?: any}} props `children` are
+ *   in the first row, `second` is the second row
+ */
+export function InspectorHeader({ title, conversation, reload, second, children }) {
   const shownTitle = useTitle(conversation);
-  return html`<header class="inspect-head">
-    <button type="button" class="icon-button only-narrow" aria-label="Conversations"
-        onClick=${() => (drawer.value = true)}><${Icon} name="menu" /></button>
-    ${conversation && html`<a class="icon-button" href=${chatUrl(conversation)} aria-label="Back to the conversation"
-        title="Back to the conversation"><${Icon} name="left" /></a>`}
-    <h1 dir="auto">${oneLine(shownTitle || title, 80)}${shownTitle && html` <small class="faint">${oneLine(title, 60)}</small>`}</h1>
-    <div class="inspect-tools">${children}
-      ${reload && html`<button type="button" class="icon-button" aria-label="Refresh" title="Refresh"
-          onClick=${reload}><${Icon} name="retry" /></button>`}
+  return html`<header class="inspect-head ${second ? "has-figures" : ""}" data-testid="inspect-head">
+    <div class="inspect-row">
+      <button type="button" class="icon-button only-narrow" aria-label="Conversations"
+          onClick=${() => (drawer.value = true)}><${Icon} name="menu" /></button>
+      ${conversation && html`<a class="icon-button" href=${chatUrl(conversation)} aria-label="Back to the conversation"
+          title="Back to the conversation"><${Icon} name="left" /></a>`}
+      <h1 dir="auto">${oneLine(shownTitle || title, 80)}${shownTitle && html` <small class="faint">${oneLine(title, 60)}</small>`}</h1>
+      <div class="inspect-tools">${children}
+        ${reload && html`<button type="button" class="icon-button" aria-label="Refresh" title="Refresh"
+            onClick=${reload}><${Icon} name="retry" /></button>`}
+      </div>
     </div>
+    ${second && html`<div class="inspect-row inspect-figures">${second}</div>`}
   </header>`;
+}
+
+/**
+ * Figures of all requests. @param {{totals: object, findings: number|null, showFindings: () => void}} props `findings` is
+ * their number; null until it is known
+ */
+export function RunFigures({ totals, findings, showFindings }) {
+  const share = totals.input ? (totals.cache_read ?? 0) / totals.input : null;
+  const lost = (totals.unanswered ?? 0) + (totals.failed ?? 0);
+  const facts = [
+    [totals.requests === 1 ? "request" : "requests", "req", number(totals.requests)],
+    ["tokens in", "in", html`<span title=${`${number(totals.input)} tokens in, ${number(totals.output)} out`}>${tokens(totals.input)}</span>`],
+    ["from cache", "cached", percent(share)], ["cost", "", dollars(totals.cost)],
+  ];
+  if (lost) facts.push(["not answered", "⊘", number(lost)]);
+  return html`<dl class="totals" data-testid="totals">
+    ${facts.map(([label, short, figure]) => html`<div key=${short || label}><dt data-short=${short}>${label}</dt><dd>${figure}</dd></div>`)}
+    <div class=${findings ? "has-findings" : ""}><dt>${findings === 1 ? "finding" : "findings"}</dt><dd>${findings === null
+      ? html`<span role="status" aria-label="Loading the findings">…</span>`
+      : html`<button type="button" class="inline-link" onClick=${showFindings}
+          aria-label=${`Show ${plural(findings, "finding")}`}>${number(findings)}</button>`}</dd></div>
+  </dl>`;
 }

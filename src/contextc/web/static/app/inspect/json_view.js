@@ -106,6 +106,7 @@ function attributes(rows, index, folded, active) {
   return {
     id: `json-${index}`, role: "treeitem", "aria-level": row.depth + 1, "aria-selected": String(index === active),
     "aria-expanded": isOpen ? String(!folded.has(index)) : undefined, "data-path": row.path || undefined,
+    "aria-label": row.key || row.text.trim() ? undefined : "blank line",
     class: `virtual-row json-row ${index === active ? "is-active" : ""}`,
   };
 }

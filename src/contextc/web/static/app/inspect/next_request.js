@@ -1,11 +1,12 @@
 /** Preview of the next request, also after an edit, a rewind, or with another model. */
-import { html, useId, useState } from "../html.js";
+import { html, useId, useMemo, useState } from "../html.js";
 import { conversationPath, get } from "../api.js";
 import { dollars, number, oneLine, plural } from "../format.js";
 import { resetLabel } from "../reasons.js";
 import { info } from "../state.js";
 import { Budget } from "./budget.js";
-import { LineList, ONLY, WIDTH, lineDetail, lineSearch } from "./manifest_lines.js";
+import { serverLines } from "./line_source.js";
+import { LineList } from "./manifest_lines.js";
 import { useLoad } from "./use_load.js";
 import { LoadError, Skeleton } from "./placeholders.js";
 
@@ -24,7 +25,8 @@ export function NextRequest({ name, step, seq = 1 }) {
   };
   const key = JSON.stringify([name, query]);
   const from = (more, signal) => get(conversationPath(name, "next"), { ...query, ...more }, { signal });
-  const { data, error, loading, reload } = useLoad(key, (signal) => from({ width: WIDTH }, signal));
+  const { data, error, loading, reload } = useLoad(key, (signal) => from({ limit: 1, width: 1 }, signal));
+  const source = useMemo(() => serverLines(from), [key]);
   const change = (event) => setForm({ ...form, [event.currentTarget.name]: event.currentTarget.value });
   const submit = (event) => {
     event.preventDefault();
@@ -51,19 +53,11 @@ export function NextRequest({ name, step, seq = 1 }) {
     ${data && html`<div class="next-answer" aria-busy=${loading ? "true" : undefined} aria-live="polite">
       <${Verdict} data=${data} asked=${asked} />
       <${Budget} budget=${data.budget} />
-      <div class="next-lines"><${LineList} key=${key} identity=${key} counts=${data.counts} shared=${data.shared}
-        why=${data.why} ask=${paged(from, data)} find=${lineSearch(from)} detail=${lineDetail(from)} /></div>
+      <div class="next-lines"><${LineList} key=${key} identity=${key} source=${source} shown=${data.counts.shown}
+        shared=${data.shared} why=${data.why} /></div>
     </div>`}
   </div>`;
 }
-
-/** Return a function that fetches lines in pages: sent ones first, then the rest. The first page is in the response. */
-const paged = (from, data) => (filter) => async (after, limit, signal) => {
-  const upto = Math.min(after + limit, filter === "in" ? data.counts.shown : data.counts.lines);
-  if (filter !== "out" && upto <= data.lines.length) return data.lines.slice(after, upto);
-  const found = await from({ after, limit, only: ONLY[filter], width: WIDTH }, signal);
-  return found.lines;
-};
 
 const sentence = (remark) => {
   const text = String(remark ?? "").replace(/\.$/, "");

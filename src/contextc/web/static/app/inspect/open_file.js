@@ -1,16 +1,19 @@
 /**
  * View of an opened file or a pasted request: format detection, token counts, lint, repair and conversion. The content is
- * sent only to the contextc server, and is not stored.
+ * sent only to the contextc server, and is not stored there. The browser keeps it until it is closed, for a reload.
  */
 import { html, useEffect, useMemo, useRef, useState } from "../html.js";
 import { post } from "../api.js";
 import { bytes, number, oneLine, plural } from "../format.js";
+import { route, setQuery } from "../route.js";
 import { info } from "../state.js";
 import { Budget } from "./budget.js";
 import { Findings } from "./findings.js";
 import { InspectorHeader } from "./inspector_header.js";
 import { JsonView } from "./json_view.js";
-import { LineList, linesMatching } from "./manifest_lines.js";
+import { forgetFile, hasKeptFile, keepFile, keptFile } from "./kept_file.js";
+import { openedLines } from "./line_source.js";
+import { LineList } from "./manifest_lines.js";
 import { Convert, Repair } from "./repair_convert.js";
 import { LoadError, Skeleton } from "./placeholders.js";
 import { Tabs } from "./tabs.js";
@@ -21,28 +24,52 @@ const KINDS = { request: "a request", messages: "a list of messages", transcript
 
 export function OpenFile() {
   const [given, setGiven] = useState(null);
-  const [state, setState] = useState({ data: null, error: null, busy: false });
+  const [state, setState] = useState({ data: null, error: null, busy: hasKeptFile() });
+  const [isKept, setIsKept] = useState(true);
   const open = async (name, text, more = {}) => {
-    setGiven({ name, text });
+    setGiven({ name, text, more });
     setState((before) => ({ data: more.request || more.model ? before.data : null, error: null, busy: true }));
     try {
-      setState({ data: await post("open", { name, text, ...more }), error: null, busy: false });
+      const { request, model } = more;
+      setState({ data: await post("open", { name, text, detailed: true, ...(request ? { request } : {}), ...(model ? { model } : {}) }), error: null, busy: false });
     } catch (error) {
       setState({ data: null, error, busy: false });
     }
   };
+  /** Open what the user gives: the kept file is replaced, with what was chosen for it. */
+  const take = (name, text) => {
+    setQuery({ tab: "" });
+    return open(name, text);
+  };
+  const close = () => {
+    setGiven(null);
+    setState({ data: null, error: null, busy: false });
+    setQuery({ tab: "" });
+    forgetFile();
+  };
+  const note = (change) => setGiven((before) => ({ ...before, more: { ...before.more, ...change } }));
+  useEffect(() => {
+    keptFile().then((file) => {
+      if (file) open(file.name, file.text, file.more ?? {});
+      else setState((before) => (before.data ? before : { ...before, busy: false }));
+    });
+  }, []);
+  useEffect(() => {
+    if (given) keepFile(given).then(setIsKept);
+  }, [given]);
   return html`<div class="inspect open-file" data-testid="open-file">
     <${InspectorHeader} title="Open a file or a request">
-      ${given && html`<button type="button" class="button"
-          onClick=${() => { setGiven(null); setState({ data: null, error: null, busy: false }); }}>Open another</button>`}
+      ${given && html`<button type="button" class="button" onClick=${close}
+          title="Forgets the file: this browser keeps it only while it is open">Close</button>`}
     <//>
     <div class="inspect-body">
-      ${!given && html`<${FileInput} open=${open} before="" />`}
+      ${!given && !state.busy && html`<${FileInput} open=${take} before="" />`}
       ${state.busy && !state.data && html`<${Skeleton} lines=${8} label="Reading" />`}
       ${state.error && html`<${LoadError} error=${state.error} />
-        <${FileInput} open=${open} before=${given.text.length < LARGE ? given.text : ""} />`}
-      ${state.data && html`<${Opened} given=${given} data=${state.data}
-          reload=${(more) => open(given.name, given.text, more)} />`}
+        <${FileInput} open=${take} before=${given.text.length < LARGE ? given.text : ""} />`}
+      ${state.data && !isKept && html`<p class="panel-note">The browser does not keep this file. It must be opened again after a reload.</p>`}
+      ${state.data && html`<${Opened} given=${given} data=${state.data} note=${note}
+          reload=${(more) => open(given.name, given.text, { ...given.more, repaired: false, target: "", ...more })} />`}
     </div>
   </div>`;
 }
@@ -63,7 +90,8 @@ function FileInput({ open, before }) {
     };
   }, []);
   return html`<div class="taking">
-    <p class="local-note"><span class="tag good">Local only</span> The file is read by your contextc server. It is not sent anywhere else and not stored.</p>
+    <p class="local-note"><span class="tag good">Local only</span> The file is read by your contextc server. It is not sent anywhere else and not stored there.
+      This browser keeps it until you close it.</p>
     <div class=${`drop ${isOver ? "is-over" : ""}`} data-testid="drop"
         onDragOver=${(event) => { event.preventDefault(); setIsOver(true); }}
       onDragLeave=${() => setIsOver(false)}
@@ -85,12 +113,12 @@ function FileInput({ open, before }) {
   </div>`;
 }
 
-/** @param {{given: object, data: object, reload: (more: {request?: number, model?: string}) => void}} props */
-function Opened({ given, data, reload }) {
-  const [tab, setTab] = useState("messages");
+/** @param {{given: object, data: object, note: (change: object) => void, reload: (more: {request?: number, model?: string}) => void}} props */
+function Opened({ given, data, note, reload }) {
+  const setTab = (name) => setQuery({ tab: name === "messages" ? "" : name });
   const [goTo, setGoTo] = useState(null);
-  const lines = data.lines.map((line, index) => ({ ...line, index }));
-  const shown = lines.filter((line) => line.shown).length;
+  const { lines } = data;
+  const source = useMemo(() => openedLines(lines, data.tokens), [data]);
   const body = useMemo(() => asGiven(given.text, data.body), [given, data]);
   const show = (path) => {
     setGoTo({ path });
@@ -101,6 +129,7 @@ function Opened({ given, data, reload }) {
     { name: "lint", label: "Rules", note: data.judged ? (data.violations.length ? `${data.violations.length}` : "✓") : "" },
     ...(data.judged ? [{ name: "fix", label: "Repair" }, { name: "convert", label: "Convert" }] : []),
   ];
+  const tab = tabs.some((each) => each.name === route.value.query.tab) ? route.value.query.tab : "messages";
   return html`
     <section class="opened-head" aria-label="Opened file" data-testid="opened">
       <p>${given.name && html`<b>${oneLine(given.name, 80)}</b>, `}${bytes(given.text.length)}: <b>${KINDS[data.kind] ?? data.kind}</b>
@@ -113,18 +142,18 @@ function Opened({ given, data, reload }) {
       ${!data.budget?.window && html`<${ModelForWindow} data=${data} reload=${reload} />`}
     </section>
     <${Tabs} tabs=${tabs} current=${tab} choose=${setTab} label="Details of the opened file">
-      ${tab === "messages" && html`<${LineList} key=${data.chosen} identity=${`opened ${data.chosen}`} isAlone=${true}
-          counts=${{ lines: lines.length, shown, left: lines.length - shown }}
-          ask=${(filter) => async (after, limit) => chosen(lines, filter).slice(after, after + limit)}
-          find=${async (filter, words) => linesMatching(chosen(lines, filter), words)} />`}
+      ${tab === "messages" && html`<${LineList} key=${data.chosen} identity=${`opened ${data.chosen}`} isAlone=${true} source=${source}
+          shown=${lines.length} />`}
       ${tab === "body" && html`<div class="panel"><${JsonView} text=${body} label="The opened file as JSON"
           goTo=${goTo}><${CopyButton} get=${() => body}>Copy JSON<//><//></div>`}
       ${tab === "lint" && html`<div class="panel scrolls">${data.judged
         ? html`<${Findings} format=${data.format} violations=${data.violations} show=${show} />`
         : html`<p class="panel-note" data-testid="not-judged">These messages are in contextc's own format, which no
             provider accepts. Lint rules do not apply.</p>`}</div>`}
-      ${tab === "fix" && html`<${Repair} key=${data.chosen} data=${data} name=${given.name} />`}
-      ${tab === "convert" && html`<${Convert} key=${data.chosen} data=${data} name=${given.name} />`}
+      ${tab === "fix" && html`<${Repair} key=${data.chosen} data=${data} name=${given.name}
+          wasRun=${Boolean(given.more.repaired)} onRun=${() => note({ repaired: true })} />`}
+      ${tab === "convert" && html`<${Convert} key=${data.chosen} data=${data} name=${given.name}
+          before=${given.more.target ?? ""} onRun=${(target) => note({ target })} />`}
     <//>`;
 }
 
@@ -161,8 +190,6 @@ function ModelForWindow({ data, reload }) {
     <button type="submit" class="button" disabled=${!model.trim()}>Show</button>
   </form>`;
 }
-
-const chosen = (lines, filter) => lines.filter((line) => filter === "all" || line.shown === (filter === "in"));
 
 /** Return the given text if it equals the parsed body: serializing it again would change the spelling of numbers. */
 function asGiven(text, body) {

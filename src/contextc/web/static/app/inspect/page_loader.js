@@ -1,9 +1,8 @@
 /**
  * Loader of a long list in pages, as they come into view. Pages may arrive in any order; items that are not loaded are
- * undefined. `loadAll()` loads everything, for filters that need it.
+ * undefined.
  */
 const PAGE = 200;
-const SEVERAL = 1000;
 
 export class PageLoader {
   /**
@@ -35,15 +34,6 @@ export class PageLoader {
   /** Load the page of an item. */
   load(index) {
     return this._load(Math.floor(index / PAGE), PAGE);
-  }
-
-  /** Load all items, a thousand at a time. */
-  async loadAll() {
-    for (let after = 0; after < this.total; after += SEVERAL) {
-      const pages = Array.from({ length: SEVERAL / PAGE }, (_, index) => after / PAGE + index);
-      if (pages.some((page) => page * PAGE < this.total && this.items[page * PAGE] === undefined)) await this._load(after / PAGE, SEVERAL);
-      if (this.stop.signal.aborted || this.error) return;
-    }
   }
 
   close() {

@@ -1,5 +1,5 @@
 /** Repair of a request, and conversion to another format: the changes, and the result to copy or download. */
-import { html, useState } from "../html.js";
+import { html, useEffect, useState } from "../html.js";
 import { post } from "../api.js";
 import { attempt } from "../dialog.js";
 import { oneLine, plural } from "../format.js";
@@ -7,10 +7,19 @@ import { info } from "../state.js";
 import { JsonView } from "./json_view.js";
 import { CopyButton, download, fileName } from "./copy_download.js";
 
-/** @param {{data: {body: any, format: string}, name: string}} props `name` is the file name */
-export function Repair({ data, name }) {
+/**
+ * @param {{data: {body: any, format: string}, name: string, wasRun?: boolean, onRun?: () => void}} props `name` is the file
+ *   name. If it `wasRun` before a reload, it runs again.
+ */
+export function Repair({ data, name, wasRun = false, onRun = () => {} }) {
   const [fixed, setFixed] = useState(null);
-  const run = () => attempt(async () => setFixed(await post("fix", { body: data.body, format: data.format })));
+  const run = () => attempt(async () => {
+    setFixed(await post("fix", { body: data.body, format: data.format }));
+    onRun();
+  });
+  useEffect(() => {
+    if (wasRun) run();
+  }, []);
   const left = fixed?.violations.map((each) => each.code) ?? [];
   return html`<div class="panel" data-testid="repair">
     <div class="panel-bar">
@@ -23,15 +32,23 @@ export function Repair({ data, name }) {
   </div>`;
 }
 
-/** @param {{data: {body: any, format: string}, name: string}} props */
-export function Convert({ data, name }) {
+/** @param {{data: {body: any, format: string}, name: string, before?: string, onRun?: (target: string) => void}} props */
+export function Convert({ data, name, before = "", onRun = () => {} }) {
   const formats = info.value?.formats ?? [];
-  const [target, setTarget] = useState(formats.find((each) => each !== data.format) ?? "");
+  const [chosen, setTarget] = useState(before);
+  const target = chosen || (formats.find((each) => each !== data.format) ?? "");
   const [made, setMade] = useState(null);
+  const convert = () => attempt(async () => {
+    setMade(await post("convert", { body: data.body, source: data.format, target }));
+    onRun(target);
+  });
   const run = (event) => {
     event.preventDefault();
-    attempt(async () => setMade(await post("convert", { body: data.body, source: data.format, target })));
+    convert();
   };
+  useEffect(() => {
+    if (before) convert();
+  }, []);
   return html`<div class="panel" data-testid="convert">
     <form class="panel-bar" onSubmit=${run}>
       <label class="inline-label"><span>Target format</span>

@@ -2,22 +2,27 @@
 import { html } from "../html.js";
 import { failureLabel, latencyLabel, modeLabel } from "../observed.js";
 import { resetLabel } from "../reasons.js";
-import { dateTime, dollars, number, percent } from "../format.js";
+import { dateTime, dollars, number, oneLine, percent } from "../format.js";
 import { channelName } from "./channel_names.js";
-import { splitTokens } from "./timeline_layout.js";
+import { requestNumber, splitTokens } from "./timeline_layout.js";
+
+/** Return how a request ended without a complete answer; "" if it has one. */
+export function failureText(step) {
+  if (step.ended) return `not answered: ${oneLine(step.ended, 200)}`;
+  const failure = failureLabel(step.observed);
+  return failure && step.observed.error ? `${failure}: ${oneLine(step.observed.error, 200)}` : failure;
+}
 
 /** Return a step as a sentence. */
 export function stepSummary(step, channel) {
   const { input } = splitTokens(step);
-  const parts = [
-    `request ${number(step.request)}${channel ? ` of ${channelName(channel)}` : ""}`,
-    step.why ? resetLabel(step.why) : `cache epoch ${step.epoch}`,
-    `${number(input)} tokens in`,
-  ];
+  const parts = [`request ${number(requestNumber(step))}${channel ? ` of ${channelName(channel)}` : ""}`];
+  if (failureText(step)) parts.push(failureText(step));
+  if (step.epoch != null) parts.push(step.why ? resetLabel(step.why) : `cache epoch ${step.epoch}`);
+  if (input) parts.push(`${number(input)} tokens in`);
   if (step.cache_share != null) parts.push(`${percent(step.cache_share)} from cache`);
   if (step.output != null) parts.push(`${number(step.output)} out`);
   if (step.cost != null) parts.push(dollars(step.cost));
-  if (failureLabel(step.observed)) parts.push(failureLabel(step.observed));
   return parts.join("; ");
 }
 
@@ -29,10 +34,10 @@ export function StepFigures({ step, channel }) {
   ];
   return html`<div class="step-figures">
     <p class="step-figures-title"><span class=${`channel-letter hue-${channel?.hue ?? 0}`}>${channel?.letter ?? "?"}</span>
-      <b>request ${number(step.request)}</b> · cache epoch ${step.epoch}${step.mode === "full" ? "" : ` · ${modeLabel(step.mode)}`}</p>
+      <b>request ${number(requestNumber(step))}</b>${step.epoch == null ? "" : ` · cache epoch ${step.epoch}`}${step.mode === "full" ? "" : ` · ${modeLabel(step.mode)}`}</p>
     ${channel && html`<p class="muted">${channelName(channel)}</p>`}
     ${step.why && html`<p class="why">${resetLabel(step.why)}</p>`}
-    ${failureLabel(step.observed) && html`<p class="why">${failureLabel(step.observed)}</p>`}
+    ${failureText(step) && html`<p class="why">${oneLine(failureText(step), 90)}</p>`}
     <table><tbody>
       ${rows.map(
         ([swatch, label, figure, known]) => html`<tr key=${label}>
@@ -45,6 +50,6 @@ export function StepFigures({ step, channel }) {
       ${latencyLabel(step.observed) && html`<tr><th scope="row">latency</th><td>${latencyLabel(step.observed)}</td></tr>`}
       ${step.left > 0 && html`<tr><th scope="row">left out</th><td>${number(step.left)}</td></tr>`}
     </tbody></table>
-    ${step.time && html`<p class="muted">${dateTime(step.time)}</p>`}
+    ${step.time > 0 && html`<p class="muted">${dateTime(step.time)}</p>`}
   </div>`;
 }

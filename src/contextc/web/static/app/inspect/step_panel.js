@@ -1,121 +1,139 @@
-/** The selected step: its numbers, budget, and tabs with details. */
-import { html, useState } from "../html.js";
+/** The selected request: its numbers in one line, its findings, and tabs with details. */
+import { html, useMemo } from "../html.js";
 import { conversationPath, get } from "../api.js";
-import { dateTime, dollars, number, oneLine, percent, plural } from "../format.js";
+import { clock, dateTime, dollars, duration, number, oneLine, percent, plural } from "../format.js";
 import { Icon } from "../icons.js";
-import { Budget } from "./budget.js";
+import { Composition, CompositionPanel } from "./composition.js";
 import { Diff } from "./diff.js";
 import { LintFindings } from "./findings.js";
+import { FindingsPanel, RequestFindings } from "./findings_panel.js";
 import { LedgerPanel } from "./ledger.js";
 import { ManifestLines } from "./manifest_lines.js";
-import { failureLabel, latencyLabel, modeLabel } from "../observed.js";
+import { failureLabel, modeLabel } from "../observed.js";
 import { resetLabel } from "../reasons.js";
+import { route, setQuery } from "../route.js";
 import { useLoad } from "./use_load.js";
-import { channelName } from "./channel_names.js";
+import { channelName, modelName } from "./channel_names.js";
 import { NextRequest } from "./next_request.js";
+import { Reply } from "./reply.js";
 import { RequestBody } from "./request_body.js";
-import { LoadError, Skeleton } from "./placeholders.js";
+import { EmptyState, LoadError, Skeleton } from "./placeholders.js";
 import { Tabs } from "./tabs.js";
+import { requestNumber } from "./timeline_layout.js";
 
+/** The tabs in the order of their keys, 1 to 9. */
 export const TABS = [
-  { name: "messages", label: "Messages" }, { name: "request", label: "Request" }, { name: "diff", label: "Changes" },
+  { name: "findings", label: "Findings" }, { name: "messages", label: "Messages" }, { name: "composition", label: "Composition" },
+  { name: "request", label: "Request" }, { name: "reply", label: "Reply" }, { name: "diff", label: "Changes" },
   { name: "lint", label: "Rules" }, { name: "ledger", label: "Session" }, { name: "next", label: "Preview next request" },
 ];
 
 /** Requests with more messages are linted only when the Rules tab is opened. */
 const CHECKED = 2000;
+/** Tabs that show a stored request. */
+const NEEDS_REQUEST = new Set(["messages", "composition", "request", "diff", "lint"]);
 
 /**
  * @param {{name: string, steps: object[], current: number, choose: (index: number) => void, channels: Map<string, object>,
- *   showStep: (channel: string, request: number) => void, tab: string,
+ *   showStep: (channel: string, request: number) => void, tab: string, findings: object,
  *   setTab: (tab: string) => void, last: object}} props `last` is the last step of all models
  */
-export function StepPanel({ name, steps, current, choose, channels, showStep, tab, setTab, last }) {
-  const [goTo, setGoTo] = useState(null);
+export function StepPanel({ name, steps, current, choose, channels, showStep, tab, setTab, findings, last }) {
   const step = steps[current];
-  const channel = channels.get(step.channel);
-  const path = conversationPath(name, "requests", step.channel, step.request);
+  const isStored = step.isStored !== false;
+  const base = [name, "requests", step.channel, step.request];
+  const path = isStored ? conversationPath(...base) : null;
   const { data, error, loading, reload } = useLoad(path, (signal) => get(path, {}, { signal }), { delay: 60 });
-  const facts = data && data.channel === step.channel && data.number === step.request ? data : null;
-  const lint = conversationPath(name, "requests", step.channel, step.request, "lint");
+  const facts = isStored && data && data.channel === step.channel && data.number === step.request ? data : null;
+  const lint = conversationPath(...base, "lint");
   const checked = useLoad(facts && facts.counts.shown <= CHECKED ? lint : null, (signal) => get(lint, {}, { signal }), { delay: 250 });
-  const findings = checked.of === lint ? checked.data?.violations?.length : undefined;
-  const showPath = (wanted) => {
-    setGoTo({ path: wanted });
-    setTab("request");
-  };
-  const chooseTab = (wanted) => {
-    setGoTo(null);
-    setTab(wanted);
-  };
-  const before = steps.slice(0, current).findLast((each) => each.channel === step.channel);
-  const tabs = TABS.map((each) => ({ ...each, note: note(each.name, facts ?? data, findings) }));
-  return html`<section class="step" aria-label=${`Request ${step.wouldBe ?? step.request}`} data-testid="step">
-    <header class="step-top">
-      <div class="step-move" role="group" aria-label="Step">
-        <button type="button" class="icon-button" aria-label="Previous step" disabled=${current === 0}
-            onClick=${() => choose(current - 1)}><${Icon} name="left" /></button>
-        <button type="button" class="icon-button" aria-label="Next step" disabled=${current === steps.length - 1}
-            onClick=${() => choose(current + 1)}><${Icon} name="right" /></button>
-      </div>
-      <div class="step-title">
-        <h2>Request ${number(step.wouldBe ?? step.request)} <span class="faint">${step.ended ? "not answered"
-            : `step ${number(current + 1)} of ${number(steps.length)}`}</span></h2>
-        <p class="soft"><span class=${`channel-letter hue-${channel?.hue ?? 0}`}>${channel?.letter ?? "?"}</span>${channel ? channelName(channel) : oneLine(step.model)}</p>
-      </div>
-      <${Facts} step=${step} />
-    </header>
+  const broken = checked.of === lint ? checked.data?.violations?.length : undefined;
+  const replyPath = isStored ? conversationPath(...base, "reply") : null;
+  const loaded = useLoad(replyPath, (signal) => get(replyPath, {}, { signal }), { delay: 60 });
+  const reply = loaded.of === replyPath ? loaded : { ...loaded, data: null, error: null };
+  const { path: place = "", finding = "" } = route.value.query;
+  const goTo = useMemo(() => (place ? { path: place } : null), [place]);
+  const showPath = (wanted) => setQuery({ tab: "request", path: wanted });
+  const before = steps.slice(0, current).findLast((each) => each.channel === step.channel && !each.ended);
+  const tabs = TABS.map((each) => ({ ...each, note: note(each.name, facts ?? data, broken, findings) }));
+  const isMissing = !isStored && NEEDS_REQUEST.has(tab);
+  return html`<section class="step" aria-label=${`Request ${requestNumber(step)}`} data-testid="step">
+    <${StepLine} steps=${steps} current=${current} choose=${choose} channel=${channels.get(step.channel)} reply=${reply.data} />
     ${step.ended && html`<p class="banner" role="status" data-testid="not-answered">This request was not answered:
-      ${oneLine(step.ended, 400)}</p>`}
+      ${oneLine(step.ended, 400)} It does not count as sent to the model.</p>`}
     ${failureLabel(step.observed) && html`<p class="banner" role="status" data-testid="observed-failure">This request has no
       complete answer: ${failureLabel(step.observed)}${step.observed.error && `. ${oneLine(step.observed.error, 400)}`}</p>`}
     ${error && html`<${LoadError} error=${error} reload=${reload} />`}
-    ${!data && !error && html`<${Skeleton} lines=${3} label="Loading the request" />`}
-    ${data && html`<div aria-busy=${facts ? undefined : "true"}><${Budget} budget=${data.budget}><${Remarks}
-        facts=${data} /><//></div>`}
-    <${Tabs} tabs=${tabs} current=${tab} choose=${chooseTab} label="Request details">
-      ${tab === "messages" && (facts ? html`<${ManifestLines} name=${name} step=${step} facts=${facts} knownUpTo=${before?.seq ?? 0}
+    ${isStored && data && html`<div class="step-composition" aria-busy=${facts ? undefined : "true"}><${Composition} name=${name} step=${step} facts=${data} /></div>`}
+    <${RequestFindings} name=${name} step=${step} losses=${findings.losses} remarks=${facts?.remarks ?? []} signedLost=${facts?.signed_lost ?? 0} />
+    <${Tabs} tabs=${tabs} current=${tab} choose=${setTab} label="Request details">
+      ${isMissing && html`<${EmptyState} title="This request is not stored"><p>Its process ended before it was stored, or it was
+        removed since.</p><//>`}
+      ${tab === "findings" && html`<${FindingsPanel} name=${name} steps=${steps} step=${step} channels=${channels} load=${findings} focus=${finding} />`}
+      ${tab === "messages" && isStored && (facts ? html`<${ManifestLines} name=${name} step=${step} facts=${facts} knownUpTo=${before?.seq ?? 0}
           showPath=${showPath} />` : loading && html`<${Skeleton} lines=${8} />`)}
-      ${tab === "request" && html`<${RequestBody} name=${name} step=${step} facts=${facts ?? data ?? {}} goTo=${goTo} />`}
-      ${tab === "diff" && html`<${Diff} name=${name} step=${step} />`}
-      ${tab === "lint" && html`<${LintFindings} name=${name} step=${step} show=${showPath} />`}
+      ${tab === "composition" && isStored && (data ? html`<${CompositionPanel} name=${name} step=${step}><${Remarks} facts=${data} /><//>`
+          : html`<${Skeleton} lines=${6} />`)}
+      ${tab === "request" && isStored && html`<${RequestBody} name=${name} step=${step} facts=${facts ?? data ?? {}} goTo=${goTo} />`}
+      ${tab === "reply" && html`<${Reply} name=${name} step=${step} load=${reply} />`}
+      ${tab === "diff" && isStored && html`<${Diff} name=${name} step=${step} />`}
+      ${tab === "lint" && isStored && html`<${LintFindings} name=${name} step=${step} show=${showPath} />`}
       ${tab === "ledger" && html`<${LedgerPanel} name=${name} channels=${channels} current=${step.channel} showStep=${showStep} />`}
-      ${tab === "next" && html`<${NextRequest} key=${`${name} ${step.channel}`} name=${name} step=${step} seq=${last.seq} />`}
+      ${tab === "next" && html`<${NextRequest} key=${`${name} ${step.channel}`} name=${name} step=${step} seq=${last.seq ?? 1} />`}
     <//>
   </section>`;
 }
 
 /** Return what a tab shows beside its name: "" until it is known, so that no tab moves while it is clicked. */
-function note(tab, facts, findings) {
+function note(tab, facts, broken, findings) {
+  if (tab === "findings") return findings.found ? number(findings.losses.length) : "";
   if (tab === "messages") return facts ? number(facts.counts.lines) : "";
-  if (tab === "lint") return findings ? `${findings}` : findings === 0 ? "✓" : "";
+  if (tab === "lint") return broken ? `${broken}` : broken === 0 ? "✓" : "";
   return undefined;
 }
 
-function Facts({ step }) {
-  return html`<ul class="step-facts">
+/** The figures of the request, in one line where there is room. */
+function StepLine({ steps, current, choose, channel, reply }) {
+  const step = steps[current];
+  const own = steps.filter((each) => each.channel === step.channel && !each.ended).length;
+  const isPlain = own === steps.length;
+  return html`<header class="step-top" data-testid="step-line">
+    <div class="step-move" role="group" aria-label="Step">
+      <button type="button" class="icon-button" aria-label="Previous step" disabled=${current === 0}
+          onClick=${() => choose(current - 1)}><${Icon} name="left" /></button>
+      <button type="button" class="icon-button" aria-label="Next step" disabled=${current === steps.length - 1}
+          onClick=${() => choose(current + 1)}><${Icon} name="right" /></button>
+    </div>
+    <h2>Request ${number(requestNumber(step))} ${step.ended ? "not answered" : `of ${number(own)}`}
+      ${!isPlain && html` <span class="faint">step ${number(current + 1)} of ${number(steps.length)}</span>`}</h2>
+    <p class="step-model soft" title=${channel ? channelName(channel) : undefined}><span
+        class=${`channel-letter hue-${channel?.hue ?? 0}`}>${channel?.letter ?? "?"}</span>${channel ? modelName(channel) : oneLine(step.model)}</p>
+    <${Facts} step=${step} reply=${reply} />
+  </header>`;
+}
+
+function Facts({ step, reply }) {
+  const latency = step.observed?.latency ?? reply?.latency;
+  const reasoning = step.reasoning ? ` (${number(step.reasoning)} reasoning)` : "";
+  return html`<ul class="step-facts" aria-label="Figures of this request">
     ${step.epoch != null && html`<li class="tag ${step.why ? "new" : ""}">${step.why ? resetLabel(oneLine(step.why, 60)) : `cache epoch ${step.epoch}`}</li>`}
-    <li class="tag ${step.mode === "full" ? "" : "accent"}">${modeLabel(step.mode)}</li>
+    ${step.mode === "resume" && html`<li class="tag accent">${modeLabel(step.mode)}</li>`}
     ${failureLabel(step.observed) && html`<li class="tag bad">${failureLabel(step.observed)}</li>`}
     ${step.observed?.inexact && html`<li class="tag warn" title="Text was redacted before it was stored">inexact</li>`}
-    ${latencyLabel(step.observed) && html`<li class="tag">${latencyLabel(step.observed)}</li>`}
-    ${step.input != null && html`<li class="tag">${number(step.input)} in, ${number(step.output)} out</li>`}
-    ${step.cache_share != null && html`<li class="tag">${percent(step.cache_share)} from cache</li>`}
-    ${step.cost != null && html`<li class="tag">${dollars(step.cost)}</li>`}
-    ${step.time > 0 && html`<li class="tag"><time datetime=${new Date(step.time).toISOString()}>${dateTime(step.time)}</time></li>`}
+    ${step.input != null && html`<li>${number(step.input)} in, ${number(step.output)} out${reasoning}</li>`}
+    ${step.cache_share != null && html`<li>${percent(step.cache_share)} from cache</li>`}
+    ${step.cost != null && html`<li>${dollars(step.cost)}</li>`}
+    ${latency != null && html`<li>${duration(latency)}</li>`}
+    ${reply?.finish && html`<li title="Stop reason">${oneLine(reply.finish, 30)}</li>`}
+    ${step.time > 0 && html`<li><time datetime=${new Date(step.time).toISOString()} title=${dateTime(step.time)}>${clock(step.time)}</time></li>`}
   </ul>`;
 }
 
-/** Session, remarks, and prompt fragments of a request. */
+/** Session and prompt fragments of a request, and how exact its figures are. */
 function Remarks({ facts }) {
   const shown = facts.fragments.filter((each) => each.shown).length;
   return html`
     <${Session} session=${oneLine(facts.session, 60)} gave=${oneLine(facts.gave, 60)} />
-    ${facts.signed_lost > 0 && html`<p class="remark is-bad">Signed reasoning of ${plural(facts.signed_lost, "message")} was lost here.</p>`}
-    ${facts.remarks.length > 0 && html`<details class="remark">
-      <summary><span class="tag warn">! ${plural(facts.remarks.length, "remark")}</span></summary>
-      <ul>${facts.remarks.map((each, index) => html`<li key=${index}>${oneLine(each, 400)}</li>`)}</ul>
-    </details>`}
     ${facts.fragments.length > 0 && html`<details class="remark">
       <summary><span class="tag">${plural(facts.fragments.length, "prompt fragment")}, ${number(shown)} sent</span></summary>
       <ul>${facts.fragments.map((each) => html`<${Fragment} key=${each.id} fragment=${each} />`)}</ul>

@@ -5,9 +5,8 @@
  * Only visible columns are rendered. For screen readers and the keyboard it is a slider over steps.
  */
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../html.js";
-import { dollars, number, percent } from "../format.js";
 import { GlyphLegend } from "./glyph_legend.js";
-import { columnLayout, eventKind, EVENTS } from "./timeline_layout.js";
+import { columnLayout, eventKind, EVENTS, isFailed } from "./timeline_layout.js";
 import { TimelinePlot, SIZES } from "./timeline_plot.js";
 import { StepFigures, stepSummary } from "./step_figures.js";
 
@@ -20,10 +19,10 @@ const MOVES = {
 const short = matchMedia("(max-height: 54rem)");
 
 /**
- * @param {{steps: object[], lost: object[], channels: Map<string, object>, current: number,
- *   choose: (index: number) => void, move: (by: number) => void}} props `lost` are the unanswered requests
+ * @param {{steps: object[], channels: Map<string, object>, current: number,
+ *   choose: (index: number) => void, move: (by: number) => void}} props
  */
-export function Timeline({ steps, lost, channels, current, choose, move }) {
+export function Timeline({ steps, channels, current, choose, move }) {
   const scroller = useRef(null);
   const [room, setRoom] = useState(0);
   const [zoom, setZoom] = useState(1);
@@ -71,7 +70,7 @@ export function Timeline({ steps, lost, channels, current, choose, move }) {
   const step = steps[current];
   return html`<figure class="timeline" data-testid="timeline">
     <figcaption class="timeline-caption">
-      <${Legend} steps=${steps} hasLost=${lost.length > 0} />
+      <${Legend} steps=${steps} />
       <div class="timeline-zoom" role="group" aria-label="Timeline zoom">
         ${shape.together > 1 && html`<span class="muted">one column is the mean of ${shape.together} steps</span>`}
         <button type="button" class="icon-button" aria-label="Zoom out" disabled=${!shape.canShrink}
@@ -89,7 +88,7 @@ export function Timeline({ steps, lost, channels, current, choose, move }) {
       onFocus=${(event) => setFocused(event.currentTarget.matches(":focus-visible"))} onBlur=${() => setFocused(false)}
       onClick=${(event) => { const index = indexAt(event); if (index !== null) choose(index); }}>
       <div class="timeline-length" style=${{ width: `${shape.length + SIZES.left + SIZES.right}px` }}>
-        ${room > 0 && html`<${TimelinePlot} steps=${steps} lost=${lost} channels=${channels} shape=${shape} room=${room} left=${left}
+        ${room > 0 && html`<${TimelinePlot} steps=${steps} channels=${channels} shape=${shape} room=${room} left=${left}
           current=${current} hover=${hover} isShort=${isShort} />`}
       </div>
     </div>
@@ -110,27 +109,12 @@ const SERIES = [
   ["share", "cache share"], ["window", "context window"], ["cost", "cost"],
 ];
 
-function Legend({ steps, hasLost }) {
+function Legend({ steps }) {
   const kinds = useMemo(() => new Set(steps.map((step) => eventKind(step.why))), [steps]);
   const signs = Object.entries(EVENTS).filter(([kind]) => kinds.has(kind)).map(([, { sign, word }]) => [sign, word]);
   return html`<ul class="timeline-legend" aria-label="Legend">
     ${SERIES.map(([name, label]) => html`<li key=${name}><span class=${`swatch series-${name}`}
         aria-hidden="true"></span>${label}</li>`)}
   </ul>
-  <${GlyphLegend} signs=${hasLost ? [...signs, ["⊘", "not answered"]] : signs} />`;
-}
-
-/** Totals of the conversation. @param {{totals: object, shown: object[]}} props */
-export function Totals({ totals }) {
-  const share = totals.input ? (totals.cache_read ?? 0) / totals.input : null;
-  const facts = [
-    [totals.requests === 1 ? "request" : "requests", number(totals.requests)], ["tokens in", number(totals.input)],
-    ["tokens out", number(totals.output)], ["from cache", percent(share)], ["cost", dollars(totals.cost)],
-    [totals.epochs === 1 ? "cache epoch" : "cache epochs", number(totals.epochs)],
-  ];
-  if (totals.failed) facts.push(["without a complete answer", number(totals.failed)]);
-  if (totals.unanswered) facts.push(["not answered", number(totals.unanswered)]);
-  return html`<dl class="totals" data-testid="totals">
-    ${facts.map(([name, figure]) => html`<div key=${name}><dt>${name}</dt><dd>${figure}</dd></div>`)}
-  </dl>`;
+  <${GlyphLegend} signs=${steps.some(isFailed) ? [...signs, ["⊘", "no complete answer"]] : signs} />`;
 }

@@ -55,21 +55,55 @@ export function splitTokens(step) {
 }
 
 /**
- * Return the unanswered requests with the index of the step after each. One without a time is still running, and comes last.
+ * Return all requests in order, also those without an answer. Such a step has `ended`, the reason. `request` is its
+ * number in the URL: below 0 if the request is not stored; `wouldBe` is the number that an answer would have given it.
  */
-export function placeUnanswered(lost, steps) {
-  const found = lost.map((each) => {
-    const later = each.time == null ? -1 : steps.findIndex((step) => step.time > each.time);
-    return { ...each, at: later < 0 ? steps.length : later };
+export function mergeSteps(requests, unanswered) {
+  const lost = unanswered.map((each, index) => {
+    const later = each.time == null ? -1 : requests.findIndex((step) => step.time > each.time);
+    return { at: later < 0 ? requests.length : later, step: unansweredStep(each, index) };
   });
-  return found.sort((one, other) => one.at - other.at || (one.time ?? Infinity) - (other.time ?? Infinity));
+  lost.sort((one, other) => one.at - other.at || (one.step.time || Infinity) - (other.step.time || Infinity));
+  const found = [];
+  let next = 0;
+  for (const { at, step } of lost) {
+    while (next < at) found.push(requests[next++]);
+    found.push(step);
+  }
+  return [...found, ...requests.slice(next)];
+}
+
+function unansweredStep(found, index) {
+  const { usage, number, why, time } = found;
+  return {
+    ...found, request: number ?? -(index + 1), isStored: number != null, wouldBe: found.request, ended: why || "unknown", why: "",
+    epoch: null, mode: "full", time: time ?? 0, left: 0, window: 0,
+    input: usage?.input ?? null, output: usage?.output ?? null, cache_read: usage?.cache_read ?? null,
+    cache_write: usage?.cache_write ?? null, reasoning: usage?.reasoning ?? null,
+    cache_share: usage?.input ? usage.cache_read / usage.input : null,
+  };
+}
+
+/** Return true if a request has no complete answer. */
+export const isFailed = (step) => Boolean(step.ended || (step.observed && step.observed.status !== "ok"));
+
+/** Return the number of a request on its channel. */
+export const requestNumber = (step) => step.wouldBe ?? step.request;
+
+/** Return the steps with the cache epoch that each belongs to: one without an answer has that of the step before it. */
+export function epochKeys(steps) {
+  const last = new Map();
+  return steps.map((step) => {
+    if (step.epoch != null) last.set(step.channel, step.epoch);
+    return `${step.channel} ${last.get(step.channel) ?? 0}`;
+  });
 }
 
 /** Group adjacent items with equal keys, as index ranges. */
 export function groupRuns(items, key) {
   const found = [];
   items.forEach((item, index) => {
-    const name = key(item);
+    const name = key(item, index);
     const last = found[found.length - 1];
     if (last && last.key === name) last.to = index;
     else found.push({ key: name, from: index, to: index, item });

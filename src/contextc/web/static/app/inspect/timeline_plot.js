@@ -3,13 +3,14 @@ import { html, useMemo } from "../html.js";
 import { oneLine, percent, tokens } from "../format.js";
 import { resetLabel } from "../reasons.js";
 import { modelName } from "./channel_names.js";
-import { EVENTS, column, eventKind, groupRuns, splitTokens, ticks } from "./timeline_layout.js";
+import { failureText } from "./step_figures.js";
+import { EVENTS, column, epochKeys, eventKind, groupRuns, isFailed, splitTokens, ticks } from "./timeline_layout.js";
 
 /** Sizes in pixels. From top to bottom: epoch bands, columns, cost, models. */
 export const SIZES = { left: 46, right: 40, band: 22, top: 30, lane: 15 };
 const TALL = { plot: 124, cost: 26 };
 const SHORT = { plot: 72, cost: 16 };
-const LETTER = 6.1;
+const LETTER = 6.6;
 /** Epochs narrower than this are marks only, and marks closer than CLUSTER are merged. */
 const CROWDED = 10;
 const CLUSTER = 46;
@@ -26,10 +27,14 @@ function heights(steps, isShort) {
   return { plot, cost, base, costTop, lane, height: lane + SIZES.lane + 16 };
 }
 
-export function TimelinePlot({ steps, lost, channels, shape, room, left, current, hover, isShort }) {
+export function TimelinePlot({ steps, channels, shape, room, left, current, hover, isShort }) {
   const high = useMemo(() => heights(steps, isShort), [steps, isShort]);
   const scale = useMemo(() => scales(steps, high), [steps, high]);
-  const bands = useMemo(() => groupRuns(steps, (step) => `${step.channel} ${step.epoch}`).map((band, number) => ({ ...band, number })), [steps]);
+  const bands = useMemo(() => {
+    const keys = epochKeys(steps);
+    return groupRuns(steps, (step, index) => keys[index]).map((band, number) => ({ ...band, number }));
+  }, [steps]);
+  const failed = useMemo(() => steps.flatMap((step, index) => (isFailed(step) ? [index] : [])), [steps]);
   const lanes = useMemo(() => groupRuns(steps, (step) => step.channel), [steps]);
   const view = { shape, left, high, inner: Math.max(0, room - SIZES.left - SIZES.right) };
   const x = (index) => SIZES.left + index * shape.each - left;
@@ -58,7 +63,7 @@ export function TimelinePlot({ steps, lost, channels, shape, room, left, current
           channel=${channels.get(lane.key)} />`)}
       <${Numbers} steps=${steps} view=${view} x=${x} />
       ${clustered(seen, x).map((cluster) => html`<${Mark} key=${cluster.from} cluster=${cluster} />`)}
-      ${hollows(lost, x, view).map((each) => html`<${Hollow} key=${each.at} hollow=${each} high=${high} />`)}
+      ${hollows(failed, steps, x, view).map((each) => html`<${Hollow} key=${each.at} hollow=${each} high=${high} />`)}
     </g>
   </svg>`;
 }
@@ -161,7 +166,7 @@ function Band({ band, x, view, odd }) {
   const seen = Math.max(from, SIZES.left);
   const room = Math.min(to, SIZES.left + view.inner) - seen - 20;
   const { epoch, why } = band.item;
-  const labels = [why ? resetLabel(oneLine(why, 80)) : "", `epoch ${epoch}`, `${epoch}`];
+  const labels = epoch == null ? [] : [why ? resetLabel(oneLine(why, 80)) : "", `epoch ${epoch}`, `${epoch}`];
   const label = labels.find((text) => text && text.length * LETTER < room);
   return html`<g class=${`band ${odd ? "odd" : ""}`}>
     <rect x=${from} y="0" width=${to - from} height=${view.high.base} />
@@ -197,16 +202,16 @@ function Mark({ cluster }) {
   </g>`;
 }
 
-/** Marks of unanswered requests, between the columns; close ones are merged. */
-function hollows(lost, x, view) {
+/** Marks of requests without a complete answer, on their columns; close ones are merged. */
+function hollows(failed, steps, x, view) {
   const found = [];
-  for (const { at, why } of lost) {
-    const place = Math.min(x(at), SIZES.left + view.inner - 9);
+  for (const at of failed) {
+    const place = x(at + 0.5);
     const last = found[found.length - 1];
-    if (last && place - last.x < 24) last.said.push(why);
-    else found.push({ at, x: place, said: [why] });
+    if (last && place - last.x < 24) last.said.push(failureText(steps[at]));
+    else found.push({ at, x: place, said: [failureText(steps[at])] });
   }
-  return found.filter((each) => x(each.at) >= SIZES.left - 1 && x(each.at) <= SIZES.left + view.inner + 1);
+  return found.filter((each) => each.x >= SIZES.left - 1 && each.x <= SIZES.left + view.inner + 1);
 }
 
 function Hollow({ hollow, high }) {
@@ -215,7 +220,7 @@ function Hollow({ hollow, high }) {
   const wide = said.length > 1 ? 12 + label.length * 5.6 : 15;
   const x = Math.max(hollow.x, SIZES.left + wide / 2);
   return html`<g class="hollow" data-count=${said.length}>
-    <title>${`${said.length} unanswered: ${oneLine(said[0], 120)}`}</title>
+    <title>${said.length > 1 ? `${said.length} failed: ${said[0]}` : said[0]}</title>
     <line x1=${x} x2=${x} y1=${SIZES.top} y2=${high.base} />
     <rect x=${x - wide / 2} y=${high.base - 17} width=${wide} height="15" rx="4" />
     <text x=${x} y=${high.base - 6} text-anchor="middle">${label}</text>

@@ -1,0 +1,436 @@
+"""Comparison of any two requests: of one channel, or of different models, branches, conversations or formats.
+
+Both are aligned in cache order: tools, system prompt, messages. Cache breakpoints do not count. The first difference
+in that order is the one that breaks the prefix, so it comes with its cause and with what it costs.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from contextc._json import JSON, as_object, encode
+from contextc.analysis.cache_rules import CacheRules, find_cache_rules, read_field
+from contextc.analysis.changed_text import DESCRIPTIONS, recognise
+from contextc.analysis.compared_items import SECTIONS, ComparedItem, ItemSection, element_items, message_items
+from contextc.analysis.miss_case import compare_elements
+from contextc.analysis.prefix_comparison import Comparison, compare_requests, count_repeated_tokens
+from contextc.analysis.request_elements import MARK_FIELDS
+from contextc.analysis.request_view import RequestView
+from contextc.inspection.sequence_alignment import align
+from contextc.inspection.text_diff import Segment, diff_texts, show_text
+from contextc.models.model_info import MILLION, average_write_price
+from contextc.store import Store
+
+DifferenceKind: TypeAlias = Literal["changed", "removed", "added", "reordered"]
+DifferenceSection: TypeAlias = Literal["settings", "tools", "system", "messages"]
+MAX_DIFFERENCES = 400
+MAX_CHARACTERS = 600_000
+"""Characters of all differences; those after it have no text."""
+MAX_RECOGNISED = 100_000
+"""Characters up to which the cause of a change is looked for."""
+TIER_TEXTS = {
+    "all": "invalidates the whole prefix",
+    "system": "invalidates the system prompt and the messages",
+    "messages": "invalidates the messages",
+}
+
+
+class Difference(Struct, frozen=True, kw_only=True):
+    """One difference. `before` and `after` are its paths in both requests; "" where only one has it.
+
+    `tokens` are those of the later version, or of the earlier one if it was removed. `unchanged` is the number of equal
+    items between the previous difference and this one, and `unchanged_tokens` their tokens. `note` is what changed in
+    a few words, such as "it contains the time". `is_break` is True if the prefix breaks here.
+    """
+
+    kind: DifferenceKind
+    section: DifferenceSection
+    type: str
+    role: str
+    name: str
+    before: str
+    after: str
+    tokens: int
+    unchanged: int
+    unchanged_tokens: int
+    note: str
+    is_break: bool
+    segments: tuple[Segment, ...]
+
+
+class RequestComparison(Struct, frozen=True, kw_only=True):
+    """The comparison of a request with another one, which counts as the earlier.
+
+    `differences` are in cache order, `break_index` is the index of the first that breaks the prefix; None if the later
+    request extends the earlier one, or begins like it. `reason` says what it is, `fix` how to avoid it. `readable` are
+    the tokens of the prefix that a cache can share. `lost` are tokens after it that the earlier request had too, and
+    `cost` is what they cost more than a read from the cache, in dollars; None if that is unknown. Requests to
+    different models share no cache: then `shares_cache` is False, and these three are None.
+
+    `as_messages` is True if the formats differ. `unchanged` and `unchanged_tokens` count equal items. `omitted` is the
+    number of differences that are left out, and `is_cut` is True if texts are.
+    """
+
+    differences: tuple[Difference, ...]
+    break_index: int | None
+    reason: str
+    fix: str
+    shares_cache: bool
+    as_messages: bool
+    readable: int | None
+    lost: int | None
+    cost: float | None
+    unchanged: int
+    unchanged_tokens: int
+    omitted: int
+    is_cut: bool
+
+
+class _Change(Struct, frozen=True, eq=False):
+    """A difference before its texts are compared."""
+
+    kind: DifferenceKind
+    section: ItemSection
+    old: ComparedItem | None
+    new: ComparedItem | None
+    unchanged: int = 0
+    unchanged_tokens: int = 0
+    names: tuple[str, str] = ("", "")
+    """The names of all tools before and after, if their order changed."""
+
+
+class _Aligned(Struct, frozen=True):
+    changes: list[_Change]
+    unchanged: int
+    tokens: int
+
+
+def compare_two_requests(store: Store, before: RequestView, now: RequestView) -> RequestComparison:
+    """Return the comparison of a request with another one, which counts as the earlier."""
+    as_messages = before.format != now.format
+    old, new = (message_items(store, each) if as_messages else element_items(each) for each in (before, now))
+    shares_cache = not as_messages and _same_model(before, now)
+    rules = find_cache_rules(now) or CacheRules(name="")
+    compared = compare_requests(rules, before, now) if shares_cache else None
+    aligned = align_items(old, new)
+    settings = list(_compare_settings(rules, before, now))
+    limiting = _find_limiting_setting(compared)
+    broken = _find_break(aligned.changes, old, new, compared) if limiting is None else None
+    shown = _Texts()
+    differences: list[Difference] = []
+    if limiting is not None:
+        settings.sort(key=lambda each: each.name != limiting)
+        settings[:1] = [replace(each, is_break=True) for each in settings[:1] if each.name == limiting] or settings[:1]
+    for change in aligned.changes:
+        differences.append(shown.make(change, is_break=change is broken))
+    ordered = [*settings, *differences] if limiting is not None else [*differences, *settings]
+    index = next((at for at, each in enumerate(ordered) if each.is_break), None)
+    kept = ordered[:MAX_DIFFERENCES]
+    if index is not None and index >= MAX_DIFFERENCES:
+        kept[-1], index = ordered[index], MAX_DIFFERENCES - 1
+    lost = _count_lost(compared)
+    return RequestComparison(
+        differences=tuple(kept),
+        break_index=index,
+        reason=_describe(kept[index]) if index is not None else "",
+        fix=_fix_of(kept[index]) if index is not None else "",
+        shares_cache=shares_cache,
+        as_messages=as_messages,
+        readable=compared.shared_tokens if compared is not None else None,
+        lost=lost,
+        cost=_cost_of(now, rules, lost) if lost is not None else None,
+        unchanged=aligned.unchanged,
+        unchanged_tokens=aligned.tokens,
+        omitted=len(ordered) - len(kept),
+        is_cut=shown.is_cut,
+    )
+
+
+def is_same_content(store: Store, before: RequestView, now: RequestView) -> bool:
+    """Return True if two requests have the same content: tools, system prompt and messages."""
+    if before.format == now.format:
+        return before.count == now.count and [each.key for each in before.elements()] == [
+            each.key for each in now.elements()
+        ]
+    old, new = message_items(store, before), message_items(store, now)
+    return [each.key for each in old] == [each.key for each in new]
+
+
+def _same_model(before: RequestView, now: RequestView) -> bool:
+    return (before.channel.provider, before.channel.model) == (now.channel.provider, now.channel.model)
+
+
+# ── alignment ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def align_items(old: Sequence[ComparedItem], new: Sequence[ComparedItem]) -> _Aligned:
+    """Return the differences of two lists of items in cache order. The time is linear in their lengths."""
+    found: list[_Change] = []
+    count = tokens = total = total_tokens = 0
+    for section in SECTIONS:
+        before, now = ([each for each in side if each.section == section] for side in (old, new))
+        pairs = _pair_tools(before, now) if section == "tools" else _pair_blocks(before, now)
+        for one, other in pairs:
+            if one is not None and other is not None and one.key == other.key:
+                count, tokens = count + 1, tokens + other.tokens
+                total, total_tokens = total + 1, total_tokens + other.tokens
+                continue
+            kind: DifferenceKind = "added" if one is None else "removed" if other is None else "changed"
+            found.append(_Change(kind, section, one, other, count, tokens))
+            count = tokens = 0
+        if section == "tools" and (names := _reordered_names(before, now)) is not None:
+            found.append(_Change("reordered", section, before[0], now[0], count, tokens, names))
+            count = tokens = 0
+    return _Aligned(found, total, total_tokens)
+
+
+_Pair: TypeAlias = tuple[ComparedItem | None, ComparedItem | None]
+
+
+def _pair_tools(old: Sequence[ComparedItem], new: Sequence[ComparedItem]) -> Iterator[_Pair]:
+    """Pair tools of one name. Removed ones come before the tool that follows them."""
+    before = _named(old)
+    now = _named(new)
+    gone = iter([(name, tool) for name, tool in before.items() if name not in now])
+    place = {name: index for index, name in enumerate(before)}
+    next_gone = next(gone, None)
+    for name, tool in now.items():
+        while next_gone is not None and name in place and place[next_gone[0]] < place[name]:
+            yield next_gone[1], None
+            next_gone = next(gone, None)
+        yield before.get(name), tool
+    while next_gone is not None:
+        yield next_gone[1], None
+        next_gone = next(gone, None)
+
+
+def _named(tools: Sequence[ComparedItem]) -> dict[tuple[str, int], ComparedItem]:
+    """Return tools by name. Tools of the same name are numbered."""
+    found: dict[tuple[str, int], ComparedItem] = {}
+    seen: Counter[str] = Counter()
+    for tool in tools:
+        found[tool.name, seen[tool.name]] = tool
+        seen[tool.name] += 1
+    return found
+
+
+def _reordered_names(old: Sequence[ComparedItem], new: Sequence[ComparedItem]) -> tuple[str, str] | None:
+    """Return the names of the tools that both have, if their order differs."""
+    before, now = _named(old), _named(new)
+    one = [name for name in before if name in now]
+    other = [name for name in now if name in before]
+    return ("\n".join([name for name, _ in one]), "\n".join([name for name, _ in other])) if one != other else None
+
+
+def _pair_blocks(old: Sequence[ComparedItem], new: Sequence[ComparedItem]) -> Iterator[_Pair]:
+    done = at = 0
+    keys = [[each.key for each in side] for side in (old, new)]
+    for start, other, length in [*align(keys[0], keys[1]), (len(old), len(new), 0)]:
+        yield from _pair_by_shape(old[done:start], new[at:other])
+        yield from zip(old[start : start + length], new[other : other + length], strict=True)
+        done, at = start + length, other + length
+
+
+def _pair_by_shape(old: Sequence[ComparedItem], new: Sequence[ComparedItem]) -> Iterator[_Pair]:
+    """Pair items that can be versions of each other, in order. The others were removed or added."""
+    left = Counter([each.shape for each in old])
+    right = Counter([each.shape for each in new])
+    one = other = 0
+    while one < len(old) or other < len(new):
+        before = old[one] if one < len(old) else None
+        now = new[other] if other < len(new) else None
+        if before is not None and now is not None and before.shape == now.shape:
+            yield before, now
+        elif before is not None and (now is None or not right[before.shape] or left[now.shape]):
+            yield before, None
+            now = None
+        else:
+            yield None, now
+            before = None
+        if before is not None:
+            left[before.shape] -= 1
+            one += 1
+        if now is not None:
+            right[now.shape] -= 1
+            other += 1
+
+
+# ── the break ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _find_limiting_setting(compared: Comparison | None) -> str | None:
+    """Return the changed setting that breaks the prefix before the content does; None if none does."""
+    if compared is None or not compared.settings or compared.shared >= compared.equal:
+        return None
+    order = ("all", "system", "messages")
+    return min(compared.settings, key=lambda each: order.index(each[1]))[0]
+
+
+def _find_break(
+    changes: Sequence[_Change], old: Sequence[ComparedItem], new: Sequence[ComparedItem], compared: Comparison | None
+) -> _Change | None:
+    """Return the first difference in cache order; None if one request begins with the whole other one."""
+    at = compared.equal if compared is not None else _count_equal(old, new)
+    if at >= len(old) or at >= len(new):
+        return None
+    one, other = old[at], new[at]
+    for change in changes:
+        if change.kind != "reordered" and (change.old is one or change.new is other):
+            return change
+    section = "tools" if "tools" in (one.section, other.section) else other.section
+    return next((each for each in changes if each.section == section), changes[0] if changes else None)
+
+
+def _count_equal(old: Sequence[ComparedItem], new: Sequence[ComparedItem]) -> int:
+    size = min(len(old), len(new))
+    return next((index for index in range(size) if old[index].key != new[index].key), size)
+
+
+def _count_lost(compared: Comparison | None) -> int | None:
+    if compared is None:
+        return None
+    if compared.is_extension or compared.shared >= compared.now.count:
+        return 0
+    repeated = count_repeated_tokens(compared.before, compared.now, compared.shared)
+    return round(repeated * compared.now.scale)
+
+
+def _cost_of(now: RequestView, rules: CacheRules, tokens: int) -> float | None:
+    price, usage = now.price, now.usage
+    if price is None:
+        return None
+    is_written = usage.cache_write > 0 if usage is not None else bool(rules.explicit and now.marks)
+    paid = average_write_price(price, usage) if is_written and usage is not None else price.input
+    return max(0.0, tokens * (paid - price.cache_read) / MILLION)
+
+
+# ── texts ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class _Texts:
+    """Compares the texts of differences, up to a number of characters."""
+
+    def __init__(self) -> None:
+        self.left = MAX_CHARACTERS
+        self.made = 0
+        self.is_cut = False
+
+    def make(self, change: _Change, *, is_break: bool) -> Difference:
+        self.made += 1
+        has_room = is_break or (self.left > 0 and self.made <= MAX_DIFFERENCES)
+        segments, note = _compare_texts(change) if has_room else ([], "")
+        self.left -= sum([len(each.text) for each in segments])
+        self.is_cut = self.is_cut or not has_room or any([each.kind == "cut" for each in segments])
+        item = change.new or change.old
+        assert item is not None
+        is_order = change.kind == "reordered"
+        return Difference(
+            kind=change.kind,
+            section=change.section,
+            type=item.type,
+            role=item.role,
+            name="" if is_order else item.name,
+            before="" if change.old is None else "tools" if is_order else change.old.path,
+            after="" if change.new is None else "tools" if is_order else change.new.path,
+            tokens=0 if is_order else item.tokens,
+            unchanged=change.unchanged,
+            unchanged_tokens=change.unchanged_tokens,
+            note=note,
+            is_break=is_break,
+            segments=tuple(segments),
+        )
+
+
+def _compare_texts(change: _Change) -> tuple[list[Segment], str]:
+    old, new = change.old, change.new
+    if change.kind == "reordered":
+        return diff_texts(*change.names), ""
+    if old is None or new is None:
+        return (show_text("added", new.text) if new is not None else show_text("removed", old.text if old else "")), ""
+    segments = diff_texts(old.text, new.text)
+    if len(old.text) + len(new.text) > MAX_RECOGNISED:
+        return segments, ""
+    if old.element is not None and new.element is not None:
+        found, _ = compare_elements(old.element, new.element)
+    else:
+        found = recognise(old.text, new.text)
+    return segments, DESCRIPTIONS[found.kind][0] if found.kind in DESCRIPTIONS else ""
+
+
+def _compare_settings(rules: CacheRules, before: RequestView, now: RequestView) -> Iterator[Difference]:
+    """Return the settings that differ. Cache breakpoints are none."""
+    old, new = ({**each.settings, "model": each.channel.model} for each in (before, now))
+    paths = dict.fromkeys([*rules.settings, *new, *old])
+    inner = {path.partition(".")[0] for path in rules.settings if "." in path and path not in new and path not in old}
+    for path in paths:
+        one, other = read_field(old, path), read_field(new, path)
+        if one == other or path in MARK_FIELDS or (path in inner and not _differs_outside(rules, path, old, new)):
+            continue
+        tier = rules.settings.get(path)
+        texts = [
+            "" if each is None else each if isinstance(each, str) else encode(each).decode() for each in (one, other)
+        ]
+        yield Difference(
+            kind="added" if one is None else "removed" if other is None else "changed",
+            section="settings",
+            type="setting",
+            role="",
+            name=path,
+            before=path if one is not None else "",
+            after=path if other is not None else "",
+            tokens=0,
+            unchanged=0,
+            unchanged_tokens=0,
+            note=TIER_TEXTS[tier] if tier else "does not affect the cache",
+            is_break=False,
+            segments=tuple(diff_texts(*texts)),
+        )
+
+
+def _differs_outside(rules: CacheRules, name: str, old: Mapping[str, JSON], new: Mapping[str, JSON]) -> bool:
+    """Return True if a field differs apart from its inner fields that have a rule of their own."""
+    inner = [path.partition(".")[2] for path in rules.settings if path.startswith(f"{name}.")]
+    if not as_object(old.get(name)) or not as_object(new.get(name)):
+        return any(
+            [read_field(dict(old), f"{name}.{each}") == read_field(dict(new), f"{name}.{each}") for each in inner]
+        )
+    one, other = (
+        {key: each for key, each in as_object(side.get(name)).items() if key not in inner} for side in (old, new)
+    )
+    return one != other
+
+
+_PLACES = {"tools": "tool", "system": "system prompt", "messages": "message", "settings": "setting"}
+_TYPES = {
+    "tool_call": "tool call", "tool_result": "tool result", "reasoning": "reasoning", "media": "media",
+    "compaction": "summary",
+}  # fmt: skip
+
+
+def _describe(difference: Difference) -> str:
+    """Return a sentence that says what breaks the prefix."""
+    if difference.kind == "reordered":
+        return "The tools have another order."
+    what = _PLACES[difference.section]
+    if difference.section == "messages":
+        what = _TYPES.get(difference.type) or f"{difference.role} message".strip()
+    name = f" {difference.name}" if difference.name and difference.section != "system" else ""
+    verb = {"changed": "changed", "removed": "was removed", "added": "was inserted"}[difference.kind]
+    note = f": {difference.note}" if difference.note and difference.kind == "changed" else ""
+    return f"The {what}{name} {verb}{note}."
+
+
+def _fix_of(difference: Difference) -> str:
+    if difference.kind == "reordered":
+        return "Send the tools in a fixed order."
+    if difference.section == "settings":
+        return "Keep this setting the same within a conversation."
+    if difference.section == "tools" and difference.kind != "changed":
+        return "Send the same tools in every request of a conversation."
+    if difference.kind == "changed":
+        found = next((fix for text, fix in DESCRIPTIONS.values() if text == difference.note), "")
+        return found or DESCRIPTIONS["text"][1]
+    return DESCRIPTIONS["text"][1]

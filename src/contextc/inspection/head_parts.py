@@ -1,0 +1,83 @@
+"""The head of a request as parts: its system prompt and each tool definition, compared with the previous request."""
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, TypeAlias, cast
+
+from contextc._json import JSON, JSONObject, decode, encode
+from contextc.compiler.ledger import repository
+from contextc.compiler.manifest import RequestRecord
+from contextc.compiler.past_requests import find_epoch_start
+from contextc.compiler.request_head import AnyTool, get_tool_name
+from contextc.errors import ContextcError
+from contextc.formats.base import Formatter
+from contextc.store.backend_interface import Transaction
+from contextc.tools.spec import Tool
+
+PartState: TypeAlias = Literal["unchanged", "new", "again"]
+
+
+class HeadPart(NamedTuple):
+    """The system prompt, or one tool definition. `name` is the name of the tool, `definition` its JSON as sent.
+
+    `state` is "again" if the previous request had the same part, but not in a prefix that a cache could keep.
+    """
+
+    kind: Literal["system", "tool"]
+    text: str
+    name: str = ""
+    definition: JSONObject | None = None
+    state: PartState = "new"
+
+    @property
+    def size(self) -> int:
+        """Bytes of the part, to distribute tokens by."""
+        return len(self.text) if self.definition is None else len(encode(self.definition))
+
+    @property
+    def searched(self) -> str:
+        """The text with the whole definition, for a search."""
+        return self.text if self.definition is None else f"{self.text}\n{encode(self.definition).decode()}"
+
+
+def load_whole_head(tx: Transaction, channel: int, record: RequestRecord) -> bytes | None:
+    """Return the head of a request; for a resumed session the head that it began with."""
+    whole = record if record.mode != "resume" else find_epoch_start(tx, channel, record)
+    return repository.load_head(tx, channel, bytes.fromhex(whole.head))
+
+
+def split_head(formatter: Formatter, head: bytes | JSONObject | None) -> tuple[HeadPart, ...]:
+    """Return the parts of a head. Nothing is returned if it is missing or not in this format."""
+    if head is None:
+        return ()
+    body = cast(JSONObject, decode(head)) if isinstance(head, bytes) else head
+    messages = body.get(formatter.messages_key)
+    leading = cast(list[JSON], messages)[:-1] if isinstance(messages, list) else list[JSON]()
+    try:
+        request = formatter.decode_request({**body, formatter.messages_key: leading})
+        prompts = [request.system.text] if request.system is not None else []
+        prompts += [each.text for each in request.messages if each.role == "system"]
+        tools = tool_parts(formatter, request.tools)
+    except ContextcError:
+        return ()
+    return (*[HeadPart("system", text) for text in prompts if text], *tools)
+
+
+def tool_parts(formatter: Formatter | None, tools: Sequence[AnyTool]) -> tuple[HeadPart, ...]:
+    """Return the tool definitions as parts. Without a formatter, they have the form of contextc."""
+    return tuple([_tool_part(formatter, each) for each in tools])
+
+
+def _tool_part(formatter: Formatter | None, tool: AnyTool) -> HeadPart:
+    name = get_tool_name(tool)
+    sent = formatter.encode_tools([tool]) if formatter is not None else []
+    definition = sent[0] if sent else cast(JSONObject, decode(encode(tool)))
+    description = tool.description if isinstance(tool, Tool) else ""
+    return HeadPart("tool", f"{name}: {description}" if description else name, name, definition)
+
+
+def compare_heads(now: Sequence[HeadPart], before: Sequence[HeadPart] | None, is_shared: bool) -> tuple[HeadPart, ...]:
+    """Return the parts with their states. `is_shared`: the request begins with a prefix of the previous one."""
+    kept: PartState = "unchanged" if is_shared else "again"
+    if before is None:
+        return tuple([each._replace(state="unchanged" if is_shared else "new") for each in now])
+    return tuple([each._replace(state=kept if each in before else "new") for each in now])

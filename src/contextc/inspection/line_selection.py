@@ -1,0 +1,275 @@
+"""Selection of lines of a request by state, role, tool, cause, error and text, with the number of lines per value.
+
+A selection reads every message once. It returns numbers of lines only, and `load_lines` loads some of them. So a long
+list is filtered once, however many of its pages are read.
+
+The lines of the head have negative numbers: the last one is -1. Messages keep the numbers that they have without it.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Literal, NamedTuple, TypeAlias
+
+from contextc.compiler.manifest import ManifestLine
+from contextc.compiler.manifest_builder import is_reduced, render_sent_items
+from contextc.compiler.options import distribute
+from contextc.compiler.past_requests import find_channel_model
+from contextc.inspection.head_parts import HeadPart
+from contextc.inspection.line_details import LineDetails, describe_parts, pair_details, searched_text
+from contextc.inspection.request_details import (
+    NumberedLine,
+    RequestDetails,
+    build_numbered_lines,
+    compute_item_costs,
+    is_sent_again,
+)
+from contextc.messages import Message
+
+PAIRING_DISTANCES = (4, 64)
+"""Lines before a result in which its call is looked for, and after a call for its result: first near, then further."""
+SelectedState: TypeAlias = Literal["", "unchanged", "new", "again", "shortened", "left"]
+FACETS = ("state", "role", "tool", "cause", "error")
+
+
+class LineFilter(NamedTuple):
+    """The lines to select. Empty values select all. `head` includes the lines of the system prompt and the tools.
+
+    `state` "shortened" selects lines whose result is sent as a stub or shortened; they also have one of the other
+    states. `only` is "shown" for all that was sent, or "left" for all that was left out or shortened.
+    """
+
+    state: SelectedState = ""
+    role: str = ""
+    tool: str = ""
+    cause: str = ""
+    error: bool = False
+    only: str = ""
+    search: str = ""
+    sort: str = ""
+    head: bool = False
+
+    @property
+    def is_filter(self) -> bool:
+        """False if all lines are selected, in order."""
+        return any(self[:-1])
+
+
+class FacetCounts(NamedTuple):
+    """Number of lines per value of each field, among the lines that match the other fields."""
+
+    states: dict[str, int]
+    roles: dict[str, int]
+    tools: dict[str, int]
+    causes: dict[str, int]
+    errors: int
+
+
+class LineSelection(NamedTuple):
+    """The numbers of the selected lines. `head` is the number of lines of the head, and `total` that of all lines.
+
+    `prefix_end` is the first line that is not in the prefix of the previous request; None if there is none. `tokens`
+    are the tokens of the selected lines.
+    """
+
+    numbers: list[int]
+    head: int
+    total: int
+    prefix_end: int | None
+    tokens: int
+    counts: FacetCounts
+
+
+class _Line(NamedTuple):
+    """A line with what can be selected: its values per field, in the order of `FACETS`, and its text."""
+
+    number: int
+    tokens: int
+    values: tuple[tuple[str, ...], ...]
+    text: Callable[[], str]
+
+    @property
+    def state(self) -> str:
+        return self.values[0][0]
+
+
+def select_lines(request: RequestDetails, wanted: LineFilter) -> LineSelection:
+    """Return the lines that match a filter."""
+    head = request.load_head() if wanted.head else ()
+    lines = [*_head_lines(request, head), *_sent_lines(request), *_left_out_lines(request)]
+    words = wanted.search.casefold()
+    given = (wanted.state, wanted.role, wanted.tool, wanted.cause, "error" if wanted.error else "")
+    fields = [(place, value) for place, value in enumerate(given) if value]
+    chosen: list[_Line] = []
+    counts: tuple[dict[str, int], ...] = ({}, {}, {}, {}, {})
+    for line in lines:
+        missed = [place for place, value in fields if value not in line.values[place]]
+        if len(missed) > 1 or (wanted.only and not _is_kind(line, wanted.only)):
+            continue
+        if words and words not in line.text().casefold():
+            continue
+        for place in missed or range(len(FACETS)):
+            for value in line.values[place]:
+                counts[place][value] = counts[place].get(value, 0) + 1
+        if not missed:
+            chosen.append(line)
+    if wanted.sort == "size":
+        chosen.sort(key=lambda each: (-each.tokens, each.number))
+    states, roles, tools, causes, errors = counts
+    return LineSelection(
+        numbers=[each.number for each in chosen],
+        head=len(head),
+        total=len(lines),
+        prefix_end=next((each.number for each in lines if each.state in ("new", "again")), None),
+        tokens=sum([each.tokens for each in chosen]),
+        counts=FacetCounts(states, roles, tools, causes, errors.get("error", 0)),
+    )
+
+
+def _is_kind(line: _Line, only: str) -> bool:
+    return line.state != "left" if only == "shown" else line.state == "left" or "shortened" in line.values[0]
+
+
+def _values(state: str, role: str, details: LineDetails, *, reduced: bool = False) -> tuple[tuple[str, ...], ...]:
+    states = (state, "shortened") if reduced else (state,)
+    return (states, (role,), details.tools, details.causes, ("error",) if details.is_error else ())
+
+
+# ── all lines ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _head_lines(request: RequestDetails, head: Sequence[HeadPart]) -> list[_Line]:
+    tokens = distribute_head(head, request.budget.system, request.budget.tools)
+    return [
+        _Line(index - len(head), tokens[index], _values(part.state, part.kind, head_details(part)), _text_of_part(part))
+        for index, part in enumerate(head)
+    ]
+
+
+def _text_of_part(part: HeadPart) -> Callable[[], str]:
+    return lambda: part.searched
+
+
+def _sent_lines(request: RequestDetails) -> list[_Line]:
+    messages = request.load_messages(list(dict.fromkeys([item.place for item in request.items if item.place])))
+    tokens = request.tokens
+    found: list[_Line] = []
+    for index, (item, sent) in enumerate(render_sent_items(request.items, messages, fetchable=request.fetchable)):
+        state = "unchanged" if index < request.shared else "again" if is_sent_again(request, index) else "new"
+        values = _values(state, item.role, describe_parts(sent.message.parts, short=True), reduced=is_reduced(item))
+        found.append(_Line(index, tokens[index], values, _text_of_message(sent.message)))
+    return found
+
+
+def _left_out_lines(request: RequestDetails) -> list[_Line]:
+    hidden = request.left_out_places
+    messages: Mapping[int, Message] = request.load_messages(hidden) if hidden else {}
+    found: list[_Line] = []
+    for number, where in enumerate(hidden, len(request.items)):
+        message = messages.get(where)
+        role, parts = (message.role, message.parts) if message is not None else ("", ())
+        values = _values("left", role, describe_parts(parts, short=True))
+        found.append(_Line(number, 0, values, _text_of_message(message)))
+    return found
+
+
+def _text_of_message(message: Message | None) -> Callable[[], str]:
+    return lambda: searched_text(message) if message is not None else ""
+
+
+# ── some lines, with all that is shown of them ────────────────────────────────────────────────────────────────────────
+
+
+def load_lines(request: RequestDetails, numbers: Sequence[int], *, head: bool) -> list[NumberedLine]:
+    """Return the lines with these numbers, in this order, with their details. Numbers of no line are left out."""
+    wanted = dict.fromkeys(numbers)
+    end = len(request.items)
+    hidden = request.left_out_places if any([number >= end for number in wanted]) else []
+    total = end + len(hidden)
+    inside = sorted([number for number in wanted if 0 <= number < total])
+    found = {each.number: each for each in build_numbered_lines(request, inside, hidden)}
+    details = _paired_details(request, inside, hidden)
+    found = {number: line._replace(details=details[number]) for number, line in found.items()}
+    if head and any([number < 0 for number in wanted]):
+        found |= {each.number: each for each in _numbered_head(request)}
+    return [found[number] for number in wanted if number in found]
+
+
+def _paired_details(
+    request: RequestDetails, numbers: Sequence[int], hidden: Sequence[int]
+) -> Mapping[int, LineDetails]:
+    """Return the details of these lines. Lines near them are read too, to find calls and results."""
+    end = len(request.items)
+    parts = [[number for number in numbers if number < end], [number for number in numbers if number >= end]]
+    found: dict[int, LineDetails] = {}
+    for some, first, last in zip(parts, (0, end), (end, end + len(hidden)), strict=True):
+        known = _describe(request, some, hidden)
+        paired = pair_details(sorted(known.items()))
+        for distance in PAIRING_DISTANCES:
+            near = {
+                each
+                for number in some
+                for each in _where_to_look(number, paired[number], distance)
+                if first <= each < last and each not in known
+            }
+            if near:
+                known |= _describe(request, sorted(near), hidden)
+                paired = pair_details(sorted(known.items()))
+        found |= {number: paired[number] for number in some}
+    return found
+
+
+def _where_to_look(number: int, line: LineDetails, distance: int) -> Iterable[int]:
+    """Return the lines that may have the results of its calls, and the calls of its results."""
+    if any([each.result is None for each in line.calls]):
+        yield from range(number + 1, number + distance + 1)
+    if any([each.call is None for each in line.results]):
+        yield from range(number - distance, number)
+
+
+def _describe(request: RequestDetails, numbers: Sequence[int], hidden: Sequence[int]) -> dict[int, LineDetails]:
+    """Return the details of these lines, which are sorted, without pairs."""
+    end = len(request.items)
+    split = bisect_left(numbers, end)
+    items = [request.items[number] for number in numbers[:split]]
+    left = [hidden[number - end] for number in numbers[split:]]
+    messages = request.load_messages(list(dict.fromkeys([*(item.place for item in items if item.place), *left])))
+    sent = render_sent_items(items, messages, fetchable=request.fetchable)
+    found = {
+        number: describe_parts(each.message.parts, is_sent_again(request, number))
+        for number, (_, each) in zip(numbers, sent, strict=False)
+    }
+    for number, where in zip(numbers[split:], left, strict=True):
+        message = messages.get(where)
+        found[number] = describe_parts(message.parts if message is not None else ())
+    return found
+
+
+def _numbered_head(request: RequestDetails) -> list[NumberedLine]:
+    head = request.load_head()
+    tokens = distribute_head(head, request.budget.system, request.budget.tools)
+    known = find_channel_model(request.channel)
+    costs: Sequence[float | None] = [None] * len(head)
+    if known is not None and known.price is not None:
+        costs = compute_item_costs(known, [*tokens, *request.tokens], 0, request.record.usage)
+    return [
+        NumberedLine(
+            index - len(head),
+            ManifestLine(seq=0, kind=part.kind, role=part.kind, shown=True, tokens=tokens[index], text=part.text),
+            "",
+            part.state == "unchanged",
+            costs[index],
+            details=head_details(part),
+        )
+        for index, part in enumerate(head)
+    ]
+
+
+def head_details(part: HeadPart) -> LineDetails:
+    return LineDetails((part.kind,), is_again=part.state == "again", name=part.name, definition=part.definition)
+
+
+def distribute_head(head: Sequence[HeadPart], system: int, tools: int) -> list[int]:
+    """Return the tokens of each part: those of the system prompt and of all tools, by size."""
+    prompts = [each.size for each in head if each.kind == "system"]
+    definitions = [each.size for each in head if each.kind == "tool"]
+    return [*distribute(system, prompts), *distribute(tools, definitions)]

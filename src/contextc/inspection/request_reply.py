@@ -1,0 +1,264 @@
+"""The reply to a request: its stored messages and events, how it ended, and other attempts of the same request.
+
+The store has a reply as messages and, for turns of an executor, as events. It does not have the bytes of the response.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple, TypeAlias
+
+from contextc.compiler.ledger import repository
+from contextc.compiler.manifest import RequestRecord, record_from_json
+from contextc.compiler.past_requests import find_channel_model, find_request
+from contextc.events import AnyEvent, RetryScheduled, StepFinish
+from contextc.inspection.unanswered_requests import CANCELLED, describe_error
+from contextc.messages import Message, Usage
+from contextc.models import cost as cost_of
+from contextc.store import Store
+from contextc.store.backend_interface import Transaction
+from contextc.store.ledger_schema import Channel
+from contextc.store.message_rows import (
+    FIRST_UNANSWERED,
+    SEQ_MASK,
+    decode_message_rows,
+    find_by_name,
+    load_tip,
+    make_place,
+)
+from contextc.store.turn_and_event_records import StepRecord, load_events, load_last_number
+
+ReplyStatus: TypeAlias = Literal["ok", "error", "unfinished", "unanswered", "stopped"]
+NEIGHBOURS = 20
+"""The number of requests before and after one that can be the same request, sent again."""
+MAX_EVENTS = 500
+EVENTS_PER_READ = 500
+MAX_READ = 5_000
+CLOCK_TOLERANCE = 1_000
+"""Milliseconds between the start of a step and its first event, at most."""
+
+
+class Attempt(NamedTuple):
+    """Another attempt of the same request. `number` is the number to inspect it by; None if it is not stored."""
+
+    number: int | None
+    time: int | None
+    status: ReplyStatus
+    code: int | None = None
+    error: str = ""
+    latency: int | None = None
+
+
+class RequestReply(NamedTuple):
+    """The reply to a request. `finish` is the stop reason; `began` and `ended` are Unix milliseconds.
+
+    `messages` are the stored messages, or the received part of them. `events` are the stored events of its step, and
+    `more_events` is True if there are further ones. Unknown values are None or empty.
+    """
+
+    status: ReplyStatus
+    finish: str = ""
+    code: int | None = None
+    error: str = ""
+    began: int | None = None
+    ended: int | None = None
+    latency: int | None = None
+    usage: Usage | None = None
+    cost: float | None = None
+    messages: Sequence[Message] = ()
+    events: Sequence[AnyEvent] = ()
+    more_events: bool = False
+    retries: Sequence[RetryScheduled] = ()
+    attempts: Sequence[Attempt] = ()
+
+
+def load_reply(store: Store, channel: Channel, number: int) -> RequestReply:
+    """Return the reply to a request. Raises `UnknownRequest`."""
+    steps = _load_steps(store, channel)
+
+    def work(tx: Transaction) -> RequestReply:
+        channel_number, record = find_request(tx, channel, number)
+        if record.observed is not None:
+            return _observed_reply(tx, channel, channel_number, record)
+        step = _find_step([each for each in steps if each.request == record.request], record, number)
+        others = [each for each in steps if step is not None and _is_retry_of(each, step)]
+        return _own_reply(tx, channel, record, number, step, others)
+
+    return store.read(work)
+
+
+def _load_steps(store: Store, channel: Channel) -> list[StepRecord]:
+    agents = {turn.number: turn.agent for turn in store.turns(channel.conversation)}
+    names = (channel.agent, channel.provider, channel.model)
+    return [
+        step
+        for step in store.steps(channel.conversation)
+        if (agents.get(step.turn, ""), step.provider, step.model) == names
+    ]
+
+
+def _find_step(steps: Sequence[StepRecord], record: RequestRecord, number: int) -> StepRecord | None:
+    if number > FIRST_UNANSWERED:
+        return next((step for step in steps if step.kept == number), None)
+    seqs = {where & SEQ_MASK for where in record.produced}
+    return next((step for step in reversed(steps) if step.seq in seqs), None)
+
+
+def _is_retry_of(one: StepRecord, step: StepRecord) -> bool:
+    """Return True if a step has the same request in the same turn. A later turn has another message to answer."""
+    return one is not step and (one.turn, one.request) == (step.turn, step.request)
+
+
+def _observed_reply(tx: Transaction, channel: Channel, channel_number: int, record: RequestRecord) -> RequestReply:
+    facts = record.observed
+    assert facts is not None
+    messages = _load_messages(tx, record.produced)
+    status = _status(facts.status)
+    nearby = repository.load_manifests(
+        tx, channel_number, min(FIRST_UNANSWERED, record.request + NEIGHBOURS), limit=2 * NEIGHBOURS + 1
+    )
+    same = [
+        each
+        for each in map(record_from_json, reversed(nearby))
+        if (each.head, each.chain) == (record.head, record.chain) and each.request != record.request
+    ]
+    return RequestReply(
+        status=status,
+        finish=_finish(messages),
+        code=facts.code or None,
+        error=facts.error,
+        began=facts.began or None,
+        ended=facts.ended or None,
+        latency=facts.latency,
+        usage=record.usage,
+        cost=_cost(channel, record.usage),
+        messages=messages,
+        attempts=[_observed_attempt(each) for each in same],
+    )
+
+
+def _observed_attempt(record: RequestRecord) -> Attempt:
+    facts = record.observed
+    if facts is None:
+        return Attempt(record.request, record.time or None, "ok")
+    return Attempt(
+        record.request,
+        facts.began or record.time or None,
+        _status(facts.status),
+        facts.code or None,
+        facts.error,
+        facts.latency,
+    )
+
+
+def _status(stored: str) -> ReplyStatus:
+    match stored:
+        case "ok" | "error" | "unfinished" | "unanswered":
+            return stored
+        case _:
+            return "error"
+
+
+def _own_reply(
+    tx: Transaction,
+    channel: Channel,
+    record: RequestRecord,
+    number: int,
+    step: StepRecord | None,
+    others: Iterable[StepRecord],
+) -> RequestReply:
+    places = record.produced
+    if number > FIRST_UNANSWERED:
+        found = find_by_name(tx, load_tip(tx, channel.conversation).tree, step.uid) if step and step.uid else []
+        places = tuple([make_place(each.branch, each.seq) for each in found[:1]])
+    messages = _load_messages(tx, places)
+    usage = step.usage if step is not None and step.usage is not None else record.usage
+    error = describe_error(step.error) if step is not None and step.state != "finished" else ""
+    if step is None and number > FIRST_UNANSWERED:
+        channels = repository.load_channels(tx, channel.conversation)
+        attempt = next(each for _, found_channel, _, each in channels if found_channel == channel)
+        error = describe_error(attempt.error) if attempt is not None and attempt.kept == number else ""
+    events, more = _load_step_events(tx, channel.conversation, step) if step is not None else ([], False)
+    return RequestReply(
+        status=_step_status(step) if step is not None else "unanswered" if number > FIRST_UNANSWERED else "ok",
+        finish=_finish(messages) or (step.finish if step is not None else ""),
+        error=error or next((each.error for each in messages if each.error), ""),
+        began=step.started if step is not None else None,
+        ended=step.started + step.milliseconds if step is not None and step.milliseconds else record.time or None,
+        latency=step.milliseconds if step is not None and step.milliseconds else None,
+        usage=usage,
+        cost=_cost(channel, usage),
+        messages=messages,
+        events=events[:MAX_EVENTS],
+        more_events=more or len(events) > MAX_EVENTS,
+        retries=[each for each in events if isinstance(each, RetryScheduled)],
+        attempts=[
+            Attempt(
+                record.request if each.state == "finished" else each.kept or None,
+                each.started or None,
+                _step_status(each),
+                None,
+                describe_error(each.error) if each.state != "finished" else "",
+                each.milliseconds or None,
+            )
+            for each in others
+        ],
+    )
+
+
+def _step_status(step: StepRecord) -> ReplyStatus:
+    if step.state == "finished":
+        return "ok"
+    if step.error == CANCELLED:
+        return "stopped"
+    return "error" if step.error else "unanswered"
+
+
+def _finish(messages: Iterable[Message]) -> str:
+    return next((each.finish for each in reversed([*messages]) if each.finish), "")
+
+
+def _cost(channel: Channel, usage: Usage | None) -> float | None:
+    model = find_channel_model(channel) if usage is not None else None
+    return cost_of(model, usage) if model is not None and usage is not None else None
+
+
+def _load_messages(tx: Transaction, places: Sequence[int]) -> list[Message]:
+    """Return messages in the order of their places. Those that no longer exist are skipped."""
+    if not places:
+        return []
+    marks = ", ".join("?" * len(places))
+    rows = tx.rows(f"SELECT place, body FROM message WHERE place IN ({marks})", *places)
+    found = dict(decode_message_rows(tx, [(where, bytes(body)) for where, body in rows]))
+    return [found[where] for where in places if where in found]
+
+
+def _load_step_events(tx: Transaction, conversation: str, step: StepRecord) -> tuple[list[AnyEvent], bool]:
+    """Return the stored events of a step, and True if there may be more. Only events near its time are read."""
+    number = load_tip(tx, conversation).conversation
+    after = _first_event_after(tx, number, step.started - CLOCK_TOLERANCE) - 1
+    found: list[AnyEvent] = []
+    for _ in range(MAX_READ // EVENTS_PER_READ):
+        some = load_events(tx, number, after, EVENTS_PER_READ)
+        for event in some:
+            if event.turn == step.turn and event.step == step.index:
+                found.append(event)
+                if isinstance(event, StepFinish):
+                    return found, False
+            elif event.turn > step.turn or (event.turn == step.turn and event.step > step.index):
+                return found, False
+        if len(some) < EVENTS_PER_READ:
+            return found, False
+        after = some[-1].number
+    return found, True
+
+
+def _first_event_after(tx: Transaction, conversation: int, time: int) -> int:
+    """Return the number of the first event at or after a time, by binary search."""
+    low, high = 1, load_last_number(tx, "event", conversation) + 1
+    while low < high:
+        middle = (low + high) // 2
+        some = load_events(tx, conversation, middle - 1, 1)
+        if not some or some[0].time >= time:
+            high = middle
+        else:
+            low = middle + 1
+    return low

@@ -1,0 +1,242 @@
+/* The script of a shared file. It shows the data of the file as text nodes, and makes no network requests. */
+"use strict";
+(() => {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const PAGE = 200;
+  const MOST = 20000;
+  const KINDS = {
+    system: "System prompt", tool: "Tool definition", result: "Results of", history: "History", reasoning: "Earlier reasoning",
+    media: "Media", overhead: "Added by the provider", answer: "Answer", answer_reasoning: "Reasoning of the answer",
+  };
+  const TYPES = {
+    tool: "tool", text: "text", tool_call: "tool call", tool_result: "tool result", reasoning: "reasoning", media: "media",
+    compaction: "summary", other: "other",
+  };
+  const FILTERS = [
+    ["", "All rows"], ["system", "System prompt"], ["tool", "Tool definitions"], ["tool_result", "Tool results"], ["tool_call", "Tool calls"],
+    ["text", "Texts"], ["reasoning", "Reasoning"], ["media", "Media"], ["reply", "Reply"],
+  ];
+  const HIDDEN =
+    /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffc\u{1d159}\u{1d173}-\u{1d17a}\u{e0000}-\u{e0fff}]/gu;
+  const LINK = /https?:\/\/[^\s"'`\u003c\u003e()[\]{}\\|^⟨⟩]+/g;
+
+  /** Return a text with invisible and direction-changing characters shown as code points. */
+  const visible = (text) =>
+    String(text ?? "").replace(HIDDEN, (each) => `⟨U+${each.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
+  const oneLine = (text, limit) => {
+    const flat = visible(String(text ?? "").slice(0, limit * 4).replace(/\s+/g, " ").trim());
+    return flat.length > limit ? `${flat.slice(0, limit - 1)}…` : flat;
+  };
+  const number = (value) => (value == null ? "–" : Math.round(value).toLocaleString("en-GB"));
+  const dollars = (value) => (value == null ? "–" : value === 0 ? "$0" : value < 0.0001 ? "under $0.0001" : `$${value.toFixed(value < 0.01 ? 4 : value < 1 ? 3 : 2)}`);
+  const percent = (value) => (value == null ? "–" : `${Math.round(value * 100)}%`);
+  const plural = (count, one) => `${number(count)} ${one}${count === 1 ? "" : "s"}`;
+  const time = (value) => (value ? new Date(value).toLocaleString() : "");
+
+  /** Return an element. Children are elements and texts, never markup. */
+  function el(tag, properties, ...children) {
+    const made = document.createElement(tag);
+    for (const [name, value] of Object.entries(properties ?? {})) {
+      if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
+      else if (value === true) made.setAttribute(name, "");
+      else if (value !== false && value != null) made.setAttribute(name, String(value));
+    }
+    made.append(...children.flat().filter((each) => each != null && each !== false));
+    return made;
+  }
+
+  /** Return a text as nodes. Addresses of http and https are links, which send no referrer. */
+  function linked(text) {
+    const nodes = [];
+    let at = 0;
+    for (const match of text.matchAll(LINK)) {
+      if (!URL.canParse(match[0])) continue;
+      const url = new URL(match[0]);
+      if (url.protocol !== "http:" && url.protocol !== "https:") continue;
+      nodes.push(text.slice(at, match.index), el("a", { href: url.href, rel: "noreferrer noopener", target: "_blank" }, match[0]));
+      at = match.index + match[0].length;
+    }
+    nodes.push(text.slice(at));
+    return nodes;
+  }
+
+  /** All rows of a request. It begins like the request before it. */
+  const rowsOf = [];
+  data.requests.forEach((request, index) => {
+    const before = index ? rowsOf[index - 1] : [];
+    rowsOf.push([...before.slice(0, request.same), ...request.rows]);
+  });
+  const itemOf = (index) => {
+    const [kind, type, role, name, text, size] = data.items[index];
+    return { kind, type, role, name, text: text < 0 ? null : data.texts[text], size };
+  };
+  const lower = new Map();
+  const lowerText = (item) => {
+    if (item.text == null) return "";
+    if (!lower.has(item.text)) lower.set(item.text, item.text.toLowerCase());
+    return lower.get(item.text);
+  };
+
+  let current = data.requests.length - 1;
+  let filter = "";
+  let search = "";
+  let shown = PAGE;
+  let opened = "";
+
+  function header() {
+    const last = data.requests[data.requests.length - 1];
+    const sum = (field) => data.requests.reduce((total, each) => total + (each[field] ?? 0), 0);
+    const figures = data.is_run
+      ? [["Requests", number(data.requests.length)], ["Tokens in", number(sum("input"))], ["Tokens out", number(sum("output"))],
+        ["From cache", percent(data.cache_share)], ["Cost", dollars(data.cost)], ["Findings", number(data.findings.length)]]
+      : [["Request", number(last.number)], ["Findings", number(data.findings.length)]];
+    return el("header", {},
+      el("h1", { dir: "auto" }, oneLine(data.conversation, 120)),
+      el("p", { class: "soft" }, data.source ? `${oneLine(data.source, 60)} · ` : "", `recorded with contextc ${data.version}`),
+      data.redacted.length > 0 && el("p", { class: "note" }, `Removed from this file: ${data.redacted.join(", ")}.`),
+      facts(figures));
+  }
+
+  const facts = (pairs) => el("dl", { class: "figures" }, pairs.map(([label, value]) => el("div", {}, el("dt", {}, label), el("dd", {}, value))));
+
+  function findingsSection() {
+    if (!data.findings.length) return el("section", { "aria-label": "Findings" }, el("h2", {}, "Findings"), el("p", { class: "soft" }, "No findings."));
+    return el("section", { "aria-label": "Findings" }, el("h2", {}, `Findings (${number(data.findings.length)})`),
+      el("ol", { class: "findings" }, data.findings.map((each) => el("li", {},
+        el("p", {}, el("b", {}, oneLine(each.title, 300)), " ", el("code", {}, each.code)),
+        el("p", { class: "soft" }, `${plural(each.tokens, "token")}${each.cost == null ? "" : `, ${dollars(each.cost)}`}`),
+        (each.before || each.after) && el("p", { class: "evidence" },
+          each.before && el("del", {}, oneLine(each.before, 300)), " ", each.after && el("ins", {}, oneLine(each.after, 300))),
+        each.fix && el("p", {}, `Fix: ${oneLine(each.fix, 400)}`),
+        each.request != null && el("button", { type: "button", onclick: () => showRow(each.request, each.path) },
+          `Show request ${number(data.requests[each.request].number)}`)))));
+  }
+
+  function showRow(request, path) {
+    current = request;
+    filter = search = "";
+    const found = rowsOf[current].findIndex(([, each]) => path && (each === path || path.startsWith(each)));
+    shown = Math.max(PAGE, found + 1);
+    opened = found < 0 ? "" : rowsOf[current][found][1];
+    draw();
+    const target = document.querySelector("[data-opened]") ?? document.getElementById("request");
+    target.scrollIntoView({ block: "start" });
+    (target.querySelector("summary") ?? target).focus();
+  }
+
+  function requestSection() {
+    const request = data.requests[current];
+    const select = el("select", { "aria-label": "Request", onchange: (event) => choose(Number(event.target.value)) },
+      data.requests.map((each, index) => el("option", { value: index, selected: index === current },
+        `Request ${number(each.number)} · ${oneLine(each.model, 50)} · ${number(each.input)} in${each.cost == null ? "" : ` · ${dollars(each.cost)}`}`)));
+    return el("section", { "aria-label": "Request", id: "request", tabindex: "-1" }, el("h2", {}, `Request ${number(request.number)}`),
+      data.requests.length > 1 && el("div", { class: "bar" },
+        el("button", { type: "button", disabled: current === 0, onclick: () => choose(current - 1) }, "Previous"),
+        select,
+        el("button", { type: "button", disabled: current === data.requests.length - 1, onclick: () => choose(current + 1) }, "Next")),
+      facts([["Model", oneLine(request.model, 80)], ["Tokens in", number(request.input)], ["Tokens out", number(request.output)],
+        ["From cache", request.cache_read == null || !request.input ? "–" : percent(request.cache_read / request.input)],
+        ["Cost", dollars(request.cost)], ["Time", time(request.began)]]),
+      request.status !== "ok" && el("p", { class: "note" }, `No complete answer: ${request.status}. ${oneLine(request.error, 400)}`),
+      composition(request),
+      Object.keys(request.settings).length > 0 && el("details", {}, el("summary", {}, "Settings"),
+        el("pre", {}, visible(JSON.stringify(request.settings, null, 2)))));
+  }
+
+  function choose(index) {
+    current = Math.max(0, Math.min(data.requests.length - 1, index));
+    shown = PAGE;
+    opened = "";
+    draw();
+    document.querySelector("#request select")?.focus();
+  }
+
+  function composition(request) {
+    const input = request.costs.filter(([kind]) => !kind.startsWith("answer"));
+    const total = input.reduce((sum, [, , tokens]) => sum + tokens, 0) || 1;
+    return el("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Composition" }, el("table", { class: "composition" },
+      el("caption", {}, "Composition"),
+      el("thead", {}, el("tr", {}, ["Cause", "Tokens", "Share", "Cost"].map((each) => el("th", { scope: "col" }, each)))),
+      el("tbody", {}, request.costs.map(([kind, name, tokens, cost]) => {
+        const isInput = !kind.startsWith("answer");
+        const bar = el("span", { class: "share" });
+        bar.style.width = `${isInput ? Math.max(1, (tokens / total) * 100) : 0}%`;
+        return el("tr", {}, el("th", { scope: "row" }, `${KINDS[kind] ?? kind}${name ? ` ${oneLine(name, 60)}` : ""}`),
+          el("td", {}, number(tokens)), el("td", {}, isInput ? percent(tokens / total) : "", bar), el("td", {}, dollars(cost)));
+      }))));
+  }
+
+  function rowsSection() {
+    const list = el("ol", { class: "rows", "aria-label": "Rows" });
+    const status = el("p", { class: "soft", role: "status" });
+    const more = el("button", { type: "button", hidden: true, onclick: () => { shown += PAGE; fill(); } }, "Show more");
+    let timer = 0;
+    const input = el("input", { type: "search", "aria-label": "Search", placeholder: "Search", value: search, oninput: (event) => {
+      search = event.target.value;
+      shown = PAGE;
+      clearTimeout(timer);
+      timer = setTimeout(fill, 120);
+    } });
+    const select = el("select", { "aria-label": "Filter", onchange: (event) => { filter = event.target.value; shown = PAGE; fill(); } },
+      FILTERS.map(([value, label]) => el("option", { value, selected: value === filter }, label)));
+    function fill() {
+      const request = data.requests[current];
+      const wanted = search.toLowerCase();
+      const all = [
+        ...rowsOf[current].map(([item, path, tokens]) => ({ ...itemOf(item), path, tokens: tokens * request.scale })),
+        ...request.reply.map((item) => ({ ...itemOf(item), path: "reply", tokens: null })),
+      ];
+      const found = all.filter((each) => matches(each) && (!wanted || lowerText(each).includes(wanted) || each.name.toLowerCase().includes(wanted)));
+      list.replaceChildren(...found.slice(0, shown).map(row));
+      more.hidden = found.length <= shown;
+      status.textContent = found.length === all.length ? plural(all.length, "row") : `${number(found.length)} of ${plural(all.length, "row")}`;
+    }
+    fill();
+    return el("section", { "aria-label": "Messages" }, el("h2", {}, "Messages as sent"), el("div", { class: "bar" }, input, select), status, list, more);
+  }
+
+  function matches({ kind, type }) {
+    if (!filter) return true;
+    if (filter === "system" || filter === "reply" || filter === "tool") return kind === filter;
+    return kind !== "system" && type === filter;
+  }
+
+  function row(each) {
+    const isOpen = opened !== "" && each.path === opened;
+    const label = each.kind === "tool" ? "tool" : each.kind === "system" ? "system prompt"
+      : each.type === "text" ? each.role || "text" : TYPES[each.type] ?? each.type;
+    const details = el("details", { open: isOpen, "data-opened": isOpen, "data-testid": "row" }, el("summary", {},
+      el("span", { class: `kind kind-${each.kind}` }, each.kind === "reply" ? `reply: ${label}` : label), " ",
+      each.name && el("b", {}, oneLine(each.name, 60)), " ",
+      el("span", { class: "preview", dir: "auto" }, each.text == null ? `[redacted: ${plural(each.size, "character")}]` : oneLine(each.text, 160)), " ",
+      el("span", { class: "soft tokens" }, each.tokens == null ? "" : plural(Math.round(each.tokens), "token"))));
+    const fill = () => {
+      if (details.open && details.children.length === 1) details.append(body(each));
+    };
+    details.addEventListener("toggle", fill);
+    fill();
+    return el("li", {}, details);
+  }
+
+  function body(each) {
+    const holder = el("div", {}, el("p", { class: "soft" }, each.path));
+    if (each.text == null) return holder;
+    const text = el("pre", { dir: "auto" }, linked(visible(each.text.slice(0, MOST))));
+    holder.append(text);
+    if (each.text.length > MOST) {
+      const all = el("button", { type: "button", onclick: () => {
+        text.replaceChildren(visible(each.text));
+        all.remove();
+      } }, `Show all ${number(each.text.length)} characters`);
+      holder.append(all);
+    }
+    return holder;
+  }
+
+  function draw() {
+    document.getElementById("page").replaceChildren(el("main", {}, header(), findingsSection(), requestSection(), rowsSection()));
+  }
+
+  document.title = `${oneLine(data.conversation, 60)} – contextc`;
+  draw();
+})();

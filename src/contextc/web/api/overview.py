@@ -1,0 +1,261 @@
+"""The overview of the store: conversations by cost, cache share and findings; totals, and costs per day."""
+
+from collections.abc import Callable
+from typing import Annotated, Literal, TypeAlias
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from contextc.analysis import Finding, findings
+from contextc.analysis.findings_by_cause import CauseSummary, group_by_cause, is_loss, sum_costs
+from contextc.errors import ContextcError, UnknownConversation
+from contextc.store.backend_interface import Transaction
+from contextc.store.conversation_list import ConversationOverview, list_rows_by_number, load_details
+from contextc.web.app_state import AppState
+from contextc.web.endpoint_registry import endpoint
+from contextc.web.store_overview import (
+    ConversationFigures,
+    Figures,
+    FindingsSummary,
+    Selection,
+    add_up,
+    add_up_days,
+    find_zone,
+)
+
+TAG = "overview"
+MAX_PAGE_SIZE = 200
+MAX_CHECKED = 50
+MILLISECONDS = 1 << 53
+Time = Annotated[int, Meta(ge=0, le=MILLISECONDS)]
+SortName: TypeAlias = Literal["cost", "cache", "tokens", "requests", "time", "name", "source", "model", "findings"]
+
+
+class OverviewQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`since` and `until` select requests by time, in Unix milliseconds. `source` is a client, `own` or `observed`.
+
+    `search` is a text in the name or the title. `zone` is the time zone of the days, such as Europe/Berlin. The page
+    has `limit` conversations after the first `skip` ones. Sorting by `findings` puts unchecked conversations last.
+    """
+
+    since: Time | None = None
+    until: Time | None = None
+    source: str = ""
+    model: str = ""
+    search: str = ""
+    sort: SortName = "cost"
+    order: Literal["up", "down"] = "down"
+    skip: Annotated[int, Meta(ge=0, le=1 << 31)] = 0
+    limit: Annotated[int, Meta(ge=1, le=MAX_PAGE_SIZE)] = 50
+    zone: str = "UTC"
+
+
+class FiguresView(Struct, frozen=True, kw_only=True):
+    """Figures of requests. `requests` have an answer or were observed; `failed` ones have no complete answer.
+
+    `cost` is null if no cost is known; `unpriced` requests are not part of it. `cache_share` is the cached share of the
+    input, from 0 to 1, null without input.
+    """
+
+    requests: int
+    failed: int
+    input: int
+    output: int
+    cache_read: int
+    cache_write: int
+    cache_share: float | None
+    cost: float | None
+    unpriced: int
+
+
+class FindingsCount(Struct, frozen=True, kw_only=True):
+    """The number of findings that are a loss, and the sum of their costs; null if none is known. Costs can overlap."""
+
+    count: int
+    cost: float | None
+
+
+class OverviewEntry(Struct, frozen=True, kw_only=True):
+    """A conversation with the figures of its selected requests. `findings` is absent while they are not checked."""
+
+    conversation: ConversationOverview
+    source: str
+    models: tuple[str, ...]
+    figures: FiguresView
+    findings: FindingsCount | UnsetType = UNSET
+
+
+class DayFigures(Struct, frozen=True, kw_only=True):
+    """The figures of one day, such as 2026-03-01."""
+
+    day: str
+    figures: FiguresView
+
+
+class ChoiceCount(Struct, frozen=True, kw_only=True):
+    """A source or model of the store, and the number of its conversations."""
+
+    name: str
+    conversations: int
+
+
+class OverviewPage(Struct, frozen=True, kw_only=True):
+    """A page of the overview. `found` is the number of selected conversations, `totals` and `days` are about all of
+    them. `pending` is the number of conversations that are not counted yet: ask again.
+    """
+
+    conversations: list[OverviewEntry]
+    found: int
+    pending: int
+    totals: FiguresView
+    days: list[DayFigures]
+    zone: str
+    sources: list[ChoiceCount]
+    models: list[ChoiceCount]
+
+
+class CheckBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Names of conversations. Names that do not exist any more are skipped."""
+
+    names: Annotated[list[str], Meta(max_length=MAX_CHECKED)]
+
+
+class CheckedCause(Struct, frozen=True, kw_only=True):
+    """The findings of one cause in one conversation. `request` is the most expensive one on `channel`, 0 if none."""
+
+    code: str
+    cause: str
+    title: str
+    count: int
+    tokens: int
+    cost: float | None
+    channel: str
+    request: int
+
+
+class CheckedConversation(Struct, frozen=True, kw_only=True):
+    """The findings of a conversation by cause, the most expensive first. `error` is why it could not be read."""
+
+    name: str
+    findings: FindingsCount
+    causes: list[CheckedCause]
+    error: str = ""
+
+
+class CheckedPage(Struct, frozen=True, kw_only=True):
+    """The findings of some conversations."""
+
+    conversations: list[CheckedConversation]
+
+
+@endpoint("GET", "/overview")
+def show_overview(app: AppState, query: OverviewQuery) -> OverviewPage:
+    """Return the conversations of the store with their figures, sorted; totals and costs per day."""
+    pending = app.overview.refresh(with_titles=bool(query.search.strip()))
+    wanted = Selection(query.since, query.until, query.source, query.model, query.search)
+    selected, portions = app.overview.select(wanted)
+    selected.sort(key=lambda each: (each.state.last_active, each.state.number), reverse=True)
+    selected = _sort(selected, query.sort, reverse=query.order == "down")
+    shown = selected[query.skip : query.skip + query.limit]
+    zone_name, zone = find_zone(query.zone)
+    entries = app.store.read(lambda tx: _load_entries(tx, shown))
+    return OverviewPage(
+        conversations=[_entry(each, entries[each.state.number]) for each in shown if each.state.number in entries],
+        found=len(selected),
+        pending=pending,
+        totals=_figures(add_up(portions)),
+        days=[DayFigures(day=day, figures=_figures(each)) for day, each in add_up_days(portions, zone)],
+        zone=zone_name,
+        sources=[ChoiceCount(name=name, conversations=count) for name, count in app.overview.all_sources().items()],
+        models=[ChoiceCount(name=name, conversations=count) for name, count in app.overview.all_models().items()],
+    )
+
+
+@endpoint("POST", "/overview/findings")
+def check_findings(app: AppState, body: CheckBody) -> CheckedPage:
+    """Return the findings of some conversations by cause. The overview then sorts by them. Nothing is stored."""
+    checked = [_check(app, name) for name in body.names]
+    return CheckedPage(conversations=[each for each in checked if each is not None])
+
+
+def _check(app: AppState, name: str) -> CheckedConversation | None:
+    identity = app.overview.key_of(name)
+    try:
+        found = [each for each in findings(app.store, name) if is_loss(each)]
+    except UnknownConversation:
+        return None
+    except ContextcError as error:
+        none = FindingsCount(count=0, cost=None)
+        return CheckedConversation(name=name, findings=none, causes=[], error=str(error))
+    if identity is not None:
+        app.overview.keep_findings(*identity, FindingsSummary(len(found), sum_costs(found)))
+    return CheckedConversation(
+        name=name,
+        findings=FindingsCount(count=len(found), cost=sum_costs(found)),
+        causes=[_cause(each) for each in group_by_cause(found)],
+    )
+
+
+def _cause(cause: CauseSummary) -> CheckedCause:
+    first: Finding = cause.examples[0]
+    return CheckedCause(
+        code=cause.code,
+        cause=cause.cause,
+        title=cause.title,
+        count=cause.count,
+        tokens=cause.tokens,
+        cost=cause.cost,
+        channel=first.channel,
+        request=first.request,
+    )
+
+
+SORT_KEYS: dict[SortName, Callable[[ConversationFigures], float | str | None]] = {
+    "cost": lambda each: each.figures.cost,
+    "cache": lambda each: each.figures.cache_share,
+    "tokens": lambda each: each.figures.input + each.figures.output,
+    "requests": lambda each: each.figures.requests + each.figures.failed,
+    "time": lambda each: each.state.last_active,
+    "name": lambda each: each.state.name.casefold(),
+    "source": lambda each: each.source,
+    "model": lambda each: each.models[0] if each.models else None,
+    "findings": lambda each: each.findings and (each.findings.cost or 0.0) + each.findings.losses * 1e-12,
+}
+
+
+def _sort(selected: list[ConversationFigures], name: SortName, *, reverse: bool) -> list[ConversationFigures]:
+    """Return conversations by a column. Those without a value are last in both orders."""
+    key = SORT_KEYS[name]
+    having = [(key(each), each) for each in selected]
+    with_value = [pair for pair in having if pair[0] is not None]
+    with_value.sort(key=lambda pair: pair[0], reverse=reverse)  # pyright: ignore[reportArgumentType, reportCallIssue]
+    return [each for _, each in with_value] + [each for value, each in having if value is None]
+
+
+def _load_entries(tx: Transaction, shown: list[ConversationFigures]) -> dict[int, ConversationOverview]:
+    rows = list_rows_by_number(tx, [each.state.number for each in shown]) if shown else []
+    return {row.number: entry for row, entry in zip(rows, load_details(tx, rows), strict=True)}
+
+
+def _entry(found: ConversationFigures, conversation: ConversationOverview) -> OverviewEntry:
+    known = found.findings
+    return OverviewEntry(
+        conversation=conversation,
+        source=found.source,
+        models=found.models,
+        figures=_figures(found.figures),
+        findings=UNSET if known is None else FindingsCount(count=known.losses, cost=known.cost),
+    )
+
+
+def _figures(figures: Figures) -> FiguresView:
+    return FiguresView(
+        requests=figures.requests,
+        failed=figures.failed,
+        input=figures.input,
+        output=figures.output,
+        cache_read=figures.cache_read,
+        cache_write=figures.cache_write,
+        cache_share=figures.cache_share,
+        cost=figures.cost,
+        unpriced=figures.unpriced,
+    )

@@ -1,0 +1,225 @@
+/**
+ * The Findings tab: why the cache missed, what fills the window, what failed, with the words that changed, the cost and a
+ * fix. Findings are grouped by cause, the most expensive cause first. Beside them are the costs of the run by cause.
+ */
+import { html, useEffect, useMemo, useRef, useState } from "../html.js";
+import { conversationPath, get } from "../api.js";
+import { dollars, number, oneLine, percent, plural, tokens } from "../format.js";
+import { inspectUrl } from "../route.js";
+import { EmptyState, LoadError, Skeleton } from "./placeholders.js";
+import { requestNumber } from "./timeline_layout.js";
+import { useLoad } from "./use_load.js";
+
+/** Causes that are no loss: they only explain why nothing could have been better. */
+const HARMLESS = new Set(["first_request", "below_minimum"]);
+/** Milliseconds to wait after a new request before the findings are computed again. */
+const SETTLE = 1_500;
+const MORE = 25;
+const MOST_PLACES = 6;
+const MOST_COSTS = 12;
+const MOST_LINKS = 4;
+
+/** Kind of a cost → label. Kinds with `true` are rows of a request, which Messages can filter. */
+const COSTS = {
+  system: ["System prompt", true], tool: ["Tool definition", true], result: ["Tool result", true], history: ["Messages", true],
+  reasoning: ["Reasoning in the context", true], media: ["Media", true], overhead: ["Overhead of the format", false],
+  answer: ["Answers", false], answer_reasoning: ["Reasoning in answers", false],
+};
+
+/**
+ * Load the findings of a conversation, again after new requests.
+ * @param {number} count number of requests
+ * @returns {{found: object|null, losses: object[], error: Error|null, reload: () => Promise<void>}} `losses` are the findings
+ *   without those that explain something unavoidable
+ */
+export function useFindings(name, count) {
+  const path = conversationPath(name, "findings");
+  const wasLoaded = useRef(false);
+  const { data, error, reload } = useLoad(`${path} ${count}`, (signal) => get(path, {}, { signal }), {
+    delay: wasLoaded.current ? SETTLE : 0,
+  });
+  wasLoaded.current ||= data !== null;
+  const losses = useMemo(() => (data?.findings ?? []).filter(isLoss), [data]);
+  return { found: data, losses, error, reload };
+}
+
+const isLoss = (finding) => !HARMLESS.has(finding.cause);
+
+/** Return true if any finding costs something. */
+export const isCostly = (losses) => losses.some((each) => each.cost > 0);
+
+/** Return the requests that costly findings are about, as keys. */
+export const costlyRequests = (losses) =>
+  new Set(losses.filter((each) => each.cost > 0 && each.evidence.length).map((each) => key(each.evidence[0])));
+
+const key = ({ channel, request }) => `${channel} ${request}`;
+
+/** Return the findings that are about a request. */
+const findingsOf = (findings, step) => findings.filter((each) => each.evidence.some((place) => key(place) === key(step)));
+
+/** Group findings by code, the most expensive group first; within a group they keep their order. */
+function groupByCode(findings) {
+  const groups = new Map();
+  for (const each of findings) groups.set(each.code, [...(groups.get(each.code) ?? []), each]);
+  const sum = (some) => some.reduce((total, each) => total + (each.cost ?? 0), 0);
+  return [...groups.values()].sort((one, other) => sum(other) - sum(one));
+}
+
+/**
+ * Links to the findings about the selected request.
+ * @param {{name: string, step: object, losses: object[], remarks: string[], signedLost: number}} props
+ */
+export function RequestFindings({ name, step, losses, remarks, signedLost }) {
+  const own = findingsOf(losses, step);
+  const told = new Set(own.flatMap((each) => each.evidence.map((place) => oneLine(place.after, 140))));
+  const rest = remarks.filter((each) => !told.has(oneLine(each, 140)) && !own.some((one) => one.cause === "compiler_remark"));
+  if (!own.length && !rest.length && !signedLost) return null;
+  const url = (query) => inspectUrl(name, step.channel, step.request, { tab: "findings", ...query });
+  return html`<ul class="request-findings" aria-label="Findings of this request" data-testid="request-findings">
+    ${own.slice(0, MOST_LINKS).map((each, index) => html`<li key=${index}><a class="finding-link" href=${url({ finding: each.code })}><span
+        class="card-code">${each.code}</span><span class="finding-link-title">${oneLine(each.title, 80)}</span>${each.cost > 0 && html` <b>${dollars(each.cost)}</b>`}</a></li>`)}
+    ${own.length > MOST_LINKS && html`<li><a class="finding-link" href=${url({})}>${number(own.length - MOST_LINKS)} more</a></li>`}
+    ${signedLost > 0 && html`<li class="is-bad">Signed reasoning of ${plural(signedLost, "message")} was lost here.</li>`}
+    ${rest.map((each) => html`<li key=${each}><a class="finding-link" href=${url({})} title=${oneLine(each, 400)}>Remark: ${oneLine(each, 80)}</a></li>`)}
+  </ul>`;
+}
+
+/**
+ * @param {{name: string, steps: object[], step: object, channels: Map<string, object>, load: object, focus: string}} props
+ *   `load` is from `useFindings`; `focus` is the code of the finding to show first
+ */
+export function FindingsPanel({ name, steps, step, channels, load, focus }) {
+  const { found, losses, error, reload } = load;
+  const groups = useMemo(() => groupByCode(losses), [losses]);
+  const numbers = useMemo(() => new Map(steps.map((each) => [key(each), each])), [steps]);
+  const box = useRef(null);
+  useEffect(() => {
+    const card = focus ? box.current?.querySelector(`[data-code="${CSS.escape(focus)}"]`) : null;
+    card?.scrollIntoView({ block: "start" });
+    card?.focus();
+  }, [focus, groups]);
+  if (error) return html`<${LoadError} error=${error} reload=${reload} />`;
+  if (!found) return html`<${Skeleton} lines=${8} label="Loading the findings" />`;
+  const place = { name, numbers, channels };
+  const harmless = found.findings.length - losses.length;
+  return html`<div class="panel scrolls findings-panel" data-testid="findings-panel" ref=${box}>
+    <div class="findings-main">
+      ${losses.length === 0 && html`<${EmptyState} title="No findings"><p>Nothing here costs more than necessary, and no
+        request failed.</p><//>`}
+      <ol class="card-list" aria-label="Findings, the most expensive cause first">
+        ${groups.map((group) => html`<${Group} key=${group[0].code} group=${group} place=${place} step=${step}
+            isFocused=${group[0].code === focus} />`)}
+      </ol>
+      ${found.more && html`<p class="soft findings-note">There are more findings than the ${number(found.findings.length)} that are listed.</p>`}
+      ${harmless > 0 && html`<p class="soft findings-note">${plural(harmless, "cache miss", "cache misses")} could not have been
+        avoided: the first request of a prefix, or too few tokens for the cache.</p>`}
+      ${losses.length > 0 && html`<p class="soft findings-note">Costs of different causes can overlap, so they have no sum.</p>`}
+    </div>
+    <${CostTable} costs=${found.costs} name=${name} step=${step} />
+  </div>`;
+}
+
+/** Findings of one cause: the one about the selected request, if any, or the most expensive one first, the rest on demand. */
+function Group({ group, place, step, isFocused }) {
+  const [count, setCount] = useState(1);
+  const first = isFocused ? group.findIndex((each) => each.evidence.some((one) => key(one) === key(step))) : 0;
+  const order = first > 0 ? [group[first], ...group.filter((_, index) => index !== first)] : group;
+  const known = group.filter((each) => each.cost !== null);
+  const sum = known.length ? known.reduce((total, each) => total + each.cost, 0) : null;
+  return html`<li class="card-group" data-code=${group[0].code} tabindex="-1" data-testid="cause">
+    ${group.length > 1 && html`<p class="card-group-head"><span class="card-code">${group[0].code}</span>
+      <b>${plural(group.length, "finding")}</b> with this cause${sum !== null && html`, together <b>${dollars(sum)}</b>`}</p>`}
+    ${order.slice(0, count).map((each, index) => html`<${Finding} key=${index} finding=${each} place=${place} />`)}
+    ${group.length > count && html`<button type="button" class="button quiet" onClick=${() => setCount(count + MORE)}>Show
+      ${" "}${number(Math.min(MORE, group.length - count))} more</button>`}
+  </li>`;
+}
+
+function Finding({ finding, place }) {
+  const { code, title, cost, fix, confidence, also, vendor, evidence } = finding;
+  const changed = evidence.find((each) => each.before || each.after);
+  return html`<article class="card" data-testid="finding" aria-label=${`${code}: ${oneLine(title, 160)}`}>
+    <div class="card-head">
+      <h3><span class="card-code">${code}</span> ${oneLine(title, 300)}</h3>
+      <p class="card-figures">${cost === null ? html`<span class="faint">cost unknown</span>` : html`<b>${dollars(cost)}</b>`}
+        ${finding.tokens > 0 && html`<span>${number(finding.tokens)} tokens</span>`}
+        <span class="faint">${confidence >= 1 ? "certain" : `${percent(confidence)} certain`}</span></p>
+    </div>
+    ${changed && html`<${Change} before=${changed.before} after=${changed.after} />`}
+    ${fix && html`<p class="card-fix"><b>Fix:</b> <${Inline} text=${fix} /></p>`}
+    ${also.length > 0 && html`<p class="soft">Would have had the same effect alone: ${also.map((each) => each.replaceAll("_", " ")).join(", ")}.</p>`}
+    ${vendor && html`<p class="soft">The provider's own reason: <code>${oneLine(vendor, 80)}</code>${finding.vendor_agrees === null
+      ? "" : finding.vendor_agrees ? ", which is the same cause" : ", which is another cause"}.</p>`}
+    <${Places} finding=${finding} place=${place} />
+  </article>`;
+}
+
+/** The words before and after a change. If there are only words after it, they are what was found. */
+function Change({ before, after }) {
+  if (!before) return html`<p class="card-change"><span class="card-words">${oneLine(after, 400)}</span></p>`;
+  return html`<p class="card-change" data-testid="change"><del><span class="off-screen">before: </span>${oneLine(before, 400)}</del>
+    <span aria-hidden="true"> → </span>${after
+      ? html`<ins><span class="off-screen">after: </span>${oneLine(after, 400)}</ins>`
+      : html`<span class="faint">removed</span>`}</p>`;
+}
+
+/** A text with code between backticks. */
+function Inline({ text }) {
+  return oneLine(text, 1000).split("`").map((piece, index) => (index % 2 ? html`<code key=${index}>${piece}</code>` : piece));
+}
+
+/** Links to the requests and paths that a finding is based on. */
+function Places({ finding, place }) {
+  const [isAll, setAll] = useState(false);
+  const { evidence } = finding;
+  if (!evidence.length) return null;
+  const some = isAll ? evidence : evidence.slice(0, MOST_PLACES);
+  return html`<p class="card-places">${some.map((each, index) => html`<${Place} key=${index} each=${each} code=${finding.code} place=${place} />`)}
+    ${evidence.length > some.length && html`<button type="button" class="inline-link" onClick=${() => setAll(true)}>${number(evidence.length - some.length)} more places</button>`}</p>`;
+}
+
+function Place({ each, code, place }) {
+  const { name, numbers, channels } = place;
+  const step = numbers.get(key(each));
+  const letter = channels.size > 1 ? `${channels.get(each.channel)?.letter ?? "?"} · ` : "";
+  const label = `${letter}request ${number(step ? requestNumber(step) : each.request)}${step?.ended ? " (not answered)" : ""}`;
+  const url = (query) => inspectUrl(name, each.channel, each.request, query);
+  if (!each.request) return html`<span class="faint">the whole conversation</span>`;
+  const target = each.path ? { tab: "request", path: each.path } : { tab: code.startsWith("FAI") ? "reply" : "messages" };
+  return html`<span class="card-place"><a href=${url(target)} data-testid="place">${label}${each.path && html` · <code>${oneLine(each.path, 80)}</code>`}</a>
+    ${code.startsWith("CAC") && html` <a href=${url({ tab: "diff" })} aria-label=${`Changes of ${label}`}>changes</a>`}</span>`;
+}
+
+/** Costs of the run by cause. @param {{costs: object, name: string, step: object}} props */
+function CostTable({ costs, name, step }) {
+  const [isAll, setAll] = useState(false);
+  const lines = costs.lines.filter((each) => each.cost !== null || each.tokens > 0);
+  if (!lines.length) return null;
+  const shown = isAll ? lines : lines.slice(0, MOST_COSTS);
+  const whole = costs.cost ?? 0;
+  return html`<aside class="costs" aria-label="Costs by cause" data-testid="costs">
+    <h3>Costs by cause</h3>
+    <table>
+      <thead><tr><th scope="col">cause</th><th scope="col">cost</th><th scope="col">share</th><th scope="col">tokens</th><th
+          scope="col">from cache</th></tr></thead>
+      <tbody>${shown.map((each) => html`<${CostRow} key=${`${each.kind} ${each.name}`} line=${each} whole=${whole} name=${name} step=${step} />`)}</tbody>
+      <tfoot><tr><th scope="row">all requests</th><td>${dollars(costs.cost)}</td><td></td><td></td><td>${percent(costs.cache_share)}</td></tr></tfoot>
+    </table>
+    ${lines.length > shown.length && html`<button type="button" class="button quiet" onClick=${() => setAll(true)}>Show all ${number(lines.length)}</button>`}
+    ${costs.unpriced > 0 && html`<p class="soft">${plural(costs.unpriced, "request")} of unknown cost not included.</p>`}
+    ${costs.rewrite_factor > 1.05 && html`<p class="soft">Each token was written to the cache ${costs.rewrite_factor.toFixed(1)} times on average.</p>`}
+  </aside>`;
+}
+
+function CostRow({ line, whole, name, step }) {
+  const [label, isRow] = COSTS[line.kind] ?? [line.kind.replaceAll("_", " "), false];
+  const text = line.name ? html`${label} <code>${oneLine(line.name, 40)}</code>` : label;
+  const share = whole && line.cost !== null ? line.cost / whole : null;
+  const url = inspectUrl(name, step.channel, step.request, { tab: "messages", cause: line.kind, tool: line.name });
+  return html`<tr>
+    <th scope="row">${isRow ? html`<a href=${url}>${text}</a>` : text}</th>
+    <td>${dollars(line.cost)}</td>
+    <td class="cost-share"><span class="cost-bar" aria-hidden="true" style=${{ width: `${(100 * (share ?? 0)).toFixed(1)}%` }}></span><span>${percent(share)}</span></td>
+    <td>${tokens(line.tokens)}</td><td>${line.tokens ? percent(line.read / line.tokens) : "–"}</td>
+  </tr>`;
+}

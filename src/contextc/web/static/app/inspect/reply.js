@@ -1,0 +1,107 @@
+/** The Reply tab: what the model returned, how it ended, how long it took, and further attempts. */
+import { html } from "../html.js";
+import { Code } from "../code_block.js";
+import { dateTime, dollars, duration, number, oneLine, plural, readable } from "../format.js";
+import { inspectUrl } from "../route.js";
+import { VirtualList } from "../virtual_list.js";
+import { LoadError, Skeleton } from "./placeholders.js";
+
+const STATUSES = {
+  ok: ["complete", "good"], error: ["failed", "bad"], unfinished: ["broke off", "bad"], unanswered: ["no answer", "bad"],
+  stopped: ["stopped", "warn"],
+};
+
+/** Return the state of a reply as a word and a colour. */
+const statusOf = (status) => STATUSES[status] ?? [status, ""];
+
+/** @param {{name: string, step: object, load: object}} props `load` is the loaded reply */
+export function Reply({ name, step, load }) {
+  const { data, error, reload } = load;
+  if (step.isStored === false) {
+    return html`<div class="panel scrolls reply" data-testid="reply"><p class="panel-note">${oneLine(step.ended, 400)} Neither
+      the request nor a reply is stored.</p></div>`;
+  }
+  if (error) return html`<${LoadError} error=${error} reload=${reload} />`;
+  if (!data) return html`<${Skeleton} lines=${6} label="Loading the reply" />`;
+  const [word, tone] = statusOf(data.status);
+  const { usage } = data;
+  const facts = [
+    ["status", html`<span class=${`tag ${tone}`}>${word}</span>${data.code ? ` HTTP ${data.code}` : ""}`],
+    ["stop reason", data.finish && oneLine(data.finish, 60)],
+    ["latency", data.latency != null && duration(data.latency)],
+    ["sent", data.began && dateTime(data.began)],
+    ["ended", data.ended && dateTime(data.ended)],
+    ["tokens out", usage && `${number(usage.output)}${usage.reasoning ? `, of them ${number(usage.reasoning)} reasoning` : ""}`],
+    ["cost", data.cost != null && dollars(data.cost)],
+  ].filter(([, value]) => value);
+  return html`<div class="panel scrolls reply" data-testid="reply">
+    <dl class="reply-facts">${facts.map(([label, value]) => html`<div key=${label}><dt>${label}</dt><dd>${value}</dd></div>`)}</dl>
+    ${data.error && html`<section aria-label="Error"><h3>Error</h3><pre class="words is-error" tabindex="0">${readable(data.error)}</pre></section>`}
+    <${Attempts} name=${name} step=${step} data=${data} />
+    ${data.messages.map((message, index) => html`<${ReplyMessage} key=${message.uid || index} message=${message} />`)}
+    ${!data.messages.length && html`<p class="nothing">No part of a reply is stored.</p>`}
+    <${Events} data=${data} />
+    ${data.messages.length > 0 && html`<details class="reply-rest"><summary>Stored messages as JSON</summary><${Code}
+        text=${JSON.stringify(data.messages, null, 2)} language="json" limit=${20000} /></details>`}
+    <p class="panel-note">A reply is stored as messages, with the provider's own fields, not as the bytes of the response.</p>
+  </div>`;
+}
+
+/** Retries of the same call, and other attempts of the same request. */
+function Attempts({ name, step, data }) {
+  if (!data.retries.length && !data.attempts.length) return null;
+  return html`<section aria-label="Attempts"><h3>Retries and other attempts</h3>
+    <ul class="reply-attempts" data-testid="attempts">
+      ${data.retries.map((each, index) => html`<li key=${`retry ${index}`}><span class="tag warn">retry ${each.attempt}</span>
+        after ${duration(each.seconds * 1000)}: ${oneLine(each.error, 300)}</li>`)}
+      ${data.attempts.map((each, index) => html`<li key=${index}><${AttemptLink} name=${name} step=${step} attempt=${each} />
+        ${" "}<span class=${`tag ${statusOf(each.status)[1]}`}>${statusOf(each.status)[0]}${each.code ? ` (${each.code})` : ""}</span>
+        ${each.time ? ` ${dateTime(each.time)}` : ""}${each.latency != null ? `, ${duration(each.latency)}` : ""}${each.error ? `: ${oneLine(each.error, 300)}` : ""}</li>`)}
+    </ul></section>`;
+}
+
+function AttemptLink({ name, step, attempt }) {
+  if (attempt.number == null) return html`<span>another attempt, not stored</span>`;
+  const label = attempt.status === "ok" ? `request ${number(attempt.number)}` : "another attempt";
+  return html`<a href=${inspectUrl(name, step.channel, attempt.number, { tab: "reply" })}>${label}</a>`;
+}
+
+function ReplyMessage({ message }) {
+  return html`<section class="reply-message" aria-label=${`Message ${message.seq || ""}`}>
+    <h3>${message.seq ? `Message ${number(message.seq)}` : "Message"}
+      ${message.status && message.status !== "sent" && html` <span class="tag warn">${oneLine(message.status, 30)}</span>`}</h3>
+    ${message.redacted && html`<p class="soft">The content was removed.</p>`}
+    ${(message.parts ?? []).map((part, index) => html`<${ReplyPart} key=${index} part=${part} />`)}
+    ${!message.redacted && !message.parts?.length && html`<p class="soft">Empty.</p>`}
+  </section>`;
+}
+
+function ReplyPart({ part }) {
+  if (part.type === "text") return html`<pre class="words" tabindex="0">${readable(part.text)}</pre>`;
+  if (part.type === "reasoning") {
+    return html`<div class="part"><span class="tag">reasoning${part.signature ? ", signed" : ""}${part.data ? ", encrypted" : ""}</span>
+      ${part.text && html`<pre class="words" tabindex="0">${readable(part.text)}</pre>`}</div>`;
+  }
+  if (part.type === "tool_call") {
+    return html`<div class="part"><span class="tag">call: ${oneLine(part.name)}</span>${part.malformed && html`<span
+        class="tag bad">arguments are not valid JSON</span>`}
+      <${Code} text=${part.malformed ? part.raw ?? "" : JSON.stringify(part.arguments ?? {}, null, 2)} language="json" limit=${8000} bare /></div>`;
+  }
+  return html`<div class="part"><span class="tag">${oneLine(part.type ?? "part")}</span><${Code} text=${JSON.stringify(part, null, 2)}
+      language="json" limit=${8000} bare /></div>`;
+}
+
+/** The stored events of the step. */
+function Events({ data }) {
+  const { events } = data;
+  if (!events.length) return null;
+  const first = events[0].time;
+  const row = (index) => {
+    const { type, time, number: seq, agent, turn, step, ...rest } = events[index];
+    return html`<div class="reply-event"><span class="faint">+${duration(Math.max(0, time - first))}</span><span class="tag">${oneLine(type, 40)}</span><code
+        >${oneLine(JSON.stringify(rest), 300)}</code></div>`;
+  };
+  return html`<details class="reply-rest" data-testid="reply-events"><summary>${plural(events.length, "stored event")}${data.more_events ? ", and more" : ""}</summary>
+    <${VirtualList} count=${events.length} row=${row} estimate=${24} class="reply-events" role="list" aria-label="Events of the step"
+        attributes=${() => ({ role: "listitem" })} /></details>`;
+}

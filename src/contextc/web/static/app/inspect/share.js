@@ -1,0 +1,75 @@
+/** The Share button: copies the link to this view, or downloads the request or the run as one HTML file. */
+import { html, useState } from "../html.js";
+import { conversationPath, getText } from "../api.js";
+import { copyText } from "../code_block.js";
+import { attempt, Dialog, notify } from "../dialog.js";
+import { number } from "../format.js";
+import { Icon } from "../icons.js";
+import { Menu } from "../menu.js";
+import { download, fileName } from "./copy_download.js";
+
+/** What can be removed from a file: name, label, and what it means. Keys, tokens and addresses are removed by default. */
+const REDACTIONS = [
+  ["texts", "Texts", "system prompt, messages, reasoning, arguments of calls, descriptions of tools"],
+  ["results", "Tool results", "everything that tools returned"],
+  ["files", "Names of files", "paths and file names, everywhere"],
+  ["keys", "API keys", "and private keys"],
+  ["tokens", "Tokens and passwords", "bearer tokens, passwords in texts and URLs"],
+  ["mail", "Mail addresses", ""],
+];
+const DEFAULT = ["keys", "tokens"];
+
+/** @param {{name: string, channel?: string, request?: number}} props the conversation, and the request that is shown */
+export function ShareButton({ name, channel = "", request = 0 }) {
+  const [isOpen, setOpen] = useState(false);
+  const items = [
+    { label: "Copy link", icon: "copy", act: async () => {
+      await copyText(location.href);
+      notify("Copied the link to this view. It works where this server can be reached.");
+    } },
+    { label: "Download HTML file…", icon: "download", act: () => setOpen(true) },
+  ];
+  return html`<${Menu} label="Share" items=${items} class="button" data-testid="share">Share <${Icon} name="chevron" size=${12} /><//>
+    ${isOpen && html`<${ShareDialog} name=${name} channel=${channel} request=${request} close=${() => setOpen(false)} />`}`;
+}
+
+function ShareDialog({ name, channel, request, close }) {
+  const [isRun, setRun] = useState(!request);
+  const [removed, setRemoved] = useState(DEFAULT);
+  const [pattern, setPattern] = useState("");
+  const [isBusy, setBusy] = useState(false);
+  const toggle = (each) => setRemoved(removed.includes(each) ? removed.filter((one) => one !== each) : [...removed, each]);
+  const submit = async (event) => {
+    event.preventDefault();
+    setBusy(true);
+    const query = { format: "html", redact: removed.join(","), pattern, ...(isRun ? {} : { channel, request }) };
+    const text = await attempt(() => getText(conversationPath(name, "export"), query));
+    setBusy(false);
+    if (text === undefined) return;
+    download(text, `${fileName(name, ...(isRun ? [] : [request]))}.html`, "text/html");
+    close();
+  };
+  return html`<${Dialog} title="Download HTML file" onClose=${close} class="share-dialog" data-testid="share-dialog">
+    <form onSubmit=${submit}>
+      <div class="body share-body">
+        <p class="soft">One file that opens in any browser. It needs no server and makes no network requests.</p>
+        ${request > 0 && html`<fieldset><legend>Content</legend>
+          <label><input type="radio" name="share-what" checked=${!isRun} onChange=${() => setRun(false)} data-focus /> Request ${number(request)}</label>
+          <label><input type="radio" name="share-what" checked=${isRun} onChange=${() => setRun(true)} /> All requests</label>
+        </fieldset>`}
+        <fieldset><legend>Remove from the file</legend>
+          ${REDACTIONS.map(([each, label, meaning]) => html`<label key=${each}>
+            <input type="checkbox" checked=${removed.includes(each)} onChange=${() => toggle(each)} />
+            <span>${label}${meaning && html` <span class="faint">${meaning}</span>`}</span></label>`)}
+        </fieldset>
+        <label class="labelled"><span>Also remove (regular expression)</span>
+          <input class="field" value=${pattern} maxlength="500" spellcheck="false" autocomplete="off"
+            onInput=${(event) => setPattern(event.currentTarget.value)} data-testid="share-pattern" /></label>
+      </div>
+      <footer>
+        <button type="button" class="button quiet" onClick=${close}>Cancel</button>
+        <button type="submit" class="button primary" disabled=${isBusy} aria-busy=${isBusy ? "true" : undefined}>Download</button>
+      </footer>
+    </form>
+  <//>`;
+}

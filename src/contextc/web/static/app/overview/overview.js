@@ -1,0 +1,221 @@
+/** Overview of the store: totals, costs per day, the most expensive causes, and all conversations as a sortable table. */
+import { html, useEffect, useRef, useState } from "../html.js";
+import { get } from "../api.js";
+import { onConversationChange } from "../change_feed.js";
+import { DrawerButton } from "../chat/conversation_header.js";
+import { ago, dateTime, dollars, number, oneLine, percent, plural, titleLine, tokens, visible } from "../format.js";
+import { Icon, IconButton } from "../icons.js";
+import { LoadError, Skeleton } from "../inspect/placeholders.js";
+import { sourceLabel, sourceName } from "../observed.js";
+import { chatUrl, inspectUrl, route, searchUrl, setQuery } from "../route.js";
+import { CostChart } from "./cost_chart.js";
+import { causesOf, checkAll, checked, checking, checkVisible, findingsOf, stopCheck } from "./findings_check.js";
+import { filter, PAGE, pageOf, RANGES, serverQuery } from "./selection.js";
+
+const PAUSE = 250;
+const MAX_CAUSES = 5;
+const COLUMNS = [
+  ["name", "Conversation", "up"], ["source", "Source", "up"], ["model", "Model", "up"], ["requests", "Requests", "down"],
+  ["tokens", "Tokens", "down"], ["cache", "From cache", "up"], ["cost", "Cost", "down"], ["findings", "Findings", "down"],
+  ["time", "Last active", "down"],
+];
+
+/** Load the overview, again while the server is still counting, and after changes of the store. */
+function useOverview(query) {
+  const [state, setState] = useState({ data: null, error: null, isBusy: true });
+  const [round, setRound] = useState(0);
+  const key = JSON.stringify(serverQuery(query));
+  useEffect(() => {
+    const stop = new AbortController();
+    const load = async () => {
+      try {
+        let data;
+        do {
+          data = await get("overview", JSON.parse(key), { signal: stop.signal });
+          if (stop.signal.aborted) return;
+          setState({ data, error: null, isBusy: data.pending > 0 });
+        } while (data.pending);
+        checkVisible(data.conversations);
+      } catch (error) {
+        if (!stop.signal.aborted) setState((before) => ({ ...before, error, isBusy: false }));
+      }
+    };
+    setState((before) => ({ ...before, isBusy: true }));
+    load();
+    const end = onConversationChange(null, load);
+    return () => {
+      stop.abort();
+      end();
+    };
+  }, [key, round]);
+  return { ...state, reload: () => setRound((each) => each + 1) };
+}
+
+export function Overview() {
+  const { query } = route.value;
+  const { data, error, isBusy, reload } = useOverview(query);
+  useEffect(() => stopCheck, []);
+  return html`<div class="store-overview" data-testid="overview">
+    <header class="view-head">
+      <${DrawerButton} />
+      <div class="head-title"><h1>Overview</h1></div>
+      <${IconButton} icon="retry" label="Refresh" onClick=${reload} />
+    </header>
+    <div class="overview-body" aria-busy=${isBusy ? "true" : undefined}>
+      <${Filters} query=${query} data=${data} />
+      ${error && html`<${LoadError} error=${error} reload=${reload} />`}
+      ${!data && !error && html`<${Skeleton} lines=${8} />`}
+      ${data && html`
+        ${data.pending > 0 && html`<p class="overview-note" role="status" data-testid="counting">
+          Counting… ${plural(data.pending, "conversation")} left.</p>`}
+        <${Totals} data=${data} />
+        <div class="overview-charts">
+          <${CostChart} days=${data.days} hasCost=${data.totals.cost !== null} />
+          <${Causes} query=${query} data=${data} />
+        </div>
+        <${ConversationTable} query=${query} data=${data} />
+        <${Pages} query=${query} found=${data.found} />`}
+    </div>
+  </div>`;
+}
+
+/** @param {{query: Record<string, string>, data: object|null}} props */
+function Filters({ query, data }) {
+  const timer = useRef(0);
+  const [text, setText] = useState(query.q ?? "");
+  useEffect(() => setText(query.q ?? ""), [query.q]);
+  useEffect(() => () => clearTimeout(timer.current), []);
+  const typed = (event) => {
+    const { value } = event.currentTarget;
+    setText(value);
+    clearTimeout(timer.current);
+    timer.current = setTimeout(() => filter({ q: value.trim() }), PAUSE);
+  };
+  const choice = (name, label, options) => html`<label class="overview-choice"><span>${label}</span>
+    <select class="field" value=${query[name] ?? ""} onChange=${(event) => filter({ [name]: event.currentTarget.value })}>
+      <option value="" selected=${!query[name]}>All</option>
+      ${options.map(({ name: value, conversations }) => html`<option key=${value} value=${value} selected=${value === query[name]}>
+        ${oneLine(name === "source" ? sourceName(value) : value, 60)} (${number(conversations)})</option>`)}
+    </select></label>`;
+  const date = (name, label) => html`<label class="overview-choice"><span>${label}</span>
+    <input class="field" type="date" value=${query[name] ?? ""} onChange=${(event) => filter({ [name]: event.currentTarget.value })} /></label>`;
+  const isFiltered = ["range", "source", "model", "q", "from", "to"].some((each) => query[each]);
+  return html`<form class="overview-filters" role="search" aria-label="Filters" onSubmit=${(event) => event.preventDefault()}>
+    <div class="overview-ranges" role="group" aria-label="Time">
+      ${RANGES.map(([value, label]) => html`<button key=${value} type="button" class="button" aria-pressed=${(query.range ?? "") === value}
+          onClick=${() => filter({ range: value, from: "", to: "" })}>${label}</button>`)}
+    </div>
+    ${query.range === "custom" && html`${date("from", "From")}${date("to", "To")}`}
+    ${choice("source", "Source", data?.sources ?? [])}
+    ${choice("model", "Model", data?.models ?? [])}
+    <label class="overview-choice grow"><span>Name or title</span>
+      <input class="field" type="search" value=${text} onInput=${typed} autocomplete="off" spellcheck="false" /></label>
+    ${isFiltered && html`<button type="button" class="button quiet"
+        onClick=${() => filter({ range: "", from: "", to: "", source: "", model: "", q: "" })}>Clear filters</button>`}
+    ${query.q && html`<a class="button quiet" href=${searchUrl(query.q)}><${Icon} name="search" /> Search in messages</a>`}
+  </form>`;
+}
+
+function Totals({ data }) {
+  const { totals, found } = data;
+  const figures = [
+    ["Conversations", number(found)], ["Requests", number(totals.requests), totals.failed ? `${number(totals.failed)} failed` : ""],
+    ["Tokens in", tokens(totals.input), number(totals.input)], ["Tokens out", tokens(totals.output), number(totals.output)],
+    ["From cache", percent(totals.cache_share), `${tokens(totals.cache_read)} tokens`],
+    ["Cost", dollars(totals.cost), totals.unpriced ? `without ${plural(totals.unpriced, "request")} of unknown price` : ""],
+  ];
+  return html`<dl class="overview-totals" data-testid="totals">
+    ${figures.map(([name, value, note]) => html`<div key=${name}><dt>${name}</dt><dd>${value}</dd>
+      ${note && html`<dd class="soft">${note}</dd>`}</div>`)}
+  </dl>`;
+}
+
+/** The most expensive causes of the checked conversations. */
+function Causes({ query, data }) {
+  const names = checking.value?.all || isAllChecked(data) ? [...checked.value.keys()] : data.conversations.map((each) => each.conversation.name);
+  const causes = causesOf(names).slice(0, MAX_CAUSES);
+  const progress = checking.value;
+  const done = data.conversations.filter((each) => findingsOf(each)).length;
+  return html`<section class="overview-causes" aria-label="Most expensive causes" data-testid="causes">
+    <h2>Most expensive causes</h2>
+    ${causes.length
+      ? html`<ol>${causes.map((each) => html`<li key=${each.code}>
+          <a href=${inspectUrl(each.example.name, each.example.request ? each.example.channel : "", each.example.request, { tab: "findings" })}
+            title=${`Most expensive: ${visible(each.example.name)}`}>${oneLine(each.title, 120)}</a>
+          <span class="cause-figures"><b>${dollars(each.cost)}</b>
+            <span class="soft">${plural(each.count, "finding")} in ${plural(each.conversations, "conversation")}</span></span>
+        </li>`)}</ol><p class="soft">Costs of different causes can overlap. A link opens the most expensive conversation.</p>`
+      : html`<p class="soft">${progress ? "Checking…" : "No findings."}</p>`}
+    <div class="overview-progress" role="status">
+      ${progress?.error && html`<p class="bad-text">${progress.error.message}</p>`}
+      ${progress && !progress.error && html`<progress max=${progress.total} value=${progress.done} aria-label="Checked conversations"></progress>
+        <span class="soft">${number(progress.done)} of ${number(progress.total)} checked</span>
+        <button type="button" class="button quiet" onClick=${stopCheck}>Stop</button>`}
+      ${!progress && html`<span class="soft">${number(done)} of ${number(data.conversations.length)} on this page checked.</span>`}
+      ${!progress?.all && data.found > PAGE && html`<button type="button" class="button" onClick=${() => checkAll(query, data.found)}
+        >Check all ${number(data.found)}</button>`}
+    </div>
+  </section>`;
+}
+
+/** Return true if more conversations are checked than one page has: then the causes are about all of them. */
+const isAllChecked = (data) => data.found > PAGE && checked.value.size > PAGE;
+
+function ConversationTable({ query, data }) {
+  const sort = query.sort || "cost";
+  const order = query.order || "down";
+  const sortBy = (name, first) => filter({ sort: name, order: name === sort ? (order === "down" ? "up" : "down") : first });
+  if (!data.conversations.length) return html`<p class="overview-note" data-testid="nothing">No conversations.</p>`;
+  return html`<div class="overview-scroll" tabindex="0" role="group" aria-label="Conversations, scrolls sideways"><table class="overview-table" data-testid="overview-table">
+    <caption class="off-screen">Conversations</caption>
+    <thead><tr>${COLUMNS.map(([name, label, first]) => html`<th key=${name} scope="col"
+        aria-sort=${name === sort ? (order === "down" ? "descending" : "ascending") : undefined}>
+      <button type="button" onClick=${() => sortBy(name, first)}
+        title=${name === "findings" ? "Sorts the conversations that are checked already" : undefined}>${label}<span aria-hidden="true">${
+          name === sort ? (order === "down" ? " ↓" : " ↑") : ""}</span></button></th>`)}</tr></thead>
+    <tbody>${data.conversations.map((each) => html`<${Row} key=${each.conversation.name} entry=${each} />`)}</tbody>
+  </table></div>`;
+}
+
+function Row({ entry }) {
+  const { conversation, source, models, figures } = entry;
+  const { name, spoken, created, running, observed } = conversation;
+  const time = spoken || created;
+  const found = findingsOf(entry);
+  const hasRequests = figures.requests + figures.failed > 0;
+  return html`<tr data-testid="overview-row">
+    <th scope="row"><a href=${chatUrl(name)} dir="auto" title=${visible(name)}>${titleLine(conversation, 70)}</a>
+      ${running && html` <span class="dot running"></span><span class="soft"> running</span>`}</th>
+    <td data-label="Source"><span class="tag">${observed ? sourceLabel(observed) : sourceName(source)}</span></td>
+    <td data-label="Model" title=${models.join(", ")}>${oneLine(shortModel(models[0]) || "–", 32)}${models.length > 1 && ` +${models.length - 1}`}</td>
+    <td data-label="Requests" class="figure">${hasRequests ? number(figures.requests) : "–"}${figures.failed > 0 && html` <span class="bad-text">${number(figures.failed)} failed</span>`}</td>
+    <td data-label="Tokens" class="figure" title=${`${number(figures.input)} in, ${number(figures.output)} out`}>${hasRequests ? tokens(figures.input + figures.output) : "–"}</td>
+    <td data-label="From cache" class="figure">${percent(figures.cache_share)}</td>
+    <td data-label="Cost" class="figure">${hasRequests ? html`<a href=${inspectUrl(name)} aria-label=${`Inspect: ${dollars(figures.cost)}`}>${dollars(figures.cost)}</a>` : "–"}</td>
+    <td data-label="Findings" class="figure" data-testid="row-findings"><${RowFindings} found=${found} name=${name} hasRequests=${hasRequests} /></td>
+    <td data-label="Last active" class="figure"><time title=${dateTime(time)}>${ago(time)}</time></td>
+  </tr>`;
+}
+
+function RowFindings({ found, name, hasRequests }) {
+  if (!hasRequests) return "–";
+  if (!found) return html`<span class="soft">…<span class="off-screen">not checked yet</span></span>`;
+  if (found.error) return html`<span class="bad-text" title=${oneLine(found.error, 300)}>unreadable</span>`;
+  const { count, cost } = found.findings;
+  if (!count) return "0";
+  return html`<a href=${inspectUrl(name, "", 0, { tab: "findings" })}>${number(count)}${cost !== null && ` · ${dollars(cost)}`}</a>`;
+}
+
+const shortModel = (model) => model?.split(":").slice(1).join(":") || model;
+
+function Pages({ query, found }) {
+  const last = Math.max(1, Math.ceil(found / PAGE));
+  const page = Math.min(pageOf(query), last);
+  if (last === 1) return null;
+  const go = (to) => setQuery({ page: to === 1 ? "" : to });
+  return html`<nav class="overview-pages" aria-label="Pages">
+    <button type="button" class="button" disabled=${page === 1} onClick=${() => go(page - 1)}>Previous</button>
+    <span>Page ${number(page)} of ${number(last)}</span>
+    <button type="button" class="button" disabled=${page === last} onClick=${() => go(page + 1)}>Next</button>
+  </nav>`;
+}

@@ -1,0 +1,133 @@
+/** Search over all conversations: messages, tool calls and results. Hits appear while the search goes on. */
+import { html, useEffect, useRef, useState } from "../html.js";
+import { get } from "../api.js";
+import { DrawerButton } from "../chat/conversation_header.js";
+import { ago, dateTime, number, oneLine, plural, titleLine, visible } from "../format.js";
+import { LoadError } from "../inspect/placeholders.js";
+import { MarkedText } from "../marked_text.js";
+import { sourceLabel } from "../observed.js";
+import { chatUrl, inspectUrl, route, setQuery } from "../route.js";
+
+const PAUSE = 350;
+/** Conversations with hits after which the search waits for the user. */
+const ENOUGH = 40;
+const ROLES = { user: "User", assistant: "Assistant", system: "System", tool: "Tool" };
+const NOTHING = { found: [], messages: 0, conversations: 0, next: "", isDone: false, isRunning: false, error: null };
+
+/** Add a page to the found conversations. One that is on several pages is listed once, with all its hits. */
+export function merged(found, page) {
+  const byName = new Map(found.map((each) => [each.conversation.name, each]));
+  for (const each of page) {
+    const before = byName.get(each.conversation.name);
+    const seqs = new Set(before?.hits.map((hit) => hit.seq));
+    byName.set(each.conversation.name, before ? { ...before, hits: [...before.hits, ...each.hits.filter((hit) => !seqs.has(hit.seq))] } : each);
+  }
+  return [...byName.values()];
+}
+
+/** Search page by page until there is enough to show. @param {string} text */
+function useSearch(text) {
+  const [state, setState] = useState(NOTHING);
+  const stop = useRef(null);
+  const search = async (from) => {
+    stop.current?.abort();
+    const task = (stop.current = new AbortController());
+    let now = { ...from, isRunning: true, error: null };
+    const goal = now.found.length + ENOUGH;
+    setState(now);
+    try {
+      do {
+        const page = await get("search", { text, before: now.next }, { signal: task.signal });
+        if (task.signal.aborted) return;
+        now = {
+          ...now, found: merged(now.found, page.found), messages: now.messages + page.messages,
+          conversations: now.conversations + page.conversations, next: page.next, isDone: !page.more,
+        };
+        setState(now);
+      } while (!now.isDone && now.found.length < goal);
+      setState({ ...now, isRunning: false });
+    } catch (error) {
+      if (!task.signal.aborted) setState({ ...now, isRunning: false, error });
+    }
+  };
+  useEffect(() => {
+    setState(NOTHING);
+    if (text) search(NOTHING);
+    return () => stop.current?.abort();
+  }, [text]);
+  const halt = () => {
+    stop.current?.abort();
+    setState((before) => ({ ...before, isRunning: false }));
+  };
+  return { ...state, halt, goOn: () => search(state) };
+}
+
+export function StoreSearch() {
+  const text = (route.value.query.q ?? "").trim();
+  const [typed, setTyped] = useState(text);
+  const timer = useRef(0);
+  const field = useRef(null);
+  const result = useSearch(text);
+  useEffect(() => setTyped((before) => (before.trim() === text ? before : text)), [text]);
+  useEffect(() => {
+    field.current?.focus();
+    return () => clearTimeout(timer.current);
+  }, []);
+  const choose = (value) => {
+    clearTimeout(timer.current);
+    setQuery({ q: value.trim() });
+  };
+  const onInput = (event) => {
+    const { value } = event.currentTarget;
+    setTyped(value);
+    clearTimeout(timer.current);
+    timer.current = setTimeout(() => choose(value), PAUSE);
+  };
+  return html`<div class="store-search" data-testid="store-search">
+    <header class="view-head"><${DrawerButton} /><div class="head-title"><h1>Search in all messages</h1></div></header>
+    <div class="overview-body">
+      <form class="overview-filters" role="search" onSubmit=${(event) => { event.preventDefault(); choose(typed); }}>
+        <label class="overview-choice grow wide"><span>Text in messages, tool calls and results</span>
+          <input class="field" type="search" ref=${field} value=${typed} onInput=${onInput} autocomplete="off" spellcheck="false" /></label>
+      </form>
+      ${text && html`<${SearchStatus} result=${result} />`}
+      ${result.error && html`<${LoadError} error=${result.error} reload=${result.goOn} />`}
+      <ul class="search-hits">${result.found.map((each) => html`<${Hits} key=${each.conversation.name} found=${each} text=${text} />`)}</ul>
+    </div>
+  </div>`;
+}
+
+/** What has been searched, and what can be done next. */
+function SearchStatus({ result }) {
+  const { found, messages, conversations, isDone, isRunning, error } = result;
+  const searched = `Searched ${plural(messages, "message")} of ${plural(conversations, "conversation")}`;
+  const hits = found.reduce((sum, each) => sum + each.hits.length, 0);
+  return html`<div class="overview-progress" role="status" data-testid="searched">
+    <span>${isRunning ? `${searched}…` : `${searched}${isDone ? "." : " so far."}`}
+      ${found.length ? ` ${plural(hits, "hit")} in ${plural(found.length, "conversation")}.` : isDone ? " No results." : ""}</span>
+    ${isRunning && html`<button type="button" class="button" onClick=${result.halt}>Stop</button>`}
+    ${!isRunning && !isDone && !error && html`<button type="button" class="button" onClick=${result.goOn}>Search on</button>`}
+  </div>`;
+}
+
+function Hits({ found, text }) {
+  const { conversation, hits } = found;
+  const { name, title, spoken, created, observed } = conversation;
+  const time = spoken || created;
+  return html`<li data-testid="search-conversation">
+    <h2 dir="auto"><a href=${chatUrl(name)} title=${visible(name)}><${MarkedText} text=${titleLine(conversation, 90)} wanted=${text} /></a></h2>
+    <p class="search-place">${title && html`<${MarkedText} text=${oneLine(name, 60)} wanted=${text} /> · `}${
+      observed && `${sourceLabel(observed)} · `}<time title=${dateTime(time)}>${ago(time)}</time></p>
+    <ol>${hits.map((hit) => html`<li key=${hit.seq} class="search-hit" data-testid="search-hit">
+      <a href=${chatUrl(name, hit.seq)} dir="auto"><${MarkedText} text=${oneLine(hit.excerpt, 260)} wanted=${text} /></a>
+      <span class="search-place">${placeOf(hit)}${" · "}<a href=${inspectUrl(name, "", 0, { tab: "messages", q: text })}
+        aria-label=${`Inspect message ${hit.seq}`}>Inspect</a></span>
+    </li>`)}</ol>
+  </li>`;
+}
+
+/** Return where a hit is: "Call of read_file, message 12". */
+function placeOf({ part, tool, role, seq }) {
+  const where = { call: `Call of ${oneLine(tool, 40)}`, result: `Result of ${oneLine(tool, 40)}` }[part] ?? ROLES[role] ?? oneLine(role, 20);
+  return `${where}, message ${number(seq)}`;
+}

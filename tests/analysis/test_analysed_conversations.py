@@ -1,0 +1,144 @@
+"""Findings about a conversation that grows: the same as those about the whole conversation at once."""
+
+from random import Random
+
+import pytest
+
+import contextc as cc
+from contextc.analysis import conversation_costs
+from contextc.analysis.analysed_conversations import AnalysedConversations
+from contextc.analysis.composition import compute_composition, compute_run_composition
+from contextc.analysis.conversation_findings import find_all
+from contextc.analysis.conversation_loader import load_single_request
+from contextc.analysis.cost_by_cause import compute_costs
+from contextc.analysis.stored_conversation import load_stored_conversation
+from contextc.errors import UnknownConversation
+from tests.analysis.observed_run import ObservedRun, define_tool, find_by_request, words
+from tests.analysis.traces import load
+from tests.analysis.traces.measure import record
+from tests.conftest import often
+
+
+def check_same(store: cc.Store, analysed: AnalysedConversations, name: str) -> None:
+    with analysed.open(name) as view:
+        found, costs, composition = find_all(view), compute_costs(view), compute_run_composition(view)
+    assert found == find_by_request(store, name)
+    assert costs == conversation_costs(store, name)
+    assert composition == compute_run_composition(load_stored_conversation(store, name))
+
+
+def test_findings_are_the_same_however_a_trace_is_split() -> None:
+    rng = Random(22)
+    traces = load("tune")
+    for trace in rng.sample(traces, min(len(traces), often(25, len(traces)))):
+        store = cc.open_store("memory:")
+        analysed = AnalysedConversations(store, limit=100)
+        begun: dict[str, None] = {}
+        for exchange in trace.exchanges:
+            (seen,) = record(store, trace._replace(exchanges=(exchange,)))
+            begun[seen.conversation] = None
+            if rng.random() < 0.3:
+                check_same(store, analysed, rng.choice(list(begun)))
+        for name in begun:
+            check_same(store, analysed, name)
+        store.close()
+
+
+def make_run(count: int) -> ObservedRun:
+    run = ObservedRun(tools=[define_tool("read", 2_000), define_tool("find", 2_000)])
+    run.ask("Begin.")
+    for number in range(count):
+        run.call("read", words(3_000, f"r{number % 3}"), path=f"file{number % 2}")
+    return run
+
+
+def test_requests_that_were_loaded_are_not_loaded_again() -> None:
+    run = make_run(6)
+    analysed = AnalysedConversations(run.store)
+    with analysed.open("run") as view:
+        before = list(view.requests)
+    run.send()
+    with analysed.open("run") as view:
+        assert [one is other for one, other in zip(view.requests, before, strict=False)] == [True] * 6
+        assert len(view.requests) == 7
+    check_same(run.store, analysed, "run")
+
+
+def test_a_redacted_message_is_forgotten() -> None:
+    run = make_run(5)
+    analysed = AnalysedConversations(run.store)
+    check_same(run.store, analysed, "run")
+    run.store.redact("run", run.store.load("run")[2].id)
+    check_same(run.store, analysed, "run")
+    run.send()
+    check_same(run.store, analysed, "run")
+
+
+def test_another_conversation_of_the_same_name_is_analysed_again() -> None:
+    run = make_run(4)
+    analysed = AnalysedConversations(run.store)
+    check_same(run.store, analysed, "run")
+    run.store.delete("run")
+    with pytest.raises(UnknownConversation), analysed.open("run"):
+        pass
+    run.send()
+    check_same(run.store, analysed, "run")
+
+
+def test_changed_messages_and_failed_requests() -> None:
+    run = make_run(4)
+    analysed = AnalysedConversations(run.store)
+    for number in range(6):
+        if number % 2:
+            run.messages[2]["content"][0]["content"] = f"[truncated {number}]"
+        if number == 3:
+            run.fail(529, "Overloaded")
+        run.call("find", words(400, f"f{number}"), path="x")
+        check_same(run.store, analysed, "run")
+
+
+def test_only_some_conversations_are_kept() -> None:
+    run = make_run(3)
+    analysed = AnalysedConversations(run.store, limit=1)
+    with analysed.open("run") as view:
+        first = view
+    with analysed.open("run") as view:
+        assert view is first
+    with pytest.raises(UnknownConversation), analysed.open("other"):
+        pass
+    with analysed.open("run") as view:
+        assert view is not first
+
+
+def test_small_losses_add_up_while_a_conversation_grows() -> None:
+    run = ObservedRun(tools=[define_tool("read", 900), define_tool("draw", 900)], system=words(12_000, "s"))
+    analysed = AnalysedConversations(run.store)
+    run.ask("Go.")
+    sizes: dict[bool, int] = {}
+    for number in range(14):
+        run.tools = run.tools[::-1]
+        run.cached = sizes.get(number % 2 == 0, 0)
+        run.call("read", words(240, f"r{number}x"), path="a.txt")
+        sizes[number % 2 == 0] = run.cached
+        check_same(run.store, analysed, run.conversation)
+    with analysed.open(run.conversation) as view:
+        assert any([each.title.endswith("in 12 requests with a small loss each") for each in find_all(view)])
+
+
+def test_a_single_request_shares_the_parser_unless_it_is_in_use() -> None:
+    run = make_run(4)
+    analysed = AnalysedConversations(run.store)
+    with analysed.open("run") as view, analysed.use_parser("run") as parser:
+        last = view.requests[-1]
+        other = load_single_request(run.store, last.channel, last.number, parser)
+        assert other.request.rows.sections[0] is not last.rows.sections[0]
+    with analysed.use_parser("run") as parser:
+        same = load_single_request(run.store, last.channel, last.number, parser)
+    assert all([one is two for one, two in zip(same.request.rows.sections, last.rows.sections, strict=True)])
+    assert compute_composition(same) == compute_composition(other)
+    with analysed.open("run") as view:
+        assert view.requests[-1] is last
+    with pytest.raises(ValueError, match="failed"), analysed.use_parser("run"):
+        raise ValueError("failed")
+    with analysed.open("run") as view:
+        assert view.requests[-1] is not last

@@ -1,0 +1,302 @@
+"""Frame of the inspector: header, step line, tabs and keys, findings, replies, failed requests and sub-agents."""
+
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pytest
+from playwright.sync_api import Locator, expect
+
+import contextc as cc
+from contextc.web.app_state import ServerOptions
+from tests.analysis.observed_run import ObservedRun, define_tool, words
+from tests.browser.accessibility import shut_out
+from tests.browser.conftest import Visit
+from tests.browser.page_driver import Person
+from tests.browser.scripted_model import SPEC, Model
+from tests.browser.server import served
+from tests.observation.test_conversation_match import claude, claude_answer
+from tests.web.sample_conversations import Life
+
+SIZES = [(1440, 900), (1280, 720), (390, 844)]
+HIGHEST = 96
+SESSION = {"x-claude-code-session-id": "s1"}
+START = 1_760_000_000_000
+
+
+class Recorded(NamedTuple):
+    """A server with recorded conversations: one with findings, one without, and one with sub-agents."""
+
+    url: str
+    costly: str
+    main: str
+    agents: list[str]
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
+    folder = tmp_path_factory.mktemp("recorded")
+    with cc.open_store(f"sqlite:///{folder}/served.db") as store:
+        run = ObservedRun(tools=[define_tool("read"), define_tool("draw", 3_000)], store=store)
+        run.ask("Read the log.")
+        run.fail(529, "Overloaded, <b>try</b> again")
+        run.call("read", words(8_000), path="huge.log")
+        for number in range(10):
+            run.call("read", f"line {number}", path=f"{number}.txt")
+            if number % 3 == 0:
+                run.system, run.cached = f"You help. It is {number} o'clock.", 0
+        run.send()
+        Life(store, name="cheap").turn("hi", "hello", cc.Usage(input=500, output=9))
+        common: dict[str, Any] = {"store": store, "format": "anthropic"}
+        main = cc.observe(
+            **common, request=claude("a"), reply=claude_answer("b"), time=START, ended=START + 9_000, headers=SESSION
+        )
+        agents = [
+            cc.observe(
+                **common, request=claude(f"work on {name}", system="Sub."), reply=claude_answer("done"),
+                time=START + 1_000 * at, ended=START + 1_000 * at + 2_000,
+                headers={**SESSION, "x-claude-code-agent-id": name},
+            )
+            for at, name in enumerate(("one", "two"), 1)
+        ]  # fmt: skip
+        with served(store, ServerOptions(root=folder, model=SPEC)) as url:
+            yield Recorded(url, run.conversation, main.conversation, [each.conversation for each in agents])
+
+
+@pytest.fixture
+def reader(recorded: Recorded, model: Model, visiting: Visit) -> Person:
+    return visiting(recorded.url)
+
+
+def opens(person: Person, address: str) -> Person:
+    """Open the inspector at a URL, and wait for the findings."""
+    person.open(address)
+    expect(person.page.get_by_test_id("step")).to_be_visible()
+    expect(person.page.get_by_test_id("totals").get_by_role("status")).to_have_count(0)
+    return person
+
+
+def selected(person: Person) -> Locator:
+    return person.page.get_by_role("tab", selected=True)
+
+
+def heading(person: Person) -> Locator:
+    return person.page.get_by_test_id("step").get_by_role("heading", level=2)
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_the_header_is_low_and_the_line_of_a_request_is_one_line(
+    recorded: Recorded, model: Model, visiting: Visit, width: int, height: int
+) -> None:
+    person = opens(
+        visiting(recorded.url, viewport={"width": width, "height": height}), f"#/c/{recorded.costly}/inspect"
+    )
+    page = person.page
+    expect(page.get_by_test_id("timeline")).to_have_count(0)
+    head = page.get_by_test_id("inspect-head").bounding_box()
+    assert head is not None
+    assert head["height"] <= HIGHEST
+    for part in ("totals", "mini-timeline", "timeline-button"):
+        box = page.get_by_test_id(part).bounding_box()
+        assert box is not None
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= width
+        assert box["y"] + box["height"] <= head["y"] + head["height"]
+    expect(page.get_by_test_id("finding").first).to_be_in_viewport()
+    assert page.evaluate("() => document.documentElement.scrollWidth") <= width
+    if width >= 1280:
+        line = page.get_by_test_id("step-line").bounding_box()
+        assert line is not None
+        assert line["height"] <= 40
+
+
+def test_the_header_stays_while_the_page_scrolls(reader: Person, recorded: Recorded) -> None:
+    opens(reader, f"#/c/{recorded.costly}/inspect")
+    reader.page.get_by_test_id("finding").last.scroll_into_view_if_needed()
+    for part in ("totals", "mini-timeline"):
+        expect(reader.page.get_by_test_id(part)).to_be_in_viewport(ratio=1)
+
+
+def test_the_inspector_opens_at_findings_that_cost_something(reader: Person, recorded: Recorded) -> None:
+    """Without such findings, or with a request in the URL, it opens at the messages."""
+    opens(reader, f"#/c/{recorded.costly}/inspect")
+    expect(selected(reader)).to_contain_text("Findings")
+    channel = str(reader.page.get_by_test_id("place").first.get_attribute("href")).split("/")[4]
+    opens(reader, "#/c/cheap/inspect")
+    expect(selected(reader)).to_contain_text("Messages")
+    expect(reader.page.get_by_test_id("lines")).to_contain_text("hi")
+    opens(reader, f"#/c/{recorded.costly}/inspect/{channel}/3")
+    expect(selected(reader)).to_contain_text("Messages")
+    expect(heading(reader)).to_contain_text("Request 3 of 13")
+
+
+def test_a_finding_has_its_cost_the_changed_words_a_fix_and_links(reader: Person, recorded: Recorded) -> None:
+    opens(reader, f"#/c/{recorded.costly}/inspect")
+    panel = reader.page.get_by_test_id("findings-panel")
+    group = panel.get_by_test_id("cause").filter(has_text="CAC006")
+    expect(group).to_contain_text(re.compile(r"\d findings with this cause, together \$0\.\d+"))
+    finding = group.get_by_test_id("finding").first
+    expect(finding).to_contain_text(re.compile(r"\$0\.\d+"))
+    expect(finding).to_contain_text("% certain")
+    expect(finding.locator("del")).to_contain_text("o'clock")
+    expect(finding.locator("ins")).to_contain_text("o'clock")
+    expect(finding).to_contain_text("Fix:")
+    expect(group.get_by_test_id("finding")).to_have_count(1)
+    group.get_by_role("button", name="Show").click()
+    assert group.get_by_test_id("finding").count() > 1
+    finding.get_by_test_id("place").first.click()
+    expect(reader.page).to_have_url(re.compile(r"/inspect/[^/]+/\d+\?tab=request&path=system"))
+    expect(selected(reader)).to_contain_text("Request")
+    expect(reader.page.locator(".json-row.is-active")).to_have_attribute("data-path", re.compile("^system"))
+    reader.page.go_back()
+    expect(panel).to_be_visible()
+    finding.get_by_role("link", name="Changes of request").click()
+    expect(selected(reader)).to_contain_text("Changes")
+
+
+def test_findings_are_ordered_by_cost_and_costs_are_a_table(reader: Person, recorded: Recorded) -> None:
+    opens(reader, f"#/c/{recorded.costly}/inspect")
+    heads = reader.page.get_by_test_id("cause").all_inner_texts()
+    sums = [max([float(each) for each in re.findall(r"\$(\d\.\d+)", text)], default=0.0) for text in heads]
+    assert sums == sorted(sums, reverse=True)
+    costs = reader.page.get_by_test_id("costs").get_by_role("table")
+    expect(costs).to_contain_text("Tool result read")
+    expect(costs).to_contain_text("all requests")
+    costs.get_by_role("link", name="Tool result").click()
+    expect(reader.page).to_have_url(re.compile(r"tab=messages&cause=result&tool=read"))
+
+
+def test_the_findings_of_a_request_are_links_above_the_tabs(reader: Person, recorded: Recorded) -> None:
+    opens(reader, f"#/c/{recorded.costly}/inspect?tab=messages")
+    links = reader.page.get_by_test_id("request-findings")
+    expect(links).to_contain_text("CAC006")
+    links.get_by_role("link", name="CAC006").click()
+    expect(selected(reader)).to_contain_text("Findings")
+    group = reader.page.get_by_test_id("cause").filter(has_text="CAC006")
+    expect(group).to_be_focused()
+    expect(group.get_by_test_id("place").first).to_contain_text("request 13")
+
+
+def test_remarks_of_the_compiler_are_findings(store: cc.Store, person: Person) -> None:
+    life = Life(store)
+    life.turn("hi", usage=cc.Usage(input=500, output=9))
+    store.append("demo", cc.tool_result("lost", "look", "a result that no call has asked for"))
+    life.turn("and?", usage=cc.Usage(input=600, output=9))
+    opens(person, "#/c/demo/inspect?tab=findings")
+    expect(person.page.get_by_test_id("findings-panel")).to_contain_text("left out: a result for lost")
+    expect(person.page.get_by_test_id("request-findings").get_by_role("link")).to_have_count(1)
+
+
+def test_keys_select_tabs_requests_and_the_timeline(reader: Person, recorded: Recorded) -> None:
+    opens(reader, f"#/c/{recorded.costly}/inspect?tab=messages")
+    names = [
+        *("Findings", "Messages", "Composition", "Request", "Reply"),
+        *("Changes", "Rules", "Session", "Preview next request"),
+    ]
+    for key, name in enumerate(names, 1):
+        reader.page.keyboard.press(str(key))
+        expect(selected(reader)).to_contain_text(name)
+    reader.page.keyboard.press("5")
+    reader.page.keyboard.press("ArrowLeft")
+    expect(heading(reader)).to_contain_text("Request 12 of 13")
+    expect(selected(reader)).to_contain_text("Reply")
+    expect(reader.page).to_have_url(re.compile(r"/12\?tab=reply$"))
+    slider = reader.page.get_by_role("slider", name="Request")
+    slider.press("Home")
+    expect(heading(reader)).to_contain_text("Request 1 of 13")
+    expect(slider).to_have_attribute("aria-valuetext", re.compile(r"failed \(529\): Overloaded, <b>try</b> again"))
+    slider.press("ArrowRight")
+    expect(heading(reader)).to_contain_text("Request 2 of 13")
+    reader.page.keyboard.press("?")
+    expect(reader.page.get_by_test_id("shortcuts")).to_contain_text("Show or hide the timeline")
+    reader.page.keyboard.press("Escape")
+    expect(reader.page.get_by_test_id("shortcuts")).to_have_count(0)
+    reader.page.keyboard.press("t")
+    expect(reader.page.get_by_test_id("timeline")).to_be_visible()
+    reader.page.keyboard.press("t")
+    expect(reader.page.get_by_test_id("timeline")).to_have_count(0)
+
+
+def test_the_timeline_is_hidden_until_it_is_wanted_and_the_choice_is_kept(reader: Person, recorded: Recorded) -> None:
+    opens(reader, f"#/c/{recorded.costly}/inspect?tab=messages")
+    button = reader.page.get_by_test_id("timeline-button")
+    expect(button).to_have_attribute("aria-expanded", "false")
+    button.click()
+    expect(reader.page.get_by_test_id("timeline").locator("g.column")).to_have_count(13)
+    reader.page.get_by_role("group", name="Timeline view").get_by_role("button", name="Table").click()
+    table = reader.page.get_by_test_id("step-table")
+    expect(table).to_be_visible()
+    reader.page.reload()
+    expect(table).to_be_visible()
+    button.click()
+    reader.page.reload()
+    expect(reader.page.get_by_test_id("step")).to_be_visible()
+    expect(table).to_have_count(0)
+
+
+def test_a_failed_request_is_a_step_in_both_timelines(reader: Person, recorded: Recorded) -> None:
+    opens(reader, f"#/c/{recorded.costly}/inspect?tab=messages")
+    bars = reader.page.get_by_test_id("mini-timeline").locator("g.mini-bar")
+    expect(bars).to_have_count(13)
+    expect(reader.page.get_by_test_id("mini-timeline").locator(".is-failed")).to_have_count(1)
+    reader.page.get_by_test_id("timeline-button").click()
+    expect(reader.page.get_by_test_id("timeline").locator(".hollow")).to_have_count(1)
+    bars.first.click(force=True)
+    expect(reader.page.get_by_test_id("observed-failure")).to_contain_text("failed (529). Overloaded, <b>try</b> again")
+    reply = reader.tab("Reply").get_by_test_id("reply")
+    expect(reply).to_contain_text("HTTP 529")
+    expect(reply.get_by_role("region", name="Error")).to_contain_text("Overloaded, <b>try</b> again")
+    expect(reply).to_contain_text("No part of a reply is stored.")
+    reply.get_by_test_id("attempts").get_by_role("link", name="request 2").click()
+    expect(heading(reader)).to_contain_text("Request 2 of 13")
+    expect(reply).to_contain_text("complete")
+
+
+def test_the_reply_has_its_content_stop_reason_and_latency(reader: Person, recorded: Recorded) -> None:
+    opens(reader, f"#/c/{recorded.costly}/inspect?tab=reply")
+    reply = reader.page.get_by_test_id("reply")
+    expect(reply).to_contain_text("Answer 12.")
+    expect(reply).to_contain_text("stop reason")
+    expect(reader.page.locator(".step-facts")).to_contain_text("2 s")
+    expect(reader.page.locator(".step-facts")).to_contain_text("stop")
+    reader.page.keyboard.press("ArrowLeft")
+    expect(reply).to_contain_text("call: read")
+    reply.get_by_text("Stored messages as JSON").click()
+    expect(reply.locator("details")).to_contain_text('"finish": "tool_call')
+
+
+def test_the_events_of_a_turn_are_in_the_reply(person: Person, model: Model) -> None:
+    model.will()
+    name = person.begins("hello")
+    person.sees_ended()
+    opens(person, f"#/c/{name}/inspect?tab=reply")
+    events = person.page.get_by_test_id("reply-events")
+    events.locator("summary").click()
+    expect(events.get_by_role("list")).to_contain_text("step-start")
+
+
+def test_sub_agents_are_a_tree_with_a_bar_for_each(reader: Person, recorded: Recorded) -> None:
+    opens(reader, f"#/c/{recorded.main}/inspect")
+    reader.page.get_by_test_id("agents-button").click()
+    tree = reader.page.get_by_test_id("sub-agents")
+    expect(tree.get_by_role("listitem")).to_have_count(3)
+    bars = [each.bounding_box() for each in tree.locator(".agent-bar").all()]
+    main, one, two = [box for box in bars if box is not None]
+    assert main["width"] > 3 * one["width"]
+    assert main["x"] < one["x"] < two["x"]
+    expect(tree.get_by_role("listitem").nth(1)).to_contain_text(re.compile(r"1 request.*\$0\.\d+, 2 s, from request 1"))
+    assert shut_out(reader.page, "[data-testid=sub-agents]") == []
+    tree.get_by_role("link", name="work on two").click()
+    expect(reader.page).to_have_url(re.compile(f"/c/{recorded.agents[1]}/inspect"))
+    head = reader.page.get_by_test_id("inspect-head")
+    expect(head.get_by_test_id("source")).to_have_text("claude-code · sub-agent")
+    expect(tree.locator(".agent.is-current")).to_contain_text("work on two")
+
+
+def test_a_link_to_a_path_opens_the_request_there(reader: Person, recorded: Recorded) -> None:
+    opens(reader, f"#/c/{recorded.costly}/inspect?tab=request&path=messages%5B2%5D.content%5B0%5D")
+    active = reader.page.locator(".json-row.is-active")
+    expect(active).to_have_attribute("data-path", "messages[2].content[0]")
+    expect(active).to_be_in_viewport()
+    reader.page.keyboard.press("2")
+    expect(reader.page).to_have_url(re.compile(r"inspect\?tab=messages$"))

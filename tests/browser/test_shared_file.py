@@ -1,0 +1,246 @@
+"""A shared file in a browser: from the disk, without a server, with hostile content."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+import contextc as cc
+from contextc.sharing import build_shared_file
+from tests.browser.accessibility import shut_out
+from tests.browser.conftest import Visit
+from tests.browser.page_driver import Person
+from tests.browser.sample_conversations import busy
+from tests.web.sample_conversations import SONNET, Life, provider_of
+
+NARROW = {"viewport": {"width": 390, "height": 720}}
+HOSTILE = (
+    "</script><script>alarm(1)</script>",
+    "<!--<script>alarm(2)",
+    "<img src=x onerror=alarm(3)><svg onload=alarm(4)>",
+    "<iframe src='javascript:alarm(5)'></iframe><base href='https://evil.example/'>",
+    "<style>body{background:url(https://evil.example/x)}</style><link rel=stylesheet href=https://evil.example/y>",
+    "<meta http-equiv=refresh content='0;url=https://evil.example/'>",
+    "javascript:alarm(6) data:text/html,<script>alarm(7)</script>",
+    "\u202egnp.exe\u2066\u200b\u2028\ufeff\U000e0041",
+    "${alarm(8)} {{alarm(9)}} `alarm(10)` \\u003cscript>alarm(11)\\u003c/script>",
+    "https://example.com/'onclick=alarm(12) https://user:pass@example.com/x",
+)
+ALL = "\n".join(HOSTILE)
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> cc.Store:
+    return cc.open_store(f"sqlite:///{tmp_path}/shared.db")
+
+
+def opened(visiting: Visit, folder: Path, data: bytes, **look: object) -> Person:
+    """The file in a browser, as from a mail."""
+    file = folder / "shared.html"
+    file.write_bytes(data)
+    person: Person = visiting(file.as_uri(), **look)
+    person.page.goto(file.as_uri())
+    expect(person.page.locator("h1")).to_be_visible()
+    return person
+
+
+def of_kind(page: Page, kind: str) -> Locator:
+    return page.get_by_test_id("row").filter(has=page.locator(".kind").get_by_text(kind, exact=True))
+
+
+def rows(page: Page) -> Sequence[str]:
+    return page.get_by_test_id("row").all_inner_texts()
+
+
+def hostile(store: cc.Store) -> Life:
+    life = Life(store, provider_of(SONNET, window=500_000), name=f"run {HOSTILE[0]}")
+    life.fragments = (cc.PromptFragment("identity", ALL),)
+    life.tools = [cc.Tool(name="look", description=ALL, parameters={"type": "object", "properties": {HOSTILE[2]: {}}})]
+    life.turn(ALL, cc.assistant(ALL, tool_calls=[cc.tool_call("a", "look", {HOSTILE[2]: ALL})]))
+    store.append(life.name, cc.tool_result("a", "look", ALL + "x" * 300_000))
+    life.answer(ALL)
+    return life
+
+
+@pytest.mark.parametrize(
+    "look",
+    [pytest.param({}, marks=pytest.mark.thorough), {**NARROW, "color_scheme": "dark"}],
+    ids=["wide", "narrow"],
+)
+def test_a_run_is_shown_without_a_server(
+    memory: cc.Store, tmp_path: Path, visiting: Visit, look: dict[str, object]
+) -> None:
+    busy(memory)
+    person = opened(visiting, tmp_path, build_shared_file(memory, "demo"), **look)
+    page = person.page
+    expect(page.locator("h1")).to_have_text("demo")
+    expect(page.get_by_role("region", name="Findings")).to_be_visible()
+    expect(
+        page.get_by_role("group", name="Composition").get_by_role("row", name=re.compile("System prompt"))
+    ).to_be_visible()
+    page.get_by_role("combobox", name="Request").select_option(index=1)
+    expect(page.get_by_role("heading", name="Request 2")).to_be_visible()
+    result = of_kind(page, "tool result")
+    expect(result).to_contain_text("look")
+    result.locator("summary").click()
+    expect(result.locator("pre")).to_have_text("line of output " * 20)
+    assert shut_out(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.get_by_role("searchbox", name="Search").fill("LINE OF output")
+    expect(page.get_by_test_id("row")).to_have_count(1)
+    page.get_by_role("searchbox", name="Search").fill("")
+    page.get_by_role("combobox", name="Filter").select_option("tool")
+    expect(page.get_by_test_id("row").filter(has_text="tool")).not_to_have_count(0)
+    assert all("tool" in each.split("\n")[0] for each in rows(page))
+    page.get_by_role("combobox", name="Filter").select_option("reply")
+    expect(page.get_by_test_id("row")).to_contain_text(["done"])
+    assert len(person.watch.asked) == 1  # the file itself
+
+
+def test_a_finding_leads_to_its_request(memory: cc.Store, tmp_path: Path, visiting: Visit) -> None:
+    life = Life(memory, provider_of(SONNET, window=200_000))
+    for minute in (30, 31):
+        life.fragments = (cc.PromptFragment("identity", f"You are a coder. It is 12:{minute} now."),)
+        life.turn(
+            "words " * 3_000, usage=cc.Usage(input=4_000 * (minute - 29), output=9, cache_write=4_000 * (minute - 29))
+        )
+    person = opened(visiting, tmp_path, build_shared_file(memory, "demo"))
+    person.page.get_by_role("combobox", name="Request").select_option(index=0)
+    finding = person.page.get_by_role("region", name="Findings").get_by_role("listitem").filter(has_text="12:31")
+    finding.first.get_by_role("button", name="Show request 2").click()
+    expect(person.page.get_by_role("heading", name="Request 2")).to_be_visible()
+    expect(person.page.locator("details[open] pre")).to_contain_text("It is 12:31 now.")
+
+
+def test_hostile_content_neither_runs_nor_loads(memory: cc.Store, tmp_path: Path, visiting: Visit) -> None:
+    life = hostile(memory)
+    data = build_shared_file(memory, life.name)
+    assert data.count(b"<script") == 2  # the data, and the script of the page
+    assert data.count(b"</script>") == 2
+    person = opened(visiting, tmp_path, data)
+    page = person.page
+    count = page.get_by_test_id("row").count()
+    assert count >= 6
+    for summary in page.get_by_test_id("row").locator("summary").all():
+        summary.click()
+    expect(page.locator(".rows pre")).to_have_count(count)
+    expect(page.locator(".rows pre").first).to_contain_text(HOSTILE[0])
+    assert page.locator("#page :is(script, img, svg, iframe, style, link, meta, base, object, embed)").count() == 0
+    text = page.locator("body").inner_text()
+    assert not re.search("[\u202e\u2066\u200b\u2028\ufeff\U000e0041]", text)
+    assert "⟨U+202E⟩" in text
+    links = page.locator("a").evaluate_all(
+        "all => all.map((each) => [each.protocol, each.rel, each.attributes.length])"
+    )
+    assert links
+    assert {tuple(each) for each in links} == {("https:", "noreferrer noopener", 3)}
+    long = page.get_by_role("button", name=re.compile("Show all"))
+    long.first.click()
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert len(person.watch.asked) == 1
+
+
+def test_the_policy_allows_nothing_else(memory: cc.Store, tmp_path: Path, visiting: Visit) -> None:
+    busy(memory)
+    person = opened(visiting, tmp_path, build_shared_file(memory, "demo"))
+    person.watch.expects(
+        "asked another host: https://evil.example/x.png", "request failed: csp", "img-src", "connect-src", "style-src",
+        "Content Security Policy", "TrustedScript", "trusted-types",
+    )  # fmt: skip
+    refused = person.page.evaluate(
+        """async () => {
+          const refused = [];
+          addEventListener("securitypolicyviolation", (event) => refused.push(event.effectiveDirective));
+          const image = document.createElement("img");
+          image.src = "https://evil.example/x.png";
+          document.body.append(image);
+          await fetch("https://evil.example/").catch(() => null);
+          const style = document.createElement("style");
+          style.textContent = "body { display: none }";
+          document.head.append(style);
+          const button = document.createElement("button");
+          try { button.setAttribute("onclick", "alarm(1)"); } catch { refused.push("script-src-attr"); }
+          document.body.append(button);
+          button.click();
+          await new Promise((resolve) => setTimeout(() => {
+            try { new Function("alarm(2)")(); } catch { refused.push("eval"); }
+            setTimeout(resolve, 50);
+          }));
+          return refused;
+        }"""
+    )
+    assert {"img-src", "connect-src", "style-src-elem", "script-src-attr", "eval"} <= {*refused}
+
+
+SECRET = "sk-proj-abcdefghijklmnopqrstuvwx"
+
+
+def secretive(store: cc.Store) -> Life:
+    life = Life(store, provider_of(SONNET, window=200_000))
+    life.fragments = (cc.PromptFragment("identity", "Instructions-of-the-house."),)
+    call = cc.assistant("Thought-aloud.", tool_calls=[cc.tool_call("a", "look", {"path": "/home/bob/plan.xyz"})])
+    life.turn(f"Question-of-bob about plan.xyz with {SECRET} for bob@example.com and Codename-Blue.", call)
+    store.append(life.name, cc.tool_result("a", "look", "Result-of-look in src/deep/module.py"))
+    life.answer("Answer-of-model.")
+    return life
+
+
+TEXTS = ("Instructions-of-the-house", "Question-of-bob", "Thought-aloud", "Answer-of-model", "Looks.")
+PARTS = {
+    "texts": (*TEXTS, SECRET, "bob@example.com", "Codename-Blue", "/home/bob"),
+    "results": ("Result-of-look", "module.py", "src/deep"),
+    "files": ("plan.xyz", "/home/bob", "module.py", "src/deep"),
+    "keys": (SECRET,),
+    "mail": ("bob@example.com",),
+    "Codename-[A-Z][a-z]+": ("Codename-Blue",),
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_what_is_redacted_is_not_in_the_file(memory: cc.Store, name: str) -> None:
+    life = secretive(memory)
+    everything = {text for texts in PARTS.values() for text in texts}
+    whole = build_shared_file(memory, life.name).decode()
+    assert [text for text in everything if text not in whole] == []
+    for request in (None, 2):
+        redacted = build_shared_file(memory, life.name, request=request, redact=[name]).decode()
+        assert [text for text in PARTS[name] if text in redacted] == []
+        related = {text for text in everything if any(part in text or text in part for part in PARTS[name])}
+        if name not in ("texts", "files"):
+            assert [text for text in everything - related if text not in redacted] == []
+
+
+def test_a_redacted_file_says_so(memory: cc.Store, tmp_path: Path, visiting: Visit) -> None:
+    life = secretive(memory)
+    data = build_shared_file(memory, life.name, redact=["results", "files", "Codename-[A-Z][a-z]+"])
+    page = opened(visiting, tmp_path, data).page
+    expect(page.locator(".note")).to_have_text("Removed from this file: results, files, patterns.")
+    expect(of_kind(page, "tool result")).to_contain_text("[redacted: 36 characters]")
+    expect(of_kind(page, "tool call")).to_contain_text("[file 1]")
+
+
+def test_the_button_downloads_a_file(store: cc.Store, person: Person, visiting: Visit, tmp_path: Path) -> None:
+    secretive(store)
+    person.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    person.inspects("demo")
+    person.item(person.page.get_by_test_id("share"), "Copy link")
+    expect(person.page.get_by_test_id("notice")).to_contain_text("Copied the link")
+    assert person.page.evaluate("navigator.clipboard.readText()") == person.page.url
+    person.item(person.page.get_by_test_id("share"), "Download HTML file")
+    dialog = person.page.get_by_test_id("share-dialog")
+    expect(dialog.get_by_role("radio", name="Request 2")).to_be_checked()
+    assert shut_out(person.page, "[data-testid=share-dialog]") == []
+    dialog.get_by_role("radio", name="All requests").check()
+    dialog.get_by_role("checkbox", name=re.compile("^Tool results")).check()
+    dialog.get_by_test_id("share-pattern").fill("Codename-[A-Z][a-z]+")
+    with person.page.expect_download() as saved:
+        dialog.get_by_role("button", name="Download").click()
+    assert saved.value.suggested_filename == "demo.html"
+    data = saved.value.path().read_bytes()
+    for text in (b"Result-of-look", SECRET.encode(), b"Codename-Blue"):
+        assert text not in data
+    assert b"Question-of-bob" in data
+    expect(dialog).to_have_count(0)
+    expect(opened(visiting, tmp_path, data).page.get_by_role("combobox", name="Request")).to_be_visible()

@@ -1,0 +1,91 @@
+"""The usage of many conversations: the sums of the inspector, for every kind of store and request."""
+
+import asyncio
+
+import pytest
+
+import contextc as cc
+from contextc.errors import ProviderFailed
+from contextc.inspection.request_timeline import load_timeline
+from contextc.inspection.unanswered_requests import compute_total_cost, load_unanswered_requests
+from contextc.inspection.usage_by_conversation import QUARTER, UsagePortion, load_conversation_states, load_usage
+from contextc.store.backend_interface import Transaction
+from tests.executor.scripted_provider import SONNET, Say, Scripted, played
+from tests.observation.test_conversation_match import claude, claude_answer
+from tests.web.sample_conversations import Life
+
+
+def usage_of(store: cc.Store) -> dict[str, tuple[UsagePortion, ...]]:
+    states = store.read(load_conversation_states)
+    found = store.read(lambda tx: load_usage(tx, states))
+    return {each.name: found[each.number] for each in states}
+
+
+def keys(store: cc.Store) -> dict[str, tuple[int, ...]]:
+    return {each.name: each.key for each in store.read(load_conversation_states)}
+
+
+def filled(store: cc.Store) -> None:
+    life = Life(store, name="compiled")
+    life.turn("hi", usage=cc.Usage(input=900, output=20, cache_write=300))
+    life.turn("more", usage=cc.Usage(input=1_000, output=20, cache_read=900))
+    failed = ProviderFailed("anthropic", "invalid", "no such model")
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([Say(text="one", input=120), failed, Say(text="two")]))
+    asyncio.run(played(executor, "executed", "a"))
+    with pytest.raises(ProviderFailed):
+        asyncio.run(played(executor, "executed", "b"))
+    asyncio.run(played(executor, "executed", "c"))
+    cc.observe(store, request=claude("a"), reply=claude_answer("b"), format="anthropic", conversation="observed")
+    cc.observe(
+        store, request=claude("a", "b", "c"), reply={"error": {"message": "no"}}, status=529, format="anthropic",
+        conversation="observed",
+    )  # fmt: skip
+    store.append("silent", cc.user("hi"))
+
+
+def test_the_sums_are_those_of_the_inspector(store: cc.Store) -> None:
+    filled(store)
+    found = usage_of(store)
+    assert found["silent"] == ()
+    for name in ("compiled", "executed", "observed"):
+        moments, lost = load_timeline(store, name), load_unanswered_requests(store, name)
+        used = [each.record.usage for each in moments if each.record.usage] + [
+            each.usage for each in lost if each.usage
+        ]
+        assert sum(each.requests for each in found[name]) == len(moments)
+        assert sum(each.input for each in found[name]) == sum(each.input for each in used) > 0
+        assert sum(each.cache_read for each in found[name]) == sum(each.cache_read for each in used)
+        assert sum(each.cost for each in found[name]) == pytest.approx(compute_total_cost(store, name) or 0.0)
+        times = [each.record.time - each.record.time % QUARTER for each in moments]
+        assert {each.time for each in found[name]} >= set(times)
+    assert [sum(each.failed for each in found[name]) for name in ("compiled", "executed", "observed")] == [0, 1, 1]
+
+
+def test_a_key_changes_with_the_requests_of_a_conversation_only(store: cc.Store) -> None:
+    filled(store)
+    before = keys(store)
+    store.append("silent", cc.user("still no request"))
+    store.append("compiled", cc.user("not sent yet"))
+    assert keys(store) == before
+    Life(store, name="compiled").answer(usage=cc.Usage(input=5, output=5))
+    cc.observe(
+        store, request=claude("a", "b", "d"), reply=claude_answer("e"), format="anthropic", conversation="observed"
+    )
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([ProviderFailed("anthropic", "invalid", "no")]))
+    with pytest.raises(ProviderFailed):
+        asyncio.run(played(executor, "executed", "d"))
+    after = keys(store)
+    assert {name for name in after if after[name] != before[name]} == {"compiled", "observed", "executed"}
+
+
+def test_unreadable_rows_are_skipped(store: cc.Store) -> None:
+    filled(store)
+
+    def damage(tx: Transaction) -> None:
+        tx.run("UPDATE manifest SET body = ? WHERE place = (SELECT max(place) FROM manifest)", b"\x01damaged")
+        tx.run("UPDATE step SET body = ? WHERE place = (SELECT max(place) FROM step)", b"{")
+
+    store.write(damage)
+    found = usage_of(store)
+    assert sum(each.requests for each in found["observed"]) == 1
+    assert sum(each.input for each in found["compiled"]) == 1_900

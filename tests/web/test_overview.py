@@ -1,0 +1,158 @@
+"""The overview of the store: figures per conversation, totals, days, filters, order; findings on demand; search."""
+
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+import contextc as cc
+from contextc.web import store_overview
+from tests.observation.test_conversation_match import claude, claude_answer
+from tests.web.sample_conversations import SONNET, Life, provider_of
+
+DAY = 86_400_000
+MIDNIGHT = 1_767_225_600_000
+"""The beginning of 2026 in UTC."""
+
+
+def overview(client: TestClient, **query: object) -> Any:
+    answered = client.get("/api/overview", params={name: str(value) for name, value in query.items()})
+    assert answered.status_code == 200, answered.text
+    return answered.json()
+
+
+def names(page: Any) -> list[str]:
+    return [each["conversation"]["name"] for each in page["conversations"]]
+
+
+def observed(store: cc.Store, name: str, time: int, text: str = "hi") -> None:
+    cc.observe(
+        store, request=claude(text), reply=claude_answer("b"), format="anthropic", conversation=name, time=time,
+        ended=time, headers={"x-claude-code-session-id": name},
+    )  # fmt: skip
+
+
+def test_the_figures_are_those_of_the_timeline(client: TestClient, store: cc.Store) -> None:
+    Life(store, name="a").turn("hi", usage=cc.Usage(input=1_000, output=10, cache_read=500))
+    Life(store, provider_of(SONNET), "b").turn("hi", usage=cc.Usage(input=2_000, output=20))
+    store.append("silent", cc.user("hi"))
+    page = overview(client)
+    assert page["found"] == 3
+    assert page["pending"] == 0
+    by_name = {each["conversation"]["name"]: each for each in page["conversations"]}
+    for name in ("a", "b"):
+        totals = client.get(f"/api/conversations/{name}/timeline").json()["totals"]
+        figures = by_name[name]["figures"]
+        assert [figures[each] for each in ("requests", "input", "output", "cache_read")] == [
+            totals[each] for each in ("requests", "input", "output", "cache_read")
+        ]
+        assert figures["cost"] == pytest.approx(totals["cost"])
+    assert by_name["a"]["figures"]["cache_share"] == 0.5
+    assert by_name["silent"]["figures"]["cost"] is None
+    assert names(page)[-1] == "silent", "the last, since its cost is unknown"
+    total = page["totals"]
+    assert (total["requests"], total["input"], total["cache_read"]) == (2, 3_000, 500)
+    assert total["cost"] == pytest.approx(sum(by_name[name]["figures"]["cost"] for name in ("a", "b")))
+
+
+def test_times_sources_models_and_names_select(client: TestClient, store: cc.Store) -> None:
+    observed(store, "old", MIDNIGHT - DAY // 2, "An ancient question")
+    observed(store, "new", MIDNIGHT + DAY // 2)
+    Life(store, provider_of(SONNET), "own").turn("hi", usage=cc.Usage(input=2_000, output=20))
+    assert sorted(names(overview(client))) == ["new", "old", "own"]
+    assert names(overview(client, until=MIDNIGHT)) == ["old"]
+    assert names(overview(client, since=MIDNIGHT, until=MIDNIGHT + DAY)) == ["new"]
+    assert names(overview(client, source="own")) == ["own"]
+    assert sorted(names(overview(client, source="claude-code"))) == ["new", "old"]
+    assert names(overview(client, model=store.overview("own").model)) == ["own"]
+    assert names(overview(client, search="ANCIENT  ques")) == names(overview(client, search="OL")) == ["old"]
+    assert names(overview(client, search="absent")) == []
+    assert {each["name"]: each["conversations"] for each in overview(client)["sources"]} == {"claude-code": 2, "own": 1}
+
+
+def test_days_are_those_of_a_time_zone(client: TestClient, store: cc.Store) -> None:
+    observed(store, "a", MIDNIGHT + 20 * 60_000)
+    observed(store, "b", MIDNIGHT - 20 * 60_000)
+
+    def days(zone: str) -> list[str]:
+        return [each["day"] for each in overview(client, zone=zone)["days"]]
+
+    assert days("UTC") == ["2025-12-31", "2026-01-01"]
+    assert days("America/New_York") == ["2025-12-31"]
+    assert days("Asia/Kathmandu") == ["2026-01-01"]
+    assert overview(client, zone="../../etc/passwd")["zone"] == overview(client, zone="Nowhere")["zone"] == "UTC"
+
+
+def test_columns_sort_in_both_orders_and_pages_follow(client: TestClient, store: cc.Store) -> None:
+    for number, name in enumerate(("b", "a", "c")):
+        usage = cc.Usage(input=1_000, output=10 + number, cache_read=300 * number)
+        Life(store, name=name).turn("hi", usage=usage)
+    assert names(overview(client, sort="name", order="up")) == ["a", "b", "c"]
+    assert names(overview(client, sort="cache", order="up")) == ["b", "a", "c"]
+    assert names(overview(client, sort="tokens")) == ["c", "a", "b"]
+    assert names(overview(client, sort="name", order="up", skip=1, limit=1)) == ["b"]
+    assert overview(client, skip=1, limit=1)["found"] == 3
+    assert client.get("/api/overview?sort=colour").status_code in (400, 422)
+
+
+def test_changes_are_counted_and_deleted_conversations_are_forgotten(client: TestClient, store: cc.Store) -> None:
+    life = Life(store, name="a")
+    life.turn("hi", usage=cc.Usage(input=1_000, output=10))
+    assert overview(client)["totals"]["requests"] == 1
+    life.turn("more", usage=cc.Usage(input=1_000, output=10))
+    assert overview(client)["totals"]["requests"] == 2
+    store.delete("a")
+    assert overview(client)["totals"]["requests"] == overview(client)["found"] == 0
+
+
+def test_a_large_store_is_counted_in_portions(
+    client: TestClient, store: cc.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_overview, "BATCH", 2)
+    monkeypatch.setattr(store_overview, "REFRESH_SECONDS", 0.0)
+    for number in range(5):
+        Life(store, name=f"c{number}").turn("hi", usage=cc.Usage(input=1_000, output=10))
+    pages = [overview(client) for _ in range(3)]
+    assert [(page["pending"], page["totals"]["requests"]) for page in pages] == [(3, 2), (1, 4), (0, 5)]
+
+
+def test_findings_are_checked_on_demand_and_sort_then(client: TestClient, store: cc.Store) -> None:
+    life = Life(store, provider_of(SONNET), "wasteful")
+    life.turn("hi", usage=cc.Usage(input=100, output=10, cache_read=90))
+    life.turn("again", usage=cc.Usage(input=110, output=10))
+    Life(store, name="fine").turn("hi", usage=cc.Usage(input=1_000, output=10))
+    assert all("findings" not in each for each in overview(client)["conversations"])
+    answered = client.post("/api/overview/findings", json={"names": ["wasteful", "fine", "deleted"]})
+    assert answered.status_code == 200, answered.text
+    checked = answered.json()["conversations"]
+    assert [each["name"] for each in checked] == ["wasteful", "fine"]
+    single = client.get("/api/conversations/wasteful/findings").json()["findings"]
+    losses = [each for each in single if each["cause"] not in ("first_request", "below_minimum")]
+    assert checked[0]["findings"]["count"] == len(losses) > 0
+    assert sum(each["count"] for each in checked[0]["causes"]) == len(losses)
+    page = overview(client, sort="findings")
+    assert names(page)[0] == "wasteful"
+    assert page["conversations"][0]["findings"]["count"] == len(losses)
+    life.turn("once more", usage=cc.Usage(input=120, output=10))
+    changed = next(each for each in overview(client)["conversations"] if each["conversation"]["name"] == "wasteful")
+    assert "findings" not in changed, "they are about the requests before"
+    assert client.post("/api/overview/findings", json={"names": ["x"] * 51}).status_code in (400, 422)
+
+
+def test_a_search_lists_hits_and_what_was_searched(client: TestClient, store: cc.Store) -> None:
+    call = cc.ToolCall(id="1", name="grep", arguments={"pattern": "needle"})
+    store.extend("demo", [cc.user("find it"), cc.assistant(call), cc.tool_result("1", "grep", "a needle: here")])
+    found = client.get("/api/search", params={"text": "needle"}).json()
+    assert (found["messages"], found["conversations"], found["more"], found["next"]) == (3, 1, False, "")
+    [entry] = found["found"]
+    assert entry["conversation"]["name"] == "demo"
+    assert [(each["seq"], each["part"], each["tool"]) for each in entry["hits"]] == [
+        (3, "result", "grep"),
+        (2, "call", "grep"),
+    ]
+    assert "a needle: here" in entry["hits"][0]["excerpt"]
+    assert (
+        client.get("/api/search", params={"text": " "}).json()["found"]
+        == client.get("/api/search").json()["found"]
+        == []
+    )

@@ -1,0 +1,129 @@
+"""Replies and sub-agents in the HTTP API: stop reason, latency, error, events, attempts, and the tree of a session."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+import contextc as cc
+from contextc.errors import ProviderFailed
+from tests.executor.scripted_provider import SONNET, Say, Scripted, played
+from tests.observation.test_conversation_match import claude, claude_answer
+from tests.web.sample_conversations import Asking, Life
+from tests.web.test_unanswered_requests import stopped
+
+HEADERS = {"x-claude-code-session-id": "s1"}
+
+
+def get(client: TestClient, path: str) -> Any:
+    answered = client.get(f"/api/conversations{path}")
+    assert answered.status_code == 200, answered.text
+    return answered.json()
+
+
+def test_an_observed_reply_has_its_messages_its_latency_and_other_attempts(client: TestClient, store: cc.Store) -> None:
+    common: dict[str, Any] = {"format": "anthropic", "headers": HEADERS}
+    overloaded = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
+    cc.observe(store, request=claude("hi"), reply=overloaded, status=529, time=1_000, ended=1_400, **common)
+    seen = cc.observe(store, request=claude("hi"), reply=claude_answer("Hello."), time=2_000, ended=4_000, **common)
+    found = get(client, f"/{seen.conversation}/timeline")
+    base = f"/{seen.conversation}/requests/{found['requests'][0]['channel']}"
+    reply = get(client, f"{base}/2/reply")
+    assert (reply["status"], reply["finish"], reply["latency"], reply["began"]) == ("ok", "stop", 2_000, 2_000)
+    assert [part["text"] for part in reply["messages"][0]["parts"]] == ["Hello."]
+    assert reply["usage"]["output"] > 0
+    assert reply["cost"] > 0
+    assert reply["events"] == []
+    assert [(each["number"], each["status"], each["code"], each["error"]) for each in reply["attempts"]] == [
+        (1, "error", 529, "Overloaded")
+    ]
+    failed = get(client, f"{base}/1/reply")
+    assert (failed["status"], failed["code"], failed["error"]) == ("error", 529, "Overloaded")
+    assert failed["messages"] == []
+    assert [each["number"] for each in failed["attempts"]] == [2]
+
+
+def test_the_reply_of_a_turn_has_its_events_and_retries(client: TestClient, store: cc.Store) -> None:
+    busy = ProviderFailed("anthropic", "transient", "try again", status=529)
+    say = Say(text="one two three", input=120)
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([busy, say, Say(text="more")]))
+    asyncio.run(played(executor, "demo", "count"))
+    asyncio.run(played(executor, "demo", "go on"))
+    found = get(client, "/demo/timeline")
+    channel = found["channels"][0]["id"]
+    reply = get(client, f"/demo/requests/{channel}/1/reply")
+    assert (reply["status"], reply["finish"]) == ("ok", "stop")
+    assert reply["latency"] is not None
+    kinds = [each["type"] for each in reply["events"]]
+    assert kinds[0] == "step-start"
+    assert kinds[-1] == "step-finish"
+    assert "text-delta" in kinds
+    assert reply["more_events"] is False
+    assert [(each["attempt"], each["kind"]) for each in reply["retries"]] == [(1, "transient")]
+    (attempt,) = reply["attempts"]
+    assert attempt["status"] == "error"
+    assert "try again" in attempt["error"]
+    second = get(client, f"/demo/requests/{channel}/2/reply")
+    assert second["attempts"] == second["retries"] == []
+    assert second["messages"][0]["parts"][0]["text"] == "more"
+
+
+def test_a_stopped_reply_has_what_was_received(client: TestClient, store: cc.Store) -> None:
+    slow = Say(text="one two three four five six", pause=0.05, input=120)
+    failed = ProviderFailed("anthropic", "invalid", "no such model")
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([slow, failed]))
+    asyncio.run(stopped(executor, "count"))
+    with pytest.raises(ProviderFailed):
+        asyncio.run(played(executor, "demo", "and now?"))
+    first, second = get(client, "/demo/timeline")["unanswered"]
+    reply = get(client, f"/demo/requests/{first['channel']}/{first['number']}/reply")
+    assert (reply["status"], reply["error"]) == ("stopped", "It was stopped.")
+    assert reply["messages"][0]["parts"][0]["text"].startswith("one")
+    assert reply["attempts"] == []
+    reply = get(client, f"/demo/requests/{second['channel']}/{second['number']}/reply")
+    assert reply["status"] == "error"
+    assert "no such model" in reply["error"]
+    assert reply["messages"] == []
+
+
+def test_a_reply_without_a_turn_is_its_messages(client: TestClient, store: cc.Store) -> None:
+    life = Life(store)
+    life.turn("hi", "hello")
+    asking = Asking(client, life)
+    reply = asking.request(1, "/reply")
+    assert (reply["status"], reply["latency"], reply["events"]) == ("ok", None, [])
+    assert reply["messages"][0]["parts"] == [{"type": "text", "text": "hello"}]
+    asking.request(2, "/reply", status=404)
+
+
+def test_sub_agents_are_a_tree_with_times_and_costs(client: TestClient, store: cc.Store) -> None:
+    common: dict[str, Any] = {"format": "anthropic"}
+    main = cc.observe(
+        store, request=claude("a"), reply=claude_answer("b"), time=1_000, ended=9_000, headers=HEADERS, **common
+    )
+    subs = [
+        cc.observe(
+            store, request=claude(f"work {name}", system="Sub."), reply=claude_answer("done"), time=2_000 * at,
+            ended=2_000 * at + 1_500, headers={**HEADERS, "x-claude-code-agent-id": name}, **common,
+        )
+        for at, name in enumerate(("a1", "a2"), 1)
+    ]  # fmt: skip
+    agents = get(client, f"/{main.conversation}/sub-agents")["agents"]
+    assert [each["name"] for each in agents] == [main.conversation, *(each.conversation for each in subs)]
+    assert [each["parent"] for each in agents] == ["", main.conversation, main.conversation]
+    assert [(each["began"], each["ended"]) for each in agents] == [(1_000, 9_000), (2_000, 3_500), (4_000, 5_500)]
+    assert [(each["kind"], each["agent"], each["requests"]) for each in agents[1:]] == [
+        ("agent", "a1", 1),
+        ("agent", "a2", 1),
+    ]
+    assert agents[1]["title"] == "work a1"
+    assert agents[1]["request"]["conversation"] == main.conversation
+    assert all(each["cost"] > 0 for each in agents)
+    assert get(client, f"/{subs[0].conversation}/sub-agents")["agents"] == agents
+    store.append("own", cc.user("hi"))
+    assert get(client, "/own/sub-agents") == {"agents": []}
+    assert client.get("/api/conversations/nope/sub-agents").status_code == 404
+    store.delete(main.conversation)
+    agents = get(client, f"/{subs[0].conversation}/sub-agents")["agents"]
+    assert [each["name"] for each in agents] == [subs[0].conversation]
