@@ -59,7 +59,7 @@ export function Sidebar() {
         <button type="button" class="button new-conversation" onClick=${newConversation} data-testid="new-conversation">
           <${Icon} name="plus" /> New conversation
         </button>
-        <div class="search" role="search">
+        <div class="search" role="search" aria-label="Conversations">
           <${Icon} name="search" size=${14} />
           <input id="search" type="search" class="field" placeholder="Search" aria-label="Search conversations" autocomplete="off"
             spellcheck="false" value=${search.value} onInput=${typed} onKeyDown=${fromSearch} aria-controls="conversations" />

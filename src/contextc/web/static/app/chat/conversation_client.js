@@ -4,7 +4,7 @@
  * Events are applied once per frame. Messages are fetched in pages as they come into view. The end of the conversation is
  * fetched when events, or the change feed of the store, report that it has grown.
  */
-import { signal } from "@preact/signals";
+import { effect, signal } from "@preact/signals";
 import { conversationPath, followEvents, get, post, remove } from "../api.js";
 import { onConversationChange } from "../change_feed.js";
 import { attempt } from "../dialog.js";
@@ -69,6 +69,7 @@ export class ConversationClient {
       if (this._closed) return;
       this.status.value = "ready";
       updateConversation(this.name, { running: Boolean(view.running), title: view.title });
+      this._titles ??= effect(() => this._takeTitle(conversations.value.items));
       const read = createDecoder();
       this._stream = followEvents(this.name, Math.max(0, view.last_event - REMEMBERED), (frame) => this._take(read(frame)), {
         onState: (state) => this._setConnection(state),
@@ -91,6 +92,7 @@ export class ConversationClient {
   close() {
     this._closed = true;
     this._unsubscribe?.();
+    this._titles?.();
     clearTimeout(this._away);
     this._stream?.close();
     this._estimate?.abort();
@@ -107,13 +109,13 @@ export class ConversationClient {
       this.status.value = "loading";
       await this.open();
     } else if (this.status.value === "ready" && !this.state.value.running) await this.refresh();
-    else if (this.status.value === "ready") this._takeTitle();
   }
 
-  /** Take the title from the list of conversations, which the change feed has updated. */
-  _takeTitle() {
-    const entry = conversations.value.items?.find((each) => each.name === this.name);
-    if (entry && entry.title !== this.state.value.view.title) this.dispatch({ type: "renamed", title: entry.title });
+  /** Take the title from the list of conversations, which the person or the change feed has updated. */
+  _takeTitle(items) {
+    const entry = items?.find((each) => each.name === this.name);
+    const view = this.state.peek().view;
+    if (entry && view && entry.title !== view.title) this.state.value = reduce(this.state.peek(), { type: "renamed", title: entry.title });
   }
 
   _take(event) {

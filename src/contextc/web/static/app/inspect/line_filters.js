@@ -101,7 +101,7 @@ export function LineSearch({ value, hits, current, isSearching, change, go }) {
   };
   const count = hits?.length ?? 0;
   const text = isSearching ? "Searching…" : !count ? "No message matches." : current < 0 ? `${number(count)} found` : `${number(current + 1)} of ${number(count)}`;
-  return html`<div class="line-search" role="search">
+  return html`<div class="line-search" role="search" aria-label="Messages of this request">
     <input class="field search-field" type="search" placeholder="Search messages" aria-label="Search messages" data-search value=${value}
         onInput=${(event) => change(event.currentTarget.value)} onKeyDown=${onKeyDown} />
     ${value.trim() && html`<span class="soft hit-count" role="status" data-testid="hit-count">${text}</span>

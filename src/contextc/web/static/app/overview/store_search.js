@@ -86,7 +86,7 @@ export function StoreSearch() {
   return html`<div class="store-search" data-testid="store-search">
     <header class="view-head"><${DrawerButton} /><div class="head-title"><h1>Search in all messages</h1></div></header>
     <div class="overview-body">
-      <form class="overview-filters" role="search" onSubmit=${(event) => { event.preventDefault(); choose(typed); }}>
+      <form class="overview-filters" role="search" aria-label="The whole store" onSubmit=${(event) => { event.preventDefault(); choose(typed); }}>
         <label class="overview-choice grow wide"><span>Text in messages, tool calls and results</span>
           <input class="field" type="search" ref=${field} value=${typed} onInput=${onInput} autocomplete="off" spellcheck="false" /></label>
       </form>
