@@ -6,40 +6,24 @@ is asked of another host. What the page looked like at the end of a failed test 
 
 import os
 import re
-import shutil
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Error, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Error, Page
 
 import contextc as cc
 from contextc.web.app_state import ServerOptions
+from tests.browser.chromium import PATIENCE, launched
 from tests.browser.page_driver import Person
 from tests.browser.page_errors import Watch
 from tests.browser.scripted_model import KEY, SPEC, Model, speaking
 from tests.browser.server import served
-from tests.conftest import give_up
 
-PATIENCE = 90_000
 PICTURES = Path(__file__).parent.parent.parent / ".cache" / "browser"
-PROGRAMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
-ARGUMENTS = (
-    "--no-sandbox", "--headless=new", "--disable-gpu", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--force-color-profile=srgb",
-    "--renderer-process-limit=1", "--disable-site-isolation-trials",
-)  # fmt: skip
 DESK = {"width": 1280, "height": 800}
-
-
-def chromium() -> str | None:
-    """The browser of this machine."""
-    return os.environ.get("CONTEXTC_CHROMIUM") or next(filter(None, map(shutil.which, PROGRAMS)), None)
-
-
-CHROMIUM = chromium()
 
 
 HAS_FAILED = pytest.StashKey[bool]()
@@ -56,13 +40,8 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     """One browser for all tests of this folder; it goes with them, because its event loop is in the way of others'."""
-    if CHROMIUM is None:
-        give_up("There is no Chromium: the page is not tested. Install it, or name it with CONTEXTC_CHROMIUM.")
-    expect.set_options(timeout=PATIENCE)
-    with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=CHROMIUM, args=[*ARGUMENTS])
+    with launched() as found:
         yield found
-        found.close()
 
 
 @pytest.fixture(autouse=True)

@@ -9,12 +9,13 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import Page, expect
 
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.web.app_state import ServerOptions
-from tests.browser.conftest import ARGUMENTS, PagePool, chromium
+from tests.browser.chromium import launched
+from tests.browser.conftest import PagePool
 from tests.browser.server import served
 from tests.web.sample_conversations import SONNET, Life, provider_of
 
@@ -173,8 +174,7 @@ def main() -> None:
         for title in ("Rename the settings module", "Which tests are slow?", "Draft the release notes"):
             store.extend(title, [cc.user(title), cc.assistant("Done.")])
         talk(store)
-        with served(store, ServerOptions(root=Path(folder), model=SONNET)) as url, sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=chromium(), args=[*ARGUMENTS])
+        with served(store, ServerOptions(root=Path(folder), model=SONNET)) as url, launched() as browser:
             person = PagePool(browser).take(url, viewport=SIZE, color_scheme="light", locale="en-GB")
             _inspector(person.inspects(NAME).page)
             person.chat(NAME)
@@ -182,7 +182,6 @@ def main() -> None:
             expect(person.page.get_by_test_id("inspect-link").last).to_contain_text("gpt-4o")
             person.page.mouse.move(0, 0)
             person.page.screenshot(path=PICTURES / "chat.png")
-            browser.close()
     for path in sorted(PICTURES.glob("*.png")):
         sys.stdout.write(f"{path.name}: {path.stat().st_size:,} bytes\n")
 

@@ -212,15 +212,14 @@ def test_serve_with_a_proxy(tmp_path: Path) -> None:
 
 TERMINAL_PROGRAM = """
 import os, signal, sys
-def report(number, frame):
-    os.write(1, f"signal {number}\\n".encode())  # a handler must not print while the program prints
-    if number == signal.SIGTERM:
-        sys.exit(9)
-for number in (signal.SIGINT, signal.SIGTERM, signal.SIGWINCH):
-    signal.signal(number, report)
+signals = {signal.SIGINT, signal.SIGTERM, signal.SIGWINCH}
+signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # each waits until it is asked for
 os.write(1, f"{os.isatty(0)} {os.isatty(1)} {os.get_terminal_size()} {os.getppid()}\\n".encode())
 while True:
-    signal.pause()
+    number = signal.sigwait(signals)
+    os.write(1, f"signal {number:d}\\n".encode())
+    if number == signal.SIGTERM:
+        sys.exit(9)
 """
 
 

@@ -9,20 +9,16 @@ from typing import Any, cast
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, Error, Page, Route, expect, sync_playwright
+from playwright.sync_api import Browser, Error, Page, Route, expect
 
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.web.app_state import ServerOptions
+from tests.browser.chromium import PATIENCE, launched
 from tests.cli.chat_terminal import calls, recorded, refuses, text_reply
-from tests.conftest import give_up
 from tests.web.clients.client_process import HERE, ClientProcess
 from tests.web.conftest import Served
 from tests.web.sse_reader import frames, read_events
-
-PATIENCE = 90_000
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-QUIET = ("--no-sandbox", "--headless=new", "--disable-gpu", "--no-first-run", "--disable-background-networking")
 
 
 @pytest.fixture(scope="module")
@@ -39,13 +35,8 @@ def bundle(judge: ClientProcess, tmp_path_factory: pytest.TempPathFactory) -> st
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    if CHROMIUM is None:
-        give_up("There is no Chromium on this machine.")
-    expect.set_options(timeout=PATIENCE)
-    with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=CHROMIUM, args=[*QUIET])
+    with launched() as found:
         yield found
-        found.close()
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from hashlib import sha256
 from itertools import count
 from typing import cast
+from weakref import WeakKeyDictionary
 
 from contextc._json import JSON, JSONObject, decode
 from tests.fake_vendors.json_access import as_list, as_object
@@ -40,26 +41,35 @@ class Kept(Memory):
         self.conversations: dict[str, list[JSONObject]] = {}
         self.locked: set[str] = set()
         self.forgets, self.owns_up = False, True
+        self._histories: WeakKeyDictionary[AcceptedRequest, list[JSONObject] | None] = WeakKeyDictionary()
         self._numbers = count(1)
 
     def stores(self, body: JSONObject) -> bool:
         return body.get("store") is not False and not self.forgets
 
     def history(self, ask: AcceptedRequest) -> list[JSONObject] | None:
-        """Return the items that a request continues, or None if they do not exist."""
-        if (name := conversation_of(ask.body)) is not None:
-            return self.conversations.get(name)
-        before: JSON = ask.body.get("previous_response_id")
-        return [] if before is None else self.responses.get(str(before))
+        """Return the items that a request continues, or None if they do not exist.
+
+        They are looked up once: a test may remove them while the request is being answered.
+        """
+        if ask not in self._histories:
+            name, before = conversation_of(ask.body), cast(JSON, ask.body.get("previous_response_id"))
+            if name is not None:
+                found = self.conversations.get(name)
+            else:
+                found = [] if before is None else self.responses.get(str(before))
+            self._histories[ask] = None if found is None else [*found]
+        return self._histories[ask]
 
     def lacks(self, ask: AcceptedRequest) -> FakeError | None:
         """Return the error if a request cannot be continued as it states."""
         name, before = conversation_of(ask.body), cast(JSON, ask.body.get("previous_response_id"))
-        if name is not None and name not in self.conversations:
+        is_lost = self.history(ask) is None
+        if name is not None and is_lost:
             return _no_conversation(name)
         if name in self.locked:
             return refusal(400, LOCKED, "invalid_request_error", "conversation_locked", param="conversation")
-        if before is not None and before not in self.responses:
+        if before is not None and is_lost:
             text, code = f"Previous response with id '{before}' not found.", "previous_response_not_found"
             return refusal(400, text, "invalid_request_error", code, param="previous_response_id")
         return None
