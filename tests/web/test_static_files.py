@@ -38,8 +38,11 @@ def test_files_are_served_as_what_they_are(pages: TestClient) -> None:
 
 
 def test_the_import_map_is_the_only_script_in_the_page_that_may_run(pages: TestClient, folder: Path) -> None:
-    wanted = base64.b64encode(hashlib.sha256(MAP.encode()).digest()).decode()
-    policy = pages.get("/").headers["content-security-policy"]
+    page = pages.get("/")
+    (found,) = re.findall(r"importmap\">(.*?)</script>", page.text)
+    wanted = base64.b64encode(hashlib.sha256(found.encode()).digest()).decode()
+    policy = page.headers["content-security-policy"]
+    assert re.sub(r"v/[0-9a-f]{16}/", "", found) == MAP
     assert f"script-src 'self' 'sha256-{wanted}';" in policy
     assert "unsafe" not in policy
     (folder / "index.html").write_text("<p>no map</p><script>alert(1)</script>")
@@ -56,10 +59,28 @@ def test_a_file_is_sent_again_only_when_it_is_another(pages: TestClient, folder:
     assert pages.get("/app/main.js", headers=known).text == "export const changed = true;"
 
 
+def test_a_browser_keeps_the_files_of_a_page_until_one_of_them_is_another(pages: TestClient, folder: Path) -> None:
+    """Guarantee 12.2: a page and all its modules are of one version. Those of a page before are not kept."""
+    forever, again = "public, max-age=31536000, immutable", "no-cache"
+    (first,) = re.findall(r'src="([^"]+)"', pages.get("/").text)
+    assert re.fullmatch(r"v/[0-9a-f]{16}/app/main\.js", first)
+    assert pages.get(f"/{first}").headers["cache-control"] == forever
+    (folder / "app" / "style.css").write_text("a { color: red }")
+    page = pages.get("/")
+    (second,) = re.findall(r'src="([^"]+)"', page.text)
+    assert (second != first, page.headers["cache-control"]) == (True, again)
+    old, new = pages.get(f"/{first}"), pages.get(f"/{second}")
+    assert (old.headers["cache-control"], new.headers["cache-control"]) == (again, forever)
+    assert old.text == new.text == "export {};"
+
+
 @pytest.mark.parametrize(
     "path",
     [
         "/nothing.js",
+        "/v/0123456789abcdef/../../secret.js",
+        "/v/0123456789abcdef/..%2f..%2fsecret.js",
+        "/v/0123456789abcdef//etc/passwd",
         "/app",
         "/notes.py",
         "/link.js",
@@ -108,7 +129,7 @@ def test_no_file_of_the_page_writes_markup_by_itself() -> None:
 
 def test_the_page_names_the_modules_it_begins_with(client: TestClient) -> None:
     """A browser requests all of them at once; modules of other views are loaded when they are opened."""
-    named = re.findall(r'<link rel="modulepreload" href="([^"]+)">', client.get("/").text)
+    named = re.findall(r'<link rel="modulepreload" href="v/[0-9a-f]{16}/([^"]+)">', client.get("/").text)
     assert {"app/main.js", "app/chat/chat.js", "app/virtual_list.js"} <= {*named}
     assert len(named) == len({*named})
     assert not [name for name in named if "inspect" in name]

@@ -2,7 +2,8 @@
 
 The Content-Security-Policy allows scripts and styles of this server, and the inline import map by its hash. Routes of
 the web UI are URL fragments, so there is one HTML document. It preloads every module that its entry point imports, so
-that a browser fetches them in parallel.
+that a browser fetches them in parallel. It refers to files below `/v/VERSION/`. The version changes with any file, so a
+browser keeps them and asks only for the document again.
 """
 
 import re
@@ -35,6 +36,8 @@ MEDIA_TYPES = {
 """Files with other extensions are not served."""
 IMPORT_MAP = re.compile(rb'<script type="importmap">(.*?)</script>', re.DOTALL)
 MODULE_SCRIPT = re.compile(rb'<script type="module" src="([^"]+)">')
+RELATIVE_URL = re.compile(rb'((?:href|src)=")(?![a-z]+:|[/#])(?:\./)?|("\./)(?=vendor/)')
+VERSIONED_PATH = re.compile(r"/v/([0-9a-f]{16})(/.+)")
 STATIC_IMPORT = re.compile(r"""^(?:import|export)\b[^"';]*?from\s*["'](\.[^"']+)["']""", re.MULTILINE)
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'{maps}; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
@@ -53,15 +56,23 @@ class StaticFiles:
 
     def __init__(self, folder: Path = STATIC_FOLDER) -> None:
         self.folder = folder.resolve()
+        self._version = ""
+        """The version of the last document that was served."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] not in ("GET", "HEAD"):
             problem = f"Method not allowed, got {scope['method'][:20]!r}. Use GET or HEAD; the API is below /api."
             raise HTTPError(405, problem, "NotAllowed", {"Allow": "GET, HEAD"})
-        path = self._find(path_below_mount(scope))
+        asked = path_below_mount(scope)
+        versioned = VERSIONED_PATH.fullmatch(asked)
+        path = self._find(versioned[2] if versioned else asked)
+        if path.suffix == ".html" or not self._version:
+            self._version = _version_of(self.folder)
         state = path.stat()
-        file = _read(path, state.st_mtime_ns, state.st_size)
-        headers = {"ETag": file.tag, "Cache-Control": "no-cache", "Content-Security-Policy": file.policy}
+        file = _read(path, state.st_mtime_ns, state.st_size, self._version if path.suffix == ".html" else "")
+        is_current = versioned is not None and versioned[1] == self._version
+        caching = "public, max-age=31536000, immutable" if is_current else "no-cache"
+        headers = {"ETag": file.tag, "Cache-Control": caching, "Content-Security-Policy": file.policy}
         if file.tag in re.split(r"\s*,\s*", Headers(scope=scope).get("if-none-match", "").replace("W/", "")):
             answer = Response(status_code=304, headers=headers)
         else:
@@ -80,14 +91,23 @@ class StaticFiles:
         raise HTTPError(404, "File not found. Open the web UI at /, or use the API below /api.", "NotFound")
 
 
+def _version_of(folder: Path) -> str:
+    """Return the version of all files of a folder: a hash of their names, times and sizes."""
+    states = [(path, path.stat()) for path in sorted(folder.rglob("*.*"))]
+    text = "\n".join([f"{path.relative_to(folder)} {state.st_mtime_ns} {state.st_size}" for path, state in states])
+    return sha256(text.encode()).hexdigest()[:16]
+
+
 @lru_cache(maxsize=256)
-def _read(path: Path, changed: int, size: int) -> StaticFile:
-    """Read a file at one modification time. An HTML file gets the policy for its import map."""
+def _read(path: Path, changed: int, size: int, version: str) -> StaticFile:
+    """Read a file at one modification time. An HTML file refers to a version and has the policy for its import map."""
     data = path.read_bytes()
     if (begins := MODULE_SCRIPT.search(data)) and path.suffix == ".html":
         names = [each.relative_to(path.parent).as_posix() for each in static_imports(path.parent / begins[1].decode())]
         links = "".join([f'<link rel="modulepreload" href="{name}">\n    ' for name in names])
         data = data[: begins.start()] + links.encode() + data[begins.start() :]
+    if version:
+        data = RELATIVE_URL.sub(lambda found: (found[1] or found[2]) + f"v/{version}/".encode(), data)
     maps = IMPORT_MAP.findall(data) if path.suffix == ".html" else []
     hashes = "".join([f" 'sha256-{b64encode(sha256(each).digest()).decode()}'" for each in maps])
     return StaticFile(data, f'"{sha256(data).hexdigest()[:32]}"', CONTENT_SECURITY_POLICY.format(maps=hashes))
