@@ -4,8 +4,6 @@ import logging
 from collections.abc import Sequence
 
 import pytest
-from google.genai.types import GenerateContentResponse
-from openai.types.chat import ChatCompletion
 
 import contextc as cc
 from contextc._json import JSONObject
@@ -146,6 +144,8 @@ def test_replies_are_taken_as_the_vendors_sdks_return_them() -> None:
     manager = cc.MessageManager(cc.OpenAIFormatter())
     (tool,) = manager.get_formatted_tools(tools)
     call = {"id": "c1", "type": "function", "function": {"name": tool["function"]["name"], "arguments": "{}"}}
+    from openai.types.chat import ChatCompletion  # loads for a second
+
     reply = ChatCompletion.model_validate(
         {
             "id": "r",
@@ -167,6 +167,8 @@ def test_replies_are_taken_as_the_vendors_sdks_return_them() -> None:
     assert message.usage is not None
     assert (message.usage.input, message.usage.output) == (7, 3)
     manager.formatter = cc.GeminiFormatter()
+    from google.genai.types import GenerateContentResponse  # loads for a second
+
     text = GenerateContentResponse.model_validate(
         {"candidates": [{"content": {"role": "model", "parts": [{"text": "It prints 1."}]}, "finishReason": "STOP"}]}
     )

@@ -15,10 +15,11 @@ from tests.browser.conftest import Visit
 from tests.browser.page_driver import Person
 from tests.browser.scripted_model import SPEC, Model
 from tests.browser.server import served
+from tests.conftest import some
 from tests.observation.test_conversation_match import claude, claude_answer
 from tests.web.sample_conversations import Life
 
-SIZES = [(1440, 900), (1280, 720), (390, 844)]
+SIZES = [(390, 844), (1280, 720), (1440, 900)]
 HIGHEST = 96
 SESSION = {"x-claude-code-session-id": "s1"}
 START = 1_760_000_000_000
@@ -84,7 +85,7 @@ def heading(person: Person) -> Locator:
     return person.page.get_by_test_id("step").get_by_role("heading", level=2)
 
 
-@pytest.mark.parametrize(("width", "height"), SIZES)
+@pytest.mark.parametrize(("width", "height"), some(SIZES, 1))
 def test_the_header_is_low_and_the_line_of_a_request_is_one_line(
     recorded: Recorded, model: Model, visiting: Visit, width: int, height: int
 ) -> None:

@@ -3,11 +3,10 @@
 import json
 import re
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
-import anthropic
 import httpx2
-import openai
 import pytest
 
 import contextc as cc
@@ -60,11 +59,15 @@ def answering(reply: JSONObject, seen: list[httpx2.Request]) -> httpx2.Client:
 
 
 def anthropic_client(http: httpx2.Client) -> object:
-    return anthropic.Anthropic(api_key="key", http_client=http)
+    from anthropic import Anthropic  # loads for seconds
+
+    return Anthropic(api_key="key", http_client=http)
 
 
 def openai_client(http: httpx2.Client) -> object:
-    return openai.OpenAI(api_key="key", http_client=http)
+    from openai import OpenAI  # loads for seconds
+
+    return OpenAI(api_key="key", http_client=http)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +86,12 @@ def test_an_sdk_sends_the_bytes_as_they_are_and_reads_the_reply(
     compiler = cc.MessageCompiler(store, model)
     compiled = compiler.compile("demo", system_prompt="Be brief.")
     seen: list[httpx2.Request] = []
-    names = {name: client(answering(reply, seen)), "compiled": compiled, "anthropic": anthropic, "openai": openai}
+    names = {
+        name: client(answering(reply, seen)),
+        "compiled": compiled,
+        "anthropic": import_module("anthropic"),
+        "openai": import_module("openai"),
+    }
     with compiler.attempt(compiled) as attempt:
         attempt.commit(eval(line_of_page(name), names))
     (request,) = seen

@@ -16,7 +16,7 @@ from contextc.compiler.passes.fit_budget import STEPS_LEFT_OUT_TEXT
 from contextc.formats import formatter
 from contextc.messages import Message
 from tests.compiler.recorded_replay import begins_with, blocks, replay
-from tests.conftest import often
+from tests.conftest import often, some
 from tests.formats.known import having, known
 
 CONVERSATIONS = often(12, 120)
@@ -102,8 +102,9 @@ def is_paired(body: JSONObject, format: str) -> bool:
     return calls == results
 
 
-@pytest.mark.parametrize("strategy", ["chunked", "oldest"])
-@pytest.mark.parametrize("format", having("MODEL"))
+@pytest.mark.parametrize(
+    ("format", "strategy"), some([(format, each) for format in having("MODEL") for each in ("chunked", "oldest")], 5)
+)
 def test_no_cut_leaves_an_orphan_begins_without_the_user_or_drops_the_current_message(
     format: str, strategy: TrimStrategy
 ) -> None:

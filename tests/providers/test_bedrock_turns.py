@@ -11,6 +11,7 @@ import contextc as cc
 from contextc._json import JSONObject
 from contextc.events import RetryScheduled, TextDelta
 from contextc.providers import Endpoint, ProviderCall
+from tests.conftest import some
 from tests.fake_vendors import KEY, AcceptedRequest, FakeVendors, Reply, faults, listed
 from tests.fake_vendors import ScriptedCall as Asked
 from tests.fake_vendors.faults import Fault
@@ -85,11 +86,19 @@ def test_an_agent_runs_whole_turns_with_tools(streamed: bool) -> None:
     assert all(record.path.endswith(path) for record in standin.records)
 
 
-@pytest.mark.parametrize("streamed", [True, False], ids=["streamed", "whole"])
+PASSING = (
+    faults.rate(0.01),
+    faults.overloaded(),
+    faults.internal(),
+    faults.closed(),
+    faults.reset(),
+    faults.garbled(0),
+)
+
+
 @pytest.mark.parametrize(
-    "wrong",
-    [faults.rate(0.01), faults.overloaded(), faults.internal(), faults.closed(), faults.reset(), faults.garbled(0)],
-    ids=lambda fault: fault.name,
+    ("wrong", "streamed"),
+    some([pytest.param(each, stream, id=f"{each.name}-{stream}") for each in PASSING for stream in (True, False)], 4),
 )
 def test_what_may_pass_is_tried_again_and_nothing_is_doubled(wrong: Fault, streamed: bool) -> None:
     """Guarantee 11.11."""

@@ -12,6 +12,7 @@ from contextc._json import JSON, JSONObject, decode
 from contextc.errors import FailureKind
 from contextc.providers import openai
 from contextc.providers.error_mapping import map_error, with_provider_rules
+from tests.conftest import some
 from tests.fake_vendors import KEY, FakeVendors, Fault, Reply, Scripted, ScriptedCall, faults, listed
 
 SPEC = "mistral:mistral-medium-latest"
@@ -79,8 +80,10 @@ FOUL = [
 ]
 
 
-@pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.parametrize("fault", FOUL, ids=lambda fault: fault.name)
+@pytest.mark.parametrize(
+    ("fault", "stream"),
+    some([pytest.param(each, stream, id=f"{each.name}-{stream}") for each in FOUL for stream in (True, False)], 5),
+)
 def test_a_turn_outlives_what_passes(monkeypatch: pytest.MonkeyPatch, fault: Fault, stream: bool) -> None:
     """Guarantee 11.11: before any output, the same bytes are sent again."""
     standin, messages = turned(monkeypatch, [None, fault, None, None], stream=stream)

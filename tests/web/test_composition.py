@@ -12,6 +12,7 @@ from contextc.analysis.cost_by_cause import conversation_costs
 from tests.analysis.observed_run import ObservedRun, define_tool, words
 from tests.analysis.traces import Trace, load
 from tests.analysis.traces.measure import record
+from tests.conftest import some
 from tests.web.sample_conversations import SONNET, Asking, Life, provider_of
 
 OUTPUT = ("answer", "answer_reasoning")
@@ -164,8 +165,13 @@ def test_small_parts_are_merged(client: TestClient, store: cc.Store) -> None:
     assert "line" not in answers[-1]
 
 
-@pytest.mark.parametrize("trace", load("tune")[::9], ids=lambda trace: trace.name)
-def test_traces_of_all_clients(client: TestClient, store: cc.Store, trace: Trace) -> None:
+@pytest.mark.parametrize("share", some([0, 1, 2], 1))
+def test_traces_of_all_clients(client: TestClient, store: cc.Store, share: int) -> None:
+    for trace in load("tune")[share * 9 :: 27]:
+        _check_trace(client, store, trace)
+
+
+def _check_trace(client: TestClient, store: cc.Store, trace: Trace) -> None:
     for name in dict.fromkeys([each.conversation for each in record(store, trace)]):
         check(client, store, name)
 
@@ -180,6 +186,7 @@ def test_unknown_requests_are_not_found(client: TestClient, store: cc.Store) -> 
     assert get(client, "/conversations/empty/composition")["requests"] == []
 
 
+@pytest.mark.thorough
 def test_two_thousand_requests(client: TestClient, store: cc.Store) -> None:
     """Small enough for a page, also when it is analysed again."""
     life = Life(store, provider_of(SONNET, window=1_000_000))
