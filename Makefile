@@ -26,7 +26,8 @@ run: setup
 	@$(BIN)/contextc serve
 
 # The checks of the text run beside the tests, in the shell: with `make -j2` they sometimes ran one after the other.
-test: setup programs
+test:
+	@$(MAKE) --no-print-directory -j2 setup programs
 	@$(MAKE) --no-print-directory checks & checks=$$!; \
 	$(MAKE) --no-print-directory tests; tests=$$?; \
 	wait $$checks && exit $$tests
