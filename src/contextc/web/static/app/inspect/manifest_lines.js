@@ -26,7 +26,7 @@ const PAUSE = 180;
 const ABOVE = 2;
 
 /** Signs of the rows, for the legend. */
-const LEGEND = [...["shared", "new", "again", "left"].map((state) => SIGNS[state]), ["⚡", "cached prefix ends"]];
+const LEGEND = [...["shared", "paid", "new", "again", "left"].map((state) => SIGNS[state]), ["⚡", "cached prefix ends"]];
 
 /** @param {{name: string, step: object, facts: object, showPath: (path: string) => void}} props `facts` is the request from the server */
 export function ManifestLines({ name, step, facts, showPath }) {
@@ -199,7 +199,14 @@ function Prefix({ shared, selection }) {
     : ": system prompt, tools, and the start of the first message";
   return html`<p class="prefix ${hasShared || head ? "" : "is-head-only"}" data-testid="prefix"><span class="rail-cap"
       aria-hidden="true"></span>
-    <span>Same as in the previous request: <b>${number(shared.tokens)} tokens</b>${hasShared ? messages : ": system prompt and tools"}</span></p>`;
+    <span>Same as in the previous request: <b>${number(shared.tokens)} tokens</b>${hasShared ? messages : ": system prompt and tools"}${paidAgain(shared)}</span></p>`;
+}
+
+/** Return what of an unchanged prefix was not read from the cache; "" if all of it was, or if that is unknown. */
+function paidAgain({ tokens, read }) {
+  if (read == null || read >= tokens) return "";
+  if (!read) return ". The provider read nothing of it from its cache: all of it was paid again";
+  return `. The provider read only ${number(read)} tokens of it from its cache: the rest was paid again`;
 }
 
 function Break({ shared, why, showPath }) {
