@@ -18,12 +18,13 @@ of messages are estimated.
 def count_read_tokens(request: RequestDetails) -> int | None:
     """Return the tokens of the shared prefix that the provider read from its cache.
 
-    None if that is unknown: without a shared prefix, without usage, and for models that cost nothing.
+    None if that is unknown: without a shared prefix, without usage of this request and the previous one, and for models
+    that cost nothing. A previous request that failed was not paid.
     """
     usage, shared = request.record.usage, request.shared_tokens
     known = find_channel_model(request.channel)
     is_free = known is not None and (known.price is None or not known.price.input)
-    if usage is None or not usage.input or not shared or is_free:
+    if usage is None or not usage.input or not shared or is_free or not request.was_answered:
         return None
     read = round(usage.cache_read * request.budget.input / usage.input)
     if read and shared - read <= max(MIN_DIFFERENCE, shared * MIN_SHARE):
