@@ -29,7 +29,8 @@ export function ShareButton({ name, channel = "", request = 0 }) {
     } },
     { label: "Download HTML file…", icon: "download", act: () => setOpen(true) },
   ];
-  return html`<${Menu} label="Share" items=${items} class="button" data-testid="share">Share <${Icon} name="chevron" size=${12} /><//>
+  return html`<${Menu} label="Share" items=${items} class="button has-icon" data-testid="share"><${Icon} name="share" /><span
+      class="button-word">Share</span><//>
     ${isOpen && html`<${ShareDialog} name=${name} channel=${channel} request=${request} close=${() => setOpen(false)} />`}`;
 }
 

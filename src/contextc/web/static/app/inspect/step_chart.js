@@ -3,12 +3,8 @@
  * the keyboard it is a slider over steps. What a column looks like is up to the caller.
  */
 import { html, useEffect, useLayoutEffect, useRef, useState } from "../html.js";
+import { MOVES } from "./mini_timeline.js";
 import { columnLayout } from "./timeline_layout.js";
-
-/** Key → number of steps to move. */
-const MOVES = {
-  ArrowLeft: -1, ArrowRight: 1, ArrowDown: -1, ArrowUp: 1, PageUp: 10, PageDown: -10, Home: -Infinity, End: Infinity,
-};
 
 /** Low windows have a lower chart, so that messages are visible below it. */
 const short = matchMedia("(max-height: 54rem)");
