@@ -21,6 +21,11 @@ from tests.forked_commands import run_contextc
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 SHELL = re.compile(r"[|<>$*;&~]")
+LISTED_PACKAGES = (
+    *("analysis", "app", "compiler", "compiler/ledger", "compiler/passes", "doctor", "executor", "formats"),
+    *("inspection", "interchange", "observation", "providers", "proxy", "store", "web"),
+)
+"""Packages whose modules ARCHITECTURE.md lists."""
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
 
 
@@ -79,3 +84,11 @@ def test_the_examples_of_a_page_run_and_print_what_it_shows(
         elif kind == "console":
             shown, printed = run_console(block)
             assert matches(shown, printed), f"{page.name} shows:\n{shown}\nbut it prints:\n{printed}"
+
+
+@pytest.mark.parametrize("package", LISTED_PACKAGES)
+def test_the_architecture_lists_every_module(package: str) -> None:
+    page = (ROOT / "ARCHITECTURE.md").read_text()
+    modules = [each.name for each in (ROOT / "src" / "contextc" / package).glob("*.py") if each.name != "__init__.py"]
+    assert modules
+    assert [each for each in modules if not re.search(rf"\b{re.escape(each)}", page)] == []

@@ -1,18 +1,21 @@
 """Text of models, tools, files and names is shown as text: it is not executed and loads nothing."""
 
 import json
+import re
+from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import expect
 
 import contextc as cc
+from contextc._json import JSONObject
 from contextc.web.app_state import ServerOptions
 from tests.browser.conftest import Visit
 from tests.browser.page_driver import Person
 from tests.browser.page_errors import ALARM
 from tests.browser.scripted_model import Model, calls, text_reply
 from tests.conftest import THOROUGH, some
-from tests.web.sample_conversations import Life
+from tests.web.sample_conversations import SONNET, Life, provider_of
 
 MARKUP = (
     f"<script>{ALARM}(1)</script>",
@@ -33,6 +36,7 @@ LINKS = (
 ODD = "left \u202eright\u202c \u2066inner\u2069 \u200bzero \x07bell \x1b[31mred end"
 ALL = "\n\n".join([*MARKUP, *LINKS, ODD])
 TALL = {"width": 1280, "height": 8_000}
+DEPTH, HUGE = 40, 10_000
 MADE = "script, iframe, object, embed, base, style, link, animate, img[onerror], [onload], [onclick]"
 
 
@@ -100,14 +104,27 @@ def test_a_name_is_text_and_leads_to_its_target(store: cc.Store, person: Person,
     check(person)
 
 
-def test_the_inspector_shows_text(store: cc.Store, person: Person) -> None:
-    """Guarantee 12.3: lines, the request, changes, the ledger, what would be sent next."""
-    life = Life(store)
-    life.fragments = (cc.PromptFragment("identity", ALL),)
-    life.tools = [cc.Tool(name="look", description=ALL, parameters={"type": "object", "properties": {}})]
-    life.turn(ALL, cc.assistant(ALL, tool_calls=[cc.tool_call("a", "look", {MARKUP[1]: ALL})]))
-    store.append("demo", cc.tool_result("a", "look", ALL))
+def evil_life(store: cc.Store, name: str) -> Life:
+    """Two requests. They differ in system prompt, tool, a huge line, and deep JSON."""
+    life = Life(store, provider_of(SONNET, window=900_000), name)
+    deep: JSONObject = {}
+    for _ in range(DEPTH):
+        deep = {MARKUP[1]: [deep]}
+    for number in (1, 2):
+        life.fragments = (cc.PromptFragment("identity", f"{number} {name} {ALL}"),)
+        schema: JSONObject = {"type": "object", "properties": {f"{MARKUP[2]}{number}": {"description": ALL}}}
+        life.tools = [cc.Tool(name="look", description=f"{number} {ALL}", parameters=schema)]
+        if number == 1:
+            call = cc.tool_call("a", "look", {MARKUP[1]: ALL, "deep": deep})
+            life.turn(ALL, cc.assistant(ALL, tool_calls=[call]))
+            store.append(name, cc.tool_result("a", "look", ALL + MARKUP[0] * HUGE))
     life.answer(ALL)
+    return life
+
+
+def test_the_inspector_shows_text(store: cc.Store, person: Person) -> None:
+    """Guarantee 12.3: lines, the request, changes, the ledger, what would be sent next, and two runs compared."""
+    life = evil_life(store, "demo")
     person.inspects("demo")
     lines = person.page.get_by_test_id("lines")
     expect(lines.locator(".line").first).to_contain_text(MARKUP[0])
@@ -124,6 +141,25 @@ def test_the_inspector_shows_text(store: cc.Store, person: Person) -> None:
         check(person)
     expect(person.page.get_by_test_id("next").get_by_test_id("lines")).to_contain_text(MARKUP[0])
     assert "\u202e" not in person.page.locator("main").inner_text()
+    for view in ("Inline", "Side by side"):
+        panel = person.tab("Changes").get_by_test_id("diff")
+        panel.get_by_role("button", name=view).click()
+        differences = panel.get_by_test_id("difference")
+        expect(differences.first).to_contain_text(MARKUP[0])
+        expect(differences.first).to_contain_text("⟨U+2066⟩inner")
+        for _ in range(differences.count()):  # to the huge line and the deep JSON
+            person.page.keyboard.press("n")
+        expect(panel.get_by_test_id("difference-place")).to_contain_text(re.compile(r"\d+ of \d+ differences"))
+        check(person)
+        assert "\u202e" not in panel.inner_text()
+    other = evil_life(store, MARKUP[1])
+    person.open(f"#/compare/{life.name}/{quote(other.name, safe='')}")
+    compared = person.page.get_by_test_id("compare")
+    expect(compared.get_by_role("table").first).to_be_visible()
+    expect(compared).to_contain_text(MARKUP[1])
+    check(person)
+    assert "\u202e" not in compared.inner_text()
+    assert person.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
 @pytest.mark.parametrize("kind", some(["request", "nonsense"], 1))

@@ -21,12 +21,17 @@ from tests.web.sample_conversations import Life
 
 SIZES = [(390, 844), (1280, 720), (1440, 900)]
 HIGHEST = 96
+LOWEST_SHARE = 0.55
+NARROW = 400
 SESSION = {"x-claude-code-session-id": "s1"}
 START = 1_760_000_000_000
 
 
 class Recorded(NamedTuple):
-    """A server with recorded conversations: one with findings, one without, and one with sub-agents."""
+    """A server with recorded conversations: one with findings, one without, and one with sub-agents.
+
+    Sub-agents one and two run at the same time, and two starts three.
+    """
 
     url: str
     costly: str
@@ -56,9 +61,12 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
             cc.observe(
                 **common, request=claude(f"work on {name}", system="Sub."), reply=claude_answer("done"),
                 time=START + 1_000 * at, ended=START + 1_000 * at + 2_000,
-                headers={**SESSION, "x-claude-code-agent-id": name},
+                headers={
+                    **SESSION, "x-claude-code-agent-id": name,
+                    **({"x-claude-code-parent-agent-id": "two"} if name == "three" else {}),
+                },
             )
-            for at, name in enumerate(("one", "two"), 1)
+            for at, name in enumerate(("one", "two", "three"), 1)
         ]  # fmt: skip
         with served(store, ServerOptions(root=folder, model=SPEC)) as url:
             yield Recorded(url, run.conversation, main.conversation, [each.conversation for each in agents])
@@ -105,6 +113,16 @@ def test_the_header_is_low_and_the_line_of_a_request_is_one_line(
         assert box["y"] + box["height"] <= head["y"] + head["height"]
     expect(page.get_by_test_id("finding").first).to_be_in_viewport()
     assert page.evaluate("() => document.documentElement.scrollWidth") <= width
+    for name in ("Findings", "Messages", "Changes", "Composition"):
+        person.tab(name)
+        box = page.get_by_role("tabpanel").bounding_box()
+        assert box is not None
+        assert min(height, box["y"] + box["height"]) - box["y"] >= LOWEST_SHARE * height, name
+        tab = selected(person).bounding_box()
+        assert tab is not None
+        assert 0 <= tab["x"] <= tab["x"] + tab["width"] <= width
+        assert page.evaluate("() => document.documentElement.scrollWidth") <= width
+        assert width > NARROW or shut_out(page) == []
     if width >= 1280:
         line = page.get_by_test_id("step-line").bounding_box()
         assert line is not None
@@ -280,11 +298,16 @@ def test_sub_agents_are_a_tree_with_a_bar_for_each(reader: Person, recorded: Rec
     opens(reader, f"#/c/{recorded.main}/inspect")
     reader.page.get_by_test_id("agents-button").click()
     tree = reader.page.get_by_test_id("sub-agents")
-    expect(tree.get_by_role("listitem")).to_have_count(3)
+    expect(tree.get_by_role("listitem")).to_have_count(4)
     bars = [each.bounding_box() for each in tree.locator(".agent-bar").all()]
-    main, one, two = [box for box in bars if box is not None]
+    main, one, two, three = [box for box in bars if box is not None]
     assert main["width"] > 3 * one["width"]
-    assert main["x"] < one["x"] < two["x"]
+    assert main["x"] < one["x"] < two["x"] < three["x"]
+    assert two["x"] < one["x"] + one["width"]  # both ran at the same time
+    assert three["x"] < two["x"] + two["width"]
+    started = tree.get_by_role("listitem").filter(has=reader.page.get_by_role("link", name="work on two")).last
+    expect(started.get_by_role("listitem")).to_have_count(1)
+    expect(started.get_by_role("listitem")).to_contain_text("work on three")
     expect(tree.get_by_role("listitem").nth(1)).to_contain_text(re.compile(r"1 request.*\$0\.\d+, 2 s, from request 1"))
     assert shut_out(reader.page, "[data-testid=sub-agents]") == []
     tree.get_by_role("link", name="work on two").click()

@@ -58,8 +58,8 @@ def rows(person: Person, **attributes: object) -> Locator:
     return lines_of(person).locator(f".line{chosen}:not(.is-coming)")
 
 
-def test_system_prompt_and_tools_are_rows(reader: Person) -> None:
-    """They come before the messages, with their tokens; a tool opens to its schema."""
+def test_system_prompt_and_tools_are_rows(reader: Person, life: Life) -> None:
+    """They come before the messages, with their tokens; a tool opens to its schema. It may be paid again."""
     expect(rows(reader).first).to_contain_text("You are a coder.")
     expect(rows(reader).first.locator(".line-role")).to_have_text("system")
     tool = rows(reader).filter(has_text="Read a file.")
@@ -73,6 +73,15 @@ def test_system_prompt_and_tools_are_rows(reader: Person) -> None:
     first = rows(reader).first
     first.locator(".line-button").click()
     expect(first.get_by_test_id("as-sent")).to_contain_text("You are a coder.")
+    life.turn("once more", usage=cc.Usage(input=3_100, output=9))
+    reader.open(link(life, 5))
+    expect(tool).to_have_attribute("data-state", "paid")
+    expect(tool.locator(".line-sign")).to_contain_text("unchanged, paid again")
+    expect(lines_of(reader).get_by_test_id("glyph-legend")).to_contain_text("unchanged, paid again")
+    expect(lines_of(reader).get_by_test_id("prefix")).to_contain_text("all of it was paid again")
+    lines_of(reader).get_by_role("button", name=re.compile("^Paid again")).click()
+    expect(rows(reader, state="shared")).to_have_count(0)
+    expect(tool).to_be_visible()
 
 
 def test_calls_have_values_and_lead_to_their_results(reader: Person) -> None:

@@ -60,6 +60,12 @@ def test_the_overview_lists_costs_and_findings(filled: cc.Store, person: Person)
     expect(cause).to_have_attribute("href", re.compile("#/c/.+/inspect/.*tab=findings"))
     row.get_by_role("link", name=re.compile("^Inspect")).click()
     person.page.wait_for_url(re.compile("#/c/busy/inspect"))
+    person.page.go_back()
+    person.page.get_by_test_id("row-findings").get_by_role("link").first.click()
+    person.page.wait_for_url(re.compile(r"#/c/\w+/inspect/[^/]+/\d+\?tab=findings&finding=[A-Z]+\d+$"))
+    dearest = person.page.get_by_test_id("cause").first
+    expect(dearest).to_be_focused()
+    expect(dearest).to_be_in_viewport()
 
 
 def test_columns_sort_and_filters_are_in_the_url(filled: cc.Store, person: Person) -> None:
@@ -170,6 +176,25 @@ def test_a_search_finds_calls_and_results_and_jumps_to_the_message(talks: cc.Sto
     person.page.go_back()
     field.fill("absent")
     expect(person.page.get_by_test_id("searched")).to_contain_text("No results.")
+    life = Life(talks, name="rounds")
+    for number in range(1, 5):
+        life.turn(f"crocus {number}", f"answer about crocus {number}")
+    field.fill("crocus")
+    expect(hit).to_have_count(5)
+    expect(person.page.get_by_test_id("searched")).to_contain_text("8 hits in 1 conversation.")
+    expect(person.page.get_by_test_id("hits-shown")).to_contain_text("5 of 8 hits")
+    person.page.get_by_role("button", name="Show more hits in").click()
+    expect(hit).to_have_count(8)
+    expect(person.page.get_by_test_id("hits-shown")).to_have_count(0)
+    person.page.get_by_role("link", name="Inspect message 3").click()
+    person.page.wait_for_url(re.compile(r"#/c/rounds/inspect/[^/]+/2\?tab=messages&q=crocus&line=\d+$"))
+    row = person.page.locator(".line.is-target")
+    expect(row).to_have_attribute("data-seq", "3")
+    expect(row).to_be_in_viewport()
+    person.page.go_back()
+    person.page.get_by_role("link", name="Inspect message 8").click()
+    person.page.wait_for_url(re.compile(r"#/c/rounds/inspect/[^/]+/4\?tab=reply$"))
+    expect(person.page.get_by_test_id("reply")).to_contain_text("answer about crocus 4")
 
 
 def test_a_visit_does_not_move_a_conversation(store: cc.Store, person: Person) -> None:

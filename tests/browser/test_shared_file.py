@@ -75,7 +75,8 @@ def test_a_run_is_shown_without_a_server(
     busy(memory)
     person = opened(visiting, tmp_path, build_shared_file(memory, "demo"), **look)
     page = person.page
-    expect(page.locator("h1")).to_have_text("demo")
+    expect(page.locator("h1")).to_have_text("look")  # the title of the conversation
+    expect(page.locator("header")).to_contain_text("demo · ")
     expect(page.get_by_role("region", name="Findings")).to_be_visible()
     expect(
         page.get_by_role("group", name="Composition").get_by_role("row", name=re.compile("System prompt"))
@@ -193,7 +194,7 @@ PARTS = {
     "results": ("Result-of-look", "module.py", "src/deep"),
     "files": ("plan.xyz", "/home/bob", "module.py", "src/deep"),
     "keys": (SECRET,),
-    "mail": ("bob@example.com",),
+    "mail": ("bob@example.com", "bob@exa"),  # the title ends within it
     "Codename-[A-Z][a-z]+": ("Codename-Blue",),
 }
 
@@ -230,9 +231,9 @@ def test_the_button_downloads_a_file(store: cc.Store, person: Person, visiting: 
     assert person.page.evaluate("navigator.clipboard.readText()") == person.page.url
     person.item(person.page.get_by_test_id("share"), "Download HTML file")
     dialog = person.page.get_by_test_id("share-dialog")
-    expect(dialog.get_by_role("radio", name="Request 2")).to_be_checked()
+    expect(dialog.get_by_role("radio", name="All requests")).to_be_checked()
+    expect(dialog.get_by_role("radio", name="Request 2")).not_to_be_checked()
     assert shut_out(person.page, "[data-testid=share-dialog]") == []
-    dialog.get_by_role("radio", name="All requests").check()
     dialog.get_by_role("checkbox", name=re.compile("^Tool results")).check()
     dialog.get_by_test_id("share-pattern").fill("Codename-[A-Z][a-z]+")
     with person.page.expect_download() as saved:

@@ -17,6 +17,7 @@ SYSTEM = {"role": "system", "content": "Be brief."}
 USER = {"role": "user", "content": 'a "quoted" text, with [brackets] and ü'}
 REPLY = {"role": "assistant", "content": "b"}
 MARK = {"type": "ephemeral"}
+OPENAI_MARK = {"mode": "explicit"}
 
 
 @pytest.mark.parametrize("messages", [[], [USER], [SYSTEM], [SYSTEM, USER, REPLY, USER], [SYSTEM, SYSTEM, USER]])
@@ -93,8 +94,36 @@ def test_bedrock_cache_points() -> None:
     assert insert_marks(element.base, element.marks) == raw
 
 
+@pytest.mark.parametrize(
+    ("plain", "marked"),
+    [
+        (
+            {"role": "user", "content": [{"type": "input_text", "text": "a"}]},
+            {"role": "user", "content": [{"type": "input_text", "text": "a", "prompt_cache_breakpoint": OPENAI_MARK}]},
+        ),
+        (
+            {"type": "function_call_output", "call_id": "c", "output": [{"type": "input_text", "text": "a"}]},
+            {
+                "type": "function_call_output",
+                "call_id": "c",
+                "output": [{"prompt_cache_breakpoint": OPENAI_MARK, "type": "input_text", "text": "a"}],
+            },
+        ),
+    ],
+)
+def test_cache_breakpoints_of_openai_are_set_aside(plain: dict[str, object], marked: dict[str, object]) -> None:
+    raw = json.dumps(marked).encode()
+    element = strip_marks(raw)
+    assert element.base == json.dumps(plain).encode()
+    assert insert_marks(element.base, element.marks) == raw
+    assert comparable_bytes(raw) == comparable_bytes(json.dumps(plain).encode())
+
+
 def test_a_text_equals_a_list_of_one_text() -> None:
     listed = {"role": "user", "content": [{"type": "text", "text": "a", "cache_control": MARK}]}
+    assert comparable_bytes(json.dumps(listed).encode()) == comparable_bytes(b'{"role": "user",  "content": "a"}')
+
+    listed = {"role": "user", "content": [{"type": "input_text", "text": "a", "prompt_cache_breakpoint": OPENAI_MARK}]}
     assert comparable_bytes(json.dumps(listed).encode()) == comparable_bytes(b'{"role": "user",  "content": "a"}')
 
 

@@ -180,7 +180,7 @@ def test_hits_name_the_message_and_the_part_that_matches(store: cc.Store) -> Non
     )
     store.append("needles", at("other", 5))
     page = store.read(lambda tx: search_messages(tx, "Needle"))
-    assert [(entry.name, [(hit.seq, hit.role, hit.part, hit.tool) for hit in hits]) for entry, hits in page.found] == [
+    assert [(each.conversation.name, [hit[1:] for hit in each.hits]) for each in page.found] == [
         ("needles", []),
         ("demo", [(3, "tool", "result", "read_file"), (2, "assistant", "call", "read_file"), (1, "user", "text", "")]),
     ]
@@ -188,7 +188,7 @@ def test_hits_name_the_message_and_the_part_that_matches(store: cc.Store) -> Non
 
     def found(text: str) -> list[SearchHit]:
         page = store.read(lambda tx: search_messages(tx, text, max_hits=1))
-        return [hit for _, hits in page.found for hit in hits]
+        return [hit for each in page.found for hit in each.hits]
 
     assert [(hit.seq, hit.part) for hit in found('"path":"src/needle.py","lines"')] == [(2, "call")]
     assert [hit.seq for hit in found("read_file: no such")] == [3]
@@ -204,12 +204,29 @@ def test_a_search_for_all_hits_continues_within_a_conversation(store: cc.Store) 
     searched, before = 0, ""
     while True:
         page = store.read(lambda tx, b=before: search_messages(tx, "needle", before=b, work=600))
-        seqs += [hit.seq for _, hits in page.found for hit in hits]
+        seqs += [hit.seq for each in page.found for hit in each.hits]
         searched += page.messages
         if not (before := page.next):
             break
     assert seqs == [2_101, 1_401, 701, 1]
     assert searched == 2_101
+
+
+def test_all_hits_are_counted_and_older_ones_can_be_asked_for(store: cc.Store) -> None:
+    store.extend("demo", [at("needle" if number % 2 else "hay", 1) for number in range(1, 24)])
+    store.append("other", at("one needle", 2))
+
+    def search(before: str = "", limit: int = 20) -> list[tuple[str, list[int], int, str]]:
+        page = store.read(lambda tx: search_messages(tx, "needle", before=before, limit=limit))
+        return [(each.conversation.name, [hit.seq for hit in each.hits], each.total, each.more) for each in page.found]
+
+    other, (name, seqs, count, more) = search()
+    assert other == ("other", [1], 1, "")
+    assert (name, seqs, count) == ("demo", [23, 21, 19, 17, 15], 12)
+    ((name, seqs, count, more),) = search(more, 1)
+    assert (name, seqs, count) == ("demo", [13, 11, 9, 7, 5], 7)
+    ((name, seqs, count, more),) = search(more, 1)
+    assert (name, seqs, count, more) == ("demo", [3, 1], 2, "")
 
 
 def test_a_page_needs_a_constant_number_of_queries(store: cc.Store) -> None:

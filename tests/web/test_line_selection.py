@@ -257,3 +257,36 @@ def test_ten_thousand_lines_are_read_once_per_selection(client: TestClient, stor
     some_lines = lines(ask, 1, at=",".join(map(str, found["indexes"][::13][:190])), width=50)
     assert len(some_lines) == 190
     assert all(each["results"][0]["call"] == each["index"] - 1 for each in some_lines)
+
+
+def test_unchanged_lines_that_were_not_read_from_the_cache_are_paid_again(client: TestClient, store: cc.Store) -> None:
+    """The prefix is the same in all requests. The usage tells what of it the provider read."""
+    life = Life(store, provider_of(SONNET, window=50_000))
+    life.turn("one " * 2_000, "two " * 2_000, usage=cc.Usage(input=2_100, output=2_000, cache_write=2_100))
+    ask = Asking(client, life)
+
+    def next_request(read: int) -> tuple[list[str], dict[str, int], int | None]:
+        usage = cc.Usage(input=4_500, output=5, cache_read=read, cache_write=4_500 - read)
+        life.turn("more", usage=usage)
+        number = ask("timeline")["requests"][-1]["request"]
+        found = lines(ask, number)
+        assert all(each["state"] == "shared" for each in found if each.get("paid_again"))
+        paid = [each["text"][:3] for each in found if each.get("paid_again")]
+        selected = selection(ask, number)
+        assert [each["text"][:3] for each in lines(ask, number, state="paid_again")] == paid
+        return paid, selected["states"], ask.request(number)["shared"]["read"]
+
+    paid, states, read = next_request(4_300)
+    assert (paid, "paid_again" in states) == ([], False)
+    assert read == ask.request(2)["shared"]["tokens"]
+    paid, states, read = next_request(2_300)  # the cache of the second half expired
+    assert "two" in paid
+    assert "one" not in paid
+    assert read is not None
+    assert 0 < read < ask.request(3)["shared"]["tokens"]
+    paid, states, read = next_request(0)
+    assert {"You", "one", "two"} <= {*paid}
+    assert (states["paid_again"], read) == (states["unchanged"], 0)
+    life.turn("unknown", usage=None)
+    assert ask.request(5)["shared"]["read"] is None
+    assert [each for each in lines(ask, 5) if each.get("paid_again")] == []

@@ -1,15 +1,23 @@
 """Observed conversations in the HTTP API: source, parent, status, errors, latency, exactness; lint and preview."""
 
+import json
 from typing import Any
 
+import pytest
 from starlette.testclient import TestClient
 
 import contextc as cc
+from contextc.compiler.body_splitting import Element
+from contextc.observation import channel_cache, exchange_parser
 from contextc.web.channel_list import channel_id
 from tests.observation.test_conversation_match import claude, claude_answer
 from tests.observation.test_observe import answer, chat
 
 HEADERS = {"x-claude-code-session-id": "s1"}
+MARKS: tuple[tuple[str, dict[str, str]], ...] = (
+    ("prompt_cache_breakpoint", {"mode": "explicit"}),
+    ("cache_control", {"type": "ephemeral"}),
+)
 
 
 def get(client: TestClient, path: str) -> Any:
@@ -78,3 +86,63 @@ def test_conversations_report_their_source(client: TestClient, store: cc.Store) 
     store.delete(main.conversation)
     found = get(client, f"/{sub.conversation}/timeline")
     assert ("parent" in found, found["source"]["parent"]) == (False, "")
+
+
+def marked_request(format: str, texts: list[str], marked: int, *, system: str = "Be brief.") -> dict[str, Any]:
+    """Return a request whose cache breakpoint is on one message; the tool has one only if that is the first message."""
+    field, mark = MARKS[format == "anthropic"]
+    kind = "input_text" if format == "openai_responses" else "text"
+    messages: list[dict[str, Any]] = []
+    for index, text in enumerate(texts):
+        role, part = ("assistant", "output_text") if index % 2 and kind == "input_text" else ("user", kind)
+        block: dict[str, Any] = {"type": part, "text": text, **({field: mark} if index == marked else {})}
+        content: Any = [block] if index == marked or index % 2 else text  # text where there is no breakpoint
+        messages.append({"role": "assistant" if index % 2 else role, "content": content})
+    head_mark = {field: mark} if not marked else {}
+    schema: dict[str, Any] = {"type": "object", "properties": {}}
+    if format == "anthropic":
+        tools = [{"name": "look", "description": "Looks.", "input_schema": schema, **head_mark}]
+        blocks = [{"type": "text", "text": system, **head_mark}]
+        return {"model": "claude-sonnet-4-5", "max_tokens": 9, "tools": tools, "system": blocks, "messages": messages}
+    if format == "openai_responses":
+        tools = [{"type": "function", "name": "look", "description": "Looks.", "parameters": schema, "strict": False}]
+        return {"model": "gpt-5.6", "instructions": system, "tools": tools, "input": messages}
+    lead = {"role": "system", "content": [{"type": "text", "text": system, **head_mark}]}
+    tools = [{"type": "function", "function": {"name": "look", "description": "Looks.", "parameters": schema}}]
+    return {"model": "gpt-5.6", "tools": tools, "messages": [lead, *messages]}
+
+
+@pytest.mark.parametrize("format", ["anthropic", "openai_responses", "openai_chat"])
+@pytest.mark.parametrize("is_old", [False, True])
+def test_a_moved_cache_breakpoint_is_no_change(
+    client: TestClient, store: cc.Store, monkeypatch: pytest.MonkeyPatch, format: str, is_old: bool
+) -> None:
+    """Also after a request that an older version stored with its breakpoints. Bodies keep them to the byte."""
+    first, second = marked_request(format, ["a"], 0), marked_request(format, ["a", "b", "c"], 2)
+    with monkeypatch.context() as patched:
+        if is_old:
+            patched.setattr(exchange_parser, "strip_marks", Element)
+        cc.observe(store, request=first, format=format, conversation="x")
+    monkeypatch.setattr(exchange_parser, "_recent", [])
+    monkeypatch.setattr(channel_cache, "_caches", {})  # what was stored is read again
+    cc.observe(store, request=second, format=format, conversation="x")
+    found = get(client, "/x/timeline")
+    assert [each["why"] for each in found["requests"]] == ["first request", ""]
+    channel = found["requests"][0]["channel"]
+    one = get(client, f"/x/requests/{channel}/2")
+    assert one["shared"]["broke"]["where"] == ""
+    lines = get(client, f"/x/requests/{channel}/2/lines?detailed=true")["lines"]
+    assert [each["state"] for each in lines] == ["shared"] * (len(lines) - 2) + ["new"] * 2
+    for number, sent in enumerate((first, second), 1):
+        body = client.get(f"/api/conversations/x/requests/{channel}/{number}/body").content
+        assert json.loads(body) == sent
+    cc.observe(
+        store, request=marked_request(format, ["a", "b", "c"], 0, system="Be long."), format=format, conversation="x"
+    )
+    broke = get(client, f"/x/requests/{channel}/3")["shared"]["broke"]
+    assert broke["where"] == "system"
+    states = {
+        each["text"]: each.get("again", False)
+        for each in get(client, f"/x/requests/{channel}/3/lines?detailed=true")["lines"]
+    }
+    assert (states["look: Looks."], states["Be long."]) == (True, False)

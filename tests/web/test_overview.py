@@ -8,7 +8,7 @@ from starlette.testclient import TestClient
 import contextc as cc
 from contextc.web import store_overview
 from tests.observation.test_conversation_match import claude, claude_answer
-from tests.web.sample_conversations import SONNET, Life, provider_of
+from tests.web.sample_conversations import SONNET, Asking, Life, provider_of
 
 DAY = 86_400_000
 MIDNIGHT = 1_767_225_600_000
@@ -156,3 +156,34 @@ def test_a_search_lists_hits_and_what_was_searched(client: TestClient, store: cc
         == client.get("/api/search").json()["found"]
         == []
     )
+
+
+def test_a_search_says_how_many_hits_there_are(client: TestClient, store: cc.Store) -> None:
+    store.extend("demo", [cc.user(f"needle {number}") for number in range(1, 13)])
+    [entry] = client.get("/api/search", params={"text": "needle"}).json()["found"]
+    assert (len(entry["hits"]), entry["count"]) == (5, 12)
+    query: dict[str, Any] = {"text": "needle", "before": entry["more"], "limit": 1, "hits": 20}
+    [older] = client.get("/api/search", params=query).json()["found"]
+    assert [each["seq"] for each in older["hits"]] == [7, 6, 5, 4, 3, 2, 1]
+    assert (older["count"], older["more"]) == (7, "")
+
+
+def test_a_hit_leads_to_its_message_in_a_request(client: TestClient, store: cc.Store) -> None:
+    """The first request that contains the message; for the last reply, the request that it answers."""
+    life = Life(store)
+    life.turn("find the needle", "no needle here")
+    life.turn("look again", "a needle at last")
+
+    def find(seq: int) -> dict[str, Any]:
+        return client.get(f"/api/conversations/{life.name}/messages/{seq}/request").json()
+
+    for seq, request in ((1, 1), (2, 2), (3, 2)):
+        found = find(seq)
+        assert (found["channel"], found["request"]) == (life.channel, request)
+        [line] = Asking(client, life).request(request, "/lines", at=str(found["line"]))["lines"]
+        assert line["seq"] == seq
+    assert find(4) == {"channel": life.channel, "request": 2, "line": None}
+    store.append(life.name, cc.user("one more needle"))
+    assert find(5) == {"channel": "", "request": 0, "line": None}
+    assert client.get(f"/api/conversations/{life.name}/messages/99/request").status_code == 404
+    assert client.get("/api/conversations/nowhere/messages/1/request").status_code == 404

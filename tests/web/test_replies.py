@@ -109,6 +109,16 @@ def test_sub_agents_are_a_tree_with_times_and_costs(client: TestClient, store: c
         )
         for at, name in enumerate(("a1", "a2"), 1)
     ]  # fmt: skip
+    below = cc.observe(
+        store, request=claude("work a3", system="Sub sub."), reply=claude_answer("done"), time=2_500, ended=3_000,
+        headers={**HEADERS, "x-claude-code-agent-id": "a3", "x-claude-code-parent-agent-id": "a1"}, **common,
+    )  # fmt: skip
+    everyone = get(client, f"/{below.conversation}/sub-agents")["agents"]
+    assert [(each["name"], each["parent"], each["began"], each["ended"]) for each in everyone[-1:]] == [
+        (below.conversation, subs[0].conversation, 2_500, 3_000)
+    ]
+    assert everyone[-1]["request"]["conversation"] == subs[0].conversation
+    store.delete(below.conversation)
     agents = get(client, f"/{main.conversation}/sub-agents")["agents"]
     assert [each["name"] for each in agents] == [main.conversation, *(each.conversation for each in subs)]
     assert [each["parent"] for each in agents] == ["", main.conversation, main.conversation]

@@ -1,6 +1,8 @@
 """Export of a conversation as one HTML file."""
 
+import json
 import re
+from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
@@ -67,3 +69,39 @@ def test_a_conversation_without_requests_cannot_be_shared(client: TestClient, st
     assert answer.status_code == 400
     assert "it has no request" in answer.json()["error"]["message"]
     assert client.get("/api/conversations/nowhere/export", params={"format": "html"}).status_code == 404
+
+
+def shared_data(client: TestClient, name: str, **query: Any) -> dict[str, Any]:
+    text = client.get(f"/api/conversations/{name}/export", params={"format": "html", **query}).text
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)
+    assert found is not None
+    return json.loads(found[1])
+
+
+def test_title_and_findings_are_those_of_what_is_shared(client: TestClient, store: cc.Store) -> None:
+    """Cache misses that could not have been avoided are no findings, as in the inspector."""
+    life = Life(store, provider_of(SONNET, window=200_000))
+    for number, minute in enumerate((30, 31, 31, 32), 1):
+        life.fragments = (cc.PromptFragment("identity", f"You are a coder. It is 12:{minute} now."),)
+        read = 12_000 if number == 3 else 0
+        usage = cc.Usage(input=4_000 * number, output=9, cache_read=read, cache_write=4_000 * number - read)
+        life.turn(f"question {number} " + "words " * 3_000, usage=usage)
+    listed = Asking(client, life)("findings")["findings"]
+    harmless = [each for each in listed if each["cause"] in ("first_request", "below_minimum")]
+    losses = [each for each in listed if each not in harmless]
+    assert harmless
+    run = shared_data(client, "demo")
+    assert run["title"].startswith("question 1 words")
+    assert [each["code"] for each in run["findings"]] == [each["code"] for each in losses]
+    assert (run["findings_count"], run["unavoidable"]) == (len(losses), len(harmless))
+    for number in (1, 2, 3, 4):
+        one = shared_data(client, "demo", request=number, channel=life.channel)
+        about = [each for each in losses if any(place["request"] == number for place in each["evidence"])]
+        assert [each["code"] for each in one["findings"]] == [each["code"] for each in about]
+        assert one["findings_count"] == len(about)
+        assert one["unavoidable"] == (1 if number == 1 else 0)
+        assert one["cost"] == one["requests"][0]["cost"]
+    assert sum(each["code"] == "CAC001" for each in run["findings"]) == 0
+    assert shared_data(client, "demo", redact="texts")["title"] == ""
+    store.set_title("demo", "Billing bug of ann@example.com")
+    assert shared_data(client, "demo", redact="mail")["title"].startswith("Billing bug of [")

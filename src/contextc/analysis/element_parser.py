@@ -11,8 +11,6 @@ from contextc._json import JSON, JSONObject, as_object, decode
 from contextc.analysis.request_elements import (
     CONTENT_FIELDS,
     IDENTITY_FIELDS,
-    MARK_BLOCK,
-    MARK_FIELDS,
     SYSTEM_FIELDS,
     BlockType,
     Element,
@@ -23,6 +21,7 @@ from contextc.analysis.request_elements import (
     make_element,
     weigh,
 )
+from contextc.compiler.body_splitting import MARK_BLOCK, MARK_FIELDS
 from contextc.compiler.compiled import MESSAGES_PLACEHOLDER
 from contextc.compiler.options import distribute
 

@@ -17,8 +17,8 @@ from contextc.analysis.changed_text import DESCRIPTIONS, recognise
 from contextc.analysis.compared_items import SECTIONS, ComparedItem, ItemSection, element_items, message_items
 from contextc.analysis.miss_case import compare_elements
 from contextc.analysis.prefix_comparison import Comparison, compare_requests, count_repeated_tokens
-from contextc.analysis.request_elements import MARK_FIELDS
 from contextc.analysis.request_view import RequestView
+from contextc.compiler.body_splitting import MARK_FIELDS
 from contextc.inspection.sequence_alignment import align
 from contextc.inspection.text_diff import Segment, diff_texts, show_text
 from contextc.models.model_info import MILLION, average_write_price

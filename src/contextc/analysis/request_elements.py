@@ -14,12 +14,10 @@ import msgspec
 from msgspec import Raw, Struct
 
 from contextc._json import JSON, JSONObject, as_object, decode, encode
+from contextc.compiler.body_splitting import MARK_FIELDS, MARK_NAMES, without_marks
 
 ElementKind: TypeAlias = Literal["tool", "system", "message"]
 BlockType: TypeAlias = Literal["tool", "text", "tool_call", "tool_result", "reasoning", "media", "compaction", "other"]
-MARK_FIELDS = ("cache_control", "prompt_cache_breakpoint")
-MARK_BLOCK = "cachePoint"
-MARK_NAMES = (b'"cache_control"', b'"prompt_cache_breakpoint"', b'"cachePoint"')
 SYSTEM_FIELDS = ("system", "instructions", "systemInstruction", "system_instruction")
 CONTENT_FIELDS = ("content", "parts")
 IDENTITY_FIELDS = ("role", "type", "id", "status", "tool_call_id", "call_id", "tool_name", "phase")
@@ -235,19 +233,6 @@ def text_of(value: JSON) -> str:
         if name in fields and isinstance(fields[name], str | list | dict):
             return text_of(fields[name])
     return encode(value).decode()
-
-
-def without_marks(value: JSON) -> JSON:
-    """Return JSON without cache breakpoints, at any depth where a provider accepts them."""
-    if isinstance(value, list):
-        return [without_marks(each) for each in cast(list[JSON], value) if as_object(each).keys() != {MARK_BLOCK}]
-    if isinstance(value, dict):
-        return {
-            name: without_marks(each) if name in ("content", "toolResult", "toolSpec", "output", "parts") else each
-            for name, each in cast(JSONObject, value).items()
-            if name not in MARK_FIELDS
-        }
-    return value
 
 
 def _key(kind: ElementKind, type: BlockType, role: str, call: str, value: JSON) -> bytes:

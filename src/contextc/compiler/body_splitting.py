@@ -5,7 +5,7 @@ part of it. A body that cannot be split so that joining gives the same bytes is 
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, cast
 
 import msgspec
@@ -20,13 +20,19 @@ WHITE = b" \t\n\r"
 COMMON_GAPS = (b",", b", ")
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_elements = msgspec.json.Decoder(list[Raw]).decode
+MARK_FIELDS = ("cache_control", "prompt_cache_breakpoint")
+"""Fields that are cache breakpoints, in the formats of Anthropic and OpenAI."""
+MARK_BLOCK = "cachePoint"
+"""The block that is a cache breakpoint, in the format of Bedrock."""
+MARK_NAMES = tuple([f'"{name}"'.encode() for name in (*MARK_FIELDS, MARK_BLOCK)])
 _MARKS = (
-    re.compile(rb',\s*"cache_control"\s*:\s*(?:\{[^{}]*\}|null)'),
-    re.compile(rb'"cache_control"\s*:\s*(?:\{[^{}]*\}|null)\s*,\s*'),
+    re.compile(rb',\s*"(?:cache_control|prompt_cache_breakpoint)"\s*:\s*(?:\{[^{}]*\}|null)'),
+    re.compile(rb'"(?:cache_control|prompt_cache_breakpoint)"\s*:\s*(?:\{[^{}]*\}|null)\s*,\s*'),
     re.compile(rb',\s*\{\s*"cachePoint"\s*:\s*\{[^{}]*\}\s*\}'),
 )
-MARK_FIELD, MARK_BLOCK = "cache_control", "cachePoint"
-MARK_NAMES = (b'"cache_control"', b'"cachePoint"')
+MARKED_FIELDS = ("content", "toolResult", "toolSpec", "output", "parts")
+"""Fields whose values may have cache breakpoints inside."""
+TEXT_TYPES = ("text", "input_text")
 
 
 class BodyParts(NamedTuple):
@@ -114,18 +120,44 @@ def comparable_bytes(raw: bytes) -> bytes:
 
 
 def comparable(value: JSON) -> JSON:
-    """Return a message, a tool or a system prompt without cache breakpoints."""
+    """Return a message, a tool or a system prompt without cache breakpoints, with a list of one text as that text."""
     if isinstance(value, list):
-        blocks = [comparable(each) for each in cast(list[JSON], value) if as_object(each).keys() != {MARK_BLOCK}]
+        blocks = [comparable(each) for each in cast(list[JSON], value) if not _is_mark_block(each)]
         only = as_object(blocks[0]) if len(blocks) == 1 else {}
-        return only["text"] if only.keys() == {"type", "text"} and only["type"] == "text" else blocks
-    if isinstance(value, dict):
-        return {
-            name: comparable(each) if name in ("content", "toolResult") else each
-            for name, each in cast(JSONObject, value).items()
-            if name != MARK_FIELD
-        }
-    return value
+        return only["text"] if only.keys() == {"type", "text"} and only["type"] in TEXT_TYPES else blocks
+    return _without_mark_fields(value, comparable)
+
+
+def without_marks(value: JSON) -> JSON:
+    """Return JSON without cache breakpoints, at any depth where a provider accepts them."""
+    if isinstance(value, list):
+        return [without_marks(each) for each in cast(list[JSON], value) if not _is_mark_block(each)]
+    return _without_mark_fields(value, without_marks)
+
+
+def head_without_marks(head: JSONObject, messages_key: str) -> JSONObject:
+    """Return a head without cache breakpoints. Its conversation consists of the leading system messages."""
+    around = head.get(messages_key)
+    lead = [comparable(each) for each in cast(list[JSON], around)[:-1]] if isinstance(around, list) else []
+    return {
+        name: lead if name == messages_key else without_marks(value) if isinstance(value, list) else value
+        for name, value in {**head, messages_key: lead}.items()
+        if name not in MARK_FIELDS
+    }
+
+
+def _without_mark_fields(value: JSON, inner: Callable[[JSON], JSON]) -> JSON:
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: inner(each) if name in MARKED_FIELDS else each
+        for name, each in cast(JSONObject, value).items()
+        if name not in MARK_FIELDS
+    }
+
+
+def _is_mark_block(value: JSON) -> bool:
+    return as_object(value).keys() == {MARK_BLOCK}
 
 
 def _find_field(body: bytes, key: str) -> tuple[int, int] | None:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple, TypeAlias, cast
 
 from contextc._json import JSON, JSONObject, decode, encode
+from contextc.compiler.body_splitting import without_marks
 from contextc.compiler.ledger import repository
 from contextc.compiler.manifest import RequestRecord
 from contextc.compiler.past_requests import find_epoch_start
@@ -32,6 +33,11 @@ class HeadPart(NamedTuple):
     def size(self) -> int:
         """Bytes of the part, to distribute tokens by."""
         return len(self.text) if self.definition is None else len(encode(self.definition))
+
+    @property
+    def content(self) -> tuple[object, ...]:
+        """The content that is compared, without cache breakpoints."""
+        return (self.kind, self.text, self.name, without_marks(self.definition))
 
     @property
     def searched(self) -> str:
@@ -80,4 +86,5 @@ def compare_heads(now: Sequence[HeadPart], before: Sequence[HeadPart] | None, is
     kept: PartState = "unchanged" if is_shared else "again"
     if before is None:
         return tuple([each._replace(state="unchanged" if is_shared else "new") for each in now])
-    return tuple([each._replace(state=kept if each in before else "new") for each in now])
+    known = [each.content for each in before]
+    return tuple([each._replace(state=kept if each.content in known else "new") for each in now])

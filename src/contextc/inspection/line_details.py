@@ -41,7 +41,11 @@ class LineResult(NamedTuple):
 
 
 class LineDetails(NamedTuple):
-    """Facts about one line. `definition` is the tool definition of a line that is one."""
+    """Facts about one line. `definition` is the tool definition of a line that is one.
+
+    `is_again` is True if the previous request had the message too, but not in the shared prefix. `is_paid_again` is
+    True if it is in the shared prefix, but was not read from the cache.
+    """
 
     causes: tuple[LineCause, ...]
     calls: tuple[LineCall, ...] = ()
@@ -49,6 +53,7 @@ class LineDetails(NamedTuple):
     is_again: bool = False
     name: str = ""
     definition: JSONObject | None = None
+    is_paid_again: bool = False
 
     @property
     def tools(self) -> tuple[str, ...]:

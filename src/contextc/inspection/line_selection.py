@@ -7,13 +7,14 @@ The lines of the head have negative numbers: the last one is -1. Messages keep t
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 from contextc.compiler.manifest import ManifestLine
 from contextc.compiler.manifest_builder import is_reduced, render_sent_items
 from contextc.compiler.options import distribute
 from contextc.compiler.past_requests import find_channel_model
+from contextc.inspection.cached_prefix import find_paid_again
 from contextc.inspection.head_parts import HeadPart
 from contextc.inspection.line_details import LineDetails, describe_parts, pair_details, searched_text
 from contextc.inspection.request_details import (
@@ -27,15 +28,16 @@ from contextc.messages import Message
 
 PAIRING_DISTANCES = (4, 64)
 """Lines before a result in which its call is looked for, and after a call for its result: first near, then further."""
-SelectedState: TypeAlias = Literal["", "unchanged", "new", "again", "shortened", "left"]
+SelectedState: TypeAlias = Literal["", "unchanged", "paid_again", "new", "again", "shortened", "left"]
 FACETS = ("state", "role", "tool", "cause", "error")
 
 
 class LineFilter(NamedTuple):
     """The lines to select. Empty values select all. `head` includes the lines of the system prompt and the tools.
 
-    `state` "shortened" selects lines whose result is sent as a stub or shortened; they also have one of the other
-    states. `only` is "shown" for all that was sent, or "left" for all that was left out or shortened.
+    `state` "shortened" selects lines whose result is sent as a stub or shortened, and "paid_again" unchanged lines that
+    were not read from the cache; these also have one of the other states. `only` is "shown" for all that was
+    sent, or "left" for all that was left out or shortened.
     """
 
     state: SelectedState = ""
@@ -95,7 +97,9 @@ class _Line(NamedTuple):
 def select_lines(request: RequestDetails, wanted: LineFilter) -> LineSelection:
     """Return the lines that match a filter."""
     head = request.load_head() if wanted.head else ()
-    lines = [*_head_lines(request, head), *_sent_lines(request), *_left_out_lines(request)]
+    tokens = distribute_head(head, request.budget.system, request.budget.tools)
+    paid = find_paid_again(request, tokens)
+    lines = [*_head_lines(head, tokens, paid), *_sent_lines(request, paid), *_left_out_lines(request)]
     words = wanted.search.casefold()
     given = (wanted.state, wanted.role, wanted.tool, wanted.cause, "error" if wanted.error else "")
     fields = [(place, value) for place, value in enumerate(given) if value]
@@ -129,33 +133,36 @@ def _is_kind(line: _Line, only: str) -> bool:
     return line.state != "left" if only == "shown" else line.state == "left" or "shortened" in line.values[0]
 
 
-def _values(state: str, role: str, details: LineDetails, *, reduced: bool = False) -> tuple[tuple[str, ...], ...]:
-    states = (state, "shortened") if reduced else (state,)
-    return (states, (role,), details.tools, details.causes, ("error",) if details.is_error else ())
+def _values(
+    state: str, role: str, details: LineDetails, *, reduced: bool = False, paid: bool = False
+) -> tuple[tuple[str, ...], ...]:
+    states = [state, *(["shortened"] if reduced else []), *(["paid_again"] if paid and state == "unchanged" else [])]
+    return (tuple(states), (role,), details.tools, details.causes, ("error",) if details.is_error else ())
 
 
 # ── all lines ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _head_lines(request: RequestDetails, head: Sequence[HeadPart]) -> list[_Line]:
-    tokens = distribute_head(head, request.budget.system, request.budget.tools)
-    return [
-        _Line(index - len(head), tokens[index], _values(part.state, part.kind, head_details(part)), _text_of_part(part))
-        for index, part in enumerate(head)
-    ]
+def _head_lines(head: Sequence[HeadPart], tokens: Sequence[int], paid: Collection[int]) -> list[_Line]:
+    found: list[_Line] = []
+    for number, (part, size) in enumerate(zip(head, tokens, strict=True), -len(head)):
+        values = _values(part.state, part.kind, head_details(part), paid=number in paid)
+        found.append(_Line(number, size, values, _text_of_part(part)))
+    return found
 
 
 def _text_of_part(part: HeadPart) -> Callable[[], str]:
     return lambda: part.searched
 
 
-def _sent_lines(request: RequestDetails) -> list[_Line]:
+def _sent_lines(request: RequestDetails, paid: Collection[int]) -> list[_Line]:
     messages = request.load_messages(list(dict.fromkeys([item.place for item in request.items if item.place])))
     tokens = request.tokens
     found: list[_Line] = []
     for index, (item, sent) in enumerate(render_sent_items(request.items, messages, fetchable=request.fetchable)):
         state = "unchanged" if index < request.shared else "again" if is_sent_again(request, index) else "new"
-        values = _values(state, item.role, describe_parts(sent.message.parts, short=True), reduced=is_reduced(item))
+        details = describe_parts(sent.message.parts, short=True)
+        values = _values(state, item.role, details, reduced=is_reduced(item), paid=index in paid)
         found.append(_Line(index, tokens[index], values, _text_of_message(sent.message)))
     return found
 
@@ -188,9 +195,16 @@ def load_lines(request: RequestDetails, numbers: Sequence[int], *, head: bool) -
     inside = sorted([number for number in wanted if 0 <= number < total])
     found = {each.number: each for each in build_numbered_lines(request, inside, hidden)}
     details = _paired_details(request, inside, hidden)
-    found = {number: line._replace(details=details[number]) for number, line in found.items()}
-    if head and any([number < 0 for number in wanted]):
-        found |= {each.number: each for each in _numbered_head(request)}
+    is_head = head and any([number < 0 for number in wanted])
+    parts = request.load_head() if is_head else ()
+    tokens = distribute_head(parts, request.budget.system, request.budget.tools)
+    paid = find_paid_again(request, tokens)
+    found = {
+        number: line._replace(details=details[number]._replace(is_paid_again=number in paid))
+        for number, line in found.items()
+    }
+    if is_head:
+        found |= {each.number: each for each in _numbered_head(request, parts, tokens, paid)}
     return [found[number] for number in wanted if number in found]
 
 
@@ -244,24 +258,20 @@ def _describe(request: RequestDetails, numbers: Sequence[int], hidden: Sequence[
     return found
 
 
-def _numbered_head(request: RequestDetails) -> list[NumberedLine]:
-    head = request.load_head()
-    tokens = distribute_head(head, request.budget.system, request.budget.tools)
+def _numbered_head(
+    request: RequestDetails, head: Sequence[HeadPart], tokens: Sequence[int], paid: Collection[int]
+) -> list[NumberedLine]:
     known = find_channel_model(request.channel)
     costs: Sequence[float | None] = [None] * len(head)
     if known is not None and known.price is not None:
         costs = compute_item_costs(known, [*tokens, *request.tokens], 0, request.record.usage)
-    return [
-        NumberedLine(
-            index - len(head),
-            ManifestLine(seq=0, kind=part.kind, role=part.kind, shown=True, tokens=tokens[index], text=part.text),
-            "",
-            part.state == "unchanged",
-            costs[index],
-            details=head_details(part),
-        )
-        for index, part in enumerate(head)
-    ]
+    found: list[NumberedLine] = []
+    for index, part in enumerate(head):
+        number, is_unchanged = index - len(head), part.state == "unchanged"
+        line = ManifestLine(seq=0, kind=part.kind, role=part.kind, shown=True, tokens=tokens[index], text=part.text)
+        details = head_details(part)._replace(is_paid_again=is_unchanged and number in paid)
+        found.append(NumberedLine(number, line, "", is_unchanged, costs[index], details=details))
+    return found
 
 
 def head_details(part: HeadPart) -> LineDetails:

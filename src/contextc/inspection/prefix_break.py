@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable, Sequence
 import msgspec
 from msgspec import Raw, Struct
 
-from contextc._common_prefix import count_common_prefix
 from contextc._json import JSONObject, decode
+from contextc.compiler.body_splitting import comparable_bytes, head_without_marks
 from contextc.compiler.compiled import Compiled
 from contextc.compiler.ledger import repository
 from contextc.compiler.ledger.row_encoding import NewRow
@@ -125,13 +125,13 @@ def _compare(formatter: Formatter, before: _WireRequest, now: _WireRequest, why:
     reason = describe_reason(why)
     lead = 0
     if before.head is not None and now.head is not None:
-        heads: list[JSONObject] = [decode(before.head), decode(now.head)]
-        lead = len(heads[1][formatter.messages_key]) - 1
-        around = [_around(formatter, head) for head in heads]
+        heads = [head_without_marks(decode(each), formatter.messages_key) for each in (before.head, now.head)]
+        lead = len(heads[1][formatter.messages_key])
+        around = [formatter.decode_request(head) for head in heads]
         if where := _differs(formatter, *around):
             names = formatter.prefix_settings if where == "settings" else [*heads[1].keys() - around[1].settings.keys()]
             return PrefixBreak(where=where, path=_path(formatter, heads, names), why=reason)
-    at = count_common_prefix(before.messages, now.messages)
+    at = _count_same_messages(before.messages, now.messages)
     same = sum(map(len, now.messages[:at]))
     if at in (len(before.messages), len(now.messages)):  # one is a prefix of the other
         return PrefixBreak(why=reason, same=same)
@@ -150,8 +150,14 @@ def _differs(formatter: Formatter, before: Request, now: Request) -> str:
     return "" if next(settings) == next(settings) else "settings"
 
 
-def _around(formatter: Formatter, head: JSONObject) -> Request:
-    return formatter.decode_request({**head, formatter.messages_key: head[formatter.messages_key][:-1]})
+def _count_same_messages(before: Sequence[bytes], now: Sequence[bytes]) -> int:
+    """Return the number of leading messages that both have, in whatever form they were written."""
+    at = 0
+    for one, other in zip(before, now, strict=False):
+        if one != other and comparable_bytes(one) != comparable_bytes(other):
+            break
+        at += 1
+    return at
 
 
 def _path(formatter: Formatter, heads: Sequence[JSONObject], names: Collection[str]) -> str:

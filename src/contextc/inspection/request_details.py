@@ -51,10 +51,9 @@ class RequestDetails(Struct, frozen=True, kw_only=True):
     """A request with its items. The first `shared` items are in the prefix that the previous request had too. `size` is
     the bytes of all its messages.
 
-    `load_left_out_reasons` and `load_messages` load on demand: the messages that are left out, by place, with the
-    reason; messages by place.
-    `load_head` loads the system prompt and the tool definitions. `was_sent` reports whether the previous request
-    already covered a place.
+    `load_left_out` and `load_messages` load on demand: the messages that are left out, by place, with the reason;
+    messages by place. `load_head` loads the system prompt and the tool definitions. `was_sent` reports whether the
+    previous request already covered a place, and `was_answered` whether it has usage.
     """
 
     channel: Channel
@@ -68,6 +67,7 @@ class RequestDetails(Struct, frozen=True, kw_only=True):
     load_head: Callable[[], tuple[HeadPart, ...]]
     was_sent: Callable[[int], bool]
     fetchable: bool
+    was_answered: bool = False
 
     @property
     def left_out_places(self) -> list[int]:
@@ -167,6 +167,7 @@ def load_request_details(store: Store, channel: Channel, request: int | None = N
             load_messages=lambda places: store.read(lambda tx: load_messages_at(tx, places)),
             load_head=_head(store, channel, record, before),
             was_sent=_branch_test(tx, before),
+            was_answered=before is not None and before.usage is not None,
             fetchable=offers_fetch(repository.load_head(tx, number, bytes.fromhex(start.head))),
         )
 

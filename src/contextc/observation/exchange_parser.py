@@ -15,11 +15,9 @@ from msgspec.structs import replace
 from contextc._common_prefix import count_common_prefix
 from contextc._json import JSON, JSONObject, as_object, as_objects, decode, decode_json, encode
 from contextc.compiler.body_splitting import (
-    MARK_BLOCK,
-    MARK_FIELD,
     Element,
-    comparable,
     comparable_bytes,
+    head_without_marks,
     split_body,
     strip_marks,
 )
@@ -290,26 +288,9 @@ def is_blank(message: Message) -> bool:
 def decode_head(form: Formatter, head: bytes) -> Request | None:
     """Return system prompt, tools and settings of a head, without cache breakpoints; None if it cannot be decoded."""
     try:
-        body = cast(JSONObject, decode(head))
-        around = body.get(form.messages_key)
-        lead = [comparable(each) for each in cast(list[JSON], around)[:-1]] if isinstance(around, list) else []
-        bare = {
-            name: _without_marks(value) for name, value in body.items() if name not in (form.messages_key, MARK_FIELD)
-        }
-        return _decode(form, {**bare, form.messages_key: lead})
+        return _decode(form, head_without_marks(cast(JSONObject, decode(head)), form.messages_key))
     except (ContextcError, *DECODE_ERRORS, msgspec.DecodeError):
         return None
-
-
-def _without_marks(value: JSON) -> JSON:
-    """Return a list of blocks or tools without cache breakpoints."""
-    if not isinstance(value, list):
-        return value
-    blocks = [each for each in cast(list[JSON], value) if as_object(each).keys() != {MARK_BLOCK}]
-    return [
-        {name: field for name, field in as_object(each).items() if name != MARK_FIELD} if as_object(each) else each
-        for each in blocks
-    ]
 
 
 def _decode(form: Formatter, body: JSONObject) -> Request:

@@ -272,7 +272,8 @@ class ExchangeRecording:
         if len(rows) < wanted or not all(row.chunk for row in rows):  # or was redacted
             return KnownChannel(found.number, found.version, state, is_incomplete=True)
         elements = [split_elements(row.chunk) for row in rows]
-        parsed = parse_elements([each for some in elements for each in some])
+        raw = [each for some in elements for each in some]
+        parsed = parse_elements(raw)._replace(bases=raw)  # as stored: rows of older versions may have cache breakpoints
         return KnownChannel(found.number, found.version, state, rows, [len(some) for some in elements], parsed)
 
     # ── write ─────────────────────────────────────────────────────────────────────────────────────────────────────────

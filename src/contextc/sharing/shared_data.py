@@ -17,6 +17,7 @@ from contextc.analysis.conversation_findings import find_all
 from contextc.analysis.cost_by_cause import RequestCosts, compute_costs
 from contextc.analysis.element_costs import find_file, tool_name
 from contextc.analysis.finding import Finding, sort_by_cost
+from contextc.analysis.findings_by_cause import is_loss
 from contextc.analysis.registry import get_code
 from contextc.analysis.request_elements import Element
 from contextc.analysis.request_view import RequestView
@@ -24,8 +25,11 @@ from contextc.analysis.stored_conversation import StoredConversation, load_store
 from contextc.compiler.ledger.channel_loader import load_messages_at
 from contextc.errors import InvalidInput
 from contextc.messages import Message
+from contextc.messages.client_context import remove_client_context
 from contextc.sharing.share_redaction import ShareRedaction, ShareRedactions
 from contextc.store import Store
+from contextc.store.append_and_load import load_window
+from contextc.store.conversation_list import TITLE_MESSAGES, shorten_title
 
 MAX_TEXT = 2_000_000
 """Characters of one text that are included."""
@@ -105,15 +109,22 @@ class SharedFinding(Struct, frozen=True, kw_only=True):
 
 
 class SharedData(Struct, frozen=True, kw_only=True):
-    """The content of a shared file."""
+    """The content of a shared file. All figures are about the requests in it.
+
+    `findings` are those that are a loss, at most `MAX_FINDINGS` of `findings_count`. `unavoidable` is the number of
+    cache misses that are none. `title` is "" if there is none, or if texts were removed.
+    """
 
     version: str
     conversation: str
+    title: str
     source: str
     redacted: list[str]
     is_run: bool
     requests: list[SharedRequest]
     findings: list[SharedFinding]
+    findings_count: int
+    unavoidable: int
     items: list[SharedItem]
     texts: list[str]
     cost: float | None
@@ -177,26 +188,45 @@ class _Collector:
             requests.append(self._request(each, rows[same:], same, found, spent))
             before = rows
         index = {(each.channel, each.number): at for at, each in enumerate(requests)}
-        findings = [
-            self._finding(each, index.get((each.channel, each.request)))
+        is_whole = len(chosen) == len(self._view.requests)
+        found = [
+            each
             for each in sort_by_cost(find_all(self._view))
-            if is_run or any([(one.channel, one.request) in index for one in each.evidence])
+            if is_whole or any([(one.channel, one.request) in index for one in each.evidence])
         ]
+        losses = [each for each in found if is_loss(each)]
         source = self._view.source
+        read = sum([each.cache_read or 0 for each in requests])
+        tokens_in = sum([each.input for each in requests])
+        known_costs = [each.cost for each in requests if each.cost is not None]
         return SharedData(
             version=version("contextc"),
             conversation=clean(self._view.name),
+            title=self._title(),
             source=clean(source.client) if source is not None else "",
             redacted=self._redaction.labels,
             is_run=is_run,
             requests=requests,
-            findings=findings[:MAX_FINDINGS],
+            findings=[self._finding(each, index.get((each.channel, each.request))) for each in losses[:MAX_FINDINGS]],
+            findings_count=len(losses),
+            unavoidable=len(found) - len(losses),
             items=self._items,
             texts=self._texts,
-            cost=costs.cost,
-            cache_share=costs.cache_share,
-            rewrite_factor=costs.rewrite_factor,
+            cost=costs.cost if is_whole else sum(known_costs) if known_costs else None,
+            cache_share=costs.cache_share if is_whole else read / tokens_in if tokens_in else None,
+            rewrite_factor=costs.rewrite_factor if is_whole else None,
         )
+
+    def _title(self) -> str:
+        """Return the title; "" if texts are removed. It may be the start of a message, which is redacted as a whole."""
+        name, clean = self._view.name, self._redaction.clean
+        title = self._store.overview(name).title
+        if self._redaction.is_removed(is_result=False):
+            return ""
+        first = self._store.read(lambda tx: load_window(tx, name, limit=TITLE_MESSAGES, branch=None)).messages
+        texts = [text for each in first for text in (remove_client_context(each.text), each.text)]
+        text = next((each for each in texts if shorten_title(each) == title), title)
+        return shorten_title(clean(text)) if text is not title else clean(title)
 
     def _rows(self, request: RequestView) -> list[SharedRow]:
         tokens = request.tokens()

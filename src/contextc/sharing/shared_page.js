@@ -83,16 +83,20 @@
   let shown = PAGE;
   let opened = "";
 
+  /** What the file is about: a conversation, or one request of it. */
+  const name = oneLine(data.title || data.conversation, 120);
+  const title = data.is_run ? name : `Request ${number(data.requests[data.requests.length - 1].number)} of ${name}`;
+
   function header() {
     const last = data.requests[data.requests.length - 1];
     const sum = (field) => data.requests.reduce((total, each) => total + (each[field] ?? 0), 0);
     const figures = data.is_run
       ? [["Requests", number(data.requests.length)], ["Tokens in", number(sum("input"))], ["Tokens out", number(sum("output"))],
-        ["From cache", percent(data.cache_share)], ["Cost", dollars(data.cost)], ["Findings", number(data.findings.length)]]
-      : [["Request", number(last.number)], ["Findings", number(data.findings.length)]];
+        ["From cache", percent(data.cache_share)], ["Cost", dollars(data.cost)], ["Findings", number(data.findings_count)]]
+      : [["Request", number(last.number)], ["Findings", number(data.findings_count)]];
     return el("header", {},
-      el("h1", { dir: "auto" }, oneLine(data.conversation, 120)),
-      el("p", { class: "soft" }, data.source ? `${oneLine(data.source, 60)} · ` : "", `recorded with contextc ${data.version}`),
+      el("h1", { dir: "auto" }, title),
+      el("p", { class: "soft" }, data.title ? `${oneLine(data.conversation, 60)} · ` : "", data.source ? `${oneLine(data.source, 60)} · ` : "", `recorded with contextc ${data.version}`),
       data.redacted.length > 0 && el("p", { class: "note" }, `Removed from this file: ${data.redacted.join(", ")}.`),
       facts(figures));
   }
@@ -100,8 +104,12 @@
   const facts = (pairs) => el("dl", { class: "figures" }, pairs.map(([label, value]) => el("div", {}, el("dt", {}, label), el("dd", {}, value))));
 
   function findingsSection() {
-    if (!data.findings.length) return el("section", { "aria-label": "Findings" }, el("h2", {}, "Findings"), el("p", { class: "soft" }, "No findings."));
-    return el("section", { "aria-label": "Findings" }, el("h2", {}, `Findings (${number(data.findings.length)})`),
+    const rest = [];
+    if (data.findings_count > data.findings.length) rest.push(`These are the ${number(data.findings.length)} most expensive of ${number(data.findings_count)} findings.`);
+    if (data.unavoidable) rest.push(`${number(data.unavoidable)} cache ${data.unavoidable === 1 ? "miss" : "misses"} could not have been avoided: the first request of a prefix, or too few tokens for the cache.`);
+    const note = rest.length > 0 && el("p", { class: "soft" }, rest.join(" "));
+    if (!data.findings.length) return el("section", { "aria-label": "Findings" }, el("h2", {}, "Findings"), el("p", { class: "soft" }, "No findings."), note);
+    return el("section", { "aria-label": "Findings" }, el("h2", {}, `Findings (${number(data.findings_count)})`), note,
       el("ol", { class: "findings" }, data.findings.map((each) => el("li", {},
         el("p", {}, el("b", {}, oneLine(each.title, 300)), " ", el("code", {}, each.code)),
         el("p", { class: "soft" }, `${plural(each.tokens, "token")}${each.cost == null ? "" : `, ${dollars(each.cost)}`}`),
@@ -237,6 +245,6 @@
     document.getElementById("page").replaceChildren(el("main", {}, header(), findingsSection(), requestSection(), rowsSection()));
   }
 
-  document.title = `${oneLine(data.conversation, 60)} – contextc`;
+  document.title = `${oneLine(title, 80)} – contextc`;
   draw();
 })();

@@ -2,7 +2,7 @@
 
 All names and given titles are searched first. Messages are read newest first, at most `MAX_MESSAGES` of them per call,
 which bounds the time of a search in a store of any size. A page's `next` continues where the search stopped. The list
-of conversations shows the newest hit of each; `search_messages` returns several, and what it has read.
+of conversations shows the newest hit of each; `search_messages` returns several, their number, and what it has read.
 """
 
 import re
@@ -59,14 +59,27 @@ class SearchHit(NamedTuple):
 
 
 class SearchProgress(NamedTuple):
-    """The search result of one conversation: the hits, the work spent, the number of messages that were read, and the
-    seq from which to continue (0: done).
+    """The search result of one conversation: the hits, the number of messages with the text, the work spent, the number
+    of messages that were read, and the seq from which to continue (0: done).
     """
 
     hits: list[SearchHit]
+    total: int
     work: int
     read: int
     left: int = 0
+
+
+class ConversationHits(NamedTuple):
+    """A conversation with its newest hits. `total` is the number of its messages with the text that were found so far.
+
+    `more` is the cursor of a search for the older ones, "" if all are in `hits`.
+    """
+
+    conversation: ConversationOverview
+    hits: list[SearchHit]
+    total: int = 0
+    more: str = ""
 
 
 class SearchPage(NamedTuple):
@@ -76,16 +89,22 @@ class SearchPage(NamedTuple):
     with older hits on the later ones. `next` is empty on the last page.
     """
 
-    found: list[tuple[ConversationOverview, list[SearchHit]]]
+    found: list[ConversationHits]
     next: str
     messages: int
     conversations: int
 
 
+class _FoundRow(NamedTuple):
+    row: ConversationRow
+    hits: list[SearchHit]
+    total: int = 0
+
+
 class _Found(NamedTuple):
     """Conversations with hits, the cursor to continue from, and the numbers of searched messages and conversations."""
 
-    rows: list[tuple[ConversationRow, list[SearchHit]]]
+    rows: list[_FoundRow]
     mark: PageCursor | None
     messages: int = 0
     conversations: int = 0
@@ -95,9 +114,9 @@ def search_conversations(
     tx: Transaction, text: str, *, before: str = "", limit: int = 50, work: int = MAX_MESSAGES
 ) -> ConversationPage:
     """Return a page of conversations with the text in their name, followed by those with it in a message."""
-    found = _search(tx, text, before, limit, work, max_hits=1, with_named=False)
-    entries = load_details(tx, [each for each, _ in found.rows])
-    newest = [hits[0] if hits else SearchHit() for _, hits in found.rows]
+    found = _search(tx, text, before, limit, work, max_hits=1, finds_all=False)
+    entries = load_details(tx, [each.row for each in found.rows])
+    newest = [each.hits[0] if each.hits else SearchHit() for each in found.rows]
     entries = [replace(each, excerpt=hit.excerpt, hit=hit.seq) for each, hit in zip(entries, newest, strict=True)]
     return ConversationPage(entries, "" if found.mark is None else str(found.mark))
 
@@ -110,56 +129,65 @@ def search_messages(
     """
     if not 1 <= max_hits <= MAX_HITS:
         raise InvalidInput(f"max_hits must be 1 to {MAX_HITS}", got=max_hits)
-    found = _search(tx, text, before, limit, work, max_hits=max_hits, with_named=True)
-    entries = load_details(tx, [each for each, _ in found.rows])
-    hits = [hits for _, hits in found.rows]
+    found = _search(tx, text, before, limit, work, max_hits=max_hits, finds_all=True)
+    entries = load_details(tx, [each.row for each in found.rows])
     mark = "" if found.mark is None else str(found.mark)
-    return SearchPage([*zip(entries, hits, strict=True)], mark, found.messages, found.conversations)
+    pages = [
+        ConversationHits(entry, each.hits, each.total, _mark_older(each))
+        for entry, each in zip(entries, found.rows, strict=True)
+    ]
+    return SearchPage(pages, mark, found.messages, found.conversations)
+
+
+def _mark_older(found: _FoundRow) -> str:
+    if found.total <= len(found.hits):
+        return ""
+    return str(PageCursor(found.row.last_active, found.row.number, found.hits[-1].seq - 1))
 
 
 def _search(
-    tx: Transaction, text: str, before: str, limit: int, work: int, *, max_hits: int, with_named: bool
+    tx: Transaction, text: str, before: str, limit: int, work: int, *, max_hits: int, finds_all: bool
 ) -> _Found:
+    """Return a page. With `finds_all`, all messages with the text are counted, also where the name has it."""
     wanted = " ".join(text.split()).casefold()
     if not wanted:
         raise InvalidInput("search text must not be blank", got=text)
-    begin, hits = parse_cursor(before), list[tuple[ConversationRow, list[SearchHit]]]()
+    begin, hits = parse_cursor(before), list[_FoundRow]()
     check_limit(limit)
     if begin is None or begin.in_names:
         numbers = [number for number, *names in list_names(tx, begin) if _is_named(wanted, *names)][:limit]
         named = list_rows_by_number(tx, numbers) if numbers else []
-        hits = [(each, list[SearchHit]()) for each in named]
+        hits = [_FoundRow(each, []) for each in named]
         if len(numbers) == limit and named:
             return _Found(hits, PageCursor(named[-1].last_active, named[-1].number, in_names=1))
         begin = None
-    return _search_all(tx, wanted, begin, hits, limit, work, max_hits, with_named=with_named)
+    return _search_all(tx, wanted, begin, hits, limit, work, max_hits, finds_all=finds_all)
 
 
 def _search_all(
     tx: Transaction,
     wanted: str,
     begin: PageCursor | None,
-    hits: list[tuple[ConversationRow, list[SearchHit]]],
+    hits: list[_FoundRow],
     limit: int,
     work: int,
     max_hits: int,
     *,
-    with_named: bool,
+    finds_all: bool,
 ) -> _Found:
-    """Add conversations with the text in a message, and with it in the name too if `with_named`."""
+    """Add conversations with the text in a message."""
     mark, messages, conversations = begin, 0, 0
     for each, line in _iter_conversations(tx, begin):
         if work <= 0 or len(hits) >= limit:
             return _Found(hits, mark, messages, conversations)
-        if with_named or not _is_named(wanted, each.name, each.given_title):  # otherwise it was found by name
+        if finds_all or not _is_named(wanted, each.name, each.given_title):  # otherwise it was found by name
             goes_on = begin is not None and begin.number == each.number
-            looked = _search_conversation(
-                tx, line, begin.until if begin is not None and goes_on else each.length, wanted, work, max_hits
-            )
+            end = begin.until if begin is not None and goes_on else each.length
+            looked = _search_conversation(tx, line, end, wanted, work, max_hits, counts_all=finds_all)
             work -= looked.work
             messages += looked.read
             if looked.hits:
-                hits.append((each, looked.hits))
+                hits.append(_FoundRow(each, looked.hits, looked.total))
             if looked.left:
                 return _Found(hits, PageCursor(each.last_active, each.number, looked.left), messages, conversations)
         conversations += 1
@@ -181,11 +209,14 @@ def _iter_conversations(tx: Transaction, mark: PageCursor | None) -> Iterator[tu
 
 
 def _search_conversation(
-    tx: Transaction, line: Lineage, upto: int, wanted: str, work: int, max_hits: int
+    tx: Transaction, line: Lineage, upto: int, wanted: str, work: int, max_hits: int, *, counts_all: bool
 ) -> SearchProgress:
-    """Search a conversation from its end until there are enough hits or the work is spent."""
+    """Search a conversation from its end until there are enough hits or the work is spent.
+
+    With `counts_all`, the search goes on after the last hit, and counts.
+    """
     word = max([each for each in ADDED.split(wanted) if each != ADDED_WORD], key=len, default="")
-    plain, spent, read, hits = word.encode(), 0, 0, list[SearchHit]()
+    plain, spent, read, count, hits = word.encode(), 0, 0, 0, list[SearchHit]()
     for branch, first, last in reversed(list(split_by_branch(line, 0, upto))):
         for high in range(last, first - 1, -CHUNK):
             low = max(first, high - CHUNK + 1)
@@ -197,13 +228,16 @@ def _search_conversation(
             read += len(rows)
             spent += len(rows) + QUERY_COST + sum([len(body) for _, body in rows]) // LARGE
             for where, body in rows:
-                if _may_contain(body, word, plain) and (hit := _find_hit(body, wanted, where & SEQ_MASK)):
-                    hits.append(hit)
-                    if len(hits) == max_hits:
-                        return SearchProgress(hits, spent, read)
+                if not _may_contain(body, word, plain) or (match := _find_match(body, wanted)) is None:
+                    continue
+                count += 1
+                if len(hits) < max_hits:
+                    hits.append(_make_hit(match, wanted, where & SEQ_MASK))
+                if len(hits) == max_hits and not counts_all:
+                    return SearchProgress(hits, count, spent, read)
             if spent >= work and low > 1:
-                return SearchProgress(hits, spent, read, low - 1)
-    return SearchProgress(hits, spent, read)
+                return SearchProgress(hits, count, spent, read, low - 1)
+    return SearchProgress(hits, count, spent, read)
 
 
 def _may_contain(body: bytes, word: str, plain: bytes) -> bool:
@@ -211,13 +245,26 @@ def _may_contain(body: bytes, word: str, plain: bytes) -> bool:
     return plain in body.lower() if body.isascii() else word in body.decode(errors="replace").casefold()
 
 
-def _find_hit(body: bytes, wanted: str, seq: int) -> SearchHit | None:
-    """Return the match with surrounding text, or None if the message does not contain it."""
+class _Match(NamedTuple):
+    """A message that contains the text, its own text, and the position of the match in its case-folded form."""
+
+    message: Message
+    text: str
+    at: int
+
+
+def _find_match(body: bytes, wanted: str) -> _Match | None:
     message = decode_or_none(body)
-    text = " ".join(to_plain_text(message).split()) if message is not None and not message.redacted else ""
-    at = text.casefold().find(wanted)
-    if message is None or at < 0:
+    if message is None or message.redacted:
         return None
+    text = " ".join(to_plain_text(message).split())
+    at = text.casefold().find(wanted)
+    return _Match(message, text, at) if at >= 0 else None
+
+
+def _make_hit(match: _Match, wanted: str, seq: int) -> SearchHit:
+    """Return the match with surrounding text."""
+    message, text, at = match
     begin, end = _unfold_index(text, at), _unfold_index(text, at + len(wanted) - 1) + 1
     first, last = max(0, begin - BEFORE), end + AFTER
     excerpt = f"{'…' if first else ''}{text[first:last]}{'…' if last < len(text) else ''}"

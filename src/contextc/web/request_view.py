@@ -13,6 +13,7 @@ from contextc.compiler.manifest import Fragment, ObservedFacts
 from contextc.compiler.options import Budget
 from contextc.compiler.past_requests import find_channel_model
 from contextc.formats.lint_engine import Violation
+from contextc.inspection.cached_prefix import count_read_tokens
 from contextc.inspection.line_details import LineCause, LineDetails, ResultStatus
 from contextc.inspection.line_selection import LineSelection
 from contextc.inspection.prefix_break import PrefixBreak
@@ -77,10 +78,12 @@ class PrefixBreakView(Struct, frozen=True, kw_only=True):
 class SharedPrefixView(Struct, frozen=True, kw_only=True):
     """The prefix shared with the previous request.
 
-    `tokens` counts the prompt, the tools and the shared lines; `bytes` counts the unchanged messages.
+    `tokens` counts the prompt, the tools and the shared lines; `bytes` counts the unchanged messages. `read` are the
+    tokens of it that the provider read from its cache; null if that is unknown. The rest was paid again.
     """
 
     tokens: int
+    read: int | None
     bytes: int
     of_bytes: int
     broke: PrefixBreakView
@@ -216,8 +219,9 @@ class LineView(Struct, frozen=True, kw_only=True):
 
     The other fields are present in a detailed answer. `causes` are the causes of its tokens, as in the costs by cause.
     `tool` is the name of the tool that the line defines, calls or has a result of, if it is one tool. `again` is true
-    if the previous request had the message too, but not in the shared prefix. `definition` is a tool definition as
-    sent, if the query asks for parts. Lines of the system prompt and of tools have negative indexes.
+    if the previous request had the message too, but not in the shared prefix. `paid_again` is true if it is in the
+    shared prefix, but the provider did not read it from its cache. `definition` is a tool definition as sent, if the
+    query asks for parts. Lines of the system prompt and of tools have negative indexes.
     """
 
     index: int
@@ -241,6 +245,7 @@ class LineView(Struct, frozen=True, kw_only=True):
     calls: tuple[CallView, ...] | UnsetType = UNSET
     results: tuple[ResultView, ...] | UnsetType = UNSET
     again: bool | UnsetType = UNSET
+    paid_again: bool | UnsetType = UNSET
     definition: JSONObject | UnsetType = UNSET
 
 
@@ -365,6 +370,7 @@ def _summary_fields(seen: RequestDetails, format: str, broke: PrefixBreak) -> di
     same = (record.shared_bytes if broke.same is None else broke.same) if seen.shared else 0
     shared = SharedPrefixView(
         tokens=seen.shared_tokens,
+        read=count_read_tokens(seen),
         bytes=min(same, seen.size),
         of_bytes=seen.size,
         broke=PrefixBreakView(where=broke.where, path=broke.path, why=broke.why, line=line),
@@ -447,6 +453,8 @@ def detail_fields(details: LineDetails, text_options: LineTextOptions = FULL_TEX
         fields["results"] = tuple([ResultView(**each._asdict()) for each in details.results])
     if details.is_again:
         fields["again"] = True
+    if details.is_paid_again:
+        fields["paid_again"] = True
     if text_options.parts and details.definition is not None:
         fields["definition"] = details.definition
     return fields

@@ -16,12 +16,13 @@ from contextc.compiler.past_requests import (
 from contextc.inspection.prefix_break import find_break
 from contextc.inspection.request_details import load_request_details
 from contextc.inspection.request_diff import Hunk, diff_requests
+from contextc.inspection.request_of_message import find_request_of_message
 from contextc.linting import lint
 from contextc.providers.snippets import as_curl, as_python
 from contextc.store.ledger_schema import Channel
 from contextc.web.api.comparison import OtherRequestQuery, find_other_request
 from contextc.web.app_state import AppState
-from contextc.web.channel_list import find_channel
+from contextc.web.channel_list import channel_id, find_channel
 from contextc.web.endpoint_registry import RawResponse, endpoint
 from contextc.web.line_query import CauseFilter, LineOrder, StateFilter, query_lines
 from contextc.web.request_view import (
@@ -100,6 +101,26 @@ class LinesPage(Struct, frozen=True, kw_only=True):
     more: bool
     next: int
     selection: SelectionView | UnsetType = UNSET
+
+
+class MessageRequestView(Struct, frozen=True, kw_only=True):
+    """The first request that contains a message. `line` is the index of its line; null if the message is the reply.
+
+    `channel` is "" and `request` 0 if no request contains it.
+    """
+
+    channel: str
+    request: int
+    line: int | None
+
+
+@endpoint("GET", "/conversations/{name}/messages/{number}/request")
+def show_request_of_message(app: AppState, name: str, number: int) -> MessageRequestView:
+    """Return the first request that contains the message with a seq, or the request whose reply it is."""
+    found = find_request_of_message(app.store, name, number)
+    if found is None:
+        return MessageRequestView(channel="", request=0, line=None)
+    return MessageRequestView(channel=channel_id(found.channel), request=found.request, line=found.line)
 
 
 @endpoint("GET", "/conversations/{name}/requests/{channel}/{number}")

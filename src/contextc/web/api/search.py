@@ -39,10 +39,16 @@ class HitView(Struct, frozen=True, kw_only=True):
 
 
 class ConversationHits(Struct, frozen=True, kw_only=True):
-    """A conversation and its hits, newest first. Without hits, its name contains the text."""
+    """A conversation and its hits, newest first. Without hits, its name contains the text.
+
+    `count` is the number of its messages with the text that this page has found. If there are more than `hits`, a
+    search with `before` set to `more` and `limit` 1 returns older ones; otherwise `more` is "".
+    """
 
     conversation: ConversationOverview
     hits: list[HitView]
+    count: int
+    more: str
 
 
 class SearchResults(Struct, frozen=True, kw_only=True):
@@ -70,13 +76,15 @@ def search(app: AppState, query: SearchQuery) -> SearchResults:
     return SearchResults(
         found=[
             ConversationHits(
-                conversation=conversation,
+                conversation=found.conversation,
                 hits=[
                     HitView(seq=each.seq, role=each.role, part=each.part, tool=each.tool, excerpt=each.excerpt)
-                    for each in hits
+                    for each in found.hits
                 ],
+                count=found.total,
+                more=found.more,
             )
-            for conversation, hits in page.found
+            for found in page.found
         ],
         messages=page.messages,
         conversations=page.conversations,

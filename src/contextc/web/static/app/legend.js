@@ -18,7 +18,8 @@ const SYMBOLS = [
     ["●", "A turn is running"],
   ]],
   ["Symbols in the inspector", [
-    ["=", "Already sent"],
+    ["=", "Unchanged since the previous request"],
+    ["$", "Unchanged, but not read from the cache: paid again"],
     ["+", "New in this request"],
     ["↻", "Sent again, uncached"],
     ["−", "Left out"],

@@ -68,15 +68,14 @@ export function WindowGauge({ budget }) {
   const rest = shown.filter((each) => each.name !== "used").map((each) => `${number(each.tokens)} ${each.label}`);
   const used = budget.window ? `${figure(budget.input)} of ${number(budget.window)} tokens (${percent(budget.input / budget.window)})`
     : `${figure(budget.input)} tokens`;
+  const more = [...(budget.window ? rest : []), budget.limit ? `limit ${number(budget.limit)}` : "", HOW[budget.how] ?? budget.how];
   return html`<div class="window-gauge" data-testid="window-gauge">
     ${budget.window && html`<div class="gauge-track" aria-hidden="true">
       ${shown.map((each) => html`<span key=${each.name} class=${`gauge-part gauge-${each.name}`} data-tokens=${each.tokens}
           title=${`${each.label}: ${number(each.tokens)} tokens`} style=${{ flexGrow: String(each.tokens) }}></span>`)}
     </div>`}
-    <p class="budget-how muted">${[
-      budget.window ? `Context window ${number(budget.window)}` : "Context window unknown", `used: ${used}`, ...(budget.window ? rest : []),
-      budget.limit ? `limit ${number(budget.limit)}` : "", HOW[budget.how] ?? budget.how,
-    ].filter(Boolean).join(" · ")}</p>
+    <p class="budget-how muted"><span class="is-more">${budget.window ? `Context window ${number(budget.window)}` : "Context window unknown"} · </span>used:
+      ${" "}${used}<span class="is-more"> · ${more.filter(Boolean).join(" · ")}</span></p>
   </div>`;
 }
 

@@ -3,6 +3,7 @@ import { html, useState } from "../html.js";
 import { get } from "../api.js";
 import { Dialog } from "../dialog.js";
 import { dateTime, dollars, duration, number, oneLine, percent, plural } from "../format.js";
+import { Icon } from "../icons.js";
 import { chatUrl, compareUrl, inspectUrl, navigate } from "../route.js";
 import { InspectorHeader } from "./inspector_header.js";
 import { toValue } from "./diff.js";
@@ -25,7 +26,8 @@ const FIGURES = [
 ];
 
 /** Link that starts a comparison of a conversation with another one. */
-export const CompareLink = ({ name }) => html`<a class="button" href=${compareUrl(name)} data-testid="compare-runs">Compare</a>`;
+export const CompareLink = ({ name }) => html`<a class="button has-icon" href=${compareUrl(name)} data-testid="compare-runs"><${Icon}
+    name="swap" /><span class="button-word">Compare</span></a>`;
 
 /** @param {{name: string, other: string}} props the two conversations */
 export function Compare({ name, other }) {

@@ -1,24 +1,17 @@
-/**
- * Input tokens by cause over all requests: one column per step, stacked. Neighbours share a column if there are too many.
- * Only visible columns are rendered. For screen readers and the keyboard it is a slider over steps.
- */
-import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../html.js";
+/** Input tokens by cause over all requests: one column per step, stacked. Neighbours share a column if there are too many. */
+import { html, useMemo } from "../html.js";
 import { conversationPath, get } from "../api.js";
 import { number, percent, tokens } from "../format.js";
 import { causeLabel } from "./causes.js";
 import { LoadError, Skeleton } from "./placeholders.js";
-import { columnLayout, ticks } from "./timeline_layout.js";
+import { StepChart } from "./step_chart.js";
+import { numberedSteps, ticks } from "./timeline_layout.js";
 import { useLoad } from "./use_load.js";
 
 /** Sizes in pixels. */
 const SIZES = { left: 46, right: 12, top: 10, plot: 132, foot: 18 };
 const LOW_PLOT = 84;
-const short = matchMedia("(max-height: 54rem)");
-
-/** Key → number of steps to move. */
-const MOVES = {
-  ArrowLeft: -1, ArrowRight: 1, ArrowDown: -1, ArrowUp: 1, PageUp: 10, PageDown: -10, Home: -Infinity, End: Infinity,
-};
+const NAMES = { chart: "composition-over-time", slider: "Step by composition", zoom: "Composition zoom" };
 
 const keyOf = (channel, request) => `${channel} ${request}`;
 
@@ -46,65 +39,13 @@ function rowsOf(data, steps) {
 }
 
 function Chart({ rows, causes, current, choose, move }) {
-  const scroller = useRef(null);
-  const [room, setRoom] = useState(0);
-  const [zoom, setZoom] = useState(1);
-  const [left, setLeft] = useState(0);
-  const [hover, setHover] = useState(null);
-  const [focused, setFocused] = useState(false);
-  const inner = Math.max(60, room - SIZES.left - SIZES.right);
-  const shape = columnLayout(rows, inner, zoom);
-  useLayoutEffect(() => {
-    const observer = new ResizeObserver(() => setRoom(scroller.current?.clientWidth ?? 0));
-    observer.observe(scroller.current);
-    setRoom(scroller.current.clientWidth);
-    return () => observer.disconnect();
-  }, []);
-  useEffect(() => {
-    const element = scroller.current;
-    const at = current * shape.each;
-    const seen = element.scrollLeft;
-    if (at < seen + shape.each || at > seen + inner - 2 * shape.each) element.scrollLeft = at - inner / 2;
-    setLeft(element.scrollLeft);
-  }, [current, zoom, shape.each, inner]);
-  const indexAt = (event) => {
-    const x = event.clientX - scroller.current.getBoundingClientRect().left - SIZES.left + left;
-    const index = Math.floor(x / shape.each);
-    return index >= 0 && index < rows.length && event.clientX ? index : null;
-  };
-  const onKeyDown = (event) => {
-    const by = MOVES[event.key];
-    if (by === undefined || event.altKey || event.ctrlKey || event.metaKey) return;
-    event.preventDefault();
-    event.stopPropagation();
-    setFocused(true);
-    move(by);
-  };
   const used = causes.map((cause, index) => [cause, index]).filter(([, index]) => rows.some((row) => row.tokens[index]));
-  const seen = hover ?? (focused ? current : null);
-  return html`<figure class="timeline over-time" data-testid="composition-over-time">
-    <figcaption class="timeline-caption">
-      <ul class="timeline-legend" aria-label="Legend">${used.map(([cause]) => html`<li key=${cause}><span class=${`swatch cause-${cause}`}
-          aria-hidden="true"></span>${causeLabel(cause)}</li>`)}</ul>
-      <div class="timeline-zoom" role="group" aria-label="Composition zoom">
-        ${shape.together > 1 && html`<span class="muted">one column is the mean of ${shape.together} steps</span>`}
-        <button type="button" class="icon-button" aria-label="Zoom out" disabled=${!shape.canShrink} onClick=${() => setZoom(Math.max(1, zoom / 2))}>−</button>
-        <button type="button" class="icon-button" aria-label="Zoom in" disabled=${!shape.canGrow} onClick=${() => setZoom(zoom * 2)}>+</button>
-        <button type="button" class="icon-button fit" disabled=${!shape.canShrink} onClick=${() => setZoom(1)}>Fit</button>
-      </div>
-    </figcaption>
-    <div class="timeline-scroll" ref=${scroller} onScroll=${(event) => setLeft(event.currentTarget.scrollLeft)} role="slider" tabindex="0"
-        aria-label="Step by composition" aria-orientation="horizontal" aria-valuemin="1" aria-valuemax=${rows.length} aria-valuenow=${current + 1}
-        aria-valuetext=${rows[current] ? summary(rows[current], used) : "none"} onKeyDown=${onKeyDown}
-        onPointerMove=${(event) => setHover(indexAt(event))} onPointerLeave=${() => setHover(null)}
-        onFocus=${(event) => setFocused(event.currentTarget.matches(":focus-visible"))} onBlur=${() => setFocused(false)}
-        onClick=${(event) => { const index = indexAt(event); if (index !== null) choose(index); }}>
-      <div class="timeline-length" style=${{ width: `${shape.length + SIZES.left + SIZES.right}px` }}>
-        ${room > 0 && html`<${Plot} rows=${rows} causes=${causes} shape=${shape} room=${room} inner=${inner} left=${left} current=${current} hover=${hover} />`}
-      </div>
-    </div>
-    ${seen !== null && rows[seen] && html`<${Bubble} row=${rows[seen]} used=${used} at=${SIZES.left + (seen + 0.5) * shape.each - left} room=${room} />`}
-  </figure>`;
+  const legend = html`<ul class="timeline-legend" aria-label="Legend">${used.map(([cause]) => html`<li key=${cause}><span
+      class=${`swatch cause-${cause}`} aria-hidden="true"></span>${causeLabel(cause)}</li>`)}</ul>`;
+  return html`<${StepChart} steps=${rows} current=${current} choose=${choose} move=${move} sizes=${SIZES} names=${NAMES} look="over-time"
+    legend=${legend} valueText=${(index) => summary(rows[index], used)}
+    plot=${(view) => html`<${Plot} rows=${rows} causes=${causes} ...${view} />`}
+    figures=${(index) => html`<${RowFigures} row=${rows[index]} used=${used} />`} />`;
 }
 
 const about = (row) => (value) => (row.estimated && value ? `≈ ${number(value)}` : number(value));
@@ -115,20 +56,19 @@ function summary(row, used) {
   return `request ${number(row.step.wouldBe ?? row.step.request)}; ${figure(row.total)} tokens in: ${parts.join(", ")}`;
 }
 
-function Bubble({ row, used, at, room }) {
-  const place = at > room / 2 ? { right: `${Math.max(4, room - at + 14)}px` } : { left: `${at + 14}px` };
+function RowFigures({ row, used }) {
   const figure = about(row);
-  return html`<div class="timeline-bubble" style=${place} aria-hidden="true"><div class="step-figures">
+  return html`<div class="step-figures">
     <p><b>request ${number(row.step.wouldBe ?? row.step.request)}</b></p>
     <table><tbody>
       ${used.filter(([, index]) => row.tokens[index]).map(([cause, index]) => html`<tr key=${cause}><th scope="row"><span class=${`swatch cause-${cause}`}></span>${causeLabel(cause)}</th>
         <td>≈ ${number(row.tokens[index])}</td><td class="muted">${percent(row.tokens[index] / (row.total || 1))}</td></tr>`)}
       <tr class="sum"><th scope="row">input</th><td>${figure(row.total)}</td><td></td></tr>
-    </tbody></table></div></div>`;
+    </tbody></table></div>`;
 }
 
-function Plot({ rows, causes, shape, room, inner, left, current, hover }) {
-  const plot = short.matches ? LOW_PLOT : SIZES.plot;
+function Plot({ rows, causes, shape, room, inner, left, current, hover, isShort }) {
+  const plot = isShort ? LOW_PLOT : SIZES.plot;
   const base = SIZES.top + plot;
   const scale = useMemo(() => {
     const marks = ticks(rows.reduce((most, row) => Math.max(most, row.total), 1), plot < SIZES.plot ? 2 : 4);
@@ -149,7 +89,7 @@ function Plot({ rows, causes, shape, room, inner, left, current, hover }) {
       <text x=${SIZES.left - 6} y=${scale.y(mark) + 3.5} text-anchor="end">${tokens(mark)}</text></g>`)}</g>
     <g clip-path="url(#over-time-clip)">
       ${picked(hover, "hover")}${picked(current, "current")}${columns}
-      <g class="numbers">${numbered(rows, shape, left, inner).map((index) => html`<text key=${index} x=${x(index) + shape.each / 2} y=${base + 13}
+      <g class="numbers">${numberedSteps(rows.length, shape, left, inner).map((index) => html`<text key=${index} x=${x(index) + shape.each / 2} y=${base + 13}
           text-anchor="middle">${index + 1}</text>`)}</g>
     </g>
   </svg>`;
@@ -180,15 +120,5 @@ function drawn(rows, causes, scale, shape, left, inner) {
     });
     found.push(html`<g key=${index} class="column">${parts}</g>`);
   }
-  return found;
-}
-
-/** Return the steps whose number is written below the chart, as many as fit. */
-function numbered(rows, shape, left, inner) {
-  const every = Math.max(1, Math.ceil(34 / shape.each));
-  const apart = [1, 2, 5, 10, 20, 25, 50, 100, 200, 250, 500, 1000, 2000, 5000].find((each) => each >= every) ?? every;
-  const found = apart > 4 && left < shape.each ? [0] : [];
-  const first = Math.max(1, Math.floor(left / shape.each / apart)) * apart - 1;
-  for (let index = first; index < rows.length && index * shape.each - left < inner - 12; index += apart) found.push(index);
   return found;
 }

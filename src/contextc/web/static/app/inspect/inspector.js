@@ -62,6 +62,7 @@ function Inspected({ name, channel, request }) {
     };
   }, [name, reload]);
   const isEmpty = data && !data.requests.length && !data.unanswered.length;
+  const isSought = useMessage(name);
   return html`<div class="inspect" data-testid="inspector">
     ${error && html`<${InspectorHeader} title=${name} conversation=${name} /><div class="inspect-body"><${LoadError} error=${error}
         reload=${reload} /></div>`}
@@ -70,8 +71,27 @@ function Inspected({ name, channel, request }) {
     ${isEmpty && html`<${InspectorHeader} title=${name} conversation=${name} reload=${reload} /><div class="inspect-body">
         <${EmptyState} title="No request yet"><p>No model has answered in this conversation yet. This is what would be sent now:</p><//>
         <${NextRequest} name=${name} /></div>`}
-    ${data && !isEmpty && html`<${Workbench} name=${name} data=${data} channel=${channel} request=${request} reload=${reload} />`}
+    ${data && !isEmpty && !isSought && html`<${Workbench} name=${name} data=${data} channel=${channel} request=${request} reload=${reload} />`}
+    ${data && !isEmpty && isSought && html`<${InspectorHeader} title=${name} conversation=${name} /><div class="inspect-body"><${Skeleton} lines=${10}
+        label="Looking for the message" /></div>`}
   </div>`;
+}
+
+/**
+ * Go to the request with the message that the URL names, for links that know no request. @returns {boolean} true until it
+ * is there
+ */
+function useMessage(name) {
+  const { message, q: words } = route.value.query;
+  const path = message ? conversationPath(name, "messages", message, "request") : null;
+  const { data, error, of } = useLoad(path, (signal) => get(path, {}, { signal }));
+  useEffect(() => {
+    if (!path || of !== path || (!data && !error)) return;
+    const { channel = "", request = 0, line = null } = data ?? {};
+    const isReply = Boolean(channel) && line === null;
+    navigate(inspectUrl(name, channel, request, isReply ? { tab: "reply" } : { tab: "messages", q: words, line }), { replace: true });
+  }, [path, of, data, error]);
+  return Boolean(path);
 }
 
 /**

@@ -4,10 +4,12 @@ import { number, oneLine, percent, plural } from "../format.js";
 import { Icon } from "../icons.js";
 
 const STATES = [
-  ["", "All"], ["unchanged", "Unchanged"], ["new", "New"], ["again", "Sent again"], ["shortened", "Shortened"], ["left", "Left out"],
+  ["", "All"], ["unchanged", "Unchanged"], ["paid_again", "Paid again"], ["new", "New"], ["again", "Sent again"], ["shortened", "Shortened"], ["left", "Left out"],
 ];
 /** States that are offered only if there are such lines. */
-const RARE = new Set(["again"]);
+const RARE = new Set(["paid_again", "again"]);
+/** States that lines have besides one of the others. */
+const ADDITIONAL = new Set(["paid_again", "shortened"]);
 
 export const CAUSES = {
   system: "System prompt", tool: "Tool definitions", result: "Tool results", history: "History", reasoning: "Reasoning", media: "Media",
@@ -32,7 +34,7 @@ export const NO_FILTER = Object.fromEntries(FILTER_NAMES.map((name) => [name, ""
  */
 export function LineFilters({ filter, selection, isAlone, choose }) {
   const { states = {}, roles = {}, tools = {}, causes = {}, errors = 0 } = selection ?? {};
-  const all = Object.entries(states).reduce((sum, [state, count]) => sum + (state === "shortened" ? 0 : count), 0);
+  const all = Object.entries(states).reduce((sum, [state, count]) => sum + (ADDITIONAL.has(state) ? 0 : count), 0);
   const shown = isAlone ? STATES.slice(0, 1) : STATES.filter(([value]) => !RARE.has(value) || states[value] || filter.state === value);
   return html`
     <div class="choice" role="group" aria-label="Filter messages">

@@ -13,22 +13,29 @@ import { LoadError, Skeleton } from "./placeholders.js";
  * @property {"shared"|"new"|"left"|"shown"} state @property {string} uid
  * @property {string} original the stored text, if the model was sent another one
  * @property {""|"stub"|"shortened"} [reduction] how a tool result is sent @property {number} [original_length] its characters
- * @property {string[]} [causes] @property {string} [tool] @property {boolean} [again]
+ * @property {string[]} [causes] @property {string} [tool] @property {boolean} [again] @property {boolean} [paid_again]
  * @property {{id: string, name: string, text: string, result: number|null}[]} [calls]
  * @property {{call_id: string, name: string, status: "ok"|"error"|"denied", call: number|null}[]} [results]
  */
 
 /** State → sign and meaning. The legend lists them too. */
 export const SIGNS = {
-  shared: ["=", "already sent"],
+  shared: ["=", "unchanged"],
+  paid: ["$", "unchanged, paid again"],
   new: ["+", "new"],
   again: ["↻", "sent again, uncached"],
   left: ["−", "left out"],
   shown: ["", ""],
 };
 
-/** Return the state of a row. After a break, messages that were sent before are sent again: new only to the cache. */
-export const stateOf = (line) => (line?.state === "new" && line.again ? "again" : line?.state);
+/**
+ * Return the state of a row. After a break, messages that were sent before are sent again: new only to the cache. Unchanged
+ * rows that the provider did not read from its cache are paid again.
+ */
+export function stateOf(line) {
+  if (line?.state === "new" && line.again) return "again";
+  return line?.state === "shared" && line.paid_again ? "paid" : line?.state;
+}
 
 /** Status of a result → sign, label, style. */
 const STATUSES = { error: ["✕", "error", "bad"], denied: ["⊘", "denied", "warn"] };

@@ -25,8 +25,12 @@ const PAUSE = 180;
 /** Rows that stay visible above one that is gone to. */
 const ABOVE = 2;
 
-/** Signs of the rows, for the legend. */
-const LEGEND = [...["shared", "new", "again", "left"].map((state) => SIGNS[state]), ["⚡", "cached prefix ends"]];
+/** Return the signs of the rows, for the legend: those that occur. */
+function signsOf({ states }) {
+  const { unchanged = 0, paid_again: paid = 0 } = states;
+  const counts = { shared: unchanged - paid, paid, new: states.new, again: states.again, left: states.left };
+  return Object.keys(counts).filter((state) => counts[state]).map((state) => SIGNS[state]);
+}
 
 /** @param {{name: string, step: object, facts: object, showPath: (path: string) => void}} props `facts` is the request from the server */
 export function ManifestLines({ name, step, facts, showPath }) {
@@ -173,9 +177,9 @@ export function LineList({ identity, source, shown, isAlone = false, isInUrl = f
           change=${(text) => change({ q: text, line: "" })} />
       ${prefixEnd !== null && (shared.broke?.where || shared.tokens > 0) && html`<button type="button" class="button quiet"
           data-testid="go-to-change" onClick=${() => goTo(prefixEnd)}>${shared.broke?.where ? "Go to the change" : "Go to new messages"}</button>`}
+      ${!isAlone && selection && html`<${GlyphLegend} signs=${signsOf(selection)} />`}
     </div>
     <${ActiveFilters} filter=${filter} selection=${isCurrent ? selection : null} choose=${choose} />
-    ${!isAlone && html`<${GlyphLegend} signs=${LEGEND} />`}
     ${selected.error && html`<${LoadError} error=${selected.error} reload=${selected.reload} />`}
     ${pages.error && html`<${LoadError} error=${pages.error} reload=${() => pages.ensure(0, 0)} />`}
     ${searchKey !== null && !isSearching && found.error && html`<${LoadError} error=${found.error} reload=${found.reload} />`}
@@ -199,7 +203,14 @@ function Prefix({ shared, selection }) {
     : ": system prompt, tools, and the start of the first message";
   return html`<p class="prefix ${hasShared || head ? "" : "is-head-only"}" data-testid="prefix"><span class="rail-cap"
       aria-hidden="true"></span>
-    <span>Same as in the previous request: <b>${number(shared.tokens)} tokens</b>${hasShared ? messages : ": system prompt and tools"}</span></p>`;
+    <span>Same as in the previous request: <b>${number(shared.tokens)} tokens</b>${hasShared ? messages : ": system prompt and tools"}${paidAgain(shared)}</span></p>`;
+}
+
+/** Return what of an unchanged prefix was not read from the cache; "" if all of it was, or if that is unknown. */
+function paidAgain({ tokens, read }) {
+  if (read == null || read >= tokens) return "";
+  if (!read) return ". The provider read nothing of it from its cache: all of it was paid again";
+  return `. The provider read only ${number(read)} tokens of it from its cache: the rest was paid again`;
 }
 
 function Break({ shared, why, showPath }) {

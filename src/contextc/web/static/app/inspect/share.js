@@ -29,12 +29,13 @@ export function ShareButton({ name, channel = "", request = 0 }) {
     } },
     { label: "Download HTML file…", icon: "download", act: () => setOpen(true) },
   ];
-  return html`<${Menu} label="Share" items=${items} class="button" data-testid="share">Share <${Icon} name="chevron" size=${12} /><//>
+  return html`<${Menu} label="Share" items=${items} class="button has-icon" data-testid="share"><${Icon} name="share" /><span
+      class="button-word">Share</span><//>
     ${isOpen && html`<${ShareDialog} name=${name} channel=${channel} request=${request} close=${() => setOpen(false)} />`}`;
 }
 
 function ShareDialog({ name, channel, request, close }) {
-  const [isRun, setRun] = useState(!request);
+  const [isRun, setRun] = useState(true);
   const [removed, setRemoved] = useState(DEFAULT);
   const [pattern, setPattern] = useState("");
   const [isBusy, setBusy] = useState(false);
@@ -54,8 +55,8 @@ function ShareDialog({ name, channel, request, close }) {
       <div class="body share-body">
         <p class="soft">One file that opens in any browser. It needs no server and makes no network requests.</p>
         ${request > 0 && html`<fieldset><legend>Content</legend>
-          <label><input type="radio" name="share-what" checked=${!isRun} onChange=${() => setRun(false)} data-focus /> Request ${number(request)}</label>
-          <label><input type="radio" name="share-what" checked=${isRun} onChange=${() => setRun(true)} /> All requests</label>
+          <label><input type="radio" name="share-what" checked=${isRun} onChange=${() => setRun(true)} data-focus /> All requests</label>
+          <label><input type="radio" name="share-what" checked=${!isRun} onChange=${() => setRun(false)} /> Request ${number(request)} only</label>
         </fieldset>`}
         <fieldset><legend>Remove from the file</legend>
           ${REDACTIONS.map(([each, label, meaning]) => html`<label key=${each}>

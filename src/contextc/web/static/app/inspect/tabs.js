@@ -1,5 +1,5 @@
 /** Accessible tabs: one tab stop; arrows, Home and End move between tabs. */
-import { html, useId, useRef } from "../html.js";
+import { html, useEffect, useId, useRef } from "../html.js";
 
 /**
  * @param {{tabs: {name: string, label: string, note?: string}[], current: string, choose: (name: string) => void,
@@ -8,6 +8,11 @@ import { html, useId, useRef } from "../html.js";
 export function Tabs({ tabs, current, choose, label, children }) {
   const id = useId();
   const list = useRef(null);
+  useEffect(() => {
+    const { current: box } = list;
+    const tab = box.querySelector("[aria-selected=true]");
+    if (box.scrollWidth > box.clientWidth) tab?.scrollIntoView({ block: "nearest", inline: "center" });
+  }, [current]);
   const onKeyDown = (event) => {
     const at = tabs.findIndex((tab) => tab.name === current);
     const next = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: tabs.length - 1 }[event.key];

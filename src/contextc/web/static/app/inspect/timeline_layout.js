@@ -29,6 +29,16 @@ export function columnLayout(steps, room, zoom) {
   };
 }
 
+/** Return the steps whose number is written below a chart, as many as fit. */
+export function numberedSteps(count, shape, left, inner) {
+  const every = Math.max(1, Math.ceil(34 / shape.each));
+  const apart = [1, 2, 5, 10, 20, 25, 50, 100, 200, 250, 500, 1000, 2000, 5000].find((each) => each >= every) ?? every;
+  const found = apart > 4 && left < shape.each ? [0] : [];
+  const first = Math.max(1, Math.floor(left / shape.each / apart)) * apart - 1;
+  for (let index = first; index < count && index * shape.each - left < inner - 12; index += apart) found.push(index);
+  return found;
+}
+
 /** Return the values of a column: the means of its steps. */
 export function column(steps, first, last) {
   const own = steps.slice(first, last + 1).map((step) => ({ ...step, ...splitTokens(step) }));

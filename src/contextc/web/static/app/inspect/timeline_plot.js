@@ -4,7 +4,7 @@ import { oneLine, percent, tokens } from "../format.js";
 import { resetLabel } from "../reasons.js";
 import { modelName } from "./channel_names.js";
 import { failureText } from "./step_figures.js";
-import { EVENTS, column, epochKeys, eventKind, groupRuns, isFailed, splitTokens, ticks } from "./timeline_layout.js";
+import { EVENTS, column, epochKeys, eventKind, groupRuns, isFailed, numberedSteps, splitTokens, ticks } from "./timeline_layout.js";
 
 /** Sizes in pixels. From top to bottom: epoch bands, columns, cost, models. */
 export const SIZES = { left: 46, right: 40, band: 22, top: 30, lane: 15 };
@@ -244,13 +244,8 @@ function Lane({ lane, x, view, channel }) {
 /** Step numbers below the chart, as many as fit. */
 function Numbers({ steps, view, x }) {
   const { shape, left, inner } = view;
-  const every = Math.max(1, Math.ceil(34 / shape.each));
-  const apart = [1, 2, 5, 10, 20, 25, 50, 100, 200, 250, 500, 1000, 2000, 5000].find((each) => each >= every) ?? every;
-  const first = Math.max(1, Math.floor(left / shape.each / apart)) * apart - 1;
-  const found = apart > 4 && left < shape.each ? [0] : [];
-  for (let index = first; index < steps.length && x(index) < SIZES.left + inner - 12; index += apart) found.push(index);
   return html`<g class="numbers">
-    ${found.map((index) => html`<text key=${index} x=${x(index) + shape.each / 2} y=${view.high.height - 4}
-        text-anchor="middle">${index + 1}</text>`)}
+    ${numberedSteps(steps.length, shape, left, inner).map((index) => html`<text key=${index} x=${x(index) + shape.each / 2}
+        y=${view.high.height - 4} text-anchor="middle">${index + 1}</text>`)}
   </g>`;
 }

@@ -140,7 +140,7 @@ function Causes({ query, data }) {
     <h2>Most expensive causes</h2>
     ${causes.length
       ? html`<ol>${causes.map((each) => html`<li key=${each.code}>
-          <a href=${inspectUrl(each.example.name, each.example.request ? each.example.channel : "", each.example.request, { tab: "findings" })}
+          <a href=${findingsUrl(each.example.name, each.example)}
             title=${`Most expensive: ${visible(each.example.name)}`}>${oneLine(each.title, 120)}</a>
           <span class="cause-figures"><b>${dollars(each.cost)}</b>
             <span class="soft">${plural(each.count, "finding")} in ${plural(each.conversations, "conversation")}</span></span>
@@ -203,8 +203,13 @@ function RowFindings({ found, name, hasRequests }) {
   if (found.error) return html`<span class="bad-text" title=${oneLine(found.error, 300)}>unreadable</span>`;
   const { count, cost } = found.findings;
   if (!count) return "0";
-  return html`<a href=${inspectUrl(name, "", 0, { tab: "findings" })}>${number(count)}${cost !== null && ` · ${dollars(cost)}`}</a>`;
+  const [dearest] = found.causes ?? [];
+  return html`<a href=${findingsUrl(name, dearest)}>${number(count)}${cost !== null && ` · ${dollars(cost)}`}</a>`;
 }
+
+/** URL of the findings of a conversation: at the most expensive one of a cause, if that is known. */
+const findingsUrl = (name, { channel = "", request = 0, code = "" } = {}) =>
+  inspectUrl(name, request ? channel : "", request, { tab: "findings", finding: code });
 
 const shortModel = (model) => model?.split(":").slice(1).join(":") || model;
 

@@ -2,6 +2,7 @@
 import { html, useEffect, useRef, useState } from "../html.js";
 import { get } from "../api.js";
 import { DrawerButton } from "../chat/conversation_header.js";
+import { attempt } from "../dialog.js";
 import { ago, dateTime, number, oneLine, plural, titleLine, visible } from "../format.js";
 import { LoadError } from "../inspect/placeholders.js";
 import { MarkedText } from "../marked_text.js";
@@ -9,6 +10,8 @@ import { sourceLabel } from "../observed.js";
 import { chatUrl, inspectUrl, route, setQuery } from "../route.js";
 
 const PAUSE = 350;
+/** Hits that are loaded at once on demand. */
+const MORE_HITS = 20;
 /** Conversations with hits after which the search waits for the user. */
 const ENOUGH = 40;
 const ROLES = { user: "User", assistant: "Assistant", system: "System", tool: "Tool" };
@@ -19,10 +22,16 @@ export function merged(found, page) {
   const byName = new Map(found.map((each) => [each.conversation.name, each]));
   for (const each of page) {
     const before = byName.get(each.conversation.name);
-    const seqs = new Set(before?.hits.map((hit) => hit.seq));
-    byName.set(each.conversation.name, before ? { ...before, hits: [...before.hits, ...each.hits.filter((hit) => !seqs.has(hit.seq))] } : each);
+    byName.set(each.conversation.name, before
+      ? { ...before, hits: joined(before.hits, each.hits), count: before.count + each.count, more: before.more || each.more } : each);
   }
   return [...byName.values()];
+}
+
+/** Join two lists of hits, newest first, each of them once. */
+function joined(some, others) {
+  const seqs = new Set(some.map((hit) => hit.seq));
+  return [...some, ...others.filter((hit) => !seqs.has(hit.seq))].sort((one, other) => other.seq - one.seq);
 }
 
 /** Search page by page until there is enough to show. @param {string} text */
@@ -59,7 +68,17 @@ function useSearch(text) {
     stop.current?.abort();
     setState((before) => ({ ...before, isRunning: false }));
   };
-  return { ...state, halt, goOn: () => search(state) };
+  /** Load older hits of one conversation. */
+  const loadMore = async ({ conversation, more }) => {
+    const task = stop.current;
+    const page = await attempt(() => get("search", { text, before: more, limit: 1, hits: MORE_HITS }));
+    if (!page || stop.current !== task) return;
+    const older = page.found.find((each) => each.conversation.name === conversation.name);
+    const add = (each) => (each.conversation.name !== conversation.name ? each
+      : { ...each, hits: joined(each.hits, older?.hits ?? []), more: older?.more ?? "" });
+    setState((before) => ({ ...before, found: before.found.map(add) }));
+  };
+  return { ...state, halt, loadMore, goOn: () => search(state) };
 }
 
 export function StoreSearch() {
@@ -92,7 +111,8 @@ export function StoreSearch() {
       </form>
       ${text && html`<${SearchStatus} result=${result} />`}
       ${result.error && html`<${LoadError} error=${result.error} reload=${result.goOn} />`}
-      <ul class="search-hits">${result.found.map((each) => html`<${Hits} key=${each.conversation.name} found=${each} text=${text} />`)}</ul>
+      <ul class="search-hits">${result.found.map((each) => html`<${Hits} key=${each.conversation.name} found=${each} text=${text}
+          loadMore=${() => result.loadMore(each)} />`)}</ul>
     </div>
   </div>`;
 }
@@ -101,7 +121,7 @@ export function StoreSearch() {
 function SearchStatus({ result }) {
   const { found, messages, conversations, isDone, isRunning, error } = result;
   const searched = `Searched ${plural(messages, "message")} of ${plural(conversations, "conversation")}`;
-  const hits = found.reduce((sum, each) => sum + each.hits.length, 0);
+  const hits = found.reduce((sum, each) => sum + each.count, 0);
   return html`<div class="overview-progress" role="status" data-testid="searched">
     <span>${isRunning ? `${searched}…` : `${searched}${isDone ? "." : " so far."}`}
       ${found.length ? ` ${plural(hits, "hit")} in ${plural(found.length, "conversation")}.` : isDone ? " No results." : ""}</span>
@@ -110,8 +130,8 @@ function SearchStatus({ result }) {
   </div>`;
 }
 
-function Hits({ found, text }) {
-  const { conversation, hits } = found;
+function Hits({ found, text, loadMore }) {
+  const { conversation, hits, count, more } = found;
   const { name, title, spoken, created, observed } = conversation;
   const time = spoken || created;
   return html`<li data-testid="search-conversation">
@@ -120,9 +140,12 @@ function Hits({ found, text }) {
       observed && `${sourceLabel(observed)} · `}<time title=${dateTime(time)}>${ago(time)}</time></p>
     <ol>${hits.map((hit) => html`<li key=${hit.seq} class="search-hit" data-testid="search-hit">
       <a href=${chatUrl(name, hit.seq)} dir="auto"><${MarkedText} text=${oneLine(hit.excerpt, 260)} wanted=${text} /></a>
-      <span class="search-place">${placeOf(hit)}${" · "}<a href=${inspectUrl(name, "", 0, { tab: "messages", q: text })}
+      <span class="search-place">${placeOf(hit)}${" · "}<a href=${inspectUrl(name, "", 0, { message: hit.seq, q: text })}
         aria-label=${`Inspect message ${hit.seq}`}>Inspect</a></span>
     </li>`)}</ol>
+    ${count > hits.length && html`<p class="search-place" data-testid="hits-shown">${number(hits.length)} of ${plural(count, "hit")}
+      ${more && html`${" · "}<button type="button" class="inline-link" onClick=${loadMore}
+          aria-label=${`Show more hits in ${titleLine(conversation, 60)}`}>Show more</button>`}</p>`}
   </li>`;
 }
 
