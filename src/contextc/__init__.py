@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from contextc.compiler import Compiled, MessageCompiler, SessionManager
     from contextc.compiler.manifest import Manifest
     from contextc.errors import ContextcError
-    from contextc.executor import AgentExecutor, Limits, Suspend, TurnResult
+    from contextc.executor import AgentExecutor, Limits, TurnResult
     from contextc.formats import AnthropicFormatter, GeminiFormatter, OpenAIFormatter, formatter
     from contextc.linting import Violation, convert, fix, lint
     from contextc.manager import MessageManager
@@ -79,7 +79,6 @@ __all__ = [
     "Reasoning",
     "SessionManager",
     "Store",
-    "Suspend",
     "Text",
     "Tool",
     "ToolCall",
@@ -117,7 +116,7 @@ _NAMES = {
     "compiler": "Compiled MessageCompiler SessionManager",
     "compiler.manifest": "Manifest",
     "errors": "ContextcError",
-    "executor": "AgentExecutor Limits Suspend TurnResult",
+    "executor": "AgentExecutor Limits TurnResult",
     "formats": "AnthropicFormatter GeminiFormatter OpenAIFormatter formatter",
     "linting": "Violation convert fix lint",
     "manager": "MessageManager",

@@ -41,7 +41,7 @@ nothing.
 """
 
 import threading
-from collections.abc import Sequence
+import time
 from typing import Final, Literal, TypeAlias
 
 _NOTHING: Final = object()
@@ -225,7 +225,6 @@ class UnknownApproval(InvalidInput, LookupError):
     """No approval has this id."""
 
     def __init__(self, id: str) -> None:
-        self.id = id
         super().__init__(f"No approval {id!r} in this store", fix="List the pending ones with store.approvals().")
 
 
@@ -311,26 +310,19 @@ class AlreadyAnswered(Conflict):
     """The approval has an answer already, or its turn has ended. The first answer counts."""
 
     def __init__(self, id: str, *, answer: str, who: str, answered: int) -> None:
-        from datetime import UTC, datetime  # imported here: this module is loaded by every program
-
         self.id, self.answer, self.who, self.answered = id, answer, who, answered
-        when = f"{datetime.fromtimestamp(answered / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
-        by = f" by {who}" if who else ""
-        problem = f"its turn ended at {when}" if answer == "withdrawn" else f"it was {answer}{by} at {when}"
-        super().__init__(
-            f"Approval {id!r} is not pending: {problem}", fix="The first answer counts. Nothing was changed."
-        )
+        what = "its turn ended" if answer == "withdrawn" else f"it was {answer}{f' by {who}' if who else ''}"
+        when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(answered / 1000))
+        super().__init__(f"Approval {id!r} is not pending: {what} at {when}", fix="The first answer counts.")
 
 
 class TurnWaits(Conflict):
     """The turn waits for approvals, none of which is answered."""
 
-    def __init__(
-        self, conversation: str, agent: str, *, turn: int, approvals: Sequence[str], names: Sequence[str]
-    ) -> None:
-        self.conversation, self.agent, self.turn, self.approvals = conversation, agent, turn, tuple(approvals)
+    def __init__(self, conversation: str, agent: str, *, turn: int, approvals: tuple[str, ...], tools: str) -> None:
+        self.conversation, self.agent, self.turn, self.approvals = conversation, agent, turn, approvals
         super().__init__(
-            f"Conversation {conversation!r}: turn {turn} of agent {agent!r} waits for approval of {', '.join(names)}",
+            f"Conversation {conversation!r}: turn {turn} of agent {agent!r} waits for approval of {tools}",
             fix="Answer with store.answer_approval(id, allow), or end the turn with store.cancel_turn(conversation).",
         )
 

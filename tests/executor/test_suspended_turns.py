@@ -60,7 +60,7 @@ class Shop:
             SONNET,
             tools=self.tools(),
             endpoint=Scripted(script),
-            approve=cc.Suspend() if approve is None else approve,  # pyright: ignore[reportArgumentType]
+            approve=cc.executor.Suspend() if approve is None else approve,  # pyright: ignore[reportArgumentType]
             **options,  # pyright: ignore[reportArgumentType]
         )
 
@@ -167,7 +167,7 @@ def test_new_input_is_queued_while_a_turn_waits(store: cc.Store) -> None:
     for each in store.approvals("demo"):
         store.answer_approval(each.id, True)
     provider = Scripted([DONE, Say(text="Yes.")])
-    agent = cc.AgentExecutor(store, SONNET, tools=shop.tools(), endpoint=provider, approve=cc.Suspend())
+    agent = cc.AgentExecutor(store, SONNET, tools=shop.tools(), endpoint=provider, approve=cc.executor.Suspend())
 
     async def resumed() -> list[str]:
         turn = agent.resume("demo")
@@ -201,7 +201,7 @@ def test_calls_with_the_same_id_are_asked_one_after_the_other(store: cc.Store) -
 def test_an_approval_that_expires_gets_the_default_answer(store: cc.Store, default: bool | str) -> None:
     """Guarantee 18.3: resuming looks for it."""
     shop = Shop(store)
-    suspend = cc.Suspend(seconds=1e-3, default=default)
+    suspend = cc.executor.Suspend(seconds=1e-3, default=default)
     shop.run(shop.agent(Say(calls=(("c1", "pay", {"amount": 5}),)), approve=suspend))
     while store.approvals("demo"):
         pass
@@ -264,9 +264,9 @@ def _altered(tx: Transaction) -> bytes:
 @pytest.mark.parametrize(
     ("approve", "why"),
     [
-        (cc.Suspend, "approve must be callable or a Suspend, got the class. Pass cc.Suspend()."),
-        (cc.Suspend(seconds=0), "approve: seconds must be a number of seconds above 0, got 0"),
-        (cc.Suspend(default=None), "approve: default must be True, False or a reason, got NoneType"),  # pyright: ignore[reportArgumentType]
+        (cc.executor.Suspend, "approve must be callable or a Suspend, got the class. Pass cc.executor.Suspend()."),
+        (cc.executor.Suspend(seconds=0), "approve: seconds must be a number of seconds above 0, got 0"),
+        (cc.executor.Suspend(default=None), "approve: default must be True, False or a reason, got NoneType"),  # pyright: ignore[reportArgumentType]
     ],
 )
 def test_wrong_options_are_refused(store: cc.Store, approve: object, why: str) -> None:
@@ -289,7 +289,7 @@ def test_a_provider_that_runs_tools_itself_waits_in_its_process_for_the_stored_a
         yield ended()
 
     async def run() -> str:
-        suspend = cc.Suspend(seconds=0.01 if way == "expired" else None, default="too late")
+        suspend = cc.executor.Suspend(seconds=0.01 if way == "expired" else None, default="too late")
         executor, _ = tool_provider(store, script, approve=suspend)
         turn = executor.start("demo", "List the files.")
         async for event in turn.events():
@@ -447,7 +447,7 @@ def lives(address: str, path: Path, last: int = 0) -> int:
             steps = store.turns("demo")[-1].steps if store.conversations() and store.turns("demo") else 0
             script = Scripted([PAYS, DONE] if not steps else [DONE])
             agent = cc.AgentExecutor(
-                store, SONNET, tools=journal(path), endpoint=script, approve=cc.Suspend(), triggers=()
+                store, SONNET, tools=journal(path), endpoint=script, approve=cc.executor.Suspend(), triggers=()
             )
             known = store.conversations() and store.turns("demo")
             turn = agent.resume("demo") if known else agent.start("demo", "Pay 5 and 7.")

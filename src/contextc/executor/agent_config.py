@@ -256,7 +256,7 @@ def check_callback(name: str, callback: object, *, parameters: Sequence[str], sy
 
 def check_approve(approve: object) -> None:
     if approve is Suspend:
-        raise InvalidSetting("approve must be callable or a Suspend, got the class", fix="Pass cc.Suspend().")
+        raise InvalidSetting("approve must be callable or a Suspend, got the class", fix="Pass cc.executor.Suspend().")
     if not isinstance(approve, Suspend):
         return check_callback("approve", approve, parameters=("call", "tool"))
     if approve.seconds is not None:

@@ -58,7 +58,7 @@ class AgentExecutor:
     """An agent: a provider, its tools, its triggers and its limits.
 
     `triggers` is empty by default; `cc.default_triggers()` returns the usual ones. `approve` is called before a tool
-    that requires approval runs. With `approve=cc.Suspend()` the turn is suspended until a stored answer is there.
+    that requires approval runs; with `approve=cc.executor.Suspend()` the turn waits for a stored answer instead.
     `summarize` selects how old messages are summarized before they would be left out: `"model"` asks the model, a
     function gets the messages and the previous summary, None disables summaries.
 

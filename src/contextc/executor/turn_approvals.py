@@ -103,8 +103,8 @@ class TurnApprovals(TurnTransactions):
         pending = [each for each in asked if each.state == "pending"]
         if not pending or ask_again or any(each.state in ("allowed", "denied") and not each.started for each in asked):
             return
-        ids, names = [each.id for each in pending], [each.name for each in pending]
-        raise TurnWaits(self.conversation, self.agent, turn=turn.number, approvals=ids, names=names)
+        ids, tools = tuple([each.id for each in pending]), ", ".join([each.name for each in pending])
+        raise TurnWaits(self.conversation, self.agent, turn=turn.number, approvals=ids, tools=tools)
 
     def _load_unstarted(self, tx: Transaction, turn: TurnRecord) -> UnstartedCalls | None:
         if not self._is_turn_on_branch(tx, turn):

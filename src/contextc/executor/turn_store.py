@@ -184,6 +184,15 @@ class TurnStore(TurnApprovals):
             defer(lambda: self._hub.refresh(self.conversation))
         return following is not None
 
+    def _open_turn(self, tx: Transaction, seq: int) -> TurnRecord:
+        """Open a turn for the message `seq`, or for the last message if `seq` is 0."""
+        here = load_tip(tx, self.conversation)
+        seq = seq or here.seq
+        opening = append_and_load.load_between(tx, here.branch, seq - 1, seq)[0]
+        self._set_sender(opening)
+        turn = TurnRecord(number=0, agent=self.agent, opened=seq, opening=opening.uid, started=now_ms())
+        return records.insert_turn(tx, self.lease.root, turn)
+
     def is_on_branch(self, branch: int) -> bool:
         """Return True if the message that opened this turn is on the conversation's current branch."""
         if branch != self._branch and self.store.read(lambda tx: self._is_turn_on_branch(tx, self.turn, branch)):

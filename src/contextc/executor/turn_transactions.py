@@ -1,4 +1,4 @@
-"""What every write of a turn has in common: the check of its lease, its events, and the messages that it appends.
+"""The common parts of all writes of a turn: the check of its lease, its events, and the messages that it appends.
 
 Events are published to watchers after their transaction was committed, never before. A request to end the turn is read
 with the check of its lease.
@@ -136,15 +136,6 @@ class TurnTransactions:
                 seq = stored.seq
                 events.append(InputDequeued(queued=each.number, seq=seq, uid=stored.uid))
         return seq, events
-
-    def _open_turn(self, tx: Transaction, seq: int) -> TurnRecord:
-        """Open a turn for the message `seq`, or for the last message if `seq` is 0."""
-        here = load_tip(tx, self.conversation)
-        seq = seq or here.seq
-        opening = append_and_load.load_between(tx, here.branch, seq - 1, seq)[0]
-        self._set_sender(opening)
-        turn = TurnRecord(number=0, agent=self.agent, opened=seq, opening=opening.uid, started=now_ms())
-        return records.insert_turn(tx, self.lease.root, turn)
 
     def _is_turn_on_branch(self, tx: Transaction, turn: TurnRecord, branch: int | None = None) -> bool:
         """Return True if the message that opened a turn is on a branch, by default on the current one."""

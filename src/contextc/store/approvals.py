@@ -1,7 +1,7 @@
 """Approvals of tool calls as rows, as functions over a transaction.
 
 An approval belongs to one call of one reply. It is pending until it is answered, until it expires, or until its turn
-ends. The first answer counts. Whoever answers locks the conversation first, as every other writer does.
+ends. The first answer counts. An answer locks the conversation first, as every other writer does.
 """
 
 from collections.abc import Collection, Sequence
@@ -21,7 +21,7 @@ from contextc.store.turn_and_event_records import append_events, load_turns_by_n
 
 ApprovalState: TypeAlias = Literal["pending", "allowed", "denied", "withdrawn"]
 EXPIRED = "time-out"
-"""The value of `who` if nobody answered in time, so that the default answer counts."""
+"""The value of `who` if no answer came in time, so that the default answer counts."""
 
 
 class Approval(Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -1,7 +1,7 @@
 """Requests to end a turn, from any process: `cancel` at once, `stop` after its step.
 
 A request is a row, and a mark on the lease of the turn. The process that runs the turn reads the mark with the checks
-of its lease. A turn that waits for approval has no process, so whoever makes the request ends it.
+of its lease. A turn that waits for approval has no process, so the request itself ends it.
 """
 
 from typing import Literal, TypeAlias

@@ -65,7 +65,7 @@ class AppState:
             store, self._create_executor, agent=options.agent, model=options.model, root=options.root
         )
         self.deletions = DeletionEvents(store)
-        self.changes = ChangeFeed(store, lambda: self.turns.waiting_conversations)
+        self.changes = ChangeFeed(store, self.turns.waiting_conversations)
         self.analysed = AnalysedConversations(store)
         self.overview = StoreOverview(store)
         self.stopping = asyncio.Event()
@@ -77,13 +77,14 @@ class AppState:
             event_hub(self.store).refresh(each.conversation)
 
     async def recover_turns_periodically(self) -> None:
-        """Call `recover_turns` periodically, until cancelled."""
+        """Call `recover_turns` periodically, and continue answered turns that wait, until cancelled."""
         while True:
             await asyncio.sleep(RECOVERY_INTERVAL)
             try:
                 await run_blocking(self.recover_turns)
+                await self.turns.resume_abandoned()
             except ContextcError as error:
-                log.warning("recover: turns of ended processes could not be closed: %s", error)
+                log.warning("recover: turns could not be closed or continued: %s", error)
 
     def last_turn(self, conversation: str) -> TurnRecord | None:
         """Return the last turn of any process. It is closed first if its process has ended. Blocking: reads the store.

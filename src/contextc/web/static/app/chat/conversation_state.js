@@ -213,6 +213,7 @@ const HANDLERS = {
     const approvals = state.approvals.some((each) => each.id === id) ? state.approvals : [...decided(state, call).approvals, waits];
     return worked({ ...state, approvals, stale: state.stale + 1 }, call, { state: "waiting", name });
   },
+  "approval-answer": (state, { approval }) => ({ ...state, approvals: state.approvals.filter((each) => each.id !== approval) }),
   "system-message-created": (state, { seq }) => ({ ...state, known: Math.max(state.known, seq) }),
   "system-hint": noted,
   "queued-input"(state, { queued, kind, text = "" }) {
