@@ -1,6 +1,6 @@
 """Two servers on one store: approvals and cancelling work on each of them, and a turn survives the server of it."""
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -54,7 +54,7 @@ async def _ended(task: Any) -> None:
 
 
 @contextmanager
-def serving(address: str, options: ServerOptions) -> Iterator[Server]:
+def serving(address: str, options: ServerOptions) -> Generator[Server]:
     with (
         cc.open_store(address) as store,
         TestClient(create_application(store, options), base_url="http://127.0.0.1:8377") as client,
@@ -207,7 +207,7 @@ def test_use_chat_continues_on_another_server(address: str, options: ServerOptio
 
 
 def _responded(call: str, approval: str) -> JSONObject:
-    part = {"type": "dynamic-tool", "toolName": "write_file", "toolCallId": call, "input": {}}
+    part: JSONObject = {"type": "dynamic-tool", "toolName": "write_file", "toolCallId": call, "input": {}}
     return {**part, "state": "approval-responded", "approval": {"id": approval, "approved": True}}
 
 
