@@ -94,6 +94,8 @@ def test_asked_on_one_server_which_ends_and_answered_and_done_on_another(
         (entry,) = two.client.get("/api/conversations").json()["conversations"]
         assert (entry["needs_approval"], entry["running"]) == (True, True)
         assert two.post("demo/follow-up", text="And?")["running"]
+        two.post("demo/turns", 202, input="Now.")
+        assert [each["text"] for each in two.view()["queued"]] == ["And?", "Now."]
         assert two.post("demo/turns", 409, resume=True)["error"]["kind"] == "TurnWaits"
         assert not (tmp_path / "note.txt").exists()
         two.answer(asked)

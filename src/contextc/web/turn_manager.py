@@ -353,7 +353,10 @@ class TurnManager:
     async def resume_answered(self, conversation: str, *, attended: bool = False) -> RunningTurn | None:
         """Continue the waiting turn if all its approvals are answered. Return it, or None."""
         turn = await run_blocking(self.waiting_turn, conversation)
-        if turn is None or await run_blocking(self.pending_ids, conversation):
+        if turn is None:
+            return None
+        asked = await run_blocking(self.store.turn_approvals, conversation, turn.number)
+        if any(each.state == "pending" for each in asked):
             return None
         return await self.start(conversation, resume=True, attended=attended)
 
