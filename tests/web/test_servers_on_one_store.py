@@ -169,6 +169,24 @@ def test_a_turn_that_was_answered_and_not_continued_is_found(address: str, optio
         assert [each.finish for each in one.app.store.turns("demo")] == ["stop"]
 
 
+def test_an_approval_without_an_answer_is_denied_after_the_time_out(address: str, tmp_path: Path) -> None:
+    """Guarantee 18.3: the server looks for it by itself, and continues the turn."""
+    model = recorded(tmp_path / "a.jsonl", WRITES, text_reply("Then not."))
+    with serving(address, ServerOptions(root=tmp_path, model=model, approval_timeout=0.01)) as one:
+        one.post("demo/turns", 202, input="Write")
+        one.waited()
+        portal = one.client.portal
+        assert portal is not None
+        while one.app.store.turns("demo")[0].state != "finished":
+            portal.call(one.app.turns.resume_abandoned)
+            one.waited()
+        (result,) = [part for message in one.app.store.load("demo") for part in message.tool_results]
+        assert result.text == "Not run: the user declined: no answer came in time"
+        (approval,) = one.app.store.turn_approvals("demo", 1)
+        assert (approval.state, approval.who) == ("denied", "time-out")
+        assert not (tmp_path / "note.txt").exists()
+
+
 # ── clients of other protocols ────────────────────────────────────────────────────────────────────────────────────────
 
 
