@@ -12,12 +12,15 @@
     │   ├── UnknownBranch           the conversation has no such branch
     │   ├── UnknownChannel          the conversation has no such channel
     │   ├── UnknownRequest          the channel has no request of that number
+    │   ├── UnknownApproval         no approval has this id
     │   ├── UnknownModel            facts about the model are missing, most often its context window
     │   └── ConversationExists      the name is taken
     ├── Conflict                    another writer was faster
     │   ├── StaleParent             messages follow the stated parent
     │   ├── KeyReused               the key belongs to a message with other content
     │   ├── ConversationBusy        another turn holds the lease
+    │   ├── AlreadyAnswered         the approval has an answer, or its turn has ended
+    │   ├── TurnWaits               the turn waits for approvals, none of which is answered
     │   ├── StaleCompile            the ledger or the conversation changed since compile()
     │   └── LeaseLost               the lease has ended; writes under it are refused
     ├── ContextOverflow             the required messages do not fit; each figure is an attribute
@@ -38,6 +41,7 @@ nothing.
 """
 
 import threading
+import time
 from typing import Final, Literal, TypeAlias
 
 _NOTHING: Final = object()
@@ -217,6 +221,13 @@ class UnknownRequest(InvalidInput, LookupError):
             super().__init__(problem, fix="Only committed requests are stored.")
 
 
+class UnknownApproval(InvalidInput, LookupError):
+    """No approval has this id."""
+
+    def __init__(self, id: str) -> None:
+        super().__init__(f"No approval {id!r} in this store", fix="List the pending ones with store.approvals().")
+
+
 class UnknownModel(InvalidInput, LookupError):
     """Facts about the model are missing. `close` are known names with a similar spelling.
 
@@ -292,6 +303,27 @@ class ConversationBusy(Conflict):
             f"Conversation {conversation!r} is in a turn of agent {agent!r} (lease {number}, {seconds:.0f} s left "
             "unless renewed)",
             fix="Pass `wait=seconds` to wait for its end, or retry later.",
+        )
+
+
+class AlreadyAnswered(Conflict):
+    """The approval has an answer already, or its turn has ended. The first answer counts."""
+
+    def __init__(self, id: str, *, answer: str, who: str, answered: int) -> None:
+        self.id, self.answer, self.who, self.answered = id, answer, who, answered
+        what = "its turn ended" if answer == "withdrawn" else f"it was {answer}{f' by {who}' if who else ''}"
+        when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(answered / 1000))
+        super().__init__(f"Approval {id!r} is not pending: {what} at {when}", fix="The first answer counts.")
+
+
+class TurnWaits(Conflict):
+    """The turn waits for approvals, none of which is answered."""
+
+    def __init__(self, conversation: str, agent: str, *, turn: int, approvals: tuple[str, ...], tools: str) -> None:
+        self.conversation, self.agent, self.turn, self.approvals = conversation, agent, turn, approvals
+        super().__init__(
+            f"Conversation {conversation!r}: turn {turn} of agent {agent!r} waits for approval of {tools}",
+            fix="Answer with store.answer_approval(id, allow), or end the turn with store.cancel_turn(conversation).",
         )
 
 

@@ -27,7 +27,7 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", k
 
 
 class TurnStart(Event, frozen=True, tag="turn-start"):
-    """A turn started. `seq` is the message that opened it; `resumed` is True after an interruption."""
+    """A turn started. `seq` is the message that opened it; `resumed` is True after an interruption or a wait."""
 
     seq: int = 0
     resumed: bool = False
@@ -100,6 +100,23 @@ class ApprovalRequest(Event, frozen=True, tag="approval-request"):
     name: str
     arguments: JSONObject = {}
     approval: str = ""
+
+
+class ApprovalAnswered(Event, frozen=True, tag="approval-answer"):
+    """A pending approval was answered by `who`. `id` is the model's id of the call, `text` the reason of a denial."""
+
+    id: str
+    name: str
+    approval: str
+    allowed: bool
+    text: str = ""
+    who: str = ""
+
+
+class TurnWaiting(Event, frozen=True, tag="turn-waiting"):
+    """A turn waits until one of these approvals is answered. No process runs it meanwhile; it is continued then."""
+
+    approvals: tuple[str, ...] = ()
 
 
 class ToolStart(Event, frozen=True, tag="tool-start"):
@@ -244,6 +261,8 @@ AnyEvent: TypeAlias = (
     | ReasoningDelta
     | ToolCallDelta
     | ApprovalRequest
+    | ApprovalAnswered
+    | TurnWaiting
     | ToolStart
     | ToolProgress
     | ToolFinished

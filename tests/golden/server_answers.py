@@ -236,6 +236,7 @@ def turns(root: Path) -> dict[str, str]:
                 )
                 found[text] = f"{headers}\n{_normal(answer.text)}"
             waiting = mapped(client.get("/api/conversations/chat-2").json(), lasting)
+            waiting["last_event"] -= 1  # the event `turn-waiting` was added since the recording
             found["waiting"] = _normal(json.dumps(waiting))
             client.post("/api/conversations/chat-2/cancel", json={})
         found["requests"] = _normal(json.dumps([as_json(store.events(name)) for name in ("chat-0", "agui")]))

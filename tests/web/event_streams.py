@@ -39,6 +39,7 @@ async def _record_events() -> dict[str, list[AnyEvent]]:
         await _asked(store)
         await _resumed(store)
         await _together(store)
+        await _waited(store)
         return {each.name: store.events(each.name) for each in store.conversations()}
 
 
@@ -107,6 +108,19 @@ async def _together(store: cc.Store) -> None:
     begun = [one.start("together"), two.start("together")]
     for turn in begun:
         await turn.wait()
+
+
+async def _waited(store: cc.Store) -> None:
+    """A turn that waited for two approvals, was continued after each answer, and then waited until it was cancelled."""
+    sign = cc.tool(_sign, approval=True)
+    asks = Say(text="May I?", calls=(call(1, "_sign"), call(2, "_sign")))
+    script = Scripted([asks, Say(text="Thanks.", calls=(call(3, "_sign"),))])
+    executor = cc.AgentExecutor(store, SONNET, endpoint=script, tools=[sign], approve=cc.executor.Suspend())
+    await executor.start("waited", "Sign.").wait()
+    for answer in (True, False):
+        store.answer_approval(store.approvals("waited")[0].id, answer)
+        await executor.resume("waited").wait()
+    store.cancel_turn("waited")
 
 
 NAMES = st.sampled_from(("a", "b", "c1", ""))

@@ -32,7 +32,7 @@ def wrong(judge: ClientProcess, events: list[AnyEvent]) -> str:
 
 def test_every_kind_of_turn_is_a_stream_that_agui_takes(judge: ClientProcess) -> None:
     """Guarantee 12.2: tools, failures, cancelling, approval, a dead process, two agents at once."""
-    assert {*recorded_events()} == {"answered", "failed", "cancelled", "asked", "resumed", "together"}
+    assert {*recorded_events()} == {"answered", "failed", "cancelled", "asked", "resumed", "together", "waited"}
     for name, events in recorded_events().items():
         assert wrong(judge, events) == "", name
 
@@ -74,6 +74,12 @@ def test_a_turn_is_a_run_that_ends_as_the_turn_did() -> None:
     assert ends("cancelled") == ["cancelled", "success"]
     assert ends("together") == ["success"]
     assert ends("resumed")[0] == "interrupted"
+    assert ends("waited") == ["interrupt", "success", "interrupt", "success", "interrupt", "cancelled"]
+    waited = taken(recorded_events()["waited"])
+    runs = [each["runId"] for each in waited if each["type"] == "RUN_STARTED"]
+    assert len(set(runs)) == len(runs) == 6
+    asked = [each["outcome"]["interrupts"] for each in waited if each.get("outcome", {}).get("type") == "interrupt"]
+    assert [[each["toolCallId"] for each in found] for found in asked] == [["c1", "c2"], ["c2"], ["c3"]]
 
 
 def test_the_number_of_an_event_is_on_its_last_frame() -> None:

@@ -217,11 +217,14 @@ def test_the_first_answer_to_a_question_counts_and_the_second_is_refused(store: 
         begun = await running.start("demo", "Pay.")
         async for event in begun.turn.events():
             if isinstance(event, ApprovalRequest):
-                running.answer("demo", event.approval, True)
+                await running.answer("demo", event.approval, True)
                 assert not running.approvals("demo")
                 with pytest.raises(HTTPError) as refused:
-                    running.answer("demo", event.approval, False)
+                    await running.answer("demo", event.approval, False)
                 assert (refused.value.status, refused.value.problem.kind) == (409, "UnknownApproval")
+        resumed = await running.resume_answered("demo")
+        assert resumed is not None
+        await resumed.turn.wait()
         await running.close()
 
     asyncio.run(run())

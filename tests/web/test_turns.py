@@ -296,10 +296,9 @@ def test_a_turn_of_a_killed_process_is_resumed(server: Served, tmp_path: Path) -
             deadline = time.monotonic() + 60
             while not has_reply(store) and time.monotonic() < deadline:
                 time.sleep(0.05)
-        refused = post(server, "demo/cancel", 409)["error"]
+        refused = post(server, "demo/approvals", 409, id="c1", hash="x", approve=True)["error"]
         assert refused["kind"] == "RunsElsewhere"
         assert f"process {process.pid} on this machine" in refused["message"]
-        assert post(server, "demo/approvals", 409, id="c1", hash="x", approve=True)["error"]["kind"] == "RunsElsewhere"
         assert post(server, "demo/steer", text="Faster")["running"]
         process.kill()
     begun = post(server, "demo/turns", 202, resume=True)
@@ -342,9 +341,12 @@ def test_a_turn_of_another_machine_is_closed_when_its_lease_has_ended(client: Te
     TurnStore(store, "demo", "assistant", store.acquire("demo")).open([cc.user("Hello")], resume=False)
     store.write(lambda tx: tx.run("UPDATE lease SET holder = 'elsewhere 7 1'"))
     assert client.get("/api/conversations/demo").json()["running"]["turn"] == 1
-    refused = client.post("/api/conversations/demo/cancel", json={})
+    decision = {"id": "c1", "hash": "x", "approve": True}
+    refused = client.post("/api/conversations/demo/approvals", json=decision)
     assert (refused.status_code, refused.json()["error"]["kind"]) == (409, "RunsElsewhere")
     assert "process 7 on another machine" in refused.json()["error"]["message"]
+    cancelled = client.post("/api/conversations/demo/cancel", json={}).json()
+    assert cancelled == {"cancelled": True, "requested": True}
     store.write(lambda tx: tx.run("UPDATE lease SET expires = 0"))
     assert client.get("/api/conversations/demo").json()["running"] is None
     assert client.post("/api/conversations/demo/cancel", json={}).json() == {"cancelled": False, "interrupted": True}

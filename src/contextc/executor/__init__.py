@@ -4,14 +4,21 @@ from contextc._lazy import lazy_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from contextc.executor.agent_config import Suspend
     from contextc.executor.agent_executor import AgentExecutor
     from contextc.executor.limits import Limits
     from contextc.executor.turn_handle import Turn
     from contextc.executor.turn_result import TurnResult
 
-__all__ = ["AgentExecutor", "Limits", "Turn", "TurnResult"]
+__all__ = ["AgentExecutor", "Limits", "Suspend", "Turn", "TurnResult"]
 
 __getattr__ = lazy_names(
     __name__,
-    {"agent_executor": "AgentExecutor", "limits": "Limits", "turn_handle": "Turn", "turn_result": "TurnResult"},
+    {
+        "agent_config": "Suspend",
+        "agent_executor": "AgentExecutor",
+        "limits": "Limits",
+        "turn_handle": "Turn",
+        "turn_result": "TurnResult",
+    },
 )

@@ -8,13 +8,12 @@ after earlier steps have run.
 import asyncio
 import inspect
 import math
-import secrets
-from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, cast
 from weakref import WeakKeyDictionary
+
+from msgspec import Struct
 
 from contextc._json import JSONObject
 from contextc.compiler import MessageCompiler
@@ -41,16 +40,19 @@ PrepareMessages: TypeAlias = Callable[[JSONObject, int], JSONObject | Awaitable[
 ShouldContinue: TypeAlias = Callable[[Message, Sequence[Message]], bool]
 
 
-class PendingApprovals(ABC):
-    """An `approve` callback that is answered by approval id. An approval is pending before its event is stored."""
+class Suspend(Struct, frozen=True, kw_only=True):
+    """A value of `approve`: suspend a turn whose calls need approval, instead of waiting in this process.
 
-    @abstractmethod
-    def pending(self, approval: str, call: ToolCall) -> AbstractContextManager[Awaitable[ApprovalAnswer]]:
-        """Keep an approval pending for the duration of the block. The awaitable resolves to the answer."""
+    The approvals are stored, the turn is `waiting`, and its lease is released. `store.answer_approval` answers them in
+    any process, and `executor.resume` continues the turn there. After `seconds` (None: never) the answer is `default`:
+    True approves, False declines, and a text declines with that reason.
 
-    async def __call__(self, call: ToolCall, tool: FunctionTool) -> ApprovalAnswer:
-        with self.pending(secrets.token_urlsafe(16), call) as answered:
-            return await answered
+    A provider that runs tools itself asks in the middle of its reply. Its turn stays in this process, and waits there
+    for the stored answer.
+    """
+
+    seconds: float | None = None
+    default: bool | str = False
 
 
 class ClientCache:
@@ -95,7 +97,7 @@ class AgentConfig:
     mid_step_triggers: Sequence[Trigger]
     channel_trigger_names: frozenset[str]
     """Names of the trigger states that belong to a channel, not to the agent."""
-    approve: Approve | None
+    approve: Approve | Suspend | None
     should_continue: ShouldContinue | None
     on_prepare_messages: PrepareMessages | None
     summarize: Summarize | Literal["model"] | None
@@ -250,6 +252,20 @@ def check_callback(name: str, callback: object, *, parameters: Sequence[str], sy
         inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(getattr(callback, "__call__", None))  # noqa: B004
     ):
         raise InvalidSetting(f"{name} must be a synchronous function, got an async one", fix="Define it with `def`.")
+
+
+def check_approve(approve: object) -> None:
+    if approve is Suspend:
+        raise InvalidSetting("approve must be callable or a Suspend, got the class", fix="Pass cc.executor.Suspend().")
+    if not isinstance(approve, Suspend):
+        return check_callback("approve", approve, parameters=("call", "tool"))
+    if approve.seconds is not None:
+        check_seconds("approve: seconds", approve.seconds)
+    if not isinstance(approve.default, bool | str):
+        raise InvalidSetting(
+            f"approve: default must be True, False or a reason, got {_type_name(approve.default)}",
+            fix="Pass False to decline.",
+        )
 
 
 def check_seconds(name: str, seconds: object) -> None:

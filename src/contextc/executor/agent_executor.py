@@ -30,6 +30,7 @@ from contextc.executor.agent_config import (
     PrepareMessages,
     ShouldContinue,
     Summarize,
+    Suspend,
     TurnInput,
 )
 from contextc.executor.event_hub import event_hub, watch
@@ -57,8 +58,9 @@ class AgentExecutor:
     """An agent: a provider, its tools, its triggers and its limits.
 
     `triggers` is empty by default; `cc.default_triggers()` returns the usual ones. `approve` is called before a tool
-    that requires approval runs. `summarize` selects how old messages are summarized before they would be left out:
-    `"model"` asks the model, a function gets the messages and the previous summary, None disables summaries.
+    that requires approval runs; with `approve=cc.executor.Suspend()` the turn waits for a stored answer instead.
+    `summarize` selects how old messages are summarized before they would be left out: `"model"` asks the model, a
+    function gets the messages and the previous summary, None disables summaries.
 
     `on_prepare_messages` gets a copy of each request and may return a changed one. `should_continue` is called after
     tools have run. `resources` reads memory and CPU usage when a trigger needs them. A turn that starts more than
@@ -87,7 +89,7 @@ class AgentExecutor:
         context: PromptContext | None = None,
         run: str | None = None,
         limits: Limits | None = None,
-        approve: Approve | None = None,
+        approve: Approve | Suspend | None = None,
         summarize: Summarize | Literal["model"] | None = "model",
         on_prepare_messages: PrepareMessages | None = None,
         should_continue: ShouldContinue | None = None,
@@ -113,7 +115,7 @@ class AgentExecutor:
         functions, native = agent_config.split_tools(tools)
         checked = check_triggers(triggers if triggers is not None else ())
         limits = agent_config.validated_limits(limits)
-        agent_config.check_callback("approve", approve, parameters=("call", "tool"))
+        agent_config.check_approve(approve)
         agent_config.check_callback("on_prepare_messages", on_prepare_messages, parameters=("request", "step"))
         agent_config.check_callback("should_continue", should_continue, parameters=("reply", "results"), sync=True)
         agent_config.check_callback("resources", resources, parameters=(), sync=True)
@@ -199,7 +201,7 @@ class AgentExecutor:
         return self.config.directory
 
     @property
-    def approve(self) -> Approve | None:
+    def approve(self) -> Approve | Suspend | None:
         return self.config.approve
 
     @property
@@ -238,13 +240,20 @@ class AgentExecutor:
 
     @renamed_parameters(given="input")
     def start(self, conversation: str, input: TurnInput = None, *, wait: float = 0) -> Turn:
-        """Start a turn in a background task. Keep the returned handle: it has the events, `cancel` and the result."""
+        """Start a turn in a background task. Keep the returned handle: it has the events, `cancel` and the result.
+
+        If a turn of this agent waits for approval, the input is queued, and the `finish` of the result is `waiting`.
+        """
         return self._start_turn(
             conversation, agent_config.input_messages(input, self.config.agent), resume=False, wait=wait
         )
 
     def resume(self, conversation: str, *, wait: float = 0) -> Turn:
-        """Continue a turn whose process died. Without such a turn, behave as `start` without input."""
+        """Continue a turn whose process died, or that waits for approval and has an answer.
+
+        While no approval is answered, the turn ends with the error `TurnWaits`. Without such a turn, behave as `start`
+        without input.
+        """
         return self._start_turn(conversation, [], resume=True, wait=wait)
 
     def _start_turn(self, conversation: str, given: list[Message], *, resume: bool, wait: float) -> Turn:
@@ -289,9 +298,9 @@ class AgentExecutor:
             await run_blocking(self._publish_compaction, conversation, done)
         return done
 
-    def asking(self, approve: Approve | None) -> Self:
+    def asking(self, approve: Approve | Suspend | None) -> Self:
         """Return a copy of this agent with another `approve` callback, for one conversation. It shares the client."""
-        agent_config.check_callback("approve", approve, parameters=("call", "tool"))
+        agent_config.check_approve(approve)
         other = copy(self)
         other.config = replace(self.config, approve=approve)
         return other

@@ -17,7 +17,7 @@ from contextc._worker_threads import run_blocking
 from contextc.errors import ContextcError, UnknownConversation
 from contextc.events import AnyEvent
 from contextc.store import Store
-from contextc.store.turn_and_event_records import load_last_event_numbers
+from contextc.store.turn_and_event_records import WatchedState, load_watched_states
 
 log = logging.getLogger(__name__)
 MAX_INBOX_EVENTS = 2_000
@@ -78,7 +78,10 @@ class EventHub:
                     self._poller = None
                     return
             try:
-                found = store.read(lambda tx, names=tuple(watched): load_last_event_numbers(tx, names))
+                found = store.read(lambda tx, names=tuple(watched): load_watched_states(tx, names))
+                for name, state in found.items():
+                    if state.has_end_request:
+                        store.find_end_requests(name)
             except Exception as error:
                 if not isinstance(error, ContextcError):  # otherwise the store is closed, or unavailable for a while
                     log.warning("polling for events of other processes failed", exc_info=error)
@@ -87,7 +90,7 @@ class EventHub:
                 del store
             for name, inboxes in watched.items():
                 for inbox in inboxes:
-                    inbox.compare_with_store(*found.get(name, (0, 0)))
+                    inbox.compare_with_store(*found.get(name, WatchedState())[:2])
 
 
 class Inbox:

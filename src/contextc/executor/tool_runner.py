@@ -3,6 +3,8 @@
 A tool runs only after the reply that calls it is stored, and it is never run twice: calls left open by a dead process
 are answered as interrupted. Without an approval a tool that requires one does not run. A provider that runs tools
 itself calls ours in the middle of its reply; the reply so far is stored first.
+
+If the turn is suspended for approvals, calls without an answer are left open, in `waiting`.
 """
 
 import asyncio
@@ -10,7 +12,7 @@ import inspect
 import logging
 import secrets
 from collections.abc import Callable, Collection, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext, suppress
 from time import monotonic
 from typing import cast
 
@@ -18,10 +20,13 @@ from contextc._json import encode_canonical
 from contextc._worker_threads import CALLBACK_SLOTS, STORE_SLOTS, run_blocking, run_in_thread, wait_until_done
 from contextc.compiler.fetch_result import FETCH_TOOL
 from contextc.errors import LeaseLost
-from contextc.events import ApprovalRequest, ToolProgress, ToolStart
-from contextc.executor.agent_config import AgentConfig, ApprovalAnswer, Approve, PendingApprovals
+from contextc.events import ApprovalAnswered, ApprovalRequest, ToolProgress, ToolStart
+from contextc.executor.agent_config import AgentConfig, ApprovalAnswer, Approve, Suspend
+from contextc.executor.event_hub import watch
 from contextc.executor.turn_store import NOT_RUN_RESULT, TurnStore
 from contextc.messages import Message, ToolCall, ToolResult
+from contextc.store import Approval, Store
+from contextc.store.append_and_load import now_ms
 from contextc.tools import FunctionTool, ToolContext, tool, unknown_tool_result
 from contextc.tools.spec import Tool
 from contextc.triggers import Evaluation, Trigger, TriggerContext, evaluate_triggers
@@ -63,6 +68,12 @@ class ToolRunner:
         self._running: set[str] = set()
         self.pending_approvals: set[str] = set()
         """Ids of calls with a pending approval."""
+        self.answers: dict[int, Approval] = {}
+        """Stored approvals of calls, by the index of the call."""
+        self.waiting: list[int] = []
+        """Indexes of the calls that were left open, because they need an answer."""
+        self._announced: list[ToolCall] = []
+        """The calls whose start is stored."""
         self._hosted_calls, self._exclusive_lock = 0, asyncio.Lock()
 
     def allowed_calls(self, calls: Sequence[ToolCall]) -> Sequence[ToolCall]:
@@ -71,20 +82,27 @@ class ToolRunner:
         return calls[: min(bounds)] if bounds else calls
 
     def calls_without_approval(self, calls: Sequence[ToolCall]) -> list[ToolCall]:
-        """Return the calls that start as soon as the reply is stored."""
-        return [call for call in self.allowed_calls(calls) if not self._needs_approval(call)]
+        """Return the calls that start as soon as the reply is stored.
+
+        A call with the id of one that needs approval may have to wait for it.
+        """
+        ids = {call.id for call in calls if self._needs_approval(call)}
+        self._announced = [call for call in self.allowed_calls(calls) if call.id not in ids]
+        return self._announced
 
     async def run(self, calls: Sequence[ToolCall], indexes: Collection[int] | None = None) -> list[Message]:
         """Run the calls, or those with the indexes `indexes`. Return the stored results in the order of the calls."""
         found: dict[int, Message] = {}
         allowed = len(self.allowed_calls(calls))
         wanted = range(len(calls)) if indexes is None else indexes
+        self.waiting = self._find_waiting(calls, [index for index in wanted if index < allowed])
+        wanted = [index for index in wanted if index not in self.waiting]
         for group in self._groups(calls[:allowed]):
             group = [index for index in group if index in wanted]
             if not group:
                 continue
             if len(group) == 1:
-                found[group[0]] = await self._run_and_store(calls[group[0]])
+                found[group[0]] = await self._run_and_store(calls[group[0]], self.answers.get(group[0]))
                 continue
             tasks = [asyncio.ensure_future(self._run_and_store(calls[index])) for index in group]
             try:
@@ -102,6 +120,53 @@ class ToolRunner:
             ]
             found |= dict(zip(rest, await run_blocking(self.turn_store.store_refused_results, refused), strict=True))
         return [found[index] for index in sorted(found)]
+
+    def _find_waiting(self, calls: Sequence[ToolCall], wanted: Sequence[int]) -> list[int]:
+        """Return the calls that wait for an answer, and those that must not run before one of these."""
+        found: list[int] = []
+        for index in wanted:
+            answer = self.answers.get(index)
+            if answer is None:
+                waits = isinstance(self.config.approve, Suspend) and self._needs_approval(calls[index])
+            else:
+                waits = answer.state == "pending"
+            if waits or any(calls[other].id == calls[index].id for other in found):
+                found.append(index)
+        return found
+
+    def new_approvals(self, reply: Message) -> list[Approval]:
+        """Return an approval for each call that waits and has none. Of calls with the same id only the first is asked.
+
+        The next one is asked when the first has its result, because only their order tells the results apart.
+        """
+        approve = self.config.approve
+        suspend = approve if isinstance(approve, Suspend) else Suspend()
+        found: list[Approval] = []
+        seen: set[str] = set()
+        for index in self.waiting:
+            call = reply.tool_calls[index]
+            if index not in self.answers and call.id not in seen:
+                found.append(self._make_approval(call, suspend, seq=reply.seq, index=index))
+            seen.add(call.id)
+        return found
+
+    def _make_approval(self, call: ToolCall, suspend: Suspend, *, seq: int = 0, index: int = 0) -> Approval:
+        asked, default = now_ms(), suspend.default
+        return Approval(
+            id=secrets.token_urlsafe(16),
+            agent=self.turn_store.agent,
+            turn=self.turn_store.turn.number,
+            step=self.step,
+            seq=seq,
+            index=index,
+            call=call.id,
+            name=call.name,
+            arguments=call.arguments,
+            asked=asked,
+            expires=0 if suspend.seconds is None else asked + max(1, int(suspend.seconds * 1000)),
+            default_allows=default is True,
+            default_reason=default if isinstance(default, str) else "",
+        )
 
     def _groups(self, calls: Sequence[ToolCall]) -> list[list[int]]:
         """Group adjacent calls that may run in parallel. Any other call is a group of its own.
@@ -123,10 +188,10 @@ class ToolRunner:
             together = parallel
         return groups
 
-    async def _run_and_store(self, call: ToolCall) -> Message:
+    async def _run_and_store(self, call: ToolCall, answer: Approval | None = None) -> Message:
         async with self._parallel_slots:
             began = monotonic()
-            result = await self.run_call(call)
+            result = await self.run_call(call, answer)
             storing = asyncio.ensure_future(self._store_in_order(result, int((monotonic() - began) * 1000)))
             await wait_until_done(storing)  # the result is stored even if the turn is cancelled meanwhile
             return storing.result()
@@ -149,7 +214,8 @@ class ToolRunner:
             self._result_tokens += self.config.compiler.counter.count_message(stored)
         return stored
 
-    async def run_call(self, call: ToolCall) -> ToolResult:
+    async def run_call(self, call: ToolCall, answer: Approval | None = None) -> ToolResult:
+        """Run a call and return its result. `answer` is its stored approval, if that has an answer."""
         tool = self.config.tools.get(call.name)
         if tool is None and call.name == FETCH_TOOL.name:
             text = await run_blocking(
@@ -158,10 +224,17 @@ class ToolRunner:
             return ToolResult(call_id=call.id, name=call.name, content=text)
         if tool is None:
             return unknown_tool_result(call, self.config.tools)
-        if self._needs_approval(call):
+        if answer is not None:
+            refusal = _refusal(call, answer)
+            await run_blocking(lambda: self.turn_store.use_answer(answer, starts=not refusal))
+            if refusal:
+                return _error_result(call, refusal)
+        elif self._needs_approval(call):
             refusal = await self.ask_approval(call, tool)
             if refusal:
                 return _error_result(call, refusal)
+            await run_blocking(self.turn_store.append_events, ToolStart(id=call.id, name=call.name))
+        elif not any(call is each for each in self._announced):
             await run_blocking(self.turn_store.append_events, ToolStart(id=call.id, name=call.name))
         context = ToolContext(
             conversation=self.turn_store.conversation,
@@ -199,6 +272,7 @@ class ToolRunner:
                 lambda: self.turn_store.store_trigger_messages(verdict.messages, verdict.states, step=self.step)
             )
         if not self._needs_approval(call):
+            self._announced.append(call)
             await run_blocking(
                 self.turn_store.append_events, ToolStart(id=call.id, name=call.name)
             )  # raises if the lease is lost
@@ -213,19 +287,31 @@ class ToolRunner:
         if approve is None:
             return NO_APPROVER_RESULT
         self.pending_approvals.add(call.id)
-        shown, approval = _canonical_call(call), secrets.token_urlsafe(16)
-        event = ApprovalRequest(id=call.id, name=call.name, arguments=call.arguments, approval=approval)
-        if isinstance(approve, PendingApprovals):
-            with approve.pending(approval, call) as answered:
-                await run_blocking(self.turn_store.append_events, event)
-                answer = await answered
+        shown = _canonical_call(call)
+        if isinstance(approve, Suspend):
+            answer = await self._wait_for_answer(self._make_approval(call, approve))
         else:
+            approval = secrets.token_urlsafe(16)
+            event = ApprovalRequest(id=call.id, name=call.name, arguments=call.arguments, approval=approval)
             await run_blocking(self.turn_store.append_events, event)
             answer = await self._call_approve(approve, call, tool)
         self.pending_approvals.discard(call.id)
         if answer is True:
             return "" if _canonical_call(call) == shown else ALTERED_RESULT
-        return f"{DECLINED_RESULT[:-1]}: {answer}" if isinstance(answer, str) and answer.strip() else DECLINED_RESULT
+        return _declined(answer if isinstance(answer, str) else "")
+
+    async def _wait_for_answer(self, approval: Approval) -> ApprovalAnswer:
+        """Store an approval of a provider's own call, and wait in this process until it is answered."""
+        store, conversation = self.turn_store.store, self.turn_store.conversation
+        number = await run_blocking(self.turn_store.request_hosted_approval, approval)
+        approve = self.config.approve
+        seconds = approve.seconds if isinstance(approve, Suspend) else None
+        try:
+            async with asyncio.timeout(seconds):
+                return await _read_answer(store, conversation, approval.id, number)
+        except TimeoutError:
+            await run_blocking(store.expire_approvals, conversation)
+            return await _read_answer(store, conversation, approval.id, number)
 
     async def _call_approve(self, approve: Approve, call: ToolCall, tool: FunctionTool) -> ApprovalAnswer:
         if inspect.iscoroutinefunction(approve):
@@ -281,6 +367,26 @@ class ToolHost:
 
     async def run(self, call: ToolCall) -> ToolResult:
         return await self._runner.run_hosted_call(call)
+
+
+async def _read_answer(store: Store, conversation: str, approval: str, after: int) -> ApprovalAnswer:
+    """Wait for the event that answers an approval. Return the answer."""
+    async with aclosing(watch(store, conversation, after)) as events:
+        async for event in events:
+            if isinstance(event, ApprovalAnswered) and event.approval == approval:
+                return event.allowed or event.text
+    return False
+
+
+def _refusal(call: ToolCall, answer: Approval) -> str:
+    """Return the reason why a call must not run, empty if it was approved as it is."""
+    if answer.state != "allowed":
+        return _declined(answer.reason)
+    return "" if _canonical_call(call) == encode_canonical([answer.name, answer.arguments]) else ALTERED_RESULT
+
+
+def _declined(reason: str) -> str:
+    return f"{DECLINED_RESULT[:-1]}: {reason}" if reason.strip() else DECLINED_RESULT
 
 
 def _canonical_call(call: ToolCall) -> bytes:

@@ -11,13 +11,15 @@ from contextlib import aclosing, suppress
 from contextc._worker_threads import run_blocking
 from contextc.errors import ContextcError, ConversationBusy, LeaseLost
 from contextc.events import AnyEvent
-from contextc.executor.agent_config import AgentConfig
+from contextc.executor.agent_config import AgentConfig, Suspend
 from contextc.executor.event_hub import Inbox, event_hub, watch_batches
-from contextc.executor.turn_loop import TurnRunner
+from contextc.executor.turn_loop import WAITING, TurnRunner
 from contextc.executor.turn_result import TurnResult
 from contextc.executor.turn_store import TurnStore
 from contextc.messages import Message
 from contextc.store.conversation_types import Lease
+
+CANCEL_REQUEST = "cancel"
 
 
 class Turn:
@@ -138,7 +140,8 @@ class Turn:
             record, stopped = self._turn_store, True  # the turn was stored nevertheless
         if not record.turn.number:
             await self._release(record.lease)
-            self.results.append(TurnResult(turn=0, finish="nothing to do"))
+            self.results.append(_unopened_result(record))
+            self._first_event = record.first_event if record.waiting is not None else 0
             return
         self._first_event = record.first_event
         self._opened.set()
@@ -173,7 +176,9 @@ class Turn:
                 ),
                 channel_triggers=config.channel_trigger_names,
             )
-            self._turn_store.open(self._input, resume=self._resume)
+            store.on_end_request(lease, lambda kind: on_loop(lambda: self._on_end_request(lease, kind)))
+            callback = config.approve is not None and not isinstance(config.approve, Suspend)
+            self._turn_store.open(self._input, resume=self._resume, ask_again=callback)
             return self._turn_store
 
         def wake() -> None:
@@ -198,6 +203,14 @@ class Turn:
             self._loop.lease_lost = LeaseLost(lease.conversation, lease.agent, number=lease.number)
             self._task.cancel()
 
+    def _on_end_request(self, lease: Lease, kind: str) -> None:
+        """End the turn, because any process requested it: at once, or after the step."""
+        if self._turn_store is None or self._turn_store.lease != lease or self._task.done():
+            return
+        self._turn_store.end_request = kind
+        if kind == CANCEL_REQUEST:
+            self.cancel()
+
     async def _unstarted_result(self, error: Exception | asyncio.CancelledError) -> TurnResult:
         """Return the result of a turn that failed or was cancelled before it was opened."""
         if self._lease is not None:
@@ -215,6 +228,14 @@ class Turn:
         except asyncio.CancelledError:  # the lease is released nevertheless
             if not self._is_cancelled:
                 raise
+
+
+def _unopened_result(record: TurnStore) -> TurnResult:
+    """Return the result if no turn was opened: there was nothing to do, or input was queued for a waiting turn."""
+    waiting = record.waiting
+    if waiting is None:
+        return TurnResult(turn=0, finish="nothing to do")
+    return TurnResult(turn=waiting.number, finish=WAITING, steps=waiting.steps, tool_calls=waiting.tool_calls)
 
 
 async def run_turn(start: Callable[[], Turn]) -> AsyncGenerator[AnyEvent, None]:

@@ -44,6 +44,9 @@ from contextc.store.partial_message_journal import drop_incomplete_call, may_hav
 from contextc.triggers import TriggerContext
 
 log = logging.getLogger("contextc.executor")
+WAITING, STOPPED = "waiting", "stopped"
+"""Finish reasons: the turn was suspended until an approval is answered; it was stopped after a step."""
+STOP_REQUEST = "stop"
 RETRY_BUDGET_SHARE = 0.75
 MAX_CONTINUATIONS = 2
 """How many replies in a row that reached the output limit are continued."""
@@ -104,6 +107,9 @@ class TurnRunner:
                     error = as_exception(failure)
                     exits = failure if isinstance(failure, KeyboardInterrupt | SystemExit) else None
                     self._log_failure(error)
+            if self.turn_store.turn.state == "waiting":  # it is stored: no lease is held any more
+                self.results.append(await self._waiting_result(finish))
+                return
             result = self._make_result(finish, error)
             try:
                 follows = await self._close(finish, error, why)
@@ -122,6 +128,13 @@ class TurnRunner:
             if not follows:
                 return
             self._reset()
+
+    async def _waiting_result(self, finish: str) -> TurnResult:
+        """Return the result of a suspended turn, which ends if it was cancelled at the same time."""
+        if finish == "cancelled":
+            await run_blocking(self.config.store.cancel_turn, self.turn_store.conversation, self.turn_store.agent)
+            return self._make_result(finish, None)
+        return self._make_result(WAITING, None)
 
     def _is_end_stored(self, result: TurnResult) -> bool:
         """Return True if the end of a turn was stored, which may have opened the next turn."""
@@ -166,7 +179,7 @@ class TurnRunner:
     async def _run_steps(self) -> str:
         """Run steps until the turn is over. Return the finish reason."""
         endpoint = self.config.clients.get()
-        if self.turn_store.turn.steps:  # the turn was interrupted and is resumed
+        if self.turn_store.turn.steps:  # the turn was interrupted or suspended, and is resumed
             await run_blocking(
                 self.turn_state.restore, self.turn_store.store, self.turn_store.conversation, self.turn_store.turn
             )
@@ -175,6 +188,8 @@ class TurnRunner:
         while True:
             if (limit := self._reached_limit()) is not None:
                 return limit
+            if self.turn_store.end_request == STOP_REQUEST:
+                return STOPPED
             index = self.turn_store.turn.steps + 1
             prepared = await run_blocking(self.preparer.prepare, index, slots=CALLBACK_SLOTS)
             if prepared.needs_summary:
@@ -183,28 +198,50 @@ class TurnRunner:
                 return prepared.stop
             answered = await self._call_model(prepared, index, endpoint)
             results = await self._store_and_run_tools(answered, index)
-            if (finish := self._finish_reason(results)) is not None:
+            if (reply := self.turn_state.reply) is not None and answered.tools.waiting:
+                if await self._suspend(answered.tools, reply):
+                    return WAITING
+                finish = await self._run_unstarted_calls()
+            else:
+                finish = self._finish_reason(results)
+            if finish is not None:
                 return finish
 
     async def _run_unstarted_calls(self) -> str | None:
-        """Run the calls of the last reply whose tools were never started, and ask for approval again.
+        """Run the calls of the last reply whose tools were never started, as far as they are approved.
 
-        Return the finish reason, or None if the turn continues.
+        Suspend the turn for the others, or ask for their approval. Return the finish reason, or None if the turn
+        continues.
         """
-        left = await run_blocking(self.turn_store.load_unstarted_calls)
-        if left is None:
-            return None
-        calls, record = left.reply.tool_calls, self.turn_store
-        record.step = left.step
-        tools = self._make_tool_runner(None, left.step.index, before=left.calls_before)
-        starting = [
-            call for call in tools.calls_without_approval(calls) if any(call is calls[index] for index in left.indexes)
-        ]
-        if starting:
-            await run_blocking(record.append_events, *[ToolStart(id=call.id, name=call.name) for call in starting])
-        results = await tools.run(calls, left.indexes)
-        self.turn_state.add_messages(results)
-        return self._finish_reason([*left.results, *results])
+        while True:
+            found = await run_blocking(self.turn_store.load_unstarted_calls)
+            if found is None:
+                return None
+            left, answers = found
+            calls, record = left.reply.tool_calls, self.turn_store
+            record.step = left.step
+            tools = self._make_tool_runner(None, left.step.index, before=left.calls_before)
+            tools.answers = answers
+            starting = [
+                call
+                for call in tools.calls_without_approval(calls)
+                if any(call is calls[index] for index in left.indexes if index not in answers)
+            ]
+            if starting:
+                await run_blocking(record.append_events, *[ToolStart(id=call.id, name=call.name) for call in starting])
+            results = await tools.run(calls, left.indexes)
+            self.turn_state.add_messages(results)
+            if not tools.waiting:
+                return self._finish_reason([*left.results, *results])
+            if record.end_request == STOP_REQUEST:
+                return STOPPED
+            if await self._suspend(tools, left.reply):
+                return WAITING
+
+    async def _suspend(self, tools: ToolRunner, reply: Message) -> bool:
+        """Store the approvals of the calls that wait, and suspend the turn. Return False if it can continue."""
+        kept = [tools.answers[index] for index in tools.waiting if index in tools.answers]
+        return await run_blocking(self.turn_store.suspend, tools.new_approvals(reply), kept)
 
     def _reached_limit(self) -> str | None:
         """Return the finish reason of the limit that was reached, or None."""

@@ -6,8 +6,8 @@ then opens the next turn with queued input, or releases the lease.
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -17,7 +17,6 @@ from contextc.compiler import Compiled
 from contextc.events import (
     AnyEvent,
     ErrorOccurred,
-    InputDequeued,
     StepFinish,
     StepStart,
     SystemMessageCreated,
@@ -28,92 +27,90 @@ from contextc.events import (
     UsageReport,
     UserNoticeCreated,
 )
-from contextc.executor.event_hub import event_hub
+from contextc.executor.turn_approvals import TurnApprovals
 from contextc.executor.turn_totals import total_usage
-from contextc.messages import AnyPart, Message, ToolCall, Usage, UserNotice, validate_message
+from contextc.executor.turn_transactions import INTERRUPTED_RESULT
+from contextc.messages import Message, ToolCall, Usage, UserNotice
 from contextc.messages import ToolResult as ResultPart
-from contextc.messages.pairing import find_open_calls
-from contextc.store import Lease, Store, append_and_load, branches, leases, partial_message_journal
+from contextc.store import (
+    append_and_load,
+    approvals,
+    branches,
+    leases,
+    partial_message_journal,
+    turn_requests,
+)
 from contextc.store import turn_and_event_records as records
 from contextc.store.append_and_load import now_ms
 from contextc.store.backend_interface import Transaction
-from contextc.store.message_rows import load_base_seq, load_tip
+from contextc.store.message_rows import load_tip
 from contextc.store.partial_message_journal import Piece, delta_events
-from contextc.store.turn_and_event_records import QueuedMessage, StepRecord, TurnRecord, UnstartedCalls, result_event
+from contextc.store.turn_and_event_records import StepRecord, TurnRecord, result_event
+from contextc.store.turn_requests import NOT_RUN_RESULT
 from contextc.triggers import Evaluation, Trigger, TriggerMessage
 
+__all__ = ["INTERRUPTED_RESULT", "NOT_RUN_RESULT", "TurnStore"]
 log = logging.getLogger("contextc.executor")
-T = TypeVar("T")
-INTERRUPTED_RESULT = (
-    "Interrupted: the turn ended ({why}) while this tool was running. What it had done by then stays done; it was not "
-    "run again."
-)
-NOT_RUN_RESULT = "Not run: the turn ended before ({why})."
 CANCELLED_REASON, FAILED_REASON, INTERRUPTED_REASON = "it was cancelled", "an error", "it was interrupted"
 
 
-class TurnStore:
+class OpenedTurn(NamedTuple):
+    """A turn that was opened, if any; the one before it; events before it, and its own; trigger states.
+
+    `waiting` is the turn because of which input was queued instead.
+    """
+
+    turn: TurnRecord | None
+    previous: TurnRecord | None
+    before: list[AnyEvent]
+    told: list[AnyEvent]
+    states: dict[str, JSONObject]
+    waiting: TurnRecord | None = None
+
+
+class TurnStore(TurnApprovals):
     """The stored record of one turn under one lease. Methods are called one after the other, from any thread."""
 
-    def __init__(
-        self,
-        store: Store,
-        conversation: str,
-        agent: str,
-        lease: Lease,
-        *,
-        run: str | None = None,
-        channel: str = "",
-        channel_triggers: Collection[str] = (),
-    ) -> None:
-        self.store, self.conversation, self.agent, self.lease, self.run = store, conversation, agent, lease, run
-        self.opening_author: str | None = None
-        """The author of the message that opened the turn."""
-        self.channel, self._channel_triggers = channel, frozenset(channel_triggers)
-        """The channel that requests are sent on, and the triggers whose states and messages belong to it."""
-        self._hub = event_hub(store)
-        self.turn = TurnRecord(number=0, agent=agent)
-        self.first_event = 0
-        """The number of the turn's TurnStart event."""
-        self.step: StepRecord | None = None
-        self.trigger_states: dict[str, JSONObject] = {}
-        self._branch = 0
-        """The branch on which the turn's opening message was last found."""
-        self.previous_turn: TurnRecord | None = None
-        """The turn of this agent before this one."""
-        self.running_calls: set[str] = set()
-        """Ids of calls whose tool has started and whose result is not stored."""
-
-    def append_events(self, *events: AnyEvent, step: int | None = None) -> None:
-        """Store and publish events in a transaction of their own."""
-        self._write(lambda tx: (None, events), step=step)
+    waiting: TurnRecord | None = None
+    """The turn that waits for approval, because of which the input was queued."""
 
     # ── begin and end ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def open(self, input: Sequence[Message], *, resume: bool) -> None:
-        """Open a turn with the given or queued input, or resume an interrupted one.
+    def open(self, input: Sequence[Message], *, resume: bool, ask_again: bool = False) -> None:
+        """Open a turn with the given or queued input, or resume an interrupted or a waiting one.
 
-        If there is nothing to do, the turn number stays 0.
+        If there is nothing to do, the turn number stays 0. If a turn waits for approval, input is queued, and `waiting`
+        is that turn. With `ask_again`, a callback answers its pending approvals.
         """
         entries, root = [self._entry(message) for message in input], self.lease.root
 
-        def work(
-            tx: Transaction,
-        ) -> tuple[TurnRecord | None, TurnRecord | None, list[AnyEvent], list[AnyEvent], dict[str, JSONObject]]:
+        def work(tx: Transaction) -> OpenedTurn:
             leases.check_lease(tx, self.lease, self.conversation)
-            previous = records.load_last_turn(tx, root, self.agent)
+            previous, before = records.load_last_turn(tx, root, self.agent), list[AnyEvent]()
+            if previous is not None and previous.state == "waiting":
+                if self._load_unstarted(tx, previous) is None:  # rewound or edited meanwhile
+                    before += self._end_superseded(tx, previous)
+                    previous = records.load_last_turn(tx, root, self.agent)
+                elif entries:
+                    return OpenedTurn(None, previous, [], self._queue_input(tx, input, entries), {}, previous)
+                else:
+                    self._check_answers(tx, previous, ask_again)
             states = records.load_trigger_states(tx, root, self.agent)
             if self._channel_triggers:
                 states |= records.load_trigger_states(tx, root, self.channel)
             interrupted = previous if previous is not None and previous.state == "interrupted" else None
-            if resume and interrupted is not None and self._is_turn_on_branch(tx, interrupted):
-                turn = replace(interrupted, state="running", ended=0)
+            continued = previous if previous is not None and previous.state == "waiting" else interrupted
+            resumes = resume or (continued is not None and continued.state == "waiting")
+            if resumes and continued is not None and self._is_turn_on_branch(tx, continued):
+                if ask_again:
+                    approvals.withdraw(tx, root, continued.number)
+                turn = replace(continued, state="running", ended=0)
                 previous = records.load_last_turn(tx, root, self.agent, before=turn.number)
                 records.save_turn(tx, root, turn)
                 told = self._append(tx, [TurnStart(seq=turn.opened, resumed=True)], turn)
-                return turn, previous, [], told, states
-            before: list[AnyEvent] = []
+                return OpenedTurn(turn, previous, before, told, states)
             if interrupted is not None:  # not resumed: its open calls are answered
+                approvals.withdraw(tx, root, interrupted.number)
                 for message in self._answer_open_calls(tx, INTERRUPTED_REASON, interrupted):
                     before += self._append(tx, [result_event(message, 0)], interrupted, step=message.step or 0)
             waiting = records.load_queue(tx, root, self.agent)
@@ -125,13 +122,16 @@ class TurnStore:
             elif unanswered := branches.find_unanswered(tx, self.conversation, self.agent):
                 opened, taken = unanswered, list[AnyEvent]()
             else:
-                return None, previous, before, [], states
+                return OpenedTurn(None, previous, before, [], states)
             turn = self._open_turn(tx, opened)
-            return turn, previous, before, self._append(tx, [TurnStart(seq=turn.opened), *taken], turn), states
+            started = self._append(tx, [TurnStart(seq=turn.opened), *taken], turn)
+            return OpenedTurn(turn, previous, before, started, states)
 
-        turn, self.previous_turn, before, told, self.trigger_states = self.store.write(work)
+        turn, self.previous_turn, before, told, self.trigger_states, self.waiting = self.store.write(work)
+        if told:
+            self.first_event = told[0].number
         if turn is not None:
-            self.turn, self.first_event = turn, told[0].number
+            self.turn, self.has_approvals = turn, bool(turn.steps)
         self._publish([*before, *told])
 
     def close(self, finish: str, *, failed: ErrorOccurred | None = None, why: str = CANCELLED_REASON) -> bool:
@@ -149,7 +149,11 @@ class TurnStore:
                     last, holder, _ = leases.load_lease(tx, self.conversation, self.agent)
                     kept = last == self.lease.number and holder
                     return done, records.load_last_turn(tx, root, self.agent) if kept else None, []
-            leases.check_lease(tx, self.lease, self.conversation)
+            *_, request = leases.check_lease_and_request(tx, self.lease, self.conversation)
+            if request:
+                turn_requests.take_requests(tx, self.conversation, root, self.turn)
+            if self.has_approvals:
+                approvals.withdraw(tx, root, self.turn.number)
             for uid in partial_message_journal.list_open_of_turn(tx, self.conversation, self.agent, self.lease.number):
                 leases.close_stream(tx, self.conversation, uid, Message(role="assistant", status="error", error=error))
             events = [result_event(message, 0) for message in self._answer_open_calls(tx, why, self.turn)]
@@ -161,7 +165,7 @@ class TurnStore:
                 finish=finish, steps=end.steps, tool_calls=end.tool_calls, usage=end.usage, cost=end.cost, error=error
             )
             told = self._append(tx, [*events, finished], end)
-            is_stopped = finish in ("cancelled", "error")
+            is_stopped = finish in ("cancelled", "error") or bool(request)
             waiting = [] if is_stopped else records.load_queue(tx, root, self.agent)
             if not waiting:  # in the same transaction, so that a reader of TurnFinish may start the next turn
                 leases.release(tx, self.lease, failed=False)
@@ -174,16 +178,20 @@ class TurnStore:
         if following is None:
             self.store.finish_release(self.lease)
         self.previous_turn, self.step, self.running_calls = ended, None, set()
-        self.turn = following or ended
+        self.turn, self.end_request, self.has_approvals = following or ended, "", False
         self._publish(told)
         if not told:  # stored by an earlier attempt
             defer(lambda: self._hub.refresh(self.conversation))
         return following is not None
 
-    def load_unstarted_calls(self) -> UnstartedCalls | None:
-        """Return the calls of the turn's last reply that were never started, or None."""
-        load = records.load_unstarted_calls
-        return self.store.read(lambda tx: load(tx, self.conversation, self.lease.root, self.turn))
+    def _open_turn(self, tx: Transaction, seq: int) -> TurnRecord:
+        """Open a turn for the message `seq`, or for the last message if `seq` is 0."""
+        here = load_tip(tx, self.conversation)
+        seq = seq or here.seq
+        opening = append_and_load.load_between(tx, here.branch, seq - 1, seq)[0]
+        self._set_sender(opening)
+        turn = TurnRecord(number=0, agent=self.agent, opened=seq, opening=opening.uid, started=now_ms())
+        return records.insert_turn(tx, self.lease.root, turn)
 
     def is_on_branch(self, branch: int) -> bool:
         """Return True if the message that opened this turn is on the conversation's current branch."""
@@ -195,9 +203,12 @@ class TurnStore:
 
     def take_steering_input(self) -> list[Message]:
         """Append the queued steering input to the conversation and return its messages."""
-        asked = records.SELECT_STEERING, self.lease.root, self.agent
+        asked = records.SELECT_STEERING_AND_REQUEST, self.lease.root, self.agent, self.conversation, self.agent
         rows = self.store.try_read_statement(*asked)  # runs before every step, as a single statement if possible
-        if not (rows if rows is not None else self.store.read(lambda tx: tx.rows(*asked))):
+        found = [kind for (kind,) in (rows if rows is not None else self.store.read(lambda tx: tx.rows(*asked)))]
+        for kind in found:
+            self._report_request("" if kind == "steer" else kind)
+        if "steer" not in found:
             return []
 
         def work(tx: Transaction) -> tuple[list[Message], list[AnyEvent]]:
@@ -399,101 +410,6 @@ class TurnStore:
             return stored, [result_event(message, 0) for message in stored]
 
         return self._write(work)
-
-    # ── within a transaction ──────────────────────────────────────────────────────────────────────────────────────────
-
-    def _write(self, work: Callable[[Transaction], tuple[T, Sequence[AnyEvent]]], *, step: int | None = None) -> T:
-        """Run work under the lease, store the events that it returns, and publish them after the commit."""
-
-        def checked(tx: Transaction) -> tuple[T, list[AnyEvent]]:
-            leases.check_lease(tx, self.lease, self.conversation)
-            value, events = work(tx)
-            return value, self._append(tx, events, step=step)
-
-        value, told = self.store.write(checked)
-        self._publish(told)
-        return value
-
-    def _append(
-        self, tx: Transaction, events: Sequence[AnyEvent], turn: TurnRecord | None = None, *, step: int | None = None
-    ) -> list[AnyEvent]:
-        """Store events of a turn, by default of this one. Return them with their numbers."""
-        index = step if step is not None else self.step.index if self.step is not None else 0
-        moment, number = now_ms(), (turn or self.turn).number
-        told = [replace(event, time=moment, agent=self.agent, turn=number, step=index) for event in events]
-        return records.append_events(tx, self.lease.root, told)
-
-    def _publish(self, events: Sequence[AnyEvent]) -> None:
-        if events:
-            defer(lambda: self._hub.publish(self.conversation, events))
-
-    def _audience_of(self, trigger: str) -> str:
-        """Return the agent or the channel that a trigger's messages are addressed to."""
-        return self.channel if trigger in self._channel_triggers else self.agent
-
-    def _save_states(self, tx: Transaction, states: Mapping[str, JSONObject]) -> None:
-        for name, state in states.items():
-            records.save_trigger_states(tx, self.lease.root, self._audience_of(name), {name: state})
-
-    def _entry(self, message: Message) -> append_and_load.PendingMessage:
-        if self.run is not None and message.role in ("assistant", "tool") and message.author == self.agent:
-            message = replace(message, run=message.run or self.run)
-        return append_and_load.prepare_entry(validate_message(message))
-
-    def _result_entry(self, *parts: AnyPart) -> append_and_load.PendingMessage:
-        step = self.step.index if self.step is not None else None
-        return self._entry(Message(role="tool", parts=parts, author=self.agent, turn=self.turn.number, step=step))
-
-    def _take_queued(self, tx: Transaction, waiting: Sequence[QueuedMessage]) -> tuple[int, list[AnyEvent]]:
-        """Move queued input into the conversation. Return the last seq, and the events."""
-        events: list[AnyEvent] = []
-        seq = 0
-        for each in waiting:
-            if records.dequeue(tx, each.number):  # its uid may be taken, and its media removed, meanwhile
-                entry = self._entry(records.without_removed_media(tx, each.message))
-                entry = branches.with_free_uid(tx, load_tip(tx, self.conversation).tree, entry)
-                stored = append_and_load.append_messages(tx, self.conversation, [entry])[0]
-                seq = stored.seq
-                events.append(InputDequeued(queued=each.number, seq=seq, uid=stored.uid))
-        return seq, events
-
-    def _open_turn(self, tx: Transaction, seq: int) -> TurnRecord:
-        """Open a turn for the message `seq`, or for the last message if `seq` is 0."""
-        here = load_tip(tx, self.conversation)
-        seq = seq or here.seq
-        opening = append_and_load.load_between(tx, here.branch, seq - 1, seq)[0]
-        self._set_sender(opening)
-        turn = TurnRecord(number=0, agent=self.agent, opened=seq, opening=opening.uid, started=now_ms())
-        return records.insert_turn(tx, self.lease.root, turn)
-
-    def _is_turn_on_branch(self, tx: Transaction, turn: TurnRecord, branch: int | None = None) -> bool:
-        """Return True if the message that opened a turn is on a branch, by default on the current one."""
-        branch = load_tip(tx, self.conversation).branch if branch is None else branch
-        opening = records.find_opening_message(tx, branch, turn)
-        if opening is not None:
-            self._set_sender(opening)
-        return opening is not None
-
-    def _set_sender(self, opening: Message) -> None:
-        """Set the sender to the author of the opening message, if the turn answers that message."""
-        is_input = opening.role == "user" or opening.is_addressed_to(self.agent)
-        self.opening_author = opening.author if is_input else None
-
-    def _answer_open_calls(self, tx: Transaction, why: str, turn: TurnRecord) -> list[Message]:
-        """Append error results for the open calls of a turn that is over, started or not, and return them."""
-        if not turn.number:
-            return []
-        here = load_tip(tx, self.conversation)
-        start = turn.opened - 1
-        if here.branch != leases.check_lease(tx, self.lease, self.conversation)[0]:  # rewound or edited meanwhile
-            start = min(start, load_base_seq(tx, here.branch))
-        written = append_and_load.load_messages(tx, self.conversation, after=max(0, min(start, here.seq)))
-        entries: list[append_and_load.PendingMessage] = []
-        for message, call in find_open_calls(written):
-            if message.author == self.agent and message.turn == turn.number:
-                text = (INTERRUPTED_RESULT if call.id in self.running_calls else NOT_RUN_RESULT).format(why=why)
-                entries.append(self._entry(leases.error_result(message, call, text)))
-        return append_and_load.append_messages(tx, self.conversation, entries) if entries else []
 
 
 def _notices(hints: Iterable[tuple[Trigger, TriggerMessage]]) -> list[AnyEvent]:

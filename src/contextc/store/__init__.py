@@ -7,11 +7,14 @@ from typing import Any, TypeAlias
 
 from contextc.config import mask_secrets
 from contextc.errors import InvalidSetting
+from contextc.store.approvals import Approval
 from contextc.store.conversation_types import Branch, Conversation, Lease, Recovered, Reference
 from contextc.store.partial_message_journal import Stream
 from contextc.store.store import Store as AnyStore
+from contextc.store.turn_requests import TurnRequest
 
 __all__ = [
+    "Approval",
     "Branch",
     "Conversation",
     "Lease",
@@ -19,6 +22,7 @@ __all__ = [
     "Reference",
     "Store",
     "Stream",
+    "TurnRequest",
     "open_for_inspection",
     "open_store",
 ]

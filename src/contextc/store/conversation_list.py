@@ -45,8 +45,8 @@ class ConversationOverview(Struct, frozen=True, kw_only=True):
     `title` was given by a person, or is the beginning of the first user message, without the context that its client
     added. `spoken` is the time of the last message (0: none). `model` is the provider and model of the last request.
     `excerpt` is the text around a search hit, and `hit` the seq of its message. `observed` is present if other software
-    made the requests. `needs_approval` is present, and true, if a tool call waits for an approval that the server can
-    take.
+    made the requests. `needs_approval` is present, and true, if a tool call waits for an approval. `running` is true
+    then, too.
     """
 
     name: str
@@ -310,8 +310,8 @@ def _models(tx: Transaction, some: Sequence[ConversationRow]) -> dict[int, str]:
 
 
 def mark_waiting(found: Sequence[ConversationOverview], waiting: Container[str]) -> list[ConversationOverview]:
-    """Return entries of which those named in `waiting` have `needs_approval`."""
-    return [replace(each, needs_approval=True) if each.name in waiting else each for each in found]
+    """Return entries of which those named in `waiting` have `needs_approval`. Their turn is not over: it runs."""
+    return [replace(each, needs_approval=True, running=True) if each.name in waiting else each for each in found]
 
 
 def decode_or_none(body: bytes) -> Message | None:

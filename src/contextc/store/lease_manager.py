@@ -122,6 +122,7 @@ class LeaseManager(TransactionEngine[Connection]):
         super().__init__(address)
         self._renewals: dict[Lease, Callable[[], None]] = {}
         self._losses: dict[Lease, Callable[[], None]] = {}
+        self._end_requests: dict[Lease, Callable[[str], None]] = {}
         self.lease_queue = LeaseQueue()
         self._streams: dict[str, partial_message_journal.Stream] = {}
         self.recovered: tuple[Recovered, ...] = ()
@@ -187,6 +188,23 @@ class LeaseManager(TransactionEngine[Connection]):
     def on_lease_lost(self, lease: Lease, callback: Callable[[], None]) -> None:
         """Register a callback for the loss of a lease. It runs once, on another thread, and not after a release."""
         self._losses[lease] = callback
+
+    def on_end_request(self, lease: Lease, callback: Callable[[str], None]) -> None:
+        """Register a callback for requests to end the turn of a lease. It gets the kind, and runs on any thread."""
+        self._end_requests[lease] = callback
+
+    def report_end_request(self, lease: Lease, kind: str) -> None:
+        """Pass a request to end a turn on to the turn. It may be reported several times."""
+        callback = self._end_requests.get(lease)
+        if callback is not None:
+            callback(kind)
+
+    def find_end_requests(self, conversation: str) -> None:
+        """Look for requests to end the turns of a conversation that run under this handle."""
+        for agent, number, kind in self.read(lambda tx: leases.load_requests(tx, conversation)):
+            for lease in list(self._end_requests):
+                if (lease.conversation, lease.agent, lease.number) == (conversation, agent, number):
+                    self.report_end_request(lease, kind)
 
     def release(self, lease: Lease, *, failed: bool = False) -> None:
         """End the turn. Its open streams end as `error`; open calls of a `failed` turn get an error result."""
@@ -311,7 +329,10 @@ class LeaseManager(TransactionEngine[Connection]):
         return recovered
 
     def _renew(self, due: list[Lease]) -> None:
-        for lease in self.write(lambda tx: leases.renew(tx, due), repeatable=True):
+        renewed = self.write(lambda tx: leases.renew_and_find_requests(tx, due), repeatable=True)
+        for lease, kind in renewed.requests:
+            self.report_end_request(lease, kind)
+        for lease in renewed.lost:
             if lease in self._renewals:  # otherwise it was released meanwhile
                 call = self._losses.get(lease)
                 self.finish_release(lease)
@@ -327,11 +348,12 @@ class LeaseManager(TransactionEngine[Connection]):
 
     def _reset_after_fork(self) -> None:
         super()._reset_after_fork()
-        self._renewals, self._losses, self._streams = {}, {}, {}
+        self._renewals, self._losses, self._end_requests, self._streams = {}, {}, {}, {}
         self.lease_queue = LeaseQueue()
 
     def _stop_renewing(self, lease: Lease) -> None:
         self._losses.pop(lease, None)
+        self._end_requests.pop(lease, None)
         _LEASE_HOLDERS.pop((self.address, lease.conversation, lease.agent, lease.number), None)
         if stop := self._renewals.pop(lease, None):
             stop()

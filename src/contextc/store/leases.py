@@ -13,16 +13,17 @@ with the same pid. A process that cannot be seen is not assumed dead.
 """
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import cache
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
 from contextc.errors import ConversationBusy, InvalidInput, LeaseLost
 from contextc.messages import Message, ToolCall, tool_result, validate_message
 from contextc.messages.pairing import find_open_calls
-from contextc.store import partial_message_journal, turn_and_event_records
+from contextc.store import approvals, partial_message_journal, turn_and_event_records
 from contextc.store.append_and_load import (
     append_messages,
     find_free_uid,
@@ -163,10 +164,10 @@ def acquire(
         here, number = load_tip(tx, conversation, lock=True), number + 1
     number += 1
     tx.run(
-        "INSERT INTO lease (conversation, agent, number, holder, expires, branch, seq)"
-        f" VALUES (?, ?, ?, ?, {tx.dialect.now} + ?, ?, ?)"
+        "INSERT INTO lease (conversation, agent, number, holder, expires, branch, seq, request)"
+        f" VALUES (?, ?, ?, ?, {tx.dialect.now} + ?, ?, ?, '')"
         " ON CONFLICT (conversation, agent) DO UPDATE SET number = excluded.number, holder = excluded.holder,"
-        " expires = excluded.expires, branch = excluded.branch, seq = excluded.seq",
+        " expires = excluded.expires, branch = excluded.branch, seq = excluded.seq, request = excluded.request",
         conversation,
         agent,
         number,
@@ -196,6 +197,11 @@ def check_lease(tx: Transaction, lease: Lease, conversation: str) -> tuple[int, 
 
     The conversation is locked first, as in every takeover: locks in one order cannot deadlock.
     """
+    return check_lease_and_request(tx, lease, conversation)[:2]
+
+
+def check_lease_and_request(tx: Transaction, lease: Lease, conversation: str) -> tuple[int, int, str]:
+    """Return the same, and the kind of the request to end this turn, or an empty string."""
     if not isinstance(lease, Lease):
         raise InvalidInput(
             f"lease must be a Lease, got {type(lease).__name__}", fix="Use: with store.lease(…) as lease."
@@ -212,35 +218,59 @@ def check_lease(tx: Transaction, lease: Lease, conversation: str) -> tuple[int, 
     return since
 
 
+class RenewedLeases(NamedTuple):
+    """Leases that are lost, and the requests to end the turns of others."""
+
+    lost: list[Lease]
+    requests: list[tuple[Lease, str]]
+
+
 def renew(tx: Transaction, held: Iterable[Lease]) -> list[Lease]:
-    """Renew leases, late ones too. Return those that were taken over, or whose conversation was deleted.
+    """Renew leases, late ones too. Return those that were taken over, or whose conversation was deleted."""
+    return renew_and_find_requests(tx, held).lost
+
+
+def renew_and_find_requests(tx: Transaction, held: Iterable[Lease]) -> RenewedLeases:
+    """Renew leases, late ones too. Return the lost ones, and the requests to end the turns of the others.
 
     No conversation is locked, so a writer to one conversation does not delay the others. A lease that another
     transaction has locked is renewed the next time. A released one stays released.
     """
     lock = f"{tx.dialect.row_lock} SKIP LOCKED" if tx.dialect.row_lock else ""
     whose = "conversation = ? AND agent = ? AND number = ?"
-    lost: list[Lease] = []
+    found = RenewedLeases([], [])
     for lease in held:
         name = (lease.conversation, lease.agent, lease.number)
         if lock and not tx.row(f"SELECT 1 FROM lease WHERE {whose}{lock}", *name):
-            renewed = 0
+            renewed = None
         else:
-            renewed = tx.run(
+            renewed = tx.row(
                 f"UPDATE lease SET expires = {tx.dialect.now} + ? WHERE {whose} AND holder <> ''"
-                " AND EXISTS (SELECT 1 FROM conversation WHERE name = lease.conversation AND number = ?)",
+                " AND EXISTS (SELECT 1 FROM conversation WHERE name = lease.conversation AND number = ?)"
+                " RETURNING request",
                 lease.ttl,
                 *name,
                 lease.root,
             )
-        if not renewed and not tx.row(
+        if renewed is not None:
+            found.requests.extend([(lease, renewed[0])] if renewed[0] else [])
+        elif not tx.row(
             f"SELECT 1 FROM lease WHERE {whose}"
             " AND EXISTS (SELECT 1 FROM conversation WHERE name = lease.conversation AND number = ?)",
             *name,
             lease.root,
         ):
-            lost.append(lease)
-    return lost
+            found.lost.append(lease)
+    return found
+
+
+def load_requests(tx: Transaction, conversation: str) -> list[tuple[str, int, str]]:
+    """Return the requests to end running turns of a conversation: agent, number of the lease, kind."""
+    rows = tx.rows(
+        "SELECT agent, number, request FROM lease WHERE conversation = ? AND holder <> '' AND request <> ''",
+        conversation,
+    )
+    return [(agent, number, kind) for agent, number, kind in rows]
 
 
 def release(tx: Transaction, lease: Lease, *, failed: bool) -> None:
@@ -248,11 +278,11 @@ def release(tx: Transaction, lease: Lease, *, failed: bool) -> None:
     since = _load_turn_start(tx, lease)
     if since is None:
         return
-    messages = _answer_open_calls(tx, lease.conversation, lease.agent, since, RESULT_TURN_FAILED) if failed else []
+    messages = _answer_open_calls(tx, lease.conversation, lease.agent, since[:2], RESULT_TURN_FAILED) if failed else []
     ending = Message(role="assistant", status="error", error=INCOMPLETE_MESSAGE)
     for uid in partial_message_journal.list_open_of_turn(tx, lease.conversation, lease.agent, lease.number):
         messages += close_stream(tx, lease.conversation, uid, ending)
-    turn_and_event_records.mark_interrupted(tx, lease.root, lease.agent, now_ms(), len(messages), INCOMPLETE_MESSAGE)
+    _mark_interrupted(tx, lease.root, lease.agent, len(messages), INCOMPLETE_MESSAGE)
     tx.run(
         "UPDATE lease SET holder = '' WHERE conversation = ? AND agent = ? AND number = ?",
         lease.conversation,
@@ -261,11 +291,14 @@ def release(tx: Transaction, lease: Lease, *, failed: bool) -> None:
     )
 
 
-def _load_turn_start(tx: Transaction, lease: Lease) -> tuple[int, int] | None:
-    """Return branch and seq of the conversation when this turn began, or None if the lease has ended."""
+def _load_turn_start(tx: Transaction, lease: Lease) -> tuple[int, int, str] | None:
+    """Return branch and seq of the conversation when this turn began, and the request to end it.
+
+    Return None if the lease has ended.
+    """
     if not tx.dialect.row_lock:  # there is one writer at a time, so one statement suffices
         row = tx.row(
-            "SELECT l.branch, l.seq FROM conversation c, lease l WHERE c.name = ? AND c.number = ?"
+            "SELECT l.branch, l.seq, l.request FROM conversation c, lease l WHERE c.name = ? AND c.number = ?"
             " AND l.conversation = c.name AND l.agent = ? AND l.number = ?"
             " AND l.holder <> ''",
             lease.conversation,
@@ -273,17 +306,17 @@ def _load_turn_start(tx: Transaction, lease: Lease) -> tuple[int, int] | None:
             lease.agent,
             lease.number,
         )
-        return (row[0], row[1]) if row else None
+        return (row[0], row[1], row[2]) if row else None
     here = tx.row(f"SELECT number FROM conversation WHERE name = ?{tx.dialect.row_lock}", lease.conversation)
     if here is None or here[0] != lease.root:
         return None
     row = tx.row(
-        "SELECT branch, seq FROM lease WHERE conversation = ? AND agent = ? AND number = ? AND holder <> ''",
+        "SELECT branch, seq, request FROM lease WHERE conversation = ? AND agent = ? AND number = ? AND holder <> ''",
         lease.conversation,
         lease.agent,
         lease.number,
     )
-    return (row[0], row[1]) if row else None
+    return (row[0], row[1], row[2]) if row else None
 
 
 def find_dead_turns(tx: Transaction, holds: HoldsLease = holds_none) -> list[tuple[str, str, int]]:
@@ -334,11 +367,18 @@ def _end_dead_turn(
     open_streams = partial_message_journal.list_open_of_turn(tx, conversation, agent, number)
     messages = [message for uid in open_streams for message in close_stream(tx, conversation, uid, ending)]
     messages += _answer_open_calls(tx, conversation, agent, (row[0], row[1]), answer)
-    turn_and_event_records.mark_interrupted(tx, here.conversation, agent, now_ms(), len(messages), why)
+    _mark_interrupted(tx, here.conversation, agent, len(messages), why)
     tx.run(
         "UPDATE lease SET holder = '', number = number + 1 WHERE conversation = ? AND agent = ?", conversation, agent
     )
     return Recovered(conversation=conversation, agent=agent, lease=number, messages=tuple(messages))
+
+
+def _mark_interrupted(tx: Transaction, conversation: int, agent: str, messages: int, why: str) -> None:
+    """Mark a running turn as interrupted. Approvals that its process was waiting for are withdrawn."""
+    turn = turn_and_event_records.mark_interrupted(tx, conversation, agent, now_ms(), messages, why)
+    if turn is not None:
+        approvals.withdraw(tx, conversation, turn.number, hosted_only=True)
 
 
 def close_stream(tx: Transaction, conversation: str, uid: str, final: Message) -> list[Message]:
@@ -385,17 +425,18 @@ def _answer_open_calls(
     authors = (agent,) if others else (agent, None)
 
     @cache
-    def started(seq: int) -> set[str] | None:
+    def started(seq: int) -> Counter[str] | None:
         return (
-            turn_and_event_records.find_started_calls(tx, here.conversation, turn.number, seq)
+            turn_and_event_records.count_started_calls(tx, here.conversation, turn.number, seq)
             if turn is not None
             else None
         )
 
     def may_have_run(message: Message, call: ToolCall) -> bool:
-        if turn is None or message.turn != turn.number:
+        if turn is None or message.turn != turn.number or (running := started(message.seq)) is None:
             return True
-        return (ids := started(message.seq)) is None or call.id in ids
+        running[call.id] -= 1  # of calls with the same id, the first ones were started
+        return running[call.id] >= 0
 
     results = [
         replace(error_result(message, call, text), run=message.run)

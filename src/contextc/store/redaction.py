@@ -15,6 +15,7 @@ from contextc.errors import UnknownMessage
 from contextc.events import TEXT_FIELDS
 from contextc.messages import Message, canonical_content, encode_message
 from contextc.store import turn_and_event_records
+from contextc.store.approvals import redact_approvals
 from contextc.store.backend_interface import Transaction
 from contextc.store.conversation_types import Reference
 from contextc.store.history_comparison import VERSION_SEPARATOR, original_uid
@@ -161,11 +162,12 @@ def redact_events(tx: Transaction, tree: int, uids: Iterable[str]) -> None:
             if any(event.get(name) for name in names):
                 blank = {name: _empty_value(value) if name in names else value for name, value in event.items()}
                 tx.run("UPDATE event SET body = ? WHERE place = ?", encode(blank), where)
+        redact_approvals(tx, number, steps)
         _redact_errors(tx, number)
 
 
 ERROR_FIELDS = ("error", "failure", "fallback")
-STEP_EVENTS = ("approval-request", "tool-progress", "system-hint")
+STEP_EVENTS = ("approval-request", "approval-answer", "tool-progress", "system-hint")
 """Types of events that quote a message of their step without naming it."""
 
 

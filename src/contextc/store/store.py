@@ -27,18 +27,18 @@ from contextc.store import turn_and_event_records as records
 from contextc.store.backend_interface import Transaction
 from contextc.store.conversation_list import ConversationOverview, ConversationPage
 from contextc.store.conversation_types import DEFAULT_AGENT, Branch, Conversation, Lease, Reference
-from contextc.store.lease_manager import LeaseManager
 from contextc.store.message_rows import DOCTOR_HINT, BranchTip, bytes_or_none, check_name
 from contextc.store.session_transcripts import TranscriptKey
 from contextc.store.transaction_engine import Connection
 from contextc.store.turn_and_event_records import QueuedMessage, QueueKind, StepRecord, TurnRecord
+from contextc.store.turn_controls import TurnControls
 from contextc.tools.todos import Todo, TodoChange, TodoState, numbered_todos, validated_text
 
 EXPIRE_BATCH = 500
 MAX_CACHED_TIPS = 10_000
 
 
-class Store(LeaseManager[Connection]):
+class Store(TurnControls[Connection]):
     """Durable storage of conversations. `contextc.open_store` opens one."""
 
     def __init__(self, address: str) -> None:

@@ -5,8 +5,9 @@ locked the conversation, so turns of different agents never get the same number.
 while its lease has ended was interrupted; recovery records that here.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Literal, NamedTuple, TypeAlias
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -31,15 +32,19 @@ from contextc.store.backend_interface import Transaction
 from contextc.store.message_rows import SEQ_BITS, SEQ_MASK, decode_row, decode_rows, load_branch_end
 
 MAX_EVENT_TEXT = 2_000  # characters of a text that an event includes; its message has the rest
+Call = TypeVar("Call")
 QueueKind: TypeAlias = Literal["steer", "follow-up"]
 
 
 class TurnRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A stored turn. `opened` and `opening` are seq and uid of the message that opened it; `finish` is why it ended."""
+    """A stored turn. `opened` and `opening` are seq and uid of the message that opened it; `finish` is why it ended.
+
+    A turn is `waiting` while tool calls of its last reply wait for approval and no process runs it.
+    """
 
     number: int
     agent: str
-    state: Literal["running", "finished", "interrupted"] = "running"
+    state: Literal["running", "waiting", "finished", "interrupted"] = "running"
     opened: int = 0
     opening: str = ""
     finish: str = ""
@@ -142,18 +147,29 @@ def load_last_number(tx: Transaction, table: str, conversation: int) -> int:
     return row[0] & SEQ_MASK if row and row[0] is not None else 0
 
 
-def load_last_event_numbers(tx: Transaction, names: Sequence[str]) -> dict[str, tuple[int, int]]:
-    """Return number and last event number (0: none) of each existing conversation, by name."""
-    found: dict[str, tuple[int, int]] = {}
+class WatchedState(NamedTuple):
+    """The number of a conversation, the number of its last event (0: none), and whether a turn shall end."""
+
+    conversation: int = 0
+    last_event: int = 0
+    has_end_request: bool = False
+
+
+def load_watched_states(tx: Transaction, names: Sequence[str]) -> dict[str, WatchedState]:
+    """Return the state of each existing conversation, by name."""
+    found: dict[str, WatchedState] = {}
     for start in range(0, len(names), 500):
         some = names[start : start + 500]
         rows = tx.rows(
             "SELECT c.name, c.number, (SELECT max(place) FROM event"
-            " WHERE place BETWEEN c.number * 4294967296 AND c.number * 4294967296 + 4294967295)"
+            " WHERE place BETWEEN c.number * 4294967296 AND c.number * 4294967296 + 4294967295),"
+            " (SELECT max(request) FROM lease l WHERE l.conversation = c.name AND l.holder <> '')"
             f" FROM conversation c WHERE c.name IN ({', '.join('?' for _ in some)})",
             *some,
         )
-        found |= {name: (number, (last or 0) & SEQ_MASK) for name, number, last in rows}
+        found |= {
+            name: WatchedState(number, (last or 0) & SEQ_MASK, bool(request)) for name, number, last, request in rows
+        }
     return found
 
 
@@ -226,26 +242,30 @@ def load_turns_by_number(tx: Transaction, conversation: int, numbers: Collection
     return {turn.number: turn for turn in decode_rows(_turn_from_json, [body for (body,) in rows], "Turn")}
 
 
-def mark_interrupted(tx: Transaction, conversation: int, agent: str, time: int, messages: int, why: str) -> None:
-    """Mark a running turn whose lease has ended as interrupted, and its step as failed."""
+def mark_interrupted(
+    tx: Transaction, conversation: int, agent: str, time: int, messages: int, why: str
+) -> TurnRecord | None:
+    """Mark a running turn whose lease has ended as interrupted, and its step as failed. Return it, if there is one."""
     turn = load_last_turn(tx, conversation, agent)
     if turn is None or turn.state != "running":
-        return
+        return None
     for step in load_steps(tx, conversation, turn.number):
         if step.state == "started":
             save_step(tx, conversation, replace(step, state="failed", error=why))
     save_turn(tx, conversation, replace(turn, state="interrupted", ended=time))
     append_events(tx, conversation, [TurnInterrupted(time=time, agent=agent, turn=turn.number, messages=messages)])
+    return turn
 
 
-def find_started_calls(tx: Transaction, conversation: int, turn: int, seq: int) -> set[str] | None:
-    """Return the ids of the calls of a reply whose tools were started after it was stored.
+def count_started_calls(tx: Transaction, conversation: int, turn: int, seq: int) -> Counter[str] | None:
+    """Return the ids of the calls of a reply whose tools were started and have no result, with their number.
 
+    Calls with the same id start one after the other, so those that were started are the first ones without a result.
     Return None if message `seq` is not a complete reply of that turn: the state of its calls is then unknown.
     """
     if not any(step.state == "finished" and step.seq == seq for step in load_steps(tx, conversation, turn)):
         return None
-    found: set[str] = set()
+    events: list[AnyEvent] = []
     last = _place(conversation, SEQ_MASK)
     while rows := tx.rows(
         "SELECT place, body FROM event WHERE place BETWEEN ? AND ? ORDER BY place DESC LIMIT 200",
@@ -255,10 +275,32 @@ def find_started_calls(tx: Transaction, conversation: int, turn: int, seq: int) 
         last = rows[-1][0] - 1
         for event in decode_rows(decode_event, [body for _, body in rows], "Event"):
             if isinstance(event, StepFinish) and event.turn == turn and event.seq == seq:
-                return found
-            if isinstance(event, ToolStart) and event.turn == turn:
-                found.add(event.id)
+                return _count_running(reversed(events))
+            if isinstance(event, ToolStart | ToolFinished | ToolFailed) and event.turn == turn:
+                events.append(event)
     return None
+
+
+def _count_running(events: Iterable[AnyEvent]) -> Counter[str]:
+    """Return how many calls of each id have started and not ended. A call that was declined ends without a start."""
+    running: Counter[str] = Counter()
+    for event in events:
+        if isinstance(event, ToolStart):
+            running[event.id] += 1
+        elif isinstance(event, ToolFinished | ToolFailed) and running[event.id]:
+            running[event.id] -= 1
+    return running
+
+
+def split_started(calls: Iterable[Call], started: Counter[str], id_of: Callable[[Call], str]) -> list[Call]:
+    """Return those of the open calls of a reply that were never started, in order."""
+    left, found = Counter(started), list[Call]()
+    for call in calls:
+        if left[id_of(call)]:
+            left[id_of(call)] -= 1
+        else:
+            found.append(call)
+    return found
 
 
 def load_unstarted_calls(tx: Transaction, name: str, conversation: int, turn: TurnRecord) -> UnstartedCalls | None:
@@ -272,12 +314,12 @@ def load_unstarted_calls(tx: Transaction, name: str, conversation: int, turn: Tu
     if not waiting:
         return None
     reply = waiting[-1][0]
-    started = find_started_calls(tx, conversation, turn.number, reply.seq)
+    started = count_started_calls(tx, conversation, turn.number, reply.seq)
     steps = load_steps(tx, conversation, turn.number)
     step = next((each for each in steps if each.seq == reply.seq), None)
     if started is None or step is None:
         return None
-    open_now = [call for message, call in waiting if message is reply and call.id not in started]
+    open_now = split_started([call for message, call in waiting if message is reply], started, lambda call: call.id)
     calls = [index for index, call in enumerate(reply.tool_calls) if any(call is each for each in open_now)]
     results = [message for message in written if message.role == "tool" and message.seq > reply.seq]
     before = sum([len(each.tool_calls) for each in written if each.seq < reply.seq and each.status == "sent"])
@@ -333,8 +375,11 @@ def load_last_steps(tx: Transaction, conversations: Sequence[int]) -> dict[int, 
 # ── queued input ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-SELECT_STEERING = "SELECT 1 FROM queue WHERE conversation = ? AND agent = ? AND kind = 'steer' LIMIT 1"
-"""Selects a row if input that steers a running turn is queued."""
+SELECT_STEERING_AND_REQUEST = (
+    "SELECT kind FROM (SELECT kind FROM queue WHERE conversation = ? AND agent = ? AND kind = 'steer' LIMIT 1) q"
+    " UNION ALL SELECT request FROM lease WHERE conversation = ? AND agent = ? AND request <> ''"
+)
+"""Selects `steer` if input that steers a running turn is queued, and the kind of a request to end the turn."""
 
 
 def enqueue_message(tx: Transaction, conversation: int, agent: str, kind: QueueKind, message: Message) -> QueuedMessage:
@@ -421,5 +466,5 @@ def delete_records(tx: Transaction, conversation: int) -> None:
     for table in ("turn", "step", "event"):
         low, high = _place(conversation, 0), _place(conversation, SEQ_MASK)
         tx.run(f"DELETE FROM {table} WHERE place BETWEEN ? AND ?", low, high)
-    for table in ("queue", "trigger_state"):
+    for table in ("queue", "trigger_state", "approval", "turn_request"):
         tx.run(f"DELETE FROM {table} WHERE conversation = ?", conversation)

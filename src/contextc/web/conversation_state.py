@@ -24,7 +24,7 @@ from contextc.web.turn_manager import ApprovalView
 
 
 class RunningTurnView(Struct, frozen=True, kw_only=True):
-    """The running turn: its number, current step, start time, and model."""
+    """The turn that runs or waits for approval: its number, current step, start time, and model."""
 
     turn: int
     step: int
@@ -115,7 +115,7 @@ def _gauge(store: Store, name: str) -> ContextUseView | None:
 
 def _stored(tx: Transaction, name: str, agent: str) -> StoredConversationState:
     at, seen = load_tip(tx, name), load_overview(tx, name)
-    running = _running(tx, at.conversation, agent) if seen.running else None
+    running = _running(tx, at.conversation, agent, is_held=seen.running)
     writing = partial_message_journal.load_partial(tx, name, agent) if running is not None else None
     return StoredConversationState(
         name=name,
@@ -143,9 +143,9 @@ def _stored(tx: Transaction, name: str, agent: str) -> StoredConversationState:
     )
 
 
-def _running(tx: Transaction, conversation: int, agent: str) -> RunningTurnView | None:
+def _running(tx: Transaction, conversation: int, agent: str, *, is_held: bool) -> RunningTurnView | None:
     turn = turn_and_event_records.load_last_turn(tx, conversation, agent)
-    if turn is None or turn.state != "running":
+    if turn is None or not (turn.state == "waiting" or (turn.state == "running" and is_held)):
         return None
     step = turn_and_event_records.load_last_steps(tx, [conversation]).get(conversation)
     if step is None or step.turn != turn.number:

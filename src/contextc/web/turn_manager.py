@@ -1,13 +1,14 @@
-"""The turns that run in this process, and their pending approvals.
+"""The turns that run in this process, and the approvals of all processes.
 
-A turn runs independently of its watchers. A tool call that needs approval is kept here while its turn runs, and the
-first answer counts. Nothing is kept after a turn has ended: the store has it.
+A turn runs independently of its watchers. A turn whose tool calls need approval is suspended: the approvals are rows of
+the store. Any server on the store lists and answers them, and the one that takes the last answer continues the turn.
+Nothing is kept after a turn has ended: the store has it.
 """
 
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
@@ -19,14 +20,17 @@ from contextc._worker_threads import run_blocking
 from contextc.app.approval_preview import preview_call
 from contextc.app.model_selection import resolve_model
 from contextc.compiler.compaction import CompactionResult
-from contextc.errors import ContextcError
-from contextc.executor import Turn
-from contextc.executor.agent_config import ApprovalAnswer, PendingApprovals, TurnInput, input_message
+from contextc.errors import AlreadyAnswered, ContextcError, UnknownApproval, UnknownConversation
+from contextc.executor import Suspend, Turn
+from contextc.executor.agent_config import TurnInput, input_message
 from contextc.executor.event_hub import event_hub
 from contextc.messages import ToolCall
-from contextc.store import Store
+from contextc.store import Approval, Store, TurnRequest
+from contextc.store.approvals import load_waiting_names
+from contextc.store.backend_interface import Transaction
 from contextc.store.conversation_list import ConversationOverview, mark_waiting
-from contextc.store.turn_and_event_records import QueuedMessage, QueueKind
+from contextc.store.message_rows import find_tip
+from contextc.store.turn_and_event_records import QueuedMessage, QueueKind, TurnRecord, load_last_turn
 from contextc.web.http_errors import HTTPError
 from contextc.web.model_executors import ExecutorFactory, ExecutorPool
 
@@ -39,7 +43,9 @@ STOP_TIMEOUT = 10.0
 FOLLOWER_TIMEOUT = 5.0
 """Seconds that an attended turn continues without a follower."""
 APPROVAL_TIMEOUT = 3_600.0
-"""Seconds that such a turn waits for a pending approval."""
+"""Seconds that such a turn waits for a pending approval, if it waits in this process."""
+WHO = "http"
+"""The value of `who` for answers and requests of clients of this server."""
 REPLAY_PROVIDER = "replay"
 NOTHING_TO_ANSWER = "Nothing to answer: no message was added since the last answer, and no input is queued. Send input."
 SERVER_STOPPING = "The server is stopping. Retry later."
@@ -51,9 +57,7 @@ APPROVAL_CHANGED = (
     "Approval {!r}: the hash does not match the current preview, got {!r}. Reload the conversation and answer with its "
     "hash."
 )
-RUNS_ELSEWHERE = (
-    "Turn {turn} of conversation {name!r} runs in another process ({process}). Cancel it or answer it there."
-)
+RUNS_ELSEWHERE = "Turn {turn} of conversation {name!r} runs in another process ({process}). Answer it there."
 
 
 class ApprovalView(Struct, frozen=True, kw_only=True):
@@ -70,33 +74,6 @@ class ApprovalView(Struct, frozen=True, kw_only=True):
     what: str
     lines: list[str]
     hash: str
-
-
-class PendingApproval:
-    """A pending approval. `answer` receives the decision."""
-
-    def __init__(self, approval: str, call: ToolCall) -> None:
-        self.approval, self.call = approval, call
-        self.answer: asyncio.Future[ApprovalAnswer] = asyncio.get_running_loop().create_future()
-
-
-class ApprovalRegistry(PendingApprovals):
-    """Registers the approvals of one conversation. Each is pending until it is answered or its turn has ended."""
-
-    def __init__(self, questions: dict[str, dict[str, PendingApproval]], conversation: str) -> None:
-        self._questions, self._conversation = questions, conversation
-
-    @contextmanager
-    def pending(self, approval: str, call: ToolCall) -> Generator[Awaitable[ApprovalAnswer]]:
-        question = PendingApproval(approval, call)
-        self._questions.setdefault(self._conversation, {})[approval] = question
-        try:
-            yield question.answer
-        finally:
-            left = self._questions[self._conversation]
-            del left[approval]
-            if not left:
-                del self._questions[self._conversation]
 
 
 class RunningTurn(Struct, frozen=True):
@@ -131,12 +108,23 @@ class RequestedTurn:
 class TurnManager:
     """Starts, follows and stops the turns of this process."""
 
-    def __init__(self, store: Store, make: ExecutorFactory, *, agent: str, model: str | None, root: Path) -> None:
+    def __init__(
+        self,
+        store: Store,
+        make: ExecutorFactory,
+        *,
+        agent: str,
+        model: str | None,
+        root: Path,
+        suspend: Suspend | None = None,
+    ) -> None:
         self.store, self.agent, self.model, self.root = store, agent, model or "", root
+        self._suspend = suspend or Suspend()
         self.executors = ExecutorPool(make)
         self._turns: dict[str, RunningTurn] = {}
         self._followers: dict[str, int] = {}
-        self._questions: dict[str, dict[str, PendingApproval]] = {}
+        self._watching: set[asyncio.Task[None]] = set()
+        self._answered_before: set[tuple[str, str, int]] = set()
         self._asked: dict[asyncio.Task[None], RequestedTurn] = {}
         self._models: OrderedDict[str, str] = OrderedDict()
         self._closing = False
@@ -195,7 +183,7 @@ class TurnManager:
             spec = await self._model_for(conversation, model)
             async with self.executors.acquire(spec) as shared:
                 self._refuse_if_stopped(asked)
-                executor = shared.asking(ApprovalRegistry(self._questions, conversation))
+                executor = shared.asking(self._suspend)
                 turn = executor.resume(conversation) if resume else executor.start(conversation, given)
                 asked.turn = turn
                 first = await turn.begun()
@@ -236,12 +224,20 @@ class TurnManager:
             asked.cancel()
         return bool(found)
 
+    async def cancel_anywhere(self, conversation: str, agent: str) -> TurnRequest:
+        """Cancel a turn that waits, or that another process runs. Raises `UnknownConversation`."""
+        request = await run_blocking(lambda: self.store.cancel_turn(conversation, agent, who=WHO))
+        event_hub(self.store).refresh(conversation)
+        return request
+
     async def cancel_attended(self, conversation: str) -> None:
-        """Cancel an attended turn because a client starts the next one, and wait for its end."""
+        """Cancel an attended or a waiting turn because a client starts the next one, and wait for its end."""
         begun = self.running_turn(conversation)
         if begun is not None and begun.attended:
             begun.turn.cancel()
             await begun.turn.wait()
+        if await run_blocking(self.waiting_turn, conversation) is not None:
+            await self.cancel_anywhere(conversation, self.agent)
 
     @contextmanager
     def following(self, begun: RunningTurn) -> Generator[None]:
@@ -258,18 +254,23 @@ class TurnManager:
             if not self._followers[conversation]:
                 del self._followers[conversation]
             if begun.attended and not begun.turn.done:
-                asyncio.get_running_loop().call_later(
-                    FOLLOWER_TIMEOUT, self._cancel_if_unattended, begun, APPROVAL_TIMEOUT
-                )
+                self._cancel_later(begun, FOLLOWER_TIMEOUT, APPROVAL_TIMEOUT)
 
-    def _cancel_if_unattended(self, begun: RunningTurn, patience: float) -> None:
+    def _cancel_later(self, begun: RunningTurn, seconds: float, patience: float) -> None:
+        """Cancel a turn after some seconds if it has no followers then."""
+        task = asyncio.get_running_loop().create_task(self._cancel_if_unattended(begun, seconds, patience))
+        self._watching.add(task)
+        task.add_done_callback(self._watching.discard)
+
+    async def _cancel_if_unattended(self, begun: RunningTurn, seconds: float, patience: float) -> None:
         """Cancel a turn without followers. With a pending approval it waits for `patience` seconds first."""
+        await asyncio.sleep(seconds)
         conversation = begun.turn.conversation
         if conversation in self._followers or begun.turn.done:
             return
-        if conversation in self._questions and patience:
-            asyncio.get_running_loop().call_later(patience, self._cancel_if_unattended, begun, 0.0)
-        else:
+        if patience and await run_blocking(self.pending_ids, conversation):
+            self._cancel_later(begun, patience, 0.0)
+        elif conversation not in self._followers:
             begun.turn.cancel()
 
     async def queue_input(self, conversation: str, text: str, kind: QueueKind) -> QueuedMessage:
@@ -293,29 +294,40 @@ class TurnManager:
     # ── approvals ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def approvals(self, conversation: str) -> list[ApprovalView]:
-        """Return the pending approvals. Blocking: reads files for previews."""
-        questions = list(self._questions.get(conversation, {}).values())
-        return [self._preview(question) for question in questions if not question.answer.done()]
+        """Return the pending approvals of any process. Blocking: reads the store, and files for previews."""
+        return [self._preview(each) for each in self.store.approvals(conversation)]
 
-    @property
+    def pending_ids(self, conversation: str) -> frozenset[str]:
+        """Return the ids of the pending approvals; none if the conversation does not exist. Blocking."""
+        try:
+            return frozenset(each.id for each in self.store.approvals(conversation))
+        except UnknownConversation:
+            return frozenset()
+
+    def waiting_turn(self, conversation: str) -> TurnRecord | None:
+        """Return the turn of this agent that waits for approval, in no process. Blocking: reads the store."""
+
+        def work(tx: Transaction) -> TurnRecord | None:
+            here = find_tip(tx, conversation, False)
+            return load_last_turn(tx, here.conversation, self.agent) if here is not None else None
+
+        turn = self.store.read(work)
+        return turn if turn is not None and turn.state == "waiting" else None
+
     def waiting_conversations(self) -> frozenset[str]:
-        """Conversations with a pending approval in this process."""
-        return frozenset(
-            name
-            for name, questions in list(self._questions.items())
-            if any(not each.answer.done() for each in list(questions.values()))
-        )
+        """Return the conversations with a pending approval, of any process. Blocking: reads the store."""
+        return self.store.read(load_waiting_names)
 
     def with_approvals(self, found: Sequence[ConversationOverview]) -> list[ConversationOverview]:
-        """Return entries of the list of conversations with `needs_approval`."""
-        return mark_waiting(found, self.waiting_conversations)
+        """Return entries of the list of conversations with `needs_approval`. Blocking: reads the store."""
+        return mark_waiting(found, self.waiting_conversations())
 
-    def _preview(self, question: PendingApproval) -> ApprovalView:
-        call = question.call
+    def _preview(self, approval: Approval) -> ApprovalView:
+        call = ToolCall(id=approval.call, name=approval.name, arguments=approval.arguments)
         what, lines = preview_call(call, self.root)
         digest = sha256(encode_canonical([call.name, call.arguments, what, lines])).hexdigest()
         return ApprovalView(
-            id=question.approval,
+            id=approval.id,
             call=call.id,
             name=call.name,
             arguments=call.arguments,
@@ -326,23 +338,55 @@ class TurnManager:
 
     async def answer_previewed(self, conversation: str, id: str, hash: str, approve: bool, why: str = "") -> None:
         """Answer an approval as previewed. Rejected if the preview has changed."""
-        shown = await run_blocking(self._preview, self._pending_approval(conversation, id))
+        shown = await run_blocking(lambda: self._preview(self._pending_approval(conversation, id)))
         if shown.hash != hash:
             raise HTTPError(409, APPROVAL_CHANGED.format(id, hash[:100]), APPROVAL_CHANGED_KIND)
-        self.answer(conversation, id, approve, why)
+        await self.answer(conversation, id, approve, why)
+        try:
+            await self.resume_answered(conversation)
+        except (ContextcError, HTTPError) as error:  # the answer is stored: any server can continue the turn
+            log.warning("%s: the turn was not continued after an answer: %s", conversation, error)
 
-    def answer(self, conversation: str, id: str, approve: bool, why: str = "") -> None:
-        """Approve or deny a call. The model gets the reason `why`."""
-        self._pending_approval(conversation, id).answer.set_result(approve or why or False)
+    async def answer(self, conversation: str, id: str, approve: bool, why: str = "") -> None:
+        """Approve or deny a call. The model gets the reason `why`. The turn is not continued by this."""
 
-    def is_pending(self, conversation: str, id: str) -> bool:
-        question = self._questions.get(conversation, {}).get(id)
-        return question is not None and not question.answer.done()
+        def work() -> None:
+            self._pending_approval(conversation, id)
+            self.store.answer_approval(id, approve, reason="" if approve else why, who=WHO)
 
-    def _pending_approval(self, conversation: str, id: str) -> PendingApproval:
-        if not self.is_pending(conversation, id):
-            raise HTTPError(409, NOT_PENDING.format(id), UNKNOWN_APPROVAL_KIND)
-        return self._questions[conversation][id]
+        try:
+            await run_blocking(work)
+        except (AlreadyAnswered, UnknownApproval):  # by another server in this moment
+            raise HTTPError(409, NOT_PENDING.format(id), UNKNOWN_APPROVAL_KIND) from None
+        event_hub(self.store).refresh(conversation)
+
+    async def resume_answered(self, conversation: str, *, attended: bool = False) -> RunningTurn | None:
+        """Continue the waiting turn if all its approvals are answered. Return it, or None."""
+        turn = await run_blocking(self.waiting_turn, conversation)
+        if turn is None:
+            return None
+        asked = await run_blocking(self.store.turn_approvals, conversation, turn.number)
+        if any(each.state == "pending" for each in asked):
+            return None
+        return await self.start(conversation, resume=True, attended=attended)
+
+    async def resume_abandoned(self) -> None:
+        """Continue waiting turns of this agent that were answered a while ago, and that no server has continued."""
+        found = {each for each in await run_blocking(self.store.answered_turns) if each[1] == self.agent}
+        late, self._answered_before = found & self._answered_before, found
+        for conversation, _, _ in late:
+            try:
+                await self.resume_answered(conversation)
+            except (ContextcError, HTTPError) as error:  # such as another server that was faster
+                log.info("%s: the waiting turn was not continued: %s", conversation, error)
+
+    def _pending_approval(self, conversation: str, id: str) -> Approval:
+        """Return a pending approval of a conversation. Blocking: reads the store."""
+        with suppress(UnknownConversation):
+            for each in self.store.approvals(conversation):
+                if each.id == id:
+                    return each
+        raise HTTPError(409, NOT_PENDING.format(id), UNKNOWN_APPROVAL_KIND)
 
     # ── models ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -379,6 +423,8 @@ class TurnManager:
             for task in late:
                 log.warning("%s did not end within %s seconds", task.get_name(), STOP_TIMEOUT)
                 task.cancel()
+        for task in self._watching:
+            task.cancel()
         await self.executors.close()
 
 

@@ -5,6 +5,7 @@ yet. Nothing is rewritten. A client without new messages gets a snapshot and the
 """
 
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import cast
 
 from msgspec import Struct, field
@@ -20,8 +21,14 @@ from contextc.web.endpoint_registry import EventStream, endpoint
 from contextc.web.http_errors import HTTPError
 from contextc.web.streams.agui_encoder import AGUITurnEncoder
 from contextc.web.streams.agui_messages import decode_messages, encode_messages
-from contextc.web.streams.sse import parse_event_number, stream_turn
-from contextc.web.turn_manager import NOT_PENDING, UNKNOWN_APPROVAL_KIND, RunningTurn
+from contextc.web.streams.sse import (
+    continued_stream,
+    load_turn_start,
+    parse_event_number,
+    stream_turn,
+    stream_waiting_turn,
+)
+from contextc.web.turn_manager import NOT_PENDING, UNKNOWN_APPROVAL_KIND
 
 TAG = "agui"
 SNAPSHOT_MESSAGES = 1_000
@@ -59,11 +66,16 @@ async def run(app: AppState, body: RunInput) -> EventStream:
     """Run an agent and stream its events as AG-UI events."""
     telling = AGUITurnEncoder(body.threadId, body.runId)
     if body.resume:
-        begun, after = _apply_decisions(app, body)
-        return EventStream(stream_turn(app, begun, after, telling))
+        after = await _apply_decisions(app, body)
+        return EventStream(await continued_stream(app, body.threadId, after, telling))
     fresh, ours = await run_blocking(_new_and_stored_messages, app.store, body)
     if not fresh and (begun := app.turns.running_turn(body.threadId)) is not None:
-        return EventStream(_stream_running_turn(app, begun, telling))
+        turn = stream_turn(app, begun, begun.after, telling)
+        return EventStream(_stream_with_snapshot(app, body.threadId, begun.after, turn, telling))
+    if not fresh and await run_blocking(app.turns.waiting_turn, body.threadId) is not None:
+        start = await run_blocking(load_turn_start, app.store, body.threadId, app.options.agent)
+        turn = stream_waiting_turn(app, body.threadId, start, telling)
+        return EventStream(_stream_with_snapshot(app, body.threadId, start, turn, telling))
     await app.turns.check_model(body.threadId, body.model)
     await app.turns.cancel_attended(body.threadId)
     try:
@@ -86,36 +98,38 @@ def _new_and_stored_messages(store: Store, body: RunInput) -> tuple[list[Message
     return new_user_messages(ours, theirs), ours
 
 
-def _apply_decisions(app: AppState, body: RunInput) -> tuple[RunningTurn, int]:
-    """Apply decisions on approvals. Return the turn and the event number to continue from."""
-    begun, after = app.turns.running_turn(body.threadId), 0
+async def _apply_decisions(app: AppState, body: RunInput) -> int:
+    """Apply decisions on approvals. Return the event number to continue from."""
+    pending, after = await run_blocking(app.turns.pending_ids, body.threadId), 0
     decisions: dict[str, tuple[bool, str]] = {}
     for each in body.resume:
         number, _, approval = each.interruptId.partition(":")
         if (event_number := parse_event_number(number)) is None:
             raise InvalidRequest("interrupt not found", path="resume", got=each.interruptId)
-        if begun is None or not app.turns.is_pending(body.threadId, approval):
+        if approval not in pending:
             raise HTTPError(409, NOT_PENDING.format(approval), UNKNOWN_APPROVAL_KIND)
         payload = cast(JSONObject, each.payload) if isinstance(each.payload, dict) else {}
         approve = each.status == "resolved" and payload.get("approved") is True
         decisions.setdefault(approval, (approve, str(payload.get("why") or "")))
         after = event_number
-    assert begun is not None, "every decision has a pending approval"
     for approval, (approve, why) in decisions.items():  # all or none
-        app.turns.answer(body.threadId, approval, approve, why)
-    return begun, after
+        await app.turns.answer(body.threadId, approval, approve, why)
+    return after
 
 
-async def _stream_running_turn(app: AppState, begun: RunningTurn, telling: AGUITurnEncoder) -> AsyncGenerator[bytes]:
-    """Stream a snapshot from before the turn, then the turn from its start."""
+async def _stream_with_snapshot(
+    app: AppState, conversation: str, after: int, turn: AsyncGenerator[bytes], telling: AGUITurnEncoder
+) -> AsyncGenerator[bytes]:
+    """Stream a snapshot from before the turn, then the turn from its start, which is after event `after`."""
 
     def before() -> list[Message]:
-        started = app.store.events(begun.turn.conversation, after=begun.after, limit=1)[0]
-        return app.store.load(begun.turn.conversation, until=getattr(started, "seq", 0), last=SNAPSHOT_MESSAGES)
+        started = app.store.events(conversation, after=after, limit=1)[0]
+        return app.store.load(conversation, until=getattr(started, "seq", 0), last=SNAPSHOT_MESSAGES)
 
-    yield telling.start_frames(encode_messages(await run_blocking(before)))
-    async for frame in stream_turn(app, begun, begun.after, telling):
-        yield frame
+    async with aclosing(turn):
+        yield telling.start_frames(encode_messages(await run_blocking(before)))
+        async for frame in turn:
+            yield frame
 
 
 async def _stream_snapshot(telling: AGUITurnEncoder, ours: list[Message]) -> AsyncGenerator[bytes]:

@@ -4,7 +4,7 @@ from msgspec import Struct
 
 from contextc._worker_threads import run_blocking
 from contextc.messages import Message
-from contextc.store.turn_and_event_records import QueueKind, TurnRecord
+from contextc.store.turn_and_event_records import QueueKind
 from contextc.web.app_state import AppState
 from contextc.web.endpoint_registry import EmptyObject, endpoint
 from contextc.web.http_errors import HTTPError
@@ -22,7 +22,7 @@ class StartBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     input: str | Message | None = None
     model: str | None = None
     resume: bool = False
-    """Resume a turn whose process has died."""
+    """Resume a turn whose process has died, or that waits for approval and has an answer."""
 
 
 class StartResult(Struct, frozen=True, kw_only=True):
@@ -44,17 +44,21 @@ class TextBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class QueueResult(Struct, frozen=True, kw_only=True):
-    """The number of the queued input. `running` is true if a running turn of any process will read it."""
+    """The number of the queued input. `running` is true if a turn of any process runs or waits, and will read it."""
 
     number: int
     running: bool
 
 
 class CancelResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`cancelled` is true if a turn was running. `interrupted` is true if the process of the last turn died."""
+    """`cancelled` is true if a turn was running or waiting. `interrupted` is true if the process of the last turn died.
+
+    `requested` is true if another process runs the turn: it ends as soon as that process has read the request.
+    """
 
     cancelled: bool
     interrupted: bool = False
+    requested: bool = False
 
 
 class DecisionBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -96,17 +100,21 @@ async def cancel_turn(app: AppState, name: str, body: EmptyObject) -> CancelResu
     """Cancel the running turn. Partial output is kept with its status, and open tool calls get a result."""
     if app.turns.cancel(name):
         return CancelResult(cancelled=True)
-    turn = await run_blocking(_last_turn_of_this_process, app, name)
+    turn = await run_blocking(app.last_turn, name)
+    if turn is not None and turn.state in ("running", "waiting"):
+        request = await app.turns.cancel_anywhere(name, turn.agent)
+        if request.turn:
+            return CancelResult(cancelled=True, requested=not request.taken)
+        turn = await run_blocking(app.last_turn, name)
     return CancelResult(cancelled=False, interrupted=turn is not None and turn.state == "interrupted")
 
 
-def _last_turn_of_this_process(app: AppState, name: str) -> TurnRecord | None:
-    """Return the last turn. Raises `HTTPError` if another process runs it, because only that one can control it."""
+def _refuse_if_elsewhere(app: AppState, name: str) -> None:
+    """Raise `HTTPError` if another process runs the last turn: it may ask for approval in its own terminal."""
     turn = app.last_turn(name)
     if turn is not None and turn.state == "running" and app.turns.running_turn(name) is None:
         process = app.describe_process(name, turn.agent)
         raise HTTPError(409, RUNS_ELSEWHERE.format(turn=turn.number, name=name, process=process), "RunsElsewhere")
-    return turn
 
 
 @endpoint("POST", "/conversations/{name}/steer")
@@ -124,7 +132,7 @@ async def follow_up(app: AppState, name: str, body: TextBody) -> QueueResult:
 async def _queue_input(app: AppState, name: str, body: TextBody, kind: QueueKind) -> QueueResult:
     queued = await app.turns.queue_input(name, body.text, kind)
     turn = await run_blocking(app.last_turn, name)
-    return QueueResult(number=queued.number, running=turn is not None and turn.state == "running")
+    return QueueResult(number=queued.number, running=turn is not None and turn.state in ("running", "waiting"))
 
 
 @endpoint("POST", "/conversations/{name}/approvals/{id}")
@@ -143,7 +151,7 @@ async def _answer_approval(app: AppState, name: str, id: str, decision: Decision
     try:
         await app.turns.answer_previewed(name, id, decision.hash, decision.approve, decision.why)
     except HTTPError:
-        await run_blocking(_last_turn_of_this_process, app, name)  # also raises if the conversation does not exist
+        await run_blocking(_refuse_if_elsewhere, app, name)  # also raises if the conversation does not exist
         raise
     return EmptyObject()
 

@@ -20,10 +20,8 @@ from contextc.store.message_rows import load_tip
 from contextc.web.app_state import AppState
 from contextc.web.client_history import check_client_messages, find_continuation
 from contextc.web.endpoint_registry import EventStream, RawResponse, endpoint
-from contextc.web.http_errors import HTTPError
-from contextc.web.streams.sse import parse_event_number, stream_turn
+from contextc.web.streams.sse import continued_stream, parse_event_number, stream_turn, stream_waiting_turn
 from contextc.web.streams.vercel_encoder import HEADERS, VercelEncoder
-from contextc.web.turn_manager import NOT_PENDING, UNKNOWN_APPROVAL_KIND, RunningTurn
 
 TAG = "vercel"
 EVENT_STREAM = "text/event-stream"
@@ -66,8 +64,10 @@ async def chat(app: AppState, body: ChatBody) -> EventStream:
 
 @endpoint("GET", "/chat/{id}/stream", media_type=EVENT_STREAM)
 async def resume_chat(app: AppState, id: str) -> EventStream | RawResponse:
-    """Stream the running answer from its start; 204 if no turn runs."""
+    """Stream the running or waiting answer from its start; 204 if there is none."""
     begun = app.turns.running_turn(id)
+    if begun is None and await run_blocking(app.turns.waiting_turn, id) is not None:
+        return EventStream(stream_waiting_turn(app, id, None, VercelEncoder(one=True)), headers=HEADERS)
     if begun is None:
         return RawResponse(b"", EVENT_STREAM, status=204)
     return EventStream(stream_turn(app, begun, begun.after, VercelEncoder(one=True)), headers=HEADERS)
@@ -79,20 +79,18 @@ async def _continue_message(app: AppState, name: str, last: JSONObject) -> Event
     decisions = [
         decision for part in parts if part.get("state") == "approval-responded" and (decision := _decision_of(part))
     ]
-    begun: RunningTurn | None = app.turns.running_turn(name)
     if not decisions:
         problem = "the last message is of the assistant and has no approval response"
         raise InvalidRequest(problem, path="messages", fix="Send a user message.")
-    if begun is None:
-        raise HTTPError(409, NOT_PENDING.format(decisions[-1].approval), UNKNOWN_APPROVAL_KIND)
-    pending = {decision.approval: decision for decision in decisions if app.turns.is_pending(name, decision.approval)}
+    waiting = await run_blocking(app.turns.pending_ids, name)
+    pending = {decision.approval: decision for decision in decisions if decision.approval in waiting}
     for decision in (
         pending.values() or decisions[-1:]
     ):  # a message may still contain decisions that were applied before
-        app.turns.answer(name, decision.approval, decision.approve, decision.why)
+        await app.turns.answer(name, decision.approval, decision.approve, decision.why)
     seen = [cast(str, part["toolCallId"]) for part in parts]
     telling = VercelEncoder(message=str(last.get("id") or ""), seen=seen, one=True)
-    return EventStream(stream_turn(app, begun, decisions[-1].after, telling), headers=HEADERS)
+    return EventStream(await continued_stream(app, name, decisions[-1].after, telling), headers=HEADERS)
 
 
 def _tool_parts(message: JSONObject) -> list[JSONObject]:

@@ -17,6 +17,7 @@ import msgspec
 from contextc._json import JSONObject
 from contextc.events import (
     AnyEvent,
+    ApprovalAnswered,
     ApprovalRequest,
     CompactionFinished,
     ErrorOccurred,
@@ -32,6 +33,7 @@ from contextc.events import (
     TurnFinish,
     TurnInterrupted,
     TurnStart,
+    TurnWaiting,
     UsageReport,
 )
 from contextc.messages import Usage
@@ -70,6 +72,10 @@ class AGUIEncoder:
         self.thread, self._named = thread, run
         self._run = ""
         self._agents: dict[str, _AgentState] = {}
+        self._requests: dict[str, ApprovalRequest] = {}
+        """Requests for approval, by their id."""
+        self._waited: set[tuple[str, int]] = set()
+        """Agents and turns that have waited for approval. They continue in a run with another id."""
 
     def frames(self, event: AnyEvent) -> bytes:
         """Return the event as frames. Only the last has its number, so a client never resumes between them."""
@@ -78,16 +84,21 @@ class AGUIEncoder:
 
     def encode(self, event: AnyEvent) -> list[JSONObject]:
         """Return the AG-UI events of an event; at least one."""
-        if not event.turn and not self._run:
+        belongs = bool(event.turn) and not (isinstance(event, ApprovalAnswered) and event.agent not in self._agents)
+        if not belongs and not self._run:
             return self._run_of_one_event(event)
-        frames = self._open_turn(event) if event.turn else []
+        frames = self._open_turn(event) if belongs else []
         agent = self._agents.get(event.agent)
         match event:
             case TextDelta() | ReasoningDelta() | ToolCallDelta() if agent is not None:
                 return [*frames, *_delta(self._agents, event)]
             case TurnFinish() | TurnInterrupted() if agent is not None:
                 return [*frames, *_end_step(agent), _custom(event), *self._end_turn(agent, event)]
+            case TurnWaiting() if agent is not None:
+                return [*frames, *_end_step(agent), _custom(event), *self._wait(event)]
             case _:
+                if isinstance(event, ApprovalRequest):
+                    self._requests[event.approval] = event
                 around = _surrounding_events(agent, event) if agent is not None else []
                 return [*frames, *around, *_equivalents(event), _custom(event)]
 
@@ -122,9 +133,21 @@ class AGUIEncoder:
         if event.agent not in self._agents:
             self._agents[event.agent] = _AgentState(event.turn)
         if not self._run:
-            again = f"-{event.number}" if isinstance(event, TurnStart) and event.resumed else ""
+            is_again = (event.agent, event.turn) in self._waited or (isinstance(event, TurnStart) and event.resumed)
+            again = f"-{event.number}" if is_again else ""
             events.append(self._start(f"turn-{event.turn}{again}"))
         return events
+
+    def _wait(self, event: TurnWaiting) -> list[JSONObject]:
+        """End the run of a turn that waits for approval, if no other agent has a turn."""
+        self._waited.add((event.agent, event.turn))
+        del self._agents[event.agent]
+        if self._agents:
+            return []
+        pending = [_interrupt(self._requests[each]) for each in event.approvals if each in self._requests]
+        if not pending:  # the stream started later
+            return [self._end({"outcome": {"type": "success"}})]
+        return [self._end({"outcome": {"type": "interrupt", "interrupts": pending}})]
 
     def _end_turn(self, agent: _AgentState, event: TurnFinish | TurnInterrupted) -> list[JSONObject]:
         """End a turn, and the run if no other agent has a turn."""

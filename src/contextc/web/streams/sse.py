@@ -14,15 +14,19 @@ from starlette.requests import Request
 
 from contextc._worker_threads import run_blocking
 from contextc.errors import InvalidRequest, UnknownConversation
-from contextc.events import AnyEvent, encode_event
+from contextc.events import AnyEvent, TurnStart, encode_event
 from contextc.executor.event_hub import Inbox, event_hub, watch_batches
 from contextc.store import Store
+from contextc.store.backend_interface import Transaction
+from contextc.store.events_by_type import load_events_of_types
 from contextc.store.message_rows import SEQ_MASK, load_tip
 from contextc.web.app_state import AppState
 from contextc.web.turn_manager import RunningTurn
 
 HEARTBEAT = b": still here\n\n"
 HEARTBEAT_SECONDS = 15.0
+MAX_STARTS = 50
+"""Number of last turn starts of all agents among which that of a waiting turn is searched."""
 
 NO_CONVERSATION = -1
 """Number of a conversation that does not exist."""
@@ -85,6 +89,46 @@ async def stream_turn(app: AppState, begun: RunningTurn, after: int, encoder: "T
                 if encoder.is_waiting:
                     break
         yield encoder.end_frames()
+
+
+async def stream_waiting_turn(
+    app: AppState, conversation: str, after: int | None, encoder: "TurnEncoder"
+) -> AsyncGenerator[bytes]:
+    """Stream a turn that waits for approval, after an event or from its start, to its next pending approval."""
+
+    def read() -> Sequence[AnyEvent]:
+        start = after if after is not None else load_turn_start(app.store, conversation, app.options.agent)
+        return app.store.events(conversation, after=start)
+
+    yield _encode_until_waiting(await run_blocking(read), encoder)
+    yield encoder.end_frames()
+
+
+async def continued_stream(
+    app: AppState, conversation: str, after: int, encoder: "TurnEncoder"
+) -> AsyncGenerator[bytes]:
+    """Return the stream after an answer to the approval of event `after`.
+
+    The turn is continued if all its approvals are answered. Otherwise the stream has the next pending approval.
+    """
+    running = app.turns.running_turn(conversation)
+    if running is not None:  # a provider that runs tools itself: its turn waited in this process
+        return stream_turn(app, running, after, encoder)
+    begun = await app.turns.resume_answered(conversation, attended=True)
+    if begun is None:
+        return stream_waiting_turn(app, conversation, after, encoder)
+    return stream_turn(app, begun, begun.after, encoder)
+
+
+def load_turn_start(store: Store, conversation: str, agent: str) -> int:
+    """Return the number of the event before the last start of an agent's last turn. Blocking: reads the store."""
+
+    def work(tx: Transaction) -> int:
+        found = load_events_of_types(tx, load_tip(tx, conversation).conversation, [TurnStart], limit=MAX_STARTS)
+        starts = [each.event.number for each in found if each.event.agent == agent]
+        return starts[-1] - 1 if starts else 0
+
+    return store.read(work)
 
 
 def _encode_until_waiting(events: Sequence[AnyEvent], telling: "TurnEncoder") -> bytes:

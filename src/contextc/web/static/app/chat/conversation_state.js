@@ -165,7 +165,7 @@ const HANDLERS = {
     const cut = !resumed && seq && seq <= state.length - 1 && state.messages.has(seq + 1);
     return {
       ...state,
-      running: { turn, step: 0, started: time, model: state.running?.model ?? "" },
+      running: resumed && state.running?.turn === turn ? state.running : { turn, step: 0, started: time, model: state.running?.model ?? "" },
       ended: null,
       known: Math.max(state.known, seq),
       sending: state.sending.map((each) => (each.seq ? each : { ...each, seq })),
@@ -213,6 +213,7 @@ const HANDLERS = {
     const approvals = state.approvals.some((each) => each.id === id) ? state.approvals : [...decided(state, call).approvals, waits];
     return worked({ ...state, approvals, stale: state.stale + 1 }, call, { state: "waiting", name });
   },
+  "approval-answer": (state, { approval }) => ({ ...state, approvals: state.approvals.filter((each) => each.id !== approval) }),
   "system-message-created": (state, { seq }) => ({ ...state, known: Math.max(state.known, seq) }),
   "system-hint": noted,
   "queued-input"(state, { queued, kind, text = "" }) {

@@ -1,0 +1,225 @@
+"""Approvals of tool calls as rows, as functions over a transaction.
+
+An approval belongs to one call of one reply. It is pending until it is answered, until it expires, or until its turn
+ends. The first answer counts. An answer locks the conversation first, as every other writer does.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import Literal, TypeAlias
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from contextc._json import JSONObject, fix_surrogates_in_json
+from contextc.errors import AlreadyAnswered, UnknownApproval
+from contextc.events import ApprovalAnswered
+from contextc.store.append_and_load import now_ms
+from contextc.store.backend_interface import Row, Transaction
+from contextc.store.message_rows import decode_row
+from contextc.store.turn_and_event_records import append_events, load_turns_by_number
+
+ApprovalState: TypeAlias = Literal["pending", "allowed", "denied", "withdrawn"]
+EXPIRED = "time-out"
+"""The value of `who` if no answer came in time, so that the default answer counts."""
+
+
+class Approval(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """An approval of a tool call. Its `id` cannot be guessed; `call` is the model's id of the call, which it may reuse.
+
+    `seq` and `index` are the reply and the position of the call in it. `seq` is 0 if a provider that runs tools itself
+    asked in the middle of its reply. `expires` is 0 if the approval never expires; otherwise `default_allows` and
+    `default_reason` are the answer from then on. `started` is True once the answer was applied to the call.
+    """
+
+    id: str
+    conversation: str = ""
+    agent: str
+    turn: int
+    step: int = 0
+    seq: int = 0
+    index: int = 0
+    call: str
+    name: str
+    arguments: JSONObject = {}
+    asked: int = 0
+    expires: int = 0
+    default_allows: bool = False
+    default_reason: str = ""
+    state: ApprovalState = "pending"
+    answered: int = 0
+    reason: str = ""
+    who: str = ""
+    started: bool = False
+
+
+_approval_from_json = msgspec.json.Decoder(Approval).decode
+SELECT = "SELECT a.body, c.name FROM approval a JOIN conversation c ON c.number = a.conversation"
+
+
+def insert_approvals(tx: Transaction, conversation: int, approvals: Sequence[Approval]) -> None:
+    tx.run_many(
+        "INSERT INTO approval (id, conversation, turn, expires, body) VALUES (?, ?, ?, ?, ?)",
+        [(each.id, conversation, each.turn, each.expires, _encode(each)) for each in approvals],
+    )
+
+
+def load_turn_approvals(tx: Transaction, conversation: int, turn: int) -> list[Approval]:
+    """Return all approvals of a turn, in the order in which they were requested."""
+    return _decoded(tx.rows(f"{SELECT} WHERE a.conversation = ? AND a.turn = ? ORDER BY a.number", conversation, turn))
+
+
+def load_pending(tx: Transaction, conversation: str | None = None) -> list[Approval]:
+    """Return the pending approvals of one conversation, or of the whole store, oldest first. Some may be expired."""
+    which, values = (" AND c.name = ?", [conversation]) if conversation is not None else ("", [])
+    return _decoded(tx.rows(f"{SELECT} WHERE a.unused = 1 AND a.answered = 0{which} ORDER BY a.number", *values))
+
+
+def load_waiting_names(tx: Transaction) -> frozenset[str]:
+    """Return the names of all conversations with a pending approval."""
+    rows = tx.rows(
+        "SELECT DISTINCT c.name FROM approval a JOIN conversation c ON c.number = a.conversation"
+        " WHERE a.unused = 1 AND a.answered = 0"
+    )
+    return frozenset(name for (name,) in rows)
+
+
+def load_answered_turns(tx: Transaction) -> list[tuple[str, str, int]]:
+    """Return the turns that wait although no approval of theirs is pending: conversation, agent and turn."""
+    rows = tx.rows(
+        "SELECT conversation, turn, min(answered) FROM approval WHERE unused = 1 GROUP BY conversation, turn"
+    )
+    found: list[tuple[str, str, int]] = []
+    for conversation, number, first in rows:
+        turn = load_turns_by_number(tx, conversation, [number]).get(number)
+        name = tx.row("SELECT name FROM conversation WHERE number = ?", conversation)
+        if first and name is not None and turn is not None and turn.state == "waiting":
+            found.append((name[0], turn.agent, number))
+    return found
+
+
+def has_expired(tx: Transaction, conversation: str | None = None) -> bool:
+    """Return True if a pending approval has expired, and its default answer is not stored yet."""
+    now = now_ms()
+    return any(0 < each.expires <= now for each in load_pending(tx, conversation))
+
+
+def expire_pending(tx: Transaction, conversation: str | None = None) -> list[Approval]:
+    """Answer every expired approval with its default answer. Return these approvals."""
+    now = now_ms()
+    found: list[Approval] = []
+    for each in load_pending(tx, conversation):
+        if not 0 < each.expires <= now:
+            continue
+        number, current = _load_locked(tx, each.id)
+        if current is not None and current.state == "pending":
+            found.append(
+                _save_answer(tx, number, current, current.default_allows, current.default_reason, EXPIRED, now)
+            )
+    return found
+
+
+def load_approval(tx: Transaction, id: str) -> Approval:
+    """Return an approval. Raises `UnknownApproval`."""
+    rows = tx.rows(f"{SELECT} WHERE a.id = ?", id)
+    if not rows:
+        raise UnknownApproval(id)
+    return _decoded(rows)[0]
+
+
+def answer(tx: Transaction, id: str, *, allow: bool, reason: str, who: str, time: int) -> Approval:
+    """Store an answer. Raises `UnknownApproval`, or `AlreadyAnswered` if the approval is no longer pending."""
+    number, current = _load_locked(tx, id)
+    if current is None:
+        raise UnknownApproval(id)
+    if current.state != "pending":
+        same = (current.state == "allowed", current.reason, current.who, current.answered)
+        if tx.is_retry and same == (allow, reason, who, time):  # the previous attempt was committed
+            return current
+        raise AlreadyAnswered(id, answer=current.state, who=current.who, answered=current.answered)
+    return _save_answer(tx, number, current, allow, reason, who, time)
+
+
+def save_started(tx: Transaction, approval: Approval) -> None:
+    """Record that the answer was applied: the tool starts, or its call got the declined result."""
+    _update(tx, replace(approval, started=True))
+
+
+def withdraw(tx: Transaction, conversation: int, turn: int, *, hosted_only: bool = False) -> None:
+    """Withdraw the pending approvals of a turn that has ended, or only those of a provider that runs tools itself.
+
+    Answers that were not applied no longer count.
+    """
+    for each in load_turn_approvals(tx, conversation, turn):
+        if not hosted_only or not each.seq:
+            if each.state == "pending":
+                _update(tx, replace(each, state="withdrawn", answered=now_ms()))
+            elif each.state != "withdrawn" and not each.started:
+                save_started(tx, each)
+
+
+def redact_approvals(tx: Transaction, conversation: int, steps: Collection[tuple[object, object]]) -> None:
+    """Remove what approvals quote of the messages of some steps (turn and index)."""
+    for turn in sorted({turn for turn, _ in steps if isinstance(turn, int)}):
+        for each in load_turn_approvals(tx, conversation, turn):
+            if (each.turn, each.step) in steps and (each.arguments or each.reason):
+                _update(tx, replace(each, arguments={}, reason=""))
+
+
+def _load_locked(tx: Transaction, id: str) -> tuple[int, Approval | None]:
+    """Lock the conversation of an approval. Return its number and the approval as it is now."""
+    row = tx.row("SELECT conversation FROM approval WHERE id = ?", id)
+    if row is None:
+        return 0, None
+    if tx.dialect.row_lock:
+        tx.row(f"SELECT 1 FROM conversation WHERE number = ?{tx.dialect.row_lock}", row[0])
+    found = _decoded(tx.rows(f"{SELECT} WHERE a.id = ?", id))
+    return row[0], found[0] if found else None
+
+
+def _save_answer(
+    tx: Transaction, conversation: int, approval: Approval, allow: bool, reason: str, who: str, time: int
+) -> Approval:
+    done = replace(approval, state="allowed" if allow else "denied", reason=reason[:MAX_REASON], who=who, answered=time)
+    _update(tx, done)
+    event = ApprovalAnswered(
+        time=time,
+        agent=done.agent,
+        turn=done.turn,
+        step=done.step,
+        id=done.call,
+        name=done.name,
+        approval=done.id,
+        allowed=allow,
+        text=done.reason,
+        who=who,
+    )
+    append_events(tx, conversation, [event])
+    return done
+
+
+MAX_REASON = 10_000
+"""Maximum length of the reason of an answer."""
+
+
+def _update(tx: Transaction, approval: Approval) -> None:
+    unused = approval.state != "withdrawn" and not approval.started
+    tx.run(
+        "UPDATE approval SET answered = ?, unused = ?, body = ? WHERE id = ?",
+        approval.answered,
+        int(unused),
+        _encode(approval),
+        approval.id,
+    )
+
+
+def _encode(approval: Approval) -> bytes:
+    bare = replace(approval, conversation="")
+    try:
+        return msgspec.json.encode(bare)
+    except UnicodeEncodeError:  # a lone surrogate in the arguments of the call
+        return msgspec.json.encode(fix_surrogates_in_json(msgspec.to_builtins(bare)))
+
+
+def _decoded(rows: Sequence[Row]) -> list[Approval]:
+    return [replace(decode_row(_approval_from_json, body, "Approval"), conversation=name) for body, name in rows]
