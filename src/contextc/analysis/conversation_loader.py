@@ -1,10 +1,11 @@
 """Load the requests of a conversation. Each row of the ledger and each head is read and parsed once."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, chain
 from typing import NamedTuple, TypeAlias
 
 from contextc.analysis.element_parser import ElementParser
+from contextc.analysis.overlapping_manifests import find_overlapping
 from contextc.analysis.request_elements import (
     Head,
     Rows,
@@ -25,7 +26,7 @@ from contextc.store.backend_interface import Transaction
 from contextc.store.ledger_schema import Channel, ChannelState, Item, RowRange, StoredRow, extend_layout
 from contextc.store.message_rows import FIRST_UNANSWERED, SEQ_MASK, find_tip, make_place
 from contextc.store.observed_conversation_sources import load_sources
-from contextc.store.turn_and_event_records import StepRecord
+from contextc.store.turn_and_event_records import StepRecord, TurnRecord, load_steps, load_turns
 
 NO_HEAD = b"{}"
 Steps: TypeAlias = dict[tuple[object, ...], list[StepRecord]]
@@ -114,7 +115,7 @@ class ConversationLoader:
         self._revision: tuple[int, int] | None = None
         self.parser = self._shared_parser or ElementParser()
         self._readers: dict[int, _ChannelReader] = {}
-        self._others: dict[int, tuple[object, list[RequestView]]] = {}
+        self._others: dict[tuple[int, int], tuple[object, RequestView]] = {}
 
     def load(self) -> ConversationView:
         """Return all requests. Raises `UnknownConversation`."""
@@ -143,39 +144,72 @@ class ConversationLoader:
             requests += reader.read(tx, steps)
         requests.sort(key=lambda each: (each.began, each.number))
         source = load_sources(tx, [number]).get(number)
-        is_observed = bool(requests) and requests[0].observed is not None
-        others = self._load_overlapping(tx, number, requests[0].began) if is_observed else []
+        others = self._load_overlapping(tx, number, requests)
         return ConversationView(self._conversation, requests, source, others)
 
-    def _load_overlapping(self, tx: Transaction, number: int, began: int) -> list[RequestView]:
-        """Return first requests of other conversations that were being answered at a time: of the same session, or of
-        conversations that were stored shortly before or after.
+    def _load_overlapping(self, tx: Transaction, number: int, requests: Sequence[RequestView]) -> list[RequestView]:
+        """Return requests of other conversations to the same models that were being answered when the first request of
+        a channel began: of the same session, or of conversations that were stored shortly before or after.
         """
-        channels = tx.rows(
-            "SELECT h.number, c.revision, h.conversation, h.agent, h.provider, h.model, h.directory, h.state"
-            " FROM channel h JOIN conversation c ON c.name = h.conversation"
-            " WHERE c.number <> ? AND (c.number BETWEEN ? AND ? OR c.number IN"
-            " (SELECT o.conversation FROM observed_conversation o JOIN observed_conversation mine"
-            " ON o.session = mine.session WHERE mine.conversation = ? AND mine.session <> ''))",
-            number,
-            number - NEIGHBOURS,
-            number + NEIGHBOURS,
-            number,
-        )
+        begins = _find_begins(requests)
         before, self._others = self._others, {}
-        for channel_number, revision, *name, stored in channels:
-            first = repository.load_manifests(tx, channel_number, 1, limit=1)
-            seen = record_from_json(first[0]).observed if first else None
-            if seen is None or not seen.began <= began < seen.ended:
+        for conversation, revision, channel, channel_number, state in _load_neighbours(tx, number, list(begins)):
+            found = find_overlapping(tx, channel_number, state.requests, begins[channel.provider, channel.model])
+            if not found:
                 continue
-            channel = Channel(*name)
-            facts = _find_facts(channel_number, channel, repository.decode_state(channel.conversation, stored))
-            state = (first, revision, facts)
-            known = before.get(channel_number)
-            if known is None or known[0] != state:
-                known = state, _ChannelReader(self.parser, facts).read(tx, {}, until=1)
-            self._others[channel_number] = known
-        return sorted([each for _, some in self._others.values() for each in some], key=lambda each: each.began)
+            facts = _find_facts(channel_number, channel, state)
+            is_observed = all([record.observed is not None for _, record in found])
+            steps: Steps = {}
+            if not is_observed:
+                steps = _index_steps(load_turns(tx, conversation), load_steps(tx, conversation, None))
+            for body, record in found:
+                key, content = (channel_number, record.request), (body, revision, facts)
+                known = before.get(key)
+                if known is None or known[0] != content or not is_observed:
+                    view = _ChannelReader(self.parser, facts).read_one(tx, steps, record.request, record).request
+                    is_same = known is not None and known[0] == content and known[1].step == view.step
+                    known = known if known is not None and is_same else (content, view)
+                self._others[key] = known
+        found_views = [view for _, view in self._others.values() if view.is_begin_known]
+        return sorted(found_views, key=lambda each: (each.began, each.channel_number, each.number))
+
+
+def _find_begins(requests: Sequence[RequestView]) -> dict[tuple[str, str], list[int]]:
+    """Return the times at which the first requests of channels began, by provider and model."""
+    found: dict[Channel, int] = {}
+    for each in requests:
+        if each.is_begin_known and each.status != "error" and not each.is_without_answer:
+            found.setdefault(each.channel, each.began)
+    begins: dict[tuple[str, str], list[int]] = {}
+    for channel, time in found.items():
+        begins.setdefault((channel.provider, channel.model), []).append(time)
+    return begins
+
+
+def _load_neighbours(
+    tx: Transaction, number: int, models: Sequence[tuple[str, str]]
+) -> Iterator[tuple[int, int, Channel, int, ChannelState]]:
+    """Return the channels of other conversations to some models, of the same session, or of conversations that were
+    stored shortly before or after: conversation number and revision, channel, its number and its state.
+    """
+    if not models:
+        return
+    rows = tx.rows(
+        "SELECT c.number, c.revision, h.number, h.conversation, h.agent, h.provider, h.model, h.directory, h.state"
+        " FROM channel h JOIN conversation c ON c.name = h.conversation"
+        " WHERE c.number <> ? AND (c.number BETWEEN ? AND ? OR c.number IN"
+        " (SELECT o.conversation FROM observed_conversation o JOIN observed_conversation mine"
+        " ON o.session = mine.session WHERE mine.conversation = ? AND mine.session <> ''))"
+        f" AND ({' OR '.join(['h.provider = ? AND h.model = ?'] * len(models))})",
+        number,
+        number - NEIGHBOURS,
+        number + NEIGHBOURS,
+        number,
+        *chain.from_iterable(models),
+    )
+    for conversation, revision, channel_number, *name, stored in rows:
+        channel = Channel(*name)
+        yield conversation, revision, channel, channel_number, repository.decode_state(channel.conversation, stored)
 
 
 def _find_facts(number: int, channel: Channel, state: ChannelState) -> ChannelFacts:
@@ -409,8 +443,12 @@ def _messages_key(format: str) -> str:
 
 def _load_steps(store: Store, conversation: str) -> Steps:
     """Return the steps by agent, provider, model and request number."""
-    agents = {turn.number: turn.agent for turn in store.turns(conversation)}
+    return _index_steps(store.turns(conversation), store.steps(conversation))
+
+
+def _index_steps(turns: Iterable[TurnRecord], steps: Iterable[StepRecord]) -> Steps:
+    agents = {turn.number: turn.agent for turn in turns}
     found: dict[tuple[object, ...], list[StepRecord]] = {}
-    for step in store.steps(conversation):
+    for step in steps:
         found.setdefault((agents.get(step.turn, ""), step.provider, step.model, step.request), []).append(step)
     return found
