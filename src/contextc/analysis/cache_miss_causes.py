@@ -64,8 +64,7 @@ def model_changed(case: MissCase) -> Diagnosis | None:
     previous = case.previous
     if previous is None or not case.is_other_model or case.missed_of_previous < MISSED_TOKENS:
         return None
-    old, new = (f"{each.channel.provider}:{each.channel.model}" for each in (previous, case.now))
-    return Diagnosis(evidence=(case.evidence("model", old, new),))
+    return Diagnosis(evidence=(case.evidence("model", *case.models),))
 
 
 @cause(
@@ -105,12 +104,18 @@ def below_minimum(case: MissCase) -> Diagnosis | None:
 def compacted(case: MissCase) -> Diagnosis | None:
     """The client or the compiler replaced earlier messages by a summary. What follows the system prompt is new to the
     cache. If the request was recorded as a compaction, other changes in it count as part of it, and are in `also`. The
-    same is true of the request for the summary, which some clients send without tools.
+    same is true of the request for the summary, which some clients send without tools. If another model continues with
+    the summary, `also` has `model_changed`.
 
     If the compiler shortened results or left out messages because the request was over its budget, the manifest says
     so, and the title is “The compiler trimmed the context to fit the budget”. Its fix is about the size of the trim
     ([compiler.md](compiler.md#trimming)). The same is true of `contextc proxy --fit`.
     """
+    if case.is_first:
+        if not case.is_compaction_for_other_model or case.missed_of_previous < MISSED_TOKENS:
+            return None
+        title = "A summary replaced earlier messages, and another model continues"
+        return Diagnosis(evidence=(case.evidence("model", *case.models),), title=title)
     is_after_head = case.comparison is not None and case.break_at >= case.comparison.before.head_ends[2]
     if not case.is_compaction or not (case.break_part in ("messages", "settings") or is_after_head):
         return None
@@ -223,6 +228,11 @@ def message_inserted(case: MissCase) -> Diagnosis | None:
 def message_changed(case: MissCase) -> Diagnosis | None:
     """The content of an earlier message changed: a result was shortened, reasoning or a reminder was removed, text was
     encoded differently.
+
+    A client without ids that changes its first message begins a new conversation in the store. Its first request is
+    compared with the conversation that it continues, and the title names that: both have the same system prompt, tools
+    and settings, the last message is the same, and so are at least half of the others, each at its place. If more
+    changed, nothing shows that both belong together, and the request counts as a first one.
     """
     if case.break_part != "messages" or case.message_change not in ("changed", "replaced"):
         return None

@@ -17,6 +17,7 @@ from contextc.analysis.cache_miss_causes import (
     below_minimum,
     breakpoint_missing,
     cache_expired,
+    compacted,
     first_request,
     model_changed,
     parallel_request,
@@ -209,6 +210,10 @@ class _CacheHistory:
             return
         flow = (now.channel.agent, now.channel.directory)
         model = self._models.setdefault((*flow, *scope_of(now)), CacheModel(self._ignored.paths))
+        continued = self._view.continued
+        if continued is not None and not self._requests:
+            model.add(rules, continued, model.expect(rules, continued))
+            self._previous[flow] = continued
         outlook, previous = model.expect(rules, now), self._previous.get(flow)
         is_first = outlook.comparison is None
         shown = outlook
@@ -353,7 +358,7 @@ def _explain_first(case: MissCase) -> tuple[FindingCode, Diagnosis] | None:
     that; what is left is a miss if a request that was still being answered had it too.
     """
     if not case.read:
-        return _first(case, [model_changed, parallel_request, first_request])
+        return _first(case, [model_changed, compacted, parallel_request, first_request])
     is_sure = case.missed >= max(SURE_PART * case.threshold, SURE_SHARE * case.potential)
     return _first(case, [parallel_request]) if is_sure else None
 
@@ -390,6 +395,9 @@ def _first(case: MissCase, functions: Sequence[CauseFunction]) -> tuple[FindingC
 
 def find_other_causes(case: MissCase, main: str) -> Iterator[str]:
     """Return further causes that alone would have had the same effect."""
+    if main == "compacted" and case.is_compaction_for_other_model:
+        yield "model_changed"
+        return
     comparison = case.comparison
     if comparison is None:
         return
@@ -437,12 +445,16 @@ def _count_in_part(before: RequestView, now: RequestView, part: int) -> int | No
 
 def _make_finding(conversation: str, case: MissCase, code: FindingCode, found: Diagnosis) -> Finding:
     tokens = 0 if code.cause == "first_request" else case.missed
-    if code.cause == "model_changed":
+    is_other_model = code.cause == "compacted" and case.is_compaction_for_other_model
+    if code.cause == "model_changed" or is_other_model:
         tokens = case.missed_of_previous
     confidence = found.confidence if case.is_reported or code.cause == "first_request" else found.confidence * 0.75
     also = tuple(dict.fromkeys(find_other_causes(case, code.cause))) if tokens else ()
     vendor = case.now.observed.miss_reason if case.now.observed is not None else ""
     agrees, title = case.rules.agrees(vendor, (code.cause, *also)), found.title
+    before = case.comparison.before.channel.conversation if case.comparison is not None else conversation
+    if before != conversation and not case.is_first:
+        title = f"{title or code.title}; before, the conversation was recorded as {before}"
     if agrees is False:
         title, confidence = f"{title or code.title}; the provider says: {vendor}", confidence * CONTRADICTED
     return code.make(

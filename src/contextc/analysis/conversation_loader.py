@@ -1,11 +1,11 @@
 """Load the requests of a conversation. Each row of the ledger and each head is read and parsed once."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, chain
 from typing import NamedTuple, TypeAlias
 
 from contextc.analysis.element_parser import ElementParser
-from contextc.analysis.overlapping_manifests import find_overlapping
+from contextc.analysis.neighbour_requests import NeighbourLoader
 from contextc.analysis.request_elements import (
     Head,
     Rows,
@@ -31,8 +31,6 @@ from contextc.store.turn_and_event_records import StepRecord, TurnRecord, load_s
 NO_HEAD = b"{}"
 Steps: TypeAlias = dict[tuple[object, ...], list[StepRecord]]
 """The steps of turns by agent, provider, model and request number."""
-NEIGHBOURS = 32
-"""The number of conversations before and after one that may have begun at the same time."""
 
 
 class SectionLines(NamedTuple):
@@ -115,7 +113,7 @@ class ConversationLoader:
         self._revision: tuple[int, int] | None = None
         self.parser = self._shared_parser or ElementParser()
         self._readers: dict[int, _ChannelReader] = {}
-        self._others: dict[tuple[int, int], tuple[object, RequestView]] = {}
+        self._neighbours = NeighbourLoader(self._read_other)
 
     def load(self) -> ConversationView:
         """Return all requests. Raises `UnknownConversation`."""
@@ -144,72 +142,19 @@ class ConversationLoader:
             requests += reader.read(tx, steps)
         requests.sort(key=lambda each: (each.began, each.number))
         source = load_sources(tx, [number]).get(number)
-        others = self._load_overlapping(tx, number, requests)
-        return ConversationView(self._conversation, requests, source, others)
+        others = self._neighbours.load(tx, number, requests, source)
+        return ConversationView(self._conversation, requests, source, others.overlapping, others.continued)
 
-    def _load_overlapping(self, tx: Transaction, number: int, requests: Sequence[RequestView]) -> list[RequestView]:
-        """Return requests of other conversations to the same models that were being answered when the first request of
-        a channel began: of the same session, or of conversations that were stored shortly before or after.
-        """
-        begins = _find_begins(requests)
-        before, self._others = self._others, {}
-        for conversation, revision, channel, channel_number, state in _load_neighbours(tx, number, list(begins)):
-            found = find_overlapping(tx, channel_number, state.requests, begins[channel.provider, channel.model])
-            if not found:
-                continue
-            facts = _find_facts(channel_number, channel, state)
-            is_observed = all([record.observed is not None for _, record in found])
-            steps: Steps = {}
-            if not is_observed:
-                steps = _index_steps(load_turns(tx, conversation), load_steps(tx, conversation, None))
-            for body, record in found:
-                key, content = (channel_number, record.request), (body, revision, facts)
-                known = before.get(key)
-                if known is None or known[0] != content or not is_observed:
-                    view = _ChannelReader(self.parser, facts).read_one(tx, steps, record.request, record).request
-                    is_same = known is not None and known[0] == content and known[1].step == view.step
-                    known = known if known is not None and is_same else (content, view)
-                self._others[key] = known
-        found_views = [view for _, view in self._others.values() if view.is_begin_known]
-        return sorted(found_views, key=lambda each: (each.began, each.channel_number, each.number))
-
-
-def _find_begins(requests: Sequence[RequestView]) -> dict[tuple[str, str], list[int]]:
-    """Return the times at which the first requests of channels began, by provider and model."""
-    found: dict[Channel, int] = {}
-    for each in requests:
-        if each.is_begin_known and each.status != "error" and not each.is_without_answer:
-            found.setdefault(each.channel, each.began)
-    begins: dict[tuple[str, str], list[int]] = {}
-    for channel, time in found.items():
-        begins.setdefault((channel.provider, channel.model), []).append(time)
-    return begins
-
-
-def _load_neighbours(
-    tx: Transaction, number: int, models: Sequence[tuple[str, str]]
-) -> Iterator[tuple[int, int, Channel, int, ChannelState]]:
-    """Return the channels of other conversations to some models, of the same session, or of conversations that were
-    stored shortly before or after: conversation number and revision, channel, its number and its state.
-    """
-    if not models:
-        return
-    rows = tx.rows(
-        "SELECT c.number, c.revision, h.number, h.conversation, h.agent, h.provider, h.model, h.directory, h.state"
-        " FROM channel h JOIN conversation c ON c.name = h.conversation"
-        " WHERE c.number <> ? AND (c.number BETWEEN ? AND ? OR c.number IN"
-        " (SELECT o.conversation FROM observed_conversation o JOIN observed_conversation mine"
-        " ON o.session = mine.session WHERE mine.conversation = ? AND mine.session <> ''))"
-        f" AND ({' OR '.join(['h.provider = ? AND h.model = ?'] * len(models))})",
-        number,
-        number - NEIGHBOURS,
-        number + NEIGHBOURS,
-        number,
-        *chain.from_iterable(models),
-    )
-    for conversation, revision, channel_number, *name, stored in rows:
-        channel = Channel(*name)
-        yield conversation, revision, channel, channel_number, repository.decode_state(channel.conversation, stored)
+    def _read_other(
+        self, tx: Transaction, conversation: int, channel: Channel, number: int, state: ChannelState,
+        record: RequestRecord,
+    ) -> RequestView:  # fmt: skip
+        """Return a request of another conversation."""
+        steps: Steps = {}
+        if record.observed is None:
+            steps = _index_steps(load_turns(tx, conversation), load_steps(tx, conversation, None))
+        reader = _ChannelReader(self.parser, _find_facts(number, channel, state))
+        return reader.read_one(tx, steps, record.request, record).request
 
 
 def _find_facts(number: int, channel: Channel, state: ChannelState) -> ChannelFacts:

@@ -90,6 +90,13 @@ class MissCase:
             return _continues(previous, self.now)
         return count_equal_rows(previous, self.now) > count_equal_rows(self.comparison.before, self.now)
 
+    @property
+    def models(self) -> tuple[str, str]:
+        """The models of the previous request and of this one, each with its provider."""
+        views = self.previous or self.now, self.now
+        old, new = (f"{each.channel.provider}:{each.channel.model}" for each in views)
+        return old, new
+
     @cached_property
     def potential(self) -> int:
         """The tokens that could have been read if nothing had broken: what the earlier request had sent too.
@@ -250,6 +257,19 @@ class MissCase:
         if comparison is None or comparison.is_extension:
             return False
         return _is_compaction(comparison.before, self.now)
+
+    @cached_property
+    def is_compaction_for_other_model(self) -> bool:
+        """True if this is the first request to its model, which continues with the system prompt and the tools of
+        another one, and with a summary of its messages.
+        """
+        previous = self.previous
+        if not self.is_first or previous is None or scope_of(previous) == scope_of(self.now):
+            return False
+        heads = [
+            [each.key for section in view.head_sections for each in section.elements] for view in (previous, self.now)
+        ]
+        return heads[0] == heads[1] and _is_compaction(previous, self.now)
 
     @property
     def is_recorded_compaction(self) -> bool:

@@ -374,7 +374,9 @@ class ConversationView(KeepsResults):
 
     `source` is the client of an observed conversation, with its kind (main, agent or side) and its parent; None for a
     conversation of our own. `overlapping` are requests of other conversations that were still being answered when the
-    first request of one of its channels began.
+    first request of one of its channels began. `continued` is a request of another conversation whose messages the
+    first request has: the client has no ids, and changed an earlier message, so that it was recorded as a new
+    conversation.
     """
 
     def __init__(
@@ -383,10 +385,11 @@ class ConversationView(KeepsResults):
         requests: Sequence[RequestView],
         source: ObservedSource | None = None,
         overlapping: Sequence[RequestView] = (),
+        continued: RequestView | None = None,
     ) -> None:
         super().__init__()
         self.name, self.requests, self.source = name, list(requests), source
-        self.overlapping = list(overlapping)
+        self.overlapping, self.continued = list(overlapping), continued
 
 
 def _split_tokens(tokens: int, head: Head) -> tuple[int, int]:

@@ -1,0 +1,232 @@
+"""Requests of other conversations that matter for the cache of one: those that were being answered when it began, and
+the one that it continues under another name.
+
+Only the manifests of a few of them are read.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+from typing import NamedTuple, TypeAlias
+
+from contextc.analysis.request_view import RequestView
+from contextc.compiler.ledger import repository
+from contextc.compiler.manifest import RequestRecord, record_from_json
+from contextc.store.backend_interface import Transaction
+from contextc.store.ledger_schema import Channel, ChannelState
+from contextc.store.observed_conversation_sources import ObservedSource
+
+NEIGHBOURS = 32
+"""The number of conversations before and after one that may have begun at the same time."""
+LAST, NEAR = 2, 8
+"""The numbers of requests at the end of a channel, and around one, that may have been answered at the same time."""
+MODEL_ROLES = ("assistant", "model")
+WEAK_CLIENTS = ("", "cache-key", "user")
+"""Clients whose ids do not identify a conversation, so that it is found by its content."""
+SAME_SHARE = 0.5
+"""The share of earlier messages that a request has unchanged, if it continues them."""
+ReadRequest: TypeAlias = Callable[[Transaction, int, Channel, int, ChannelState, RequestRecord], RequestView]
+"""Returns a request, by the numbers of its conversation and its channel."""
+
+
+class Neighbours(NamedTuple):
+    """`overlapping` are requests that were being answered when the first request of a channel began. `continued` is the
+    request of another conversation whose messages the first request has, with changes; None if there is none.
+    """
+
+    overlapping: list[RequestView]
+    continued: RequestView | None
+
+
+class _NeighbourChannel(NamedTuple):
+    conversation: int
+    revision: int
+    channel: Channel
+    number: int
+    state: ChannelState
+
+    @property
+    def scope(self) -> tuple[str, str]:
+        return self.channel.provider, self.channel.model
+
+
+class NeighbourLoader:
+    """Loads requests of other conversations. Later calls return the same objects again, if they did not change."""
+
+    def __init__(self, read: ReadRequest) -> None:
+        self._read = read
+        self._known: dict[tuple[int, int], tuple[object, RequestView]] = {}
+
+    def load(
+        self, tx: Transaction, number: int, requests: Sequence[RequestView], source: ObservedSource | None
+    ) -> Neighbours:
+        """Return the neighbours of a conversation, by its number and its requests in their order.
+
+        They are of the same session, or of conversations that were stored shortly before or after.
+        """
+        before, self._known = self._known, {}
+        begins = _find_begins(requests)
+        channels = list(_load_channels(tx, number, list(begins)))
+        overlapping = [
+            self._load(tx, each, body, record, before)
+            for each in channels
+            for body, record in find_overlapping(tx, each.number, each.state.requests, begins[each.scope])
+        ]
+        continued = None
+        if requests and (source is None or source.client in WEAK_CLIENTS) and _has_history(requests[0]):
+            earlier = [each for each in channels if each.conversation < number]
+            continued = self._find_continued(tx, requests[0], earlier, before)
+        known = [each for each in overlapping if each.is_begin_known]
+        return Neighbours(sorted(known, key=lambda each: (each.began, each.channel_number, each.number)), continued)
+
+    def _find_continued(
+        self,
+        tx: Transaction,
+        first: RequestView,
+        channels: Iterable[_NeighbourChannel],
+        before: dict[tuple[int, int], tuple[object, RequestView]],
+    ) -> RequestView | None:
+        for each in sorted(channels, key=lambda each: -each.conversation):
+            if each.scope != (first.channel.provider, first.channel.model):
+                continue
+            following = _find_next_end(tx, each.number, each.state.requests, first.began)
+            last = (following if following is not None else each.state.requests + 1) - 1
+            stored = repository.load_manifests(tx, each.number, last, limit=1) if last else []
+            record = record_from_json(stored[0]) if stored else None
+            if record is None or record.observed is None or record.head != first.record.head:
+                continue
+            view = self._load(tx, each, stored[0], record, before)
+            if _is_continued(view, first):
+                return view
+        return None
+
+    def _load(
+        self,
+        tx: Transaction,
+        where: _NeighbourChannel,
+        body: bytes,
+        record: RequestRecord,
+        before: dict[tuple[int, int], tuple[object, RequestView]],
+    ) -> RequestView:
+        key, content = (where.number, record.request), (body, where.revision, where.channel, where.state.head.encoder)
+        known = self._known.get(key) or before.get(key)
+        if known is None or known[0] != content or record.observed is None:
+            view = self._read(tx, where.conversation, where.channel, where.number, where.state, record)
+            if known is None or known[0] != content or known[1].step != view.step:
+                known = content, view
+        self._known[key] = known
+        return known[1]
+
+
+def _find_begins(requests: Sequence[RequestView]) -> dict[tuple[str, str], list[int]]:
+    """Return the times at which the first requests of channels began, by provider and model."""
+    found: dict[Channel, int] = {}
+    for each in requests:
+        if each.is_begin_known and each.status != "error" and not each.is_without_answer:
+            found.setdefault(each.channel, each.began)
+    begins: dict[tuple[str, str], list[int]] = {}
+    for channel, time in found.items():
+        begins.setdefault((channel.provider, channel.model), []).append(time)
+    return begins
+
+
+def _load_channels(tx: Transaction, number: int, models: Sequence[tuple[str, str]]) -> Iterator[_NeighbourChannel]:
+    """Return the channels of neighbours to some models, by provider and model."""
+    if not models:
+        return
+    rows = tx.rows(
+        "SELECT c.number, c.revision, h.number, h.conversation, h.agent, h.provider, h.model, h.directory, h.state"
+        " FROM channel h JOIN conversation c ON c.name = h.conversation"
+        " WHERE c.number <> ? AND (c.number BETWEEN ? AND ? OR c.number IN"
+        " (SELECT o.conversation FROM observed_conversation o JOIN observed_conversation mine"
+        " ON o.session = mine.session WHERE mine.conversation = ? AND mine.session <> ''))"
+        f" AND ({' OR '.join(['h.provider = ? AND h.model = ?'] * len(models))})",
+        number,
+        number - NEIGHBOURS,
+        number + NEIGHBOURS,
+        number,
+        *chain.from_iterable(models),
+    )
+    for conversation, revision, channel_number, *name, stored in rows:
+        channel = Channel(*name)
+        state = repository.decode_state(channel.conversation, stored)
+        yield _NeighbourChannel(conversation, revision, channel, channel_number, state)
+
+
+def _has_history(request: RequestView) -> bool:
+    """Return True if a request has replies of a model before its last message."""
+    return any([each.role in MODEL_ROLES for each in request.elements(request.head_ends[2])[:-1]])
+
+
+def _is_continued(before: RequestView, now: RequestView) -> bool:
+    """Return True if a request has the messages of an earlier one, some of them changed, and then a reply.
+
+    If none is changed, it is a fork.
+    """
+    old, new = before.elements(before.head_ends[2]), now.elements(now.head_ends[2])
+    if not len(new) > len(old) > 1 or new[len(old)].role not in MODEL_ROLES or old[-1].key != new[len(old) - 1].key:
+        return False
+    same = sum([one.key == other.key for one, other in zip(old, new, strict=False)])
+    return SAME_SHARE * len(old) <= same < len(old)
+
+
+# ── requests at a time ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def find_overlapping(
+    tx: Transaction, channel: int, count: int, times: Iterable[int]
+) -> list[tuple[bytes, RequestRecord]]:
+    """Return the manifests of requests that may have been in progress at one of some times, as stored and decoded.
+
+    `count` is the number of requests of the channel. They are stored in the order in which their replies ended, or
+    nearly so. Manifests of our own requests have only one time, at which the reply began or ended: of these, the last
+    one before a time and the first one after it are returned.
+    """
+    found: dict[int, tuple[bytes, RequestRecord]] = {}
+    first = repository.load_manifests(tx, channel, 1, limit=1)
+    seen = record_from_json(first[0]).observed if first else None
+    for time in times if count else ():
+        if seen is not None and seen.began > time:
+            continue
+        number = _find_next_end(tx, channel, count, time)
+        if number is None and seen is not None:
+            continue
+        near = repository.load_manifests(tx, channel, min(count, (number or count) + NEAR), limit=2 * NEAR + 1)
+        records = [(body, record_from_json(body)) for body in reversed(near)]
+        own = [each for each in records if each[1].observed is None]
+        before = bisect_right([each[1].time for each in own], time)
+        answered = [each for each in records if _is_answered(each[1], time)]
+        for body, record in (*answered, *own[max(0, before - 1) : before + 1]):
+            found[record.request] = body, record
+    return [found[number] for number in sorted(found)]
+
+
+def _find_next_end(tx: Transaction, channel: int, count: int, time: int) -> int | None:
+    """Return the number of the first request whose reply ended after a time; None if there is none."""
+    low, high = 1, count
+    if not _ended_after(tx, channel, count, time, LAST):
+        return None
+    while low < high:
+        middle = (low + high) // 2
+        if _ended_after(tx, channel, middle, time):
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def _ended_after(tx: Transaction, channel: int, number: int, time: int, limit: int = 1) -> bool:
+    """Return True if a request, or one of some up to it, ended after a time."""
+    stored = repository.load_manifests(tx, channel, number, limit=limit)
+    return any([_end_of(record_from_json(each)) > time for each in stored])
+
+
+def _end_of(record: RequestRecord) -> int:
+    if record.observed is not None:
+        return record.observed.ended or record.observed.began
+    return record.time
+
+
+def _is_answered(record: RequestRecord, time: int) -> bool:
+    seen = record.observed
+    return seen is not None and seen.began <= time < seen.ended
