@@ -136,8 +136,8 @@ def test_overlapping_requests_are_found_without_reading_all(store: cc.Store) -> 
     view = load_conversation_view(store, store.conversations()[0].name)
     channel = view.requests[0].channel_number
     for number, time, found in ((0, 1, [1]), (37, 7_999, [38]), (37, 8_000, []), (59, 100, [60]), (60, 0, [])):
-        times = [START + 10_000 * number + time]
-        records = store.read(lambda tx, times=times: find_overlapping(tx, channel, 60, times))
+        at = START + 10_000 * number + time
+        records = store.read(lambda tx, at=at: find_overlapping(tx, channel, 60, at))
         assert [record.request for _, record in records] == found
 
 
@@ -166,6 +166,8 @@ def run_at_once(store: cc.Store, *turns: tuple[str, str]) -> None:
 
 def test_own_conversations_that_run_at_once(store: cc.Store) -> None:
     names = ["c0", "c1", "c2"]
+    for number in range(20):
+        run_at_once(store, (f"before{number}", "assistant"))
     run_at_once(store, *[(name, "assistant") for name in names])
     run_at_once(store, ("later", "assistant"))
     found = {name: find_by_request(store, name)[0] for name in (*names, "later")}

@@ -113,7 +113,7 @@ class ConversationLoader:
         self._revision: tuple[int, int] | None = None
         self.parser = self._shared_parser or ElementParser()
         self._readers: dict[int, _ChannelReader] = {}
-        self._neighbours = NeighbourLoader(self._read_other)
+        self._neighbours = NeighbourLoader(self._read_other, _read_times)
 
     def load(self) -> ConversationView:
         """Return all requests. Raises `UnknownConversation`."""
@@ -150,11 +150,21 @@ class ConversationLoader:
         record: RequestRecord,
     ) -> RequestView:  # fmt: skip
         """Return a request of another conversation."""
-        steps: Steps = {}
-        if record.observed is None:
-            steps = _index_steps(load_turns(tx, conversation), load_steps(tx, conversation, None))
+        steps = _load_steps_of(tx, conversation) if record.observed is None else {}
         reader = _ChannelReader(self.parser, _find_facts(number, channel, state))
         return reader.read_one(tx, steps, record.request, record).request
+
+
+def _read_times(
+    tx: Transaction, conversation: int, channel: Channel, record: RequestRecord
+) -> tuple[int, int] | None:  # fmt: skip
+    """Return the begin and the end of a request of our own; None if no executor sent it."""
+    step = _find_step(_load_steps_of(tx, conversation), channel, record.request, record)
+    return (step.started, step.started + step.milliseconds) if step is not None and step.started else None
+
+
+def _load_steps_of(tx: Transaction, conversation: int) -> Steps:
+    return _index_steps(load_turns(tx, conversation), load_steps(tx, conversation, None))
 
 
 def _find_facts(number: int, channel: Channel, state: ChannelState) -> ChannelFacts:
@@ -339,12 +349,16 @@ class _ChannelReader:
     def _step(self, steps: Steps, number: int, record: RequestRecord) -> StepRecord | None:
         if record.mode == OBSERVED:
             return None
-        channel = self.facts.channel
-        some = steps.get((channel.agent, channel.provider, channel.model, record.request), [])
-        if number > FIRST_UNANSWERED:
-            return next((step for step in some if step.kept == number), None)
-        seqs = {where & SEQ_MASK for where in record.produced}
-        return next((step for step in reversed(some) if step.seq in seqs), None)
+        return _find_step(steps, self.facts.channel, number, record)
+
+
+def _find_step(steps: Steps, channel: Channel, number: int, record: RequestRecord) -> StepRecord | None:
+    """Return the step that sent a request of our own."""
+    some = steps.get((channel.agent, channel.provider, channel.model, record.request), [])
+    if number > FIRST_UNANSWERED:
+        return next((step for step in some if step.kept == number), None)
+    seqs = {where & SEQ_MASK for where in record.produced}
+    return next((step for step in reversed(some) if step.seq in seqs), None)
 
 
 def _load_rows(tx: Transaction, layout: Sequence[RowRange]) -> dict[int, StoredRow]:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple, TypeAlias
 
+from contextc.analysis.cache_model import MAX_BRANCHES
+from contextc.analysis.miss_case import MISSED_TOKENS, scope_of
 from contextc.analysis.request_view import RequestView
 from contextc.compiler.ledger import repository
 from contextc.compiler.manifest import RequestRecord, record_from_json
@@ -25,8 +27,12 @@ WEAK_CLIENTS = ("", "cache-key", "user")
 """Clients whose ids do not identify a conversation, so that it is found by its content."""
 SAME_SHARE = 0.5
 """The share of earlier messages that a request has unchanged, if it continues them."""
+MAX_ANSWER = 600_000
+"""Milliseconds after which a request of our own is not looked for any more: it was answered."""
 ReadRequest: TypeAlias = Callable[[Transaction, int, Channel, int, ChannelState, RequestRecord], RequestView]
 """Returns a request, by the numbers of its conversation and its channel."""
+ReadTimes: TypeAlias = Callable[[Transaction, int, Channel, RequestRecord], tuple[int, int] | None]
+"""Returns the begin and the end of a request of our own, by the number of its conversation; None if unknown."""
 
 
 class Neighbours(NamedTuple):
@@ -53,9 +59,10 @@ class _NeighbourChannel(NamedTuple):
 class NeighbourLoader:
     """Loads requests of other conversations. Later calls return the same objects again, if they did not change."""
 
-    def __init__(self, read: ReadRequest) -> None:
-        self._read = read
+    def __init__(self, read: ReadRequest, read_times: ReadTimes) -> None:
+        self._read, self._read_times = read, read_times
         self._known: dict[tuple[int, int], tuple[object, RequestView]] = {}
+        self._times: dict[tuple[int, int], tuple[int, int]] = {}
 
     def load(
         self, tx: Transaction, number: int, requests: Sequence[RequestView], source: ObservedSource | None
@@ -65,19 +72,28 @@ class NeighbourLoader:
         They are of the same session, or of conversations that were stored shortly before or after.
         """
         before, self._known = self._known, {}
-        begins = _find_begins(requests)
-        channels = list(_load_channels(tx, number, list(begins)))
-        overlapping = [
-            self._load(tx, each, body, record, before)
-            for each in channels
-            for body, record in find_overlapping(tx, each.number, each.state.requests, begins[each.scope])
-        ]
+        firsts = _find_firsts(requests)
+        channels = list(_load_channels(tx, number, list({scope_of(each): None for each in firsts})))
+        overlapping: dict[tuple[int, int], RequestView] = {}
+        for first in firsts:
+            for where, body, record in _find_overlapping(tx, first, channels):
+                if record.observed is not None or self._is_answered(tx, where, record, first.began):
+                    overlapping[where.number, record.request] = self._load(tx, where, body, record, before)
         continued = None
         if requests and (source is None or source.client in WEAK_CLIENTS) and _has_history(requests[0]):
             earlier = [each for each in channels if each.conversation < number]
             continued = self._find_continued(tx, requests[0], earlier, before)
-        known = [each for each in overlapping if each.is_begin_known]
-        return Neighbours(sorted(known, key=lambda each: (each.began, each.channel_number, each.number)), continued)
+        found = sorted(overlapping.values(), key=lambda each: (each.began, each.channel_number, each.number))
+        return Neighbours(found, continued)
+
+    def _is_answered(self, tx: Transaction, where: _NeighbourChannel, record: RequestRecord, time: int) -> bool:
+        """Return True if a request of our own was being answered at a time."""
+        key = where.number, record.request
+        if (times := self._times.get(key)) is None:
+            times = self._read_times(tx, where.conversation, where.channel, record)
+            if times is not None:
+                self._times[key] = times
+        return times is not None and times[0] <= time < times[1]
 
     def _find_continued(
         self,
@@ -87,7 +103,7 @@ class NeighbourLoader:
         before: dict[tuple[int, int], tuple[object, RequestView]],
     ) -> RequestView | None:
         for each in sorted(channels, key=lambda each: -each.conversation):
-            if each.scope != (first.channel.provider, first.channel.model):
+            if each.scope != scope_of(first):
                 continue
             following = _find_next_end(tx, each.number, each.state.requests, first.began)
             last = (following if following is not None else each.state.requests + 1) - 1
@@ -110,24 +126,44 @@ class NeighbourLoader:
     ) -> RequestView:
         key, content = (where.number, record.request), (body, where.revision, where.channel, where.state.head.encoder)
         known = self._known.get(key) or before.get(key)
-        if known is None or known[0] != content or record.observed is None:
-            view = self._read(tx, where.conversation, where.channel, where.number, where.state, record)
-            if known is None or known[0] != content or known[1].step != view.step:
-                known = content, view
+        if known is None or known[0] != content:
+            known = content, self._read(tx, where.conversation, where.channel, where.number, where.state, record)
         self._known[key] = known
         return known[1]
 
 
-def _find_begins(requests: Sequence[RequestView]) -> dict[tuple[str, str], list[int]]:
-    """Return the times at which the first requests of channels began, by provider and model."""
-    found: dict[Channel, int] = {}
+def _find_firsts(requests: Sequence[RequestView]) -> list[RequestView]:
+    """Return the first request of each channel, if something of it was not read from the cache."""
+    found: dict[Channel, RequestView] = {}
     for each in requests:
         if each.is_begin_known and each.status != "error" and not each.is_without_answer:
-            found.setdefault(each.channel, each.began)
-    begins: dict[tuple[str, str], list[int]] = {}
-    for channel, time in found.items():
-        begins.setdefault((channel.provider, channel.model), []).append(time)
-    return begins
+            found.setdefault(each.channel, each)
+    usages = [(each, each.usage) for each in found.values()]
+    return [each for each, usage in usages if usage is None or usage.input - usage.cache_read >= MISSED_TOKENS]
+
+
+def _find_overlapping(
+    tx: Transaction, first: RequestView, channels: Iterable[_NeighbourChannel]
+) -> list[tuple[_NeighbourChannel, bytes, RequestRecord]]:
+    """Return the requests that were being answered when one began: those with the same head, then those that began
+    first, and no more than a cache model keeps. Of our own requests, whose begin is not known yet, it is twice as many,
+    those with the nearest times.
+    """
+    found = [
+        (each, body, record)
+        for each in channels
+        if each.scope == scope_of(first)
+        for body, record in find_overlapping(tx, each.number, each.state.requests, first.began)
+    ]
+
+    def order(each: tuple[_NeighbourChannel, bytes, RequestRecord]) -> tuple[bool, int, int]:
+        where, _, record = each
+        time = abs(record.time - first.began) if record.observed is None else record.observed.began
+        return record.head != first.record.head, time, where.number
+
+    observed = [each for each in found if each[2].observed is not None]
+    own = [each for each in found if each[2].observed is None and abs(each[2].time - first.began) < MAX_ANSWER]
+    return [*sorted(observed, key=order)[:MAX_BRANCHES], *sorted(own, key=order)[: 2 * MAX_BRANCHES]]
 
 
 def _load_channels(tx: Transaction, number: int, models: Sequence[tuple[str, str]]) -> Iterator[_NeighbourChannel]:
@@ -173,32 +209,25 @@ def _is_continued(before: RequestView, now: RequestView) -> bool:
 # ── requests at a time ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def find_overlapping(
-    tx: Transaction, channel: int, count: int, times: Iterable[int]
-) -> list[tuple[bytes, RequestRecord]]:
-    """Return the manifests of requests that may have been in progress at one of some times, as stored and decoded.
+def find_overlapping(tx: Transaction, channel: int, count: int, time: int) -> list[tuple[bytes, RequestRecord]]:
+    """Return the manifests of requests of a channel that may have been in progress at a time, as stored and decoded.
 
     `count` is the number of requests of the channel. They are stored in the order in which their replies ended, or
     nearly so. Manifests of our own requests have only one time, at which the reply began or ended: of these, the last
-    one before a time and the first one after it are returned.
+    one before the time and the first one after it are returned.
     """
-    found: dict[int, tuple[bytes, RequestRecord]] = {}
-    first = repository.load_manifests(tx, channel, 1, limit=1)
+    first = repository.load_manifests(tx, channel, 1, limit=1) if count else []
     seen = record_from_json(first[0]).observed if first else None
-    for time in times if count else ():
-        if seen is not None and seen.began > time:
-            continue
-        number = _find_next_end(tx, channel, count, time)
-        if number is None and seen is not None:
-            continue
-        near = repository.load_manifests(tx, channel, min(count, (number or count) + NEAR), limit=2 * NEAR + 1)
-        records = [(body, record_from_json(body)) for body in reversed(near)]
-        own = [each for each in records if each[1].observed is None]
-        before = bisect_right([each[1].time for each in own], time)
-        answered = [each for each in records if _is_answered(each[1], time)]
-        for body, record in (*answered, *own[max(0, before - 1) : before + 1]):
-            found[record.request] = body, record
-    return [found[number] for number in sorted(found)]
+    if not count or (seen is not None and seen.began > time):
+        return []
+    number = _find_next_end(tx, channel, count, time)
+    if number is None and seen is not None:
+        return []
+    near = repository.load_manifests(tx, channel, min(count, (number or count) + NEAR), limit=2 * NEAR + 1)
+    records = [(body, record_from_json(body)) for body in reversed(near)]
+    own = [each for each in records if each[1].observed is None]
+    before = bisect_right([each[1].time for each in own], time)
+    return [*[each for each in records if _is_answered(each[1], time)], *own[max(0, before - 1) : before + 1]]
 
 
 def _find_next_end(tx: Transaction, channel: int, count: int, time: int) -> int | None:
