@@ -289,7 +289,8 @@ def parallel_request(case: MissCase) -> Diagnosis | None:
 
     Sub-agents and other conversations that begin at once with the same tools and system prompt are compared with each
     other: each of them pays for the prefix that they share. The first one has to write it, and has no finding. Those
-    that read the prefix, because an earlier request wrote it, have none either.
+    that read the prefix, because an earlier request wrote it, have none either. This needs the times at which replies
+    ended: logs without them show no such findings.
     """
     prefix, branch = case.outlook.prefix, case.outlook.branch
     if branch is None or case.tokens_at(prefix.ready) - case.tokens_at(prefix.position) <= case.threshold:
