@@ -123,6 +123,23 @@ def test_a_later_request_of_another_conversation_counts(store: cc.Store, sizes: 
     assert found.evidence[0].before.startswith("request 22 of claude-code-")
 
 
+@pytest.mark.parametrize("table", ["manifest", "channel"])
+def test_a_corrupt_conversation_does_not_affect_others(sizes: tuple[int, int], table: str) -> None:
+    head, total = sizes
+    store = cc.open_store("memory:")
+    for number in range(3):
+        send(store, f"sub{number}", [DOCUMENT, f"Task {number}"], began=100 * number, read=head, total=total)
+    channels = store.read(lambda tx: tx.rows("SELECT number, conversation FROM channel ORDER BY number"))
+    (first,) = [number for number, name in channels if "sub0" in name]
+    if table == "manifest":
+        store.write(lambda tx: tx.run("UPDATE manifest SET body = ? WHERE place / 4294967296 = ?", b"{", first))
+    else:
+        store.write(lambda tx: tx.run("UPDATE channel SET state = ? WHERE number = ?", b"{", first))
+    assert misses(store, "sub1") == []
+    (found,) = misses(store, "sub2")
+    assert "sub1" in found.evidence[0].before
+
+
 def test_requests_to_other_models_do_not_count(store: cc.Store, sizes: tuple[int, int]) -> None:
     _, total = sizes
     send(store, "sub0", [DOCUMENT, "Task 0"], began=0, read=0, total=total, model="claude-opus-4-8")

@@ -1,11 +1,12 @@
 """Requests of other conversations that matter for the cache of one: those that were being answered when it began, and
 the one that it continues under another name.
 
-Only the manifests of a few of them are read.
+Only the manifests of a few of them are read. Those that cannot be read are left out.
 """
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import chain
 from typing import NamedTuple, TypeAlias
 
@@ -14,6 +15,7 @@ from contextc.analysis.miss_case import MISSED_TOKENS, scope_of
 from contextc.analysis.request_view import RequestView
 from contextc.compiler.ledger import repository
 from contextc.compiler.manifest import RequestRecord, record_from_json
+from contextc.errors import StoreCorrupt
 from contextc.store.backend_interface import Transaction
 from contextc.store.ledger_schema import Channel, ChannelState
 from contextc.store.observed_conversation_sources import ObservedSource
@@ -77,12 +79,14 @@ class NeighbourLoader:
         overlapping: dict[tuple[int, int], RequestView] = {}
         for first in firsts:
             for where, body, record in _find_overlapping(tx, first, channels):
-                if record.observed is not None or self._is_answered(tx, where, record, first.began):
-                    overlapping[where.number, record.request] = self._load(tx, where, body, record, before)
+                with suppress(StoreCorrupt):
+                    if record.observed is not None or self._is_answered(tx, where, record, first.began):
+                        overlapping[where.number, record.request] = self._load(tx, where, body, record, before)
         continued = None
         if requests and (source is None or source.client in WEAK_CLIENTS) and _has_history(requests[0]):
             earlier = [each for each in channels if each.conversation < number]
-            continued = self._find_continued(tx, requests[0], earlier, before)
+            with suppress(StoreCorrupt):
+                continued = self._find_continued(tx, requests[0], earlier, before)
         found = sorted(overlapping.values(), key=lambda each: (each.began, each.channel_number, each.number))
         return Neighbours(found, continued)
 
@@ -185,8 +189,9 @@ def _load_channels(tx: Transaction, number: int, models: Sequence[tuple[str, str
     )
     for conversation, revision, channel_number, *name, stored in rows:
         channel = Channel(*name)
-        state = repository.decode_state(channel.conversation, stored)
-        yield _NeighbourChannel(conversation, revision, channel, channel_number, state)
+        with suppress(StoreCorrupt):
+            state = repository.decode_state(channel.conversation, stored)
+            yield _NeighbourChannel(conversation, revision, channel, channel_number, state)
 
 
 def _has_history(request: RequestView) -> bool:
@@ -214,8 +219,14 @@ def find_overlapping(tx: Transaction, channel: int, count: int, time: int) -> li
 
     `count` is the number of requests of the channel. They are stored in the order in which their replies ended, or
     nearly so. Manifests of our own requests have only one time, at which the reply began or ended: of these, the last
-    one before the time and the first one after it are returned.
+    one before the time and the first one after it are returned. None is returned if they cannot be read.
     """
+    with suppress(StoreCorrupt):
+        return _search(tx, channel, count, time)
+    return []
+
+
+def _search(tx: Transaction, channel: int, count: int, time: int) -> list[tuple[bytes, RequestRecord]]:
     first = repository.load_manifests(tx, channel, 1, limit=1) if count else []
     seen = record_from_json(first[0]).observed if first else None
     if not count or (seen is not None and seen.began > time):
