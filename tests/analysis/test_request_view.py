@@ -142,9 +142,9 @@ def test_formats_of_other_vendors() -> None:
     ]  # fmt: skip
     assert found == [
         [
+            ("systemInstruction.parts[0]", "text", ""),
             ("tools[0].functionDeclarations[0]", "tool", "read"),
             ("tools[0].functionDeclarations[1]", "tool", "write"),
-            ("systemInstruction.parts[0]", "text", ""),
             ("contents[0].parts[0]", "text", ""),
         ],
         [

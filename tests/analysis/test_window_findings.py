@@ -2,6 +2,7 @@
 
 import pytest
 
+import contextc as cc
 from contextc.analysis import Finding, load_conversation_view
 from contextc.analysis.registry import get_code
 from contextc.analysis.stored_conversation import StoredConversation, load_stored_conversation
@@ -183,6 +184,39 @@ def test_images_that_stay_are_one_finding() -> None:
         short.send()
         short.ask("And?")
     assert find(short, kept_media) == []
+    assert "Leave them out of later requests" in found.fix
+    assert "`file_id`" in found.fix
+
+
+PICTURE = "data:image/png;base64,iVBORw0KGgo="
+
+
+@pytest.mark.parametrize(
+    ("format", "image", "words"),
+    [
+        ("gemini", {"inlineData": {"mimeType": "image/png", "data": "iVBORw0KGgo="}}, ("mediaResolution", "fileUri")),
+        ("openai_chat", {"type": "image_url", "image_url": {"url": PICTURE}}, ('"detail": "low"', "as a URL")),
+        ("openai_responses", {"type": "input_image", "image_url": PICTURE}, ('"detail": "low"', "`file_id`")),
+        ("bedrock", {"image": {"format": "png", "source": {"bytes": "iVBORw0KGgo="}}}, ("s3Location",)),
+    ],
+)
+def test_the_fix_for_images_is_that_of_the_provider(
+    format: str, image: dict[str, object], words: tuple[str, ...]
+) -> None:
+    key, parts = {"gemini": ("contents", "parts"), "openai_responses": ("input", "content")}.get(
+        format, ("messages", "content")
+    )
+    text = {"type": "input_text" if format == "openai_responses" else "text", "text": "What is this?"}
+    if format in ("gemini", "bedrock"):
+        text.pop("type")
+    store, messages = cc.open_store("memory:"), [{"role": "user", parts: [text, image]}]
+    for number in range(6):
+        request = {key: messages, **({"model": "gpt-5.2"} if "openai" in format else {})}
+        cc.observe(store, request=request, format=format, conversation="c", time=1_000_000 + 9_000 * number)
+        messages = [*messages, {"role": "user", parts: [{**text, "text": f"And {number}?"}]}]
+    (found,) = kept_media(load_stored_conversation(store, "c"))
+    assert found.fix.startswith("Send smaller images")
+    assert [each for each in words if each not in found.fix] == []
 
 
 def test_reminders_with_a_newer_one_are_stale() -> None:

@@ -64,8 +64,7 @@ def model_changed(case: MissCase) -> Diagnosis | None:
     previous = case.previous
     if previous is None or not case.is_other_model or case.missed_of_previous < MISSED_TOKENS:
         return None
-    old, new = (f"{each.channel.provider}:{each.channel.model}" for each in (previous, case.now))
-    return Diagnosis(evidence=(case.evidence("model", old, new),))
+    return Diagnosis(evidence=(case.evidence("model", *case.models),))
 
 
 @cause(
@@ -86,8 +85,12 @@ def first_request(case: MissCase) -> Diagnosis | None:
     fix="Nothing to do while a conversation is short. With many short ones, a longer common prefix can be cheaper.",
 )
 def below_minimum(case: MissCase) -> Diagnosis | None:
-    """The part that both requests have in common is shorter than the minimum that the model caches."""
-    if case.potential >= case.rules.minimum or case.read:
+    """The part that both requests have in common is shorter than the minimum that the model caches.
+
+    It is reported if a cache breakpoint was set, or is not necessary, and if the requests of a channel repeat at least
+    2,048 tokens in this way. A short conversation costs almost nothing.
+    """
+    if case.potential >= case.rules.minimum or case.read or (case.rules.explicit and not case.now.marks):
         return None
     return Diagnosis(evidence=(case.evidence("", f"{case.potential:,} tokens", f"minimum {case.rules.minimum:,}"),))
 
@@ -101,8 +104,18 @@ def below_minimum(case: MissCase) -> Diagnosis | None:
 def compacted(case: MissCase) -> Diagnosis | None:
     """The client or the compiler replaced earlier messages by a summary. What follows the system prompt is new to the
     cache. If the request was recorded as a compaction, other changes in it count as part of it, and are in `also`. The
-    same is true of the request for the summary, which some clients send without tools.
+    same is true of the request for the summary, which some clients send without tools. If another model continues with
+    the summary, `also` has `model_changed`.
+
+    If the compiler shortened results or left out messages because the request was over its budget, the manifest says
+    so, and the title is “The compiler trimmed the context to fit the budget”. Its fix is about the size of the trim
+    ([compiler.md](compiler.md#trimming)). The same is true of `contextc proxy --fit`.
     """
+    if case.is_first:
+        if not case.is_compaction_for_other_model or case.missed_of_previous < MISSED_TOKENS:
+            return None
+        title = "A summary replaced earlier messages, and another model continues"
+        return Diagnosis(evidence=(case.evidence("model", *case.models),), title=title)
     is_after_head = case.comparison is not None and case.break_at >= case.comparison.before.head_ends[2]
     if not case.is_compaction or not (case.break_part in ("messages", "settings") or is_after_head):
         return None
@@ -137,7 +150,7 @@ def settings_changed(case: MissCase) -> Diagnosis | None:
 )
 def tools_reordered(case: MissCase) -> Diagnosis | None:
     """The request has the same tools as the one before, in another order. Tools come first in the prefix, so nothing
-    after them can be read.
+    after them can be read. On Gemini, the system prompt comes before the tools, and can still be read.
     """
     if case.break_part != "tools" or case.comparison is None:
         return None
@@ -156,7 +169,7 @@ def tools_reordered(case: MissCase) -> Diagnosis | None:
 )
 def tools_changed(case: MissCase) -> Diagnosis | None:
     """A tool was added, removed or described differently. Tools come first in the prefix, so nothing after the first
-    different tool can be read.
+    different tool can be read. On Gemini, the system prompt comes before the tools, and can still be read.
     """
     if case.break_part != "tools" or case.comparison is None:
         return None
@@ -215,6 +228,11 @@ def message_inserted(case: MissCase) -> Diagnosis | None:
 def message_changed(case: MissCase) -> Diagnosis | None:
     """The content of an earlier message changed: a result was shortened, reasoning or a reminder was removed, text was
     encoded differently.
+
+    A client without ids that changes its first message begins a new conversation in the store. Its first request is
+    compared with the conversation that it continues, and the title names that: both have the same system prompt, tools
+    and settings, the last message is the same, and so are at least half of the others, each at its place. If more
+    changed, nothing shows that both belong together, and the request counts as a first one.
     """
     if case.break_part != "messages" or case.message_change not in ("changed", "replaced"):
         return None
@@ -263,21 +281,37 @@ def cache_expired(case: MissCase) -> Diagnosis | None:
     "CAC015",
     "parallel_request",
     title="The request before was still being answered",
-    fix="Wait for the first words of one reply before sending requests with the same prefix.",
+    fix="Send one request first, wait for the first token of its reply, and then send the others with its prefix.",
 )
 def parallel_request(case: MissCase) -> Diagnosis | None:
     """The request began before the reply to the one that writes its prefix. A cache can be read only after that. The
-    evidence names that request. Of conversations that begin together, the first one has to write: it has no finding.
+    evidence names that request.
+
+    Sub-agents and other conversations that begin at once with the same tools and system prompt are compared with each
+    other: each of them pays for the prefix that they share. The first one has to write it, and has no finding. Those
+    that read the prefix, because an earlier request wrote it, have none either. This needs the times at which replies
+    ended: logs without them show no such findings.
     """
     prefix, branch = case.outlook.prefix, case.outlook.branch
     if branch is None or case.tokens_at(prefix.ready) - case.tokens_at(prefix.position) <= case.threshold:
         return None
     tip, now = branch.tip, case.now
-    is_other = tip.channel.conversation != now.channel.conversation
-    name = f"request {tip.number}{f' of {tip.channel.conversation}' if is_other else ''}"
+    name = f"request {tip.number}"
+    if tip.channel.conversation != now.channel.conversation:
+        name += f" of {tip.channel.conversation}"
+    elif tip.channel.agent != now.channel.agent:
+        name += f" of {tip.channel.agent}"
     left = max(0, tip.ended - now.began) / 1_000
     evidence = case.evidence("", f"{name} was still being answered", f"began {left:,.1f} s before its reply ended")
-    return Diagnosis(evidence=(evidence,), confidence=0.85)
+    if not case.is_first:
+        return Diagnosis(evidence=(evidence,), confidence=0.85)
+    return Diagnosis(
+        evidence=(evidence,),
+        title="Another conversation with the same prefix began at the same time",
+        fix="Send the first of these requests alone, wait for the first token of its reply, and then send the others: "
+        "they read the prefix that they share from the cache.",
+        confidence=0.85,
+    )
 
 
 @cause(

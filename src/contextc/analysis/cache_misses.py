@@ -5,6 +5,7 @@ functions of `cache_miss_causes.py` are called in an order: causes outside of th
 difference in the order in which providers cache, then the rules of the cache. The first that applies is the cause.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import NamedTuple
@@ -16,6 +17,7 @@ from contextc.analysis.cache_miss_causes import (
     below_minimum,
     breakpoint_missing,
     cache_expired,
+    compacted,
     first_request,
     model_changed,
     parallel_request,
@@ -25,9 +27,17 @@ from contextc.analysis.cache_model import CACHING_STATUSES, CacheModel, CacheOut
 from contextc.analysis.cache_rules import CacheRules, find_cache_rules
 from contextc.analysis.finding import Finding
 from contextc.analysis.miss_case import COMPACTED, MISSED_TOKENS, MissCase, scope_of
-from contextc.analysis.prefix_comparison import count_equal, count_equal_rows, count_repeated_tokens, reordered_tools
+from contextc.analysis.parallel_requests import compare_with_overlapping
+from contextc.analysis.prefix_comparison import (
+    count_before_tiers,
+    count_equal,
+    count_equal_rows,
+    count_repeated_tokens,
+    reordered_tools,
+)
 from contextc.analysis.registry import FindingCode, get_code
 from contextc.analysis.request_view import ConversationView, RequestView, with_long_writes
+from contextc.analysis.trimmed_requests import describe_trim
 from contextc.messages import Usage
 from contextc.models.model_info import MILLION, average_write_price
 from contextc.store.ledger_schema import Channel
@@ -36,6 +46,10 @@ SAME_EFFECT = 0.8
 MAX_SILENT = 4
 IGNORED_SHARE = 0.5
 SURELY_LONG = 1.25
+SURE_PART, SURE_SHARE = 2, 0.1
+"""The size of a miss in a request that read another part of its prefix: a multiple of the threshold, and a share of
+what it could have read. The boundary of the prefix is known by our own count only.
+"""
 SMALL_TOKENS = 64
 MIN_REPEATED, MAX_SHOWN = 3, 4
 CHANGES = (
@@ -50,6 +64,10 @@ PARTS_OF_COMPACTION = (
     "message_inserted",
 )
 """Causes that are part of a compaction, where the client is known to have compacted."""
+CHANGED_MESSAGES = ("message_changed", "message_removed", "message_inserted", "compacted")
+"""Causes that the compiler or the proxy brings about by trimming a request."""
+SHORT_TOKENS = 2_048
+"""The tokens that the requests of a channel repeat below the minimum of their model. With fewer, none is reported."""
 
 
 _CODES = {function: code for code, function in CAUSES}
@@ -105,6 +123,16 @@ def _add_up(conversation: str, losses: Sequence[_SmallLoss]) -> Finding | None:
     )
 
 
+def _drop_short(found: Sequence[tuple[Channel, Finding]]) -> Iterator[Finding]:
+    """Return findings without those about short prefixes on channels where these cost almost nothing."""
+    repeated: Counter[Channel] = Counter()
+    for channel, each in found:
+        repeated[channel] += each.tokens if each.cause == "below_minimum" else 0
+    for channel, each in found:
+        if each.cause != "below_minimum" or repeated[channel] >= SHORT_TOKENS:
+            yield each
+
+
 class _Request(NamedTuple):
     """A request that uses a cache, before it is known whether its provider reports what was read.
 
@@ -144,17 +172,19 @@ class _CacheHistory:
         """Return the findings about all requests. Those that were added to the view since are compared first."""
         channels = self._update()
         small: dict[tuple[Channel, str], list[_SmallLoss]] = {}
+        found: list[tuple[Channel, Finding]] = []
         for each in self._requests:
             reports, following = each.now.channel in channels, self._following.get(id(each.now))
             is_compacted = following is not None and following.record.why in COMPACTED
             known = self._found.get(id(each.now))
             if known is None or known[0] != (reports, is_compacted):
-                found = self._explain(_make_case(each, reports, following))
-                known = self._found[id(each.now)] = (reports, is_compacted), found
+                explained = self._explain(_make_case(each, reports, following))
+                known = self._found[id(each.now)] = (reports, is_compacted), explained
             if isinstance(known[1], Finding):
-                yield known[1]
+                found.append((each.now.channel, known[1]))
             elif known[1] is not None:
                 small.setdefault((each.now.channel, known[1].code.cause), []).append(known[1])
+        yield from _drop_short(found)
         for losses in small.values():
             if (added := _add_up(self._view.name, losses)) is not None:
                 yield added
@@ -176,19 +206,30 @@ class _CacheHistory:
 
     def _add(self, now: RequestView) -> None:
         rules = find_cache_rules(now)
-        if rules is None or now.status not in CACHING_STATUSES or is_without_answer(now):
+        if rules is None or now.status not in CACHING_STATUSES or now.is_without_answer:
             return
         flow = (now.channel.agent, now.channel.directory)
         model = self._models.setdefault((*flow, *scope_of(now)), CacheModel(self._ignored.paths))
-        outlook, previous, others = model.expect(rules, now), self._previous.get(flow), self._view.overlapping
+        continued = self._view.continued
+        if continued is not None and not self._requests:
+            model.add(rules, continued, model.expect(rules, continued))
+            self._previous[flow] = continued
+        outlook, previous = model.expect(rules, now), self._previous.get(flow)
         is_first = outlook.comparison is None
-        shown = _compare_with_others(rules, now, others) if is_first and others else outlook
+        shown = outlook
+        if is_first:
+            shown = compare_with_overlapping(rules, now, self._overlapping(now), self._ignored.paths)
         detour = _find_detour(rules, model, outlook, previous, now)
         self._requests.append(_Request(now, rules, shown, previous, is_first, detour))
         model.add(rules, now, outlook)
         self._previous[flow] = now
         if previous is not None:
             self._following[id(previous)] = now
+
+    def _overlapping(self, now: RequestView) -> list[RequestView]:
+        """Return requests of other channels that may still have been answered when one began."""
+        own = [each.now for each in self._requests if each.now.channel != now.channel]
+        return [*self._view.overlapping, *own]
 
     def _explain(self, case: MissCase) -> Finding | _SmallLoss | None:
         found = explain_miss(case)
@@ -249,17 +290,6 @@ def _should_report(each: _Request) -> bool:
     return bool(marks) and each.now.tokens_before(max(marks) + 1) * each.now.scale > each.rules.minimum * SURELY_LONG
 
 
-def _compare_with_others(rules: CacheRules, now: RequestView, others: Sequence[RequestView]) -> CacheOutlook:
-    """Return what a first request could read from earlier requests of other conversations: one of those that
-    begin together has to write what they share. Of equal times, the one that was recorded first counts.
-    """
-    model = CacheModel()
-    for other in others:
-        if (other.began, other.channel_number) < (now.began, now.channel_number) and scope_of(other) == scope_of(now):
-            model.add(rules, other, model.expect(rules, other))
-    return model.expect(rules, now)
-
-
 class IgnoredBlocks:
     """The paths of system blocks that the provider leaves out of its prefix, such as an attribution line: they changed,
     and the provider reports that it read most of what follows them.
@@ -282,8 +312,7 @@ class IgnoredBlocks:
             return
         while True:
             equal = count_equal(before, now, self.paths)
-            tools, _, end = now.head_ends
-            if not tools <= equal < min(end, before.head_ends[2]):
+            if not now.head_part_at(equal) == before.head_part_at(equal) == "system":
                 break
             start = now.tokens_before(equal + 1) * now.scale
             after = min(before.input, now.input) - start
@@ -302,18 +331,10 @@ def find_ignored_blocks(requests: Sequence[RequestView]) -> frozenset[str]:
     return found.paths
 
 
-def is_without_answer(now: RequestView) -> bool:
-    """Return True if a request only counted tokens, or continues a session of the provider."""
-    is_count = now.observed is not None and now.status == "ok" and now.usage is None and not now.record.produced
-    return is_count or now.is_session
-
-
 def explain_miss(case: MissCase) -> tuple[FindingCode, Diagnosis] | None:
     """Return the cause of a miss; None if the cache was read as it should have been."""
     if case.is_first:
-        if case.read:
-            return None
-        return _first(case, [model_changed, parallel_request, first_request])
+        return _explain_first(case)
     if case.potential < case.rules.minimum:
         return _first(case, [below_minimum]) if case.potential else None
     if case.is_missed_of_previous:
@@ -332,8 +353,24 @@ def explain_miss(case: MissCase) -> tuple[FindingCode, Diagnosis] | None:
     return _prefer_compaction(case, *found) if found is not None else None
 
 
+def _explain_first(case: MissCase) -> tuple[FindingCode, Diagnosis] | None:
+    """Return the cause of a miss in the first request of a channel. If it read something, another request had written
+    that; what is left is a miss if a request that was still being answered had it too.
+    """
+    if not case.read:
+        return _first(case, [model_changed, compacted, parallel_request, first_request])
+    is_sure = case.missed >= max(SURE_PART * case.threshold, SURE_SHARE * case.potential)
+    return _first(case, [parallel_request]) if is_sure else None
+
+
 def _prefer_compaction(case: MissCase, code: FindingCode, found: Diagnosis) -> tuple[FindingCode, Diagnosis]:
     """Return the compaction as the cause, if the client compacted here: it changed everything else for that."""
+    if code.cause in CHANGED_MESSAGES:
+        changed = case.now.at(case.break_at).element.text if case.break_at < case.now.count else ""
+        trim = describe_trim(case.now, changed, is_removed=code.cause == "message_removed")
+        if trim is not None:
+            made = Diagnosis(evidence=found.evidence, title=trim.title, fix=trim.fix, confidence=found.confidence)
+            return get_code("compacted"), made
     if code.cause not in PARTS_OF_COMPACTION:
         return code, found
     if case.is_recorded_compaction:
@@ -358,6 +395,9 @@ def _first(case: MissCase, functions: Sequence[CauseFunction]) -> tuple[FindingC
 
 def find_other_causes(case: MissCase, main: str) -> Iterator[str]:
     """Return further causes that alone would have had the same effect."""
+    if main == "compacted" and case.is_compaction_for_other_model:
+        yield "model_changed"
+        return
     comparison = case.comparison
     if comparison is None:
         return
@@ -378,10 +418,7 @@ def find_other_causes(case: MissCase, main: str) -> Iterator[str]:
         yield "tools_reordered" if reordered_tools(before, now) else "tools_changed"
     if main != "system_changed" and system is not None and loses(system):
         yield "system_changed"
-    if main != "settings_changed" and any(
-        loses({"all": 0, "system": now.head_ends[0], "messages": now.head_ends[2]}[tier])
-        for _, tier in comparison.settings
-    ):
+    if main != "settings_changed" and any(loses(count_before_tiers(now)[tier]) for _, tier in comparison.settings):
         yield "settings_changed"
     if case.break_part != "messages" and rows is not None and loses(rows) and not case.is_compaction:
         old_at = before.head_ends[2] + rows - now.head_ends[2]
@@ -403,17 +440,21 @@ def _count_in_part(before: RequestView, now: RequestView, part: int) -> int | No
     same = next(
         (at for at, (old, new) in enumerate(zip(one, other, strict=False)) if old != new), min(map(len, (one, other)))
     )
-    return same + (now.head_ends[0] if part else 0)
+    return same + now.head_start("system" if part else "tools")
 
 
 def _make_finding(conversation: str, case: MissCase, code: FindingCode, found: Diagnosis) -> Finding:
     tokens = 0 if code.cause == "first_request" else case.missed
-    if code.cause == "model_changed":
+    is_other_model = code.cause == "compacted" and case.is_compaction_for_other_model
+    if code.cause == "model_changed" or is_other_model:
         tokens = case.missed_of_previous
     confidence = found.confidence if case.is_reported or code.cause == "first_request" else found.confidence * 0.75
     also = tuple(dict.fromkeys(find_other_causes(case, code.cause))) if tokens else ()
     vendor = case.now.observed.miss_reason if case.now.observed is not None else ""
     agrees, title = case.rules.agrees(vendor, (code.cause, *also)), found.title
+    before = case.comparison.before.channel.conversation if case.comparison is not None else conversation
+    if before != conversation and not case.is_first:
+        title = f"{title or code.title}; before, the conversation was recorded as {before}"
     if agrees is False:
         title, confidence = f"{title or code.title}; the provider says: {vendor}", confidence * CONTRADICTED
     return code.make(

@@ -5,8 +5,9 @@ are prefixes that were written. An explicit cache has an entry at each breakpoin
 prefix of what it has.
 """
 
-from collections.abc import Collection, Sequence
-from itertools import pairwise
+from bisect import bisect_right
+from collections.abc import Collection, Iterator, Sequence
+from itertools import accumulate, pairwise
 
 from msgspec import Struct
 
@@ -17,6 +18,8 @@ from contextc.analysis.request_view import RequestView
 
 MAX_BRANCHES = 8
 MAX_ENTRIES, FIRST_ENTRIES = 24, 4
+READ_SHARE = 0.95
+"""The share of a prefix that was read, from which on all of it counts as read."""
 CACHING_STATUSES = ("ok", "unfinished")
 
 
@@ -127,13 +130,7 @@ class CacheModel:
                     if entry.position <= outlook.prefix.position:
                         entry = _used(entry, now)
                     entries[entry.position] = entry
-        lives = {mark + 1: rules.lifetime(ttl) for mark, ttl in now.marks.items()}
-        if not rules.explicit:
-            lives = {now.count: rules.lifetime("")}
-        for position, life in lives.items():
-            if min(now.tokens_before(position) * now.scale, now.input) < rules.minimum:
-                continue
-            kept = max(life, rules.kept) if not rules.explicit else life
+        for position, life, kept in _find_written(rules, now):
             old = entries.get(position)
             is_read = old is not None and position <= outlook.prefix.position
             ready = old.ready if old is not None and is_read else now.ended
@@ -142,6 +139,45 @@ class CacheModel:
         if branch is not None and comparison is not None and comparison.is_extension:
             self._branches = [each for each in self._branches if each is not branch]
         self._branches = [*self._branches, made][-MAX_BRANCHES:]
+
+    def add_single(self, rules: CacheRules, now: RequestView) -> None:
+        """Add what a request leaves in the cache, whatever the others left. What it read itself, as far as the provider
+        reported it, could be read when it began.
+        """
+        if now.status not in CACHING_STATUSES or (now.status == "unfinished" and now.usage is None):
+            return
+        read = now.usage.cache_read if now.usage is not None else 0
+        written = list(_find_written(rules, now))
+        if not rules.explicit and read:
+            written += [(_find_read(now, read), *times) for _, *times in written[:1]]
+        entries = [
+            CacheEntry(
+                position, now.began, now.ended, now.began if _is_read(now, position, read) else now.ended, life, kept
+            )
+            for position, life, kept in sorted(written)
+        ]
+        self._branches = [*self._branches, CacheBranch(now, _limit(entries))][-MAX_BRANCHES:]
+
+
+def _find_written(rules: CacheRules, now: RequestView) -> Iterator[tuple[int, int, int]]:
+    """Return the prefixes that a request writes: position, life, and when it has certainly expired."""
+    lives = {mark + 1: rules.lifetime(ttl) for mark, ttl in now.marks.items()}
+    if not rules.explicit:
+        lives = {now.count: rules.lifetime("")}
+    for position, life in lives.items():
+        if min(now.tokens_before(position) * now.scale, now.input) >= rules.minimum:
+            yield position, life, max(life, rules.kept) if not rules.explicit else life
+
+
+def _find_read(now: RequestView, read: int) -> int:
+    """Return the number of elements that a request read from the cache."""
+    ends = [*accumulate(now.tokens())]
+    return bisect_right(ends, read / now.scale) if now.scale else 0
+
+
+def _is_read(now: RequestView, position: int, read: int) -> bool:
+    """Return True if a request read a prefix. Its size is known by our own count only."""
+    return bool(read) and now.tokens_before(position) * now.scale * READ_SHARE <= read
 
 
 def find_position(rules: CacheRules, entries: Sequence[CacheEntry], comparison: Comparison) -> int:

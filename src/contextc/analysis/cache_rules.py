@@ -28,6 +28,7 @@ class CacheRules(Struct, frozen=True, kw_only=True):
     block: int = 1
     minimum: int = 0
     reports: bool = False
+    ignores_attribution: bool = False
     ttl: dict[str, int] = {}
     kept: int = 0
     settings: dict[str, Tier] = {}
@@ -100,6 +101,7 @@ def _read_entry(name: str, facts: JSONObject) -> _RuleEntry:
         block=facts.get("block", 1),
         minimum=facts.get("minimum", 0),
         reports=facts.get("reports", False),
+        ignores_attribution=facts.get("ignores_attribution", False),
         ttl=_milliseconds(facts["ttl"]),
         kept=facts.get("kept", facts["ttl"][""]) * 1_000,
         settings=cast(dict[str, Tier], facts.get("settings", {})),

@@ -241,8 +241,8 @@ def _children(kind: InputKind, parts: Sequence[_Part], prices: RequestPrices, de
 
 def _list_parts(loaded: SingleRequest, run: ChannelRun, splitter: CauseSplitter) -> Iterator[_Part]:
     request = loaded.request
-    tools, _, head = request.head_totals
-    fragments = list(_fragment_parts(loaded, tools, head - tools))
+    system = request.system.total + request.leading.total
+    fragments = list(_fragment_parts(loaded, request.head_tokens_before("system"), system))
     start = 0.0
     for section in request.head_sections:
         if section is request.tools or not fragments:

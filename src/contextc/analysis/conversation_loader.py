@@ -5,6 +5,7 @@ from itertools import accumulate, chain
 from typing import NamedTuple, TypeAlias
 
 from contextc.analysis.element_parser import ElementParser
+from contextc.analysis.neighbour_requests import NeighbourLoader
 from contextc.analysis.request_elements import (
     Head,
     Rows,
@@ -25,13 +26,11 @@ from contextc.store.backend_interface import Transaction
 from contextc.store.ledger_schema import Channel, ChannelState, Item, RowRange, StoredRow, extend_layout
 from contextc.store.message_rows import FIRST_UNANSWERED, SEQ_MASK, find_tip, make_place
 from contextc.store.observed_conversation_sources import load_sources
-from contextc.store.turn_and_event_records import StepRecord
+from contextc.store.turn_and_event_records import StepRecord, TurnRecord, load_steps, load_turns
 
 NO_HEAD = b"{}"
 Steps: TypeAlias = dict[tuple[object, ...], list[StepRecord]]
 """The steps of turns by agent, provider, model and request number."""
-NEIGHBOURS = 32
-"""The number of conversations before and after one that may have begun at the same time."""
 
 
 class SectionLines(NamedTuple):
@@ -114,7 +113,7 @@ class ConversationLoader:
         self._revision: tuple[int, int] | None = None
         self.parser = self._shared_parser or ElementParser()
         self._readers: dict[int, _ChannelReader] = {}
-        self._others: dict[int, tuple[object, list[RequestView]]] = {}
+        self._neighbours = NeighbourLoader(self._read_other, _read_times)
 
     def load(self) -> ConversationView:
         """Return all requests. Raises `UnknownConversation`."""
@@ -143,39 +142,29 @@ class ConversationLoader:
             requests += reader.read(tx, steps)
         requests.sort(key=lambda each: (each.began, each.number))
         source = load_sources(tx, [number]).get(number)
-        is_observed = bool(requests) and requests[0].observed is not None
-        others = self._load_overlapping(tx, number, requests[0].began) if is_observed else []
-        return ConversationView(self._conversation, requests, source, others)
+        others = self._neighbours.load(tx, number, requests, source)
+        return ConversationView(self._conversation, requests, source, others.overlapping, others.continued)
 
-    def _load_overlapping(self, tx: Transaction, number: int, began: int) -> list[RequestView]:
-        """Return first requests of other conversations that were being answered at a time: of the same session, or of
-        conversations that were stored shortly before or after.
-        """
-        channels = tx.rows(
-            "SELECT h.number, c.revision, h.conversation, h.agent, h.provider, h.model, h.directory, h.state"
-            " FROM channel h JOIN conversation c ON c.name = h.conversation"
-            " WHERE c.number <> ? AND (c.number BETWEEN ? AND ? OR c.number IN"
-            " (SELECT o.conversation FROM observed_conversation o JOIN observed_conversation mine"
-            " ON o.session = mine.session WHERE mine.conversation = ? AND mine.session <> ''))",
-            number,
-            number - NEIGHBOURS,
-            number + NEIGHBOURS,
-            number,
-        )
-        before, self._others = self._others, {}
-        for channel_number, revision, *name, stored in channels:
-            first = repository.load_manifests(tx, channel_number, 1, limit=1)
-            seen = record_from_json(first[0]).observed if first else None
-            if seen is None or not seen.began <= began < seen.ended:
-                continue
-            channel = Channel(*name)
-            facts = _find_facts(channel_number, channel, repository.decode_state(channel.conversation, stored))
-            state = (first, revision, facts)
-            known = before.get(channel_number)
-            if known is None or known[0] != state:
-                known = state, _ChannelReader(self.parser, facts).read(tx, {}, until=1)
-            self._others[channel_number] = known
-        return sorted([each for _, some in self._others.values() for each in some], key=lambda each: each.began)
+    def _read_other(
+        self, tx: Transaction, conversation: int, channel: Channel, number: int, state: ChannelState,
+        record: RequestRecord,
+    ) -> RequestView:  # fmt: skip
+        """Return a request of another conversation."""
+        steps = _load_steps_of(tx, conversation) if record.observed is None else {}
+        reader = _ChannelReader(self.parser, _find_facts(number, channel, state))
+        return reader.read_one(tx, steps, record.request, record).request
+
+
+def _read_times(
+    tx: Transaction, conversation: int, channel: Channel, record: RequestRecord
+) -> tuple[int, int] | None:  # fmt: skip
+    """Return the begin and the end of a request of our own; None if no executor sent it."""
+    step = _find_step(_load_steps_of(tx, conversation), channel, record.request, record)
+    return (step.started, step.started + step.milliseconds) if step is not None and step.started else None
+
+
+def _load_steps_of(tx: Transaction, conversation: int) -> Steps:
+    return _index_steps(load_turns(tx, conversation), load_steps(tx, conversation, None))
 
 
 def _find_facts(number: int, channel: Channel, state: ChannelState) -> ChannelFacts:
@@ -360,12 +349,16 @@ class _ChannelReader:
     def _step(self, steps: Steps, number: int, record: RequestRecord) -> StepRecord | None:
         if record.mode == OBSERVED:
             return None
-        channel = self.facts.channel
-        some = steps.get((channel.agent, channel.provider, channel.model, record.request), [])
-        if number > FIRST_UNANSWERED:
-            return next((step for step in some if step.kept == number), None)
-        seqs = {where & SEQ_MASK for where in record.produced}
-        return next((step for step in reversed(some) if step.seq in seqs), None)
+        return _find_step(steps, self.facts.channel, number, record)
+
+
+def _find_step(steps: Steps, channel: Channel, number: int, record: RequestRecord) -> StepRecord | None:
+    """Return the step that sent a request of our own."""
+    some = steps.get((channel.agent, channel.provider, channel.model, record.request), [])
+    if number > FIRST_UNANSWERED:
+        return next((step for step in some if step.kept == number), None)
+    seqs = {where & SEQ_MASK for where in record.produced}
+    return next((step for step in reversed(some) if step.seq in seqs), None)
 
 
 def _load_rows(tx: Transaction, layout: Sequence[RowRange]) -> dict[int, StoredRow]:
@@ -409,8 +402,12 @@ def _messages_key(format: str) -> str:
 
 def _load_steps(store: Store, conversation: str) -> Steps:
     """Return the steps by agent, provider, model and request number."""
-    agents = {turn.number: turn.agent for turn in store.turns(conversation)}
+    return _index_steps(store.turns(conversation), store.steps(conversation))
+
+
+def _index_steps(turns: Iterable[TurnRecord], steps: Iterable[StepRecord]) -> Steps:
+    agents = {turn.number: turn.agent for turn in turns}
     found: dict[tuple[object, ...], list[StepRecord]] = {}
-    for step in store.steps(conversation):
+    for step in steps:
         found.setdefault((agents.get(step.turn, ""), step.provider, step.model, step.request), []).append(step)
     return found

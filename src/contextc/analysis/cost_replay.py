@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import Struct
 
-from contextc.analysis.cache_misses import find_cache_misses, find_ignored_blocks, is_without_answer
+from contextc.analysis.cache_misses import find_cache_misses, find_ignored_blocks
 from contextc.analysis.cache_model import CACHING_STATUSES, CacheModel
 from contextc.analysis.cache_rules import CacheRules, find_cache_rules
 from contextc.analysis.replay_changes import (
@@ -160,7 +160,7 @@ def _is_replayed(request: RequestView) -> bool:
     return (
         request.status in CACHING_STATUSES
         and request.cost is not None
-        and not is_without_answer(request)
+        and not request.is_without_answer
         and find_cache_rules(request) is not None
     )
 

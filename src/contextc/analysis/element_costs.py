@@ -117,7 +117,7 @@ class Stay(Struct, frozen=True, eq=False):
     """A section that stays at its place in consecutive requests of a channel.
 
     `first` and `last` are indexes of requests of the channel. `row` is the index of the ledger row; -1 for the system
-    prompt. `start` are the tokens before it: within the messages, or after the tools.
+    prompt. `start` are the tokens before it: within the messages, or within the system prompt.
     """
 
     section: Section
@@ -246,8 +246,8 @@ class ChannelRun(KeepsResults):
 
     def position(self, found: Occurrence, request: int) -> int:
         """Return the tokens before an element in a request."""
-        totals = self.requests[request].head_totals
-        return found.start + (totals[0] if found.stay.row < 0 else totals[2])
+        view = self.requests[request]
+        return found.start + (view.head_tokens_before("system") if found.stay.row < 0 else view.head_totals[2])
 
     def path(self, found: Occurrence) -> str:
         """Return the path of an element in the body of the first request that has it."""

@@ -53,8 +53,8 @@ class MissCase:
 
     `previous` is the request before it in the same conversation, of any model. `read` are the tokens that were read
     from the cache, as the provider reported them, or else as expected. If it `is_first`, it is the first request of its
-    conversation to its model, and is compared with those of other conversations of the session. `following` is the
-    next request of the same conversation.
+    channel, and is compared with requests of other channels that were being answered when it began. `following` is
+    the next request of the same conversation.
     """
 
     def __init__(
@@ -90,12 +90,22 @@ class MissCase:
             return _continues(previous, self.now)
         return count_equal_rows(previous, self.now) > count_equal_rows(self.comparison.before, self.now)
 
+    @property
+    def models(self) -> tuple[str, str]:
+        """The models of the previous request and of this one, each with its provider."""
+        views = self.previous or self.now, self.now
+        old, new = (f"{each.channel.provider}:{each.channel.model}" for each in views)
+        return old, new
+
     @cached_property
     def potential(self) -> int:
         """The tokens that could have been read if nothing had broken: what the earlier request had sent too.
 
-        If that is the whole earlier request, the provider's own count of it is used.
+        If that is the whole earlier request, the provider's own count of it is used. The first request of a channel
+        could have read what another one writes, if it had waited for that.
         """
+        if self.is_first:
+            return self.tokens_at(self.outlook.prefix.ready)
         estimate, comparison = self.estimated_potential, self.comparison
         if comparison is None or not comparison.is_extension or not self.is_reported:
             return estimate
@@ -213,11 +223,9 @@ class MissCase:
         """Return the part of the request to which an element belongs."""
         comparison = self.comparison
         assert comparison is not None
-        ends = comparison.before.head_ends, self.now.head_ends
-        if any(index < each[0] for each in ends):
-            return "tools"
-        if any(index < each[2] for each in ends):
-            return "system"
+        for part, *ends in zip(self.now.head_parts, comparison.before.head_ends, self.now.head_ends, strict=True):
+            if index < max(ends):
+                return part
         views = [view for view in (comparison.before, self.now) if index < view.count]
         if any(b'"additional_tools"' in each.at(index).element.raw[:200] for each in views):
             return "tools"
@@ -249,6 +257,19 @@ class MissCase:
         if comparison is None or comparison.is_extension:
             return False
         return _is_compaction(comparison.before, self.now)
+
+    @cached_property
+    def is_compaction_for_other_model(self) -> bool:
+        """True if this is the first request to its model, which continues with the system prompt and the tools of
+        another one, and with a summary of its messages.
+        """
+        previous = self.previous
+        if not self.is_first or previous is None or scope_of(previous) == scope_of(self.now):
+            return False
+        heads = [
+            [each.key for section in view.head_sections for each in section.elements] for view in (previous, self.now)
+        ]
+        return heads[0] == heads[1] and _is_compaction(previous, self.now)
 
     @property
     def is_recorded_compaction(self) -> bool:

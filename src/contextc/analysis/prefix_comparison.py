@@ -58,8 +58,13 @@ def compare_requests(
     """
     equal = count_equal(before, now, ignored)
     settings = tuple(changed_settings(rules, before, now))
-    limits: dict[Tier, int] = {"all": 0, "system": now.head_ends[0], "messages": now.head_ends[2]}
+    limits = count_before_tiers(now)
     return Comparison(before, now, equal, min([equal, *[limits[tier] for _, tier in settings]]), settings)
+
+
+def count_before_tiers(request: RequestView) -> dict[Tier, int]:
+    """Return the number of elements before the part that a setting of each tier invalidates."""
+    return {"all": 0, "system": request.head_start("system"), "messages": request.head_ends[2]}
 
 
 def count_equal(before: RequestView, now: RequestView, ignored: Collection[str] = ()) -> int:
@@ -194,9 +199,9 @@ def count_repeated_tokens(before: RequestView, now: RequestView, at: int, old_at
 
 def is_system_element(view: RequestView, index: int) -> bool:
     """Return True if an element belongs to the instructions before the conversation."""
-    tools, _, leading = view.head_ends
-    if index < leading:
-        return index >= tools
+    if (part := view.head_part_at(index)) is not None:
+        return part == "system"
+    leading = view.head_ends[2]
     return all(
         each.role in SYSTEM_ROLES or each.type == "other" for each in view.elements(leading)[: index - leading + 1]
     )

@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -33,8 +33,13 @@ from contextc.store.turn_and_event_records import StepRecord
 NO_USAGE = Usage()
 MAX_SCALE = 3
 UNCERTAIN_TOKENS = 2_000
+SYSTEM_FIRST_FORMATS = ("gemini",)
+"""Formats whose providers read the system prompt before the tools."""
 LONG_TTLS = ("1h", "12h")
 """The times of cache breakpoints that are kept longer than by default, for a higher price."""
+
+
+HeadPart: TypeAlias = Literal["tools", "system"]
 
 
 class PlacedElement(NamedTuple):
@@ -149,6 +154,8 @@ class RequestView:
     def ended(self) -> int:
         if self.record.observed is not None:
             return self.record.observed.ended or self.began
+        if self.step is not None and self.step.started and self.step.milliseconds:
+            return self.step.started + self.step.milliseconds
         return self.record.time or self.began
 
     @property
@@ -160,6 +167,17 @@ class RequestView:
     @property
     def is_session(self) -> bool:
         return self.record.mode == "resume" or bool(self.record.session)
+
+    @property
+    def is_without_answer(self) -> bool:
+        """True if a request only counted tokens, or continues a session of the provider."""
+        is_count = self.observed is not None and self.status == "ok" and self.usage is None and not self.record.produced
+        return is_count or self.is_session
+
+    @property
+    def is_begin_known(self) -> bool:
+        """False if only the time of the reply is known."""
+        return self.observed is not None or bool(self.step is not None and self.step.started)
 
     @cached_property
     def input(self) -> int:
@@ -177,34 +195,56 @@ class RequestView:
     @cached_property
     def scale(self) -> float:
         """The factor from our own count to the provider's; 1 if that includes what the request does not contain, such
-        as results of tools that the provider ran.
+        as results of tools that the provider ran. Our own count is that of all elements: the budget of a request of our
+        own is calibrated, and its rows are not.
         """
-        factor = self.input / self.estimated if self.estimated else 1.0
-        is_likely = 1 / MAX_SCALE <= factor <= MAX_SCALE or abs(self.input - self.estimated) < UNCERTAIN_TOKENS
+        counted = self.tokens_before(self.count) or self.estimated
+        factor = self.input / counted if counted else 1.0
+        is_likely = 1 / MAX_SCALE <= factor <= MAX_SCALE or abs(self.input - counted) < UNCERTAIN_TOKENS
         return factor if is_likely else 1.0
 
     # ── elements ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
+    def head_parts(self) -> tuple[HeadPart, HeadPart, HeadPart]:
+        """The part of the request that each of `head_sections` belongs to."""
+        is_system_first = self.format in SYSTEM_FIRST_FORMATS
+        return ("system", "tools", "system") if is_system_first else ("tools", "system", "system")
+
+    @property
     def head_sections(self) -> tuple[Section, Section, Section]:
-        """Tools, system prompt, and leading system messages."""
+        """Tools, system prompt, and leading system messages, in cache order: Gemini has the system prompt first."""
+        if self.format in SYSTEM_FIRST_FORMATS:
+            return self.system, self.tools, self.leading
         return self.tools, self.system, self.leading
 
     @cached_property
     def head_ends(self) -> tuple[int, int, int]:
-        """The number of elements up to the end of the tools, of the system prompt, of the leading system messages."""
-        tools, system, leading = [len(each.elements) for each in self.head_sections]
-        return tools, tools + system, tools + system + leading
+        """The number of elements up to the end of each of `head_sections`."""
+        first, second, leading = [len(each.elements) for each in self.head_sections]
+        return first, first + second, first + second + leading
 
     @cached_property
     def head_totals(self) -> tuple[int, int, int]:
         """The same in tokens, by our own count."""
-        tools, system, leading = [each.total for each in self.head_sections]
-        return tools, tools + system, tools + system + leading
+        first, second, leading = [each.total for each in self.head_sections]
+        return first, first + second, first + second + leading
+
+    def head_start(self, part: HeadPart) -> int:
+        """Return the number of elements before the tools, or before the system prompt."""
+        return self.head_ends[0] if self.head_parts[1] == part else 0
+
+    def head_tokens_before(self, part: HeadPart) -> int:
+        """Return the same in tokens, by our own count."""
+        return self.head_totals[0] if self.head_parts[1] == part else 0
+
+    def head_part_at(self, index: int) -> HeadPart | None:
+        """Return the part of the head that an element belongs to; None for messages."""
+        return next((part for part, end in zip(self.head_parts, self.head_ends, strict=True) if index < end), None)
 
     @property
     def sections(self) -> tuple[Section, ...]:
-        """All sections in cache order: tools, system, leading system messages, then rows."""
+        """All sections in cache order: those of the head, then rows."""
         return (*self.head_sections, *self.rows.sections)
 
     @property
@@ -333,8 +373,10 @@ class ConversationView(KeepsResults):
     """All requests of a conversation, in the order in which they began.
 
     `source` is the client of an observed conversation, with its kind (main, agent or side) and its parent; None for a
-    conversation of our own. `overlapping` are first requests of other conversations of the same session that were still
-    being answered when this one began.
+    conversation of our own. `overlapping` are requests of other conversations that were still being answered when the
+    first request of one of its channels began. `continued` is a request of another conversation whose messages the
+    first request has: the client has no ids, and changed an earlier message, so that it was recorded as a new
+    conversation.
     """
 
     def __init__(
@@ -343,10 +385,11 @@ class ConversationView(KeepsResults):
         requests: Sequence[RequestView],
         source: ObservedSource | None = None,
         overlapping: Sequence[RequestView] = (),
+        continued: RequestView | None = None,
     ) -> None:
         super().__init__()
         self.name, self.requests, self.source = name, list(requests), source
-        self.overlapping = list(overlapping)
+        self.overlapping, self.continued = list(overlapping), continued
 
 
 def _split_tokens(tokens: int, head: Head) -> tuple[int, int]:

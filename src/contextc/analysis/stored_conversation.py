@@ -57,7 +57,7 @@ class StoredConversation(ConversationView):
     """
 
     def __init__(self, store: Store, view: ConversationView) -> None:
-        super().__init__(view.name, (), view.source, view.overlapping)
+        super().__init__(view.name, (), view.source, view.overlapping, view.continued)
         self.store = store
         self._forget_requests()
         self._add(view.requests)
@@ -74,8 +74,9 @@ class StoredConversation(ConversationView):
     def update(self, view: ConversationView) -> None:
         """Take over a later state of the conversation. What was computed is kept if requests were only added."""
         count, self.source = len(self.requests), view.source
-        if view.requests[:count] != self.requests or view.overlapping != self.overlapping:
-            count, self.overlapping = 0, view.overlapping
+        is_same = view.overlapping == self.overlapping and view.continued is self.continued
+        if view.requests[:count] != self.requests or not is_same:
+            count, self.overlapping, self.continued = 0, view.overlapping, view.continued
             self._forget_requests()
         self._add(view.requests[count:])
 

@@ -26,6 +26,25 @@ REPEATED_TOKENS = 300
 SAME_LINES = 0.8
 MEDIA_REQUESTS = 3
 """The number of requests after the first for which media may be needed."""
+SMALLER_REQUESTS = "which makes requests smaller, at the same number of tokens."
+MEDIA_FIXES = {
+    "anthropic": (f"A file that is uploaded once can be sent by its `file_id`, or as a URL, {SMALLER_REQUESTS}",),
+    "openai_chat": (
+        'Images with `"detail": "low"` have fewer tokens.',
+        f"An image can be sent as a URL, {SMALLER_REQUESTS}",
+    ),
+    "openai_responses": (
+        'Images with `"detail": "low"` have fewer tokens.',
+        f"A file that is uploaded once can be sent by its `file_id`, {SMALLER_REQUESTS}",
+    ),
+    "gemini": (
+        "A lower `mediaResolution` gives media fewer tokens.",
+        f"A file that is uploaded once can be sent by its `fileUri`, {SMALLER_REQUESTS}",
+    ),
+    "bedrock": (f"Models that accept it can read a file from S3 by its `s3Location`, {SMALLER_REQUESTS}",),
+    "mistral": (f"A file that is uploaded once can be sent by its `file_id`, {SMALLER_REQUESTS}",),
+}
+"""What each format offers for media, in place of sending the same bytes again."""
 REMINDER_TOKENS, REMINDER_SHARE = 500, 0.01
 REMINDER_TAGS = (
     *("system-reminder", "system_reminder", "dynamic-context", "environment_context", "environment_details"),
@@ -138,13 +157,14 @@ def _cost_of_tools(run: ChannelRun, names: set[str]) -> float:
     cost = 0.0
     for request, prices in zip(run.requests, run.prices, strict=True):
         tools = request.tools
+        first = request.head_tokens_before("tools")
         if (found := places.get(id(tools))) is None:
             found = places[id(tools)] = list(_positions(tools, names))
-        paid = prices.split(0, tools.total)
+        paid = prices.split(first, tools.total)
         if found and 0 < max(paid) == paid.total:  # all tools at one price
             cost += prices.dollars(paid) * sum([tokens for _, tokens in found]) / tools.total
         else:
-            cost += sum([prices.cost(start, tokens) for start, tokens in found])
+            cost += sum([prices.cost(first + start, tokens) for start, tokens in found])
     return cost
 
 
@@ -318,15 +338,16 @@ def _shared_end(each: _Repeated) -> int:
     "WIN004",
     "media_kept",
     title="Images or documents stay in the window",
-    fix="Replace old images and documents by a line of text at the next compaction, scale images down, and send only "
-    "the pages that are needed.",
+    fix="Send smaller images, and only the pages that are needed. Leave them out of later requests: replace them by a "
+    "line of text, best at the next compaction, because removing them before loses the cached prefix.",
 )
 def kept_media(view: StoredConversation, code: FindingCode) -> Iterator[Finding]:
     """Images, audio and documents are sent again with every following request, and most of them are needed only for a
     few. The cost is what they cost from the fourth request on.
 
     Recognised: media, or tool results with media, that are in more than 4 requests of a channel. There is one finding
-    per channel.
+    per channel. Its fix also names what the provider offers: a lower resolution, or an id or URL in place of the bytes.
+    An id or URL makes requests smaller, but the tokens are the same.
     """
     for run in view.runs:
         kept = [found for found in run.occurrences(1, has_media) if found.last - found.first > MEDIA_REQUESTS]
@@ -350,6 +371,7 @@ def kept_media(view: StoredConversation, code: FindingCode) -> Iterator[Finding]
             cost=run.known(cost),
             title=f"{len(kept):,} {'image or document stays' if len(kept) == 1 else 'images or documents stay'} in the "
             f"window: {tokens:,} tokens, {tokens / max(1, last.input):.0%} of the input",
+            fix=" ".join([code.fix, *MEDIA_FIXES.get(last.format, ())]),
             confidence=0.7,
         )
 

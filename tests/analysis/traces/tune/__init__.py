@@ -12,6 +12,7 @@ from tests.analysis.traces.tune import (
     provider_limits,
     recorded_sessions,
     settings_and_expiry,
+    sub_agents,
     system_and_tools,
 )
 
@@ -25,5 +26,6 @@ for _topic in (
     provider_limits,
     hits,
     recorded_sessions,
+    sub_agents,
 ):
     _topic.add_cases(TUNE)
