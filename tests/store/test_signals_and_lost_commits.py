@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-import psycopg
 import pytest
 
 import contextc as cc
 from contextc.doctor import scan_store
 from contextc.store import branches
-from contextc.store.backend_interface import Result, Row, Transaction
-from contextc.store.postgres import PostgresStore
+from contextc.store.backend_interface import Result, Transaction
+from contextc.store.postgres import PostgresStore, StoreConnection
 from contextc.store.transaction_engine import ConnectionLost
 
 
@@ -199,7 +198,7 @@ class LosesAnswers(PostgresStore):
 
     def _run(
         self,
-        connection: "psycopg.Connection[Row]",
+        connection: StoreConnection,
         work: Callable[[Transaction], Result],
         *,
         writing: bool,
@@ -212,7 +211,7 @@ class LosesAnswers(PostgresStore):
             raise ConnectionLost(during_commit=True)
         return result
 
-    def _connect(self) -> "psycopg.Connection[Row]":
+    def _connect(self) -> StoreConnection:
         if self.refusals:
             self.refusals -= 1
             raise ConnectionLost(during_commit=False, error=cc.errors.StoreUnavailable("connection refused"))

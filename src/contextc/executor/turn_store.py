@@ -96,15 +96,15 @@ class TurnStore:
         If there is nothing to do, the turn number stays 0.
         """
         entries, root = [self._entry(message) for message in input], self.lease.root
+        owners = self.agent, self.channel if self._channel_triggers else self.agent
 
         def work(
             tx: Transaction,
         ) -> tuple[TurnRecord | None, TurnRecord | None, list[AnyEvent], list[AnyEvent], dict[str, JSONObject]]:
+            records.prefetch_opening(tx, root, *owners)
             leases.check_lease(tx, self.lease, self.conversation)
             previous = records.load_last_turn(tx, root, self.agent)
-            states = records.load_trigger_states(tx, root, self.agent)
-            if self._channel_triggers:
-                states |= records.load_trigger_states(tx, root, self.channel)
+            states = records.load_trigger_states(tx, root, *owners)
             interrupted = previous if previous is not None and previous.state == "interrupted" else None
             if resume and interrupted is not None and self._is_turn_on_branch(tx, interrupted):
                 turn = replace(interrupted, state="running", ended=0)
@@ -119,7 +119,8 @@ class TurnStore:
             waiting = records.load_queue(tx, root, self.agent)
             if entries:  # input queued to steer an earlier turn comes before this input
                 _, taken = self._take_queued(tx, [each for each in waiting if each.kind == "steer"])
-                opened = append_and_load.append_messages(tx, self.conversation, entries)[-1].seq
+                self._branch = load_tip(tx, self.conversation).branch
+                opened = append_and_load.append_messages(tx, self.conversation, entries)[-1]
             elif waiting:
                 opened, taken = self._take_queued(tx, waiting[:1])
             elif unanswered := branches.find_unanswered(tx, self.conversation, self.agent):
@@ -149,6 +150,7 @@ class TurnStore:
                     last, holder, _ = leases.load_lease(tx, self.conversation, self.agent)
                     kept = last == self.lease.number and holder
                     return done, records.load_last_turn(tx, root, self.agent) if kept else None, []
+            partial_message_journal.prefetch_closing(tx, self.lease)
             leases.check_lease(tx, self.lease, self.conversation)
             for uid in partial_message_journal.list_open_of_turn(tx, self.conversation, self.agent, self.lease.number):
                 leases.close_stream(tx, self.conversation, uid, Message(role="assistant", status="error", error=error))
@@ -161,10 +163,9 @@ class TurnStore:
                 finish=finish, steps=end.steps, tool_calls=end.tool_calls, usage=end.usage, cost=end.cost, error=error
             )
             told = self._append(tx, [*events, finished], end)
-            is_stopped = finish in ("cancelled", "error")
-            waiting = [] if is_stopped else records.load_queue(tx, root, self.agent)
+            waiting = [] if finish in ("cancelled", "error") else records.load_queue(tx, root, self.agent)
             if not waiting:  # in the same transaction, so that a reader of TurnFinish may start the next turn
-                leases.release(tx, self.lease, failed=False)
+                leases.release(tx, self.lease, failed=False, is_ended=True)
                 return end, None, told
             opened, taken = self._take_queued(tx, waiting[:1])
             following = self._open_turn(tx, opened)
@@ -246,8 +247,7 @@ class TurnStore:
         for name, failure in verdict.failures:
             log.warning("%s: trigger %s failed: %s", self.conversation, name, failure)
         if verdict.failures:
-            failed = [TriggerFailed(trigger=name, error=failure) for name, failure in verdict.failures]
-            self.append_events(*failed, step=step)
+            self.append_events(*[TriggerFailed(trigger=name, error=why) for name, why in verdict.failures], step=step)
 
     # ── steps ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -457,13 +457,13 @@ class TurnStore:
                 events.append(InputDequeued(queued=each.number, seq=seq, uid=stored.uid))
         return seq, events
 
-    def _open_turn(self, tx: Transaction, seq: int) -> TurnRecord:
-        """Open a turn for the message `seq`, or for the last message if `seq` is 0."""
-        here = load_tip(tx, self.conversation)
-        seq = seq or here.seq
-        opening = append_and_load.load_between(tx, here.branch, seq - 1, seq)[0]
-        self._set_sender(opening)
-        turn = TurnRecord(number=0, agent=self.agent, opened=seq, opening=opening.uid, started=now_ms())
+    def _open_turn(self, tx: Transaction, at: int | Message) -> TurnRecord:
+        """Open a turn for a message, or for the message with a seq; 0 is the last message."""
+        if not isinstance(at, Message):
+            here = load_tip(tx, self.conversation)
+            at = append_and_load.load_between(tx, here.branch, (at or here.seq) - 1, at or here.seq)[0]
+        self._set_sender(at)
+        turn = TurnRecord(number=0, agent=self.agent, opened=at.seq, opening=at.uid, started=now_ms())
         return records.insert_turn(tx, self.lease.root, turn)
 
     def _is_turn_on_branch(self, tx: Transaction, turn: TurnRecord, branch: int | None = None) -> bool:
@@ -487,7 +487,7 @@ class TurnStore:
         start = turn.opened - 1
         if here.branch != leases.check_lease(tx, self.lease, self.conversation)[0]:  # rewound or edited meanwhile
             start = min(start, load_base_seq(tx, here.branch))
-        written = append_and_load.load_messages(tx, self.conversation, after=max(0, min(start, here.seq)))
+        written = append_and_load.load_between(tx, here.branch, max(0, min(start, here.seq)), here.seq)
         entries: list[append_and_load.PendingMessage] = []
         for message, call in find_open_calls(written):
             if message.author == self.agent and message.turn == turn.number:
