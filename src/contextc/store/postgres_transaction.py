@@ -25,8 +25,8 @@ POSTGRES = Dialect(
     skip_locked=" FOR UPDATE SKIP LOCKED",
     short_lock_timeout="SET LOCAL lock_timeout = 2000",
 )
-MAX_KEPT_ROWS = 64
-"""Results with more rows are not kept for a repeated query."""
+MAX_KEPT_ROWS, MAX_KEPT_RESULTS = 8, 200
+"""Results with more rows, and further results, are not kept for a repeated query."""
 MAX_WAITING = 200
 """Number of statements after which they are sent, so that an import does not hold all of its rows in memory."""
 MAX_PARTS = 12
@@ -101,6 +101,8 @@ class PostgresTransaction:
     def rows(self, sql: str, *values: object) -> list[Row]:
         key = sql, values
         if (kept := self._kept.get(key)) is not None:
+            if len(kept) > MAX_KEPT_ROWS:  # it was announced
+                del self._kept[key]
             return list(kept)
         kind, tables = describe(sql)
         if kind != "read":
@@ -108,7 +110,8 @@ class PostgresTransaction:
         if key in self._announced:
             self._announced.remove(key)
         found = self._execute(sql, values).rows
-        if self._keeps and tables and kind in ("read", "lock") and len(found) <= MAX_KEPT_ROWS:
+        is_small = len(found) <= MAX_KEPT_ROWS and len(self._kept) < MAX_KEPT_RESULTS
+        if self._keeps and is_small and tables and kind in ("read", "lock"):
             self._kept[key] = tuple(found)
         return found
 
