@@ -42,3 +42,14 @@ class LosesCommits(PostgresStore):
         connection.close()
         self.lost()
         raise psycopg.OperationalError("the connection is lost")
+
+
+class FailsOver(LosesCommits):
+    """Loses a commit, and then connects to another server, which has taken over."""
+
+    timeline = ""
+
+    def _connect(self) -> StoreConnection:
+        connection = super()._connect()
+        connection.timeline = self.timeline or connection.timeline
+        return connection

@@ -122,6 +122,22 @@ def test_signals_that_come_at_any_moment_leave_no_waiter_behind(tmp_path: Path, 
         assert list(scan_store(store)) == []
 
 
+def test_signals_that_come_at_any_moment_leave_no_connection_in_disorder(postgres_address: str, alarm: Alarm) -> None:
+    """Guarantee 3.2: an interrupted connection is closed, or answers what it is asked next."""
+    with cc.open_store(postgres_address) as store:
+        store.append("demo", cc.user("0"))
+        acknowledged = 1
+        for number in range(60):
+            with suppress(Late):
+                alarm(0.0005 + number * 0.0002, Late)
+                for _ in range(10_000):
+                    store.extend("demo", [cc.user("y")])
+                    acknowledged += 1
+            assert store.load("demo", last=1)[0].seq >= acknowledged
+        assert acknowledged <= len(store.load("demo")) <= acknowledged + 60
+        assert list(scan_store(store)) == []
+
+
 def test_a_signals_handler_that_writes_is_refused_inside_a_write(tmp_path: Path) -> None:
     """It runs between two steps of the write that it interrupts, and would wait for that one."""
     with cc.open_store(tmp_path / "chat.db") as store:

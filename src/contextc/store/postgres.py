@@ -38,7 +38,7 @@ try:
     import psycopg
     from psycopg import errors as pg
     from psycopg.conninfo import conninfo_to_dict
-    from psycopg.pq import TransactionStatus
+    from psycopg.pq import PipelineStatus, TransactionStatus
 except ImportError as error:
     raise InvalidSetting(
         "postgresql:// stores require psycopg, which is not installed", fix="Run pip install 'contextc[postgres]'."
@@ -77,9 +77,13 @@ class AddressOptions(NamedTuple):
 
 
 class StoreConnection(psycopg.Connection[Row]):
-    """A connection. `is_direct` is True if no pooler is between it and the server."""
+    """A connection. `is_direct` is True if no pooler is between it and the server.
+
+    `timeline` changes when a standby server takes over; empty if the server does not tell it.
+    """
 
     is_direct = False
+    timeline = ""
     batches: PipelinedConnection
 
 
@@ -123,6 +127,7 @@ class PostgresStore(Store[StoreConnection]):
             settings: dict[str, Any] = {name: value for name, value in CONNECTION_DEFAULTS.items() if name not in given}
             connection = StoreConnection.connect(self._url, autocommit=True, prepare_threshold=None, **settings)
             prepare_after = self._options.prepare
+            connection.timeline = _read_timeline(connection)
             if _check_direct(connection):
                 connection.is_direct, prepare_after = True, prepare_after or PREPARE_THRESHOLD
                 connection.execute(self._settings.session.encode())
@@ -166,7 +171,8 @@ class PostgresStore(Store[StoreConnection]):
             committed = self._commit(connection, tx)
         except psycopg.Error as error:
             if connection.closed or connection.broken or _is_lost(error):
-                raise ConnectionLost(during_commit=committing, transaction_id=tx.id, result=result) from error
+                number = tx.id and tx.id._replace(timeline=connection.timeline)
+                raise ConnectionLost(during_commit=committing, transaction_id=number, result=result) from error
             self._roll_back(connection)
             if isinstance(error, CONFLICTS):
                 raise RetryTransaction from error
@@ -187,14 +193,15 @@ class PostgresStore(Store[StoreConnection]):
         """Ask the server for the status of the transaction.
 
         After a crash the server may reuse the numbers of transactions that left nothing on disk. "committed" is
-        therefore trusted only if the server did not crash since; a crash resets the statistics.
+        therefore trusted only if the server did not crash since; a crash resets the statistics. A standby that took
+        over may lack the transaction and reuse its number: then the outcome is unknown.
         """
-        if not isinstance(lost.transaction_id, TransactionId):
+        if not isinstance(lost.transaction_id, TransactionId) or lost.transaction_id.timeline != connection.timeline:
             return None
         try:
             row = connection.execute(
                 "SELECT txid_status(%s), extract(epoch FROM pg_stat_get_bgwriter_stat_reset_time())::float8 < %s",
-                lost.transaction_id,
+                lost.transaction_id[:2],
             ).fetchone()
         except pg.InvalidParameterValue:  # the number is unused: a crash has lost the transaction
             return False
@@ -214,7 +221,8 @@ class PostgresStore(Store[StoreConnection]):
             self._drop_all(connection)
 
     def _is_clean(self, connection: StoreConnection) -> bool:
-        return connection.info.transaction_status == TransactionStatus.IDLE
+        is_idle = connection.info.transaction_status == TransactionStatus.IDLE
+        return is_idle and connection.pgconn.pipeline_status == PipelineStatus.OFF
 
     def _roll_back(self, connection: StoreConnection) -> None:
         if connection.info.transaction_status != TransactionStatus.IDLE:  # otherwise nothing was sent
@@ -357,6 +365,17 @@ def _check_direct(connection: StoreConnection) -> bool:
     """Return True for a direct connection to the server. A pooler reports other process numbers."""
     row = connection.execute("SELECT pg_backend_pid()").fetchone()
     return row is not None and row[0] == connection.info.backend_pid
+
+
+def _read_timeline(connection: StoreConnection) -> str:
+    """Return the server's timeline, or an empty string if it does not tell it, as some hosted servers."""
+    try:
+        row = connection.execute("SELECT substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8)").fetchone()
+    except psycopg.Error:  # also on a standby, which refuses all writes
+        if connection.closed:
+            raise
+        return ""
+    return row[0] if row else ""
 
 
 def _split_options(url: str) -> tuple[str, AddressOptions]:

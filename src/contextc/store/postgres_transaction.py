@@ -39,10 +39,14 @@ Kind: TypeAlias = Literal["read", "lock", "write", "other"]
 
 
 class TransactionId(NamedTuple):
-    """The server's identification of a transaction: its number, and its start by the server's clock."""
+    """The server's identification of a transaction: its number, and its start by the server's clock.
+
+    `timeline` is the history of servers that the number belongs to; another server begins a new one when it takes over.
+    """
 
     xid: int
     began: float
+    timeline: str = ""
 
 
 class BeginStatements(NamedTuple):
