@@ -1,9 +1,9 @@
 """PostgreSQL with 1,000 and with 20,000 conversations of 50 messages: operations that must not depend on the number.
 
 Both stores are on one server and take turns, each time with other conversations. A figure is the lower quartile of the
-rounds on the clock: an append waits for the disk, and the machine may do other work. The stores are filled on the server
-from a few template conversations, so that a million messages take less than a minute. `--explain` prints the plans of
-the operations that are slower in the large store.
+rounds on the clock: an append waits for the disk, and the machine may do other work. The stores are filled on the
+server from a few template conversations, so that a million messages take less than a minute. `--explain` prints the
+plans of the operations that are slower in the large store.
 """
 
 import argparse

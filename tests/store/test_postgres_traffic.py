@@ -3,7 +3,9 @@
 import asyncio
 import threading
 from collections.abc import Callable
+from urllib.parse import urlsplit, urlunsplit
 
+import psycopg
 import pytest
 
 import contextc as cc
@@ -125,6 +127,23 @@ def test_values_come_back_as_they_were_written(postgres_address: str) -> None:
         assert store.read(lambda tx: tx.rows(sql, *values))[0][:5] == values
         with pytest.raises(cc.errors.StoreError, match="NUL"):
             store.read(lambda tx: tx.rows("SELECT 1 FROM conversation WHERE name = ?", "a\0b"))
+
+
+def test_names_are_stored_in_the_encoding_of_the_database(postgres_server: str) -> None:
+    """A name that the database cannot store is refused, and no other one is stored instead."""
+    parts = urlsplit(postgres_server)
+    with psycopg.connect(postgres_server, autocommit=True) as connection:
+        connection.execute("CREATE DATABASE latin ENCODING LATIN1 TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'")
+        try:
+            with cc.open_store(urlunsplit(parts._replace(path="/latin"))) as store:
+                store.append("GRÜN", cc.user("日本"))
+                assert [each.name for each in store.conversations()] == ["GRÜN"]
+                assert store.load("GRÜN")[0].text == "日本"
+                assert [each.name for each in store.overviews(search="grün").found] == ["GRÜN"]
+                with pytest.raises(cc.errors.StoreError, match="LATIN1"):
+                    store.append("日本", cc.user("hello"))
+        finally:
+            connection.execute("DROP DATABASE latin WITH (FORCE)")
 
 
 def count_round_trips(store: CountedPostgres, work: Callable[[Transaction], object]) -> int:

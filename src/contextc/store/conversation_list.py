@@ -203,6 +203,9 @@ def find_named(tx: Transaction, wanted: str, after: PageCursor | None, limit: in
     contains = 'position(? in lower({} COLLATE "C")) > 0' if is_postgres else "instr(lower({}), ?) > 0"
     is_long = "octet_length({0}) > length({0})" if is_postgres else "length(CAST({0} AS BLOB)) > length({0})"
     tests = [test.format(column) for test in (contains, is_long) for column in ("c.name", "c.title")]
+    if is_postgres:  # in other encodings a letter may be one byte
+        encoding = "(SELECT current_setting('server_encoding')) <> 'UTF8'"
+        tests.append(f"({encoding} AND (c.name ~ '[^ -~]' OR c.title ~ '[^ -~]'))")
     found: list[int] = []
     while len(found) < limit:
         which, values = _after_cursor(after)

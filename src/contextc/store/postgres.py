@@ -102,6 +102,10 @@ class PostgresStore(Store[StoreConnection]):
 
     def __init__(self, url: str) -> None:
         _check_login(url)
+        if not psycopg.Pipeline.is_supported():
+            raise InvalidSetting(
+                "postgresql:// stores require libpq 14 or newer", fix="Run pip install 'psycopg[binary]'."
+            )
         self._url, self._options = _split_options(url)
         super().__init__(mask_secrets(self._url))
         self._schema, self.outage_seconds = self._options.schema, self._options.outage_timeout
@@ -125,7 +129,9 @@ class PostgresStore(Store[StoreConnection]):
         try:
             given = conninfo_to_dict(self._url)
             settings: dict[str, Any] = {name: value for name, value in CONNECTION_DEFAULTS.items() if name not in given}
-            connection = StoreConnection.connect(self._url, autocommit=True, prepare_threshold=None, **settings)
+            connection = StoreConnection.connect(
+                self._url, autocommit=True, prepare_threshold=None, client_encoding="UTF8", **settings
+            )
             prepare_after = self._options.prepare
             connection.timeline = _read_timeline(connection)
             if _check_direct(connection):
