@@ -41,6 +41,15 @@ def test_a_turn_takes_few_statements_and_round_trips(postgres_address: str) -> N
     assert (long.round_trips - again.round_trips) / 8 <= 12
 
 
+def test_a_turn_behind_a_pooler_takes_as_few_round_trips_for_its_writes(pooled_address: str) -> None:
+    """Every transaction begins with its settings. A read of one query has its own BEGIN and COMMIT."""
+    with open_counted(pooled_address) as store:
+        traffic_of_turn(store, "first", 2)
+        short = traffic_of_turn(store, "new", 2)
+    assert short.statements <= 98
+    assert short.round_trips <= 36
+
+
 def test_reads_of_one_statement_need_no_transaction(postgres_address: str) -> None:
     with open_counted(postgres_address) as store:
         store.append("demo", cc.user("hello"))

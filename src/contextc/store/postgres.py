@@ -88,7 +88,7 @@ class StoreConnection(psycopg.Connection[Row]):
 
 
 class SingleQuery(NamedTuple):
-    """Work that consists of one query. On a direct connection it is a transaction of its own without BEGIN."""
+    """Work that consists of one query. On a direct connection it needs no BEGIN, and behind a pooler one round trip."""
 
     sql: str
     values: tuple[object, ...]
@@ -162,15 +162,16 @@ class PostgresStore(Store[StoreConnection]):
         writing: bool,
         again: bool,
     ) -> Result:
-        is_single = isinstance(work, SingleQuery) and connection.is_direct
-        begin = None if is_single else self._settings.begin_statements(connection, writing=writing)
+        is_single = isinstance(work, SingleQuery)
+        is_bare = is_single and connection.is_direct
+        begin = None if is_bare else self._settings.begin_statements(connection, writing=writing)
         tx = PostgresTransaction(connection.batches, self._schema, again, begin)
         result = cast(Result, None)
         committing = False
         try:
-            result = cast(Result, work(tx))
             if is_single:
-                return result
+                return cast(Result, tx.run_single(work.sql, work.values))
+            result = work(tx)
             if writing:
                 tx.finish_writes()
                 committing = True

@@ -123,6 +123,14 @@ class PostgresTransaction:
         found = self.rows(sql, *values)
         return found[0] if found else None
 
+    def run_single(self, sql: str, values: Sequence[object]) -> list[Row]:
+        """Run the only query of a transaction, and end it in the same round trip."""
+        statements: list[Statement] = [(translate_sql(sql, self._schema), values)]
+        if self._begin is None:
+            return self._connection.execute(statements)[0].rows
+        statements = [(self._begin.begin, ()), (_select(self._begin.columns), ()), *statements, ("COMMIT", ())]
+        return self._connection.execute(statements)[2].rows
+
     # ── the end of a transaction ──────────────────────────────────────────────────────────────────────────────────────
 
     def finish_writes(self) -> None:
