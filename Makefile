@@ -96,6 +96,8 @@ bench: setup $(PEERS)/.ready
 	$(PEERS)/bin/python benchmarks/turn.py
 	$(BIN)/python benchmarks/sessions.py
 	$(BIN)/python benchmarks/serve.py
+	$(BIN)/python benchmarks/fleet.py
+	$(BIN)/python benchmarks/fleet_scale.py
 
 $(PEERS)/.ready: benchmarks/requirements.txt pyproject.toml
 	$(PYTHON) -m venv $(PEERS)

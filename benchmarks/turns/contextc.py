@@ -18,10 +18,10 @@ from turns.script import CONVERSATION, DESCRIPTION, QUESTION, Asked, anthropic_s
 class Subject:
     stores = "every step, synced"
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path | None = None, *, store: cc.Store | None = None) -> None:
         self.transport, self._results = streaming(), iter(list[str]())
         self._runner = asyncio.Runner()
-        self.store = cc.open_store(f"sqlite:///{folder / 'contextc.db'}")
+        self.store = store or cc.open_store(f"sqlite:///{(folder or Path()) / 'contextc.db'}")
         provider = cc.provider(PROVIDER, window=WINDOW)
         self.executor = cc.AgentExecutor(
             self.store,
@@ -45,12 +45,16 @@ class Subject:
         self.transport.expect(anthropic_streams(script))
 
     def turn(self) -> str:
-        self._runner.run(self._turn())
+        self.run(CONVERSATION)
         return self.store.load(CONVERSATION, last=1)[0].text
 
-    async def _turn(self) -> None:
+    def run(self, conversation: str) -> None:
+        """Run the turn in a conversation."""
+        self._runner.run(self._turn(conversation))
+
+    async def _turn(self, conversation: str) -> None:
         last = None
-        async for event in self.executor.run(CONVERSATION, QUESTION):
+        async for event in self.executor.run(conversation, QUESTION):
             last = event
         assert isinstance(last, TurnFinish)
 

@@ -2,12 +2,12 @@
 
 import threading
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 import psycopg
 
-from contextc.store.backend_interface import Row
-from contextc.store.postgres import PostgresStore
+from contextc.store.postgres import PostgresStore, StoreConnection
+from contextc.store.postgres_transaction import PostgresTransaction
 from contextc.store.transaction_engine import ConnectionLost
 
 
@@ -18,7 +18,7 @@ class Watched(PostgresStore):
         super().__init__(address)
         self.refused = refused
 
-    def _connect(self) -> "psycopg.Connection[Row]":
+    def _connect(self) -> StoreConnection:
         try:
             return super()._connect()
         except ConnectionLost:
@@ -33,19 +33,23 @@ class LosesCommits(PostgresStore):
     lost: Callable[[], object] = staticmethod(lambda: None)
     """Called when that has happened."""
 
-    def _connect(self) -> "psycopg.Connection[Row]":
+    def _commit(self, connection: StoreConnection, tx: PostgresTransaction) -> bool:
+        if self.lose is None:
+            return super()._commit(connection, tx)
+        if self.lose == "after":
+            super()._commit(connection, tx)
+        self.lose = None
+        connection.close()
+        self.lost()
+        raise psycopg.OperationalError("the connection is lost")
+
+
+class FailsOver(LosesCommits):
+    """Loses a commit, and then connects to another server, which has taken over."""
+
+    timeline = ""
+
+    def _connect(self) -> StoreConnection:
         connection = super()._connect()
-        execute = connection.execute
-
-        def losing(query: Any, *given: Any, **more: Any) -> "psycopg.Cursor[Row]":
-            if query != "COMMIT" or self.lose is None:
-                return execute(query, *given, **more)
-            if self.lose == "after":
-                execute(query)
-            self.lose = None
-            connection.close()
-            self.lost()
-            raise psycopg.OperationalError("the connection is lost")
-
-        connection.execute = losing
+        connection.timeline = self.timeline or connection.timeline
         return connection

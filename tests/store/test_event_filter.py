@@ -131,13 +131,19 @@ class Counting:
     """A transaction that counts what it is asked."""
 
     def __init__(self, tx: Transaction) -> None:
-        self._tx, self.asked, self.is_retry, self.dialect = tx, 0, tx.is_retry, tx.dialect
+        self._tx, self.asked, self.is_retry, self.dialect, self.locked = tx, 0, tx.is_retry, tx.dialect, tx.locked
 
     def run(self, sql: str, *values: object) -> int:
         raise AssertionError("nothing is written")
 
     def run_many(self, sql: str, rows: object) -> None:
         raise AssertionError("nothing is written")
+
+    def send(self, sql: str, *values: object) -> None:
+        raise AssertionError("nothing is written")
+
+    def prefetch(self, sql: str, *values: object) -> None:
+        raise AssertionError("both queries need the result of another one")
 
     def rows(self, sql: str, *values: object) -> list[Row]:
         self.asked += 1

@@ -8,9 +8,9 @@ import psycopg
 import pytest
 
 import contextc as cc
-from contextc.store.backend_interface import Result, Row, Transaction
+from contextc.store.backend_interface import Result, Transaction
 from contextc.store.migrations import migrations
-from contextc.store.postgres import PostgresStore
+from contextc.store.postgres import PostgresStore, StoreConnection
 from contextc.store.transaction_engine import ConnectionLost
 
 
@@ -87,7 +87,7 @@ class CutWhileCommitting(PostgresStore):
 
     def _run(
         self,
-        connection: "psycopg.Connection[Row]",
+        connection: StoreConnection,
         work: Callable[[Transaction], Result],
         *,
         writing: bool,
@@ -191,7 +191,7 @@ def test_the_text_of_the_driver_are_shown_without_the_password(monkeypatch: pyte
     def connect(given: str, **options: object) -> None:
         raise psycopg.OperationalError(f"connection failed: {given}")
 
-    monkeypatch.setattr(psycopg, "connect", connect)
+    monkeypatch.setattr(StoreConnection, "connect", connect)
     with pytest.raises(cc.errors.StoreUnavailable, match=r"connection failed: .*ann:\*\*\*@") as caught:
         cc.open_store("postgresql://ann:hunter2@127.0.0.1:9/none")
     assert "hunter2" not in str(caught.value)

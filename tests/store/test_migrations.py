@@ -1,5 +1,6 @@
 """Schemas move forward, one numbered step after the other, or not at all."""
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,14 @@ from contextc.store.migrations import Migration, migrations
 
 NEXT = migrations()[-1].version + 1
 ADDS = Migration(NEXT, "adds", ("CREATE TABLE mood (place INTEGER PRIMARY KEY, text BLOB)",))
+CHANGES = Migration(
+    NEXT,
+    "changes",
+    (
+        "ALTER TABLE conversation ADD COLUMN mood TEXT NOT NULL DEFAULT ''",
+        "CREATE INDEX message_time ON message (time)",
+    ),
+)
 FAILS = Migration(NEXT + 1, "fails", ("CREATE TABLE later (x INTEGER)", "CREATE TABLE mood (x INTEGER)"))
 
 
@@ -54,3 +63,37 @@ def test_a_step_that_fails_leaves_the_store_where_it_was(shared_address: str) ->
     with cc.open_store(shared_address) as store:
         store.migrate((*migrations(), ADDS))
         assert len(store.load("demo")) == 1
+
+
+def test_writers_of_an_open_store_wait_for_a_migration_and_go_on(shared_address: str) -> None:
+    """Guarantee 3.7: a process with the older version stores every message, before and after the tables change."""
+    with cc.open_store(shared_address) as store, cc.open_store(shared_address) as newer:
+        begun, migrated = threading.Barrier(4), threading.Event()
+        stored: dict[str, list[cc.Message]] = {f"c{number}": [] for number in range(3)}
+        failures: list[BaseException] = []
+
+        def write(name: str) -> None:
+            try:
+                with store.lease(name) as lease:
+                    stored[name].append(store.append(name, cc.user("first"), lease=lease))
+                    begun.wait(60)
+                    while not migrated.is_set():
+                        stored[name].append(store.append(name, cc.user("while"), lease=lease))
+                    stored[name].append(store.append(name, cc.user("after"), lease=lease))
+            except BaseException as error:
+                failures.append(error)
+
+        writers = [threading.Thread(target=write, args=(name,)) for name in stored]
+        for writer in writers:
+            writer.start()
+        begun.wait(60)
+        try:
+            newer.migrate((*migrations(), CHANGES))
+        finally:
+            migrated.set()
+            for writer in writers:
+                writer.join()
+        assert failures == []
+        assert version(newer) == NEXT
+        for name, messages in stored.items():
+            assert store.load(name) == messages

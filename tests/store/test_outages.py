@@ -13,7 +13,7 @@ import pytest
 
 import contextc as cc
 from contextc.store.postgres import POSTGRES, PostgresTransaction
-from tests.store.observed_postgres import LosesCommits, Watched
+from tests.store.observed_postgres import FailsOver, LosesCommits, Watched
 
 
 @pytest.fixture
@@ -253,3 +253,16 @@ def test_waiting_for_a_locked_row_has_a_timeout(postgres_server: str, postgres_a
             with pytest.raises(cc.errors.StoreBusy, match="lock timeout"):
                 store.rewind("demo", 0)
         assert store.rewind("demo", 0).length == 0
+
+
+def test_a_server_that_took_over_is_not_trusted_about_a_number_of_the_one_before(postgres_address: str) -> None:
+    """Guarantee 2.1: it may lack the transaction and have given its number to another one."""
+    with FailsOver(postgres_address) as store:
+        store.initialize()
+        stored = store.append("demo", cc.user("hello"))
+        store.lose, store.lost = "after", lambda: setattr(store, "timeline", "0000000A")
+        with pytest.raises(cc.errors.StoreUnavailable, match="it is unknown whether the last change was stored"):
+            store.fork("demo", "copy")
+        store.lose, store.lost = "after", lambda: setattr(store, "timeline", "0000000B")
+        again = store.append("demo", cc.user("once"))
+        assert store.load("demo") == [stored, again]

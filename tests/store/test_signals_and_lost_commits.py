@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-import psycopg
 import pytest
 
 import contextc as cc
 from contextc.doctor import scan_store
 from contextc.store import branches
-from contextc.store.backend_interface import Result, Row, Transaction
-from contextc.store.postgres import PostgresStore
+from contextc.store.backend_interface import Result, Transaction
+from contextc.store.postgres import PostgresStore, StoreConnection
 from contextc.store.transaction_engine import ConnectionLost
 
 
@@ -123,6 +122,22 @@ def test_signals_that_come_at_any_moment_leave_no_waiter_behind(tmp_path: Path, 
         assert list(scan_store(store)) == []
 
 
+def test_signals_that_come_at_any_moment_leave_no_connection_in_disorder(postgres_address: str, alarm: Alarm) -> None:
+    """Guarantee 3.2: an interrupted connection is closed, or answers what it is asked next."""
+    with cc.open_store(postgres_address) as store:
+        store.append("demo", cc.user("0"))
+        acknowledged = 1
+        for number in range(60):
+            with suppress(Late):
+                alarm(0.0005 + number * 0.0002, Late)
+                for _ in range(10_000):
+                    store.extend("demo", [cc.user("y")])
+                    acknowledged += 1
+            assert store.load("demo", last=1)[0].seq >= acknowledged
+        assert acknowledged <= len(store.load("demo")) <= acknowledged + 60
+        assert list(scan_store(store)) == []
+
+
 def test_a_signals_handler_that_writes_is_refused_inside_a_write(tmp_path: Path) -> None:
     """It runs between two steps of the write that it interrupts, and would wait for that one."""
     with cc.open_store(tmp_path / "chat.db") as store:
@@ -199,7 +214,7 @@ class LosesAnswers(PostgresStore):
 
     def _run(
         self,
-        connection: "psycopg.Connection[Row]",
+        connection: StoreConnection,
         work: Callable[[Transaction], Result],
         *,
         writing: bool,
@@ -212,7 +227,7 @@ class LosesAnswers(PostgresStore):
             raise ConnectionLost(during_commit=True)
         return result
 
-    def _connect(self) -> "psycopg.Connection[Row]":
+    def _connect(self) -> StoreConnection:
         if self.refusals:
             self.refusals -= 1
             raise ConnectionLost(during_commit=False, error=cc.errors.StoreUnavailable("connection refused"))

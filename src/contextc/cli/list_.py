@@ -31,7 +31,7 @@ def run(store: StoreOption = None, json: JSONOption = False) -> None:
             print_json([each | _source(sources.get(each["name"])) for each in plain])
             return
         started = handle.read(load_start_times)
-        order = {name: place for place, (_, name, _) in enumerate(handle.read(lambda tx: list_names(tx, None)))}
+        order = {name: place for place, name in enumerate(handle.read(list_names))}
         titles = {each.name: each.title for each in handle.overviews(limit=MAX_PAGE_SIZE).found}  # more take seconds
     rows = [
         (

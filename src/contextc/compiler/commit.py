@@ -20,7 +20,17 @@ from contextc.messages import Message, Usage
 from contextc.models.tokens import TokenCounter
 from contextc.store import append_and_load
 from contextc.store.backend_interface import Transaction
-from contextc.store.ledger_schema import ChannelState, Item, ProviderSession, RowRange, StoredRow, extend_layout
+from contextc.store.conversation_types import Lease
+from contextc.store.leases import check_lease
+from contextc.store.ledger_schema import (
+    Channel,
+    ChannelState,
+    Item,
+    ProviderSession,
+    RowRange,
+    StoredRow,
+    extend_layout,
+)
 from contextc.store.message_rows import (
     FIRST_UNANSWERED,
     SEQ_BITS,
@@ -78,6 +88,12 @@ def append_at_tip(
         return None
     set_last_active(tx, at, message.time)
     return message
+
+
+def check_lease_and_channel(tx: Transaction, lease: Lease, channel: Channel) -> None:
+    """Check the lease, and load the channel's row in the same round trip, locked after the conversation."""
+    repository.prefetch_locked_channel(tx, channel)
+    check_lease(tx, lease, channel.conversation)
 
 
 def locate_reply(tx: Transaction, compiled: Compiled) -> CommitPosition:
@@ -193,7 +209,9 @@ def write_commit(
         again=final is not None and final.finish == "pause",
         shortened=shortened,
     )
-    if not repository.update_state(tx, number, version, standing, open_attempt=open_attempt):
+    if tx.locked is not None:  # with its version, by `lock_channel`
+        repository.update_locked_state(tx, number, version, standing, open_attempt=open_attempt)
+    elif not repository.update_state(tx, number, version, standing, open_attempt=open_attempt):
         raise StaleCompile(compiled.channel.conversation, compiled.channel, CHANNEL_CHANGED)
     repository.write_rows(tx, number, first, [(row.row, row.chunk) for row in assembled.new_rows])
     if compiled.replaced:

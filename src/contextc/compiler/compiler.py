@@ -43,7 +43,6 @@ from contextc.providers import Provider
 from contextc.store import Lease, Reference, Store, append_and_load
 from contextc.store.backend_interface import Transaction
 from contextc.store.conversation_types import DEFAULT_AGENT
-from contextc.store.leases import check_lease as check_lease
 from contextc.store.ledger_schema import Channel, ProviderSession
 from contextc.store.message_rows import BranchTip as Tip
 
@@ -182,7 +181,7 @@ class MessageCompiler:
 
         def work(tx: Transaction) -> None:
             if lease is not None:
-                check_lease(tx, lease, compiled.channel.conversation)
+                committing.check_lease_and_channel(tx, lease, compiled.channel)
             number, _, other = committing.lock_channel(tx, compiled)
             beside = other is not None and other != seen and other.token != compiled.token
             repository.save_attempt(tx, number, replace(attempt, doubtful=True) if beside else attempt)
@@ -240,7 +239,7 @@ class MessageCompiler:
 
         def work(tx: Transaction) -> tuple[list[Message], ChannelCacheEntry | committing.CommitResult, Tip]:
             if lease is not None:
-                check_lease(tx, lease, compiled.channel.conversation)
+                committing.check_lease_and_channel(tx, lease, compiled.channel)
             if tx.is_retry and (done := committing.find_earlier_commit(tx, compiled, entries)) is not None:
                 return done
             if not there and (said := committing.append_at_tip(tx, compiled, entries)) is not None:
@@ -267,7 +266,7 @@ class MessageCompiler:
             )
             save_counts(tx, self.counter.tokenizer, compiled.new_token_counts)
             if calibration is not None:
-                save_calibration(tx, self.provider.model_id, calibration)
+                save_calibration(tx, self.provider.model_id, calibration, is_stored=self._loader.is_calibrated)
             if in_transaction is not None:
                 in_transaction(tx, stored)
             end = (

@@ -267,6 +267,11 @@ class ContextLoader:
     def factor(self) -> float:
         return self.calibration.factor if self.calibration is not None else 1.0
 
+    @property
+    def is_calibrated(self) -> bool:
+        """True if a calibration of the model is stored."""
+        return self.calibration is not None and self.calibration.samples > 0
+
     def load(
         self, channel: Channel, runs: str, edit: tuple[Reference, Message] | None, rewind: Reference | None
     ) -> LoadedContext:

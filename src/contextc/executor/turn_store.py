@@ -83,8 +83,10 @@ class TurnStore(TurnApprovals):
         is that turn. With `ask_again`, a callback answers its pending approvals.
         """
         entries, root = [self._entry(message) for message in input], self.lease.root
+        owners = self.agent, self.channel if self._channel_triggers else self.agent
 
         def work(tx: Transaction) -> OpenedTurn:
+            records.prefetch_opening(tx, root, *owners)
             leases.check_lease(tx, self.lease, self.conversation)
             previous, before = records.load_last_turn(tx, root, self.agent), list[AnyEvent]()
             if previous is not None and previous.state == "waiting":
@@ -95,9 +97,7 @@ class TurnStore(TurnApprovals):
                     return OpenedTurn(None, previous, [], self._queue_input(tx, input, entries), {}, previous)
                 else:
                     self._check_answers(tx, previous, ask_again)
-            states = records.load_trigger_states(tx, root, self.agent)
-            if self._channel_triggers:
-                states |= records.load_trigger_states(tx, root, self.channel)
+            states = records.load_trigger_states(tx, root, *owners)
             interrupted = previous if previous is not None and previous.state == "interrupted" else None
             continued = previous if previous is not None and previous.state == "waiting" else interrupted
             resumes = resume or (continued is not None and continued.state == "waiting")
@@ -116,7 +116,8 @@ class TurnStore(TurnApprovals):
             waiting = records.load_queue(tx, root, self.agent)
             if entries:  # input queued to steer an earlier turn comes before this input
                 _, taken = self._take_queued(tx, [each for each in waiting if each.kind == "steer"])
-                opened = append_and_load.append_messages(tx, self.conversation, entries)[-1].seq
+                self._branch = load_tip(tx, self.conversation).branch
+                opened = append_and_load.append_messages(tx, self.conversation, entries)[-1]
             elif waiting:
                 opened, taken = self._take_queued(tx, waiting[:1])
             elif unanswered := branches.find_unanswered(tx, self.conversation, self.agent):
@@ -149,6 +150,7 @@ class TurnStore(TurnApprovals):
                     last, holder, _ = leases.load_lease(tx, self.conversation, self.agent)
                     kept = last == self.lease.number and holder
                     return done, records.load_last_turn(tx, root, self.agent) if kept else None, []
+            partial_message_journal.prefetch_closing(tx, self.lease)
             *_, request = leases.check_lease_and_request(tx, self.lease, self.conversation)
             if request:
                 turn_requests.take_requests(tx, self.conversation, root, self.turn)
@@ -168,7 +170,7 @@ class TurnStore(TurnApprovals):
             is_stopped = finish in ("cancelled", "error") or bool(request)
             waiting = [] if is_stopped else records.load_queue(tx, root, self.agent)
             if not waiting:  # in the same transaction, so that a reader of TurnFinish may start the next turn
-                leases.release(tx, self.lease, failed=False)
+                leases.release(tx, self.lease, failed=False, is_ended=True)
                 return end, None, told
             opened, taken = self._take_queued(tx, waiting[:1])
             following = self._open_turn(tx, opened)
@@ -184,13 +186,13 @@ class TurnStore(TurnApprovals):
             defer(lambda: self._hub.refresh(self.conversation))
         return following is not None
 
-    def _open_turn(self, tx: Transaction, seq: int) -> TurnRecord:
-        """Open a turn for the message `seq`, or for the last message if `seq` is 0."""
-        here = load_tip(tx, self.conversation)
-        seq = seq or here.seq
-        opening = append_and_load.load_between(tx, here.branch, seq - 1, seq)[0]
-        self._set_sender(opening)
-        turn = TurnRecord(number=0, agent=self.agent, opened=seq, opening=opening.uid, started=now_ms())
+    def _open_turn(self, tx: Transaction, at: int | Message) -> TurnRecord:
+        """Open a turn for a message, or for the message with a seq; 0 is the last message."""
+        if not isinstance(at, Message):
+            here = load_tip(tx, self.conversation)
+            at = append_and_load.load_between(tx, here.branch, (at or here.seq) - 1, at or here.seq)[0]
+        self._set_sender(at)
+        turn = TurnRecord(number=0, agent=self.agent, opened=at.seq, opening=at.uid, started=now_ms())
         return records.insert_turn(tx, self.lease.root, turn)
 
     def is_on_branch(self, branch: int) -> bool:
@@ -257,8 +259,7 @@ class TurnStore(TurnApprovals):
         for name, failure in verdict.failures:
             log.warning("%s: trigger %s failed: %s", self.conversation, name, failure)
         if verdict.failures:
-            failed = [TriggerFailed(trigger=name, error=failure) for name, failure in verdict.failures]
-            self.append_events(*failed, step=step)
+            self.append_events(*[TriggerFailed(trigger=name, error=why) for name, why in verdict.failures], step=step)
 
     # ── steps ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 

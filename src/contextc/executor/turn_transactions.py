@@ -33,9 +33,10 @@ INTERRUPTED_RESULT = (
 
 
 class TurnTransactions:
-    """The state of one turn under one lease, and the parts of its transactions."""
+    """The state of one turn under one lease, and the parts of its transactions.
 
-    """The stored record of one turn under one lease. Methods are called one after the other, from any thread."""
+    Methods are called one after the other, from any thread.
+    """
 
     def __init__(
         self,
@@ -158,7 +159,7 @@ class TurnTransactions:
         start = turn.opened - 1
         if here.branch != leases.check_lease(tx, self.lease, self.conversation)[0]:  # rewound or edited meanwhile
             start = min(start, load_base_seq(tx, here.branch))
-        written = append_and_load.load_messages(tx, self.conversation, after=max(0, min(start, here.seq)))
+        written = append_and_load.load_between(tx, here.branch, max(0, min(start, here.seq)), here.seq)
         entries: list[append_and_load.PendingMessage] = []
         for message, call in find_open_calls(written):
             if message.author == self.agent and message.turn == turn.number:

@@ -34,6 +34,7 @@ from contextc.store.history_comparison import VERSION_SEPARATOR
 from contextc.store.message_rows import (
     DECODE_ERRORS,
     MAX_NAME,
+    NUMBERED_TABLES,
     SEQ_BITS,
     SEQ_MASK,
     UID_PATTERN,
@@ -161,10 +162,11 @@ def load_and_verify(tx: Transaction, branch: int, first: int, last: int) -> list
     Raises `StoreCorrupt` if one is missing or does not match its id.
     """
     low, high = make_place(branch, first), make_place(branch, last)
-    rows = tx.rows("SELECT place, id, body FROM message WHERE place BETWEEN ? AND ? ORDER BY place", low, high)
+    rows = tx.rows("SELECT place, id, body FROM message WHERE place BETWEEN ? AND ? ORDER BY place", low - 1, high)
+    previous = rows.pop(0)[1] if rows and rows[0][0] < low else None
     if len(rows) != last - first + 1:
         raise find_gap_error(tx, branch, [where for where, _, _ in rows], first, last)
-    found, before = list[Message](), _load_previous_id(tx, branch, first)
+    found, before = list[Message](), _find_base_id(tx, branch, first) if previous is None else to_id(previous)
     for where, stored, body in rows:
         message, identity = decode_message_row(tx, where, body), to_id(stored)
         is_right = message.id == identity.hex() and message.seq == where & SEQ_MASK
@@ -175,11 +177,8 @@ def load_and_verify(tx: Transaction, branch: int, first: int, last: int) -> list
     return found
 
 
-def _load_previous_id(tx: Transaction, branch: int, seq: int) -> bytes:
-    """Return the id of the message, or of the root, before message `seq` of a branch."""
-    row = tx.row("SELECT id FROM message WHERE place = ?", make_place(branch, seq - 1))
-    if row is not None:
-        return to_id(row[0])
+def _find_base_id(tx: Transaction, branch: int, seq: int) -> bytes:
+    """Return the id of the message, or root, after which a branch begins. Raise if `seq` is not its first message."""
     base, base_id = load_branch_base(tx, branch)
     if base != seq - 1:
         raise find_gap_error(tx, branch, [], seq - 1, seq - 1)
@@ -247,7 +246,7 @@ def append_messages(
     stored = insert_messages(tx, conversation, at, entries)
     if key is not None:
         values = (conversation, key, make_place(at.branch, stored[0].seq))
-        tx.run("INSERT INTO append_key (conversation, key, place) VALUES (?, ?, ?)", *values)
+        tx.send("INSERT INTO append_key (conversation, key, place) VALUES (?, ?, ?)", *values)
     return stored
 
 
@@ -255,15 +254,20 @@ def insert_messages(
     tx: Transaction, conversation: str, at: BranchTip, entries: Sequence[PendingMessage]
 ) -> list[Message]:
     stored: list[Message] = []
+    rows: list[tuple[int, bytes, int, bytes]] = []
     for entry in entries:
         message, row = build_row(at, entry)
         if uid := entry.admitted.message.uid:
             _reserve_uid(tx, conversation, at.tree, uid, row[0])
-        tx.run("INSERT INTO message (place, id, time, body) VALUES (?, ?, ?, ?)", *row)
         if entry.admitted.blobs:
             save_blobs(tx, conversation, row[0], entry.admitted.blobs)
         stored.append(message)
+        rows.append(row)
         at = BranchTip(at.conversation, at.tree, at.branch, at.revision, message.seq, row[1], at.last_active)
+    if len(rows) == 1:
+        tx.send(INSERT_MESSAGE, *rows[0])
+    elif rows:
+        tx.run_many(INSERT_MESSAGE, rows)
     if stored:
         set_last_active(tx, at, stored[-1].time)
     return stored
@@ -283,6 +287,7 @@ def _uid(entry: PendingMessage, branch: int, seq: int) -> str:
     return entry.admitted.message.uid or f"{branch:x}-{seq:x}-{entry.random_id:016x}"
 
 
+INSERT_MESSAGE = "INSERT INTO message (place, id, time, body) VALUES (?, ?, ?, ?)"
 APPEND_AT_TIP = (
     "INSERT INTO message (place, id, time, body) SELECT ?, ?, ?, ?"
     " WHERE EXISTS (SELECT 1 FROM conversation WHERE number = ? AND branch = ? AND revision = ?)"
@@ -304,7 +309,10 @@ def insert_conversation(tx: Transaction, conversation: str, root_id: bytes | Non
     if made is None:  # another writer created it; its transaction has ended by now
         return load_tip(tx, conversation, lock=True)
     branch = insert_branch(tx, conversation, tree=None, parent=None, base_seq=0, base_id=root_id)
-    tx.run("UPDATE conversation SET tree = ?, branch = ? WHERE name = ?", branch, branch, conversation)
+    tx.send("UPDATE conversation SET tree = ?, branch = ? WHERE name = ?", branch, branch, conversation)
+    if tx.locked is not None:  # no other transaction sees it
+        tx.locked.conversations.add(conversation)
+        tx.locked.last_numbers |= {(table, made[0]): 0 for table in NUMBERED_TABLES}
     return BranchTip(made[0], branch, branch, 0, 0, root_id, moment // 1000)
 
 
@@ -325,7 +333,7 @@ def insert_branch(
     assert row is not None, "an insert that returns a number returns one"
     number: int = row[0]
     if tree is None:
-        tx.run("UPDATE branch SET tree = number WHERE number = ?", number)
+        tx.send("UPDATE branch SET tree = number WHERE number = ?", number)
     return number
 
 
@@ -346,12 +354,12 @@ def save_blobs(tx: Transaction, conversation: str, where: int, blobs: dict[str, 
     for name, data in blobs.items():
         if data is not None:
             # The update without effect locks the row: no other transaction can remove the unused blob meanwhile.
-            tx.run(
+            tx.send(
                 "INSERT INTO blob (name, data) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET name = excluded.name",
                 name,
                 data,
             )
-        tx.run("INSERT INTO blob_use (name, place) VALUES (?, ?)", name, where)
+        tx.send("INSERT INTO blob_use (name, place) VALUES (?, ?)", name, where)
 
 
 def find_stored(tx: Transaction, entries: Sequence[PendingMessage]) -> list[Message]:

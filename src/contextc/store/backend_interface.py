@@ -36,15 +36,39 @@ class Dialect(NamedTuple):
         return statement
 
 
+class LockedRows:
+    """The conversations that a transaction has locked: nothing but the transaction itself can change them.
+
+    `last_numbers` has the numbers of their last records, by table and conversation number.
+    """
+
+    def __init__(self) -> None:
+        self.conversations: set[str] = set()
+        self.last_numbers: dict[tuple[str, int], int] = {}
+
+
 class Transaction(Protocol):
     """An open database transaction."""
 
     dialect: Dialect
+    locked: LockedRows | None
+    """The rows that this transaction has locked; None if the back-end has one writer at a time."""
     is_retry: bool
     """True if the connection of an earlier attempt broke during commit, so its changes may already be stored."""
 
     def run(self, sql: str, *values: object) -> int:
         """Execute a statement and return the number of changed rows."""
+        ...
+
+    def send(self, sql: str, *values: object) -> None:
+        """Execute a statement whose result is not needed, possibly together with the next one.
+
+        If it fails, a later statement or the commit raises the error.
+        """
+        ...
+
+    def prefetch(self, sql: str, *values: object) -> None:
+        """Announce a query that follows the next statement, so that both may be sent together."""
         ...
 
     def run_many(self, sql: str, rows: Iterable[Sequence[object]]) -> None: ...

@@ -7,6 +7,7 @@ of conversations shows the newest hit of each; `search_messages` returns several
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -24,7 +25,8 @@ from contextc.store.conversation_list import (
     check_limit,
     decode_or_none,
     find_lineages,
-    list_names,
+    find_named,
+    is_named,
     list_rows,
     list_rows_by_number,
     load_branches,
@@ -38,6 +40,8 @@ MAX_MESSAGES = 40_000
 QUERY_COST, LARGE = 20, 8_192
 MAX_HITS = 20
 CHUNK, CONVERSATIONS = 500, 200
+READ_AHEAD = 8
+"""Number of conversations whose last messages are read in one round trip, if the database is a server."""
 ADDED = re.compile(r'["\\\s\x00-\x1f:,(){}\[\]]')
 """Characters that JSON escapes, or that the text of a call or result has and the stored message has not."""
 ADDED_WORD = "calls"
@@ -155,7 +159,7 @@ def _search(
     begin, hits = parse_cursor(before), list[_FoundRow]()
     check_limit(limit)
     if begin is None or begin.in_names:
-        numbers = [number for number, *names in list_names(tx, begin) if _is_named(wanted, *names)][:limit]
+        numbers = find_named(tx, wanted, begin, limit)
         named = list_rows_by_number(tx, numbers) if numbers else []
         hits = [_FoundRow(each, []) for each in named]
         if len(numbers) == limit and named:
@@ -180,7 +184,7 @@ def _search_all(
     for each, line in _iter_conversations(tx, begin):
         if work <= 0 or len(hits) >= limit:
             return _Found(hits, mark, messages, conversations)
-        if finds_all or not _is_named(wanted, each.name, each.given_title):  # otherwise it was found by name
+        if finds_all or not is_named(wanted, each.name, each.given_title):  # otherwise it was found by name
             goes_on = begin is not None and begin.number == each.number
             end = begin.until if begin is not None and goes_on else each.length
             looked = _search_conversation(tx, line, end, wanted, work, max_hits, counts_all=finds_all)
@@ -195,15 +199,15 @@ def _search_all(
     return _Found(hits, None, messages, conversations)
 
 
-def _is_named(wanted: str, name: str, title: str) -> bool:
-    return wanted in name.casefold() or wanted in title.casefold()
-
-
 def _iter_conversations(tx: Transaction, mark: PageCursor | None) -> Iterator[tuple[ConversationRow, Lineage]]:
     """Yield all conversations in list order, each with the branches of its chain."""
     while some := list_rows(tx, mark, CONVERSATIONS):
         lines = find_lineages(some, load_branches(tx, some))
-        for each in some:
+        for index, each in enumerate(some):
+            if index % READ_AHEAD == 0:
+                for other in some[index : index + READ_AHEAD]:
+                    for places in islice(_chunks(lines[other.number], other.length), 1):
+                        tx.prefetch(SELECT_CHUNK, *places)
             yield each, lines[each.number]
         mark = PageCursor(some[-1].last_active, some[-1].number)
 
@@ -217,27 +221,31 @@ def _search_conversation(
     """
     word = max([each for each in ADDED.split(wanted) if each != ADDED_WORD], key=len, default="")
     plain, spent, read, count, hits = word.encode(), 0, 0, 0, list[SearchHit]()
+    for low, high in _chunks(line, upto):
+        rows = tx.rows(SELECT_CHUNK, low, high)
+        read += len(rows)
+        spent += len(rows) + QUERY_COST + sum([len(body) for _, body in rows]) // LARGE
+        for where, body in rows:
+            if not _may_contain(body, word, plain) or (match := _find_match(body, wanted)) is None:
+                continue
+            count += 1
+            if len(hits) < max_hits:
+                hits.append(_make_hit(match, wanted, where & SEQ_MASK))
+            if len(hits) == max_hits and not counts_all:
+                return SearchProgress(hits, count, spent, read)
+        if spent >= work and low & SEQ_MASK > 1:
+            return SearchProgress(hits, count, spent, read, (low & SEQ_MASK) - 1)
+    return SearchProgress(hits, count, spent, read)
+
+
+SELECT_CHUNK = "SELECT place, body FROM message WHERE place BETWEEN ? AND ? ORDER BY place DESC"
+
+
+def _chunks(line: Lineage, upto: int) -> Iterator[tuple[int, int]]:
+    """Yield the places of a conversation's messages up to a seq, last first, in ranges of at most `CHUNK`."""
     for branch, first, last in reversed(list(split_by_branch(line, 0, upto))):
         for high in range(last, first - 1, -CHUNK):
-            low = max(first, high - CHUNK + 1)
-            rows = tx.rows(
-                "SELECT place, body FROM message WHERE place BETWEEN ? AND ? ORDER BY place DESC",
-                make_place(branch, low),
-                make_place(branch, high),
-            )
-            read += len(rows)
-            spent += len(rows) + QUERY_COST + sum([len(body) for _, body in rows]) // LARGE
-            for where, body in rows:
-                if not _may_contain(body, word, plain) or (match := _find_match(body, wanted)) is None:
-                    continue
-                count += 1
-                if len(hits) < max_hits:
-                    hits.append(_make_hit(match, wanted, where & SEQ_MASK))
-                if len(hits) == max_hits and not counts_all:
-                    return SearchProgress(hits, count, spent, read)
-            if spent >= work and low > 1:
-                return SearchProgress(hits, count, spent, read, low - 1)
-    return SearchProgress(hits, count, spent, read)
+            yield make_place(branch, max(first, high - CHUNK + 1)), make_place(branch, high)
 
 
 def _may_contain(body: bytes, word: str, plain: bytes) -> bool:

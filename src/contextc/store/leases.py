@@ -34,7 +34,7 @@ from contextc.store.append_and_load import (
 )
 from contextc.store.backend_interface import Transaction
 from contextc.store.conversation_types import Lease, Recovered
-from contextc.store.message_rows import find_tip, load_base_seq, load_tip
+from contextc.store.message_rows import FIND_TIP_AND_NUMBERS, find_tip, load_base_seq, load_tip
 
 PROC = "/proc"
 
@@ -154,6 +154,7 @@ def acquire(
     tx: Transaction, conversation: str, agent: str, ttl: float, holds: HoldsLease = holds_none, *, patient: bool = False
 ) -> tuple[Lease, Recovered | None]:
     """Return a new lease, and the dead turn recovered before it. A `patient` caller lets a late live process renew."""
+    tx.prefetch(_select_lease(tx), conversation, agent)
     here, recovered = find_tip(tx, conversation, True) or insert_conversation(tx, conversation), None
     number, holder, left = load_lease(tx, conversation, agent)
     if holder:
@@ -163,7 +164,7 @@ def acquire(
             raise ConversationBusy(conversation, agent, number=number, seconds=max(0.0, left))
         here, number = load_tip(tx, conversation, lock=True), number + 1
     number += 1
-    tx.run(
+    tx.send(
         "INSERT INTO lease (conversation, agent, number, holder, expires, branch, seq, request)"
         f" VALUES (?, ?, ?, ?, {tx.dialect.now} + ?, ?, ?, '')"
         " ON CONFLICT (conversation, agent) DO UPDATE SET number = excluded.number, holder = excluded.holder,"
@@ -184,12 +185,12 @@ def acquire(
 
 def load_lease(tx: Transaction, conversation: str, agent: str, *, lock: str = "") -> tuple[int, str, float]:
     """Return the number of the last lease, its holder (empty: released), and the seconds until it expires."""
-    row = tx.row(
-        f"SELECT number, holder, expires - {tx.dialect.now} FROM lease WHERE conversation = ? AND agent = ?{lock}",
-        conversation,
-        agent,
-    )
+    row = tx.row(_select_lease(tx) + lock, conversation, agent)
     return (row[0], row[1], row[2]) if row else (0, "", 0.0)
+
+
+def _select_lease(tx: Transaction) -> str:
+    return f"SELECT number, holder, expires - {tx.dialect.now} FROM lease WHERE conversation = ? AND agent = ?"
 
 
 def check_lease(tx: Transaction, lease: Lease, conversation: str) -> tuple[int, int]:
@@ -236,31 +237,26 @@ def renew_and_find_requests(tx: Transaction, held: Iterable[Lease]) -> RenewedLe
     No conversation is locked, so a writer to one conversation does not delay the others. A lease that another
     transaction has locked is renewed the next time. A released one stays released.
     """
-    lock = f"{tx.dialect.row_lock} SKIP LOCKED" if tx.dialect.row_lock else ""
     whose = "conversation = ? AND agent = ? AND number = ?"
-    found = RenewedLeases([], [])
-    for lease in held:
-        name = (lease.conversation, lease.agent, lease.number)
-        if lock and not tx.row(f"SELECT 1 FROM lease WHERE {whose}{lock}", *name):
-            renewed = None
+    stands = f"{whose} AND EXISTS (SELECT 1 FROM conversation WHERE name = lease.conversation AND number = ?)"
+    skips = f" AND agent IN (SELECT agent FROM lease WHERE {whose}{tx.dialect.skip_locked})"
+    update = f"UPDATE lease SET expires = {tx.dialect.now} + ? WHERE {stands} AND holder <> ''"
+    find = f"SELECT holder, request FROM lease WHERE {stands}"
+    names = [(lease, (lease.conversation, lease.agent, lease.number)) for lease in held]
+    for lease, name in names:
+        if tx.dialect.skip_locked:
+            tx.send(update + skips, lease.ttl, *name, lease.root, *name)
         else:
-            renewed = tx.row(
-                f"UPDATE lease SET expires = {tx.dialect.now} + ? WHERE {whose} AND holder <> ''"
-                " AND EXISTS (SELECT 1 FROM conversation WHERE name = lease.conversation AND number = ?)"
-                " RETURNING request",
-                lease.ttl,
-                *name,
-                lease.root,
-            )
-        if renewed is not None:
-            found.requests.extend([(lease, renewed[0])] if renewed[0] else [])
-        elif not tx.row(
-            f"SELECT 1 FROM lease WHERE {whose}"
-            " AND EXISTS (SELECT 1 FROM conversation WHERE name = lease.conversation AND number = ?)",
-            *name,
-            lease.root,
-        ):
+            tx.send(update, lease.ttl, *name, lease.root)
+    for lease, name in names:
+        tx.prefetch(find, *name, lease.root)
+    found = RenewedLeases([], [])
+    for lease, name in names:
+        row = tx.row(find, *name, lease.root)
+        if row is None:
             found.lost.append(lease)
+        elif row[0] and row[1]:
+            found.requests.append((lease, row[1]))
     return found
 
 
@@ -273,8 +269,11 @@ def load_requests(tx: Transaction, conversation: str) -> list[tuple[str, int, st
     return [(agent, number, kind) for agent, number, kind in rows]
 
 
-def release(tx: Transaction, lease: Lease, *, failed: bool) -> None:
-    """End the turn and its open streams. Do nothing if the lease has already ended."""
+def release(tx: Transaction, lease: Lease, *, failed: bool, is_ended: bool = False) -> None:
+    """End the turn and its open streams. Do nothing if the lease has already ended.
+
+    `is_ended` is True if the record of the turn has been closed in this transaction.
+    """
     since = _load_turn_start(tx, lease)
     if since is None:
         return
@@ -282,8 +281,9 @@ def release(tx: Transaction, lease: Lease, *, failed: bool) -> None:
     ending = Message(role="assistant", status="error", error=INCOMPLETE_MESSAGE)
     for uid in partial_message_journal.list_open_of_turn(tx, lease.conversation, lease.agent, lease.number):
         messages += close_stream(tx, lease.conversation, uid, ending)
-    _mark_interrupted(tx, lease.root, lease.agent, len(messages), INCOMPLETE_MESSAGE)
-    tx.run(
+    if not is_ended:
+        _mark_interrupted(tx, lease.root, lease.agent, len(messages), INCOMPLETE_MESSAGE)
+    tx.send(
         "UPDATE lease SET holder = '' WHERE conversation = ? AND agent = ? AND number = ?",
         lease.conversation,
         lease.agent,
@@ -296,27 +296,25 @@ def _load_turn_start(tx: Transaction, lease: Lease) -> tuple[int, int, str] | No
 
     Return None if the lease has ended.
     """
-    if not tx.dialect.row_lock:  # there is one writer at a time, so one statement suffices
-        row = tx.row(
-            "SELECT l.branch, l.seq, l.request FROM conversation c, lease l WHERE c.name = ? AND c.number = ?"
-            " AND l.conversation = c.name AND l.agent = ? AND l.number = ?"
-            " AND l.holder <> ''",
-            lease.conversation,
-            lease.root,
-            lease.agent,
-            lease.number,
-        )
-        return (row[0], row[1], row[2]) if row else None
-    here = tx.row(f"SELECT number FROM conversation WHERE name = ?{tx.dialect.row_lock}", lease.conversation)
-    if here is None or here[0] != lease.root:
-        return None
+    locked = tx.locked
+    if locked is not None and lease.conversation not in locked.conversations:
+        tx.prefetch(FIND_TIP_AND_NUMBERS, lease.conversation)
+    # Both rows are locked. After a wait for a takeover, the server therefore checks the newest row of the lease.
     row = tx.row(
-        "SELECT branch, seq, request FROM lease WHERE conversation = ? AND agent = ? AND number = ? AND holder <> ''",
+        "SELECT l.branch, l.seq, l.request FROM conversation c, lease l WHERE c.name = ? AND c.number = ?"
+        " AND l.conversation = c.name AND l.agent = ? AND l.number = ?"
+        f" AND l.holder <> ''{tx.dialect.row_lock}",
         lease.conversation,
+        lease.root,
         lease.agent,
         lease.number,
     )
-    return (row[0], row[1], row[2]) if row else None
+    if row is None:
+        return None
+    if locked is not None and lease.conversation not in locked.conversations:
+        locked.conversations.add(lease.conversation)
+        find_tip(tx, lease.conversation, True)
+    return row[0], row[1], row[2]
 
 
 def find_dead_turns(tx: Transaction, holds: HoldsLease = holds_none) -> list[tuple[str, str, int]]:

@@ -149,23 +149,48 @@ def load_tip(tx: Transaction, conversation: str, *, lock: bool = False) -> Branc
     return found
 
 
+TIP_COLUMNS = "SELECT c.number, c.tree, c.branch, c.revision, c.spoken, b.base_seq, b.base_id, m.place, m.id"
+TIP_TABLES = (
+    " FROM conversation c"
+    " LEFT JOIN branch b ON b.number = c.branch AND b.tree = c.tree AND b.conversation = c.name"
+    " LEFT JOIN message m ON m.place = (SELECT max(place) FROM message"
+    " WHERE place BETWEEN c.branch * 4294967296 AND c.branch * 4294967296 + 4294967295)"
+    " WHERE c.name = ?"
+)
+FIND_TIP = TIP_COLUMNS + TIP_TABLES
+NUMBERED_TABLES = ("event", "step", "turn")
+"""Tables whose rows are numbered within their conversation."""
+FIND_TIP_AND_NUMBERS = (
+    TIP_COLUMNS
+    + "".join(
+        f", (SELECT max(place) FROM {table}"
+        " WHERE place BETWEEN c.number * 4294967296 AND c.number * 4294967296 + 4294967295)"
+        for table in NUMBERED_TABLES
+    )
+    + TIP_TABLES
+)
+"""As FIND_TIP, with the places of the last records. For a conversation that this transaction has locked."""
+
+
 def find_tip(tx: Transaction, conversation: str, lock: bool) -> BranchTip | None:
     """Return the end of a conversation, or None if it does not exist."""
     check_name(conversation)
-    if lock and tx.dialect.row_lock:
-        tx.row(f"SELECT 1 FROM conversation WHERE name = ?{tx.dialect.row_lock}", conversation)
-    row = tx.row(
-        "SELECT c.number, c.tree, c.branch, c.revision, c.spoken, b.base_seq, b.base_id, m.place, m.id"
-        " FROM conversation c"
-        " LEFT JOIN branch b ON b.number = c.branch AND b.tree = c.tree AND b.conversation = c.name"
-        " LEFT JOIN message m ON m.place = (SELECT max(place) FROM message"
-        " WHERE place BETWEEN c.branch * 4294967296 AND c.branch * 4294967296 + 4294967295)"
-        " WHERE c.name = ?",
-        conversation,
-    )
+    locked = tx.locked
+    if locked is None:
+        row = tx.row(FIND_TIP, conversation)
+    elif lock or conversation in locked.conversations:
+        if conversation not in locked.conversations:
+            tx.send(f"SELECT 1 FROM conversation WHERE name = ?{tx.dialect.row_lock}", conversation)
+        row = tx.row(FIND_TIP_AND_NUMBERS, conversation)
+        if row is not None:
+            locked.conversations.add(conversation)
+            for table, place in zip(NUMBERED_TABLES, row[9:], strict=True):
+                locked.last_numbers[table, row[0]] = (place or 0) & SEQ_MASK
+    else:
+        row = tx.row(FIND_TIP, conversation)
     if row is None:
         return None
-    number, tree, branch, revision, spoken, base, root_id, last, tip = row
+    number, tree, branch, revision, spoken, base, root_id, last, tip = row[:9]
     if not isinstance(base, int):
         raise StoreCorrupt(
             f"Conversation {conversation!r}: current branch {branch} is missing, or belongs to another one",
@@ -193,7 +218,7 @@ def set_last_active(tx: Transaction, at: BranchTip, time: int) -> None:
     """Update the time of the last message after an append; `time` is in milliseconds."""
     if (second := time // 1000) != at.last_active:
         sql = "UPDATE conversation SET spoken = ? WHERE number = ? AND branch = ? AND spoken <> ?"
-        tx.run(sql, second, at.conversation, at.branch, second)
+        tx.send(sql, second, at.conversation, at.branch, second)
 
 
 def lock_tree(tx: Transaction, conversation: str) -> None:

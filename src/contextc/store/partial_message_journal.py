@@ -33,13 +33,14 @@ from contextc.messages import (
 from contextc.store.backend_interface import Transaction
 from contextc.store.conversation_types import Lease
 from contextc.store.message_rows import check_name, decode_row, decode_rows, find_by_name, load_tip
-from contextc.store.turn_and_event_records import MAX_EVENT_TEXT
+from contextc.store.turn_and_event_records import MAX_EVENT_TEXT, QUEUE
 
 BATCH_SECONDS = 0.25
 StreamStatus: TypeAlias = Literal["sent", "error", "cancelled"]
 StreamDelta: TypeAlias = Text | Reasoning | ToolCall
 Piece: TypeAlias = tuple[str, AnyPart]
 """The uid of a message, and a part of it that was received."""
+OPEN_OF_TURN = "SELECT uid FROM stream WHERE conversation = ? AND agent = ? AND lease <= ? ORDER BY uid"
 EMPTY_REPLY = Message(role="assistant")
 
 _parts_to_json = msgspec.json.Encoder().encode
@@ -72,7 +73,7 @@ def save_deltas(tx: Transaction, uid: str, number: int, parts: list[AnyPart]) ->
         body = _parts_to_json(parts)
     except UnicodeEncodeError:
         body = _parts_to_json(fix_surrogates_in_json(msgspec.to_builtins(parts)))
-    tx.run(
+    tx.send(
         "INSERT INTO stream_delta (uid, number, parts) VALUES (?, ?, ?)"
         " ON CONFLICT (uid, number) DO UPDATE SET parts = excluded.parts",  # a retry: the same deltas, possibly more
         uid,
@@ -83,13 +84,13 @@ def save_deltas(tx: Transaction, uid: str, number: int, parts: list[AnyPart]) ->
 
 def list_open_of_turn(tx: Transaction, conversation: str, agent: str, number: int) -> list[str]:
     """Return the uids of open streams of a turn and of earlier turns."""
-    rows = tx.rows(
-        "SELECT uid FROM stream WHERE conversation = ? AND agent = ? AND lease <= ? ORDER BY uid",
-        conversation,
-        agent,
-        number,
-    )
-    return [uid for (uid,) in rows]
+    return [uid for (uid,) in tx.rows(OPEN_OF_TURN, conversation, agent, number)]
+
+
+def prefetch_closing(tx: Transaction, lease: Lease) -> None:
+    """Announce what is read when a turn ends: its open streams and the queue."""
+    tx.prefetch(OPEN_OF_TURN, lease.conversation, lease.agent, lease.number)
+    tx.prefetch(QUEUE, lease.root, lease.agent)
 
 
 def list_open_uids(tx: Transaction, conversation: str) -> set[str]:
@@ -126,8 +127,8 @@ def load_partial(tx: Transaction, conversation: str, agent: str) -> Message | No
 
 
 def delete_stream(tx: Transaction, uid: str) -> None:
-    tx.run("DELETE FROM stream_delta WHERE uid = ?", uid)
-    tx.run("DELETE FROM stream WHERE uid = ?", uid)
+    tx.send("DELETE FROM stream_delta WHERE uid = ?", uid)
+    tx.send("DELETE FROM stream WHERE uid = ?", uid)
 
 
 def join_deltas(deltas: Iterable[AnyPart]) -> tuple[AnyPart, ...]:

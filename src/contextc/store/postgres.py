@@ -3,18 +3,16 @@
 The tables are in their own schema (`contextc`), so they can share a database with an application. A writer locks its
 conversation's row first: writers of one conversation queue, and writers of other conversations are not affected.
 
-Nothing depends on the session: every name is qualified with the schema, and every setting is local to its transaction.
-Statements are prepared only on a direct connection to the server. Consecutive transactions may therefore run on
-different sessions, as behind a pooler in transaction mode. A transaction whose connection breaks is retried. If it
-broke during commit, the server is asked whether the transaction was committed.
+Nothing depends on the session behind a pooler: every name is qualified with the schema, and every setting is local to
+its transaction. Consecutive transactions may therefore run on different sessions, as in transaction mode. On a direct
+connection to the server, statements are prepared and settings belong to the session. A transaction whose connection
+breaks is retried. If it broke during commit, the server is asked whether the transaction was committed.
 """
 
-import re
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
-from typing import Any, LiteralString, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 from urllib.parse import unquote
 
 from contextc.config import mask_secrets, split_query
@@ -28,8 +26,11 @@ from contextc.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
-from contextc.store.backend_interface import Dialect, Result, Row, Transaction
+from contextc.store.backend_interface import Result, Row, Transaction
 from contextc.store.postgres_connection_limit import ConnectionSlots
+from contextc.store.postgres_pipeline import PipelinedConnection
+from contextc.store.postgres_transaction import POSTGRES as POSTGRES
+from contextc.store.postgres_transaction import BeginStatements, PostgresTransaction, TransactionId
 from contextc.store.store import Store
 from contextc.store.transaction_engine import OUTAGE_SECONDS, THREAD_NAME, ConnectionLost, RetryTransaction
 
@@ -37,20 +38,12 @@ try:
     import psycopg
     from psycopg import errors as pg
     from psycopg.conninfo import conninfo_to_dict
-    from psycopg.pq import TransactionStatus
+    from psycopg.pq import PipelineStatus, TransactionStatus
 except ImportError as error:
     raise InvalidSetting(
         "postgresql:// stores require psycopg, which is not installed", fix="Run pip install 'contextc[postgres]'."
     ) from error
 
-POSTGRES = Dialect(
-    name="postgres",
-    row_lock=" FOR UPDATE",
-    now="extract(epoch FROM clock_timestamp())::float8",
-    integrity_query="",
-    skip_locked=" FOR UPDATE SKIP LOCKED",
-    short_lock_timeout="SET LOCAL lock_timeout = 2000",
-)
 SCHEMA_LOCK = 0x636F6E7465787463
 CONNECTION_DEFAULTS: dict[str, str | int] = {
     "connect_timeout": 10,
@@ -83,47 +76,42 @@ class AddressOptions(NamedTuple):
     statement_timeout: float = 120.0
 
 
-class TransactionId(NamedTuple):
-    """The server's identification of a transaction: its number, and its start by the server's clock."""
+class StoreConnection(psycopg.Connection[Row]):
+    """A connection. `is_direct` is True if no pooler is between it and the server.
 
-    xid: int
-    began: float
+    `timeline` changes when a standby server takes over; empty if the server does not tell it.
+    """
 
-
-class PostgresTransaction:
-    """SQL on one connection, between BEGIN and COMMIT."""
-
-    dialect = POSTGRES
-
-    def __init__(self, connection: "psycopg.Connection[Row]", schema: str, again: bool) -> None:
-        self.is_retry = again
-        self._schema = schema
-        self._cursor = connection.cursor(binary=True)
-
-    def run(self, sql: str, *values: object) -> int:
-        return self._cursor.execute(_translate_sql(sql, self._schema), values).rowcount
-
-    def run_many(self, sql: str, rows: Iterable[Sequence[object]]) -> None:
-        self._cursor.executemany(_translate_sql(sql, self._schema), rows)
-
-    def rows(self, sql: str, *values: object) -> list[Row]:
-        return self._cursor.execute(_translate_sql(sql, self._schema), values).fetchall()
-
-    def row(self, sql: str, *values: object) -> Row | None:
-        return self._cursor.execute(_translate_sql(sql, self._schema), values).fetchone()
+    is_direct = False
+    timeline = ""
+    batches: PipelinedConnection
 
 
-class PostgresStore(Store["psycopg.Connection[Row]"]):
+class SingleQuery(NamedTuple):
+    """Work that consists of one query. On a direct connection it needs no BEGIN, and behind a pooler one round trip."""
+
+    sql: str
+    values: tuple[object, ...]
+
+    def __call__(self, tx: Transaction) -> list[Row]:
+        return tx.rows(self.sql, *self.values)
+
+
+class PostgresStore(Store[StoreConnection]):
     dialect = POSTGRES
 
     def __init__(self, url: str) -> None:
         _check_login(url)
+        if not psycopg.Pipeline.is_supported():
+            raise InvalidSetting(
+                "postgresql:// stores require libpq 14 or newer", fix="Run pip install 'psycopg[binary]'."
+            )
         self._url, self._options = _split_options(url)
         super().__init__(mask_secrets(self._url))
         self._schema, self.outage_seconds = self._options.schema, self._options.outage_timeout
         self._slots, self._scheduler_slot = ConnectionSlots(self._options.pool), ConnectionSlots(1)
         self._was_reached = False
-        self._begin_statements = _make_begin_statements(self._options)
+        self._settings = Settings(self._options)
 
     def _run_with_retries(self, work: Callable[[Transaction], Result], *, writing: bool, repeatable: bool) -> Result:
         if self._closed:
@@ -137,14 +125,19 @@ class PostgresStore(Store["psycopg.Connection[Row]"]):
         super()._reset_after_fork()
         self._slots, self._scheduler_slot = ConnectionSlots(self._options.pool), ConnectionSlots(1)
 
-    def _connect(self) -> "psycopg.Connection[Row]":
+    def _connect(self) -> StoreConnection:
         try:
             given = conninfo_to_dict(self._url)
             settings: dict[str, Any] = {name: value for name, value in CONNECTION_DEFAULTS.items() if name not in given}
-            threshold = self._options.prepare or None
-            connection = psycopg.connect(self._url, autocommit=True, prepare_threshold=threshold, **settings)
-            if not threshold and _is_direct(connection):
-                connection.prepare_threshold = PREPARE_THRESHOLD
+            connection = StoreConnection.connect(
+                self._url, autocommit=True, prepare_threshold=None, client_encoding="UTF8", **settings
+            )
+            prepare_after = self._options.prepare
+            connection.timeline = _read_timeline(connection)
+            if _check_direct(connection):
+                connection.is_direct, prepare_after = True, prepare_after or PREPARE_THRESHOLD
+                connection.execute(self._settings.session.encode())
+            connection.batches = PipelinedConnection(connection, prepare_after)
         except psycopg.Error as error:
             said = _one_line(error)
             failure = StoreUnavailable(
@@ -157,33 +150,36 @@ class PostgresStore(Store["psycopg.Connection[Row]"]):
         self._was_reached = True
         return connection
 
-    def _disconnect(self, connection: "psycopg.Connection[Row]") -> None:
+    def _disconnect(self, connection: StoreConnection) -> None:
         with suppress(psycopg.Error):
             connection.close()
 
     def _run(
         self,
-        connection: "psycopg.Connection[Row]",
+        connection: StoreConnection,
         work: Callable[[Transaction], Result],
         *,
         writing: bool,
         again: bool,
     ) -> Result:
-        mark: TransactionId | None = None
-        result: Result | None = None
+        is_single = isinstance(work, SingleQuery)
+        is_bare = is_single and connection.is_direct
+        begin = None if is_bare else self._settings.begin_statements(connection, writing=writing)
+        tx = PostgresTransaction(connection.batches, self._schema, again, begin)
+        result = cast(Result, None)
         committing = False
         try:
-            begun = connection.execute(self._begin_statements[writing])
+            if is_single:
+                return cast(Result, tx.run_single(work.sql, work.values))
+            result = work(tx)
             if writing:
-                begun.nextset()
-                xid, began, *_ = begun.fetchone() or (0, 0.0)
-                mark = TransactionId(xid, began)
-            result = work(PostgresTransaction(connection, self._schema, again))
-            committing = writing
-            ended = connection.execute("COMMIT").statusmessage
+                tx.finish_writes()
+                committing = True
+            committed = self._commit(connection, tx)
         except psycopg.Error as error:
             if connection.closed or connection.broken or _is_lost(error):
-                raise ConnectionLost(during_commit=committing, transaction_id=mark, result=result) from error
+                number = tx.id and tx.id._replace(timeline=connection.timeline)
+                raise ConnectionLost(during_commit=committing, transaction_id=number, result=result) from error
             self._roll_back(connection)
             if isinstance(error, CONFLICTS):
                 raise RetryTransaction from error
@@ -191,24 +187,28 @@ class PostgresStore(Store["psycopg.Connection[Row]"]):
         except BaseException:
             self._roll_back(connection)
             raise
-        if ended != "COMMIT":
+        if not committed:
             raise StoreError(
                 f"{self.address}: an earlier statement of the transaction failed", fix="Nothing was written."
             )
         return result
 
-    def _was_committed(self, connection: "psycopg.Connection[Row]", lost: ConnectionLost) -> bool | None:
+    def _commit(self, connection: StoreConnection, tx: PostgresTransaction) -> bool:
+        return tx.commit()
+
+    def _was_committed(self, connection: StoreConnection, lost: ConnectionLost) -> bool | None:
         """Ask the server for the status of the transaction.
 
         After a crash the server may reuse the numbers of transactions that left nothing on disk. "committed" is
-        therefore trusted only if the server did not crash since; a crash resets the statistics.
+        therefore trusted only if the server did not crash since; a crash resets the statistics. A standby that took
+        over may lack the transaction and reuse its number: then the outcome is unknown.
         """
-        if not isinstance(lost.transaction_id, TransactionId):
+        if not isinstance(lost.transaction_id, TransactionId) or lost.transaction_id.timeline != connection.timeline:
             return None
         try:
             row = connection.execute(
                 "SELECT txid_status(%s), extract(epoch FROM pg_stat_get_bgwriter_stat_reset_time())::float8 < %s",
-                lost.transaction_id,
+                lost.transaction_id[:2],
             ).fetchone()
         except pg.InvalidParameterValue:  # the number is unused: a crash has lost the transaction
             return False
@@ -221,18 +221,23 @@ class PostgresStore(Store["psycopg.Connection[Row]"]):
             return False
         return True if status == "committed" and is_sure else None
 
-    def _after_failure(self, connection: "psycopg.Connection[Row]", error: StoreError) -> None:
+    def _after_failure(self, connection: StoreConnection, error: StoreError) -> None:
         if isinstance(error, StoreBusy | StoreReadOnly):
             self._checkin(connection)
         else:
             self._drop_all(connection)
 
-    def _is_clean(self, connection: "psycopg.Connection[Row]") -> bool:
-        return connection.info.transaction_status == TransactionStatus.IDLE
+    def _is_clean(self, connection: StoreConnection) -> bool:
+        is_idle = connection.info.transaction_status == TransactionStatus.IDLE
+        return is_idle and connection.pgconn.pipeline_status == PipelineStatus.OFF
 
-    def _roll_back(self, connection: "psycopg.Connection[Row]") -> None:
-        with suppress(psycopg.Error):
-            connection.execute("ROLLBACK")
+    def _roll_back(self, connection: StoreConnection) -> None:
+        if connection.info.transaction_status != TransactionStatus.IDLE:  # otherwise nothing was sent
+            with suppress(psycopg.Error):
+                connection.execute("ROLLBACK")
+
+    def try_read_statement(self, sql: str, *values: object) -> list[Row] | None:
+        return self.read(SingleQuery(sql, values))
 
     def _has_schema(self, tx: Transaction) -> bool:
         row = tx.row(
@@ -306,52 +311,51 @@ def _is_lost(error: psycopg.Error) -> bool:
     return error.sqlstate.startswith(CONNECTION_LOST_CODES)
 
 
-TABLE_PATTERN = re.compile(
-    r"((?<!\bFOR )(?<!\bDO )(?<!\bDISTINCT )"
-    r"\b(?:FROM|JOIN|INTO|UPDATE|USING|TABLE(?: IF(?: NOT)? EXISTS)?|INDEX \w+ ON)\s+)"
-    r"([a-z_]\w*\b(?![.(])(?:\s+[a-z_]\w*)?(?:\s*,\s*[a-z_]\w*\b(?![.(])(?:\s+[a-z_]\w*)?)*)"
-)
-"""Table names in a statement: a keyword, then names separated by commas, each with an optional alias. In this package
-keywords are upper case and names are lower case."""
-NAME_PATTERN = re.compile(r"(^|,\s*)([a-z_]\w*)")
-CTE_PATTERN = re.compile(r"(?:\bWITH(?: RECURSIVE)?|,)\s+([a-z_]\w*)\s*(?:\([^()]*\)\s*)?AS \(")
+READ, WRITE = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", "BEGIN ISOLATION LEVEL READ COMMITTED"
+NUMBER = ("txid_current()", "extract(epoch FROM now())::float8")
+"""The columns of a `TransactionId`. A writer gets its number at once, so that its outcome can be queried."""
 
 
-@cache
-def _translate_sql(sql: str, schema: str) -> LiteralString:
-    """Return the SQL with psycopg's placeholders and with qualified table names, except for `pg_…` tables.
+class Settings:
+    """The settings of transactions, and the statements that begin one.
 
-    All SQL is written in this package; values never become part of it.
+    On a direct connection the settings belong to the session. Otherwise they are local to each transaction. A reader
+    blocks no writer, so its idle timeout is the statement timeout.
     """
-    defined = {*CTE_PATTERN.findall(sql)}
 
-    def qualified(match: re.Match[str]) -> str:
-        return match[0] if match[2] in defined or match[2].startswith("pg_") else f'{match[1]}"{schema}".{match[2]}'
+    def __init__(self, options: AddressOptions) -> None:
+        def column(name: str, value: str | float, *, local: bool) -> str:
+            text = value if isinstance(value, str) else _milliseconds(value)
+            return f"set_config('{name}', '{text}', {str(local).lower()})"
 
-    named = TABLE_PATTERN.sub(lambda match: match[1] + NAME_PATTERN.sub(qualified, match[2]), sql)
-    return cast(LiteralString, named.replace("%", "%%").replace("?", "%s"))
+        def columns(idle: float, *, local: bool) -> tuple[str, ...]:
+            return (
+                column("lock_timeout", options.lock_timeout, local=local),
+                column("statement_timeout", options.statement_timeout, local=local),
+                column(IDLE, idle, local=local),
+            )
+
+        self.session = (
+            f"SELECT {', '.join(columns(options.statement_timeout, local=False))},"
+            f" {column('synchronous_commit', 'on', local=False)}"
+        )
+        write = column(IDLE, options.idle_timeout, local=True)
+        self._direct = (
+            BeginStatements(READ, (), is_numbered=False, with_lock=False),
+            BeginStatements(WRITE, (*NUMBER, write), is_numbered=True, with_lock=True),
+        )
+        reads, writes = (columns(idle, local=True) for idle in (options.statement_timeout, options.idle_timeout))
+        synced = column("synchronous_commit", "on", local=True)
+        self._pooled = (
+            BeginStatements(READ, reads, is_numbered=False, with_lock=False),
+            BeginStatements(WRITE, (*NUMBER, *writes, synced), is_numbered=True, with_lock=False),
+        )
+
+    def begin_statements(self, connection: StoreConnection, *, writing: bool) -> BeginStatements:
+        return (self._direct if connection.is_direct else self._pooled)[writing]
 
 
-def _make_begin_statements(options: AddressOptions) -> tuple[LiteralString, LiteralString]:
-    """Return the statements that begin a reading and a writing transaction, with their settings, in one round trip.
-
-    A reader blocks no writer, so its idle timeout is the statement timeout. A writer gets its number at once, so that
-    its outcome can be queried.
-    """
-    reads, writes = (
-        f"set_config('lock_timeout', '{_milliseconds(options.lock_timeout)}', true),"
-        f" set_config('statement_timeout', '{_milliseconds(options.statement_timeout)}', true),"
-        f" set_config('idle_in_transaction_session_timeout', '{_milliseconds(idle)}', true)"
-        for idle in (options.statement_timeout, options.idle_timeout)
-    )
-    return (
-        cast(LiteralString, f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SELECT {reads}"),
-        cast(
-            LiteralString,
-            "BEGIN ISOLATION LEVEL READ COMMITTED; SELECT txid_current(), extract(epoch FROM now())::float8,"
-            f" {writes}, set_config('synchronous_commit', 'on', true)",
-        ),
-    )
+IDLE = "idle_in_transaction_session_timeout"
 
 
 def _milliseconds(seconds: float) -> int:
@@ -364,10 +368,21 @@ def _one_line(error: psycopg.Error) -> str:
     return " ".join(" ".join(lines).split()).rstrip(".")
 
 
-def _is_direct(connection: "psycopg.Connection[Row]") -> bool:
+def _check_direct(connection: StoreConnection) -> bool:
     """Return True for a direct connection to the server. A pooler reports other process numbers."""
     row = connection.execute("SELECT pg_backend_pid()").fetchone()
     return row is not None and row[0] == connection.info.backend_pid
+
+
+def _read_timeline(connection: StoreConnection) -> str:
+    """Return the server's timeline, or an empty string if it does not tell it, as some hosted servers."""
+    try:
+        row = connection.execute("SELECT substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8)").fetchone()
+    except psycopg.Error:  # also on a standby, which refuses all writes
+        if connection.closed:
+            raise
+        return ""
+    return row[0] if row else ""
 
 
 def _split_options(url: str) -> tuple[str, AddressOptions]:

@@ -28,7 +28,7 @@ from contextc.errors import (
     StoreUnavailable,
 )
 from contextc.store.append_and_load import now_ms
-from contextc.store.backend_interface import Dialect, Result, Row, Transaction
+from contextc.store.backend_interface import Dialect, LockedRows, Result, Row, Transaction
 from contextc.store.group_commit import WorkOutcome, WriteQueue
 from contextc.store.migrations import migrations
 from contextc.store.store import Store
@@ -53,6 +53,7 @@ class SQLiteTransaction:
 
     dialect = SQLITE
     is_retry = False
+    locked: LockedRows | None = None
     __slots__ = ("_execute", "_executemany")
 
     def __init__(self, connection: sqlite3.Connection) -> None:
@@ -60,6 +61,12 @@ class SQLiteTransaction:
 
     def run(self, sql: str, *values: object) -> int:
         return self._execute(sql, values).rowcount  # pyright: ignore[reportArgumentType]
+
+    def send(self, sql: str, *values: object) -> None:
+        self._execute(sql, values)  # pyright: ignore[reportArgumentType]
+
+    def prefetch(self, sql: str, *values: object) -> None:
+        """Do nothing: no query waits for a server."""
 
     def run_many(self, sql: str, rows: Iterable[Sequence[object]]) -> None:
         self._executemany(sql, rows)  # pyright: ignore[reportArgumentType]

@@ -327,7 +327,12 @@ class Store(TurnControls[Connection]):
 
     def todos(self, conversation: str, agent: str = DEFAULT_AGENT) -> list[Todo]:
         """Return the todo list of an agent in a conversation, in order."""
-        return self.read(lambda tx: todo_lists.load_todos(tx, conversation, agent))
+        check_name(agent, "agent")
+        check_name(conversation)
+        rows = self.try_read_statement(todo_lists.LOAD_TODOS, agent, conversation)  # read in every step
+        if rows is None:
+            return self.read(lambda tx: todo_lists.load_todos(tx, conversation, agent))
+        return todo_lists.decode_todos(conversation, rows)
 
     def add_todo(self, conversation: str, text: str, *, agent: str = DEFAULT_AGENT) -> Todo:
         """Append an open todo to the list. The conversation is created if it does not exist."""

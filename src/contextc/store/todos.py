@@ -7,11 +7,24 @@ them.
 
 from collections.abc import Iterable
 
-from contextc.errors import InvalidInput
+from contextc.errors import InvalidInput, UnknownConversation
 from contextc.store.append_and_load import insert_conversation
-from contextc.store.backend_interface import Transaction
+from contextc.store.backend_interface import Row, Transaction
 from contextc.store.message_rows import check_name, find_tip, load_tip
 from contextc.tools.todos import Todo, TodoChange, check_count, validated_state, validated_text
+
+LOAD_TODOS = (
+    "SELECT t.number, t.text, t.state FROM conversation c LEFT JOIN todo t ON t.conversation = c.name AND t.agent = ?"
+    " WHERE c.name = ? ORDER BY t.number"
+)
+"""A row without values for a conversation without todos, and no row if there is no such conversation."""
+
+
+def decode_todos(conversation: str, rows: list[Row]) -> list[Todo]:
+    """Return the todos from the rows of LOAD_TODOS."""
+    if not rows:
+        raise UnknownConversation(conversation)
+    return [Todo(number=number, text=text, state=state) for number, text, state in rows if number is not None]
 
 
 def load_todos(tx: Transaction, conversation: str, agent: str) -> list[Todo]:

@@ -103,6 +103,11 @@ _turn_from_json = msgspec.json.Decoder(TurnRecord).decode
 _step_from_json = msgspec.json.Decoder(StepRecord).decode
 
 
+LAST_TURN = "SELECT body FROM turn WHERE place BETWEEN ? AND ? AND agent = ? ORDER BY place DESC LIMIT 1"
+QUEUE = "SELECT number, kind, body FROM queue WHERE conversation = ? AND agent = ? ORDER BY number"
+TRIGGER_STATES = "SELECT name, body, agent FROM trigger_state WHERE conversation = ? AND agent IN (?, ?)"
+
+
 def _place(conversation: int, number: int) -> int:
     """Return the place of a record: the number of its conversation, and its own number within it."""
     return conversation << SEQ_BITS | number
@@ -126,6 +131,7 @@ def append_events(tx: Transaction, conversation: int, events: Sequence[AnyEvent]
         "INSERT INTO event (place, body) VALUES (?, ?)",
         [(_place(conversation, event.number), body) for event, body in zip(told, bodies, strict=True)],
     )
+    _set_last_number(tx, "event", conversation, told[-1].number)
     return told
 
 
@@ -139,12 +145,20 @@ def load_events(tx: Transaction, conversation: int, after: int, limit: int | Non
 
 
 def load_last_number(tx: Transaction, table: str, conversation: int) -> int:
+    if tx.locked is not None and (known := tx.locked.last_numbers.get((table, conversation))) is not None:
+        return known
     row = tx.row(
         f"SELECT max(place) FROM {table} WHERE place BETWEEN ? AND ?",
         _place(conversation, 0),
         _place(conversation, SEQ_MASK),
     )
     return row[0] & SEQ_MASK if row and row[0] is not None else 0
+
+
+def _set_last_number(tx: Transaction, table: str, conversation: int, number: int) -> None:
+    """Record the number of a new row, if the transaction knows the last one."""
+    if tx.locked is not None and (table, conversation) in tx.locked.last_numbers:
+        tx.locked.last_numbers[table, conversation] = number
 
 
 class WatchedState(NamedTuple):
@@ -193,17 +207,18 @@ def result_event(message: Message, milliseconds: int) -> AnyEvent:
 def insert_turn(tx: Transaction, conversation: int, turn: TurnRecord) -> TurnRecord:
     """Insert a turn under the next number."""
     turn = replace(turn, number=load_last_number(tx, "turn", conversation) + 1)
-    tx.run(
+    tx.send(
         "INSERT INTO turn (place, agent, running, body) VALUES (?, ?, 1, ?)",
         _place(conversation, turn.number),
         turn.agent,
         msgspec.json.encode(turn),
     )
+    _set_last_number(tx, "turn", conversation, turn.number)
     return turn
 
 
 def save_turn(tx: Transaction, conversation: int, turn: TurnRecord) -> None:
-    tx.run(
+    tx.send(
         "UPDATE turn SET running = ?, body = ? WHERE place = ?",
         int(turn.state == "running"),
         msgspec.json.encode(turn),
@@ -222,13 +237,15 @@ def load_turns(tx: Transaction, conversation: int, *, last: int | None = None) -
 
 def load_last_turn(tx: Transaction, conversation: int, agent: str, *, before: int = SEQ_MASK) -> TurnRecord | None:
     """Return the last turn of an agent, or the last before turn `before`."""
-    row = tx.row(
-        "SELECT body FROM turn WHERE place BETWEEN ? AND ? AND agent = ? ORDER BY place DESC LIMIT 1",
-        _place(conversation, 0),
-        _place(conversation, before - 1),
-        agent,
-    )
+    row = tx.row(LAST_TURN, _place(conversation, 0), _place(conversation, before - 1), agent)
     return decode_row(_turn_from_json, row[0], f"Last turn of {agent!r}") if row else None
+
+
+def prefetch_opening(tx: Transaction, conversation: int, agent: str, channel: str) -> None:
+    """Announce what is read when a turn opens: the last turn, the trigger states and the queue."""
+    tx.prefetch(LAST_TURN, _place(conversation, 0), _place(conversation, SEQ_MASK - 1), agent)
+    tx.prefetch(TRIGGER_STATES, conversation, agent, channel)
+    tx.prefetch(QUEUE, conversation, agent)
 
 
 def load_turns_by_number(tx: Transaction, conversation: int, numbers: Collection[int]) -> dict[int, TurnRecord]:
@@ -336,17 +353,18 @@ def find_opening_message(tx: Transaction, branch: int, turn: TurnRecord) -> Mess
 
 def insert_step(tx: Transaction, conversation: int, step: StepRecord) -> StepRecord:
     step = replace(step, number=load_last_number(tx, "step", conversation) + 1)
-    tx.run(
+    tx.send(
         "INSERT INTO step (place, turn, body) VALUES (?, ?, ?)",
         _place(conversation, step.number),
         step.turn,
         msgspec.json.encode(step),
     )
+    _set_last_number(tx, "step", conversation, step.number)
     return step
 
 
 def save_step(tx: Transaction, conversation: int, step: StepRecord) -> None:
-    tx.run("UPDATE step SET body = ? WHERE place = ?", msgspec.json.encode(step), _place(conversation, step.number))
+    tx.send("UPDATE step SET body = ? WHERE place = ?", msgspec.json.encode(step), _place(conversation, step.number))
 
 
 def load_steps(tx: Transaction, conversation: int, turn: int | None) -> list[StepRecord]:
@@ -401,9 +419,7 @@ def enqueue_message(tx: Transaction, conversation: int, agent: str, kind: QueueK
 
 
 def load_queue(tx: Transaction, conversation: int, agent: str) -> list[QueuedMessage]:
-    rows = tx.rows(
-        "SELECT number, kind, body FROM queue WHERE conversation = ? AND agent = ? ORDER BY number", conversation, agent
-    )
+    rows = tx.rows(QUEUE, conversation, agent)
     return [
         QueuedMessage(
             number=number, agent=agent, kind=kind, message=decode_row(decode_message, body, f"Queued input {number}")
@@ -431,14 +447,19 @@ def without_removed_media(tx: Transaction, message: Message) -> Message:
 # ── trigger states ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def load_trigger_states(tx: Transaction, conversation: int, agent: str) -> dict[str, JSONObject]:
-    rows = tx.rows("SELECT name, body FROM trigger_state WHERE conversation = ? AND agent = ?", conversation, agent)
-    return {name: decode_row(decode, body, f"State of trigger {name!r}") for name, body in rows}
+def load_trigger_states(tx: Transaction, conversation: int, agent: str, channel: str = "") -> dict[str, JSONObject]:
+    """Return the states of an agent's triggers, and of those that belong to a channel."""
+    rows = tx.rows(TRIGGER_STATES, conversation, agent, channel or agent)
+    own = [row for row in rows if row[2] == agent]
+    return {
+        name: decode_row(decode, body, f"State of trigger {name!r}")
+        for name, body, _ in [*own, *[row for row in rows if row[2] != agent]]
+    }
 
 
 def save_trigger_states(tx: Transaction, conversation: int, agent: str, states: Mapping[str, JSONObject]) -> None:
     for name, state in states.items():
-        tx.run(
+        tx.send(
             "INSERT INTO trigger_state (conversation, agent, name, body) VALUES (?, ?, ?, ?)"
             " ON CONFLICT (conversation, agent, name) DO UPDATE SET body = excluded.body",
             conversation,

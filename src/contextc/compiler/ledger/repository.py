@@ -67,6 +67,9 @@ FIND_CHANNEL = (
 )
 
 
+UPDATE_STATE = "UPDATE channel SET version = version + 1, state = ?, attempt = ? WHERE number = ? AND version = ?"
+
+
 class ChannelRow(NamedTuple):
     """A channel's number and version, its encoded state, and its encoded attempt."""
 
@@ -80,6 +83,12 @@ def find_channel(tx: Transaction, channel: Channel, *, lock: bool = False) -> Ch
     """Return a channel. With `lock`, no other writer changes its row before this transaction ends."""
     row = tx.row(FIND_CHANNEL + tx.dialect.row_lock if lock else FIND_CHANNEL, *channel)
     return ChannelRow(*row) if row else None
+
+
+def prefetch_locked_channel(tx: Transaction, channel: Channel) -> None:
+    """Announce `find_channel(…, lock=True)`, which follows the check of a lease."""
+    if tx.locked is not None:
+        tx.prefetch(FIND_CHANNEL + tx.dialect.row_lock, *channel)
 
 
 def load_state(tx: Transaction, channel: Channel) -> ChannelState | None:
@@ -156,7 +165,7 @@ def write_rows(tx: Transaction, channel: int, first: int, rows: Sequence[tuple[L
     if len(rows) == 1:
         row, wire = rows[0]
         sql = "INSERT INTO shown (place, items, wire) VALUES (?, ?, ?)"
-        tx.run(sql, make_place(channel, first), row_to_json(row), wire)
+        tx.send(sql, make_place(channel, first), row_to_json(row), wire)
     elif rows:
         tx.run_many(
             "INSERT INTO shown (place, items, wire) VALUES (?, ?, ?)",
@@ -179,20 +188,25 @@ def update_state(
     tx: Transaction, number: int, version: int, standing: ChannelState, *, open_attempt: OpenAttempt | None = None
 ) -> bool:
     """Write the state of a channel and its open attempt. Returns False if it is no longer at `version`."""
-    return (
-        tx.run(
-            "UPDATE channel SET version = version + 1, state = ?, attempt = ? WHERE number = ? AND version = ?",
-            state_to_json(standing),
-            None if open_attempt is None else _encode_attempt(open_attempt),
-            number,
-            version,
-        )
-        == 1
-    )
+    return tx.run(UPDATE_STATE, *_state_values(number, version, standing, open_attempt)) == 1
+
+
+def update_locked_state(
+    tx: Transaction, number: int, version: int, standing: ChannelState, *, open_attempt: OpenAttempt | None = None
+) -> None:
+    """Write the state of a channel that this transaction has locked at `version`, and its open attempt."""
+    tx.send(UPDATE_STATE, *_state_values(number, version, standing, open_attempt))
+
+
+def _state_values(
+    number: int, version: int, standing: ChannelState, open_attempt: OpenAttempt | None
+) -> tuple[bytes, bytes | None, int, int]:
+    attempt = None if open_attempt is None else _encode_attempt(open_attempt)
+    return state_to_json(standing), attempt, number, version
 
 
 def save_head(tx: Transaction, channel: int, name: bytes, body: bytes) -> None:
-    tx.run("INSERT INTO head (channel, hash, body) VALUES (?, ?, ?) ON CONFLICT DO NOTHING", channel, name, body)
+    tx.send("INSERT INTO head (channel, hash, body) VALUES (?, ?, ?) ON CONFLICT DO NOTHING", channel, name, body)
 
 
 def load_head(tx: Transaction, channel: int, name: bytes) -> bytes | None:
@@ -202,7 +216,7 @@ def load_head(tx: Transaction, channel: int, name: bytes) -> bytes | None:
 
 def save_replaced(tx: Transaction, channel: int, request: int, body: bytes) -> None:
     """Store a whole request that differs from its rows."""
-    tx.run("INSERT INTO replaced (place, body) VALUES (?, ?)", make_place(channel, request), body)
+    tx.send("INSERT INTO replaced (place, body) VALUES (?, ?)", make_place(channel, request), body)
 
 
 def load_replaced(tx: Transaction, channel: int, request: int) -> bytes | None:
@@ -211,7 +225,7 @@ def load_replaced(tx: Transaction, channel: int, request: int) -> bytes | None:
 
 
 def save_manifest(tx: Transaction, channel: int, number: int, body: bytes) -> None:
-    tx.run("INSERT INTO manifest (place, body) VALUES (?, ?)", make_place(channel, number), body)
+    tx.send("INSERT INTO manifest (place, body) VALUES (?, ?)", make_place(channel, number), body)
 
 
 def replace_manifest(tx: Transaction, channel: int, number: int, body: bytes) -> None:
@@ -258,7 +272,7 @@ def _checked_body(body: bytes) -> bytes:
 
 def save_attempt(tx: Transaction, number: int, attempt: OpenAttempt) -> None:
     """Store the attempt of a channel."""
-    tx.run("UPDATE channel SET attempt = ? WHERE number = ?", _encode_attempt(attempt), number)
+    tx.send("UPDATE channel SET attempt = ? WHERE number = ?", _encode_attempt(attempt), number)
 
 
 def save_attempt_if_unchanged(

@@ -59,7 +59,7 @@ class Transaction(Protocol):
     @property
     def dialect(self) -> Dialect: ...
 
-    def run(self, sql: str, *values: object) -> int: ...
+    def send(self, sql: str, *values: object) -> None: ...
 
     def run_many(self, sql: str, rows: Iterable[Sequence[object]]) -> None: ...
 
@@ -95,21 +95,21 @@ def load_calibration(tx: Transaction, model: str) -> Calibration:
     return Calibration(*rows[0]) if rows else Calibration()
 
 
-def save_calibration(tx: Transaction, model: str, calibration: Calibration) -> None:
-    """Store the calibration of a model.
+def save_calibration(tx: Transaction, model: str, calibration: Calibration, *, is_stored: bool = False) -> None:
+    """Store the calibration of a model. `is_stored` is True if one is known to be stored.
 
     All conversations share the row. It is skipped while another transaction changes it, so that a writer never waits
     for others that use the model.
     """
     learned = calibration.factor, calibration.samples
-    if tx.rows("SELECT 1 FROM calibration WHERE model = ?", model):
-        tx.run(
+    if is_stored or tx.rows("SELECT 1 FROM calibration WHERE model = ?", model):
+        tx.send(
             "UPDATE calibration SET factor = ?, samples = ? WHERE model IN"
             f" (SELECT model FROM calibration WHERE model = ?{tx.dialect.skip_locked})",
             *learned,
             model,
         )
     else:
-        tx.run(
+        tx.send(
             "INSERT INTO calibration (model, factor, samples) VALUES (?, ?, ?) ON CONFLICT DO NOTHING", model, *learned
         )

@@ -1,0 +1,219 @@
+"""How much a PostgreSQL store exchanges with its server, and that less of it weakens no guarantee."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from urllib.parse import urlsplit, urlunsplit
+
+import psycopg
+import pytest
+
+import contextc as cc
+from contextc.store import leases
+from contextc.store.backend_interface import Transaction
+from contextc.store.postgres import PostgresStore
+from contextc.store.postgres_transaction import describe, merge_sql, translate_sql
+from tests.executor.scripted_provider import SONNET, Say, Scripted, add, call, played
+from tests.store.counted_postgres import CountedPostgres, Traffic, open_counted
+
+
+def traffic_of_turn(store: CountedPostgres, conversation: str, steps: int) -> Traffic:
+    """Run a turn whose steps call one tool each, except for the last, and return its traffic."""
+    script = [*[Say(calls=(call(number),)) for number in range(1, steps)], Say(text="done")]
+    executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=Scripted(script), triggers=cc.default_triggers())
+    store.reset_traffic()
+    asyncio.run(played(executor, conversation))
+    return store.traffic()
+
+
+def test_a_turn_takes_few_statements_and_round_trips(postgres_address: str) -> None:
+    """A turn of two steps and one tool took 178 statements in 16 transactions, with 156 round trips."""
+    with open_counted(postgres_address) as store:
+        traffic_of_turn(store, "first", 2)  # connects, and prepares what every turn repeats
+        short = traffic_of_turn(store, "new", 2)
+        again = traffic_of_turn(store, "new", 2)
+        long = traffic_of_turn(store, "new", 10)
+    assert short.statements <= 72
+    assert short.transactions <= 16
+    assert short.round_trips <= 36
+    assert again.statements < short.statements
+    assert (long.statements - again.statements) / 8 <= 24  # each further step, with its tool
+    assert (long.round_trips - again.round_trips) / 8 <= 12
+
+
+def test_a_turn_behind_a_pooler_takes_as_few_round_trips_for_its_writes(pooled_address: str) -> None:
+    """Every transaction begins with its settings. A read of one query has its own BEGIN and COMMIT."""
+    with open_counted(pooled_address) as store:
+        traffic_of_turn(store, "first", 2)
+        short = traffic_of_turn(store, "new", 2)
+    assert short.statements <= 98
+    assert short.round_trips <= 36
+
+
+def test_reads_of_one_statement_need_no_transaction(postgres_address: str) -> None:
+    with open_counted(postgres_address) as store:
+        store.append("demo", cc.user("hello"))
+        store.reset_traffic()
+        assert store.todos("demo") == []
+        assert store.traffic()[:3] == (1, 1, 1)
+        store.reset_traffic()
+        store.write(lambda tx: None)
+        store.read(lambda tx: None)
+        assert store.traffic() == (0, 0, 0, 0, 0)
+
+
+def is_waiting(store: cc.Store) -> bool:
+    return bool(store.read(lambda tx: tx.rows("SELECT 1 FROM pg_locks WHERE NOT granted")))
+
+
+def test_a_writer_that_waits_for_a_takeover_has_lost_its_lease(postgres_address: str) -> None:
+    """Guarantee 3.5: the lease is checked as it is after the wait, not as it was when the statement began."""
+    handles = [cc.open_store(postgres_address) for _ in range(3)]
+    with handles[0] as store, handles[1] as other, handles[2] as watcher:
+        lease = store.acquire("demo", "coder")
+        failed: list[BaseException] = []
+
+        def append() -> None:
+            try:
+                store.append("demo", cc.assistant("late", author="coder"), lease=lease)
+            except BaseException as error:
+                failed.append(error)
+
+        writer = threading.Thread(target=append)
+
+        def take_over(tx: Transaction) -> None:
+            leases.find_tip(tx, "demo", True)
+            tx.run("UPDATE lease SET number = number + 1 WHERE conversation = 'demo'")
+            writer.start()
+            while not is_waiting(watcher):
+                pass
+
+        other.write(take_over)
+        writer.join()
+        assert [type(error) for error in failed] == [cc.errors.LeaseLost]
+        assert store.load("demo") == []
+
+
+def test_a_failed_statement_that_was_not_waited_for_undoes_its_transaction(postgres_address: str) -> None:
+    """Guarantee 2.1: the error is raised at the latest by the commit, and nothing is stored."""
+    with cc.open_store(postgres_address) as store:
+        stored = store.append("demo", cc.user("hello"))
+
+        def work(tx: Transaction) -> None:
+            tx.send("UPDATE conversation SET title = 'changed' WHERE name = 'demo'")
+            tx.send("INSERT INTO edge (place) VALUES (?)", "no number")
+
+        with pytest.raises(cc.errors.StoreError, match="invalid input syntax"):
+            store.write(work)
+        assert store.overview("demo").title == "hello"
+        assert store.load("demo") == [stored]
+
+
+@pytest.mark.parametrize("repeats", [1, 4, 12])
+def test_a_prepared_statement_that_fails_can_be_used_again(postgres_address: str, repeats: int) -> None:
+    with cc.open_store(postgres_address) as store:
+        store.append("demo", cc.user("hello"))
+        for _ in range(repeats):
+            with pytest.raises(cc.errors.StoreError, match="division by zero"):
+                store.write(lambda tx: tx.rows("SELECT 1 / ? FROM conversation", 0))
+        assert store.write(lambda tx: tx.rows("SELECT 6 / ? FROM conversation", 2)) == [(3,)]
+
+
+def test_more_statements_than_are_kept_prepared_are_run(postgres_address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("contextc.store.postgres_pipeline.PREPARED_STATEMENTS", 3)
+    with cc.open_store(f"{postgres_address}&prepare=1") as store:
+        store.append("demo", cc.user("hello"))
+        for number in [*range(8), *range(8)]:
+            sql = f"SELECT name, {number} FROM conversation WHERE number > ?"
+            assert store.read(lambda tx, sql=sql: tx.rows(sql, 0)) == [("demo", number)]
+
+
+def test_values_come_back_as_they_were_written(postgres_address: str) -> None:
+    values = (-(1 << 63), 0.1, "ä\n'", b"\0\xff", None)
+    sql = "SELECT ?::bigint, ?::float8, ?::text, ?::bytea, ?::text, c.created FROM conversation c"
+    with cc.open_store(postgres_address) as store:
+        store.append("demo", cc.user("hello"))
+        assert store.read(lambda tx: tx.rows(sql, *values))[0][:5] == values
+        with pytest.raises(cc.errors.StoreError, match="NUL"):
+            store.read(lambda tx: tx.rows("SELECT 1 FROM conversation WHERE name = ?", "a\0b"))
+
+
+def test_names_are_stored_in_the_encoding_of_the_database(postgres_server: str) -> None:
+    """A name that the database cannot store is refused, and no other one is stored instead."""
+    parts = urlsplit(postgres_server)
+    with psycopg.connect(postgres_server, autocommit=True) as connection:
+        connection.execute("CREATE DATABASE latin ENCODING LATIN1 TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'")
+        try:
+            with cc.open_store(urlunsplit(parts._replace(path="/latin"))) as store:
+                store.append("GRÜN", cc.user("日本"))
+                assert [each.name for each in store.conversations()] == ["GRÜN"]
+                assert store.load("GRÜN")[0].text == "日本"
+                assert [each.name for each in store.overviews(search="grün").found] == ["GRÜN"]
+                with pytest.raises(cc.errors.StoreError, match="LATIN1"):
+                    store.append("日本", cc.user("hello"))
+        finally:
+            connection.execute("DROP DATABASE latin WITH (FORCE)")
+
+
+def count_round_trips(store: CountedPostgres, work: Callable[[Transaction], object]) -> int:
+    store.reset_traffic()
+    store.write(work)
+    return store.traffic().round_trips
+
+
+def test_a_repeated_query_is_answered_once_until_its_table_changes(postgres_address: str) -> None:
+    """A writer that has locked a conversation reads it once. Before that, others may change what it reads."""
+    query = "SELECT title FROM conversation WHERE name = 'demo'"
+    lock = "SELECT 1 FROM conversation WHERE name = 'demo' FOR UPDATE"
+
+    def read_twice(tx: Transaction) -> None:
+        tx.rows(query)
+        tx.rows(query)
+
+    def lock_and_read(tx: Transaction) -> None:
+        tx.rows(lock)
+        read_twice(tx)
+
+    def change_between(tx: Transaction) -> None:
+        tx.rows(lock)
+        assert tx.rows(query) == [("",)]
+        tx.send("UPDATE conversation SET title = 'new' WHERE name = 'demo'")
+        assert tx.rows(query) == [("new",)]
+
+    with open_counted(postgres_address) as store:
+        store.append("demo", cc.user("hello"))
+        assert count_round_trips(store, read_twice) == 3
+        assert count_round_trips(store, lock_and_read) == 3
+        assert count_round_trips(store, change_between) == 4
+
+
+def test_changes_of_different_tables_become_one_statement() -> None:
+    first, second = "UPDATE turn SET body = ? WHERE place = ?", "INSERT INTO event (place, body) VALUES (?, ?)"
+    assert merge_sql((first, second), "s") == (
+        'WITH change_0 AS (UPDATE "s".turn SET body = $1 WHERE place = $2)'
+        ' INSERT INTO "s".event (place, body) VALUES ($3, $4)'
+    )
+    assert translate_sql(first, "s") == 'UPDATE "s".turn SET body = $1 WHERE place = $2'
+    assert describe("UPDATE lease SET seq = 1 WHERE EXISTS (SELECT 1 FROM conversation)") == (
+        "write",
+        {"lease", "conversation"},
+    )
+    assert describe("SELECT 1 FROM lease l, conversation c FOR UPDATE") == ("lock", {"lease", "conversation"})
+    assert describe("SET LOCAL lock_timeout = 5").kind == describe("SELECT pg_advisory_xact_lock(1)").kind == "other"
+
+
+def test_several_changes_of_one_table_stay_in_order(postgres_address: str) -> None:
+    with PostgresStore(postgres_address) as store:
+        store.initialize()
+        store.append("demo", cc.user("hello"))
+
+        def work(tx: Transaction) -> None:
+            for title in ("one", "two", "three"):
+                tx.send("UPDATE conversation SET title = title || ? WHERE name = 'demo'", title)
+                tx.run_many("INSERT INTO edge (place) VALUES (?)", [(len(title),), (len(title) + 10,)])
+                tx.send("DELETE FROM edge WHERE place < ?", 20)
+            tx.run_many("INSERT INTO edge (place) VALUES (?)", [(number,) for number in range(100, 207)])
+
+        store.write(work)
+        assert store.read(lambda tx: tx.rows("SELECT title FROM conversation")) == [("onetwothree",)]
+        assert store.read(lambda tx: tx.rows("SELECT count(*), min(place), max(place) FROM edge")) == [(107, 100, 206)]
