@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from contextc.compiler import Compiled, MessageCompiler, SessionManager
     from contextc.compiler.manifest import Manifest
     from contextc.errors import ContextcError
-    from contextc.executor import AgentExecutor, Limits, TurnResult
+    from contextc.executor import Agent, AgentExecutor, Limits, TurnResult
     from contextc.formats import AnthropicFormatter, GeminiFormatter, OpenAIFormatter, formatter
     from contextc.linting import Violation, convert, fix, lint
     from contextc.manager import MessageManager
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from contextc.triggers import Trigger, TriggerContext, TriggerMessage, default_triggers, trigger
 
 __all__ = [
+    "Agent",
     "AgentExecutor",
     "AnthropicFormatter",
     "Compiled",
@@ -116,7 +117,7 @@ _NAMES = {
     "compiler": "Compiled MessageCompiler SessionManager",
     "compiler.manifest": "Manifest",
     "errors": "ContextcError",
-    "executor": "AgentExecutor Limits TurnResult",
+    "executor": "Agent AgentExecutor Limits TurnResult",
     "formats": "AnthropicFormatter GeminiFormatter OpenAIFormatter formatter",
     "linting": "Violation convert fix lint",
     "manager": "MessageManager",

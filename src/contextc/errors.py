@@ -25,6 +25,7 @@
     │   └── LeaseLost               the lease has ended; writes under it are refused
     ├── ContextOverflow             the required messages do not fit; each figure is an attribute
     ├── NothingNew                  the model has seen and answered every message
+    ├── InvalidOutput               an agent's run has no answer of the requested type
     ├── InternalError               a defect in contextc; nothing was sent
     ├── FragmentFailed              the renderer of a prompt fragment raised, or did not return text
     ├── ProviderFailed              a provider did not answer, or refused; `kind` shows what helps
@@ -36,8 +37,7 @@
         ├── StoreCorrupt            stored data is damaged or inconsistent
         └── SchemaTooNew            written by a newer contextc
 
-A message states the problem and one fix. Figures are attributes too. An operation that raises one of these has written
-nothing.
+A message states the problem and one fix. Figures are attributes. An operation that raises one has written nothing.
 """
 
 import threading
@@ -110,13 +110,8 @@ class InvalidMessage(InvalidInput):
         got: object = _NOTHING,
         fix: str = "",
     ) -> None:
-        place = "".join(
-            [
-                f"conversation {conversation!r}, " if conversation else "",
-                f"messages[{index}], " if index is not None else "",
-                field,
-            ]
-        ).removesuffix(", ")
+        named = f"conversation {conversation!r}, " if conversation else ""
+        place = f"{named}{f'messages[{index}], ' if index is not None else ''}{field}".removesuffix(", ")
         super().__init__(f"{place}: {problem}" if place else problem, got=got, fix=fix)
         self.problem = self.problem.removeprefix(f"{place}: ") if place else self.problem
         self.field, self.index, self.conversation = field, index, conversation
@@ -140,11 +135,9 @@ class InvalidReply(InvalidInput):
 
     def __init__(self, format: str, reply: dict[str, object]) -> None:
         self.format, self.reply = format, reply
-        error = reply.get("error")
-        if error:
+        content = f"it has {', '.join(f'`{name}`' for name in list(reply)[:6])}" if reply else "it is empty"
+        if error := reply.get("error"):
             content = f"it is an error ({str(error)[:200]})"
-        else:
-            content = f"it has {', '.join(f'`{name}`' for name in list(reply)[:6])}" if reply else "it is empty"
         super().__init__(
             f"This is not a reply of {format}: {content}",
             fix="Pass the whole reply of the API, to the formatter of its format.",
@@ -402,6 +395,14 @@ class NothingNew(ContextcError):
         )
 
 
+class InvalidOutput(ContextcError):
+    """The run of an agent has no answer of the requested type. `text` is its last answer, `finish` why it ended."""
+
+    def __init__(self, conversation: str, problem: str, *, finish: str, text: str) -> None:
+        self.conversation, self.finish, self.text = conversation, finish, text
+        super().__init__(f"Conversation {conversation!r}: {problem}", fix="Use `text`, or a simpler output_type.")
+
+
 class InternalError(ContextcError):
     """An internal check of contextc failed. Nothing was sent and nothing was stored."""
 
@@ -411,8 +412,7 @@ class InternalError(ContextcError):
 
 FailureKind: TypeAlias = Literal["transient", "rate", "auth", "quota", "context", "session", "invalid", "abort"]
 """Kinds of failure, by what helps: waiting (`transient`, `rate`), another key (`auth`), credit (`quota`), a shorter
-request (`context`), a new session (`session`: the provider no longer has the named one), another request (`invalid`).
-Nothing helps with `abort`: the call was aborted."""
+request (`context`), a new session (`session`: the named one is gone), another request (`invalid`), none (`abort`)."""
 
 DEFAULT_FIXES: dict[str, str] = {
     "transient": "The request is valid. Retry it.",

@@ -5,11 +5,28 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import contextc as cc
 from tests.fake_vendors import KEY, FakeVendors, Reply, Scripted, ScriptedCall
 
+README = Path(__file__).parent.parent.parent / "README.md"
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "agent.py"
 QUESTION = "How is Paris? Write home about it."
+
+
+def test_the_first_example_of_the_readme_answers(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guarantee 19.1: an answer takes three lines."""
+    code = README.read_text().partition("```py\n")[2].partition("```")[0]
+    assert len([line for line in code.splitlines() if line]) == 3
+    with FakeVendors(Scripted([Reply("Air scatters blue light most.")])) as vendors:
+        monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", vendors.url("anthropic"))
+        exec(compile(code, "README.md", "exec"), {})
+        assert (vendors.refused, vendors.defects, len(vendors.records)) == ([], [], 1)
+    assert capsys.readouterr().out == "Air scatters blue light most.\n"
 
 
 def test_an_agent_asks_its_tools_and_a_person(tmp_path: Path) -> None:

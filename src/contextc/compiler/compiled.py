@@ -18,8 +18,8 @@ from contextc.compiler.ledger.channel_row_cache import join_messages, split_chun
 from contextc.compiler.ledger.row_encoding import AssembledRows, NewRow
 from contextc.compiler.manifest import Manifest, RequestRecord
 from contextc.compiler.options import Budget
-from contextc.formats.base import Formatter
-from contextc.messages import Usage
+from contextc.formats.base import Formatter, Request
+from contextc.messages import Message, Usage
 from contextc.models.tokens import MAX_FACTOR, MIN_FACTOR
 from contextc.providers import Provider
 from contextc.store.ledger_schema import Channel, ChannelState
@@ -125,6 +125,7 @@ class Compiled:
         self.replaced = False
         self._body: bytes | None = None
         self._params: JSONObject | None = None
+        self._decoded: Request | None = None
 
     @property
     def cursor(self) -> str:
@@ -214,9 +215,30 @@ class Compiled:
             self._body = self.head.bytes(self._chunks(), self.session_id)
         return self._body
 
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The messages of the request in contextc's types, as they are sent: trimmed, and with inserted texts.
+
+        They are decoded from the request, so they have its roles, call ids and texts, and no position in the store. The
+        system prompt is not one of them.
+        """
+        return self._decode().messages
+
+    @property
+    def system_prompt(self) -> str:
+        """The system prompt of the request, as it is sent; "" if it has none."""
+        found = self._decode().system
+        return found.text if found is not None else ""
+
+    def _decode(self) -> Request:
+        if self._decoded is None:
+            self._decoded = self.formatter.decode_request(self.copy())
+        return self._decoded
+
     def replace(self, params: JSONObject) -> None:
         """Send `params` instead of the compiled request. They are stored, and the next request begins an epoch."""
         self._params, self._body, self.replaced = params, encode(params), True
+        self._decoded = None
 
     def copy(self) -> JSONObject:
         """Return a deep copy of `params`, which may be changed."""

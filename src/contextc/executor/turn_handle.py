@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing, suppress
 
 from contextc._worker_threads import run_blocking
-from contextc.errors import ContextcError, ConversationBusy, LeaseLost
+from contextc.errors import ContextcError, LeaseLost
 from contextc.events import AnyEvent
 from contextc.executor.agent_config import AgentConfig, Suspend
 from contextc.executor.event_hub import Inbox, event_hub, watch_batches
@@ -17,6 +17,7 @@ from contextc.executor.turn_loop import WAITING, TurnRunner
 from contextc.executor.turn_result import TurnResult
 from contextc.executor.turn_store import TurnStore
 from contextc.messages import Message
+from contextc.store.async_store import wait_for_lease
 from contextc.store.conversation_types import Lease
 
 CANCEL_REQUEST = "cancel"
@@ -156,7 +157,7 @@ class Turn:
         """Acquire the lease, waiting if necessary, then open the turn and return its record."""
         config = self.config
         store, agent, ttl = config.store, config.agent, config.lease_seconds
-        loop, woken = asyncio.get_running_loop(), asyncio.Event()
+        loop = asyncio.get_running_loop()
 
         def on_loop(call: Callable[[], None]) -> None:
             with suppress(RuntimeError):  # the loop was closed: nothing to wake or to cancel
@@ -181,21 +182,7 @@ class Turn:
             self._turn_store.open(self._input, resume=self._resume, ask_again=callback)
             return self._turn_store
 
-        def wake() -> None:
-            on_loop(woken.set)
-
-        with store.lease_queue.join(self.conversation, agent, wake, wait=self._wait, ttl=ttl) as waiter:
-            while True:
-                woken.clear()
-                try:
-                    if not waiter.is_first:
-                        raise await run_blocking(store.load_busy_error, self.conversation, agent)
-                    return await run_blocking(begin, waiter.is_patient)
-                except ConversationBusy as busy:
-                    held_here = store.holds_lease(self.conversation, agent, busy.number)
-                    seconds = waiter.next_poll_delay(busy, held_here=held_here)
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(woken.wait(), seconds)
+        return await wait_for_lease(store, self.conversation, agent, wait=self._wait, ttl=ttl, take=begin)
 
     def _on_lease_lost(self, lease: Lease) -> None:
         """Cancel the turn: another process holds the lease, so this one can store nothing more."""

@@ -3,8 +3,9 @@
 import os
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from contextc._lazy import lazy_names
 from contextc.config import mask_secrets
 from contextc.errors import InvalidSetting
 from contextc.store.approvals import Approval
@@ -13,8 +14,13 @@ from contextc.store.partial_message_journal import Stream
 from contextc.store.store import Store as AnyStore
 from contextc.store.turn_requests import TurnRequest
 
+if TYPE_CHECKING:
+    from contextc.store.async_store import AsyncStore, AsyncStream
+
 __all__ = [
     "Approval",
+    "AsyncStore",
+    "AsyncStream",
     "Branch",
     "Conversation",
     "Lease",
@@ -26,6 +32,8 @@ __all__ = [
     "open_for_inspection",
     "open_store",
 ]
+
+__getattr__ = lazy_names(__name__, {"async_store": "AsyncStore AsyncStream"})
 
 Store: TypeAlias = AnyStore[Any]
 """A store of any back-end, whatever the type of its connections."""

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterable
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -34,6 +35,9 @@ from contextc.store.turn_and_event_records import QueuedMessage, QueueKind, Step
 from contextc.store.turn_controls import TurnControls
 from contextc.tools.todos import Todo, TodoChange, TodoState, numbered_todos, validated_text
 
+if TYPE_CHECKING:
+    from contextc.store.async_store import AsyncStore
+
 EXPIRE_BATCH = 500
 MAX_CACHED_TIPS = 10_000
 
@@ -50,6 +54,13 @@ class Store(TurnControls[Connection]):
         """Migrate the schema, then recover dead turns."""
         self.migrate()
         self.recovered += tuple(self.recover())
+
+    @property
+    def aio(self) -> "AsyncStore":
+        """The methods of this store as coroutines, with the same names and parameters, for code on an event loop."""
+        from contextc.store.async_store import AsyncStore  # it imports asyncio, which most programs do not need
+
+        return AsyncStore(self)
 
     # ── appending and reading ─────────────────────────────────────────────────────────────────────────────────────────
 

@@ -84,10 +84,10 @@ class FunctionParameters(Struct, frozen=True, kw_only=True):
 
     def _convert(self, given: JSONObject) -> Struct:
         try:
-            return msgspec.convert(given, self.argument_class, dec_hook=_decode_hook)
+            return msgspec.convert(given, self.argument_class, dec_hook=decode_hook)
         except (msgspec.ValidationError, RecursionError) as first:
             try:  # accept numbers and booleans written as strings
-                return msgspec.convert(given, self.argument_class, strict=False, dec_hook=_decode_hook)
+                return msgspec.convert(given, self.argument_class, strict=False, dec_hook=decode_hook)
             except (msgspec.ValidationError, RecursionError):
                 raise InvalidInput(conversion_error(first, given)) from first
 
@@ -219,7 +219,8 @@ def _is_context(hint: object) -> bool:
     return hint is ToolContext or ToolContext in get_args(hint)
 
 
-def _decode_hook(kind: type, value: object) -> object:
+def decode_hook(kind: type, value: object) -> object:
+    """Convert a value for a type that msgspec does not know: a path, or any object."""
     if issubclass(kind, PurePath) and isinstance(value, str):
         return kind(value)
     if kind is object:

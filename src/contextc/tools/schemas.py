@@ -104,6 +104,11 @@ def object_schema(fields: Iterable[SchemaField], *, strict: bool, place: str) ->
     return _SchemaWriter(strict).object_of(fields, place, ())
 
 
+def type_schema(hint: object, *, strict: bool, place: str) -> JSONObject:
+    """Return the schema of a type."""
+    return _SchemaWriter(strict).write(msgspec_type(hint, place), place, ())
+
+
 SUPPORTED_TYPES = (
     "Use str, int, float, bool, None, Literal, Enum, list, dict, tuple, a dataclass, a TypedDict or a msgspec Struct, "
     "or unions of them."

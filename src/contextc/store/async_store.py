@@ -1,0 +1,242 @@
+"""`store.aio`: the methods of a store as coroutines, for code on an event loop.
+
+Each of them calls the method of the store on a worker thread. `CONTEXTC_STORE_THREADS` limits how many run at a time.
+Waiting for a lease takes no thread, because the call that releases it needs one.
+
+Started work is never abandoned: a cancellation that arrives meanwhile is raised when the work is done.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
+from functools import partial, wraps
+from types import TracebackType
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeAlias, TypeVar, overload
+
+from contextc._worker_threads import run_blocking
+from contextc.errors import ContextcError, ConversationBusy, InvalidInput
+from contextc.messages import Message, Usage
+from contextc.store.backend_interface import Transaction
+from contextc.store.conversation_types import DEFAULT_AGENT, Lease
+from contextc.store.message_rows import check_name
+from contextc.store.partial_message_journal import Stream, StreamDelta, StreamStatus
+from contextc.store.store import Store
+
+P = ParamSpec("P")
+T = TypeVar("T")
+AnyStore: TypeAlias = Store[Any]
+
+
+async def wait_for_lease(
+    store: AnyStore, conversation: str, agent: str, *, wait: float, ttl: float, take: Callable[[bool], T]
+) -> T:
+    """Call `take` on a thread until it gets the lease, for at most `wait` seconds, and return its result.
+
+    `take` raises `ConversationBusy` if another turn holds the lease. It gets True if a late process that is alive
+    should still get time to renew it.
+    """
+    loop, woken = asyncio.get_running_loop(), asyncio.Event()
+
+    def wake() -> None:
+        with suppress(RuntimeError):  # the loop was closed: nothing to wake
+            loop.call_soon_threadsafe(woken.set)
+
+    with store.lease_queue.join(conversation, agent, wake, wait=wait, ttl=ttl) as waiter:
+        while True:
+            woken.clear()
+            try:
+                if not waiter.is_first:
+                    raise await run_blocking(store.load_busy_error, conversation, agent)
+                return await run_blocking(take, waiter.is_patient)
+            except ConversationBusy as busy:
+                held_here = store.holds_lease(conversation, agent, busy.number)
+                seconds = waiter.next_poll_delay(busy, held_here=held_here)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(woken.wait(), seconds)
+
+
+class AwaitedMethod(Generic[P, T]):
+    """A method of a store as a coroutine function with the same parameters."""
+
+    def __init__(self, method: Callable[Concatenate[AnyStore, P], T]) -> None:
+        self._method = method
+        self.__doc__ = method.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, instance: "AsyncStore", owner: type) -> Callable[P, Coroutine[Any, Any, T]]: ...
+    def __get__(self, instance: "AsyncStore | None", owner: type) -> "Self | Callable[P, Coroutine[Any, Any, T]]":
+        if instance is None:
+            return self
+        method: Callable[P, T] = getattr(instance.store, self._name)  # a back-end may have its own
+
+        @wraps(method)
+        async def call(*args: P.args, **kwargs: P.kwargs) -> T:
+            return await run_blocking(partial(method, *args, **kwargs))
+
+        return call
+
+
+class AsyncStream:
+    """A message being written, as `Stream`. `write` only collects; `flush` and `end` store, and are awaited.
+
+    Use it in an `async with`: an exception ends it as `error`, a cancellation as `cancelled`.
+    """
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+
+    @property
+    def uid(self) -> str:
+        return self.stream.uid
+
+    @property
+    def message(self) -> Message | None:
+        """The message as it was stored, once the stream has ended."""
+        return self.stream.message
+
+    def write(self, delta: StreamDelta | str) -> None:
+        """Add text, reasoning or a call. Raises `LeaseLost` after the turn has ended."""
+        self.stream.write(delta)
+
+    def write_call(self, id: str, name: str, piece: str) -> None:
+        """Add the next piece of the JSON text of a call's arguments. Pieces of several calls may interleave."""
+        self.stream.write_call(id, name, piece)
+
+    async def flush(self) -> None:
+        """Journal what was written so far. The store does this four times a second."""
+        await run_blocking(self.stream.flush)
+
+    async def end(
+        self,
+        message: Message | None = None,
+        *,
+        status: StreamStatus | None = None,
+        error: str | None = None,
+        finish: str | None = None,
+        usage: Usage | None = None,
+    ) -> Message:
+        """Append the message to the chain, as `Stream.end`."""
+        return await run_blocking(
+            partial(self.stream.end, message, status=status, error=error, finish=finish, usage=usage)
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await run_blocking(self.stream.__exit__, kind, error, trace)
+
+
+class AsyncStore:
+    """The methods of a store as coroutines: `await store.aio.append("demo", message)`. Their docs are those of `Store`.
+
+    `lease` is an asynchronous context manager, and `stream` returns an `AsyncStream`.
+    """
+
+    def __init__(self, store: AnyStore) -> None:
+        self.store = store
+
+    append = AwaitedMethod(AnyStore.append)
+    extend = AwaitedMethod(AnyStore.extend)
+    load = AwaitedMethod(AnyStore.load)
+    sync = AwaitedMethod(AnyStore.sync)
+    conversation = AwaitedMethod(AnyStore.conversation)
+    conversations = AwaitedMethod(AnyStore.conversations)
+    begin = AwaitedMethod(AnyStore.begin)
+    overview = AwaitedMethod(AnyStore.overview)
+    overviews = AwaitedMethod(AnyStore.overviews)
+    set_title = AwaitedMethod(AnyStore.set_title)
+    blob = AwaitedMethod(AnyStore.blob)
+    backup = AwaitedMethod(AnyStore.backup)
+    branches = AwaitedMethod(AnyStore.branches)
+    fork = AwaitedMethod(AnyStore.fork)
+    rewind = AwaitedMethod(AnyStore.rewind)
+    edit = AwaitedMethod(AnyStore.edit)
+    switch = AwaitedMethod(AnyStore.switch)
+    reset = AwaitedMethod(AnyStore.reset)
+    pin = AwaitedMethod(AnyStore.pin)
+    unpin = AwaitedMethod(AnyStore.unpin)
+    pinned = AwaitedMethod(AnyStore.pinned)
+    delete = AwaitedMethod(AnyStore.delete)
+    delete_selected = AwaitedMethod(AnyStore.delete_selected)
+    redact = AwaitedMethod(AnyStore.redact)
+    expire = AwaitedMethod(AnyStore.expire)
+    drop_transcript = AwaitedMethod(AnyStore.drop_transcript)
+    todos = AwaitedMethod(AnyStore.todos)
+    add_todo = AwaitedMethod(AnyStore.add_todo)
+    set_todo = AwaitedMethod(AnyStore.set_todo)
+    change_todos = AwaitedMethod(AnyStore.change_todos)
+    replace_todos = AwaitedMethod(AnyStore.replace_todos)
+    turns = AwaitedMethod(AnyStore.turns)
+    steps = AwaitedMethod(AnyStore.steps)
+    events = AwaitedMethod(AnyStore.events)
+    enqueue = AwaitedMethod(AnyStore.enqueue)
+    queued = AwaitedMethod(AnyStore.queued)
+    approvals = AwaitedMethod(AnyStore.approvals)
+    turn_approvals = AwaitedMethod(AnyStore.turn_approvals)
+    answer_approval = AwaitedMethod(AnyStore.answer_approval)
+    expire_approvals = AwaitedMethod(AnyStore.expire_approvals)
+    answered_turns = AwaitedMethod(AnyStore.answered_turns)
+    cancel_turn = AwaitedMethod(AnyStore.cancel_turn)
+    stop_turn = AwaitedMethod(AnyStore.stop_turn)
+    turn_requests = AwaitedMethod(AnyStore.turn_requests)
+    release = AwaitedMethod(AnyStore.release)
+    recover = AwaitedMethod(AnyStore.recover)
+    close = AwaitedMethod(AnyStore.close)
+
+    async def read(self, work: Callable[[Transaction], T]) -> T:
+        """Run `work` in a transaction that reads."""
+        return await run_blocking(self.store.read, work)
+
+    async def write(self, work: Callable[[Transaction], T], *, repeatable: bool = False) -> T:
+        """Run `work` in a transaction that writes, as `Store.write`."""
+        return await run_blocking(partial(self.store.write, work, repeatable=repeatable))
+
+    async def pending_erasure(self) -> int:
+        """Return the number of redactions and deletions whose content is still in the files of the store."""
+        return await run_blocking(lambda: self.store.pending_erasure)
+
+    async def acquire(
+        self, conversation: str, agent: str = DEFAULT_AGENT, *, ttl: float = 30, wait: float = 0
+    ) -> Lease:
+        """Take the lease, for code that cannot use an `async with`. End it with `release`."""
+        check_name(agent, "agent")
+        if ttl <= 0:
+            raise InvalidInput("ttl must be above 0 seconds", got=ttl)
+        taken: list[Lease] = []
+
+        def take(patient: bool) -> Lease:
+            taken.append(self.store.try_acquire(conversation, agent, ttl=ttl, patient=patient))
+            return taken[0]
+
+        try:
+            return await wait_for_lease(self.store, conversation, agent, wait=wait, ttl=ttl, take=take)
+        except asyncio.CancelledError:
+            for lease in taken:  # it was taken when the cancellation arrived: the caller does not get it
+                await run_blocking(self.store.release, lease)
+            raise
+
+    @asynccontextmanager
+    async def lease(
+        self, conversation: str, agent: str = DEFAULT_AGENT, *, ttl: float = 30, wait: float = 0
+    ) -> AsyncGenerator[Lease, None]:
+        """Hold the lease of an agent in a conversation, renewed until the block ends, as `Store.lease`."""
+        lease = await self.acquire(conversation, agent, ttl=ttl, wait=wait)
+        try:
+            yield lease
+        except BaseException:
+            with suppress(ContextcError):  # keep the exception of the block
+                await run_blocking(partial(self.store.release, lease, failed=True))
+            raise
+        await run_blocking(self.store.release, lease)
+
+    async def stream(self, lease: Lease, head: Message | None = None) -> AsyncStream:
+        """Open a stream for a message whose content is still arriving, as `Store.stream`."""
+        return AsyncStream(await run_blocking(self.store.stream, lease, head))
