@@ -40,6 +40,8 @@ class Transaction(Protocol):
     """An open database transaction."""
 
     dialect: Dialect
+    schema: str
+    """The database schema that has the tables, or an empty string."""
     is_retry: bool
     """True if the connection of an earlier attempt broke during commit, so its changes may already be stored."""
 

@@ -96,21 +96,21 @@ class PostgresTransaction:
     dialect = POSTGRES
 
     def __init__(self, connection: "psycopg.Connection[Row]", schema: str, again: bool) -> None:
-        self.is_retry = again
-        self._schema = schema
+        self.is_retry, self.schema = again, schema
+        self.connection = connection
         self._cursor = connection.cursor(binary=True)
 
     def run(self, sql: str, *values: object) -> int:
-        return self._cursor.execute(_translate_sql(sql, self._schema), values).rowcount
+        return self._cursor.execute(_translate_sql(sql, self.schema), values).rowcount
 
     def run_many(self, sql: str, rows: Iterable[Sequence[object]]) -> None:
-        self._cursor.executemany(_translate_sql(sql, self._schema), rows)
+        self._cursor.executemany(_translate_sql(sql, self.schema), rows)
 
     def rows(self, sql: str, *values: object) -> list[Row]:
-        return self._cursor.execute(_translate_sql(sql, self._schema), values).fetchall()
+        return self._cursor.execute(_translate_sql(sql, self.schema), values).fetchall()
 
     def row(self, sql: str, *values: object) -> Row | None:
-        return self._cursor.execute(_translate_sql(sql, self._schema), values).fetchone()
+        return self._cursor.execute(_translate_sql(sql, self.schema), values).fetchone()
 
 
 class PostgresStore(Store["psycopg.Connection[Row]"]):
@@ -156,6 +156,12 @@ class PostgresStore(Store["psycopg.Connection[Row]"]):
             raise failure from error
         self._was_reached = True
         return connection
+
+    def connection_parameters(self) -> dict[str, Any]:
+        """Return libpq parameters for connections of another package, which finds its tables in this schema."""
+        given = conninfo_to_dict(self._url)
+        options = f'{given.get("options") or ""} -c search_path="{self._schema}"'.strip()
+        return {**CONNECTION_DEFAULTS, **given, "options": options}
 
     def _disconnect(self, connection: "psycopg.Connection[Row]") -> None:
         with suppress(psycopg.Error):
