@@ -1,5 +1,6 @@
 """`contextc chat` in a pipe: the answer on standard output, everything around it on standard error."""
 
+import asyncio
 import json
 import os
 import signal
@@ -14,8 +15,10 @@ import contextc as cc
 from contextc._json import JSONObject
 from contextc.providers.local import find_model_file
 from contextc.providers.local.model_path import check_installed
+from contextc.tools.builtin.file_tools import file_tools
 from tests.cli.chat_terminal import calls, home, recorded, refuses, text_reply
 from tests.conftest import give_up
+from tests.executor.scripted_provider import SONNET, Say, Scripted
 from tests.forked_commands import run_contextc
 
 STORE = ("--store", "sqlite:///chat.db")
@@ -291,6 +294,33 @@ def test_after_a_crash_it_is_reported_and_continues(tmp_path: Path) -> None:
     assert (tmp_path / "ran.txt").read_text() == "x\n"
     partial = next(message for message in stored(tmp_path, "demo") if message.status == "error")
     assert partial.text.startswith("word0 word1 ")
+
+
+def test_a_turn_that_waits_for_approval_is_reported_and_continues(tmp_path: Path) -> None:
+    """Guarantee 18.1: a server has suspended it. Input is queued, and /continue asks here."""
+    arguments = {"path": "note.txt", "content": "hello"}
+    provider = Scripted([Say(calls=(("c1", "write_file", arguments),))])
+    with cc.open_store(tmp_path / "chat.db") as store:
+        agent = cc.AgentExecutor(
+            store, SONNET, tools=file_tools(tmp_path), endpoint=provider, approve=cc.executor.Suspend()
+        )
+
+        async def run() -> str:
+            return (await agent.start("demo", "Write.").wait()).finish
+
+        assert asyncio.run(run()) == "waiting"
+    fresh = recorded(tmp_path / "fresh.jsonl", text_reply("Done."), text_reply("Yes."))
+    queued = chat(tmp_path, "-m", fresh, "-c", "demo", "And?")
+    assert (queued.returncode, queued.stdout) == (1, "")
+    assert "The last turn waits for approval of write_file." in queued.stderr
+    assert "your input is queued" in queued.stderr
+    assert not (tmp_path / "note.txt").exists()
+    refused = chat(tmp_path, "-m", fresh, "-c", "demo", "/continue")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "waits for approval of write_file" in refused.stderr
+    asked = chat(tmp_path, "-m", fresh, "-c", "demo", "--yes", "/continue")
+    assert (asked.returncode, asked.stdout) == (0, "Done.\nYes.\n")
+    assert (tmp_path / "note.txt").read_text() == "hello"
 
 
 def test_an_interrupted_pipe_keeps_the_partial_answer(tmp_path: Path) -> None:

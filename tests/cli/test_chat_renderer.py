@@ -9,6 +9,7 @@ from rich.console import Console
 from contextc.cli.chat.renderer import JSONRenderer, TerminalRenderer
 from contextc.events import (
     AnyEvent,
+    ApprovalAnswered,
     CompactionFinished,
     ErrorOccurred,
     InputDequeued,
@@ -22,6 +23,7 @@ from contextc.events import (
     TurnFinish,
     TurnInterrupted,
     TurnStart,
+    TurnWaiting,
     UserNoticeCreated,
 )
 
@@ -56,6 +58,9 @@ def shown(*events: AnyEvent) -> tuple[str, str, TerminalRenderer]:
             "summarized messages 1 to 9: 12,000 tokens became 800 (without the model: refused)",
         ),
         (TurnStart(resumed=True), "continuing the interrupted turn"),
+        (TurnWaiting(approvals=("a",)), "the turn waits for approval"),
+        (ApprovalAnswered(id="c", name="pay", approval="a", allowed=True), "pay was allowed"),
+        (ApprovalAnswered(id="c", name="pay", approval="a", allowed=False, who="ann"), "pay was denied by ann"),
         (TurnInterrupted(messages=1), "the turn was interrupted; its partial answer is kept"),
         (ErrorOccurred(kind="internal", error="RateLimited: slow down"), "error: slow down"),
         (ErrorOccurred(kind="internal", error="overloaded"), "error: overloaded"),

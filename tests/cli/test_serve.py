@@ -15,8 +15,10 @@ from urllib.parse import unquote
 import httpx
 import pytest
 
-from tests.cli.chat_terminal import home, recorded, text_reply
+import contextc as cc
+from tests.cli.chat_terminal import calls, home, recorded, text_reply
 from tests.cli.conftest import Run
+from tests.web.sse_reader import read_events
 
 PATIENCE = 180.0
 Serve = Callable[..., "Serving"]
@@ -295,3 +297,26 @@ def test_a_browser_is_not_started_with_the_token_in_its_arguments(serve: Serve, 
     assert f'url={server.link}"' in page.read_text()
     assert server.end() == (0, "")
     assert not page.exists()
+
+
+def test_asked_on_a_server_that_is_killed_answered_elsewhere_and_done_by_the_next_server(
+    serve: Serve, tmp_path: Path
+) -> None:
+    """Guarantees 18.1 and 18.5: the approval is a row, and a server continues a turn that no other one continues."""
+    shared = ("--no-token", "--no-open", "--store", f"sqlite:///{tmp_path}/shared.db", "--root", str(tmp_path))
+    asks = recorded(tmp_path / "a.jsonl", calls("write_file", {"path": "note.txt", "content": "hello"}, id="w1"))
+    one = serve(*shared, "--model", asks)
+    begun = one.asking.post("/api/conversations/demo/turns", json={"input": "Write"})
+    assert begun.status_code == 202, begun.text
+    read_events(one.url, "demo", last="turn-waiting")
+    one.process.kill()
+    one.process.wait()
+    with cc.open_store(tmp_path / "shared.db") as store:
+        (approval,) = store.approvals("demo")
+        assert store.answer_approval(approval.id, True, who="ann").conversation == "demo"
+    two = serve(*shared, "--model", recorded(tmp_path / "b.jsonl", text_reply("Done.")))
+    events = read_events(two.url, "demo")
+    assert (events[-1]["type"], events[-1]["finish"]) == ("turn-finish", "stop")
+    assert [event["id"] for event in events if event["type"] == "tool-start"] == ["w1"]
+    assert (tmp_path / "note.txt").read_text() == "hello"
+    assert [event["number"] for event in events] == [*range(1, len(events) + 1)]

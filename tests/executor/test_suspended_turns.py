@@ -24,6 +24,7 @@ from tests.executor.scripted_provider import SONNET, Line, Say, Scripted, kinds,
 from tests.executor.scripted_tool_provider import agent as tool_provider
 from tests.executor.scripted_tool_provider import ended, said
 from tests.executor.test_killed_turns import killed
+from tests.executor.test_lost_leases import Cutting, Hesitant
 
 PAYS = Say(
     text="Paying.",
@@ -31,6 +32,7 @@ PAYS = Say(
 )
 DONE = Say(text="Done.")
 PATIENCE = 60
+PIXEL = b"\x89PNG"
 
 
 class Shop:
@@ -156,8 +158,10 @@ def test_new_input_is_queued_while_a_turn_waits(store: cc.Store) -> None:
     shop = Shop(store)
     shop.run(shop.agent(PAYS))
 
+    picture = cc.Media(mime_type="image/png", data=PIXEL)
+
     async def more() -> tuple[cc.TurnResult, list[str]]:
-        turn = shop.agent().start("demo", "Hurry up.")
+        turn = shop.agent().start("demo", cc.user(["Hurry up.", picture]))
         return await turn.wait(), kinds([event async for event in turn.events()])
 
     result, told = asyncio.run(more())
@@ -176,7 +180,10 @@ def test_new_input_is_queued_while_a_turn_waits(store: cc.Store) -> None:
 
     assert asyncio.run(resumed()) == ["stop", "stop"]
     assert [(turn.number, turn.finish) for turn in store.turns("demo")] == [(1, "stop"), (2, "stop")]
-    assert [message.text for message in store.load("demo") if message.role == "user"] == ["Pay 5 and 7.", "Hurry up."]
+    asked, hurry = [message for message in store.load("demo") if message.role == "user"]
+    assert (asked.text, hurry.text) == ("Pay 5 and 7.", "Hurry up.")
+    (stored,) = [part for part in hurry.parts if isinstance(part, cc.Media)]
+    assert store.blob(stored.blob or "") == PIXEL
 
 
 def test_calls_with_the_same_id_are_asked_one_after_the_other(store: cc.Store) -> None:
@@ -397,6 +404,51 @@ def test_a_turn_that_is_cancelled_while_it_is_suspended_ends(store: cc.Store, mo
     assert asyncio.run(run()).finish == "cancelled"
     assert [(turn.state, turn.finish) for turn in store.turns("demo")] == [("finished", "cancelled")]
     assert store.approvals() == []
+
+
+# ── transactions that are run again ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_suspended_turn_is_the_same_where_every_transaction_is_run_twice(tmp_path: Path) -> None:
+    """A transaction may be run again: only what is committed counts, and events are delivered once."""
+    store = Hesitant(str(tmp_path / "chat.db"))
+    store.initialize()
+    shop = Shop(store)
+    told = asyncio.run(played(shop.agent(PAYS), "demo", "Pay."))
+    assert told == store.events("demo")
+    for each in store.approvals("demo"):
+        assert store.answer_approval(each.id, True, who="ann").who == "ann"
+    assert shop.resume(DONE).finish == "stop"
+    assert shop.did == ["look", "pay 5", "pay 7"]
+    assert [event.number for event in store.events("demo")] == [*range(1, len(store.events("demo")) + 1)]
+    assert kinds(store.events("demo")).count("approval-answer") == 2
+    store.close()
+
+
+def test_a_suspension_and_an_answer_are_stored_once_though_the_answer_to_their_commit_is_lost(
+    postgres_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guarantee 18.5: the stored outcome can be read, so the caller gets it, and nothing is stored twice."""
+    store, suspend = Cutting(postgres_address), TurnStore.suspend
+    store.initialize()
+
+    def cut(self: TurnStore, *given: object) -> bool:
+        store.cuts = True
+        return suspend(self, *given)  # pyright: ignore[reportArgumentType]
+
+    monkeypatch.setattr(TurnStore, "suspend", cut)
+    shop = Shop(store)
+    assert shop.run(shop.agent(PAYS)).finish == "waiting"
+    assert not store.cuts
+    first, second = store.approvals("demo")
+    for each in (first, second):
+        store.cuts = True
+        assert store.answer_approval(each.id, True, who="ann").state == "allowed"
+        assert not store.cuts
+    assert kinds(store.events("demo")).count("turn-waiting") == 1
+    assert kinds(store.events("demo")).count("approval-answer") == 2
+    assert shop.resume(DONE).finish == "stop"
+    store.close()
 
 
 # ── processes that die ────────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,6 +1,6 @@
 """Two servers on one store: approvals and cancelling work on each of them, and a turn survives the server of it."""
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -54,7 +54,7 @@ async def _ended(task: Any) -> None:
 
 
 @contextmanager
-def serving(address: str, options: ServerOptions) -> Iterator[Server]:
+def serving(address: str, options: ServerOptions) -> Generator[Server]:
     with (
         cc.open_store(address) as store,
         TestClient(create_application(store, options), base_url="http://127.0.0.1:8377") as client,
@@ -94,6 +94,8 @@ def test_asked_on_one_server_which_ends_and_answered_and_done_on_another(
         (entry,) = two.client.get("/api/conversations").json()["conversations"]
         assert (entry["needs_approval"], entry["running"]) == (True, True)
         assert two.post("demo/follow-up", text="And?")["running"]
+        two.post("demo/turns", 202, input="Now.")
+        assert [each["text"] for each in two.view()["queued"]] == ["And?", "Now."]
         assert two.post("demo/turns", 409, resume=True)["error"]["kind"] == "TurnWaits"
         assert not (tmp_path / "note.txt").exists()
         two.answer(asked)
@@ -167,6 +169,24 @@ def test_a_turn_that_was_answered_and_not_continued_is_found(address: str, optio
         assert [each.finish for each in one.app.store.turns("demo")] == ["stop"]
 
 
+def test_an_approval_without_an_answer_is_denied_after_the_time_out(address: str, tmp_path: Path) -> None:
+    """Guarantee 18.3: the server looks for it by itself, and continues the turn."""
+    model = recorded(tmp_path / "a.jsonl", WRITES, text_reply("Then not."))
+    with serving(address, ServerOptions(root=tmp_path, model=model, approval_timeout=0.01)) as one:
+        one.post("demo/turns", 202, input="Write")
+        one.waited()
+        portal = one.client.portal
+        assert portal is not None
+        while one.app.store.turns("demo")[0].state != "finished":
+            portal.call(one.app.turns.resume_abandoned)
+            one.waited()
+        (result,) = [part for message in one.app.store.load("demo") for part in message.tool_results]
+        assert result.text == "Not run: the user declined: no answer came in time"
+        (approval,) = one.app.store.turn_approvals("demo", 1)
+        assert (approval.state, approval.who) == ("denied", "time-out")
+        assert not (tmp_path / "note.txt").exists()
+
+
 # ── clients of other protocols ────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -207,7 +227,7 @@ def test_use_chat_continues_on_another_server(address: str, options: ServerOptio
 
 
 def _responded(call: str, approval: str) -> JSONObject:
-    part = {"type": "dynamic-tool", "toolName": "write_file", "toolCallId": call, "input": {}}
+    part: JSONObject = {"type": "dynamic-tool", "toolName": "write_file", "toolCallId": call, "input": {}}
     return {**part, "state": "approval-responded", "approval": {"id": approval, "approved": True}}
 
 

@@ -70,6 +70,10 @@ def run(
     no_token: Annotated[
         bool, typer.Option("--no-token", help="Require no token: every user of this machine has access.")
     ] = False,
+    approval_timeout: Annotated[
+        int | None,
+        typer.Option("--approval-timeout", help="Seconds after which a pending approval is denied (default: never)."),
+    ] = None,
     origin: Annotated[
         list[str] | None,
         typer.Option("--origin", help="Another allowed origin, as in http://localhost:3000; repeatable."),
@@ -86,7 +90,7 @@ def run(
     store: StoreOption = None,
 ) -> None:
     """Run the web UI and the HTTP API. Ctrl-C stops it and running turns; partial answers are kept."""
-    check_positive(budget=budget, output=output, steps=steps)
+    check_positive(budget=budget, output=output, steps=steps, **{"approval-timeout": approval_timeout})
     try:
         from contextc.web.app_state import ServerOptions
         from contextc.web.application import create_application
@@ -114,6 +118,7 @@ def run(
         budget=budget,
         output=output,
         steps=steps,
+        approval_timeout=approval_timeout,
         token=secret,
         hosts=accepted_hosts(host),
         origins=tuple([_parse_origin(each) for each in origin or ()]),

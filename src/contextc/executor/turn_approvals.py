@@ -8,6 +8,7 @@ from contextc._worker_threads import defer
 from contextc.errors import TurnWaits
 from contextc.events import AnyEvent, ApprovalRequest, ToolStart, TurnWaiting
 from contextc.executor.turn_transactions import TurnTransactions
+from contextc.messages import Message
 from contextc.store import Approval, append_and_load, approvals, leases, turn_requests
 from contextc.store import turn_and_event_records as records
 from contextc.store.backend_interface import Transaction
@@ -72,7 +73,7 @@ class TurnApprovals(TurnTransactions):
         return True
 
     def request_hosted_approval(self, approval: Approval) -> int:
-        """Store an approval that a provider asks for in the middle of its reply. Return the number of its event."""
+        """Store an approval that a provider asks for in the middle of its reply. Return the last event before."""
         event = ApprovalRequest(
             id=approval.call, name=approval.name, arguments=approval.arguments, approval=approval.id
         )
@@ -115,11 +116,16 @@ class TurnApprovals(TurnTransactions):
         why = "the conversation was continued from an earlier message"
         return turn_requests.end_waiting_turn(tx, self.conversation, self.lease.root, turn, SUPERSEDED, why)
 
-    def _queue_input(self, tx: Transaction, entries: Sequence[append_and_load.PendingMessage]) -> list[AnyEvent]:
-        """Queue the input of a turn that cannot be opened, because another one waits. Return the events."""
+    def _queue_input(
+        self, tx: Transaction, input: Sequence[Message], entries: Sequence[append_and_load.PendingMessage]
+    ) -> list[AnyEvent]:
+        """Queue the input of a turn that cannot be opened, because another one waits. Return the events.
+
+        `entries` are the same messages after their validation, without the bytes of media.
+        """
         root = self.lease.root
         last = records.load_last_number(tx, "event", root)
-        for entry in entries:
+        for message, entry in zip(input, entries, strict=True):
             append_and_load.check_blobs(tx, self.conversation, entry.admitted.blobs)
-            records.enqueue_message(tx, root, self.agent, "follow-up", entry.admitted.message)
+            records.enqueue_message(tx, root, self.agent, "follow-up", message)
         return records.load_events(tx, root, last, None)

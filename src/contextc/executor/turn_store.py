@@ -97,7 +97,7 @@ class TurnStore(TurnApprovals):
                     before += self._end_superseded(tx, previous)
                     previous = records.load_last_turn(tx, root, self.agent)
                 elif entries:
-                    return OpenedTurn(None, previous, [], self._queue_input(tx, entries), {}, previous)
+                    return OpenedTurn(None, previous, [], self._queue_input(tx, input, entries), {}, previous)
                 else:
                     self._check_answers(tx, previous, ask_again)
             elif previous is not None and previous.state == "queued":

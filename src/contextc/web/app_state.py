@@ -12,7 +12,7 @@ from contextc.analysis.analysed_conversations import AnalysedConversations
 from contextc.app.agent_factory import ToolSelection, build_agent
 from contextc.app.model_selection import ModelChoice, resolve_model
 from contextc.errors import ContextcError
-from contextc.executor import AgentExecutor, Limits
+from contextc.executor import AgentExecutor, Limits, Suspend
 from contextc.executor.event_hub import event_hub
 from contextc.providers import Endpoint
 from contextc.store import Store
@@ -28,6 +28,8 @@ from contextc.web.turn_manager import REPLAY_PROVIDER, TurnManager
 log = logging.getLogger(__name__)
 MAX_BODY_BYTES = 32 << 20
 RECOVERY_INTERVAL = 2.0
+EXPIRED_REASON = "no answer came in time"
+"""The reason of a denial after the time-out of an approval, which the model gets."""
 
 
 class ServerOptions(Struct, frozen=True, kw_only=True):
@@ -41,6 +43,8 @@ class ServerOptions(Struct, frozen=True, kw_only=True):
     budget: int | None = None
     output: int | None = None
     steps: int | None = None
+    approval_timeout: float | None = None
+    """Seconds after which a pending approval is denied; None: never."""
     token: str = ""
     """The token that clients must send; empty disables authentication."""
     hosts: tuple[str, ...] = ("127.0.0.1", "localhost", "[::1]")
@@ -62,7 +66,12 @@ class AppState:
     def __init__(self, store: Store, options: ServerOptions) -> None:
         self.store, self.options = store, options
         self.turns = TurnManager(
-            store, self._create_executor, agent=options.agent, model=options.model, root=options.root
+            store,
+            self._create_executor,
+            agent=options.agent,
+            model=options.model,
+            root=options.root,
+            suspend=Suspend(seconds=options.approval_timeout, default=EXPIRED_REASON),
         )
         self.deletions = DeletionEvents(store)
         self.changes = ChangeFeed(store, self.turns.waiting_conversations)

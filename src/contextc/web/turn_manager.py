@@ -108,8 +108,18 @@ class RequestedTurn:
 class TurnManager:
     """Starts, follows and stops the turns of this process."""
 
-    def __init__(self, store: Store, make: ExecutorFactory, *, agent: str, model: str | None, root: Path) -> None:
+    def __init__(
+        self,
+        store: Store,
+        make: ExecutorFactory,
+        *,
+        agent: str,
+        model: str | None,
+        root: Path,
+        suspend: Suspend | None = None,
+    ) -> None:
         self.store, self.agent, self.model, self.root = store, agent, model or "", root
+        self._suspend = suspend or Suspend()
         self.executors = ExecutorPool(make)
         self._turns: dict[str, RunningTurn] = {}
         self._followers: dict[str, int] = {}
@@ -173,7 +183,7 @@ class TurnManager:
             spec = await self._model_for(conversation, model)
             async with self.executors.acquire(spec) as shared:
                 self._refuse_if_stopped(asked)
-                executor = shared.asking(Suspend())
+                executor = shared.asking(self._suspend)
                 turn = executor.resume(conversation) if resume else executor.start(conversation, given)
                 asked.turn = turn
                 first = await turn.begun()
@@ -353,7 +363,10 @@ class TurnManager:
     async def resume_answered(self, conversation: str, *, attended: bool = False) -> RunningTurn | None:
         """Continue the waiting turn if all its approvals are answered. Return it, or None."""
         turn = await run_blocking(self.waiting_turn, conversation)
-        if turn is None or await run_blocking(self.pending_ids, conversation):
+        if turn is None:
+            return None
+        asked = await run_blocking(self.store.turn_approvals, conversation, turn.number)
+        if any(each.state == "pending" for each in asked):
             return None
         return await self.start(conversation, resume=True, attended=attended)
 

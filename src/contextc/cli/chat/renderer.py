@@ -16,6 +16,7 @@ from contextc.cli.chat.formatting import format_call, render_meter, to_one_line
 from contextc.cli.console import pluralize
 from contextc.events import (
     AnyEvent,
+    ApprovalAnswered,
     ApprovalRequest,
     CompactionFinished,
     ErrorOccurred,
@@ -36,6 +37,7 @@ from contextc.events import (
     TurnFinish,
     TurnInterrupted,
     TurnStart,
+    TurnWaiting,
     UsageReport,
     UserNoticeCreated,
     encode_event,
@@ -129,6 +131,11 @@ class TerminalRenderer:
                 self.note("… queued input is sent")
             case ApprovalRequest():
                 pass  # the approval itself shows it
+            case ApprovalAnswered():
+                by = f" by {event.who}" if event.who else ""
+                self.note(to_one_line(f"{event.name} was {'allowed' if event.allowed else 'denied'}{by}"))
+            case TurnWaiting():
+                self.note("the turn waits for approval")
             case _:
                 assert_never(event)
 

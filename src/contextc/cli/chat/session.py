@@ -29,6 +29,7 @@ from contextc.errors import ContextcError, InvalidSetting, UnknownConversation
 from contextc.events import AnyEvent, ErrorOccurred
 from contextc.executor import AgentExecutor, Limits, Turn, TurnResult
 from contextc.executor.agent_config import Approve
+from contextc.executor.turn_loop import WAITING
 from contextc.providers import Endpoint
 from contextc.store import Store
 
@@ -185,10 +186,14 @@ class ChatSession:
     async def run_turn(self, text: str | None, *, resume: bool = False) -> None:
         """Run a turn, and further turns for input that was typed during it."""
         result = await self._run(self._start_turn(text, resume))
-        while result.finish not in FAILED_FINISHES and self._count_queued():
+        while result.finish not in (*FAILED_FINISHES, WAITING) and self._count_queued():
             result = await self._run(self._start_turn(None, False))
         if result.finish == "nothing to do":
             self.renderer.note("There is nothing to answer.")
+        if result.finish == WAITING:
+            self.renderer.warn(
+                "A turn waits for approval, so your input is queued. /continue asks for the approval here."
+            )
         if result.finish in FAILED_FINISHES and (waiting := self._count_queued()):
             self.renderer.note(f"{pluralize(waiting, 'line')} of your input queued; /continue sends it.")
         self._exit_requested = result.finish == "cancelled"
@@ -306,6 +311,10 @@ class ChatSession:
         if last and last[0].state == "interrupted":
             self.renderer.warn("The last turn was interrupted: its process ended. Its partial answer is kept.")
             self.renderer.warn("/continue resumes it. Any other input leaves it as it is.")
+        elif last and last[0].state == "waiting":
+            names = ", ".join([each.name for each in self.store.approvals(self.conversation)])
+            self.renderer.warn(f"The last turn waits for approval{f' of {names}' if names else ''}.")
+            self.renderer.warn("/continue asks for it here. Any other input is queued.")
         elif waiting := self._count_queued():
             self.renderer.warn(f"{pluralize(waiting, 'line')} queued: /continue sends it.")
 

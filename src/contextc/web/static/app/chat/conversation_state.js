@@ -165,7 +165,7 @@ const HANDLERS = {
     const cut = !resumed && seq && seq <= state.length - 1 && state.messages.has(seq + 1);
     return {
       ...state,
-      running: { turn, step: 0, started: time, model: state.running?.model ?? "" },
+      running: resumed && state.running?.turn === turn ? state.running : { turn, step: 0, started: time, model: state.running?.model ?? "" },
       ended: null,
       known: Math.max(state.known, seq),
       sending: state.sending.map((each) => (each.seq ? each : { ...each, seq })),
