@@ -105,7 +105,7 @@ class TurnStore(TurnApprovals):
                     before += self._end_superseded(tx, previous)
                     previous = records.load_last_turn(tx, root, self.agent)
                 elif entries:
-                    return OpenedTurn(None, previous, [], self._queue_input(tx, entries), {}, previous)
+                    return OpenedTurn(None, previous, [], self._queue_input(tx, input, entries), {}, previous)
             states = records.load_trigger_states(tx, root, self.agent)
             if self._channel_triggers:
                 states |= records.load_trigger_states(tx, root, self.channel)

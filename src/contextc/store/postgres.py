@@ -29,6 +29,7 @@ from contextc.errors import (
     StoreUnavailable,
 )
 from contextc.store.backend_interface import Dialect, Result, Row, Transaction
+from contextc.store.change_notifications import ChangeListener, has_triggers
 from contextc.store.postgres_connection_limit import ConnectionSlots
 from contextc.store.store import Store
 from contextc.store.transaction_engine import OUTAGE_SECONDS, THREAD_NAME, ConnectionLost, RetryTransaction
@@ -156,6 +157,22 @@ class PostgresStore(Store["psycopg.Connection[Row]"]):
             raise failure from error
         self._was_reached = True
         return connection
+
+    def open_listener(self) -> ChangeListener | None:
+        """Return a listener if the store has triggers, and if the connection goes to the server directly."""
+        try:
+            if not self.read(has_triggers):
+                return None
+            connection = self._connect()
+        except (StoreError, ConnectionLost):
+            return None
+        try:
+            if _is_direct(connection):
+                return ChangeListener(connection, self._schema)
+        except psycopg.Error:
+            pass
+        self._disconnect(connection)
+        return None
 
     def connection_parameters(self) -> dict[str, Any]:
         """Return libpq parameters for connections of another package, which finds its tables in this schema."""

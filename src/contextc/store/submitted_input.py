@@ -1,14 +1,16 @@
 """Input that is submitted to workers: appended or queued, with its job, as functions over a transaction."""
 
+from collections.abc import Sequence
 from hashlib import sha256
 from typing import NamedTuple
 
 from contextc.errors import KeyReused, UnknownMessage
-from contextc.store import append_and_load, turn_queue
+from contextc.messages import Message
+from contextc.store import append_and_load, branches, turn_queue
 from contextc.store import turn_and_event_records as records
 from contextc.store.append_and_load import PendingMessage
 from contextc.store.backend_interface import Transaction
-from contextc.store.message_rows import BranchTip, check_name, find_message, find_tip
+from contextc.store.message_rows import BranchTip, check_name, find_message, find_tip, load_tip
 
 
 class SubmittedInput(NamedTuple):
@@ -27,11 +29,12 @@ class SubmittedInput(NamedTuple):
 
 
 def submit_input(
-    tx: Transaction, conversation: str, entry: PendingMessage, *, agent: str, key: str, queue: str
+    tx: Transaction, conversation: str, message: Message, entry: PendingMessage, *, agent: str, key: str, queue: str
 ) -> SubmittedInput:
     """Append input, or queue it while the agent has other work in this conversation, and insert a job.
 
-    The same key again does nothing. Raises `KeyReused` if it was used for other content.
+    `entry` is the message after its validation. The same key again does nothing. Raises `KeyReused` if it
+    was used for other content.
     """
     check_name(key, "key")
     here = find_tip(tx, conversation, True) or append_and_load.insert_conversation(tx, conversation)
@@ -49,7 +52,7 @@ def submit_input(
     seq, queued, uid = 0, 0, ""
     if has_work(tx, conversation, here, agent):
         append_and_load.check_blobs(tx, conversation, entry.admitted.blobs)
-        queued = records.enqueue_message(tx, number, agent, "follow-up", entry.admitted.message).number
+        queued = records.enqueue_message(tx, number, agent, "follow-up", message).number
         tx.run(
             "INSERT INTO queue_key (conversation, key, queued, digest) VALUES (?, ?, ?, ?)",
             number,
@@ -62,6 +65,46 @@ def submit_input(
         seq, uid = appended.seq, appended.uid
     turn_queue.submit_work(tx, conversation, number, agent, queue, submitted=uid)
     return SubmittedInput(conversation, agent, seq, queued, after, True)
+
+
+def submit_messages(
+    tx: Transaction,
+    conversation: str,
+    messages: Sequence[Message],
+    entries: Sequence[PendingMessage],
+    *,
+    agent: str,
+    queue: str,
+) -> SubmittedInput:
+    """Submit several messages as the input of one turn. While the agent has other work, each is queued."""
+    here = find_tip(tx, conversation, True) or append_and_load.insert_conversation(tx, conversation)
+    number = here.conversation
+    after = records.load_last_number(tx, "event", number)
+    seq, queued, uid = 0, 0, ""
+    if has_work(tx, conversation, here, agent):
+        for message, entry in zip(messages, entries, strict=True):
+            append_and_load.check_blobs(tx, conversation, entry.admitted.blobs)
+            queued = records.enqueue_message(tx, number, agent, "follow-up", message).number
+    else:
+        appended = append_and_load.append_messages(tx, conversation, entries)[-1]
+        seq, uid = appended.seq, appended.uid
+    turn_queue.submit_work(tx, conversation, number, agent, queue, submitted=uid)
+    return SubmittedInput(conversation, agent, seq, queued, after, True)
+
+
+def submit_unanswered(tx: Transaction, conversation: str, *, agent: str, queue: str) -> SubmittedInput | None:
+    """Submit the next queued input, or the last message without an answer. Return None if there is nothing to do."""
+    here = load_tip(tx, conversation, lock=True)
+    after = records.load_last_number(tx, "event", here.conversation)
+    waiting = records.load_queue(tx, here.conversation, agent)
+    seq, uid = 0, ""
+    if not waiting:
+        seq = branches.find_unanswered(tx, conversation, agent)
+        if not seq:
+            return None
+        uid = append_and_load.load_between(tx, here.branch, seq - 1, seq)[0].uid
+    turn_queue.submit_work(tx, conversation, here.conversation, agent, queue, submitted=uid)
+    return SubmittedInput(conversation, agent, seq, waiting[0].number if waiting else 0, after, True)
 
 
 def has_work(tx: Transaction, conversation: str, here: BranchTip, agent: str) -> bool:

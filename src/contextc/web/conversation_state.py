@@ -17,6 +17,7 @@ from contextc.store.observed_conversation_sources import ObservedSource
 from contextc.store.pins import load_pinned_places
 from contextc.store.todos import load_todos as load_todos
 from contextc.store.turn_and_event_records import QueueKind
+from contextc.store.turn_queue import PROCESS_LESS_STATES
 from contextc.tools.todos import Todo
 from contextc.web.app_state import AppState
 from contextc.web.channel_list import ChannelView, channel_views
@@ -145,7 +146,7 @@ def _stored(tx: Transaction, name: str, agent: str) -> StoredConversationState:
 
 def _running(tx: Transaction, conversation: int, agent: str, *, is_held: bool) -> RunningTurnView | None:
     turn = turn_and_event_records.load_last_turn(tx, conversation, agent)
-    if turn is None or not (turn.state == "waiting" or (turn.state == "running" and is_held)):
+    if turn is None or not (turn.state in PROCESS_LESS_STATES or (turn.state == "running" and is_held)):
         return None
     step = turn_and_event_records.load_last_steps(tx, [conversation]).get(conversation)
     if step is None or step.turn != turn.number:

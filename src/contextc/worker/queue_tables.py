@@ -1,4 +1,4 @@
-"""The tables of the queue: procrastinate's, in the schema of the store, created on first use."""
+"""The tables of the queue: procrastinate's, in the schema of the store, created on first use, and triggers."""
 
 import threading
 from typing import TYPE_CHECKING, LiteralString, cast
@@ -7,6 +7,7 @@ from weakref import WeakSet
 from contextc.errors import InvalidSetting
 from contextc.store import Store, turn_queue
 from contextc.store.backend_interface import Transaction
+from contextc.store.change_notifications import create_triggers_sql
 
 if TYPE_CHECKING:
     from contextc.store.postgres import PostgresTransaction
@@ -32,7 +33,9 @@ def create_queue_tables(store: Store) -> None:
             tx.row("SELECT pg_advisory_xact_lock(?)", QUEUE_LOCK)
             if not turn_queue.has_queue_tables(tx):
                 turn_queue.set_search_path(tx)
-                cast("PostgresTransaction", tx).connection.execute(schema)
+                connection = cast("PostgresTransaction", tx).connection
+                connection.execute(schema)
+                connection.execute(create_triggers_sql(tx.schema))
 
         store.write(work, repeatable=True)
     with _lock:

@@ -53,10 +53,11 @@ def submit_sync(
     if key is not None:
         check_name(key, "key")
     create_queue_tables(store)
-    entry = prepare_entry(validate_message(input_message(message, agent)))
+    given = input_message(message, agent)
+    entry = prepare_entry(validate_message(given))
     unique = key if key is not None else f"submitted {uuid.uuid4().hex}"  # a repeated attempt finds the first one
     done = store.write(
-        lambda tx: submit_input(tx, conversation, entry, agent=agent, key=unique, queue=queue), repeatable=True
+        lambda tx: submit_input(tx, conversation, given, entry, agent=agent, key=unique, queue=queue), repeatable=True
     )
     event_hub(store).refresh(conversation)
     return done
