@@ -1,7 +1,11 @@
 """Workers that are killed, stopped and ended: turns continue elsewhere, and no tool is begun twice."""
 
+import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -10,7 +14,9 @@ from contextc.doctor import scan_store
 from contextc.errors import AlreadyAnswered
 from contextc.events import TurnFinish, TurnInterrupted, TurnStart
 from contextc.worker import submit_sync
-from tests.worker.worker_process import ToolFiles, events, finished, wait_until, workers
+from tests.worker.worker_process import PATIENCE, ToolFiles, events, finished, wait_until, workers
+
+EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "fleet"
 
 
 def check(store: cc.Store, files: ToolFiles, *, turns: int = 1) -> None:
@@ -102,3 +108,25 @@ def test_approval_asked_by_one_and_used_by_another(new_postgres_address: str, tm
         check(store, files, turns=2)
         assert len(files.begun()) == 1
         assert [each.finish for each in events(store) if isinstance(each, TurnFinish)] == ["stop", "stop"]
+
+
+def test_the_example_runs_as_a_command(new_postgres_address: str, tmp_path: Path) -> None:
+    """Guarantee 19.4: `contextc worker` with the agents of the example serves its health, and ends with 0."""
+    command = [sys.executable, "-m", "contextc", "worker", "agents:agents", "--health", "127.0.0.1:0"]
+    with subprocess.Popen(
+        [*command, "--store", new_postgres_address, "--slots", "anthropic=2"],
+        cwd=EXAMPLE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "HOME": str(tmp_path), "ANTHROPIC_API_KEY": "unused"},
+        text=True,
+    ) as worker:
+        try:
+            assert worker.stdout is not None
+            address = worker.stdout.readline().split()[-1]
+            assert worker.stdout.readline().startswith("worker of queue contextc runs assistant")
+            with urlopen(f"{address}/metrics", timeout=PATIENCE) as answer:
+                assert b"contextc_worker_running 0" in answer.read()
+            worker.send_signal(signal.SIGTERM)
+            assert worker.wait(PATIENCE) == 0
+        finally:
+            worker.kill()

@@ -70,15 +70,28 @@ def set_search_path(tx: Transaction) -> None:
     tx.row("SELECT set_config('search_path', ?, true)", f'"{tx.schema}"')
 
 
-def defer_job(tx: Transaction, queue: str, conversation: str, number: int, agent: str, *, seconds: float = 0) -> None:
-    """Insert a job, which workers see when the transaction is committed. It starts after so many seconds."""
+def defer_job(
+    tx: Transaction,
+    queue: str,
+    conversation: str,
+    number: int,
+    agent: str,
+    *,
+    seconds: float = 0,
+    continues: bool = False,
+) -> None:
+    """Insert a job, which workers see when the transaction is committed. It starts after so many seconds.
+
+    A job that continues a turn is taken before jobs of new input.
+    """
     set_search_path(tx)
     arguments = encode({"conversation": conversation, "number": number, "agent": agent}).decode()
     tx.row(
-        "SELECT procrastinate_defer_jobs_v1(ARRAY[ROW(?::text, ?::text, 0, ?::text, NULL::text, ?::jsonb,"
+        "SELECT procrastinate_defer_jobs_v1(ARRAY[ROW(?::text, ?::text, ?::integer, ?::text, NULL::text, ?::jsonb,"
         " CASE WHEN ?::float8 > 0 THEN now() + ?::float8 * interval '1 second' END)]::procrastinate_job_to_defer_v1[])",
         queue,
         TASK_NAME,
+        int(continues),
         f"{number} {agent}",
         arguments,
         seconds,
@@ -114,7 +127,7 @@ def defer_continuation(tx: Transaction, conversation: int, agent: str) -> bool:
     )
     if row is None:
         return False
-    defer_job(tx, row[0], row[1], conversation, agent)
+    defer_job(tx, row[0], row[1], conversation, agent, continues=True)
     return True
 
 
@@ -145,7 +158,7 @@ def rescue_job(tx: Transaction, job: int, worker: int | None, *, max_deaths: int
         known = load_worker_turn(tx, number, agent)
         deaths = known.deaths + 1 if known is not None and known.turn == turn.number else 1
         save_trouble(tx, number, turn, deaths=min(deaths, max_deaths))
-    defer_job(tx, row[0], name, number, agent)
+    defer_job(tx, row[0], name, number, agent, continues=True)
     return True
 
 

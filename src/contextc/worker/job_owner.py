@@ -82,7 +82,7 @@ class JobOwner:
             deaths = known.deaths if known is not None and known.turn == turn.number else 0
             turn_queue.save_trouble(tx, job.number, turn, deaths=deaths, failures=self._failures)
             seconds = self._rules.delay(self._failures, error)
-        turn_queue.defer_job(tx, job.queue, job.conversation, job.number, job.agent, seconds=seconds)
+        turn_queue.defer_job(tx, job.queue, job.conversation, job.number, job.agent, seconds=seconds, continues=True)
 
     def model_call(self, provider: Provider) -> AbstractAsyncContextManager[None]:
         return self._slots.call(provider.name, self._is_stopping)
