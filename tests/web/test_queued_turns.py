@@ -63,7 +63,9 @@ def test_cancel_on_another_server(
     """Guarantee 19.8: a turn of a worker is cancelled from any server, also before a worker has taken it."""
     one, two = two_servers
     one.post("demo/turns", 202, input="work 1")
+    assert two.view()["running"]["turn"] == 0  # no worker has taken it
     assert two.post("demo/cancel") == {"cancelled": True}
+    assert two.view()["running"] is None
     with workers(new_postgres_address, tmp_path) as start:
         start()
         one.post("demo/turns", 202, input="work 1")

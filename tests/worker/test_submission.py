@@ -1,6 +1,7 @@
 """Submitted input: stored with its job in one transaction, once per key, and answered one turn after the other."""
 
 import asyncio
+import sys
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
 
@@ -111,8 +112,12 @@ def test_input_and_job_are_one_transaction(store: Store, monkeypatch: pytest.Mon
     assert "hello" not in str(body)  # ids only
 
 
-def test_what_cannot_be_submitted(store: Store) -> None:
-    """Guarantee 19.1: another store than PostgreSQL is refused, with the fix."""
+def test_what_cannot_be_submitted(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guarantee 19.1: another store than PostgreSQL is refused, with the fix, and so is a missing package."""
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "procrastinate.schema", None)
+        with pytest.raises(InvalidSetting, match=r"procrastinate.*contextc\[worker\]"):
+            submit_sync(store, "demo", "hello")
     with cc.open_store("memory:") as other:
         with pytest.raises(InvalidSetting, match=r"require a PostgreSQL store.*postgresql://"):
             submit_sync(other, "demo", "hello")
