@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from contextc import store as store
     from contextc import tools as tools
     from contextc import triggers as triggers
+    from contextc import worker as worker
     from contextc.analysis import findings
     from contextc.compiler import Compiled, MessageCompiler, SessionManager
     from contextc.compiler.manifest import Manifest
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from contextc.store import Store, open_store
     from contextc.tools import Tool, ToolContext, tool
     from contextc.triggers import Trigger, TriggerContext, TriggerMessage, default_triggers, trigger
+    from contextc.worker import submit
 
 __all__ = [
     "Agent",
@@ -103,6 +105,7 @@ __all__ = [
     "observe",
     "open_store",
     "provider",
+    "submit",
     "system",
     "tap",
     "tool",
@@ -129,6 +132,7 @@ _NAMES = {
     "store": "Store open_store",
     "tools": "Tool ToolContext tool",
     "triggers": "Trigger TriggerContext TriggerMessage default_triggers trigger",
+    "worker": "submit",
 }
 """The names in `__all__`, by the module that defines them. Using a name imports only that module."""
 _PACKAGES = frozenset(
@@ -151,6 +155,7 @@ _PACKAGES = frozenset(
         "store",
         "tools",
         "triggers",
+        "worker",
     ]
 )
 _MOVED = {

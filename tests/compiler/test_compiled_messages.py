@@ -24,7 +24,7 @@ def fill(store: cc.Store) -> None:
 
 @pytest.mark.parametrize("name", PROVIDERS)
 def test_messages_are_those_of_the_request(name: str) -> None:
-    """Guarantee 19.4: with their calls, results and inserted texts, and the same when they are encoded again."""
+    """Guarantee 20.4: with their calls, results and inserted texts, and the same when they are encoded again."""
     with cc.open_store("memory:") as store:
         fill(store)
         compiler = cc.MessageCompiler(store, cc.provider(name, window=32_000))
@@ -50,7 +50,7 @@ def test_messages_are_those_of_the_request(name: str) -> None:
 
 
 def test_messages_are_trimmed_like_the_request() -> None:
-    """Guarantee 19.4: a stub replaces an old result, and what is left out is not there."""
+    """Guarantee 20.4: a stub replaces an old result, and what is left out is not there."""
     with cc.open_store("memory:") as store:
         for number in range(40):
             call = cc.ToolCall(id=f"c{number}", name="read", arguments={})
@@ -74,7 +74,7 @@ def test_messages_are_trimmed_like_the_request() -> None:
 
 
 def test_messages_follow_a_replaced_request() -> None:
-    """Guarantee 19.4: `on_prepare_messages` decides what is sent."""
+    """Guarantee 20.4: `on_prepare_messages` decides what is sent."""
     with cc.open_store("memory:") as store:
         store.append("demo", cc.user("hello"))
         compiled = cc.MessageCompiler(store, "openai-chat:gpt-5.1").compile("demo")
@@ -86,7 +86,7 @@ def test_messages_follow_a_replaced_request() -> None:
 
 
 def test_messages_that_continue_a_session_are_the_new_ones() -> None:
-    """Guarantee 19.4."""
+    """Guarantee 20.4."""
     with cc.open_store("memory:") as store:
         store.append("demo", cc.user("hello"))
         compiler = cc.MessageCompiler(store, "openai-session:gpt-5.1")

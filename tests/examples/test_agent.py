@@ -18,7 +18,7 @@ QUESTION = "How is Paris? Write home about it."
 def test_the_first_example_of_the_readme_answers(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Guarantee 19.1: an answer takes three lines."""
+    """Guarantee 20.1: an answer takes three lines."""
     code = README.read_text().partition("```py\n")[2].partition("```")[0]
     assert len([line for line in code.splitlines() if line]) == 3
     with FakeVendors(Scripted([Reply("Air scatters blue light most.")])) as vendors:

@@ -33,7 +33,7 @@ def pay(amount: int) -> str:
 
 
 def test_an_answer_takes_one_call() -> None:
-    """Guarantee 19.1: a plain function is a tool, and the result has what the run did."""
+    """Guarantee 20.1: a plain function is a tool, and the result has what the run did."""
     provider = Scripted([Say(text="Let me add.", calls=(call(1, a=2, b=3),)), Say(text="It is 5.")])
     agent = cc.Agent(SONNET, tools=[add], instructions="Be brief.", endpoint=provider)
 
@@ -49,7 +49,7 @@ def test_an_answer_takes_one_call() -> None:
 
 
 def test_a_run_is_a_turn_of_the_executor() -> None:
-    """Guarantee 19.1: what was sent can be rebuilt, and the turn is stored."""
+    """Guarantee 20.1: what was sent can be rebuilt, and the turn is stored."""
     provider = Scripted([Say(calls=(call(1),)), Say(text="3")])
     agent = cc.Agent(SONNET, tools=[add], endpoint=provider)
 
@@ -61,7 +61,7 @@ def test_a_run_is_a_turn_of_the_executor() -> None:
 
 
 def test_each_run_is_a_new_conversation_unless_one_is_named() -> None:
-    """Guarantee 19.1."""
+    """Guarantee 20.1."""
     provider = Scripted([Say(text="one"), Say(text="two"), Say(text="three")])
     agent = cc.Agent(SONNET, endpoint=provider)
 
@@ -75,7 +75,7 @@ def test_each_run_is_a_new_conversation_unless_one_is_named() -> None:
 
 
 def test_the_messages_of_a_run_are_its_own() -> None:
-    """Guarantee 19.1: with several messages as input, and without those of earlier runs."""
+    """Guarantee 20.1: with several messages as input, and without those of earlier runs."""
     agent = cc.Agent(SONNET, endpoint=Scripted([Say(text="one"), Say(text="two")]))
     agent.run_sync("a", conversation="demo")
 
@@ -85,7 +85,7 @@ def test_the_messages_of_a_run_are_its_own() -> None:
 
 
 def test_run_sync_in_a_running_loop_names_the_other_way() -> None:
-    """Guarantee 19.1."""
+    """Guarantee 20.1."""
     agent = cc.Agent(SONNET, endpoint=Scripted([Say(text="hi")]))
 
     async def main() -> str:
@@ -112,7 +112,7 @@ def test_run_sync_closes_the_client_that_it_opened(monkeypatch: pytest.MonkeyPat
 
 
 def test_texts_and_events_are_streamed() -> None:
-    """Guarantee 19.1."""
+    """Guarantee 20.1."""
     script = [Say(text="Let me add.", calls=(call(1, a=2, b=3),)), Say(text="It is 5.")]
     agent = cc.Agent(SONNET, tools=[add], endpoint=Scripted([*script, *script]))
 
@@ -134,7 +134,7 @@ def test_texts_and_events_are_streamed() -> None:
 
 
 def test_leaving_a_stream_cancels_its_turn() -> None:
-    """Guarantee 19.1: when the block is left, the turn has ended."""
+    """Guarantee 20.1: when the block is left, the turn has ended."""
     agent = cc.Agent(SONNET, endpoint=Scripted([Say(text="a b c d e f", pause=0.05)]))
 
     async def main() -> None:
@@ -149,7 +149,7 @@ def test_leaving_a_stream_cancels_its_turn() -> None:
 
 
 def test_cancelling_a_run_cancels_its_turn() -> None:
-    """Guarantee 19.1."""
+    """Guarantee 20.1."""
     agent = cc.Agent(SONNET, endpoint=Scripted([Say(text="a b c d e f", pause=0.05)]))
 
     async def main() -> None:
@@ -167,7 +167,7 @@ def test_cancelling_a_run_cancels_its_turn() -> None:
 
 
 def test_an_error_that_ends_the_turn_is_raised() -> None:
-    """Guarantee 19.1: from every way to run it."""
+    """Guarantee 20.1: from every way to run it."""
     failure = ProviderFailed("anthropic", "auth", "no such key")
     agent = cc.Agent(SONNET, endpoint=Scripted([failure, failure]))
 
@@ -184,7 +184,7 @@ def test_an_error_that_ends_the_turn_is_raised() -> None:
 
 
 def test_a_store_can_be_given_or_named(tmp_path: Path) -> None:
-    """Guarantee 19.1: a store that the agent opened is closed with it, and a given one stays open."""
+    """Guarantee 20.1: a store that the agent opened is closed with it, and a given one stays open."""
     address = f"sqlite:///{tmp_path / 'agent.db'}"
     named = cc.Agent(SONNET, store=address, endpoint=Scripted([Say(text="hi")]))
     named.run_sync("hello", conversation="demo")
@@ -218,7 +218,7 @@ def test_a_store_is_closed_if_an_option_is_invalid(monkeypatch: pytest.MonkeyPat
 
 
 def test_approve_is_called_for_tools_that_require_it() -> None:
-    """Guarantees 19.1, 11.3."""
+    """Guarantees 20.1, 11.3."""
     asked: list[tuple[str, object]] = []
 
     def approve(call: ToolCall, tool: FunctionTool) -> bool | str:
@@ -236,7 +236,7 @@ def test_approve_is_called_for_tools_that_require_it() -> None:
 
 
 def test_a_run_can_wait_for_approval_without_a_process() -> None:
-    """Guarantees 19.1, 18.1: `resume` returns the result of the same turn."""
+    """Guarantees 20.1, 18.1: `resume` returns the result of the same turn."""
     script = [Say(calls=(call(1, "pay", amount=5),)), Say(text="It is paid.")]
     agent = cc.Agent(SONNET, tools=[pay], approve=Suspend(), endpoint=Scripted(script))
 
@@ -251,7 +251,7 @@ def test_a_run_can_wait_for_approval_without_a_process() -> None:
 
 
 def test_limits_end_a_run_with_a_result() -> None:
-    """Guarantee 19.1."""
+    """Guarantee 20.1."""
     agent = cc.Agent(
         SONNET, tools=[add], limits=cc.Limits(steps=2), endpoint=Scripted([lambda request: Say(calls=(call(1),))])
     )
@@ -260,7 +260,7 @@ def test_limits_end_a_run_with_a_result() -> None:
 
 
 def test_triggers_are_the_default_ones_unless_given() -> None:
-    """Guarantee 19.1: a short run gets no message of them."""
+    """Guarantee 20.1: a short run gets no message of them."""
 
     @cc.trigger("note")
     def note(moment: cc.TriggerContext) -> str:
@@ -305,7 +305,7 @@ def test_invalid_options_are_refused_with_the_fix(options: dict[str, object], pr
 
 
 def test_a_new_conversation_needs_input() -> None:
-    """Guarantee 19.1: without input, a named conversation is answered."""
+    """Guarantee 20.1: without input, a named conversation is answered."""
     agent = cc.Agent(SONNET, endpoint=Scripted([Say(text="hi")]))
     with pytest.raises(InvalidInput, match="input must not be None for a new conversation"):
         agent.run_sync(None)

@@ -75,13 +75,13 @@ def answer(value: object) -> Say:
     ("kind", "value", "expected"), VALUES, ids=lambda value: getattr(value, "__name__", "") or None
 )
 def test_an_answer_becomes_a_value_of_its_type(kind: type[object], value: JSONObject, expected: object) -> None:
-    """Guarantee 19.2: msgspec, dataclasses, TypedDicts, pydantic, and types that are not objects."""
+    """Guarantee 20.2: msgspec, dataclasses, TypedDicts, pydantic, and types that are not objects."""
     agent = cc.Agent(SONNET, output_type=kind, endpoint=Scripted([answer(value)]))
     assert agent.run_sync("Where?").output == expected
 
 
 def test_the_provider_enforces_the_schema() -> None:
-    """Guarantee 19.2: in the strict form, and beside the caller's own settings."""
+    """Guarantee 20.2: in the strict form, and beside the caller's own settings."""
     provider = Scripted([answer(PARIS)])
     agent = cc.Agent(
         SONNET,
@@ -118,7 +118,7 @@ OPENAI = "openai:gpt-5.1"
     ],
 )
 def test_the_schema_is_a_setting_or_part_of_the_instructions(model: str, path: tuple[str, ...]) -> None:
-    """Guarantee 19.2: a provider that is not known to have structured output is asked in words."""
+    """Guarantee 20.2: a provider that is not known to have structured output is asked in words."""
     agent = cc.Agent(cc.provider(model, window=32_000), output_type=City)
     agent.store.append("demo", cc.user("Where?"))
     arguments = agent.executor.compile_arguments
@@ -147,7 +147,7 @@ def test_the_schema_is_a_setting_or_part_of_the_instructions(model: str, path: t
     ],
 )
 def test_facts_about_structured_output(model: str, with_tools: bool, without: bool) -> None:
-    """Guarantee 19.2: some models take a schema only in requests without tools."""
+    """Guarantee 20.2: some models take a schema only in requests without tools."""
     found = cc.provider(model, window=32_000)
     assert has_structured_output(found, with_tools=True) is with_tools
     assert has_structured_output(found, with_tools=False) is without
@@ -174,7 +174,7 @@ def test_the_facts_name_providers_of_the_registry() -> None:
 def test_vendors_accept_the_request_and_the_retry(
     model: str, vendor: str, variables: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Guarantee 19.2: through the vendor's SDK, against its strict fake."""
+    """Guarantee 20.2: through the vendor's SDK, against its strict fake."""
     script = VendorScript([Reply('{"name": "Paris"}'), Reply(encode(PARIS).decode())])
     with FakeVendors(script) as vendors:
         monkeypatch.setenv(variables[0], KEY)
@@ -194,7 +194,7 @@ def test_vendors_accept_the_request_and_the_retry(
     ],
 )
 def test_an_invalid_answer_is_retried_once_with_the_error(kind: type[object], wrong: object, problem: str) -> None:
-    """Guarantee 19.2: the model reads the error, and usage and messages are those of both turns."""
+    """Guarantee 20.2: the model reads the error, and usage and messages are those of both turns."""
     right = next(value for each, value, _ in VALUES if each == kind)
     provider = Scripted([answer(wrong), answer(right)])
     agent = cc.Agent(SONNET, output_type=kind, endpoint=provider)
@@ -210,7 +210,7 @@ def test_an_invalid_answer_is_retried_once_with_the_error(kind: type[object], wr
 
 
 def test_a_second_invalid_answer_is_an_error() -> None:
-    """Guarantee 19.2: there is no third request, and the text is not lost."""
+    """Guarantee 20.2: there is no third request, and the text is not lost."""
     provider = Scripted([Say(text="Paris."), Say(text="Paris!"), Say(text="never sent")])
     agent = cc.Agent(SONNET, output_type=City, endpoint=provider)
 
@@ -227,7 +227,7 @@ def test_a_second_invalid_answer_is_an_error() -> None:
 
 
 def test_a_run_without_an_answer_is_not_retried() -> None:
-    """Guarantee 19.2: a limit would end a second turn, too."""
+    """Guarantee 20.2: a limit would end a second turn, too."""
     provider = Scripted([Say(calls=(call(1),))])
     agent = cc.Agent(SONNET, output_type=City, tools=[add], limits=cc.Limits(steps=1), endpoint=provider)
     result = agent.run_sync("Where?")
@@ -236,7 +236,7 @@ def test_a_run_without_an_answer_is_not_retried() -> None:
 
 
 def test_a_retry_is_part_of_the_stream() -> None:
-    """Guarantee 19.2: a reader sees both answers and both turns."""
+    """Guarantee 20.2: a reader sees both answers and both turns."""
     agent = cc.Agent(SONNET, output_type=int, endpoint=Scripted([Say(text="five"), answer({"value": 5})]))
 
     async def main() -> tuple[list[int], int]:
@@ -250,12 +250,12 @@ def test_a_retry_is_part_of_the_stream() -> None:
 
 @pytest.mark.parametrize("text", ['```json\n{"value": 5}\n```', 'It is:\n```\n{"value": 5}\n```\n', " 5 "])
 def test_json_in_a_code_block_is_an_answer(text: str) -> None:
-    """Guarantee 19.2: models without structured output often write it so."""
+    """Guarantee 20.2: models without structured output often write it so."""
     assert OutputType(int).parse(text) == 5
 
 
 def test_str_is_plain_text() -> None:
-    """Guarantee 19.2."""
+    """Guarantee 20.2."""
     assert cc.Agent(SONNET, output_type=str, endpoint=Scripted([Say(text="hi")])).run_sync("hello").output == "hi"
 
 
@@ -269,7 +269,7 @@ class Anything(pydantic.BaseModel):
 
 @pytest.mark.parametrize("model", [Node, Anything])
 def test_a_schema_without_a_strict_form_is_part_of_the_instructions(model: type[pydantic.BaseModel]) -> None:
-    """Guarantee 19.2: providers would refuse it."""
+    """Guarantee 20.2: providers would refuse it."""
     with pytest.raises(NoStrictForm):
         strict_form(model.model_json_schema())
     assert OutputType(model).strict_schema is None
@@ -280,7 +280,7 @@ def test_a_schema_without_a_strict_form_is_part_of_the_instructions(model: type[
 
 
 def test_strict_schemas_of_pydantic_have_no_references() -> None:
-    """Guarantee 19.2: constraints are in the description, and are checked in the answer."""
+    """Guarantee 20.2: constraints are in the description, and are checked in the answer."""
     schema = OutputType(Line).strict_schema
     assert schema is not None
     stop = schema["properties"]["stops"]["items"]

@@ -29,7 +29,7 @@ def store(tmp_path: Path) -> Generator[cc.Store]:
 
 
 def test_every_method_of_a_store_can_be_awaited() -> None:
-    """Guarantee 19.3: a method that is added to the store is added here, with the same parameters."""
+    """Guarantee 20.3: a method that is added to the store is added here, with the same parameters."""
     methods = {name for name in dir(AnyStore) if not name.startswith("_")} - NOT_AWAITED
     awaited = {name for name in dir(AsyncStore) if not name.startswith("_")} - {"pending_erasure"}
     assert awaited == methods
@@ -45,7 +45,7 @@ def test_every_method_of_a_store_can_be_awaited() -> None:
 
 
 def test_awaited_calls_return_what_the_store_returns(store: cc.Store) -> None:
-    """Guarantee 19.3: there is one path to the database."""
+    """Guarantee 20.3: there is one path to the database."""
 
     async def main() -> None:
         aio = store.aio
@@ -66,7 +66,7 @@ def test_awaited_calls_return_what_the_store_returns(store: cc.Store) -> None:
 
 
 def test_a_call_does_not_block_the_event_loop(store: cc.Store) -> None:
-    """Guarantee 19.3: the loop goes on while a call is held up, and the call runs on another thread."""
+    """Guarantee 20.3: the loop goes on while a call is held up, and the call runs on another thread."""
     release, threads = threading.Event(), list[int]()
 
     async def main() -> None:
@@ -86,7 +86,7 @@ def test_a_call_does_not_block_the_event_loop(store: cc.Store) -> None:
 
 
 def test_calls_at_a_time_are_limited(store: cc.Store) -> None:
-    """Guarantee 19.3: the other calls wait without a thread."""
+    """Guarantee 20.3: the other calls wait without a thread."""
     lock, release = threading.Lock(), threading.Event()
     running, most = 0, 0
 
@@ -111,7 +111,7 @@ def test_calls_at_a_time_are_limited(store: cc.Store) -> None:
 
 
 def test_a_cancelled_write_is_complete(store: cc.Store) -> None:
-    """Guarantee 19.3: the caller knows that it has happened when the cancellation is raised."""
+    """Guarantee 20.3: the caller knows that it has happened when the cancellation is raised."""
     started, release = threading.Event(), threading.Event()
 
     def work(tx: object) -> None:
@@ -134,7 +134,7 @@ def test_a_cancelled_write_is_complete(store: cc.Store) -> None:
 
 
 def test_leases_and_streams(store: cc.Store) -> None:
-    """Guarantees 19.3, 3.4: an exception ends both."""
+    """Guarantees 20.3, 3.4: an exception ends both."""
 
     async def fail() -> None:
         async with store.aio.lease("demo") as lease, await store.aio.stream(lease) as stream:
@@ -162,7 +162,7 @@ def test_leases_and_streams(store: cc.Store) -> None:
 
 
 def test_more_waiters_than_threads_get_the_lease(store: cc.Store) -> None:
-    """Guarantee 19.3: waiting takes no thread, so the holder can always release."""
+    """Guarantee 20.3: waiting takes no thread, so the holder can always release."""
 
     async def main() -> int:
         aio, done = store.aio, 0
@@ -184,7 +184,7 @@ def test_more_waiters_than_threads_get_the_lease(store: cc.Store) -> None:
 
 
 def test_a_cancelled_acquire_leaves_no_lease(store: cc.Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guarantee 19.3: the caller never got the lease, so it cannot release it."""
+    """Guarantee 20.3: the caller never got the lease, so it cannot release it."""
     taken, go_on = threading.Event(), threading.Event()
     try_acquire = store.try_acquire
 

@@ -11,6 +11,7 @@ import time
 
 RUNS: dict[str, list[str]] = {
     "postgres_faults": [],
+    "fleet_faults": [],
     "sleeping_laptop": [],
     "busy_server": [],
     "large_store": [],

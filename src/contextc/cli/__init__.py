@@ -20,6 +20,7 @@ from contextc.errors import ContextcError
 COMMANDS = {
     "chat": "chat",
     "serve": "serve",
+    "worker": "worker",
     "watch": "watch",
     "proxy": "proxy",
     "list": "list_",

@@ -41,6 +41,7 @@ from contextc.cli.web_ui_process import INSTALL_WEB
 from contextc.config import read_settings
 from contextc.errors import InvalidSetting
 from contextc.store.conversation_types import DEFAULT_AGENT
+from contextc.store.turn_queue import DEFAULT_QUEUE
 
 PORT = 8377
 DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -87,6 +88,10 @@ def run(
     proxy_port: Annotated[int, typer.Option("--proxy-port", help="The port of --proxy; 0 selects a free one.")] = (
         PROXY_PORT
     ),
+    queue: Annotated[
+        bool, typer.Option("--queue", help="Submit turns to `contextc worker` processes instead of running them.")
+    ] = False,
+    queue_name: Annotated[str, typer.Option("--queue-name", help="The queue of --queue.")] = DEFAULT_QUEUE,
     store: StoreOption = None,
 ) -> None:
     """Run the web UI and the HTTP API. Ctrl-C stops it and running turns; partial answers are kept."""
@@ -118,6 +123,7 @@ def run(
         budget=budget,
         output=output,
         steps=steps,
+        queue=queue_name if queue else "",
         approval_timeout=approval_timeout,
         token=secret,
         hosts=accepted_hosts(host),

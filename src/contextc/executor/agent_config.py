@@ -9,8 +9,9 @@ import asyncio
 import inspect
 import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, cast
+from typing import Literal, Protocol, TypeAlias, cast
 from weakref import WeakKeyDictionary
 
 from msgspec import Struct
@@ -26,7 +27,9 @@ from contextc.prompts import PromptContext
 from contextc.providers import Provider
 from contextc.providers.client import Endpoint, endpoint
 from contextc.store import Store
+from contextc.store.backend_interface import Transaction
 from contextc.store.message_rows import check_name
+from contextc.store.turn_and_event_records import TurnRecord
 from contextc.tools import FunctionTool, ToolLike, tools_by_name
 from contextc.tools.spec import NativeTool, Tool
 from contextc.triggers import ResourceUsage, Trigger
@@ -53,6 +56,30 @@ class Suspend(Struct, frozen=True, kw_only=True):
 
     seconds: float | None = None
     default: bool | str = False
+
+
+class TurnOwner(Protocol):
+    """The owner of a turn, such as a worker. It can take the turn back between two steps."""
+
+    def check(self, turn: TurnRecord) -> None:
+        """Raise the error that ends a turn which was opened or resumed."""
+        ...
+
+    def wants_back(self) -> bool:
+        """Return True if the turn shall continue in another process after its step."""
+        ...
+
+    def retries(self, turn: TurnRecord, error: Exception) -> bool:
+        """Return True if the turn shall continue later because of a failure, and not end with it."""
+        ...
+
+    def store_continuation(self, tx: Transaction, turn: TurnRecord, error: Exception | None) -> None:
+        """Store how the turn continues, in the transaction that releases its lease."""
+        ...
+
+    def model_call(self, provider: Provider) -> AbstractAsyncContextManager[None]:
+        """Return the context of a model call."""
+        ...
 
 
 class ClientCache:
@@ -105,6 +132,7 @@ class AgentConfig:
     clients: ClientCache
     lease_seconds: float
     session_gap: float
+    owner: TurnOwner | None = None
 
 
 TurnInput: TypeAlias = str | Message | Sequence[str | Message] | None

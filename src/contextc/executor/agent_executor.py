@@ -32,6 +32,7 @@ from contextc.executor.agent_config import (
     Summarize,
     Suspend,
     TurnInput,
+    TurnOwner,
 )
 from contextc.executor.event_hub import event_hub, watch
 from contextc.executor.limits import Limits
@@ -303,6 +304,12 @@ class AgentExecutor:
         agent_config.check_approve(approve)
         other = copy(self)
         other.config = replace(self.config, approve=approve)
+        return other
+
+    def owned_by(self, owner: TurnOwner) -> Self:
+        """Return a copy of this agent whose turns can be taken back. It shares the client."""
+        other = copy(self)
+        other.config = replace(self.config, owner=owner)
         return other
 
     async def close(self) -> None:

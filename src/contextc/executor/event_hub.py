@@ -1,8 +1,9 @@
 """Watch the events of a conversation, from any event number on.
 
-Events stored by this process are delivered to its watchers directly. Events of other processes are found by one polling
-thread, which queries all watched conversations at once: a watcher of an idle conversation costs nothing. A slow watcher
-does not block others: each has an inbox, and events that do not fit into it are read from the store later.
+Events stored by this process are delivered to its watchers directly. Events of other processes are found by one thread.
+A PostgreSQL store with a queue notifies it of changes; otherwise it polls all watched conversations with one query. A
+watcher of an idle conversation costs nothing. A slow watcher does not block others: each has an inbox, and events that
+do not fit into it are read from the store later.
 """
 
 import asyncio
@@ -17,12 +18,18 @@ from contextc._worker_threads import run_blocking
 from contextc.errors import ContextcError, UnknownConversation
 from contextc.events import AnyEvent
 from contextc.store import Store
+from contextc.store.change_notifications import ChangeListener
 from contextc.store.turn_and_event_records import WatchedState, load_watched_states
 
 log = logging.getLogger(__name__)
 MAX_INBOX_EVENTS = 2_000
 PAGE_EVENTS = 500
 POLL_SECONDS = 0.25
+CHECK_SECONDS = 5.0
+"""Seconds without a notification after which all watched conversations are looked at nevertheless."""
+GATHER_SECONDS = 0.01
+"""Seconds in which further notifications are gathered."""
+LISTEN_ATTEMPT_SECONDS, LINGER_SECONDS = 30.0, 30.0
 POLLER_THREAD_NAME = "contextc-watch"
 
 
@@ -34,6 +41,8 @@ class EventHub:
         self._lock = threading.Lock()
         self._inboxes: dict[str, list[Inbox]] = {}
         self._poller: threading.Thread | None = None
+        self._numbers: dict[str, int] = {}
+        """The numbers of watched conversations, as far as they are known."""
 
     def publish(self, conversation: str, events: Sequence[AnyEvent]) -> None:
         """Deliver stored events to the watchers. Callable from any thread."""
@@ -68,29 +77,78 @@ class EventHub:
                 self._inboxes.pop(conversation, None)
 
     def _poll(self) -> None:
-        """Poll for events of other processes while a conversation is watched."""
+        """Look for events of other processes while a conversation is watched."""
+        changes = ChangeSource(self._store)
+        idle_since = None
         while True:
-            time.sleep(POLL_SECONDS)
+            changed = changes.wait()
             with self._lock:
                 watched = {name: tuple(each) for name, each in self._inboxes.items()}
                 store = self._store()
-                if not watched or store is None:
+                idle_since = None if watched else idle_since or time.monotonic()
+                is_idle = idle_since is not None and time.monotonic() - idle_since >= changes.linger_seconds
+                if store is None or is_idle:
                     self._poller = None
+                    changes.close()
                     return
+            if changed is not None:
+                numbers = self._numbers
+                watched = {name: each for name, each in watched.items() if numbers.get(name, 0) in changed | {0}}
             try:
-                found = store.read(lambda tx, names=tuple(watched): load_watched_states(tx, names))
+                found = store.read(lambda tx, names=tuple(watched): load_watched_states(tx, names)) if watched else {}
                 for name, state in found.items():
                     if state.has_end_request:
                         store.find_end_requests(name)
             except Exception as error:
                 if not isinstance(error, ContextcError):  # otherwise the store is closed, or unavailable for a while
-                    log.warning("polling for events of other processes failed", exc_info=error)
+                    log.warning("looking for events of other processes failed", exc_info=error)
                 continue
             finally:
                 del store
+            numbered = {name: state.conversation for name, state in found.items()}
+            self._numbers = numbered if changed is None else self._numbers | numbered
             for name, inboxes in watched.items():
                 for inbox in inboxes:
                     inbox.compare_with_store(*found.get(name, WatchedState())[:2])
+
+
+class ChangeSource:
+    """Tells when to look for events of other processes: after a notification of the store, or periodically."""
+
+    def __init__(self, store: "ref[Store]") -> None:
+        self._store = store
+        self._listener: ChangeListener | None = None
+        self._next_attempt = 0.0
+
+    @property
+    def linger_seconds(self) -> float:
+        """The seconds that a listener is kept without a watcher."""
+        return LINGER_SECONDS if self._listener is not None else 0.0
+
+    def wait(self) -> set[int] | None:
+        """Return the numbers of conversations that changed, or None to look at all."""
+        if self._listener is None:
+            time.sleep(0 if self._try_listen() else POLL_SECONDS)
+            return None
+        changed = self._listener.wait(CHECK_SECONDS)
+        if changed is None:  # the connection has ended
+            self.close()
+            return None
+        time.sleep(GATHER_SECONDS if changed else 0)
+        return changed | (self._listener.wait(0) or set()) if changed else None
+
+    def close(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+
+    def _try_listen(self) -> bool:
+        """Open a listener, unless that was tried a short time ago."""
+        store = self._store()
+        if store is not None and time.monotonic() >= self._next_attempt:
+            self._next_attempt = time.monotonic() + LISTEN_ATTEMPT_SECONDS
+            self._listener = store.open_listener()
+        return self._listener is not None
 
 
 class Inbox:

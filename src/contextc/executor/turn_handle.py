@@ -179,7 +179,9 @@ class Turn:
             )
             store.on_end_request(lease, lambda kind: on_loop(lambda: self._on_end_request(lease, kind)))
             callback = config.approve is not None and not isinstance(config.approve, Suspend)
-            self._turn_store.open(self._input, resume=self._resume, ask_again=callback)
+            self._turn_store.open(
+                self._input, resume=self._resume, ask_again=callback, only_submitted=config.owner is not None
+            )
             return self._turn_store
 
         return await wait_for_lease(store, self.conversation, agent, wait=self._wait, ttl=ttl, take=begin)

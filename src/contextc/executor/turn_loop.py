@@ -8,20 +8,21 @@ finish reason.
 import asyncio
 import logging
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import cache, partial
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from contextc._json import JSONObject, fix_surrogates
+from contextc._json import JSONObject
 from contextc._worker_threads import CALLBACK_SLOTS, as_exception, run_blocking
 from contextc.compiler import Compiled
 from contextc.compiler.arguments import AgentArguments
 from contextc.compiler.ledger.known_sessions import SessionManager
-from contextc.errors import ContextcError, ContextOverflow, LeaseLost, ProviderFailed, describe_error
-from contextc.events import ErrorOccurred, FailureDetails, RetryScheduled, ToolStart
+from contextc.errors import ContextcError, LeaseLost, ProviderFailed
+from contextc.events import RetryScheduled, ToolStart
 from contextc.executor.agent_config import AgentConfig
+from contextc.executor.failure_records import error_event, error_text, failure_details, mark_incomplete
 from contextc.executor.limits import MAX_CALLS_PER_REPLY, MAX_COST, MAX_SECONDS, MAX_STEPS, MAX_TOOL_CALLS
 from contextc.executor.model_call import (
     MAX_RETRIES,
@@ -38,14 +39,14 @@ from contextc.executor.turn_store import CANCELLED_REASON, FAILED_REASON, TurnSt
 from contextc.executor.turn_totals import TurnState, total_usage
 from contextc.messages import Message
 from contextc.prompts import PromptContext
-from contextc.providers import Provider
 from contextc.providers.client import Endpoint
-from contextc.store.partial_message_journal import drop_incomplete_call, may_have_run
+from contextc.store.turn_queue import PROCESS_LESS_STATES
 from contextc.triggers import TriggerContext
 
 log = logging.getLogger("contextc.executor")
-WAITING, STOPPED = "waiting", "stopped"
-"""Finish reasons: the turn was suspended until an approval is answered; it was stopped after a step."""
+WAITING, STOPPED, HANDED_OVER = "waiting", "stopped", "handed over"
+"""Finish reasons: the turn was suspended until an approval is answered; it was stopped after a step; another process
+continues it."""
 STOP_REQUEST = "stop"
 RETRY_BUDGET_SHARE = 0.75
 MAX_CONTINUATIONS = 2
@@ -107,11 +108,14 @@ class TurnRunner:
                     error = as_exception(failure)
                     exits = failure if isinstance(failure, KeyboardInterrupt | SystemExit) else None
                     self._log_failure(error)
-            if self.turn_store.turn.state == "waiting":  # it is stored: no lease is held any more
+            if self.turn_store.turn.state in PROCESS_LESS_STATES:  # it is stored: no lease is held any more
                 self.results.append(await self._waiting_result(finish))
                 return
             result = self._make_result(finish, error)
             try:
+                if error is not None and await self._continue_later(error):
+                    self.results.append(self._make_result(HANDED_OVER, error))
+                    return
                 follows = await self._close(finish, error, why)
             except asyncio.CancelledError:
                 cancelled = True
@@ -134,7 +138,16 @@ class TurnRunner:
         if finish == "cancelled":
             await run_blocking(self.config.store.cancel_turn, self.turn_store.conversation, self.turn_store.agent)
             return self._make_result(finish, None)
-        return self._make_result(WAITING, None)
+        return self._make_result(WAITING if self.turn_store.turn.state == "waiting" else HANDED_OVER, None)
+
+    async def _continue_later(self, error: Exception | None = None) -> bool:
+        """Hand the turn over to its owner, because it asks for that or after a failure. Return False if it ends."""
+        owner, turn = self.config.owner, self.turn_store.turn
+        if owner is None or not (
+            owner.wants_back() if error is None else await run_blocking(owner.retries, turn, error)
+        ):
+            return False
+        return await run_blocking(self.turn_store.hand_over, partial(owner.store_continuation, error=error))
 
     def _is_end_stored(self, result: TurnResult) -> bool:
         """Return True if the end of a turn was stored, which may have opened the next turn."""
@@ -154,7 +167,7 @@ class TurnRunner:
 
     async def _close(self, finish: str, error: Exception | None, why: str) -> bool:
         """Store the end of the turn. Return True if another turn follows."""
-        failed = _error_event(error) if error is not None else None
+        failed = error_event(error) if error is not None else None
         return await run_blocking(lambda: self.turn_store.close(finish, failed=failed, why=why))
 
     def _release_failed(self) -> None:
@@ -178,7 +191,9 @@ class TurnRunner:
 
     async def _run_steps(self) -> str:
         """Run steps until the turn is over. Return the finish reason."""
-        endpoint = self.config.clients.get()
+        endpoint, owner = self.config.clients.get(), self.config.owner
+        if owner is not None:
+            await run_blocking(owner.check, self.turn_store.turn)
         if self.turn_store.turn.steps:  # the turn was interrupted or suspended, and is resumed
             await run_blocking(
                 self.turn_state.restore, self.turn_store.store, self.turn_store.conversation, self.turn_store.turn
@@ -190,6 +205,8 @@ class TurnRunner:
                 return limit
             if self.turn_store.end_request == STOP_REQUEST:
                 return STOPPED
+            if await self._continue_later():
+                return HANDED_OVER
             index = self.turn_store.turn.steps + 1
             prepared = await run_blocking(self.preparer.prepare, index, slots=CALLBACK_SLOTS)
             if prepared.needs_summary:
@@ -281,8 +298,10 @@ class TurnRunner:
             tools = self._make_tool_runner(compiled, index)
             before = self.turn_store.step
             try:
-                await run_blocking(self._start_step, compiled, index, states)
-                return ReceivedReply(incoming, await incoming.receive(endpoint, ToolHost(tools)), compiled, tools)
+                owner = self.config.owner
+                async with nullcontext() if owner is None else owner.model_call(self.config.provider):
+                    await run_blocking(self._start_step, compiled, index, states)
+                    return ReceivedReply(incoming, await incoming.receive(endpoint, ToolHost(tools)), compiled, tools)
             except BaseException as error:
                 if self.turn_store.step is before or isinstance(
                     error, GeneratorExit
@@ -351,12 +370,12 @@ class TurnRunner:
     ) -> None:
         """Store the part of the reply that arrived, with its status. The ledger does not change."""
         cancelled = isinstance(error, asyncio.CancelledError)
-        why = "cancelled" if cancelled else _error_text(error)
+        why = "cancelled" if cancelled else error_text(error)
         partial: list[Message] = []
         if incoming.has_started:
             with suppress(ProviderFailed):  # the journaled part is stored when the turn ends
                 partial = incoming.received_messages()
-                partial = _mark_incomplete(partial, "cancelled" if cancelled else "error", why, compiled.provider)
+                partial = mark_incomplete(partial, "cancelled" if cancelled else "error", why, compiled.provider)
         stream = incoming.journal_uid if partial else ""
         if compiled.provider.runs_tools:
             calls = {call.id for message in partial for call in message.tool_calls}
@@ -381,7 +400,7 @@ class TurnRunner:
             seconds=round(seconds, 3),
             attempt=tries + 1,
             error=str(error),
-            failure=_failure_details(error),
+            failure=failure_details(error),
         )
         await run_blocking(self.turn_store.append_events, event)
         await asyncio.sleep(seconds)
@@ -451,44 +470,3 @@ class TurnRunner:
         return await run_blocking(
             self.preparer.prepare_after_compaction, index, done, prepared.states, slots=CALLBACK_SLOTS
         )
-
-
-def _mark_incomplete(
-    messages: list[Message], status: Literal["cancelled", "error"], why: str, provider: Provider
-) -> list[Message]:
-    """Return the messages of an interrupted reply, the last of them marked as incomplete.
-
-    Calls of a provider that runs tools itself may have run: they are kept, and answered as interrupted.
-    """
-    if not messages or messages[-1].role != "assistant":
-        return messages
-    *before, last = messages
-    parts = tuple(drop_incomplete_call(last.parts))
-    if provider.runs_tools and may_have_run("tool_calls", parts):
-        return [*before, replace(last, parts=parts, status="sent", error=None, finish="tool_calls")]
-    return [*before, replace(last, status=status, error=why)]
-
-
-def _error_text(error: BaseException) -> str:
-    """Return an exception as text that can be stored: invalid Unicode is replaced."""
-    return fix_surrogates(describe_error(error))
-
-
-def _failure_details(error: ProviderFailed) -> FailureDetails:
-    return FailureDetails(
-        provider=error.provider,
-        message=fix_surrogates(error.said),
-        fix=fix_surrogates(error.way_out),
-        case=error.case,
-        detail=fix_surrogates(error.detail),
-        status=error.status,
-        code=fix_surrogates(error.code),
-        retry_after=error.retry_after,
-    )
-
-
-def _error_event(error: Exception) -> ErrorOccurred:
-    text = _error_text(error)
-    if isinstance(error, ProviderFailed):
-        return ErrorOccurred(kind=error.kind, error=text, failure=_failure_details(error))
-    return ErrorOccurred(kind="context" if isinstance(error, ContextOverflow) else "internal", error=text)

@@ -45,7 +45,9 @@ from contextc.store.append_and_load import now_ms
 from contextc.store.backend_interface import Transaction
 from contextc.store.message_rows import load_tip
 from contextc.store.partial_message_journal import Piece, delta_events
+from contextc.store.submitted_input import take_submitted
 from contextc.store.turn_and_event_records import StepRecord, TurnRecord, result_event
+from contextc.store.turn_queue import PROCESS_LESS_STATES
 from contextc.store.turn_requests import NOT_RUN_RESULT
 from contextc.triggers import Evaluation, Trigger, TriggerMessage
 
@@ -76,11 +78,14 @@ class TurnStore(TurnApprovals):
 
     # ── begin and end ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def open(self, input: Sequence[Message], *, resume: bool, ask_again: bool = False) -> None:
+    def open(
+        self, input: Sequence[Message], *, resume: bool, ask_again: bool = False, only_submitted: bool = False
+    ) -> None:
         """Open a turn with the given or queued input, or resume an interrupted or a waiting one.
 
         If there is nothing to do, the turn number stays 0. If a turn waits for approval, input is queued, and `waiting`
-        is that turn. With `ask_again`, a callback answers its pending approvals.
+        is that turn. With `ask_again`, a callback answers its pending approvals. With `only_submitted`, an
+        unanswered message opens a turn only if it was submitted: a turn that failed or was cancelled is not repeated.
         """
         entries, root = [self._entry(message) for message in input], self.lease.root
         owners = self.agent, self.channel if self._channel_triggers else self.agent
@@ -97,10 +102,16 @@ class TurnStore(TurnApprovals):
                     return OpenedTurn(None, previous, [], self._queue_input(tx, input, entries), {}, previous)
                 else:
                     self._check_answers(tx, previous, ask_again)
+            elif previous is not None and previous.state == "queued":
+                if not self._is_turn_on_branch(tx, previous):
+                    before += self._end_superseded(tx, previous)
+                    previous = records.load_last_turn(tx, root, self.agent)
+                elif entries:
+                    return OpenedTurn(None, previous, [], self._queue_input(tx, input, entries), {}, previous)
             states = records.load_trigger_states(tx, root, *owners)
             interrupted = previous if previous is not None and previous.state == "interrupted" else None
-            continued = previous if previous is not None and previous.state == "waiting" else interrupted
-            resumes = resume or (continued is not None and continued.state == "waiting")
+            continued = previous if previous is not None and previous.state in PROCESS_LESS_STATES else interrupted
+            resumes = resume or (continued is not None and continued.state in PROCESS_LESS_STATES)
             if resumes and continued is not None and self._is_turn_on_branch(tx, continued):
                 if ask_again:
                     approvals.withdraw(tx, root, continued.number)
@@ -118,9 +129,11 @@ class TurnStore(TurnApprovals):
                 _, taken = self._take_queued(tx, [each for each in waiting if each.kind == "steer"])
                 self._branch = load_tip(tx, self.conversation).branch
                 opened = append_and_load.append_messages(tx, self.conversation, entries)[-1]
+            elif only_submitted and (submitted := take_submitted(tx, self.conversation, self.agent)):
+                opened, taken = submitted, list[AnyEvent]()
             elif waiting:
                 opened, taken = self._take_queued(tx, waiting[:1])
-            elif unanswered := branches.find_unanswered(tx, self.conversation, self.agent):
+            elif not only_submitted and (unanswered := branches.find_unanswered(tx, self.conversation, self.agent)):
                 opened, taken = unanswered, list[AnyEvent]()
             else:
                 return OpenedTurn(None, previous, before, [], states)
@@ -185,6 +198,35 @@ class TurnStore(TurnApprovals):
         if not told:  # stored by an earlier attempt
             defer(lambda: self._hub.refresh(self.conversation))
         return following is not None
+
+    def hand_over(self, store_continuation: Callable[[Transaction, TurnRecord], None]) -> bool:
+        """Release the lease between two steps, so that another process can continue the turn, which is now `queued`.
+
+        `store_continuation` runs in the same transaction. Return False, and change nothing, if the turn shall end.
+        """
+        root = self.lease.root
+
+        def work(tx: Transaction) -> tuple[TurnRecord | None, str]:
+            if tx.is_retry:
+                done = records.load_turns_by_number(tx, root, [self.turn.number]).get(self.turn.number)
+                if done is not None and done.state == "queued":  # the previous attempt was committed
+                    return done, ""
+            *_, request = leases.check_lease_and_request(tx, self.lease, self.conversation)
+            if request:
+                return None, request
+            queued = replace(self.turn, state="queued")
+            records.save_turn(tx, root, queued)
+            store_continuation(tx, queued)
+            leases.release(tx, self.lease, failed=False)
+            return queued, ""
+
+        queued, request = self.store.write(work, repeatable=True)
+        if queued is None:
+            self._report_request(request)
+            return False
+        self.store.finish_release(self.lease)
+        self.turn = queued
+        return True
 
     def _open_turn(self, tx: Transaction, at: int | Message) -> TurnRecord:
         """Open a turn for a message, or for the message with a seq; 0 is the last message."""

@@ -239,7 +239,7 @@ def append_messages(
     at = find_tip(tx, conversation, True) or insert_conversation(tx, conversation)
     if tx.is_retry and (stored := find_stored(tx, entries)):
         return stored
-    if key is not None and (known := _find_by_key(tx, conversation, key, entries[0])):
+    if key is not None and (known := find_by_key(tx, conversation, key, entries[0])):
         return [known]
     if parent is not None and (known := _find_after_parent(tx, conversation, at, parent, entries[0])):
         return [known]
@@ -380,7 +380,8 @@ def _find_stored_one(tx: Transaction, entry: PendingMessage) -> Message | None:
     return None
 
 
-def _find_by_key(tx: Transaction, conversation: str, key: str, wanted: PendingMessage) -> Message | None:
+def find_by_key(tx: Transaction, conversation: str, key: str, wanted: PendingMessage) -> Message | None:
+    """Return the message that was appended with a key. Raises `KeyReused` if it has other content."""
     check_name(key, "key")
     row = tx.row(
         "SELECT k.place, m.body FROM append_key k LEFT JOIN message m ON m.place = k.place"

@@ -18,6 +18,7 @@ from contextc.store.append_and_load import now_ms
 from contextc.store.backend_interface import Row, Transaction
 from contextc.store.message_rows import decode_row
 from contextc.store.turn_and_event_records import append_events, load_turns_by_number
+from contextc.store.turn_queue import defer_continuation
 
 ApprovalState: TypeAlias = Literal["pending", "allowed", "denied", "withdrawn"]
 EXPIRED = "time-out"
@@ -195,6 +196,7 @@ def _save_answer(
         who=who,
     )
     append_events(tx, conversation, [event])
+    defer_continuation(tx, conversation, done.agent)
     return done
 
 

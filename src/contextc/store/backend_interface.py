@@ -53,6 +53,8 @@ class Transaction(Protocol):
     dialect: Dialect
     locked: LockedRows | None
     """The rows that this transaction has locked; None if the back-end has one writer at a time."""
+    schema: str
+    """The database schema that has the tables, or an empty string."""
     is_retry: bool
     """True if the connection of an earlier attempt broke during commit, so its changes may already be stored."""
 

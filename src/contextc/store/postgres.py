@@ -27,6 +27,7 @@ from contextc.errors import (
     StoreUnavailable,
 )
 from contextc.store.backend_interface import Result, Row, Transaction
+from contextc.store.change_notifications import ChangeListener, has_triggers
 from contextc.store.postgres_connection_limit import ConnectionSlots
 from contextc.store.postgres_pipeline import PipelinedConnection
 from contextc.store.postgres_transaction import POSTGRES as POSTGRES
@@ -149,6 +150,28 @@ class PostgresStore(Store[StoreConnection]):
             raise failure from error
         self._was_reached = True
         return connection
+
+    def open_listener(self) -> ChangeListener | None:
+        """Return a listener if the store has triggers, and if the connection goes to the server directly."""
+        try:
+            if not self.read(has_triggers):
+                return None
+            connection = self._connect()
+        except (StoreError, ConnectionLost):
+            return None
+        try:
+            if connection.is_direct:
+                return ChangeListener(connection, self._schema)
+        except psycopg.Error:
+            pass
+        self._disconnect(connection)
+        return None
+
+    def connection_parameters(self) -> dict[str, Any]:
+        """Return libpq parameters for connections of another package, which finds its tables in this schema."""
+        given = conninfo_to_dict(self._url)
+        options = f'{given.get("options") or ""} -c search_path="{self._schema}"'.strip()
+        return {**CONNECTION_DEFAULTS, **given, "options": options}
 
     def _disconnect(self, connection: StoreConnection) -> None:
         with suppress(psycopg.Error):

@@ -10,7 +10,7 @@ from collections.abc import Generator, Sequence
 from contextlib import suppress
 from struct import Struct
 from struct import error as StructError
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, LiteralString, NamedTuple, TypeAlias
 
 from contextc.store.backend_interface import Row
 
@@ -79,6 +79,10 @@ class PipelinedConnection:
                 self._connection.close()
             raise
         return self._read(asked, results)
+
+    def run_script(self, sql: LiteralString) -> None:
+        """Run several statements without values."""
+        self._connection.execute(sql)
 
     def _send(
         self, pgconn: "PGconn", sql: str, encoded: list[bytes | None], types: tuple[int, ...], formats: list[int]

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import islice
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, LiteralString, NamedTuple, TypeAlias
 
 from contextc.store.backend_interface import Dialect, LockedRows, Row
 from contextc.store.postgres_pipeline import Answer, PipelinedConnection, Statement
@@ -73,7 +73,7 @@ class PostgresTransaction:
         self.is_retry = again
         self.locked: LockedRows | None = LockedRows()
         self.id: TransactionId | None = None
-        self._connection, self._schema = connection, schema
+        self._connection, self.schema = connection, schema
         self._begin = begin
         self._waiting: list[tuple[str, Sequence[object]]] = []
         self._announced: list[tuple[str, tuple[object, ...]]] = []
@@ -125,11 +125,17 @@ class PostgresTransaction:
 
     def run_single(self, sql: str, values: Sequence[object]) -> list[Row]:
         """Run the only query of a transaction, and end it in the same round trip."""
-        statements: list[Statement] = [(translate_sql(sql, self._schema), values)]
+        statements: list[Statement] = [(translate_sql(sql, self.schema), values)]
         if self._begin is None:
             return self._connection.execute(statements)[0].rows
         statements = [(self._begin.begin, ()), (_select(self._begin.columns), ()), *statements, ("COMMIT", ())]
         return self._connection.execute(statements)[2].rows
+
+    def run_script(self, sql: LiteralString) -> None:
+        """Run several statements without values, after those that wait."""
+        self._execute("SELECT 1", ())
+        self._kept.clear()
+        self._connection.run_script(sql)
 
     # ── the end of a transaction ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -150,7 +156,7 @@ class PostgresTransaction:
     def _execute(self, sql: str, values: Sequence[object]) -> Answer:
         """Send a statement with all that wait."""
         if self._begin is None and not self._waiting and not self._announced:
-            return self._connection.execute([(translate_sql(sql, self._schema), values)])[0]
+            return self._connection.execute([(translate_sql(sql, self.schema), values)])[0]
         self._waiting.append((sql, values))
         return self._send_waiting()
 
@@ -168,7 +174,7 @@ class PostgresTransaction:
                 statements.insert(0, (_select(begin.columns), ()))
             statements.insert(0, (begin.begin, ()))
         last = len(statements) - 1
-        statements += [(translate_sql(sql, self._schema), values) for sql, values in announced]
+        statements += [(translate_sql(sql, self.schema), values) for sql, values in announced]
         answers = self._connection.execute(statements)
         for key, answer in zip(announced, answers[last + 1 :], strict=True):
             self._kept[key] = tuple(answer.rows)
@@ -190,7 +196,7 @@ class PostgresTransaction:
 
         def close() -> None:
             if group:
-                sql = merge_sql(tuple([sql for sql, _ in group]), self._schema)
+                sql = merge_sql(tuple([sql for sql, _ in group]), self.schema)
                 found.append((sql, [value for _, values in group for value in values]))
                 group.clear()
                 tables.clear()

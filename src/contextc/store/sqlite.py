@@ -52,6 +52,7 @@ class SQLiteTransaction:
     """SQL on one connection, between BEGIN and COMMIT."""
 
     dialect = SQLITE
+    schema = ""
     is_retry = False
     locked: LockedRows | None = None
     __slots__ = ("_execute", "_executemany")

@@ -24,6 +24,7 @@ from weakref import WeakSet
 
 from contextc.errors import SchemaTooNew, StoreError, StoreUnavailable
 from contextc.store.backend_interface import Dialect, Result, Row, Transaction
+from contextc.store.change_notifications import ChangeListener
 from contextc.store.migrations import Migration, migrations
 
 TaskItem = TypeVar("TaskItem")
@@ -288,6 +289,10 @@ class TransactionEngine(ABC, Generic[Connection]):
             f"conflicted with others {MAX_CONFLICTS} times in a row",
             fix="Nothing was stored. Retry later.",
         ) from (cut.__cause__ if cut else None)
+
+    def open_listener(self) -> ChangeListener | None:
+        """Return a listener for changes of conversations, or None if the back-end has none. Then poll."""
+        return None
 
     def try_write_statement(self, sql: str, *values: object) -> bool:
         """Run one statement as its own transaction, if the back-end has a fast path. Return True if it changed a row.

@@ -39,12 +39,13 @@ QueueKind: TypeAlias = Literal["steer", "follow-up"]
 class TurnRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A stored turn. `opened` and `opening` are seq and uid of the message that opened it; `finish` is why it ended.
 
-    A turn is `waiting` while tool calls of its last reply wait for approval and no process runs it.
+    A turn is `waiting` while tool calls of its last reply wait for approval and no process runs it. It is `queued`
+    while it waits for a worker that continues it.
     """
 
     number: int
     agent: str
-    state: Literal["running", "waiting", "finished", "interrupted"] = "running"
+    state: Literal["running", "waiting", "queued", "finished", "interrupted"] = "running"
     opened: int = 0
     opening: str = ""
     finish: str = ""
@@ -487,5 +488,5 @@ def delete_records(tx: Transaction, conversation: int) -> None:
     for table in ("turn", "step", "event"):
         low, high = _place(conversation, 0), _place(conversation, SEQ_MASK)
         tx.run(f"DELETE FROM {table} WHERE place BETWEEN ? AND ?", low, high)
-    for table in ("queue", "trigger_state", "approval", "turn_request"):
+    for table in ("queue", "trigger_state", "approval", "turn_request", "worker_turn", "queue_key"):
         tx.run(f"DELETE FROM {table} WHERE conversation = ?", conversation)

@@ -19,6 +19,7 @@ from contextc.store.backend_interface import Transaction
 from contextc.store.leases import error_result
 from contextc.store.message_rows import load_tip
 from contextc.store.turn_and_event_records import TurnRecord
+from contextc.store.turn_queue import PROCESS_LESS_STATES, load_worker_turn
 
 RequestKind: TypeAlias = Literal["cancel", "stop"]
 NOT_RUN_RESULT = "Not run: the turn ended before ({why})."
@@ -46,11 +47,15 @@ def request_end(tx: Transaction, conversation: str, agent: str, kind: RequestKin
     here = load_tip(tx, conversation, lock=True)
     turn = records.load_last_turn(tx, here.conversation, agent)
     nothing = TurnRequest(conversation=conversation, agent=agent, kind=kind)
-    if turn is None or turn.state not in ("running", "waiting"):
+    continues = turn is not None and (
+        turn.state in PROCESS_LESS_STATES
+        or (turn.state == "interrupted" and load_worker_turn(tx, here.conversation, agent) is not None)
+    )
+    if turn is None or not (continues or turn.state == "running"):
         return nothing
     now = now_ms()
     request = replace(nothing, turn=turn.number, who=who, asked=now)
-    if turn.state == "waiting":
+    if continues:  # no process runs it
         end_waiting_turn(tx, conversation, here.conversation, turn, FINISH_REASONS[kind], END_REASONS[kind])
         request = replace(request, taken=now)
     elif not tx.run(
@@ -103,7 +108,10 @@ def take_requests(tx: Transaction, conversation: str, number: int, turn: TurnRec
 def end_waiting_turn(
     tx: Transaction, conversation: str, number: int, turn: TurnRecord, finish: str, why: str
 ) -> list[AnyEvent]:
-    """End a turn that waits for approval: its open calls get a result that they were not run. Return the events."""
+    """End a turn that waits for approval or for a worker, and return the events.
+
+    Its open calls get a result that they were not run.
+    """
     here = load_tip(tx, conversation)
     written = load_messages(tx, conversation, after=max(0, min(turn.opened - 1, here.seq)))
     results: list[Message] = [

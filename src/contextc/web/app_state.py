@@ -45,6 +45,8 @@ class ServerOptions(Struct, frozen=True, kw_only=True):
     steps: int | None = None
     approval_timeout: float | None = None
     """Seconds after which a pending approval is denied; None: never."""
+    queue: str = ""
+    """The queue of the workers that run the turns; empty: turns run in this process."""
     token: str = ""
     """The token that clients must send; empty disables authentication."""
     hosts: tuple[str, ...] = ("127.0.0.1", "localhost", "[::1]")
@@ -65,20 +67,35 @@ class AppState:
 
     def __init__(self, store: Store, options: ServerOptions) -> None:
         self.store, self.options = store, options
-        self.turns = TurnManager(
-            store,
-            self._create_executor,
-            agent=options.agent,
-            model=options.model,
-            root=options.root,
-            suspend=Suspend(seconds=options.approval_timeout, default=EXPIRED_REASON),
-        )
+        self.turns = self._create_turn_manager()
         self.deletions = DeletionEvents(store)
         self.changes = ChangeFeed(store, self.turns.waiting_conversations)
         self.analysed = AnalysedConversations(store)
         self.overview = StoreOverview(store)
         self.stopping = asyncio.Event()
         """Set when the server is about to stop, so that streams end."""
+
+    def _create_turn_manager(self) -> TurnManager:
+        options = self.options
+        if options.queue:
+            from contextc.web.queued_turns import QueuedTurnManager  # most servers run turns themselves
+
+            return QueuedTurnManager(
+                self.store,
+                self._create_executor,
+                agent=options.agent,
+                model=options.model,
+                root=options.root,
+                queue=options.queue,
+            )
+        return TurnManager(
+            self.store,
+            self._create_executor,
+            agent=options.agent,
+            model=options.model,
+            root=options.root,
+            suspend=Suspend(seconds=options.approval_timeout, default=EXPIRED_REASON),
+        )
 
     def recover_turns(self) -> None:
         """Close the turns of processes that have ended, and wake their watchers. Blocking: reads the store."""

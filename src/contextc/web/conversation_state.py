@@ -9,14 +9,16 @@ from msgspec import UNSET, Struct, UnsetType
 from contextc.inspection.preview import load_last_request
 from contextc.inspection.unanswered_requests import compute_total_cost
 from contextc.messages import AnyPart
-from contextc.store import Store, partial_message_journal, turn_and_event_records
+from contextc.store import Store, partial_message_journal, turn_and_event_records, turn_queue
 from contextc.store.backend_interface import Transaction
 from contextc.store.conversation_list import load_overview
 from contextc.store.message_rows import SEQ_MASK, load_context_start, load_tip
 from contextc.store.observed_conversation_sources import ObservedSource
 from contextc.store.pins import load_pinned_places
+from contextc.store.submitted_input import find_submitted
 from contextc.store.todos import load_todos as load_todos
 from contextc.store.turn_and_event_records import QueueKind
+from contextc.store.turn_queue import PROCESS_LESS_STATES
 from contextc.tools.todos import Todo
 from contextc.web.app_state import AppState
 from contextc.web.channel_list import ChannelView, channel_views
@@ -24,7 +26,10 @@ from contextc.web.turn_manager import ApprovalView
 
 
 class RunningTurnView(Struct, frozen=True, kw_only=True):
-    """The turn that runs or waits for approval: its number, current step, start time, and model."""
+    """The turn that runs or waits for approval: its number, current step, start time, and model.
+
+    `turn` is 0 if its input was submitted and no worker has started it yet.
+    """
 
     turn: int
     step: int
@@ -115,7 +120,7 @@ def _gauge(store: Store, name: str) -> ContextUseView | None:
 
 def _stored(tx: Transaction, name: str, agent: str) -> StoredConversationState:
     at, seen = load_tip(tx, name), load_overview(tx, name)
-    running = _running(tx, at.conversation, agent, is_held=seen.running)
+    running = _running(tx, name, at.conversation, agent, is_held=seen.running)
     writing = partial_message_journal.load_partial(tx, name, agent) if running is not None else None
     return StoredConversationState(
         name=name,
@@ -143,10 +148,16 @@ def _stored(tx: Transaction, name: str, agent: str) -> StoredConversationState:
     )
 
 
-def _running(tx: Transaction, conversation: int, agent: str, *, is_held: bool) -> RunningTurnView | None:
+def _running(tx: Transaction, name: str, conversation: int, agent: str, *, is_held: bool) -> RunningTurnView | None:
     turn = turn_and_event_records.load_last_turn(tx, conversation, agent)
-    if turn is None or not (turn.state == "waiting" or (turn.state == "running" and is_held)):
-        return None
+    is_run_by_workers = turn_queue.load_worker_turn(tx, conversation, agent) is not None
+    if turn is None or not (
+        turn.state in PROCESS_LESS_STATES
+        or (turn.state == "running" and is_held)
+        or (turn.state == "interrupted" and is_run_by_workers)  # a worker will continue it
+    ):
+        is_submitted = is_run_by_workers and find_submitted(tx, name, agent)
+        return RunningTurnView(turn=0, step=0, started=0, model="") if is_submitted else None
     step = turn_and_event_records.load_last_steps(tx, [conversation]).get(conversation)
     if step is None or step.turn != turn.number:
         return RunningTurnView(turn=turn.number, step=0, started=turn.started, model="")

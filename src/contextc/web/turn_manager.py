@@ -8,10 +8,11 @@ Nothing is kept after a turn has ended: the store has it.
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Generator, Sequence
+from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -21,6 +22,7 @@ from contextc.app.approval_preview import preview_call
 from contextc.app.model_selection import resolve_model
 from contextc.compiler.compaction import CompactionResult
 from contextc.errors import AlreadyAnswered, ContextcError, UnknownApproval, UnknownConversation
+from contextc.events import AnyEvent
 from contextc.executor import Suspend, Turn
 from contextc.executor.agent_config import TurnInput, input_message
 from contextc.executor.event_hub import event_hub
@@ -31,6 +33,7 @@ from contextc.store.backend_interface import Transaction
 from contextc.store.conversation_list import ConversationOverview, mark_waiting
 from contextc.store.message_rows import find_tip
 from contextc.store.turn_and_event_records import QueuedMessage, QueueKind, TurnRecord, load_last_turn
+from contextc.store.turn_queue import load_worker_turn
 from contextc.web.http_errors import HTTPError
 from contextc.web.model_executors import ExecutorFactory, ExecutorPool
 
@@ -76,10 +79,27 @@ class ApprovalView(Struct, frozen=True, kw_only=True):
     hash: str
 
 
+class FollowedTurn(Protocol):
+    """A turn that streams follow, in this process or in another one."""
+
+    conversation: str
+
+    @property
+    def done(self) -> bool: ...
+
+    def cancel(self) -> None: ...
+
+    async def wait(self) -> object: ...
+
+    def batches(
+        self, *, after: int | None = None, pulse: float | None = None
+    ) -> AsyncGenerator[Sequence[AnyEvent], None]: ...
+
+
 class RunningTurn(Struct, frozen=True):
     """A running turn; its events come after number `after`. An `attended` turn ends if it has no follower."""
 
-    turn: Turn
+    turn: FollowedTurn
     after: int
     attended: bool = False
 
@@ -140,6 +160,10 @@ class TurnManager:
         """Return the running turn of this process, if any."""
         begun = self._turns.get(conversation)
         return begun if begun is not None and not begun.turn.done else None
+
+    async def find_running(self, conversation: str) -> RunningTurn | None:
+        """Return the running turn that this server can follow, if any."""
+        return self.running_turn(conversation)
 
     async def start(
         self,
@@ -363,12 +387,21 @@ class TurnManager:
     async def resume_answered(self, conversation: str, *, attended: bool = False) -> RunningTurn | None:
         """Continue the waiting turn if all its approvals are answered. Return it, or None."""
         turn = await run_blocking(self.waiting_turn, conversation)
-        if turn is None:
+        if turn is None or await run_blocking(self._is_run_by_workers, conversation):
             return None
         asked = await run_blocking(self.store.turn_approvals, conversation, turn.number)
         if any(each.state == "pending" for each in asked):
             return None
         return await self.start(conversation, resume=True, attended=attended)
+
+    def _is_run_by_workers(self, conversation: str) -> bool:
+        """Return True if workers continue the turns of this agent. Blocking: reads the store."""
+
+        def work(tx: Transaction) -> bool:
+            here = find_tip(tx, conversation, False)
+            return here is not None and load_worker_turn(tx, here.conversation, self.agent) is not None
+
+        return self.store.read(work)
 
     async def resume_abandoned(self) -> None:
         """Continue waiting turns of this agent that were answered a while ago, and that no server has continued."""

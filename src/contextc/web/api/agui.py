@@ -69,7 +69,7 @@ async def run(app: AppState, body: RunInput) -> EventStream:
         after = await _apply_decisions(app, body)
         return EventStream(await continued_stream(app, body.threadId, after, telling))
     fresh, ours = await run_blocking(_new_and_stored_messages, app.store, body)
-    if not fresh and (begun := app.turns.running_turn(body.threadId)) is not None:
+    if not fresh and (begun := await app.turns.find_running(body.threadId)) is not None:
         turn = stream_turn(app, begun, begun.after, telling)
         return EventStream(_stream_with_snapshot(app, body.threadId, begun.after, turn, telling))
     if not fresh and await run_blocking(app.turns.waiting_turn, body.threadId) is not None:

@@ -101,9 +101,9 @@ async def cancel_turn(app: AppState, name: str, body: EmptyObject) -> CancelResu
     if app.turns.cancel(name):
         return CancelResult(cancelled=True)
     turn = await run_blocking(app.last_turn, name)
-    if turn is not None and turn.state in ("running", "waiting"):
-        request = await app.turns.cancel_anywhere(name, turn.agent)
-        if request.turn:
+    if app.options.queue or (turn is not None and turn.state in ("running", "waiting", "queued")):
+        request = await app.turns.cancel_anywhere(name, turn.agent if turn is not None else app.options.agent)
+        if request.turn or request.taken:
             return CancelResult(cancelled=True, requested=not request.taken)
         turn = await run_blocking(app.last_turn, name)
     return CancelResult(cancelled=False, interrupted=turn is not None and turn.state == "interrupted")
@@ -132,7 +132,8 @@ async def follow_up(app: AppState, name: str, body: TextBody) -> QueueResult:
 async def _queue_input(app: AppState, name: str, body: TextBody, kind: QueueKind) -> QueueResult:
     queued = await app.turns.queue_input(name, body.text, kind)
     turn = await run_blocking(app.last_turn, name)
-    return QueueResult(number=queued.number, running=turn is not None and turn.state in ("running", "waiting"))
+    goes_on = turn is not None and turn.state in ("running", "waiting", "queued")
+    return QueueResult(number=queued.number, running=goes_on)
 
 
 @endpoint("POST", "/conversations/{name}/approvals/{id}")

@@ -65,7 +65,7 @@ async def chat(app: AppState, body: ChatBody) -> EventStream:
 @endpoint("GET", "/chat/{id}/stream", media_type=EVENT_STREAM)
 async def resume_chat(app: AppState, id: str) -> EventStream | RawResponse:
     """Stream the running or waiting answer from its start; 204 if there is none."""
-    begun = app.turns.running_turn(id)
+    begun = await app.turns.find_running(id)
     if begun is None and await run_blocking(app.turns.waiting_turn, id) is not None:
         return EventStream(stream_waiting_turn(app, id, None, VercelEncoder(one=True)), headers=HEADERS)
     if begun is None:

@@ -1,0 +1,136 @@
+"""`contextc worker`: run turns of a PostgreSQL store that were submitted to its queue."""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from importlib import import_module
+from typing import Annotated, cast
+
+import typer
+
+from contextc.cli.console import err, escape_markup, out
+from contextc.cli.open_store import StoreOption, open_configured_store
+from contextc.errors import InvalidSetting
+from contextc.executor import AgentExecutor
+from contextc.store import Store
+from contextc.store.turn_queue import DEFAULT_QUEUE
+from contextc.worker import TurnWorker, WorkerOptions, parked_turns
+
+SHAPE = "a mapping from names to functions that get the store and return an AgentExecutor"
+
+
+def run(
+    agents: Annotated[
+        str | None, typer.Argument(metavar="MODULE:NAME", help=f"The agents: {SHAPE}, in an importable module.")
+    ] = None,
+    concurrency: Annotated[int, typer.Option("--concurrency", help="Turns at a time.")] = 10,
+    queue: Annotated[str, typer.Option("--queue", help="The name of the queue.")] = DEFAULT_QUEUE,
+    slots: Annotated[
+        list[str] | None,
+        typer.Option("--slots", help="Model calls at a time over all workers, as in anthropic=20; repeatable."),
+    ] = None,
+    health: Annotated[
+        str | None, typer.Option("--health", help="Serve /health and /metrics here, as in 127.0.0.1:9100 or 9100.")
+    ] = None,
+    heartbeat: Annotated[
+        float, typer.Option("--heartbeat", help="Seconds between two signs of life; three missing ones count.")
+    ] = 5.0,
+    parked: Annotated[bool, typer.Option("--parked", help="Only list the turns that workers gave up on.")] = False,
+    store: StoreOption = None,
+) -> None:
+    """Run submitted turns until SIGTERM or Ctrl-C: steps that run are finished, and their turns handed over."""
+    options = WorkerOptions(queue=queue, concurrency=concurrency, heartbeat=heartbeat, slots=_parse_slots(slots or []))
+    host, port = _parse_address(health) if health is not None else ("", 0)
+    if parked:
+        with open_configured_store(store) as handle:
+            _list_parked(handle)
+        return
+    if agents is None:
+        raise InvalidSetting("the agents are missing", fix="Name them as MODULE:NAME.")
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    found = _load_agents(agents)
+    with open_configured_store(store, create=True) as handle:
+        worker = TurnWorker(handle, _make_agents(agents, found, handle), options)
+        asyncio.run(_run(worker, host if health is not None else None, port))
+
+
+async def _run(worker: TurnWorker, host: str | None, port: int) -> None:
+    from contextc.worker.health_server import serve_health
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, worker.stop)
+    async with AsyncExitStack() as stack:
+        if host is not None:
+            bound = await stack.enter_async_context(serve_health(worker, host, port))
+            out.print(f"health and metrics are at http://{escape_markup(host)}:{bound}", soft_wrap=True)
+        names = escape_markup(", ".join(worker.agents))
+        out.print(f"worker of queue {escape_markup(worker.options.queue)} runs {names} · Ctrl-C stops it")
+        sys.stdout.flush()
+        await worker.run()
+    out.print("worker stopped")
+
+
+def _list_parked(store: Store) -> None:
+    found = parked_turns(store)
+    for each in found:
+        reason = escape_markup(each.reason)
+        out.print(f"[bold]{escape_markup(each.conversation)}[/] {escape_markup(each.agent)} turn {each.turn}: {reason}")
+    if not found:
+        err.print("no parked turns")
+
+
+def _load_agents(spec: str) -> Mapping[str, object]:
+    module, colon, name = spec.partition(":")
+    if not colon or not module or not name:
+        raise InvalidSetting("the agents must be MODULE:NAME", got=spec)
+    if (here := os.getcwd()) not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        loaded = import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise
+        raise InvalidSetting(
+            f"module {module!r} not found", fix="Run the worker in its folder, or install its package."
+        ) from error
+    if not hasattr(loaded, name):
+        raise InvalidSetting(f"module {module!r} has no {name!r}", fix=f"Define {name}: {SHAPE}.")
+    found: object = getattr(loaded, name)
+    if not isinstance(found, Mapping):
+        raise InvalidSetting(f"{spec} must be {SHAPE}, got {type(found).__name__}")
+    return cast("Mapping[str, object]", found)
+
+
+def _make_agents(spec: str, found: Mapping[str, object], store: Store) -> dict[str, AgentExecutor]:
+    made: dict[str, AgentExecutor] = {}
+    for name, each in found.items():
+        if not callable(each):
+            raise InvalidSetting(f"{spec}: agent {name!r} must be a function, got {type(each).__name__}")
+        executor = cast("Callable[[Store], object]", each)(store)
+        if not isinstance(executor, AgentExecutor):
+            got = type(executor).__name__
+            raise InvalidSetting(f"{spec}: agent {name!r} must return an AgentExecutor, got {got}")
+        made[name] = executor
+    return made
+
+
+def _parse_slots(given: list[str]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for each in given:
+        provider, _, number = each.partition("=")
+        if not provider or not number.isdigit() or int(number) < 1:
+            raise InvalidSetting("--slots must be PROVIDER=NUMBER", got=each, fix="Write it as anthropic=20.")
+        found[provider] = int(number)
+    return found
+
+
+def _parse_address(given: str) -> tuple[str, int]:
+    host, _, port = given.rpartition(":")
+    if not port.isdigit() or int(port) > 65_535:
+        raise InvalidSetting("--health must be HOST:PORT", got=given, fix="Write it as 127.0.0.1:9100.")
+    return host.strip("[]") or "127.0.0.1", int(port)

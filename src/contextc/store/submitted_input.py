@@ -1,0 +1,140 @@
+"""Input that is submitted to workers: appended or queued, with its job, as functions over a transaction."""
+
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import NamedTuple
+
+from contextc.errors import KeyReused, UnknownMessage
+from contextc.messages import Message
+from contextc.store import append_and_load, branches, turn_queue
+from contextc.store import turn_and_event_records as records
+from contextc.store.append_and_load import PendingMessage
+from contextc.store.backend_interface import Transaction
+from contextc.store.message_rows import BranchTip, check_name, find_message, find_tip, load_tip
+
+
+class SubmittedInput(NamedTuple):
+    """Input that was submitted to workers. `seq` is its place in the conversation, 0 if it is still queued.
+
+    `queued` is its number in the queue of the conversation if a turn was running, otherwise 0. `after` is the number of
+    the last event before it. `is_new` is False if the key was known: nothing was submitted again.
+    """
+
+    conversation: str
+    agent: str
+    seq: int
+    queued: int
+    after: int
+    is_new: bool
+
+
+def submit_input(
+    tx: Transaction, conversation: str, message: Message, entry: PendingMessage, *, agent: str, key: str, queue: str
+) -> SubmittedInput:
+    """Append input, or queue it while the agent has other work in this conversation, and insert a job.
+
+    `entry` is the message after its validation. The same key again does nothing. Raises `KeyReused` if it
+    was used for other content.
+    """
+    check_name(key, "key")
+    here = find_tip(tx, conversation, True) or append_and_load.insert_conversation(tx, conversation)
+    number = here.conversation
+    after = records.load_last_number(tx, "event", number)
+    digest = sha256(entry.admitted.content).digest()
+    known = tx.row("SELECT queued, digest FROM queue_key WHERE conversation = ? AND key = ?", number, key)
+    if known is not None:
+        if bytes(known[1]) != digest:
+            raise KeyReused(conversation, key, seq=0)
+        return SubmittedInput(conversation, agent, 0, known[0], after, False)
+    stored = append_and_load.find_by_key(tx, conversation, key, entry)
+    if stored is not None:
+        return SubmittedInput(conversation, agent, stored.seq, 0, after, False)
+    seq, queued, uid = 0, 0, ""
+    if has_work(tx, conversation, here, agent):
+        append_and_load.check_blobs(tx, conversation, entry.admitted.blobs)
+        queued = records.enqueue_message(tx, number, agent, "follow-up", message).number
+        tx.run(
+            "INSERT INTO queue_key (conversation, key, queued, digest) VALUES (?, ?, ?, ?)",
+            number,
+            key,
+            queued,
+            digest,
+        )
+    else:
+        appended = append_and_load.append_messages(tx, conversation, [entry], key=key)[0]
+        seq, uid = appended.seq, appended.uid
+    turn_queue.submit_work(tx, conversation, number, agent, queue, submitted=uid)
+    return SubmittedInput(conversation, agent, seq, queued, after, True)
+
+
+def submit_messages(
+    tx: Transaction,
+    conversation: str,
+    messages: Sequence[Message],
+    entries: Sequence[PendingMessage],
+    *,
+    agent: str,
+    queue: str,
+) -> SubmittedInput:
+    """Submit several messages as the input of one turn. While the agent has other work, each is queued."""
+    here = find_tip(tx, conversation, True) or append_and_load.insert_conversation(tx, conversation)
+    number = here.conversation
+    after = records.load_last_number(tx, "event", number)
+    seq, queued, uid = 0, 0, ""
+    if has_work(tx, conversation, here, agent):
+        for message, entry in zip(messages, entries, strict=True):
+            append_and_load.check_blobs(tx, conversation, entry.admitted.blobs)
+            queued = records.enqueue_message(tx, number, agent, "follow-up", message).number
+    else:
+        appended = append_and_load.append_messages(tx, conversation, entries)[-1]
+        seq, uid = appended.seq, appended.uid
+    turn_queue.submit_work(tx, conversation, number, agent, queue, submitted=uid)
+    return SubmittedInput(conversation, agent, seq, queued, after, True)
+
+
+def submit_unanswered(tx: Transaction, conversation: str, *, agent: str, queue: str) -> SubmittedInput | None:
+    """Submit the next queued input, or the last message without an answer. Return None if there is nothing to do."""
+    here = load_tip(tx, conversation, lock=True)
+    after = records.load_last_number(tx, "event", here.conversation)
+    waiting = records.load_queue(tx, here.conversation, agent)
+    seq, uid = 0, ""
+    if not waiting:
+        seq = branches.find_unanswered(tx, conversation, agent)
+        if not seq:
+            return None
+        uid = append_and_load.load_between(tx, here.branch, seq - 1, seq)[0].uid
+    turn_queue.submit_work(tx, conversation, here.conversation, agent, queue, submitted=uid)
+    return SubmittedInput(conversation, agent, seq, waiting[0].number if waiting else 0, after, True)
+
+
+def has_work(tx: Transaction, conversation: str, here: BranchTip, agent: str) -> bool:
+    """Return True if the agent has to do something before it can answer new input: a turn, or earlier input."""
+    turn = records.load_last_turn(tx, here.conversation, agent)
+    if turn is not None and turn.state != "finished":
+        return True
+    if tx.row("SELECT 1 FROM lease WHERE conversation = ? AND agent = ? AND holder <> ''", conversation, agent):
+        return True
+    return bool(records.load_queue(tx, here.conversation, agent)) or find_submitted(tx, conversation, agent) > 0
+
+
+def find_submitted(tx: Transaction, conversation: str, agent: str) -> int:
+    """Return the seq of submitted input that no turn has opened yet, or 0."""
+    here = find_tip(tx, conversation, False)
+    if here is None:
+        return 0
+    row = tx.row("SELECT submitted FROM worker_turn WHERE conversation = ? AND agent = ?", here.conversation, agent)
+    if row is None or not row[0]:
+        return 0
+    try:
+        return find_message(tx, conversation, here, row[0]).seq
+    except UnknownMessage:  # rewound meanwhile
+        return 0
+
+
+def take_submitted(tx: Transaction, conversation: str, agent: str) -> int:
+    """Return the seq of submitted input that no turn has opened yet, or 0. A turn opens it now."""
+    seq = find_submitted(tx, conversation, agent)
+    here = find_tip(tx, conversation, False)
+    if here is not None:
+        tx.run("UPDATE worker_turn SET submitted = '' WHERE conversation = ? AND agent = ?", here.conversation, agent)
+    return seq

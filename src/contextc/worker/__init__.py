@@ -1,0 +1,31 @@
+"""Run turns on many machines: submit input to a queue on PostgreSQL, and run workers that take turns from it."""
+
+from contextc._lazy import lazy_names
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from contextc.store.submitted_input import SubmittedInput
+    from contextc.store.turn_queue import WorkerTurn
+    from contextc.worker.queue_tables import create_queue_tables
+    from contextc.worker.submission import parked_turns, submit, submit_sync
+    from contextc.worker.turn_worker import TurnWorker, WorkerOptions
+
+__all__ = [
+    "SubmittedInput",
+    "TurnWorker",
+    "WorkerOptions",
+    "WorkerTurn",
+    "create_queue_tables",
+    "parked_turns",
+    "submit",
+    "submit_sync",
+]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "queue_tables": "create_queue_tables",
+        "submission": "SubmittedInput WorkerTurn parked_turns submit submit_sync",
+        "turn_worker": "TurnWorker WorkerOptions",
+    },
+)

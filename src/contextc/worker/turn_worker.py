@@ -1,0 +1,277 @@
+"""TurnWorker: take turns from the queue of a PostgreSQL store and run them, until the worker is stopped.
+
+procrastinate distributes the jobs and sends heartbeats. A job resumes what an agent has to do in a conversation. The
+job of a silent worker is replaced after the lease of its turn has ended. A worker that stops finishes the steps that
+run, and hands their turns over.
+"""
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from contextc._worker_threads import run_blocking
+from contextc.errors import ConversationBusy, InvalidInput, InvalidSetting, LeaseLost, StoreError
+from contextc.executor import AgentExecutor, Suspend
+from contextc.store import Store, turn_queue
+from contextc.store.message_rows import find_tip
+from contextc.store.turn_queue import DEFAULT_QUEUE, TASK_NAME, QueuedJob
+from contextc.worker.job_owner import JobOwner, RetryRules
+from contextc.worker.provider_slots import ProviderSlots
+from contextc.worker.queue_tables import MISSING_FIX, MISSING_PACKAGE, create_queue_tables
+from contextc.worker.submission import check_queue
+
+if TYPE_CHECKING:
+    from procrastinate import App, JobContext
+    from procrastinate.worker import Worker
+
+    from contextc.worker.queue_connection import QueueConnection
+
+log = logging.getLogger(__name__)
+SILENT_HEARTBEATS = 3
+"""Number of missing heartbeats after which a worker counts as silent."""
+POLL_SECONDS = 0.5
+"""Interval of the search for jobs that became due, or whose lock was released."""
+RESTART_SECONDS = 1.0
+RETRY_SECONDS, LONGEST_RETRY_SECONDS = 0.2, 5.0
+"""Seconds until a job is retried that found its conversation busy."""
+
+
+class WorkerOptions(Struct, frozen=True, kw_only=True):
+    """Options of a worker.
+
+    `concurrency` is the number of turns at a time, `heartbeat` the seconds between two signs of life. `slots` limits
+    the model calls per provider across all workers of the store.
+    """
+
+    queue: str = DEFAULT_QUEUE
+    concurrency: int = 10
+    heartbeat: float = 5.0
+    slots: Mapping[str, int] = {}
+    rules: RetryRules = RetryRules()
+
+
+class JobPostponed(Exception):
+    """A job that is retried after so many seconds."""
+
+    def __init__(self, seconds: float, why: object) -> None:
+        self.seconds = seconds
+        super().__init__(str(why))
+
+
+class TurnWorker:
+    """Runs the turns of some agents, by name. `stop` lets it finish the steps that run."""
+
+    def __init__(self, store: Store, agents: Mapping[str, AgentExecutor], options: WorkerOptions | None = None) -> None:
+        self.store, self.options = store, options or WorkerOptions()
+        turn_queue.check_backend(store.address, store.dialect.name)
+        _check_options(self.options)
+        self.agents = {name: _check_agent(name, each, store) for name, each in agents.items()}
+        if not self.agents:
+            raise InvalidInput("agents must have at least one agent", fix="Pass a mapping from names to executors.")
+        self.counts: Counter[str] = Counter()
+        """Numbers since the start: `turns`, `handed_over`, `retried`, `rescued`, `parked`, `failed`."""
+        self.last_contact = 0.0
+        """When the worker last reached the queue, by the monotonic clock."""
+        self._slots = ProviderSlots(store, self.options.slots)
+        self._running: dict[int, QueuedJob] = {}
+        self._is_stopping = False
+        self._stopped = asyncio.Event()
+        self._worker: Worker | None = None
+
+    @property
+    def running(self) -> int:
+        """The number of jobs that run now."""
+        return len(self._running)
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._is_stopping
+
+    def stop(self) -> None:
+        """Take no more jobs, finish the steps that run, and hand their turns over. Then `run` returns."""
+        self._is_stopping = True
+        self._stopped.set()
+        if self._worker is not None:
+            self._worker.stop()
+
+    async def run(self) -> None:
+        """Run turns until `stop` is called."""
+        try:
+            import procrastinate
+        except ImportError as error:
+            raise InvalidSetting(MISSING_PACKAGE, fix=MISSING_FIX) from error
+        from contextc.store.postgres import PostgresStore
+        from contextc.worker.queue_connection import connect_queue
+
+        await run_blocking(create_queue_tables, self.store)
+        assert isinstance(self.store, PostgresStore), "only PostgreSQL stores have a queue"
+        connection = connect_queue(self.store)
+        app = procrastinate.App(connector=connection)
+        app.task(name=TASK_NAME, queue=self.options.queue, pass_context=True, retry=_retry_strategy())(self._run_job)
+        async with app.open_async():
+            watching = asyncio.create_task(self._watch_queue(app, connection), name="watch the queue")
+            try:
+                while not self._is_stopping:
+                    await self._run_worker(app)
+            finally:
+                watching.cancel()
+                for each in self.agents.values():
+                    await each.close()
+
+    async def _run_worker(self, app: "App") -> None:
+        """Run procrastinate's worker until it is stopped, or until it fails."""
+        from procrastinate.exceptions import ConnectorException
+        from procrastinate.worker import Worker
+
+        options = self.options
+        worker = self._worker = Worker(
+            app=app,
+            queues=[options.queue],
+            name="contextc",
+            concurrency=options.concurrency,
+            fetch_job_polling_interval=POLL_SECONDS,
+            delete_jobs="always",
+            install_signal_handlers=False,
+            update_heartbeat_interval=options.heartbeat,
+            stalled_worker_timeout=options.heartbeat * SILENT_HEARTBEATS,
+        )
+        try:
+            if self._is_stopping:
+                return
+            await worker.run()
+        except ConnectorException as error:  # such as a registration that another worker has removed
+            log.warning("the connection to the queue failed: %s", error)
+        finally:
+            self._worker = None
+        if not self._is_stopping:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopped.wait(), RESTART_SECONDS)
+
+    # ── jobs ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _run_job(self, context: "JobContext", conversation: str, number: int, agent: str) -> None:
+        """Run what an agent has to do in a conversation."""
+        id = context.job.id or 0
+        job = self._running[id] = QueuedJob(id, context.job.queue, conversation, number, agent)
+        try:
+            await self._run_turns(job)
+        finally:
+            del self._running[id]
+
+    async def _run_turns(self, job: QueuedJob) -> None:
+        executor = self.agents.get(job.agent)
+        if executor is None:
+            log.warning("%s: this worker has no agent %r", job.conversation, job.agent)
+            raise JobPostponed(LONGEST_RETRY_SECONDS, f"no agent {job.agent!r} in this worker")
+        try:
+            if not await run_blocking(self._exists, job):
+                return
+            owner = JobOwner(self.store, job, self.options.rules, self._slots, lambda: self._is_stopping)
+            turn = executor.owned_by(owner).resume(job.conversation)
+            await turn.wait()
+        except StoreError as error:
+            raise JobPostponed(LONGEST_RETRY_SECONDS, error) from error
+        for result in turn.results:
+            self.counts["turns"] += bool(result.turn)
+            self.counts["handed_over"] += result.finish == "handed over" and result.error is None
+            self.counts["retried"] += result.finish == "handed over" and result.error is not None
+            self.counts["failed"] += result.finish == "error"
+        if owner.parked is not None:
+            self.counts["parked"] += 1
+            await run_blocking(self._park, job, *owner.parked)
+        error = turn.results[-1].error
+        if isinstance(error, ConversationBusy):
+            raise JobPostponed(min(LONGEST_RETRY_SECONDS, max(RETRY_SECONDS, error.seconds)), error)
+        if isinstance(error, LeaseLost):
+            raise JobPostponed(RETRY_SECONDS, error)
+        if isinstance(error, StoreError):
+            raise JobPostponed(LONGEST_RETRY_SECONDS, error)
+
+    def _exists(self, job: QueuedJob) -> bool:
+        """Return False if the conversation of a job was deleted."""
+        here = self.store.read(lambda tx: find_tip(tx, job.conversation, False))
+        return here is not None and here.conversation == job.number
+
+    def _park(self, job: QueuedJob, turn: int, reason: str) -> None:
+        self.store.write(lambda tx: turn_queue.save_parked(tx, job.number, job.agent, turn, reason))
+
+    # ── dead workers and expired approvals ────────────────────────────────────────────────────────────────────────────
+
+    async def _watch_queue(self, app: "App", connection: "QueueConnection") -> None:
+        """Replace the jobs of silent workers, and answer expired approvals, from time to time."""
+        while True:
+            try:
+                await self._rescue_jobs(app, connection)
+                await run_blocking(self.store.expire_approvals)
+                self.last_contact = time.monotonic()
+            except Exception as error:
+                log.warning("the queue could not be watched: %s", error)
+            await asyncio.sleep(self.options.heartbeat / 2)
+
+    async def _rescue_jobs(self, app: "App", connection: "QueueConnection") -> None:
+        silent = self.options.heartbeat * SILENT_HEARTBEATS
+        found = [
+            (job.id, job.worker_id)
+            for job in await app.job_manager.get_stalled_jobs(
+                queue=self.options.queue, task_name=TASK_NAME, seconds_since_heartbeat=silent
+            )
+        ]
+        own = self._worker.worker_id if self._worker is not None else None
+        if connection.has_lost_job and own is not None:
+            connection.has_lost_job = False
+            mine = await app.job_manager.list_jobs_async(task=TASK_NAME, status="doing", worker_id=own)
+            found += [(job.id, own) for job in mine if job.id not in self._running]
+        for id, worker in found:
+            if id is not None and id not in self._running and await run_blocking(self._rescue, id, worker):
+                self.counts["rescued"] += 1
+                log.info("job %d of worker %s was taken over", id, worker)
+
+    def _rescue(self, id: int, worker: int | None) -> bool:
+        rules = self.options.rules
+        return self.store.write(lambda tx: turn_queue.rescue_job(tx, id, worker, max_deaths=rules.max_deaths))
+
+
+def _retry_strategy() -> Any:
+    """Return procrastinate's retry strategy for jobs that are postponed. Other jobs that fail end."""
+    from procrastinate import BaseRetryStrategy, RetryDecision
+    from procrastinate.jobs import Job
+    from procrastinate.utils import utcnow
+
+    class Postponed(BaseRetryStrategy):
+        def get_retry_decision(self, *, exception: BaseException, job: Job) -> RetryDecision | None:
+            if not isinstance(exception, JobPostponed):
+                return None
+            return RetryDecision(retry_at=utcnow() + timedelta(seconds=exception.seconds))
+
+    return Postponed()
+
+
+def _check_agent(name: str, executor: AgentExecutor, store: Store) -> AgentExecutor:
+    """Return the executor of an agent as a worker uses it: its turns are suspended for approvals."""
+    if not isinstance(executor, AgentExecutor):
+        raise InvalidInput(f"agent {name!r} must be an AgentExecutor, got {type(executor).__name__}")
+    if executor.agent != name:
+        raise InvalidInput(
+            f"agent {name!r} has an executor of agent {executor.agent!r}", fix=f"Create it with agent={name!r}."
+        )
+    if executor.store is not store:
+        raise InvalidInput(f"agent {name!r} uses another store", fix="Create it with the store of the worker.")
+    return executor.asking(Suspend()) if executor.approve is None else executor
+
+
+def _check_options(options: WorkerOptions) -> None:
+    check_queue(options.queue)
+    if options.concurrency < 1:
+        raise InvalidInput("concurrency must be at least 1", got=options.concurrency)
+    if not options.heartbeat > 0:
+        raise InvalidInput("heartbeat must be above 0 seconds", got=options.heartbeat)
+    for provider, limit in options.slots.items():
+        if limit < 1:
+            raise InvalidInput(f"slots of provider {provider!r} must be at least 1", got=limit)

@@ -1,0 +1,108 @@
+"""Servers that submit turns to workers: each follows, cancels and answers the turns of all workers."""
+
+import asyncio
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+import contextc as cc
+from contextc.events import TurnFinish
+from contextc.executor import event_hub
+from contextc.store import turn_and_event_records
+from contextc.web.app_state import ServerOptions
+from contextc.worker import submit_sync
+from tests.web.test_servers_on_one_store import Server, serving
+from tests.worker.worker_process import PATIENCE, ToolFiles, finished, in_event_loop, wait_until, workers
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> ServerOptions:
+    return ServerOptions(root=tmp_path, queue="contextc")
+
+
+@pytest.fixture
+def two_servers(new_postgres_address: str, options: ServerOptions) -> Generator[tuple[Server, Server]]:
+    with serving(new_postgres_address, options) as one, serving(new_postgres_address, options) as two:
+        yield one, two
+
+
+def numbers(server: Server) -> list[int]:
+    return [event.number for event in server.app.store.events("demo")]
+
+
+def test_turns_of_workers_on_two_servers(
+    two_servers: tuple[Server, Server], new_postgres_address: str, tmp_path: Path
+) -> None:
+    """Guarantee 19.8: input on one server, an approval on the other, and the same gapless events on both."""
+    one, two = two_servers
+    files = ToolFiles(tmp_path)
+    with workers(new_postgres_address, tmp_path) as start:
+        start()
+        chunks = one.events("/api/chat", id="demo", messages=[user_message("pay 1")])
+        assert chunks[-1] == "[DONE]"
+        assert "tool-approval-request" in [each["type"] for each in chunks[:-1]]
+        assert (two.view()["running"]["turn"], two.view()["running"]["step"]) == (1, 1)
+        (asked,) = two.view()["approvals"]
+        two.post("demo/turns", 202, input="work 0")  # it waits for the turn
+        assert [each["text"] for each in one.view()["queued"]] == ["work 0"]
+        two.answer(asked)
+        assert one.answer(asked, status=409)["error"]["kind"] == "UnknownApproval"
+        wait_until(lambda: finished(one.app.store, 2), "both turns ended")
+        assert len(files.begun()) == 1
+        chunks = two.events("/api/chat", id="demo", messages=[user_message("work 0")])
+        assert [each["type"] for each in chunks[:-1]][-1] == "finish"
+        assert numbers(one) == numbers(two) == list(range(1, len(numbers(one)) + 1))
+        assert [each.state for each in one.app.store.turns("demo")] == ["finished"] * 3
+        assert one.view()["running"] is None
+
+
+def test_cancel_on_another_server(
+    two_servers: tuple[Server, Server], new_postgres_address: str, tmp_path: Path
+) -> None:
+    """Guarantee 19.8: a turn of a worker is cancelled from any server, also before a worker has taken it."""
+    one, two = two_servers
+    one.post("demo/turns", 202, input="work 1")
+    assert two.view()["running"]["turn"] == 0  # no worker has taken it
+    assert two.post("demo/cancel") == {"cancelled": True}
+    assert two.view()["running"] is None
+    with workers(new_postgres_address, tmp_path) as start:
+        start()
+        one.post("demo/turns", 202, input="work 1")
+        wait_until(ToolFiles(tmp_path).begun, "the tool began")
+        assert two.post("demo/cancel") == {"cancelled": True, "requested": True}
+        wait_until(lambda: finished(one.app.store), "the turn ended")
+        (turn,) = one.app.store.turns("demo")
+        assert turn.finish == "cancelled"
+
+
+@in_event_loop
+async def test_watchers_are_notified(new_postgres_address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guarantee 19.8: a watcher gets the events of another process without polling."""
+    monkeypatch.setattr(event_hub, "POLL_SECONDS", 3600.0)
+    monkeypatch.setattr(event_hub, "CHECK_SECONDS", 3600.0)
+    with cc.open_store(new_postgres_address) as ours, cc.open_store(new_postgres_address) as theirs:
+        submit_sync(theirs, "demo", "hello")  # makes the queue
+        seen = asyncio.Queue[int]()
+
+        async def watch() -> None:
+            async for event in event_hub.watch(ours, "demo"):
+                seen.put_nowait(event.number)
+
+        watching = asyncio.create_task(watch())
+        async with asyncio.timeout(PATIENCE):
+            for number in range(1, 4):  # the second store has a hub of its own, so only the notification arrives
+                event = TurnFinish(finish="stop", time=1, agent="assistant")
+                await asyncio.to_thread(add_event, theirs, event)
+                assert await seen.get() == number
+        watching.cancel()
+
+
+def add_event(store: cc.Store, event: TurnFinish) -> None:
+    root = store.read(lambda tx: tx.row("SELECT number FROM conversation WHERE name = 'demo'"))
+    assert root is not None
+    store.write(lambda tx: turn_and_event_records.append_events(tx, root[0], [event]))
+
+
+def user_message(text: str) -> dict[str, object]:
+    return {"id": f"m {text}", "role": "user", "parts": [{"type": "text", "text": text}]}
