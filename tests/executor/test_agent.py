@@ -1,6 +1,8 @@
 """`cc.Agent`: runs, conversations, stores, approvals, limits and triggers."""
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import aclosing
 from pathlib import Path
@@ -166,6 +168,33 @@ def test_cancelling_a_run_cancels_its_turn() -> None:
     assert [turn.finish for turn in agent.store.turns("demo")] == ["cancelled"]
 
 
+INTERRUPTED = """if True:
+    import signal, sys, threading, time
+    import contextc as cc
+    from contextc.providers.replay import Replay
+
+    def wait() -> str:
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        time.sleep(60)
+        return ""
+
+    call = {"type": "tool_use", "id": "c1", "name": "wait", "input": {}}
+    reply = {"type": "message", "role": "assistant", "content": [call], "stop_reason": "tool_use", "usage": {}}
+    agent = cc.Agent("anthropic:claude-opus-5-5", tools=[wait], store=sys.argv[1], endpoint=Replay([{"reply": reply}]))
+    try:
+        agent.run_sync("Wait.", conversation="demo")
+    except KeyboardInterrupt:
+        print("interrupted", agent.store.turns("demo")[0].finish)
+"""
+
+
+def test_ctrl_c_ends_the_turn(tmp_path: Path) -> None:
+    """Guarantee 19.1: the end of the turn is stored when `run_sync` raises."""
+    command = [sys.executable, "-c", INTERRUPTED, f"sqlite:///{tmp_path / 'agent.db'}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=50)
+    assert (done.stdout, done.stderr) == ("interrupted cancelled\n", "")
+
+
 def test_an_error_that_ends_the_turn_is_raised() -> None:
     """Guarantee 20.1: from every way to run it."""
     failure = ProviderFailed("anthropic", "auth", "no such key")
@@ -174,12 +203,18 @@ def test_an_error_that_ends_the_turn_is_raised() -> None:
     with pytest.raises(ProviderFailed, match="no such key"):
         agent.run_sync("hi", conversation="demo")
 
-    async def stream() -> None:
-        async for _ in agent.stream("hi"):
+    async def read(run: cc.executor.AgentRun[str]) -> None:
+        async for _ in run:
             pass
 
-    with pytest.raises(ProviderFailed, match="no such key"):
-        asyncio.run(stream())
+    async def stream() -> None:
+        run = agent.stream("hi")
+        with pytest.raises(ProviderFailed, match="no such key"):
+            await read(run)
+        with pytest.raises(ProviderFailed, match="no such key"):
+            await run.result()
+
+    asyncio.run(stream())
     assert agent.store.turns("demo")[0].finish == "error"
 
 

@@ -157,14 +157,12 @@ class Agent(Generic[T]):
 
         A client of the provider is opened for the call, and closed after it.
         """
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return asyncio.run(self._run_and_close(self.stream(input, conversation=conversation, wait=wait)))
-        raise InvalidInput(
-            "run_sync cannot be called while an event loop runs in this thread",
-            fix="Use `await agent.run(…)`, or `async for text in agent.stream(…)`.",
-        )
+        if _is_loop_running():
+            raise InvalidInput(
+                "run_sync cannot be called while an event loop runs in this thread",
+                fix="Use `await agent.run(…)`, or `async for text in agent.stream(…)`.",
+            )
+        return asyncio.run(self._run_and_close(self.stream(input, conversation=conversation, wait=wait)))
 
     async def run(self, input: TurnInput, *, conversation: str | None = None, wait: float = 0) -> AgentResult[T]:
         """Run a turn and return its result. Raises the error that ended it, if any. Cancelling it cancels the turn.
@@ -221,6 +219,14 @@ class Agent(Generic[T]):
                 return await run.result()
         finally:
             await self.executor.close()
+
+
+def _is_loop_running() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _check_options(options: Mapping[str, object]) -> None:

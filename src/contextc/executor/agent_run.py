@@ -80,6 +80,7 @@ class AgentRun(Generic[T]):
         self._output, self._input_messages = output, input_messages
         self._starts: list[TurnStart] = []
         self._result: AgentResult[T] | None = None
+        self._error: Exception | None = None
         self._events = self._run()
 
     def __aiter__(self) -> AsyncIterator[str]:
@@ -102,6 +103,8 @@ class AgentRun(Generic[T]):
         """Wait for the end of the run and return its result. Raises the error that ended it, if any."""
         async for _ in self._events:
             pass
+        if self._error is not None:
+            raise self._error
         if self._result is None:
             raise InvalidInput(
                 "The run was left before its end, so it has no result", fix="Read it to its end, or start another run."
@@ -117,6 +120,16 @@ class AgentRun(Generic[T]):
         await self._events.aclose()
 
     async def _run(self) -> AsyncGenerator[AnyEvent, None]:
+        try:
+            async with aclosing(self._run_turns()) as events:
+                async for event in events:
+                    yield event
+        except Exception as error:
+            self._error = error
+            raise
+
+    async def _run_turns(self) -> AsyncGenerator[AnyEvent, None]:
+        """Run the turn, and the second one if its answer is invalid, and set the result."""
         results: list[TurnResult] = []
         async with aclosing(self._run_turn(self._start, results)) as events:
             async for event in events:
