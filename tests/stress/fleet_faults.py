@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import random
+import re
 import signal
 import statistics
 import subprocess
@@ -28,6 +29,8 @@ from contextc.worker import submit_sync
 from tests.conftest import in_schema
 from tests.stress.postgres_server import Server, running_server
 
+LEASE_LOST = re.compile(r"Conversation ('\S+'), agent '\w+': expected the current lease, got lease (\d+)")
+"""The text of `LeaseLost`. Several log lines may report one loss."""
 NAMESPACE = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
 
 
@@ -190,7 +193,7 @@ class Run:
         log = (self.folder / "log.txt").read_text()
         parallel = f"{self.options.workers} workers{' in PID namespaces' if self.options.namespaces else ''}"
         print(f"   {len(inputs)} turns, {steps} steps, {len(begun)} tools in {took:.0f} s on {parallel}")
-        lost = log.count("was taken over")
+        lost = len(set(LEASE_LOST.findall(log)))
         print(f"   faults: {dict(self.faults)}; interrupted turns: {interrupted}; lost leases: {lost}")
         if delays:
             median, worst = statistics.median(delays), max(delays)
