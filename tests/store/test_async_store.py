@@ -17,7 +17,7 @@ from contextc.store.store import Store as AnyStore
 NOT_AWAITED = {
     *("aio", "initialize", "migrate", "cache_tip", "outage_seconds", "pending_erasure", "holds_lease"),
     *("on_end_request", "on_lease_lost", "report_end_request", "find_end_requests", "finish_release", "stop_renewing"),
-    *("load_busy_error", "try_acquire", "try_read_statement", "try_write_statement"),
+    *("load_busy_error", "open_listener", "try_acquire", "try_read_statement", "try_write_statement"),
 }
 """Set-up, attributes, and what the executor calls on its own threads."""
 
