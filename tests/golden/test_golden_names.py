@@ -56,6 +56,7 @@ def _common(recorded: object, today: object) -> object:
     if isinstance(recorded, dict) and isinstance(today, dict):
         old, new = cast(dict[str, object], recorded), cast(dict[str, object], today)
         common = {name: _common(old[name], each) for name, each in new.items() if name in old}
+        common |= {"enum": new["enum"]} if "enum" in common else {}
         return {**common, "version": old["version"]} if "version" in common and "tables" in common else common
     if isinstance(recorded, list) and isinstance(today, list):
         pairs = zip(cast(list[object], recorded), cast(list[object], today), strict=False)

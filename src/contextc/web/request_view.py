@@ -83,7 +83,7 @@ class SharedPrefixView(Struct, frozen=True, kw_only=True):
     """
 
     tokens: int
-    read: int | None
+    read: int | None = None
     bytes: int
     of_bytes: int
     broke: PrefixBreakView
