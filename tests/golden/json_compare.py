@@ -11,29 +11,34 @@ TIME = re.compile(r"\b1[6-9]\d{11}\b")
 MILLISECONDS = re.compile(r', ?"milliseconds": ?\d+')
 
 
-def difference(expected: Any, found: Any, path: str = "$") -> str:
-    """Return the path of the first difference and both values; empty where there is none."""
+def difference(expected: Any, found: Any, path: str = "$", *, grows: bool = False) -> str:
+    """Return the path of the first difference and both values; empty where there is none.
+
+    With `grows`, objects may have more fields than were recorded.
+    """
     if isinstance(expected, dict) and isinstance(found, dict):
         before, after = cast(dict[str, Any], expected), cast(dict[str, Any], found)
         for name in [*before, *(name for name in after if name not in before)]:
             if name not in after:
                 return f"{path}.{name}: missing, expected {_short(before[name])}"
             if name not in before:
+                if grows:
+                    continue
                 return f"{path}.{name}: unexpected, got {_short(after[name])}"
             if name == "enum" and {*before[name]} <= {*after[name]}:
                 continue  # a value of a schema may be added
-            if result := difference(before[name], after[name], f"{path}.{name}"):
+            if result := difference(before[name], after[name], f"{path}.{name}", grows=grows):
                 return result
         return ""
     if isinstance(expected, list) and isinstance(found, list):
         many, more = cast(list[Any], expected), cast(list[Any], found)
         for index, (one, other) in enumerate(zip(many, more, strict=False)):
-            if result := difference(one, other, f"{path}[{index}]"):
+            if result := difference(one, other, f"{path}[{index}]", grows=grows):
                 return result
         return "" if len(many) == len(more) else f"{path}: expected {len(many)} entries, got {len(more)}"
     if isinstance(expected, str) and isinstance(found, str) and expected != found:
         inside, other = _as_json(expected), _as_json(found)
-        if inside is not None and (result := difference(inside, other, f"{path} (JSON)")):
+        if inside is not None and (result := difference(inside, other, f"{path} (JSON)", grows=grows)):
             return result
         at = next((index for index, pair in enumerate(zip(expected, found, strict=False)) if pair[0] != pair[1]), None)
         at = min(len(expected), len(found)) if at is None else at
@@ -43,8 +48,8 @@ def difference(expected: Any, found: Any, path: str = "$") -> str:
     return "" if same else f"{path}: expected {_short(expected)}, got {_short(found)}"
 
 
-def assert_same(expected: Any, found: Any, what: str) -> None:
-    result = difference(expected, found)
+def assert_same(expected: Any, found: Any, what: str, *, grows: bool = False) -> None:
+    result = difference(expected, found, grows=grows)
     assert not result, f"{what} differs from what was recorded: {result}"
 
 
