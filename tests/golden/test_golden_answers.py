@@ -13,7 +13,7 @@ TESTED_ELSEWHERE = ("/events", "/changes", "/findings", "/composition")
 
 
 def test_http_answers_are_the_same(store: cc.Store, file: Path, tmp_path: Path) -> None:
-    """Every GET route that needs no running turn, with the document about the API: clients read these fields, and ignore others."""
+    """Every GET route that needs no running turn, with the document about the API. Clients ignore unknown fields."""
     found = server_answers.http(store, file, tmp_path)
     expected = read("http.json")
     document = found["/api/openapi.json"]
