@@ -34,7 +34,7 @@ def test_the_break_comes_first_with_its_cost(store: cc.Store, person: Person) ->
     panel = changes(person)
     summary = panel.get_by_test_id("comparison-summary")
     expect(summary).to_contain_text("The system prompt changed: it contains the time.")
-    expect(summary).to_contain_text(re.compile(r"[\d,]+ tokens after it\s+could not be read \(\$"))
+    expect(summary).to_contain_text(re.compile(r"[\d,]+ tokens that both have were not read from the cache \(\$"))
     expect(summary).to_contain_text("Fix: Move the time")
     first = panel.get_by_test_id("difference").first
     expect(first).to_contain_text("breaks the prefix")

@@ -61,7 +61,7 @@ def test_the_first_difference_in_cache_order_is_the_break(client: TestClient, st
     assert found["fix"].startswith("Move the time")
     assert 300 < found["lost"] <= 900
     assert found["cost"] > 0
-    assert 0 < found["readable"] < 900
+    assert found["readable"] == 0  # no breakpoint is before the system prompt
 
 
 def test_tools_are_compared_by_name(client: TestClient, store: cc.Store) -> None:
@@ -256,3 +256,86 @@ def test_alignment_finds_runs_that_are_unique_only_between_others() -> None:
     assert list(align("xaxbx", "xbxax")) != []
     runs = list(align(["k", "m", "1", "k", "n", "1"], ["k", "m", "2", "k", "n", "2"]))
     assert runs == [(0, 0, 2), (3, 3, 2)]
+
+
+def anthropic_request(system: str, messages: list[dict[str, Any]]) -> dict[str, Any]:
+    mark = {"cache_control": {"type": "ephemeral"}}
+    tool = {"name": "look", "description": "Looks.", "input_schema": {"type": "object"}}
+    return {
+        "model": "claude-sonnet-4-5",
+        "max_tokens": 100,
+        "tools": [tool],
+        "system": [{"type": "text", "text": system, **mark}],
+        "messages": [*messages[:-1], {**messages[-1], "content": [{**messages[-1]["content"][0], **mark}]}],
+    }
+
+
+def anthropic_reply(read: int, written: int) -> dict[str, Any]:
+    usage = {"input_tokens": 3, "cache_read_input_tokens": read, "cache_creation_input_tokens": written}
+    return {
+        "id": "msg_1", "type": "message", "role": "assistant", "model": "claude-sonnet-4-5", "stop_reason": "end_turn",
+        "content": [{"type": "text", "text": "done"}], "usage": {**usage, "output_tokens": 5},
+    }  # fmt: skip
+
+
+def said(role: str, text: str) -> dict[str, Any]:
+    return {"role": role, "content": [{"type": "text", "text": text}]}
+
+
+def test_a_comparison_has_the_figures_of_the_finding(client: TestClient, store: cc.Store) -> None:
+    """Without a breakpoint after the tools, nothing of them can be read: the whole prefix is lost."""
+    messages = [said("user", "hi")]
+    for minute in (30, 31):
+        system = f"It is 12:{minute} now. " + "Answer in few words. " * 900
+        request = anthropic_request(system, messages)
+        began = minute * 60_000
+        cc.observe(
+            store, request=request, reply=anthropic_reply(0, 4_600), format="anthropic", conversation="x",
+            time=began, ended=began + 900,
+        )  # fmt: skip
+        messages = [*messages, said("assistant", "done"), said("user", "more")]
+    (finding,) = [
+        each
+        for each in client.get("/api/conversations/x/findings").json()["findings"]
+        if each["cause"] == "system_changed"
+    ]
+    channel = finding["evidence"][0]["channel"]
+    found = client.get(f"/api/conversations/x/requests/{channel}/2/comparison").json()
+    assert (found["lost"], found["cost"]) == (finding["tokens"], finding["cost"])
+    assert found["readable"] == 0
+    lines = client.get(f"/api/conversations/x/requests/{channel}/2/lines?detailed=true").json()["lines"]
+    assert [(each["role"], each.get("paid_again"), each.get("changed")) for each in lines[:2]] == [
+        ("tool", True, None),
+        ("system", None, True),
+    ]
+
+
+def test_a_corrected_retry_is_compared_with_the_answered_request(client: TestClient, store: cc.Store) -> None:
+    """A refused request was not cached, so its correction loses nothing."""
+    system = "Answer in few words. " * 900
+    messages = [said("user", "hi"), said("assistant", "done"), said("user", "more")]
+    error = {"type": "error", "error": {"type": "invalid_request_error", "message": "tool_use without tool_result"}}
+    wrong = [*messages[:1], said("assistant", "done"), said("user", "wrong")]
+    tries = [
+        (messages[:1], anthropic_reply(0, 4_600), 200),
+        (wrong, error, 400),
+        (messages, anthropic_reply(4_600, 20), 200),
+    ]  # fmt: skip
+    for number, (sent, reply, status) in enumerate(tries):
+        cc.observe(
+            store, request=anthropic_request(system, sent), reply=reply, format="anthropic", conversation="x",
+            time=number * 10_000 + 1, ended=number * 10_000 + 900, status=status,
+        )  # fmt: skip
+    steps = client.get("/api/conversations/x/timeline").json()["requests"]
+    assert [(each["reset"], each.get("retry_of"), each.get("corrected")) for each in steps] == [
+        (True, None, None),
+        (False, None, None),
+        (False, 2, True),
+    ]
+    base = f"/api/conversations/x/requests/{steps[0]['channel']}"
+    found = client.get(f"{base}/3/comparison").json()
+    assert (found["before"]["request"], found["break_index"], found["lost"]) == (1, None, 0)
+    shared = client.get(f"{base}/3").json()["shared"]
+    assert (shared["broke"]["where"], shared["broke"]["why"]) == ("", "")
+    refused = client.get(f"{base}/2/reply").json()["attempts"]
+    assert [(each["number"], each["corrected"], each["status"]) for each in refused] == [(3, True, "ok")]

@@ -52,21 +52,21 @@ def test_system_prompt_and_tools_come_first(ask: Asking) -> None:
     found = lines(ask, parts=True)
     head = [line for line in found if line["index"] < 0]
     assert [(each["role"], each["kind"], each.get("tool")) for each in head] == [
-        ("system", "system", None),
         ("tool", "tool", "look"),
         ("tool", "tool", "read_file"),
         ("tool", "tool", "fetch_result"),
+        ("system", "system", None),
     ]
     assert [each["index"] for each in found] == list(range(-4, len(found) - 4))
-    assert [each["causes"] for each in head] == [["system"], ["tool"], ["tool"], ["tool"]]
-    assert head[0]["text"] == "You are a coder."
-    assert head[2]["text"] == "read_file: Read a file."
+    assert [each["causes"] for each in head] == [["tool"], ["tool"], ["tool"], ["system"]]
+    assert head[3]["text"] == "You are a coder."
+    assert head[1]["text"] == "read_file: Read a file."
     body = ask.raw(f"requests/{ask.life.channel}/4/body").json()
     sent = [{name: value for name, value in each.items() if name != "cache_control"} for each in body["tools"]]
-    assert [each["definition"] for each in head[1:]] == sent
+    assert [each["definition"] for each in head[:3]] == sent
     budget = ask.request(4)["budget"]
-    assert head[0]["tokens"] == budget["system"]
-    assert sum(each["tokens"] for each in head[1:]) == budget["tools"]
+    assert head[3]["tokens"] == budget["system"]
+    assert sum(each["tokens"] for each in head[:3]) == budget["tools"]
     assert sum(each["tokens"] for each in found) == budget["input"]
     plain = ask.request(4, "/lines")["lines"]
     names = plain[0].keys()
@@ -79,17 +79,22 @@ def test_system_prompt_and_tools_come_first(ask: Asking) -> None:
 
 @pytest.mark.parametrize("spec", ["openai-chat:gpt-4o", "openai:gpt-5", SONNET, "google:gemini-2.5-pro"])
 def test_the_head_is_read_in_every_format(client: TestClient, store: cc.Store, spec: str) -> None:
+    """In the order of the provider's cache. What precedes the first change is unchanged."""
     life = Life(store, provider_of(spec))
     life.turn("hi")
     life.tools = [*life.tools, READ]
     life.turn("more")
     found = lines(Asking(client, life), 2)
     head = [(each["text"], each["state"], each.get("again", False)) for each in found if each["index"] < 0]
-    assert head[:3] == [
-        ("You are a coder.", "new", True),
-        ("look: Looks.", "new", True),
-        ("read_file: Read a file.", "new", False),
-    ]
+    tools = [("look: Looks.", "shared", False), ("read_file: Read a file.", "new", False)]
+    system = ("You are a coder.", "shared" if spec.startswith("google") else "new", not spec.startswith("google"))
+    assert [each for each in head if "fetch_result" not in each[0]] == (
+        [system, *tools] if spec.startswith("google") else [*tools, system]
+    )
+    life.tools = [cc.Tool(name="look", description="Looks around.", parameters={}), READ]
+    life.turn("more")
+    changed = [each["tool"] for each in lines(Asking(client, life), 3, state="changed")]
+    assert changed == ["look"]
 
 
 def test_calls_and_results_are_paired(ask: Asking) -> None:
@@ -185,14 +190,14 @@ def test_what_is_sent_again_is_not_new(client: TestClient, store: cc.Store) -> N
     ask = Asking(client, life)
     assert [each["text"] for each in lines(ask, 2, state="again") if each["index"] >= 0] == ["hi"]
     assert "more" in [each["text"] for each in lines(ask, 2, state="new")]
-    assert selection(ask, 2)["prefix_end"] == -4  # the system prompt: nothing before the tools is shared
+    assert selection(ask, 2)["prefix_end"] == -3  # the added tool
 
 
 def test_the_next_request_is_selected_alike(ask: Asking) -> None:
     answer = ask("next", detailed=True, selection=True, cause="tool")
     assert [each["tool"] for each in answer["lines"]] == ["look", "read_file", "fetch_result"]
     assert {each["state"] for each in answer["lines"]} == {"shared"}
-    assert answer["selection"]["indexes"] == [-3, -2, -1]
+    assert answer["selection"]["indexes"] == [-4, -3, -2]
     assert [each["index"] for each in ask("next", detailed=True, at="0..1")["lines"]] == [0, 1]
     assert "selection" not in ask("next")
 

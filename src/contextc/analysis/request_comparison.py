@@ -12,16 +12,18 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from contextc._json import JSON, as_object, encode
+from contextc.analysis.cache_misses import compute_cost
+from contextc.analysis.cache_model import CacheModel
 from contextc.analysis.cache_rules import CacheRules, find_cache_rules, read_field
 from contextc.analysis.changed_text import DESCRIPTIONS, recognise
 from contextc.analysis.compared_items import SECTIONS, ComparedItem, ItemSection, element_items, message_items
-from contextc.analysis.miss_case import compare_elements
-from contextc.analysis.prefix_comparison import Comparison, compare_requests, count_repeated_tokens
+from contextc.analysis.miss_case import MissCase, compare_elements
+from contextc.analysis.parallel_requests import compare_with_overlapping, is_answered_during
+from contextc.analysis.prefix_comparison import Comparison, compare_requests
 from contextc.analysis.request_view import RequestView
 from contextc.compiler.body_splitting import MARK_FIELDS
 from contextc.inspection.sequence_alignment import align
 from contextc.inspection.text_diff import Segment, diff_texts, show_text
-from contextc.models.model_info import MILLION, average_write_price
 from contextc.store import Store
 
 DifferenceKind: TypeAlias = Literal["changed", "removed", "added", "reordered"]
@@ -66,9 +68,11 @@ class RequestComparison(Struct, frozen=True, kw_only=True):
 
     `differences` are in cache order, `break_index` is the index of the first that breaks the prefix; None if the later
     request extends the earlier one, or begins like it. `reason` says what it is, `fix` how to avoid it. `readable` are
-    the tokens of the prefix that a cache can share. `lost` are tokens after it that the earlier request had too, and
-    `cost` is what they cost more than a read from the cache, in dollars; None if that is unknown. Requests to
-    different models share no cache: then `shares_cache` is False, and these three are None.
+    the tokens that the later request could read from the cache that the earlier one left, by the rules of the provider.
+    `lost` are tokens that the earlier request had too, and that were not read, by the provider's own figures if it
+    reported any. `cost` is what they cost more than a read from the cache, in dollars; None if that is unknown.
+    Requests to different models share no cache: then `shares_cache` is False, and these three are None. So they are if
+    the rules of the cache are not known.
 
     `as_messages` is True if the formats differ. `unchanged` and `unchanged_tokens` count equal items. `omitted` is the
     number of differences that are left out, and `is_cut` is True if texts are.
@@ -113,7 +117,8 @@ def compare_two_requests(store: Store, before: RequestView, now: RequestView) ->
     as_messages = before.format != now.format
     old, new = (message_items(store, each) if as_messages else element_items(each) for each in (before, now))
     shares_cache = not as_messages and _same_model(before, now)
-    rules = find_cache_rules(now) or CacheRules(name="")
+    known_rules = find_cache_rules(now)
+    rules = known_rules or CacheRules(name="")
     compared = compare_requests(rules, before, now) if shares_cache else None
     aligned = align_items(old, new)
     settings = list(_compare_settings(rules, before, now))
@@ -131,7 +136,9 @@ def compare_two_requests(store: Store, before: RequestView, now: RequestView) ->
     kept = ordered[:MAX_DIFFERENCES]
     if index is not None and index >= MAX_DIFFERENCES:
         kept[-1], index = ordered[index], MAX_DIFFERENCES - 1
-    lost = _count_lost(compared)
+    figures = _CacheFigures()
+    if compared is not None and known_rules is not None:
+        figures = _count_cached(known_rules, before, now)
     return RequestComparison(
         differences=tuple(kept),
         break_index=index,
@@ -139,9 +146,9 @@ def compare_two_requests(store: Store, before: RequestView, now: RequestView) ->
         fix=_fix_of(kept[index]) if index is not None else "",
         shares_cache=shares_cache,
         as_messages=as_messages,
-        readable=compared.shared_tokens if compared is not None else None,
-        lost=lost,
-        cost=_cost_of(now, rules, lost) if lost is not None else None,
+        readable=figures.readable,
+        lost=figures.lost,
+        cost=figures.cost,
         unchanged=aligned.unchanged,
         unchanged_tokens=aligned.tokens,
         omitted=len(ordered) - len(kept),
@@ -289,22 +296,29 @@ def _count_equal(old: Sequence[ComparedItem], new: Sequence[ComparedItem]) -> in
     return next((index for index in range(size) if old[index].key != new[index].key), size)
 
 
-def _count_lost(compared: Comparison | None) -> int | None:
+class _CacheFigures(Struct, frozen=True):
+    readable: int | None = None
+    lost: int | None = None
+    cost: float | None = None
+
+
+def _count_cached(rules: CacheRules, before: RequestView, now: RequestView) -> _CacheFigures:
+    """Return what a request could read, and what it lost, in the same way as for a finding about it."""
+    if is_parallel := before.channel != now.channel and is_answered_during(before, now):
+        outlook = compare_with_overlapping(rules, now, [before])
+    else:
+        model = CacheModel()
+        model.add(rules, before, model.expect(rules, before))
+        outlook = model.expect_from(rules, before, now) or model.expect(rules, now)
+    usages = [each.usage for each in (before, now) if each.usage is not None]
+    reports = rules.reports or any([usage.cache_read or usage.cache_write for usage in usages])
+    case = MissCase(now, rules, outlook, before, reports=reports, is_first=is_parallel)
+    compared = outlook.comparison
     if compared is None:
-        return None
-    if compared.is_extension or compared.shared >= compared.now.count:
-        return 0
-    repeated = count_repeated_tokens(compared.before, compared.now, compared.shared)
-    return round(repeated * compared.now.scale)
-
-
-def _cost_of(now: RequestView, rules: CacheRules, tokens: int) -> float | None:
-    price, usage = now.price, now.usage
-    if price is None:
-        return None
-    is_written = usage.cache_write > 0 if usage is not None else bool(rules.explicit and now.marks)
-    paid = average_write_price(price, usage) if is_written and usage is not None else price.input
-    return max(0.0, tokens * (paid - price.cache_read) / MILLION)
+        compared = compare_requests(rules, before, now)
+    is_small = compared.is_extension and case.missed < case.threshold
+    lost = 0 if is_small else case.missed
+    return _CacheFigures(outlook.tokens, lost, compute_cost(case, lost))
 
 
 # ── texts ─────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -23,6 +23,7 @@ from contextc.analysis.request_elements import (
     Section,
 )
 from contextc.compiler.manifest import ObservedFacts, RequestRecord
+from contextc.inspection.head_parts import SYSTEM_FIRST_FORMATS
 from contextc.messages import Usage
 from contextc.models import Model, Price, cost
 from contextc.store.ledger_schema import Channel
@@ -33,8 +34,6 @@ from contextc.store.turn_and_event_records import StepRecord
 NO_USAGE = Usage()
 MAX_SCALE = 3
 UNCERTAIN_TOKENS = 2_000
-SYSTEM_FIRST_FORMATS = ("gemini",)
-"""Formats whose providers read the system prompt before the tools."""
 LONG_TTLS = ("1h", "12h")
 """The times of cache breakpoints that are kept longer than by default, for a higher price."""
 

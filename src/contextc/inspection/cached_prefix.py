@@ -21,24 +21,31 @@ def count_read_tokens(request: RequestDetails) -> int | None:
     None if that is unknown: without a shared prefix, without usage of this request and the previous one, and for models
     that cost nothing. A previous request that failed was not paid.
     """
-    usage, shared = request.record.usage, request.shared_tokens
-    known = find_channel_model(request.channel)
-    is_free = known is not None and (known.price is None or not known.price.input)
-    if usage is None or not usage.input or not shared or is_free or not request.was_answered:
+    read, shared = _count_all_read(request), request.shared_tokens
+    if read is None or not shared:
         return None
-    read = round(usage.cache_read * request.budget.input / usage.input)
     if read and shared - read <= max(MIN_DIFFERENCE, shared * MIN_SHARE):
         return shared
     return min(read, shared)
 
 
+def _count_all_read(request: RequestDetails) -> int | None:
+    """Return the tokens of a request that were read from the cache, in the units of its budget."""
+    usage, known = request.record.usage, find_channel_model(request.channel)
+    is_free = known is not None and (known.price is None or not known.price.input)
+    if usage is None or not usage.input or is_free or not request.was_answered:
+        return None
+    return round(usage.cache_read * request.budget.input / usage.input)
+
+
 def find_paid_again(request: RequestDetails, head: Sequence[int] = ()) -> frozenset[int]:
     """Return the numbers of the lines in the shared prefix that were not read from the cache.
 
-    `head` are the tokens of the lines of the head, whose numbers are negative.
+    `head` are the tokens of the lines of the head, whose numbers are negative. If the head changed, lines of it before
+    the change can be unchanged, too.
     """
-    read = count_read_tokens(request)
-    if read is None or read >= request.shared_tokens:
+    read = count_read_tokens(request) if request.shared_tokens else _count_all_read(request)
+    if read is None or (request.shared_tokens and read >= request.shared_tokens):
         return frozenset()
     start = 0 if head else request.budget.system + request.budget.tools
     ends = accumulate([*head, *request.tokens[: request.shared]], initial=start)

@@ -15,12 +15,15 @@ from contextc.store.backend_interface import Transaction
 from contextc.tools.spec import Tool
 
 PartState: TypeAlias = Literal["unchanged", "new", "again"]
+SYSTEM_FIRST_FORMATS = ("gemini",)
+"""Formats whose providers cache the system prompt before the tools. All others cache the tools first."""
 
 
 class HeadPart(NamedTuple):
     """The system prompt, or one tool definition. `name` is the name of the tool, `definition` its JSON as sent.
 
     `state` is "again" if the previous request had the same part, but not in a prefix that a cache could keep.
+    `is_changed` is True if the previous request had another version of it.
     """
 
     kind: Literal["system", "tool"]
@@ -28,6 +31,7 @@ class HeadPart(NamedTuple):
     name: str = ""
     definition: JSONObject | None = None
     state: PartState = "new"
+    is_changed: bool = False
 
     @property
     def size(self) -> int:
@@ -52,7 +56,7 @@ def load_whole_head(tx: Transaction, channel: int, record: RequestRecord) -> byt
 
 
 def split_head(formatter: Formatter, head: bytes | JSONObject | None) -> tuple[HeadPart, ...]:
-    """Return the parts of a head. Nothing is returned if it is missing or not in this format."""
+    """Return the parts of a head in cache order. Nothing is returned if it is missing or not in this format."""
     if head is None:
         return ()
     body = cast(JSONObject, decode(head)) if isinstance(head, bytes) else head
@@ -65,7 +69,13 @@ def split_head(formatter: Formatter, head: bytes | JSONObject | None) -> tuple[H
         tools = tool_parts(formatter, request.tools)
     except ContextcError:
         return ()
-    return (*[HeadPart("system", text) for text in prompts if text], *tools)
+    system = [HeadPart("system", text) for text in prompts if text]
+    return (*system, *tools) if is_system_first(formatter) else (*tools, *system)
+
+
+def is_system_first(formatter: Formatter) -> bool:
+    """Return True if the provider caches the system prompt before the tools."""
+    return formatter.name in SYSTEM_FIRST_FORMATS
 
 
 def tool_parts(formatter: Formatter | None, tools: Sequence[AnyTool]) -> tuple[HeadPart, ...]:
@@ -82,9 +92,20 @@ def _tool_part(formatter: Formatter | None, tool: AnyTool) -> HeadPart:
 
 
 def compare_heads(now: Sequence[HeadPart], before: Sequence[HeadPart] | None, is_shared: bool) -> tuple[HeadPart, ...]:
-    """Return the parts with their states. `is_shared`: the request begins with a prefix of the previous one."""
+    """Return the parts with their states. `is_shared`: the request begins with a prefix of the previous one.
+
+    Parts before the first that differs are unchanged in any case.
+    """
     kept: PartState = "unchanged" if is_shared else "again"
     if before is None:
         return tuple([each._replace(state="unchanged" if is_shared else "new") for each in now])
     known = [each.content for each in before]
-    return tuple([each._replace(state=kept if each.content in known else "new") for each in now])
+    names = {(each.kind, each.name) for each in before}
+    same = next((at for at, each in enumerate(now) if at >= len(known) or each.content != known[at]), len(now))
+    first = 0 if same == len(now) == len(known) else same
+    return tuple([
+        each._replace(state="unchanged") if at < first
+        else each._replace(state=kept) if each.content in known
+        else each._replace(state="new", is_changed=(each.kind, each.name) in names)
+        for at, each in enumerate(now)
+    ])  # fmt: skip

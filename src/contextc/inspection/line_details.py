@@ -44,7 +44,8 @@ class LineDetails(NamedTuple):
     """Facts about one line. `definition` is the tool definition of a line that is one.
 
     `is_again` is True if the previous request had the message too, but not in the shared prefix. `is_paid_again` is
-    True if it is in the shared prefix, but was not read from the cache.
+    True if it is in the shared prefix, but was not read from the cache. `is_changed` is True for a system prompt or
+    tool of which the previous request had another version.
     """
 
     causes: tuple[LineCause, ...]
@@ -54,6 +55,7 @@ class LineDetails(NamedTuple):
     name: str = ""
     definition: JSONObject | None = None
     is_paid_again: bool = False
+    is_changed: bool = False
 
     @property
     def tools(self) -> tuple[str, ...]:

@@ -28,16 +28,17 @@ from contextc.messages import Message
 
 PAIRING_DISTANCES = (4, 64)
 """Lines before a result in which its call is looked for, and after a call for its result: first near, then further."""
-SelectedState: TypeAlias = Literal["", "unchanged", "paid_again", "new", "again", "shortened", "left"]
+SelectedState: TypeAlias = Literal["", "unchanged", "paid_again", "new", "changed", "again", "shortened", "left"]
 FACETS = ("state", "role", "tool", "cause", "error")
 
 
 class LineFilter(NamedTuple):
     """The lines to select. Empty values select all. `head` includes the lines of the system prompt and the tools.
 
-    `state` "shortened" selects lines whose result is sent as a stub or shortened, and "paid_again" unchanged lines that
-    were not read from the cache; these also have one of the other states. `only` is "shown" for all that was
-    sent, or "left" for all that was left out or shortened.
+    `state` "shortened" selects lines whose result is sent as a stub or shortened, "paid_again" unchanged lines that
+    were not read from the cache, and "changed" a system prompt or tools of which the previous request had another
+    version; these also have one of the other states. `only` is "shown" for all that was sent, or "left" for all that
+    was left out or shortened.
     """
 
     state: SelectedState = ""
@@ -136,7 +137,8 @@ def _is_kind(line: _Line, only: str) -> bool:
 def _values(
     state: str, role: str, details: LineDetails, *, reduced: bool = False, paid: bool = False
 ) -> tuple[tuple[str, ...], ...]:
-    states = [state, *(["shortened"] if reduced else []), *(["paid_again"] if paid and state == "unchanged" else [])]
+    states = [state, *(["shortened"] if reduced else []), *(["changed"] if details.is_changed else [])]
+    states += ["paid_again"] if paid and state == "unchanged" else []
     return (tuple(states), (role,), details.tools, details.causes, ("error",) if details.is_error else ())
 
 
@@ -275,11 +277,19 @@ def _numbered_head(
 
 
 def head_details(part: HeadPart) -> LineDetails:
-    return LineDetails((part.kind,), is_again=part.state == "again", name=part.name, definition=part.definition)
+    return LineDetails(
+        (part.kind,),
+        is_again=part.state == "again",
+        name=part.name,
+        definition=part.definition,
+        is_changed=part.is_changed,
+    )
 
 
 def distribute_head(head: Sequence[HeadPart], system: int, tools: int) -> list[int]:
     """Return the tokens of each part: those of the system prompt and of all tools, by size."""
-    prompts = [each.size for each in head if each.kind == "system"]
-    definitions = [each.size for each in head if each.kind == "tool"]
-    return [*distribute(system, prompts), *distribute(tools, definitions)]
+    found = {
+        kind: iter(distribute(total, [each.size for each in head if each.kind == kind]))
+        for kind, total in (("system", system), ("tool", tools))
+    }
+    return [next(found[each.kind]) for each in head]

@@ -9,15 +9,18 @@ from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from contextc._json import JSONObject, decode
 from contextc.compiler.body_splitting import comparable_bytes, head_without_marks
 from contextc.compiler.compiled import Compiled
 from contextc.compiler.ledger import repository
 from contextc.compiler.ledger.row_encoding import NewRow
-from contextc.compiler.manifest import RequestRecord, record_from_json
+from contextc.compiler.manifest import RequestRecord
 from contextc.compiler.past_requests import find_epoch_start, find_request, load_request_layout
 from contextc.formats.base import Formatter, Request
+from contextc.inspection.answered_requests import load_compared_record
+from contextc.inspection.head_parts import is_system_first
 from contextc.store import Store
 from contextc.store.backend_interface import Transaction
 from contextc.store.ledger_schema import Channel, StoredRow
@@ -62,20 +65,23 @@ class _WireRequest(Struct, frozen=True):
 
 
 def find_break(store: Store, channel: Channel, formatter: Formatter, request: int) -> PrefixBreak:
-    """Return where a sent request first differs from the previous one."""
+    """Return where a sent request first differs from the last answered one before it."""
 
     def work(tx: Transaction) -> PrefixBreak:
         number, record = find_request(tx, channel, request)
-        if not record.why:
+        before = load_compared_record(tx, number, record.request)
+        is_previous = before is not None and before.request == record.request - 1
+        if not record.why and (before is None or is_previous):
             return PrefixBreak()
-        if record.request == 1:
+        if before is None:
             return PrefixBreak(why=describe_reason(record.why))
-        before = record_from_json(repository.load_manifests(tx, number, record.request - 1, limit=1)[0])
         if repository.load_replaced(tx, number, before.request) is not None:
             return PrefixBreak(why=describe_reason(record.why))
         rows = repository.load_rows(tx, load_request_layout(tx, number, record)[0])
         now = _WireRequest(_head(tx, number, record), _messages(rows))
-        return _compare(formatter, _before(tx, number, before), now, record.why)
+        found = _compare(formatter, _before(tx, number, before), now, record.why)
+        # the recorded reason is about the previous request, which was refused
+        return found if is_previous else replace(found, why="")
 
     return store.read(work)
 
@@ -129,7 +135,9 @@ def _compare(formatter: Formatter, before: _WireRequest, now: _WireRequest, why:
         lead = len(heads[1][formatter.messages_key])
         around = [formatter.decode_request(head) for head in heads]
         if where := _differs(formatter, *around):
-            names = formatter.prefix_settings if where == "settings" else [*heads[1].keys() - around[1].settings.keys()]
+            names = formatter.prefix_settings
+            if where != "settings":
+                names = [name for name in heads[1].keys() - around[1].settings.keys() if _is_in(name, where)]
             return PrefixBreak(where=where, path=_path(formatter, heads, names), why=reason)
     at = _count_same_messages(before.messages, now.messages)
     same = sum(map(len, now.messages[:at]))
@@ -141,13 +149,18 @@ def _compare(formatter: Formatter, before: _WireRequest, now: _WireRequest, why:
 
 
 def _differs(formatter: Formatter, before: Request, now: Request) -> str:
-    """Return the part of the head that differs and breaks the prefix; empty if none does."""
-    if before.system != now.system:
-        return "system"
-    if before.tools != now.tools:
-        return "tools"
+    """Return the first part of the head, in cache order, that differs and breaks the prefix; empty if none does."""
+    differing = {"tools": before.tools != now.tools, "system": before.system != now.system}
+    order = ("system", "tools") if is_system_first(formatter) else ("tools", "system")
+    if found := next((part for part in order if differing[part]), ""):
+        return found
     settings = ([each.settings.get(name) for name in formatter.prefix_settings] for each in (before, now))
     return "" if next(settings) == next(settings) else "settings"
+
+
+def _is_in(name: str, part: str) -> bool:
+    """Return True if a field of a head can belong to its system prompt or to its tools."""
+    return ("tool" in name.lower()) == (part == "tools")
 
 
 def _count_same_messages(before: Sequence[bytes], now: Sequence[bytes]) -> int:

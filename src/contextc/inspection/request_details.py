@@ -14,7 +14,7 @@ from msgspec import Struct
 from contextc.compiler.compiled import Compiled
 from contextc.compiler.ledger import repository
 from contextc.compiler.ledger.channel_loader import load_messages_at
-from contextc.compiler.manifest import Fragment, ManifestLine, RequestRecord, record_from_json
+from contextc.compiler.manifest import Fragment, ManifestLine, RequestRecord
 from contextc.compiler.manifest_builder import (
     build_included_line,
     build_left_out_line,
@@ -32,6 +32,7 @@ from contextc.compiler.past_requests import (
     load_request_layout,
 )
 from contextc.compiler.request_head import NEW_ENCODER
+from contextc.inspection.answered_requests import load_compared_record
 from contextc.inspection.head_parts import HeadPart, compare_heads, load_whole_head, split_head
 from contextc.inspection.line_details import LineDetails
 from contextc.messages import AnyPart, Message, Usage
@@ -48,8 +49,8 @@ Reduction: TypeAlias = Literal["", "stub", "shortened"]
 
 
 class RequestDetails(Struct, frozen=True, kw_only=True):
-    """A request with its items. The first `shared` items are in the prefix that the previous request had too. `size` is
-    the bytes of all its messages.
+    """A request with its items. The first `shared` items are in the prefix that the previous request had too: the last
+    one that was answered. `size` is the bytes of all its messages.
 
     `load_left_out` and `load_messages` load on demand: the messages that are left out, by place, with the reason;
     messages by place. `load_head` loads the system prompt and the tool definitions. `was_sent` reports whether the
@@ -154,7 +155,7 @@ def load_request_details(store: Store, channel: Channel, request: int | None = N
         number, record = find_request(tx, channel, request)
         layout, start = load_request_layout(tx, number, record)
         rows = repository.load_row_items(tx, layout)
-        before = _record_before(tx, number, record.request)
+        before = load_compared_record(tx, number, record.request)
         items = tuple([item for _, row, _ in rows for item in row.items])
         return RequestDetails(
             channel=channel,
@@ -198,7 +199,7 @@ def preview_request_details(store: Store, compiled: Compiled) -> RequestDetails:
 
     def work(tx: Transaction) -> Callable[[int], bool]:
         found = repository.find_channel(tx, compiled.channel)
-        return _branch_test(tx, _record_before(tx, found.number, record.request) if found else None)
+        return _branch_test(tx, load_compared_record(tx, found.number, record.request) if found else None)
 
     return RequestDetails(
         channel=compiled.channel,
@@ -260,11 +261,6 @@ def _left(
     return read
 
 
-def _record_before(tx: Transaction, number: int, request: int) -> RequestRecord | None:
-    bodies = repository.load_manifests(tx, number, request - 1, limit=1) if request > 1 else []
-    return record_from_json(bodies[0]) if bodies else None
-
-
 def _shared(
     tx: Transaction,
     number: int,
@@ -276,7 +272,8 @@ def _shared(
 
     These are the items of rows at the same places, and the equal leading items of the first row that differs.
     """
-    if not record.why:
+    is_previous = before is None or before.request == record.request - 1
+    if not record.why and is_previous:
         return _items(rows[: len(rows) - record.added])
     if not record.shared or record.why == NEW_ENCODER:
         return 0

@@ -3,13 +3,14 @@
 The store has a reply as messages and, for turns of an executor, as events. It does not have the bytes of the response.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 from contextc.compiler.ledger import repository
 from contextc.compiler.manifest import RequestRecord, record_from_json
 from contextc.compiler.past_requests import find_channel_model, find_request
 from contextc.events import AnyEvent, RetryScheduled, StepFinish
+from contextc.inspection.answered_requests import find_retried
 from contextc.inspection.unanswered_requests import CANCELLED, describe_error
 from contextc.messages import Message, Usage
 from contextc.models import cost as cost_of
@@ -37,7 +38,10 @@ CLOCK_TOLERANCE = 1_000
 
 
 class Attempt(NamedTuple):
-    """Another attempt of the same request. `number` is the number to inspect it by; None if it is not stored."""
+    """Another attempt of the same request. `number` is the number to inspect it by; None if it is not stored.
+
+    `is_corrected` is True if the content of the later of both is another one, because the earlier was refused.
+    """
 
     number: int | None
     time: int | None
@@ -45,6 +49,7 @@ class Attempt(NamedTuple):
     code: int | None = None
     error: str = ""
     latency: int | None = None
+    is_corrected: bool = False
 
 
 class RequestReply(NamedTuple):
@@ -115,11 +120,7 @@ def _observed_reply(tx: Transaction, channel: Channel, channel_number: int, reco
     nearby = repository.load_manifests(
         tx, channel_number, min(FIRST_UNANSWERED, record.request + NEIGHBOURS), limit=2 * NEIGHBOURS + 1
     )
-    same = [
-        each
-        for each in map(record_from_json, reversed(nearby))
-        if (each.head, each.chain) == (record.head, record.chain) and each.request != record.request
-    ]
+    others = [each for each in map(record_from_json, reversed(nearby)) if each.request != record.request]
     return RequestReply(
         status=status,
         finish=_finish(messages),
@@ -131,8 +132,19 @@ def _observed_reply(tx: Transaction, channel: Channel, channel_number: int, reco
         usage=record.usage,
         cost=_cost(channel, record.usage),
         messages=messages,
-        attempts=[_observed_attempt(each) for each in same],
+        attempts=list(_find_attempts(record, others)),
     )
+
+
+def _find_attempts(record: RequestRecord, others: Iterable[RequestRecord]) -> Iterator[Attempt]:
+    """Return other requests with the same content, the one that corrects this one, and the one that it corrects."""
+    for each in others:
+        if (each.head, each.chain) == (record.head, record.chain):
+            yield _observed_attempt(each)
+        elif abs(each.request - record.request) == 1:
+            before, after = sorted([record, each], key=lambda one: one.request)
+            if find_retried(after, before) is not None:
+                yield _observed_attempt(each)._replace(is_corrected=True)
 
 
 def _observed_attempt(record: RequestRecord) -> Attempt:

@@ -220,7 +220,8 @@ class LineView(Struct, frozen=True, kw_only=True):
     The other fields are present in a detailed answer. `causes` are the causes of its tokens, as in the costs by cause.
     `tool` is the name of the tool that the line defines, calls or has a result of, if it is one tool. `again` is true
     if the previous request had the message too, but not in the shared prefix. `paid_again` is true if it is in the
-    shared prefix, but the provider did not read it from its cache. `definition` is a tool definition as sent, if the
+    shared prefix, but the provider did not read it from its cache. `changed` is true for a system prompt or a tool of
+    which the previous request had another version. `definition` is a tool definition as sent, if the
     query asks for parts. Lines of the system prompt and of tools have negative indexes.
     """
 
@@ -246,6 +247,7 @@ class LineView(Struct, frozen=True, kw_only=True):
     results: tuple[ResultView, ...] | UnsetType = UNSET
     again: bool | UnsetType = UNSET
     paid_again: bool | UnsetType = UNSET
+    changed: bool | UnsetType = UNSET
     definition: JSONObject | UnsetType = UNSET
 
 
@@ -455,6 +457,8 @@ def detail_fields(details: LineDetails, text_options: LineTextOptions = FULL_TEX
         fields["again"] = True
     if details.is_paid_again:
         fields["paid_again"] = True
+    if details.is_changed:
+        fields["changed"] = True
     if text_options.parts and details.definition is not None:
         fields["definition"] = details.definition
     return fields

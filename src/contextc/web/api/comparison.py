@@ -14,8 +14,11 @@ from contextc.analysis.conversation_comparison import (
 from contextc.analysis.conversation_loader import load_request_views
 from contextc.analysis.request_comparison import Difference, compare_two_requests
 from contextc.analysis.request_view import RequestView
+from contextc.compiler.manifest import RequestRecord
 from contextc.compiler.past_requests import find_request
 from contextc.errors import InvalidRequest
+from contextc.inspection.answered_requests import load_compared_record
+from contextc.store.backend_interface import Transaction
 from contextc.store.ledger_schema import Channel
 from contextc.web.app_state import AppState
 from contextc.web.channel_list import find_channel
@@ -26,7 +29,8 @@ MAX_NUMBER = 1 << 31
 
 
 class OtherRequestQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """The request to compare with, which counts as the earlier one. Default: the previous request of the same channel.
+    """The request to compare with, which counts as the earlier one. Default: the last request before it on the same
+    channel that was answered.
 
     `to_conversation` and `to_channel` are by default those of the compared request.
     """
@@ -53,10 +57,12 @@ class RequestComparisonView(Struct, frozen=True, kw_only=True):
 
     `differences` are in cache order: tools, system prompt, messages. Cache breakpoints do not count. `break_index` is
     the index of the first difference that breaks the prefix; null if there is none. `reason` says what it is, and `fix`
-    how to avoid it. `readable` are tokens that a cache can share, `lost` are tokens after the break that both have, and
-    `cost` is what these cost more than a read from the cache, in dollars. They are null if the requests share no cache:
-    then `shares_cache` is false. `as_messages` is true if the formats differ, so that contextc messages are compared.
-    `omitted` is the number of differences that are left out; `cut` is true if texts are.
+    how to avoid it. `readable` are tokens that could be read from the cache that `before` left, by the rules of the
+    provider. `lost` are tokens that both have and that were not read, by the reported usage if there is any, and `cost`
+    is what these cost more than a read from the cache, in dollars. They are null if the requests share no cache (then
+    `shares_cache` is false), or if its rules are not known. `as_messages` is true if the formats differ, so that
+    contextc messages are compared. `omitted` is the number of differences that are left out; `cut` is true if texts
+    are.
     """
 
     before: ComparedRequest | None
@@ -109,9 +115,9 @@ def find_other_request(
     app: AppState, channel: Channel, number: int, query: OtherRequestQuery
 ) -> tuple[Channel, int] | None:
     """Return the channel and the number of the request to compare with; None if there is no previous request."""
-    _, record = app.store.read(lambda tx: find_request(tx, channel, number))
+    before = app.store.read(lambda tx: _load_compared(tx, channel, number))
     if not query.to_conversation and not query.to_channel and not query.to_request:
-        return (channel, record.request - 1) if record.request > 1 else None
+        return (channel, before.request) if before is not None else None
     if not query.to_request:
         raise InvalidRequest("to_request is missing", fix="Pass the number of the request to compare with.")
     if not query.to_channel and query.to_conversation not in ("", channel.conversation):
@@ -121,11 +127,16 @@ def find_other_request(
     return other, query.to_request
 
 
+def _load_compared(tx: Transaction, channel: Channel, number: int) -> RequestRecord | None:
+    channel_number, record = find_request(tx, channel, number)
+    return load_compared_record(tx, channel_number, record.request)
+
+
 @endpoint("GET", "/conversations/{name}/requests/{channel}/{number}/comparison")
 def show_comparison(
     app: AppState, name: str, channel: str, number: int, query: OtherRequestQuery
 ) -> RequestComparisonView:
-    """Compare a request with the previous one or with any other, in the order in which providers cache content."""
+    """Compare a request with the last answered one before it, or with any other, in cache order."""
     found = find_channel(app.store, name, channel)
     other = find_other_request(app, found, number, query)
     if other is None:

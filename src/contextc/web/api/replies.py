@@ -24,7 +24,10 @@ class RetryView(Struct, frozen=True, kw_only=True):
 
 
 class AttemptView(Struct, frozen=True, kw_only=True):
-    """Another attempt of the same request. `number` is the number to inspect it by; null if it is not stored."""
+    """Another attempt of the same request. `number` is the number to inspect it by; null if it is not stored.
+
+    `corrected` is true if the content of the later of both is another one, because the earlier was refused.
+    """
 
     number: int | None
     time: int | None
@@ -32,6 +35,7 @@ class AttemptView(Struct, frozen=True, kw_only=True):
     code: int | None
     error: str
     latency: int | None
+    corrected: bool
 
 
 class ReplyView(Struct, frozen=True, kw_only=True):
@@ -92,4 +96,5 @@ def _attempt_view(attempt: Attempt) -> AttemptView:
         code=attempt.code,
         error=attempt.error,
         latency=attempt.latency,
+        corrected=attempt.is_corrected,
     )

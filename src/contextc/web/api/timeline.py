@@ -1,10 +1,15 @@
 """Timeline of a conversation: its requests with tokens, cost and cache use."""
 
+from collections.abc import Sequence
+
 from msgspec import UNSET, Struct, UnsetType
 
+from contextc.compiler.manifest import RequestRecord
+from contextc.inspection.answered_requests import find_retried, has_lost_cache
 from contextc.inspection.request_timeline import TimelineEntry, load_timeline
 from contextc.inspection.unanswered_requests import UnansweredRequest, load_unanswered_requests, sum_costs
 from contextc.store.backend_interface import Transaction
+from contextc.store.ledger_schema import Channel
 from contextc.store.message_rows import SEQ_MASK, load_tip
 from contextc.store.observed_conversation_sources import ObservedSource, load_parent_request, load_sources
 from contextc.store.turn_and_event_records import TurnRecord
@@ -29,6 +34,10 @@ class TimelineStep(Struct, frozen=True, kw_only=True):
     previous request. `added` is the number of new messages, `left` the number of messages left out from here on.
     `cache_share` is the cached share of the input, from 0 to 1. `produced` are the seqs of the answer's messages on its
     branch, and `uids` their uids, which are the same on every branch. `observed` is present if other software sent it.
+
+    `why` is the reason of a new cache epoch, and `reset` is true if cached tokens were lost with it: the provider read
+    less than it could have. `retry_of` is the number of the refused request that this one repeats, and `corrected` is
+    true if its content is another one; both are absent if it repeats none.
     """
 
     channel: str
@@ -56,6 +65,9 @@ class TimelineStep(Struct, frozen=True, kw_only=True):
     left: int
     produced: list[int]
     uids: list[str]
+    reset: bool
+    retry_of: int | UnsetType = UNSET
+    corrected: bool | UnsetType = UNSET
     observed: ObservedView | UnsetType = UNSET
 
 
@@ -128,7 +140,7 @@ def show_timeline(app: AppState, name: str, query: TimelineQuery) -> TimelineVie
     source, parent = app.store.read(lambda tx: _load_source(tx, name))
     return TimelineView(
         channels=views,
-        requests=[_step(each) for each in moments],
+        requests=_steps(moments),
         unanswered=[_unanswered(each) for each in lost],
         totals=_totals(moments, lost, [] if only is not None else app.store.turns(name)),
         source=source,
@@ -147,8 +159,23 @@ def _load_source(tx: Transaction, name: str) -> tuple[ObservedSource | UnsetType
     )
 
 
-def _step(moment: TimelineEntry) -> TimelineStep:
+def _steps(moments: Sequence[TimelineEntry]) -> list[TimelineStep]:
+    """Return the requests, each compared with those before it on its channel."""
+    numbered: dict[Channel, list[TimelineEntry]] = {}
+    for each in moments:
+        numbered.setdefault(each.channel, []).append(each)
+    found: dict[int, TimelineStep] = {}
+    for entries in numbered.values():
+        known: list[RequestRecord] = []
+        for each in sorted(entries, key=lambda entry: entry.record.request):
+            found[id(each)] = _step(each, known)
+            known.append(each.record)
+    return [found[id(each)] for each in moments]
+
+
+def _step(moment: TimelineEntry, before: Sequence[RequestRecord]) -> TimelineStep:
     channel, record, usage = moment.channel, moment.record, moment.record.usage
+    retried = find_retried(record, before[-1] if before else None)
     return TimelineStep(
         channel=channel_id(channel),
         request=record.request,
@@ -175,6 +202,9 @@ def _step(moment: TimelineEntry) -> TimelineStep:
         left=len(record.left) + record.skipped,
         produced=[where & SEQ_MASK for where in record.produced],
         uids=[*moment.uids],
+        reset=has_lost_cache(record, before),
+        retry_of=retried.request if retried is not None else UNSET,
+        corrected=retried.is_corrected if retried is not None else UNSET,
         observed=observed_view(record.observed),
     )
 

@@ -21,6 +21,7 @@ const SYMBOLS = [
     ["=", "Unchanged since the previous request"],
     ["$", "Unchanged, but not read from the cache: paid again"],
     ["+", "New in this request"],
+    ["±", "Changed since the previous request"],
     ["↻", "Sent again, uncached"],
     ["−", "Left out"],
     ["⚡", "The cached prefix ends here"],

@@ -26,6 +26,34 @@ export function resetLabel(why) {
   return why === "first request" ? "First request" : `Cache reset: ${resetReason(why)}`;
 }
 
+/** Cause of a cache miss → as shown. Findings know the causes better than the recorded reasons of cache resets. */
+const CAUSES = new Map([
+  ["tools_reordered", "tools have another order"],
+  ["tools_changed", "tools changed"],
+  ["system_changed", "system prompt changed"],
+  ["settings_changed", "model settings changed"],
+  ["message_changed", "an earlier message changed"],
+  ["message_removed", "an earlier message was removed"],
+  ["message_inserted", "a message was inserted"],
+  ["compacted", "conversation was compacted"],
+  ["model_changed", "model changed"],
+  ["parallel_request", "a request with the same prefix was still being answered"],
+]);
+
+const capitalised = (text) => `${text.slice(0, 1).toUpperCase()}${text.slice(1)}`;
+
+/**
+ * Return why a request began a new cache epoch, or what it repeats; "" if it does neither. A reset that lost nothing is not
+ * called one.
+ * @param {{why: string, reset?: boolean, cause?: string, retry_of?: number, corrected?: boolean}} step `cause` is that of a finding
+ */
+export function stepLabel({ why, reset, cause, retry_of: retried, corrected }) {
+  if (retried) return `${corrected ? "Corrected retry" : "Retry"} of request ${number(retried)}`;
+  if (!why || why === "first request") return why ? resetLabel(why) : "";
+  const reason = CAUSES.get(cause) ?? resetReason(why);
+  return reset === false ? capitalised(reason) : `Cache reset: ${reason}`;
+}
+
 /** Return why a line of a request is sent otherwise than it is stored, or left out. */
 export function lineReason({ why, reduction, original_length: length }) {
   if (!reduction) return String(why ?? "");

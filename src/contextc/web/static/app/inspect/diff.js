@@ -58,6 +58,8 @@ export function Diff({ name, step }) {
         <${Icon} name="chevron" size=${12} />
       </button>
       ${other && html`<button type="button" class="button quiet" onClick=${() => pick(null)}>Previous request</button>`}
+      ${!other && step.retry_of && data?.before && data.before.request !== step.retry_of && html`<button type="button" class="button quiet"
+          onClick=${() => pick({ channel: step.channel, request: step.retry_of })}>Compare with the refused request ${number(step.retry_of)}</button>`}
       ${other?.conversation && other.conversation !== name && html`<a class="button quiet"
           href=${compareUrl(other.conversation, name)}>Compare the whole runs</a>`}
       <div class="choice" role="group" aria-label="View of the differences">
@@ -128,15 +130,16 @@ function Summary({ data }) {
   if (!data.differences.length) return html`<p>All ${plural(data.unchanged, "part")} are equal.</p>`;
   const where = asMessages
     ? " The formats differ, so the messages are compared." : shares ? "" : " Different models share no cache.";
+  const loss = lost > 0 && html` <b>${number(lost)} tokens</b> that both have were not read from the cache${cost
+    ? ` (${dollars(cost)})` : ""}${readable > 0 ? `; ${number(readable)} could be read` : ""}.`;
   if (at === null) {
     return html`<p data-testid="comparison-summary"><span class="tag good">✓ prefix kept</span> ${number(data.unchanged)} parts
-      (${number(data.unchanged_tokens)} tokens) are equal.${where}</p>`;
+      (${number(data.unchanged_tokens)} tokens) are equal.${loss}${where}</p>`;
   }
-  return html`<p data-testid="comparison-summary"><span class="tag new">${shares ? "! prefix broken" : "first difference"}</span>
-    ${" "}<b>${oneLine(reason, 300)}</b>
-    ${shares && html` ${number(readable)} tokens before it can be read from the cache; <b>${number(lost)} tokens</b> after it
-      could not be read${cost ? ` (${dollars(cost)})` : ""}.`}${where}
-    ${shares && fix && html` <span class="soft">Fix: ${oneLine(fix, 300)}</span>`}</p>`;
+  return html`<p data-testid="comparison-summary"><span class="tag new">${loss ? "! prefix broken" : "first difference"}</span>
+    ${" "}<b>${oneLine(reason, 300)}</b>${loss}
+    ${shares && lost === 0 && " Nothing was lost: what both have was read from the cache, or is too short for it."}${where}
+    ${loss && fix && html` <span class="soft">Fix: ${oneLine(fix, 300)}</span>`}</p>`;
 }
 
 /** Return the rows: the break first, then all others in order, with a fold for unchanged parts between them. */

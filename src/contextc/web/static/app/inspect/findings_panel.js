@@ -54,6 +54,13 @@ export const costlyRequests = (losses) =>
 
 const key = ({ channel, request }) => `${channel} ${request}`;
 
+/** Return steps with the causes of their cache misses, so that each has one name. */
+export function withCauses(steps, losses) {
+  const causes = new Map(losses.filter((each) => each.code.startsWith("CAC") && each.evidence.length)
+    .map((each) => [key(each.evidence[0]), each.cause]));
+  return causes.size ? steps.map((step) => (causes.has(key(step)) ? { ...step, cause: causes.get(key(step)) } : step)) : steps;
+}
+
 /** Return the findings that are about a request. */
 const findingsOf = (findings, step) => findings.filter((each) => each.evidence.some((place) => key(place) === key(step)));
 
@@ -113,7 +120,7 @@ export function FindingsPanel({ name, steps, step, channels, load, focus }) {
       ${found.more && html`<p class="soft findings-note">There are more findings than the ${number(found.findings.length)} that are listed.</p>`}
       ${harmless > 0 && html`<p class="soft findings-note">${plural(harmless, "cache miss", "cache misses")} could not have been
         avoided: the first request of a prefix, or too few tokens for the cache.</p>`}
-      ${losses.length > 0 && html`<p class="soft findings-note">Costs of different causes can overlap, so they have no sum.</p>`}
+      ${losses.length > 0 && html`<p class="soft findings-note">One request can have several findings, so their costs can overlap. The costs by cause beside them do not, and add up.</p>`}
     </div>
     <${CostTable} costs=${found.costs} name=${name} step=${step} />
   </div>`;

@@ -10,7 +10,7 @@ import { Icon } from "../icons.js";
 import { sourceLabel } from "../observed.js";
 import { KEYS } from "../shortcuts.js";
 import { inspectUrl, navigate, route, setQuery } from "../route.js";
-import { costlyRequests, isCostly, useFindings } from "./findings_panel.js";
+import { costlyRequests, isCostly, useFindings, withCauses } from "./findings_panel.js";
 import { InspectorHeader, RunFigures } from "./inspector_header.js";
 import { MiniTimeline } from "./mini_timeline.js";
 import { CompareLink } from "./compare.js";
@@ -135,8 +135,9 @@ function Workbench({ name, data, channel, request, reload }) {
   const channels = useMemo(() => withLetters(data.channels), [data.channels]);
   const all = useMemo(() => mergeSteps(data.requests, data.unanswered), [data.requests, data.unanswered]);
   const only = channels.has(route.value.query.model) ? route.value.query.model : "";
-  const steps = useMemo(() => (only ? all.filter((step) => step.channel === only) : all), [all, only]);
   const findings = useFindings(name, all.length);
+  const steps = useMemo(() => withCauses(only ? all.filter((step) => step.channel === only) : all, findings.losses),
+    [all, only, findings.losses]);
   const agents = useSubAgents(name, data.source, all.length);
   const { views, view, setView } = useTimelineView(agents);
   const tab = useTab(Boolean(channel), findings);

@@ -9,7 +9,7 @@ const STATES = [
 /** States that are offered only if there are such lines. */
 const RARE = new Set(["paid_again", "again"]);
 /** States that lines have besides one of the others. */
-const ADDITIONAL = new Set(["paid_again", "shortened"]);
+const ADDITIONAL = new Set(["paid_again", "shortened", "changed"]);
 
 export const CAUSES = {
   system: "System prompt", tool: "Tool definitions", result: "Tool results", history: "History", reasoning: "Reasoning", media: "Media",

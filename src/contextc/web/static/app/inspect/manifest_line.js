@@ -14,6 +14,7 @@ import { LoadError, Skeleton } from "./placeholders.js";
  * @property {string} original the stored text, if the model was sent another one
  * @property {""|"stub"|"shortened"} [reduction] how a tool result is sent @property {number} [original_length] its characters
  * @property {string[]} [causes] @property {string} [tool] @property {boolean} [again] @property {boolean} [paid_again]
+ * @property {boolean} [changed] a system prompt or tool of which the previous request had another version
  * @property {{id: string, name: string, text: string, result: number|null}[]} [calls]
  * @property {{call_id: string, name: string, status: "ok"|"error"|"denied", call: number|null}[]} [results]
  */
@@ -23,6 +24,7 @@ export const SIGNS = {
   shared: ["=", "unchanged"],
   paid: ["$", "unchanged, paid again"],
   new: ["+", "new"],
+  changed: ["±", "changed"],
   again: ["↻", "sent again, uncached"],
   left: ["−", "left out"],
   shown: ["", ""],
@@ -34,6 +36,7 @@ export const SIGNS = {
  */
 export function stateOf(line) {
   if (line?.state === "new" && line.again) return "again";
+  if (line?.state === "new" && line.changed) return "changed";
   return line?.state === "shared" && line.paid_again ? "paid" : line?.state;
 }
 

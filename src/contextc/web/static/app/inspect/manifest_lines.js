@@ -27,8 +27,8 @@ const ABOVE = 2;
 
 /** Return the signs of the rows, for the legend: those that occur. */
 function signsOf({ states }) {
-  const { unchanged = 0, paid_again: paid = 0 } = states;
-  const counts = { shared: unchanged - paid, paid, new: states.new, again: states.again, left: states.left };
+  const { unchanged = 0, paid_again: paid = 0, changed = 0 } = states;
+  const counts = { shared: unchanged - paid, paid, new: (states.new ?? 0) - changed, changed, again: states.again, left: states.left };
   return Object.keys(counts).filter((state) => counts[state]).map((state) => SIGNS[state]);
 }
 
@@ -225,5 +225,5 @@ function Break({ shared, why, showPath }) {
         title="Show in the request"><code>${path}</code></button>`
     : where;
   return html`<p class="prefix-end is-broken" data-testid="prefix-break"><span class="rail-end" aria-hidden="true">⚡</span>
-    <span><b>The cached prefix ends here</b>: ${place} changed. ${reason || resetReason(why)}</span></p>`;
+    <span><b>The cached prefix ends here</b> (${place}): ${reason || resetReason(why)}</span></p>`;
 }

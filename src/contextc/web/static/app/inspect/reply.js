@@ -62,8 +62,10 @@ function Attempts({ name, step, data }) {
 
 function AttemptLink({ name, step, attempt }) {
   if (attempt.number == null) return html`<span>another attempt, not stored</span>`;
-  const label = attempt.status === "ok" ? `request ${number(attempt.number)}` : "another attempt";
-  return html`<a href=${inspectUrl(name, step.channel, attempt.number, { tab: "reply" })}>${label}</a>`;
+  const isCorrected = attempt.corrected;
+  const label = isCorrected || attempt.status === "ok" ? `request ${number(attempt.number)}` : "another attempt";
+  const what = isCorrected && (attempt.number > step.request ? "corrected retry: " : "corrects the refused ");
+  return html`${what}<a href=${inspectUrl(name, step.channel, attempt.number, { tab: "reply" })}>${label}</a>`;
 }
 
 function ReplyMessage({ message }) {

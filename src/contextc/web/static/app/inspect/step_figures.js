@@ -1,7 +1,7 @@
 /** The numbers of one step: as a small table, and as a sentence for screen readers. */
 import { html } from "../html.js";
 import { failureLabel, latencyLabel, modeLabel } from "../observed.js";
-import { resetLabel } from "../reasons.js";
+import { stepLabel } from "../reasons.js";
 import { dateTime, dollars, number, oneLine, percent } from "../format.js";
 import { channelName } from "./channel_names.js";
 import { requestNumber, splitTokens } from "./timeline_layout.js";
@@ -18,7 +18,7 @@ export function stepSummary(step, channel) {
   const { input } = splitTokens(step);
   const parts = [`request ${number(requestNumber(step))}${channel ? ` of ${channelName(channel)}` : ""}`];
   if (failureText(step)) parts.push(failureText(step));
-  if (step.epoch != null) parts.push(step.why ? resetLabel(step.why) : `cache epoch ${step.epoch}`);
+  if (step.epoch != null) parts.push(stepLabel(step) || `cache epoch ${step.epoch}`);
   if (input) parts.push(`${number(input)} tokens in`);
   if (step.cache_share != null) parts.push(`${percent(step.cache_share)} from cache`);
   if (step.output != null) parts.push(`${number(step.output)} out`);
@@ -36,7 +36,7 @@ export function StepFigures({ step, channel }) {
     <p class="step-figures-title"><span class=${`channel-letter hue-${channel?.hue ?? 0}`}>${channel?.letter ?? "?"}</span>
       <b>request ${number(requestNumber(step))}</b>${step.epoch == null ? "" : ` · cache epoch ${step.epoch}`}${step.mode === "full" ? "" : ` · ${modeLabel(step.mode)}`}</p>
     ${channel && html`<p class="muted">${channelName(channel)}</p>`}
-    ${step.why && html`<p class="why">${resetLabel(step.why)}</p>`}
+    ${stepLabel(step) && html`<p class="why">${stepLabel(step)}</p>`}
     ${failureText(step) && html`<p class="why">${oneLine(failureText(step), 90)}</p>`}
     <table><tbody>
       ${rows.map(

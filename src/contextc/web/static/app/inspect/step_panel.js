@@ -10,7 +10,7 @@ import { FindingsPanel, RequestFindings } from "./findings_panel.js";
 import { LedgerPanel } from "./ledger.js";
 import { ManifestLines } from "./manifest_lines.js";
 import { failureLabel, modeLabel } from "../observed.js";
-import { resetLabel } from "../reasons.js";
+import { stepLabel } from "../reasons.js";
 import { route, setQuery } from "../route.js";
 import { useLoad } from "./use_load.js";
 import { channelName, modelName } from "./channel_names.js";
@@ -114,9 +114,10 @@ function StepLine({ steps, current, choose, channel, reply }) {
 
 function Facts({ step, reply }) {
   const latency = step.observed?.latency ?? reply?.latency;
+  const label = oneLine(stepLabel(step), 80);
   const reasoning = step.reasoning ? ` (${number(step.reasoning)} reasoning)` : "";
   return html`<ul class="step-facts" aria-label="Figures of this request">
-    ${step.epoch != null && html`<li class="tag ${step.why ? "new" : ""}">${step.why ? resetLabel(oneLine(step.why, 60)) : `cache epoch ${step.epoch}`}</li>`}
+    ${step.epoch != null && html`<li class="tag ${label && step.reset !== false ? "new" : ""}">${label || `cache epoch ${step.epoch}`}</li>`}
     ${step.mode === "resume" && html`<li class="tag accent">${modeLabel(step.mode)}</li>`}
     ${failureLabel(step.observed) && html`<li class="tag bad">${failureLabel(step.observed)}</li>`}
     ${step.observed?.inexact && html`<li class="tag warn" title="Text was redacted before it was stored">inexact</li>`}

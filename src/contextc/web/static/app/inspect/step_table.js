@@ -1,7 +1,7 @@
 /** The timeline as a table. */
 import { html, useEffect, useRef } from "../html.js";
 import { dollars, number, oneLine, percent } from "../format.js";
-import { resetReason } from "../reasons.js";
+import { stepLabel } from "../reasons.js";
 import { VirtualList } from "../virtual_list.js";
 import { channelName } from "./channel_names.js";
 import { failureText } from "./step_figures.js";
@@ -67,4 +67,4 @@ export function StepTable({ steps, channels, current, choose, move }) {
 }
 
 /** Return how a request failed, and why the cache was reset. */
-const stepRemark = (step) => [failureText(step), oneLine(resetReason(step.why), 90)].filter(Boolean).join("; ");
+const stepRemark = (step) => [failureText(step), oneLine(stepLabel(step), 90)].filter(Boolean).join("; ");

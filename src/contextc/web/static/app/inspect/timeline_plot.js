@@ -1,7 +1,7 @@
 /** The SVG of the timeline. It draws only the columns in view. */
 import { html, useMemo } from "../html.js";
 import { oneLine, percent, tokens } from "../format.js";
-import { resetLabel } from "../reasons.js";
+import { stepLabel } from "../reasons.js";
 import { modelName } from "./channel_names.js";
 import { failureText } from "./step_figures.js";
 import { EVENTS, column, epochKeys, eventKind, groupRuns, isFailed, numberedSteps, splitTokens, ticks } from "./timeline_layout.js";
@@ -166,7 +166,7 @@ function Band({ band, x, view, odd }) {
   const seen = Math.max(from, SIZES.left);
   const room = Math.min(to, SIZES.left + view.inner) - seen - 20;
   const { epoch, why } = band.item;
-  const labels = epoch == null ? [] : [why ? resetLabel(oneLine(why, 80)) : "", `epoch ${epoch}`, `${epoch}`];
+  const labels = epoch == null ? [] : [why ? oneLine(stepLabel(band.item), 80) : "", `epoch ${epoch}`, `${epoch}`];
   const label = labels.find((text) => text && text.length * LETTER < room);
   return html`<g class=${`band ${odd ? "odd" : ""}`}>
     <rect x=${from} y="0" width=${to - from} height=${view.high.base} />
