@@ -27,7 +27,7 @@ class TimelineStep(Struct, frozen=True, kw_only=True):
 
     `used` are the tokens of the whole request, `available` their limit, and `shared` the tokens shared with the
     previous request. `added` is the number of new messages, `left` the number of messages left out from here on.
-    `cache_share` is the cached share of the input, from 0 to 1. `produced` are the seqs of the answer's messages on its
+    `cache_share` is the cached share of the input, from 0 to 1. `seq` is the last message of the request on its `branch`. `produced` are the seqs of the answer's messages on its
     branch, and `uids` their uids, which are the same on every branch. `observed` is present if other software sent it.
     """
 
@@ -40,6 +40,7 @@ class TimelineStep(Struct, frozen=True, kw_only=True):
     turn: int | None
     step: int | None
     seq: int
+    branch: int
     model: str
     input: int | None
     output: int | None
@@ -159,6 +160,7 @@ def _step(moment: TimelineEntry) -> TimelineStep:
         turn=moment.turn,
         step=moment.step,
         seq=record.tip,
+        branch=record.branch,
         model=f"{channel.provider}:{channel.model}",
         input=usage.input if usage else None,
         output=usage.output if usage else None,
