@@ -27,8 +27,9 @@ class TimelineStep(Struct, frozen=True, kw_only=True):
 
     `used` are the tokens of the whole request, `available` their limit, and `shared` the tokens shared with the
     previous request. `added` is the number of new messages, `left` the number of messages left out from here on.
-    `cache_share` is the cached share of the input, from 0 to 1. `seq` is the last message of the request on its `branch`. `produced` are the seqs of the answer's messages on its
-    branch, and `uids` their uids, which are the same on every branch. `observed` is present if other software sent it.
+    `cache_share` is the cached share of the input, from 0 to 1. `seq` is the last message of the request on its
+    `branch`. `produced` are the seqs of the answer's messages on that branch, and `uids` their uids, which are the
+    same on every branch. `observed` is present if other software sent it.
     """
 
     channel: str
