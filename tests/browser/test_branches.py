@@ -39,8 +39,8 @@ def test_an_edit_goes_another_way_and_the_first_one_stays(talked: cc.Store, pers
     expect(ways).to_contain_text("1/2")
     person.page.get_by_test_id("branches").click()
     lines = person.page.get_by_role("menuitemradio")
-    expect(lines).to_have_text([re.compile(r"^2 · three\?4 messages · now"), re.compile(r"^1 · two\?4 messages · now")])
-    lines.first.click()
+    expect(lines).to_have_text([re.compile(r"^1 · two\?4 messages · now"), re.compile(r"^2 · three\?4 messages · now")])
+    lines.last.click()
     expect(person.rows("assistant").last.locator(".prose")).to_have_text("three.")
     assert [each.text for each in talked.load("demo")] == ["one?", "one.", "three?", "three."]
 

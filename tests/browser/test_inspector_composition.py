@@ -85,7 +85,7 @@ def test_the_bar_is_the_request_and_the_gauge_is_the_window(seen: Seen, model: M
             bar(person).locator("> .bar-part").evaluate_all("all => all.reduce((sum, one) => sum + one.offsetWidth, 0)")
         )
         assert widths <= bar(person).evaluate("bar => bar.offsetWidth") + 1
-        person.page.get_by_role("button", name="Previous step").click()
+        person.page.get_by_role("button", name="Previous request").click()
     expect(person.page.get_by_test_id("budget-wanted")).to_contain_text("were kept")
 
 

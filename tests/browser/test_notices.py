@@ -1,5 +1,7 @@
 """Notices between messages: they are shown at their message and on their branch, at any age."""
 
+from typing import Any
+
 import pytest
 from playwright.sync_api import Locator, expect
 
@@ -17,6 +19,7 @@ from contextc.store import turn_and_event_records
 from contextc.store.message_rows import load_tip
 from tests.browser.page_driver import MESSAGES, Person
 from tests.browser.scripted_model import Model, text_reply
+from tests.observation.test_observe import answer, chat
 
 DELTAS = 60
 HINTS = "[data-testid=notice-system-hint]"
@@ -145,3 +148,24 @@ def test_provider_failures_are_described_from_the_fields_of_the_event(store: cc.
     notices = person.page.get_by_test_id("notice-error").locator(".failure")
     expect(notices).to_have_text([text for _, text in FAILURES])
     expect(person.page.locator(".state-note")).to_contain_text("Failed: openai: rate limit reached. Slow down.")
+
+
+def test_failed_requests_of_other_software_are_shown_where_they_happened(store: cc.Store, person: Person) -> None:
+    """Guarantee 12.2: after the message that was sent; those of another branch after the last common message."""
+    options: Any = {"format": "openai_chat", "conversation": "bot"}
+    failed: Any = {"reply": {"error": {"message": "overloaded"}}, "status": 529}
+    for moment in (1_000, 2_000):
+        cc.observe(store, request=chat("a"), time=moment, **failed, **options)
+    cc.observe(store, request=chat("a"), reply=answer("b"), time=3_000, **options)
+    cc.observe(store, request=chat("a", "b", "wrong"), time=4_000, **failed, **options)
+    cc.observe(store, request=chat("a", "b", "right"), reply=answer("c"), time=5_000, **options)
+    person.chat("bot")
+    notices = person.page.get_by_test_id("notice-failed-request")
+    expect(notices).to_have_count(2)
+    expect(person.page.locator("[data-seq='1']").get_by_test_id("notice-failed-request")).to_contain_text(
+        "Requests 1 to 2: failed (529) overloaded"
+    )
+    second = person.page.locator("[data-seq='2']").get_by_test_id("notice-failed-request")
+    expect(second).to_contain_text("Its messages are on another branch.")
+    second.get_by_role("link", name="Inspect").click()
+    expect(person.page.get_by_test_id("reply")).to_contain_text("overloaded")

@@ -134,7 +134,11 @@ def test_both_views_are_accessible_and_fit_a_phone(filled: cc.Store, person: Per
         assert shut_out(person.page) == []
         person.page.set_viewport_size(NARROW)  # pyright: ignore[reportArgumentType]
         assert person.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert person.page.evaluate("document.documentElement.scrollHeight <= innerHeight")  # only the list scrolls
         assert shut_out(person.page) == []
+        if "overview" in address:
+            person.page.get_by_label("Sort by").select_option("name down")
+            shows(person, "theirs", "cheap", "busy")
         person.page.set_viewport_size({"width": 1440, "height": 900})
 
 
@@ -171,7 +175,8 @@ def test_a_search_finds_calls_and_results_and_jumps_to_the_message(talks: cc.Sto
     field.fill("plant(): bulbs")
     expect(hit).to_contain_text("Result of read_file, message 3")
     hit.get_by_role("link").first.click()
-    person.page.wait_for_url(re.compile("#/c/garden/m/3"))
+    person.page.wait_for_url(re.compile("#/c/garden/m/3[?]q="))
+    person.page.wait_for_function("() => [...CSS.highlights.get('search-hit') ?? []].join() === 'plant(): bulbs'")
     expect(person.page.get_by_role("article", name="Assistant, message 2")).to_be_in_viewport()
     person.page.go_back()
     field.fill("absent")

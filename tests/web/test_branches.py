@@ -123,3 +123,15 @@ def test_a_branch_is_reported_with_its_first_text(client: TestClient, store: cc.
     assert [each["words"][:14] for each in answer] == ["Italy", "Spain, and mor", ""]
     assert [each["number"] for each in answer] == [each.number for each in store.branches("lands")]
     assert len(answer[1]["words"]) == 80
+    spoken = {each.seq: each.time for each in store.load("lands", branch=answer[1]["number"])}
+    assert answer[1]["time"] == spoken[3]
+
+
+def test_a_branch_that_begins_with_a_result_names_its_tool(client: TestClient, store: cc.Store) -> None:
+    """Guarantee 12.2: a tool result has no text of its own. Its time is that of the message, not of the recording."""
+    call = cc.assistant("so", tool_calls=[cc.tool_call("a", "look", {})])
+    store.extend("tools", [cc.user("look"), call, cc.user("and?")])
+    store.rewind("tools", 2)
+    store.append("tools", cc.tool_result("a", "look", "found"))
+    answer = client.get("/api/conversations/tools/branches").json()
+    assert [each["words"] for each in answer] == ["and?", "result of look"]

@@ -50,6 +50,8 @@ def test_requests_report_status_error_latency_and_exactness(client: TestClient, 
         ("error", 529, "overloaded", 2_000, 2_250, 250, False),
         ("ok", 200, "", 3_000, 4_500, 1_500, True),
     ]
+    branches = [each["number"] for each in get(client, "/x/branches")]
+    assert [each["branch"] for each in found["requests"]] == [branches[0], branches[0], branches[1]]
     totals = found["totals"]
     assert (totals["requests"], totals["failed"], totals["unanswered"]) == (3, 2, 0)
     assert (totals["input"], totals["output"]) == (20, 3)

@@ -29,7 +29,7 @@
   };
   const number = (value) => (value == null ? "–" : Math.round(value).toLocaleString("en-GB"));
   const dollars = (value) => (value == null ? "–" : value === 0 ? "$0" : value < 0.0001 ? "under $0.0001" : `$${value.toFixed(value < 0.01 ? 4 : value < 1 ? 3 : 2)}`);
-  const percent = (value) => (value == null ? "–" : `${Math.round(value * 100)}%`);
+  const percent = (value) => (value == null ? "–" : value > 0 && value < 0.01 ? "\u003c1%" : value > 0.99 && value < 1 ? "\u003e99%" : `${Math.round(value * 100)}%`);
   const plural = (count, one) => `${number(count)} ${one}${count === 1 ? "" : "s"}`;
   const time = (value) => (value ? new Date(value).toLocaleString() : "");
 

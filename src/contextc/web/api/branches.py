@@ -12,7 +12,7 @@ from msgspec import Meta, Struct, structs
 
 from contextc.compiler.ledger.channel_loader import load_messages_at
 from contextc.inspection.preview import build_edited_message
-from contextc.messages import Message
+from contextc.messages import Message, ToolCall, ToolResult
 from contextc.store import Branch
 from contextc.store.conversation_list import ConversationOverview
 from contextc.store.message_rows import make_place
@@ -51,10 +51,13 @@ class SwitchBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class BranchView(Branch, frozen=True, kw_only=True):
     """A branch with an excerpt `words` of its first own message.
 
-    For the first branch, it is the message at which others branch off. Empty if there is no message yet.
+    For the first branch, it is the message at which others branch off. A message without text has the name of its tool
+    call or result. Empty if there is no message yet. `time` is when this message was written; without a message, when
+    the branch was created.
     """
 
     words: str
+    time: int
 
 
 @endpoint("GET", "/conversations/{name}/branches")
@@ -64,9 +67,14 @@ def branches(app: AppState, name: str) -> list[BranchView]:
     places = {branch.number: make_place(branch.number, _divergence(branch, found)) for branch in found}
     messages = app.store.read(lambda tx: load_messages_at(tx, places.values()))
     return [
-        BranchView(**structs.asdict(branch), words=_excerpt(messages.get(places[branch.number])))
+        _branch_view(branch, messages.get(places[branch.number]))
         for branch in sorted(found, key=lambda each: (each.created, each.number))
     ]
+
+
+def _branch_view(branch: Branch, message: Message | None) -> BranchView:
+    time = branch.created if message is None else message.time or branch.created
+    return BranchView(**structs.asdict(branch), words=_excerpt(message), time=time)
 
 
 def _divergence(branch: Branch, all: list[Branch]) -> int:
@@ -78,7 +86,18 @@ def _divergence(branch: Branch, all: list[Branch]) -> int:
 
 
 def _excerpt(message: Message | None) -> str:
-    return "" if message is None else " ".join(message.text[: EXCERPT_LENGTH * 8].split())[:EXCERPT_LENGTH]
+    """Return the first words of a message; of one without text, the tool that it calls or has a result of."""
+    if message is None:
+        return ""
+    found = " ".join(message.text[: EXCERPT_LENGTH * 8].split())[:EXCERPT_LENGTH]
+    if found:
+        return found
+    for part in message.parts:
+        if isinstance(part, ToolCall):
+            return f"call of {part.name}"[:EXCERPT_LENGTH]
+        if isinstance(part, ToolResult):
+            return f"result of {part.name}"[:EXCERPT_LENGTH]
+    return ""
 
 
 @endpoint("POST", "/conversations/{name}/fork", status=201)

@@ -32,8 +32,9 @@ class TimelineStep(Struct, frozen=True, kw_only=True):
 
     `used` are the tokens of the whole request, `available` their limit, and `shared` the tokens shared with the
     previous request. `added` is the number of new messages, `left` the number of messages left out from here on.
-    `cache_share` is the cached share of the input, from 0 to 1. `produced` are the seqs of the answer's messages on its
-    branch, and `uids` their uids, which are the same on every branch. `observed` is present if other software sent it.
+    `cache_share` is the cached share of the input, from 0 to 1. `seq` is the last message of the request on its
+    `branch`. `produced` are the seqs of the answer's messages on that branch, and `uids` their uids, which are the
+    same on every branch. `observed` is present if other software sent it.
 
     `why` is the reason of a new cache epoch, and `reset` is true if cached tokens were lost with it: the provider read
     less than it could have. `retry_of` is the number of the refused request that this one repeats, and `corrected` is
@@ -49,6 +50,7 @@ class TimelineStep(Struct, frozen=True, kw_only=True):
     turn: int | None
     step: int | None
     seq: int
+    branch: int
     model: str
     input: int | None
     output: int | None
@@ -186,6 +188,7 @@ def _step(moment: TimelineEntry, before: Sequence[RequestRecord]) -> TimelineSte
         turn=moment.turn,
         step=moment.step,
         seq=record.tip,
+        branch=record.branch,
         model=f"{channel.provider}:{channel.model}",
         input=usage.input if usage else None,
         output=usage.output if usage else None,

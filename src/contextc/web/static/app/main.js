@@ -37,8 +37,8 @@ const overview = () => import("./overview/overview.js");
 const storeSearch = () => import("./overview/store_search.js");
 
 function View() {
-  const { view, name, channel, request, message, since, other } = route.value;
-  if (view === "chat") return html`<${Chat} key=${name} name=${name} message=${message} />`;
+  const { view, name, channel, request, message, since, other, query } = route.value;
+  if (view === "chat") return html`<${Chat} key=${name} name=${name} message=${message} text=${query.q ?? ""} />`;
   if (view === "inspect") {
     return html`<${Later} key="inspect" load=${inspector} named="Inspector" name=${name} channel=${channel} request=${request} />`;
   }

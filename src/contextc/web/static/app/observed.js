@@ -11,8 +11,8 @@ export function sourceLabel(source) {
   return KINDS[source.kind] ? `${client} · ${KINDS[source.kind]}` : client;
 }
 
-/** Return the name of a source of conversations: a client, our own, or other software. @param {string} source */
-export const sourceName = (source) => ({ own: "own", observed: "other" })[source] ?? oneLine(source, 40);
+/** Return the name of a source of conversations: a client, our own, or observed software. @param {string} source */
+export const sourceName = (source) => ({ own: "own", observed: "observed" })[source] ?? oneLine(source, 40);
 
 /** Milliseconds after its last message during which a conversation of other software counts as live. */
 const LIVE = 60_000;

@@ -37,7 +37,9 @@ const search = (query) => {
   return given.length ? `?${new URLSearchParams(given)}` : "";
 };
 
-export const chatUrl = (name, message = 0) => (message ? encoded("c", name, "m", message) : encoded("c", name));
+/** URL of the chat: at a message, whose words `text` are marked; or at its end. */
+export const chatUrl = (name, message = 0, text = "") =>
+  (message ? `${encoded("c", name, "m", message)}${search({ q: text })}` : encoded("c", name));
 /** URL of the inspector. `query` selects a tab and what it shows; empty values are left out. */
 export const inspectUrl = (name, channel = "", request = 0, query = {}) =>
   `${channel === "" ? encoded("c", name, "inspect") : encoded("c", name, "inspect", channel, request)}${search(query)}`;

@@ -155,7 +155,7 @@ function Entry({ entry }) {
   ];
   return html`
     <li class="entry ${here ? "here" : ""}" data-testid="conversation">
-      <a href=${chatUrl(name, hit)} aria-current=${here ? "page" : undefined} title=${whole}>
+      <a href=${chatUrl(name, hit, search.value.trim())} aria-current=${here ? "page" : undefined} title=${whole}>
         <span class="entry-title" dir="auto">${titleLine(entry)}</span>
         <span class="entry-side"><${EntryState} entry=${entry} /></span>
         ${entry.needs_approval && html`<span class="entry-approval" data-testid="needs-approval">

@@ -14,12 +14,16 @@ import { MessageList } from "./message_list.js";
 import { isKnownProvider, ModelNote, ModelPicker, usableModel } from "./model_picker.js";
 import { Placeholder } from "./message_row.js";
 import { ConversationClient } from "./conversation_client.js";
+import { clearHits, createHit } from "./search_hit.js";
 import { isWaiting } from "./conversation_state.js";
 
 const NEAR = 12;
 
-/** @param {{name: string, message?: number}} props `message` is where to start; 0 is the end */
-export function Chat({ name, message = 0 }) {
+/**
+ * @param {{name: string, message?: number, text?: string}} props `message` is where to start; 0 is the end. `text` is marked
+ *   in that message.
+ */
+export function Chat({ name, message = 0, text = "" }) {
   const client = useMemo(() => new ConversationClient(name), [name]);
   useEffect(() => {
     client.open();
@@ -31,7 +35,7 @@ export function Chat({ name, message = 0 }) {
   const status = client.status.value;
   if (status === "loading") return html`<${Opening} name=${name} />`;
   if (status !== "ready") return html`<${Failed} name=${name} error=${status} />`;
-  return html`<${Conversation} client=${client} message=${message} />`;
+  return html`<${Conversation} client=${client} message=${message} text=${text} />`;
 }
 
 function Opening({ name }) {
@@ -56,7 +60,7 @@ function Failed({ name, error }) {
     </div>`;
 }
 
-function Conversation({ client, message }) {
+function Conversation({ client, message, text }) {
   const state = client.state.value;
   const [picked, setPicked] = useState("");
   const [atEnd, setAtEnd] = useState(true);
@@ -72,6 +76,8 @@ function Conversation({ client, message }) {
     client.need(message - 1, message + 1);
     list.current?.scrollTo(message - 1, "center");
   }, [client, message]);
+  const hit = useMemo(() => createHit(message, text), [client, message, text]);
+  useEffect(() => clearHits, [hit]);
   useEffect(() => client.estimate(known), [client, known, state.view, running]);
   const pick = (spec) => {
     setPicked(spec);
@@ -102,7 +108,7 @@ function Conversation({ client, message }) {
   const editLast = () => [...document.querySelectorAll(".row.from-user .edit-button:not(:disabled)")].at(-1)?.click();
   return html`
     <${ConversationHeader} client=${client} state=${state} model=${asked} />
-    <${MessageList} client=${client} state=${state} list=${list} onEnd=${setAtEnd} model=${asked} />
+    <${MessageList} client=${client} state=${state} list=${list} onEnd=${setAtEnd} model=${asked} hit=${hit} />
     <${Announcer} state=${state} />
     <div class="dock">
       ${!atEnd && html`

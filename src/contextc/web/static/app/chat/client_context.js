@@ -1,7 +1,8 @@
 /** Context that clients put into user messages, before and after the text of the user: it is collapsed. */
-import { html, useState } from "../html.js";
+import { html } from "../html.js";
 import { Icon } from "../icons.js";
 import { number, readable } from "../format.js";
+import { useHasHit, useOpen } from "./search_hit.js";
 
 /** Tags of blocks that clients add, and the beginning of a line before one. messages/client_context.py has the same. */
 export const TAGS = [
@@ -44,9 +45,9 @@ export function splitClientContext(text) {
 
 /** The collapsed blocks of a client. */
 export function ClientContext({ blocks }) {
-  const [open, setOpen] = useState(false);
-  if (!blocks.length) return null;
   const text = blocks.join("\n\n");
+  const [open, setOpen] = useOpen(useHasHit(text));
+  if (!blocks.length) return null;
   return html`
     <div class="client-context" data-testid="client-context">
       <button type="button" class="reasoning-line" aria-expanded=${open} onClick=${() => setOpen(!open)}>

@@ -32,12 +32,12 @@ export function ConversationHeader({ client, state, model }) {
     { label: "Delete", icon: "trash", danger: true, act: () => deleteConversation({ name: client.name, title: view.title }) },
   ];
   const lines = () => branches.map((branch, index) => ({
-    label: `${index + 1} · ${oneLine(branch.words, 50) || "no message yet"}`,
-    note: `${plural(branch.length, "message")} · ${ago(branch.created)}`,
+    label: `${index + 1} · ${oneLine(branch.words, 50) || (branch.length > branch.base ? "message without text" : "no message of its own yet")}`,
+    note: `${plural(branch.length, "message")} · ${ago(branch.time)}`,
     checked: branch.current,
     disabled: busy,
     act: () => !branch.current && attempt(() => client.switchTo(branch.number)),
-  })).reverse();
+  }));
   return html`
     <header class="view-head">
       <${DrawerButton} />

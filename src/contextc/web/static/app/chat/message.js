@@ -5,11 +5,12 @@ import { Icon } from "../icons.js";
 import { Markdown } from "../markdown.js";
 import { number, oneLine, plural, readable, visible } from "../format.js";
 import { ClientContext, splitClientContext } from "./client_context.js";
-import { ToolCalls, ToolResult } from "./tool_calls.js";
+import { resultText, ToolCalls, ToolResult } from "./tool_calls.js";
 import { MessageEditor } from "./message_editor.js";
 import { failureText } from "./provider_errors.js";
 import { Media } from "./media.js";
 import { Trigger } from "./notices.js";
+import { useHasHit, useOpen } from "./search_hit.js";
 
 const LONG = 2_400;
 
@@ -33,7 +34,7 @@ export function UserMessage({ message, editing, onDone, client, model }) {
 
 /** Typed text, shortened at first if it is very long. */
 function Folded({ text }) {
-  const [all, setAll] = useState(false);
+  const [all, setAll] = useOpen(useHasHit(text));
   const cut = !all && text.length > LONG * 1.25;
   return html`
     <div class="typed" dir="auto">${readable(cut ? text.slice(0, LONG) : text)}${cut && "…"}</div>
@@ -91,8 +92,8 @@ function Group({ group, results, tools, thinks }) {
 }
 
 function Reasoning({ parts, thinks }) {
-  const [open, setOpen] = useState(false);
   const text = parts.map((part) => part.text ?? "").join("\n\n");
+  const [open, setOpen] = useOpen(useHasHit(text));
   const hidden = !text.trim();
   if (hidden && !thinks) {
     return html`<p class="reasoning-line faint"><${Icon} name="think" size=${14} /> Encrypted reasoning</p>`;
@@ -122,8 +123,8 @@ function Native({ part }) {
 
 /** A system message, with the trigger that created it. */
 export function SystemMessage({ message }) {
-  const [open, setOpen] = useState(false);
   const text = textOf(message);
+  const [open, setOpen] = useOpen(useHasHit(text));
   const long = text.length > 320 || text.split("\n").length > 4;
   return html`
     <div class="system" data-testid="system-message">
@@ -142,8 +143,8 @@ export function SystemMessage({ message }) {
 
 /** A tool result whose call is not loaded or does not exist. */
 export function OrphanResult({ message }) {
-  const [open, setOpen] = useState(false);
   const parts = message.parts.filter((part) => part.type === "tool_result");
+  const [open, setOpen] = useOpen(useHasHit(...parts.map(resultText)));
   return html`
     <div class="calls">
       <button type="button" class="call-line" aria-expanded=${open} onClick=${() => setOpen(!open)}>

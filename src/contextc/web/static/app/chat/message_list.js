@@ -4,6 +4,7 @@ import { isOverlayOpen, isTextField } from "../shortcuts.js";
 import { inspectUrl } from "../route.js";
 import { VirtualList } from "../virtual_list.js";
 import { Approval } from "./approval.js";
+import { failedRequests } from "./failed_requests.js";
 import { versionsOf } from "./versions.js";
 import { Notice } from "./notices.js";
 import { isShownWithCall, resultsOf } from "./tool_results.js";
@@ -14,12 +15,13 @@ const NONE = [];
 const EMPTY = new Map();
 const ESTIMATE = 140;
 
-export function MessageList({ client, state, list, onEnd, model }) {
+export function MessageList({ client, state, list, onEnd, model, hit }) {
   const { length, messages, live, sending, notices, tools, running, view } = state;
   const timeline = client.timeline.value;
   const branches = client.branches.value;
   const versions = useMemo(() => versionsOf(branches), [branches]);
-  const noted = useMemo(() => placedNotices(notices, messages), [notices, messages]);
+  const failed = useMemo(() => failedRequests(timeline?.requests ?? NONE, branches, state.branch), [timeline, branches, state.branch]);
+  const noted = useMemo(() => placedNotices([...notices, ...failed], messages), [notices, failed, messages]);
   const pinned = useMemo(() => new Set(view.pinned), [view.pinned]);
   const onRange = useCallback((first, last) => client.need(first + 1, last + 1), [client]);
   useEffect(() => {
@@ -34,6 +36,7 @@ export function MessageList({ client, state, list, onEnd, model }) {
   /** Messages that are stored but not fetched yet, rendered from their events. */
   const coming = new Map(all.filter(isStored).map((each) => [each.seq, each]));
   const isHidden = (message) => isShownWithCall(messages, message);
+  const hitSeq = hit ? rowOf(messages, hit.seq, isHidden) : 0;
   const row = (index) => {
     if (index >= length) return tail[index - length].draw();
     const message = messages.get(index + 1);
@@ -44,7 +47,7 @@ export function MessageList({ client, state, list, onEnd, model }) {
       <${MessageRow} message=${message} results=${resultsFor(messages, message)} tools=${message.role === "assistant" ? tools : EMPTY}
         notices=${noted.get(seq) ?? NONE} version=${versions.get(seq)} request=${request} inspect=${inspectOf(client, state, message, request)}
         cleared=${view.edge > 0 && view.edge === seq} pinned=${pinned.has(seq)} busy=${busy} client=${client} model=${model}
-        hidden=${isHidden(message)} last=${seq === length} />`;
+        hidden=${isHidden(message)} last=${seq === length} hit=${seq === hitSeq ? hit : null} />`;
   };
   const keyOf = (index) => {
     if (index >= length) return tail[index - length].key;
@@ -67,6 +70,13 @@ export function MessageList({ client, state, list, onEnd, model }) {
     <${VirtualList} class="messages" role="feed" aria-label="Messages" count=${length + tail.length} row=${row} keyOf=${keyOf}
       attributes=${attributes} estimate=${ESTIMATE} start="end" follow=${busy} handle=${list} onRange=${onRange} onEnd=${onEnd}
       identity=${`${client.name}.${state.branch}`} data-testid="messages" />`;
+}
+
+/** Return the message that shows a message: for a result that is shown with its call, the one with the call. */
+function rowOf(messages, seq, isHidden) {
+  let at = seq;
+  while (at > 1 && messages.has(at) && isHidden(messages.get(at))) at -= 1;
+  return at;
 }
 
 /** Return the rows after the last message, in order: `{key, label, draw}`. */

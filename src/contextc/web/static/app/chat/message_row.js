@@ -1,14 +1,16 @@
 /** A row of the message list: a message, its actions, and the notices after it. */
-import { html, memo, useState } from "../html.js";
+import { html, memo, useRef, useState } from "../html.js";
 import { copyText } from "../code_block.js";
 import { attempt, confirmAction, notify } from "../dialog.js";
 import { Icon, IconButton } from "../icons.js";
 import { Menu } from "../menu.js";
 import { dateTime, clock, dollars, number, oneLine, percent, tokens } from "../format.js";
+import { inspectUrl } from "../route.js";
 import { forkConversation } from "../state.js";
 import { ModelPicker } from "./model_picker.js";
 import { AssistantMessage, OrphanResult, SystemMessage, textOf, UserMessage } from "./message.js";
 import { Cleared, Epoch, Notice } from "./notices.js";
+import { HitContext, useMarkedHit } from "./search_hit.js";
 
 /** Role → accessible name. */
 export const ROLE_NAMES = { user: "You", assistant: "Assistant", system: "System", tool: "Tool result" };
@@ -20,11 +22,14 @@ const SMALL = { class: "small", size: 14 };
  * @param {{at: number, branches: number[]}|undefined} props.version the versions of this message, if there are several
  * @param {object|undefined} props.request the request that produced it, from the timeline
  * @param {string} props.inspect the inspector URL of that request
+ * @param {object|null} props.hit the search hit in this message
  */
 export const MessageRow = memo(function MessageRow(props) {
-  const { message, results, tools, live, notices, request, inspect, cleared, client, model, hidden } = props;
+  const { message, results, tools, live, notices, request, inspect, cleared, client, model, hidden, hit } = props;
   const [editing, setEditing] = useState(false);
-  if (hidden) return notices.map((notice) => html`<div class="column"><${Notice} key=${notice.key} notice=${notice} /></div>`);
+  const element = useRef(null);
+  useMarkedHit(element, hit ?? null, results);
+  if (hidden) return notices.map((notice) => html`<div class="column"><${Notice} key=${notice.key} notice=${notice} name=${client.name} /></div>`);
   const shared = { message, client, model };
   const body = {
     user: () => html`<${UserMessage} ...${shared} editing=${editing} onDone=${() => setEditing(false)} />`,
@@ -34,13 +39,15 @@ export const MessageRow = memo(function MessageRow(props) {
   }[message.role];
   const isStep = message.role === "assistant" && message.parts?.some((part) => part.type === "tool_call");
   return html`
-    <div class="column row from-${message.role} ${isStep ? "is-step" : ""}" data-seq=${message.seq}>
+    <div class="column row from-${message.role} ${isStep ? "is-step" : ""} ${hit ? "is-hit" : ""}" data-seq=${message.seq} ref=${element}>
       <h2 class="off-screen">${ROLE_NAMES[message.role]}</h2>
-      ${request?.begins && html`<${Epoch} request=${request} href=${inspect} />`}
-      ${message.redacted ? html`<p class="state-note">Content was removed.</p>` : body()}
+      ${request?.begins && html`<${Epoch} request=${request} href=${inspectUrl(client.name, request.channel, request.request, { tab: "diff" })} />`}
+      <${HitContext.Provider} value=${hit ?? null}>
+        ${message.redacted ? html`<p class="state-note">Content was removed.</p>` : body()}
+      <//>
       ${!editing && !live && message.seq && html`
         <${Foot} ...${props} onEdit=${() => setEditing(true)} />`}
-      ${notices.map((notice) => html`<${Notice} key=${notice.key} notice=${notice} />`)}
+      ${notices.map((notice) => html`<${Notice} key=${notice.key} notice=${notice} name=${client.name} />`)}
       ${cleared && html`<${Cleared} />`}
     </div>`;
 });

@@ -1,8 +1,10 @@
 /** Notices between messages: hints, compactions, retries and errors; and markers of cache resets. */
 import { html } from "../html.js";
 import { Icon } from "../icons.js";
+import { failureLabel } from "../observed.js";
 import { resetLabel } from "../reasons.js";
-import { clock, dateTime, duration, number, tokens, visible } from "../format.js";
+import { inspectUrl } from "../route.js";
+import { clock, dateTime, duration, number, readable, tokens, visible } from "../format.js";
 import { Failure, failureText } from "./provider_errors.js";
 
 const ENDS = {
@@ -21,8 +23,9 @@ const ENDS = {
 /** Return how a turn ended, as text; "" if it ended normally. */
 export const turnEndText = (finish) => (Object.hasOwn(ENDS, finish) ? ENDS[finish] : finish ? `The turn ended: ${visible(finish)}.` : "");
 
-export function Notice({ notice }) {
-  const [icon, tone, content] = describe(notice);
+/** @param {{notice: object, name?: string}} props `name` is the conversation; notices of requests need it */
+export function Notice({ notice, name }) {
+  const [icon, tone, content] = describe(notice, name);
   return html`
     <div class="notice-line ${tone}" data-testid=${`notice-${notice.kind}`}>
       <${Icon} name=${icon} size=${14} />
@@ -31,7 +34,7 @@ export function Notice({ notice }) {
     </div>`;
 }
 
-function describe(notice) {
+function describe(notice, name) {
   const { kind } = notice;
   if (kind === "system-hint") {
     return ["info", "", html`<span dir="auto">${visible(notice.text)}</span> <${Trigger} name=${notice.trigger} />`];
@@ -42,7 +45,18 @@ function describe(notice) {
   }
   if (kind === "retry") return ["retry", "warn", html`Retried after ${duration(notice.seconds * 1_000)}: ${failureText(notice)}`];
   if (kind === "error") return ["warning", "bad", html`<${Failure} notice=${notice} />`];
+  if (kind === "failed-request") return ["warning", "bad", html`<${FailedRequest} notice=${notice} name=${name} />`];
   return ["info", "", visible(notice.text ?? kind)];
+}
+
+/** A request of other software that failed: its HTTP status, the provider's own text, and a link to it. */
+function FailedRequest({ notice, name }) {
+  const { channel, request, until, error, isElsewhere } = notice;
+  const which = request === until ? `Request ${number(request)}` : `Requests ${number(request)} to ${number(until)}`;
+  return html`<span class="failure"><strong>${which}: ${failureLabel(notice)}</strong>
+    ${error && html` <span class="wrap">${readable(error)}</span>`}
+    ${isElsewhere && html` <span class="soft">Its messages are on another branch.</span>`}
+    ${" "}<a href=${inspectUrl(name, channel, request, { tab: "reply" })}>Inspect</a></span>`;
 }
 
 /** The name of the trigger that created a message. */

@@ -1,9 +1,10 @@
 /** The tool calls of one step: one row each, which expands to arguments and result. Many calls are collapsed into one row. */
-import { html, useState } from "../html.js";
+import { html, useContext } from "../html.js";
 import { Code } from "../code_block.js";
 import { Icon } from "../icons.js";
 import { duration, oneLine, plural, visible } from "../format.js";
 import { Media } from "./media.js";
+import { HitContext, positionOf, useHasHit, useOpen } from "./search_hit.js";
 import { outcomeOf, outcomeOfResult } from "./tool_outcome.js";
 
 const SHOWN = 8_000;
@@ -13,7 +14,8 @@ const MANY = 4;
 export function ToolCalls({ calls, results, tools }) {
   const rows = calls.map((call) => ({ call, ...stateOf(call, results, tools) }));
   const busy = rows.some((row) => row.state === "running" || row.state === "waiting" || row.state === "writing");
-  const [open, setOpen] = useState(null);
+  const hasHit = useHasHit(...rows.flatMap(({ call, result }) => [argumentsText(call), resultText(result)]));
+  const [open, setOpen] = useOpen(hasHit || null);
   const failed = rows.filter((row) => row.state === "error").length;
   const denied = rows.filter((row) => row.state === "denied").length;
   const waits = rows.some((row) => row.state === "waiting");
@@ -56,7 +58,8 @@ function State({ state }) {
 }
 
 function Call({ call, result, known, state, reason, took }) {
-  const [open, setOpen] = useState(false);
+  const [open, setOpen] = useOpen(useHasHit(argumentsText(call), resultText(result)));
+  const argumentLimit = useLimit(argumentsText(call));
   const written = call.raw ?? "";
   const plain = state === "writing" ? written : brief(call);
   return html`
@@ -75,18 +78,31 @@ function Call({ call, result, known, state, reason, took }) {
       ${reason && html`<p class="call-progress" dir="auto" data-testid="call-reason">${state === "denied" ? "Denied: " : "Not run: "}${oneLine(reason, 300)}</p>`}
       ${open && html`
         <div class="call-body">
-          <${Code} title="Arguments" language="json" text=${argumentsText(call)} limit=${SHOWN} />
+          <${Code} title="Arguments" language="json" text=${argumentsText(call)} limit=${argumentLimit} />
           ${call.malformed && html`<p class="faint">These arguments are not a JSON object. They are shown as the model wrote them.</p>`}
           <${ToolResult} result=${result} known=${known} state=${state} />
         </div>`}
     </div>`;
 }
 
+/** Return the text of a stored result, without media; "" if there is none. */
+export function resultText(result) {
+  if (!Array.isArray(result?.content)) return result?.content ?? "";
+  return result.content.map((part) => part.text ?? "").join("\n");
+}
+
+/** Return the number of characters to show at first; 0 (all) if a search hit is behind them. */
+function useLimit(text) {
+  const at = positionOf(useContext(HitContext), text);
+  return at > SHOWN / 2 ? 0 : SHOWN;
+}
+
 export function ToolResult({ result, known, state }) {
+  const limit = useLimit(resultText(result));
   if (!result && !known?.text) return null;
   const title = state === "denied" || state === "skipped" ? "Sent to the model" : result?.is_error ? "Error" : "Result";
   if (!result) return html`<${Code} title="Start of the result" text=${known.text} limit=${SHOWN} />`;
-  const block = (text) => html`<${Code} title=${title} ...${withLanguage(text)} limit=${SHOWN} />`;
+  const block = (text) => html`<${Code} title=${title} ...${withLanguage(text)} limit=${limit} />`;
   if (!Array.isArray(result.content)) return block(result.content ?? "");
   return result.content.map((part) => (part.type === "media" ? html`<${Media} part=${part} />` : block(part.text)));
 }

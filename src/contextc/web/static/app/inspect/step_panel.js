@@ -98,10 +98,10 @@ function StepLine({ steps, current, choose, channel, reply }) {
   const own = steps.filter((each) => each.channel === step.channel && !each.ended).length;
   const isPlain = own === steps.length;
   return html`<header class="step-top" data-testid="step-line">
-    <div class="step-move" role="group" aria-label="Step">
-      <button type="button" class="icon-button" aria-label="Previous step" disabled=${current === 0}
+    <div class="step-move" role="group" aria-label="Requests">
+      <button type="button" class="icon-button" aria-label="Previous request" disabled=${current === 0}
           onClick=${() => choose(current - 1)}><${Icon} name="left" /></button>
-      <button type="button" class="icon-button" aria-label="Next step" disabled=${current === steps.length - 1}
+      <button type="button" class="icon-button" aria-label="Next request" disabled=${current === steps.length - 1}
           onClick=${() => choose(current + 1)}><${Icon} name="right" /></button>
     </div>
     <h2>Request ${number(requestNumber(step))} ${step.ended ? "not answered" : `of ${number(own)}`}

@@ -166,7 +166,14 @@ function ConversationTable({ query, data }) {
   const order = query.order || "down";
   const sortBy = (name, first) => filter({ sort: name, order: name === sort ? (order === "down" ? "up" : "down") : first });
   if (!data.conversations.length) return html`<p class="overview-note" data-testid="nothing">No conversations.</p>`;
-  return html`<div class="overview-scroll" tabindex="0" role="group" aria-label="Conversations, scrolls sideways"><table class="overview-table" data-testid="overview-table">
+  const choose = (event) => {
+    const [name, way] = event.currentTarget.value.split(" ");
+    filter({ sort: name, order: way });
+  };
+  return html`<div class="overview-choice only-narrow" data-testid="sort"><span aria-hidden="true">Sort by</span>
+    <select class="field" aria-label="Sort by" onChange=${choose}>${COLUMNS.flatMap(([name, label]) => ["down", "up"].map((way) => html`<option
+        key=${`${name} ${way}`} value=${`${name} ${way}`} selected=${name === sort && way === order}>${label} ${way === "down" ? "↓" : "↑"}</option>`))}</select></div>
+  <div class="overview-scroll" tabindex="0" role="group" aria-label="Conversations, scrolls sideways"><table class="overview-table" data-testid="overview-table">
     <caption class="off-screen">Conversations</caption>
     <thead><tr>${COLUMNS.map(([name, label, first]) => html`<th key=${name} scope="col"
         aria-sort=${name === sort ? (order === "down" ? "descending" : "ascending") : undefined}>
@@ -188,7 +195,7 @@ function Row({ entry }) {
       ${running && html` <span class="dot running"></span><span class="soft"> running</span>`}</th>
     <td data-label="Source"><span class="tag">${observed ? sourceLabel(observed) : sourceName(source)}</span></td>
     <td data-label="Model" title=${models.join(", ")}>${oneLine(shortModel(models[0]) || "–", 32)}${models.length > 1 && ` +${models.length - 1}`}</td>
-    <td data-label="Requests" class="figure">${hasRequests ? number(figures.requests) : "–"}${figures.failed > 0 && html` <span class="bad-text">${number(figures.failed)} failed</span>`}</td>
+    <td data-label="Requests" class="figure">${hasRequests ? number(figures.requests) : "–"}${figures.failed > 0 && html`<span class="bad-text">, ${number(figures.failed)} failed</span>`}</td>
     <td data-label="Tokens" class="figure" title=${`${number(figures.input)} in, ${number(figures.output)} out`}>${hasRequests ? tokens(figures.input + figures.output) : "–"}</td>
     <td data-label="From cache" class="figure">${percent(figures.cache_share)}</td>
     <td data-label="Cost" class="figure">${hasRequests ? html`<a href=${inspectUrl(name)} aria-label=${`Inspect: ${dollars(figures.cost)}`}>${dollars(figures.cost)}</a>` : "–"}</td>

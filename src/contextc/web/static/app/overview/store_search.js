@@ -109,6 +109,7 @@ export function StoreSearch() {
         <label class="overview-choice grow wide"><span>Text in messages, tool calls and results</span>
           <input class="field" type="search" ref=${field} value=${typed} onInput=${onInput} autocomplete="off" spellcheck="false" /></label>
       </form>
+      <p class="overview-note">System prompts and tool definitions are not searched here. The search of the inspector covers those of a request.</p>
       ${text && html`<${SearchStatus} result=${result} />`}
       ${result.error && html`<${LoadError} error=${result.error} reload=${result.goOn} />`}
       <ul class="search-hits">${result.found.map((each) => html`<${Hits} key=${each.conversation.name} found=${each} text=${text}
@@ -139,7 +140,7 @@ function Hits({ found, text, loadMore }) {
     <p class="search-place">${title && html`<${MarkedText} text=${oneLine(name, 60)} wanted=${text} /> · `}${
       observed && `${sourceLabel(observed)} · `}<time title=${dateTime(time)}>${ago(time)}</time></p>
     <ol>${hits.map((hit) => html`<li key=${hit.seq} class="search-hit" data-testid="search-hit">
-      <a href=${chatUrl(name, hit.seq)} dir="auto"><${MarkedText} text=${oneLine(hit.excerpt, 260)} wanted=${text} /></a>
+      <a href=${chatUrl(name, hit.seq, text)} dir="auto"><${MarkedText} text=${oneLine(hit.excerpt, 260)} wanted=${text} /></a>
       <span class="search-place">${placeOf(hit)}${" · "}<a href=${inspectUrl(name, "", 0, { message: hit.seq, q: text })}
         aria-label=${`Inspect message ${hit.seq}`}>Inspect</a></span>
     </li>`)}</ol>
