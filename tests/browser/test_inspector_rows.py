@@ -59,9 +59,10 @@ def rows(person: Person, **attributes: object) -> Locator:
 
 
 def test_system_prompt_and_tools_are_rows(reader: Person, life: Life) -> None:
-    """They come before the messages, with their tokens; a tool opens to its schema. It may be paid again."""
-    expect(rows(reader).first).to_contain_text("You are a coder.")
-    expect(rows(reader).first.locator(".line-role")).to_have_text("system")
+    """They come before the messages, as the provider caches them, with their tokens; a tool opens to its schema."""
+    expect(rows(reader).first.locator(".line-role")).to_have_text("tool")
+    system = rows(reader).filter(has_text="You are a coder.").first
+    expect(system.locator(".line-role")).to_have_text("system")
     tool = rows(reader).filter(has_text="Read a file.")
     expect(tool.locator(".line-role")).to_have_text("tool")
     expect(tool.locator(".line-call")).to_have_text("read_file")
@@ -70,9 +71,8 @@ def test_system_prompt_and_tools_are_rows(reader: Person, life: Life) -> None:
     tool.locator(".line-button").click()
     expect(tool.get_by_test_id("as-sent")).to_contain_text("Relative to the root.")
     expect(tool.get_by_test_id("as-sent")).to_contain_text("input_schema")
-    first = rows(reader).first
-    first.locator(".line-button").click()
-    expect(first.get_by_test_id("as-sent")).to_contain_text("You are a coder.")
+    system.locator(".line-button").click()
+    expect(system.get_by_test_id("as-sent")).to_contain_text("You are a coder.")
     life.turn("once more", usage=cc.Usage(input=3_100, output=9))
     reader.open(link(life, 5))
     expect(tool).to_have_attribute("data-state", "paid")
@@ -182,7 +182,7 @@ def test_the_change_is_one_click_away_and_filters_keep_its_place(store: cc.Store
     life.answer("so")
     page = visiting(server).open(link(life, 61))
     lines = lines_of(page)
-    expect(rows(page).first).to_contain_text("You are a coder.")
+    expect(rows(page).first).to_contain_text("Looks.")
     lines.get_by_test_id("go-to-change").click()
     target = lines.locator(".line.is-target")
     expect(target).to_contain_text("another question")

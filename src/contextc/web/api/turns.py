@@ -109,10 +109,15 @@ async def cancel_turn(app: AppState, name: str, body: EmptyObject) -> CancelResu
     return CancelResult(cancelled=False, interrupted=turn is not None and turn.state == "interrupted")
 
 
-def _refuse_if_elsewhere(app: AppState, name: str) -> None:
-    """Raise `HTTPError` if another process runs the last turn: it may ask for approval in its own terminal."""
+def _refuse_if_elsewhere(app: AppState, name: str, id: str) -> None:
+    """Raise `HTTPError` if another process runs the last turn: it may ask for approval in its own terminal.
+
+    An approval that is stored can be answered by any process, so it has been answered.
+    """
     turn = app.last_turn(name)
-    if turn is not None and turn.state == "running" and app.turns.running_turn(name) is None:
+    if turn is None or any(each.id == id for each in app.store.turn_approvals(name, turn.number)):
+        return
+    if turn.state == "running" and app.turns.running_turn(name) is None:
         process = app.describe_process(name, turn.agent)
         raise HTTPError(409, RUNS_ELSEWHERE.format(turn=turn.number, name=name, process=process), "RunsElsewhere")
 
@@ -152,7 +157,7 @@ async def _answer_approval(app: AppState, name: str, id: str, decision: Decision
     try:
         await app.turns.answer_previewed(name, id, decision.hash, decision.approve, decision.why)
     except HTTPError:
-        await run_blocking(_refuse_if_elsewhere, app, name)  # also raises if the conversation does not exist
+        await run_blocking(_refuse_if_elsewhere, app, name, id)  # also raises if the conversation does not exist
         raise
     return EmptyObject()
 

@@ -8,6 +8,8 @@
 import { html, useCallback, useImperativeHandle, useLayoutEffect, useMemo, useRef, useState } from "./html.js";
 
 const BEYOND = 600;
+/** Milliseconds after a wheel, key or pointer event in which scrolling is the user's, even if the content changes too. */
+const INPUT = 1_000;
 /** The most rows in the document at once. */
 const MOST = 240;
 
@@ -96,14 +98,19 @@ export function VirtualList({
   const scroller = useRef(null);
   const spacer = useRef(null);
   const heights = useMemo(() => new Heights(estimate), [identity, estimate]);
-  const place = useMemo(() => ({ anchor: 0, offset: 0, sticks: start === "end", told: "", fresh: true, top: 0 }), [identity]);
+  const place = useMemo(() => ({ anchor: 0, offset: 0, sticks: start === "end", told: "", fresh: true, top: 0, height: 0, view: 0, input: -Infinity }), [identity]);
   const [, redraw] = useState(0);
   const again = useCallback(() => redraw((each) => each + 1), []);
 
-  /** Record the user's scroll position before anything moves. */
+  /**
+   * Record the user's scroll position before anything moves. If the content or the viewport has changed, the browser may have
+   * moved it: content that became shorter for a moment is no scrolling up.
+   */
   function sync(always = false) {
     const element = scroller.current;
     if (!element || place.fresh || (!always && Math.abs(element.scrollTop - place.top) <= 0.5)) return;
+    const isSame = element.scrollHeight === place.height && element.clientHeight === place.view;
+    const isUser = isSame || performance.now() - place.input < INPUT;
     const up = element.scrollTop < place.top - 0.5;
     const within = element.scrollTop - spacer.current.offsetTop;
     place.top = element.scrollTop;
@@ -111,7 +118,8 @@ export function VirtualList({
     place.offset = within - heights.top(place.anchor);
     const distance = element.scrollHeight - element.clientHeight - element.scrollTop;
     if (distance < 2) place.sticks = start === "end" || follow;
-    else if (up || distance > 40) place.sticks = false;
+    else if (isUser && (up || distance > 40)) place.sticks = false;
+    [place.height, place.view] = [element.scrollHeight, element.clientHeight];
   }
 
   sync();
@@ -134,6 +142,7 @@ export function VirtualList({
       : heights.top(place.anchor) + place.offset + above;
     if (Math.abs(element.scrollTop - wanted) > 0.5) element.scrollTop = wanted;
     place.top = element.scrollTop;
+    [place.height, place.view] = [element.scrollHeight, element.clientHeight];
   }, [heights, place]);
 
   const measure = useCallback(() => {
@@ -186,8 +195,13 @@ export function VirtualList({
     }
   }, [place, onEnd]);
 
+  const onInput = useCallback(() => {
+    place.input = performance.now();
+  }, [place]);
+
   const onScroll = useCallback(() => {
     const element = scroller.current;
+    if (element.matches(":active")) onInput();  // the scroll bar is dragged
     sync();
     noteEnd(element.scrollHeight - element.clientHeight - element.scrollTop < 40);
     const within = element.scrollTop - spacer.current.offsetTop;
@@ -227,7 +241,8 @@ export function VirtualList({
   const before = heights.top(first);
   const after = Math.max(0, heights.total - heights.top(last + 1));
   return html`
-    <div ref=${scroller} class="virtual ${className}" onScroll=${onScroll} onClickCapture=${onClick} tabindex="0" ...${rest}>
+    <div ref=${scroller} class="virtual ${className}" onScroll=${onScroll} onWheel=${onInput} onTouchMove=${onInput} onKeyDown=${onInput}
+      onPointerDown=${onInput} onClickCapture=${onClick} tabindex="0" ...${rest}>
       <div ref=${spacer} class="virtual-rows" style=${{ paddingTop: `${before}px`, paddingBottom: `${after}px` }}>${rows}</div>
     </div>`;
 }
