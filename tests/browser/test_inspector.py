@@ -323,10 +323,7 @@ def test_on_a_narrow_screen_every_tab_is_seen(seen: Seen, model: Model, visiting
         tab.scroll_into_view_if_needed()
         box = tab.bounding_box()
         assert box is not None
-        left, right = (
-            round(box["x"]),
-            round(box["x"] + box["width"]),
-        )  # a scroll position is a whole pixel, a tab is not
+        left, right = round(box["x"]), round(box["x"] + box["width"])  # scroll positions are whole pixels, tabs are not
         assert 0 <= left < right <= 390, tab.inner_text()
 
 
