@@ -28,6 +28,10 @@ OVERFLOW = """() => [...document.querySelectorAll("html, .view")]
   .filter((each) => each.scrollWidth > innerWidth).map((each) => `${each.className} is ${each.scrollWidth} wide`)"""
 CUT_OFF = """() => {
   const isReached = ({ overflowX, textOverflow }) => /auto|scroll/.test(overflowX) || textOverflow === "ellipsis";
+  const isInClosedDrawer = (each) => {  // entries that are not rendered keep the visibility that they had
+    const drawer = each.closest(".sidebar");
+    return drawer && getComputedStyle(drawer).visibility === "hidden";
+  };
   const scrolls = (each) => {
     for (let at = each.parentElement; at; at = at.parentElement)
       if (at.scrollWidth > at.clientWidth && isReached(getComputedStyle(at))) return true;
@@ -37,7 +41,7 @@ CUT_OFF = """() => {
     .filter((each) => each.checkVisibility({ visibilityProperty: true, opacityProperty: true }))
     .map((each) => [each, each.getBoundingClientRect()])
     .filter(([, { width, height, left, right }]) => width > 1 && height > 1 && (left < -1 || right > innerWidth + 1))
-    .filter(([each]) => !each.closest(".skip") && !scrolls(each))
+    .filter(([each]) => !each.closest(".skip") && !scrolls(each) && !isInClosedDrawer(each))
     .map(([each, { left, right }]) => `${each.outerHTML.slice(0, 120)} from ${left} to ${right}`);
 }"""
 """Controls and texts that are beside the screen, where no scrolling reaches them and no ellipsis shows it."""
