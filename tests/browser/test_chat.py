@@ -369,6 +369,8 @@ def test_a_long_answer_is_followed_unless_the_reader_scrolls_up(person: Person, 
     person.begins("Tell me everything")
     first.reached()
     expect(person.page.get_by_text("Paragraph 59 of")).to_be_in_viewport()
+    for lines in (3, 8):  # a draft that grows takes room from the messages, and they are followed still
+        person.composer.fill("line\n" * lines)
     first.open()
     expect(person.page.get_by_text("Paragraph 89 of")).to_be_in_viewport()
     person.page.locator(MESSAGES).hover()

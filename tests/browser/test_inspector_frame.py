@@ -19,7 +19,7 @@ from tests.conftest import some
 from tests.observation.test_conversation_match import claude, claude_answer
 from tests.web.sample_conversations import Life
 
-SIZES = [(390, 844), (1280, 720), (1440, 900)]
+SIZES = [(390, 844), (768, 1024), (1280, 720), (1440, 900)]
 HIGHEST = 96
 LOWEST_SHARE = 0.55
 NARROW = 400

@@ -26,8 +26,11 @@ export function Composer({ name, running, onSend, onSteer, onFollowUp, onStop, o
   const chosen = useRef(null);
   useLayoutEffect(() => {
     const area = field.current;
+    const box = area.parentElement;
+    box.style.minHeight = `${box.offsetHeight}px`;  // or the messages would scroll while the field is measured
     area.style.height = "auto";
     area.style.height = `${Math.min(area.scrollHeight + 2, innerHeight * 0.4)}px`;
+    box.style.minHeight = "";
   }, [text]);
   useLayoutEffect(() => {
     keepDraft(name, { text, media });

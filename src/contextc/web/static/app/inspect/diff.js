@@ -184,8 +184,8 @@ function Row({ row, name, step, isSide, isCurrent }) {
     </header>
     ${each.segments.length > 0 && (isSide && each.kind !== "added" && each.kind !== "removed"
       ? html`<div class="compare-sides">
-          <div><h4>Before</h4><${Words} segments=${each.segments} without="added" /></div>
-          <div><h4>After</h4><${Words} segments=${each.segments} without="removed" /></div>
+          <div><h3>Before</h3><${Words} segments=${each.segments} without="added" /></div>
+          <div><h3>After</h3><${Words} segments=${each.segments} without="removed" /></div>
         </div>`
       : html`<${Words} segments=${each.segments} />`)}
   </article>`;
