@@ -57,7 +57,7 @@ class BranchView(Branch, frozen=True, kw_only=True):
     """
 
     words: str
-    time: int
+    time: int = 0
 
 
 @endpoint("GET", "/conversations/{name}/branches")

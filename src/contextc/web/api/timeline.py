@@ -50,7 +50,7 @@ class TimelineStep(Struct, frozen=True, kw_only=True):
     turn: int | None
     step: int | None
     seq: int
-    branch: int
+    branch: int = 0
     model: str
     input: int | None
     output: int | None
@@ -67,7 +67,7 @@ class TimelineStep(Struct, frozen=True, kw_only=True):
     left: int
     produced: list[int]
     uids: list[str]
-    reset: bool
+    reset: bool = False
     retry_of: int | UnsetType = UNSET
     corrected: bool | UnsetType = UNSET
     observed: ObservedView | UnsetType = UNSET
