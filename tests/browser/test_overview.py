@@ -134,7 +134,7 @@ def test_both_views_are_accessible_and_fit_a_phone(filled: cc.Store, person: Per
         assert shut_out(person.page) == []
         person.page.set_viewport_size(NARROW)  # pyright: ignore[reportArgumentType]
         person.page.wait_for_function("() => document.documentElement.scrollWidth <= innerWidth")
-        person.page.wait_for_function("() => document.documentElement.scrollHeight <= innerHeight")  # only the list scrolls
+        person.page.wait_for_function("() => document.documentElement.scrollHeight <= innerHeight")
         assert shut_out(person.page) == []
         if "overview" in address:
             person.page.get_by_label("Sort by").select_option("name down")
