@@ -38,7 +38,7 @@ def ask(store: cc.Store, name: str = "demo", *, expires: int = 0, allow: bool = 
         asked=now_ms(),
         expires=expires,
         default_allows=allow,
-        default_reason="" if allow else "nobody answered",
+        default_reason="" if allow else "no answer",
     )
     assert turn.suspend([approval], [])
     return approval
@@ -107,7 +107,7 @@ def test_an_expired_approval_gets_its_default_answer_when_anyone_looks(store: cc
     assert store.approvals("demo") == []
     (found,) = store.turn_approvals("demo", 1)
     assert (found.state, found.who) == ("allowed" if allow else "denied", EXPIRED)
-    assert found.reason == ("" if allow else "nobody answered")
+    assert found.reason == ("" if allow else "no answer")
     assert store.expire_approvals() == []
 
 

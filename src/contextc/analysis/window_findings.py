@@ -44,7 +44,7 @@ MEDIA_FIXES = {
     "bedrock": (f"Models that accept it can read a file from S3 by its `s3Location`, {SMALLER_REQUESTS}",),
     "mistral": (f"A file that is uploaded once can be sent by its `file_id`, {SMALLER_REQUESTS}",),
 }
-"""What each format offers for media, in place of sending the same bytes again."""
+"""Fixes for repeated media by format: alternatives to sending the same bytes again."""
 REMINDER_TOKENS, REMINDER_SHARE = 500, 0.01
 REMINDER_TAGS = (
     *("system-reminder", "system_reminder", "dynamic-context", "environment_context", "environment_details"),

@@ -51,7 +51,7 @@ class AgentResult(Struct, Generic[T], frozen=True, kw_only=True):
     def output(self) -> T:
         """The answer as a value of the agent's `output_type`; without one, its text.
 
-        Raises `InvalidOutput` if there is no such answer, also after the retry.
+        Raises `InvalidOutput` if the answer is invalid after the retry too.
         """
         if not self.is_valid:
             problem = f"the answer is not valid: {self.problem}" if self.problem else f"finish is {self.finish!r}"

@@ -17,7 +17,7 @@ LOAD_TODOS = (
     "SELECT t.number, t.text, t.state FROM conversation c LEFT JOIN todo t ON t.conversation = c.name AND t.agent = ?"
     " WHERE c.name = ? ORDER BY t.number"
 )
-"""A row without values for a conversation without todos, and no row if there is no such conversation."""
+"""Returns one row without values if the conversation has no todos, and no row if the conversation does not exist."""
 
 
 def decode_todos(conversation: str, rows: list[Row]) -> list[Todo]:

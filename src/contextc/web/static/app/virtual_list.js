@@ -104,7 +104,7 @@ export function VirtualList({
 
   /**
    * Record the user's scroll position before anything moves. If the content or the viewport has changed, the browser may have
-   * moved it: content that became shorter for a moment is no scrolling up.
+   * moved it, for example because content became shorter for a moment. That does not count as scrolling up.
    */
   function sync(always = false) {
     const element = scroller.current;
