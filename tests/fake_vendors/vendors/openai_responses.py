@@ -66,8 +66,15 @@ class OpenAIResponses(OpenAI):
         return [_event("response.failed", response=response, sequence_number=number)]
 
     def typed(self, ask: AcceptedRequest) -> JSONObject:
-        """Return the body without Codex's metadata and fields that the SDK does not have. The API accepts them."""
+        """Return the body without Codex's metadata and fields that the SDK does not have. The API accepts them.
+
+        A function without `strict` is accepted, too, although the SDK's type requires the field.
+        """
         body = dict(ask.body)
+        if isinstance(body.get("tools"), list):
+            body["tools"] = [
+                {"strict": None, **tool} if tool.get("type") == "function" else tool for tool in as_list(body["tools"])
+            ]
         result = as_object(body.get("client_metadata"))
         if result and all(isinstance(each, str) for each in result.values()):
             del body["client_metadata"]
@@ -190,7 +197,12 @@ def _message(encoded: EncodedReply, text: str, phase: str) -> tuple[JSONObject, 
 
 
 def _as_known(item: JSONObject) -> JSONObject:
-    """Return an item of Codex in the form of the SDK: user messages without ids, reasoning without empty content."""
+    """Return an item of a client in the form of the SDK.
+
+    Codex sends user messages with ids, and reasoning with empty content. LangChain sends replies without their ids.
+    """
+    if item.get("type") == "message" and item.get("role") == "assistant" and isinstance(item.get("content"), list):
+        item = {"id": "msg_standin", "status": "completed", **item}
     unknown = "id" if item.get("type") == "message" and item.get("role") in ("user", "developer") else ""
     if item.get("type") == "reasoning" and item.get("content", "") is None:
         unknown = "content"

@@ -1,0 +1,1 @@
+"""LangChain agents with and without the middleware."""
