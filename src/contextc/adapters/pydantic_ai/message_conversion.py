@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
+from msgspec.structs import replace as replace_struct
 from pydantic_ai.messages import (
     ERROR_OUTCOMES,
     BinaryContent,
@@ -52,6 +53,7 @@ from contextc.messages import (
     tool_call,
     user,
 )
+from contextc.messages.message import REDACTED_TEXT
 
 PROVIDER = "pydantic_ai"
 """The provider of blocks that only pydantic-ai understands."""
@@ -169,7 +171,7 @@ def _result(part: ToolReturnPart[Any]) -> ToolResult:
 
 def _response(message: ModelResponse) -> Message:
     parts = [converted for part in message.parts for converted in _response_part(message, part)]
-    return replace_fields(assistant(parts), usage=to_usage(message.usage), finish=_finish(message))
+    return replace_struct(assistant(parts), usage=to_usage(message.usage), finish=_finish(message))
 
 
 def _response_part(message: ModelResponse, part: ModelResponsePart) -> Iterator[AnyPart]:
@@ -212,9 +214,24 @@ def _finish(message: ModelResponse) -> str | None:
 
 def to_model_message(message: Message) -> ModelMessage:
     """Return a message that contextc inserted, or that it has without an original."""
+    if message.redacted:
+        message = replace_struct(message, parts=(Text(REDACTED_TEXT),))
     if message.role == "assistant":
         return ModelResponse(parts=[*_response_parts(message)])
     return ModelRequest(parts=[*_request_parts(message)])
+
+
+def to_model_messages(messages: Iterable[Message]) -> list[ModelMessage]:
+    """Return a history that contextc has without originals. Results of one reply are one request."""
+    found: list[ModelMessage] = []
+    for message in messages:
+        converted = to_model_message(message)
+        last = found[-1] if found else None
+        if isinstance(converted, ModelRequest) and isinstance(last, ModelRequest):
+            found[-1] = replace(last, parts=[*last.parts, *converted.parts])
+        elif converted.parts:
+            found.append(converted)
+    return found
 
 
 def change_part(part: ModelRequestPart, message: Message) -> list[ModelRequestPart]:
@@ -246,7 +263,7 @@ def change_response(response: ModelResponse, message: Message) -> ModelResponse:
     parts: list[ModelResponsePart] = []
     for converted in message.parts:
         kept = originals.get(_key(converted))
-        parts += [kept] if kept is not None else _response_parts(replace_fields(message, parts=(converted,)))
+        parts += [kept] if kept is not None else _response_parts(replace_struct(message, parts=(converted,)))
     return replace(response, parts=parts)
 
 
@@ -289,9 +306,3 @@ def _response_parts(message: Message) -> Iterator[ModelResponsePart]:
             yield ThinkingPart(part.text, id=part.id, signature=part.signature, provider_name=part.provider)
         elif isinstance(part, ToolCall):
             yield ToolCallPart(part.name, part.raw or dict(part.arguments), tool_call_id=part.id)
-
-
-def replace_fields(message: Message, **fields: Any) -> Message:
-    from msgspec.structs import replace as replace_struct
-
-    return replace_struct(message, **fields)
