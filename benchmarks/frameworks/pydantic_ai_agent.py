@@ -97,10 +97,10 @@ def _adapter(assignment: Assignment) -> Any:
 
 
 def _harness(assignment: Assignment, model: Model) -> Any:
-    from pydantic_ai_harness.compaction import ClearToolResults, SummarizingCompaction, TieredCompaction
-
-    tiers = [ClearToolResults(max_tokens=1, keep_pairs=3), SummarizingCompaction(model=model, max_messages=1)]
-    return TieredCompaction(tiers=tiers, target_tokens=assignment.window * 8 // 10)
+    package: Any = importlib.import_module("pydantic_ai_harness.compaction")
+    summary = package.SummarizingCompaction(model=model, max_messages=1)
+    tiers = [package.ClearToolResults(max_tokens=1, keep_pairs=3), summary]
+    return package.TieredCompaction(tiers=tiers, target_tokens=assignment.window * 8 // 10)
 
 
 if __name__ == "__main__":

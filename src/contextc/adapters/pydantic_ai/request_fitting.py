@@ -42,10 +42,10 @@ UNKNOWN_PROVIDER = "openai-chat"
 
 
 class HistoryItem(NamedTuple):
-    """A message of contextc, and what it comes from: the index of a model message, and of its part (-1 for all)."""
+    """A message of contextc, and what it comes from: the position of a model message, and of its part (-1: all)."""
 
     message: Message
-    index: int
+    at: int
     part: int
 
 
@@ -152,29 +152,27 @@ def _prepare(
     preparer: RequestPreparer, request_context: ModelRequestContext
 ) -> tuple[PreparedRequest, list[ModelMessage]]:
     messages, parameters = request_context.messages, request_context.model_request_parameters
-    leading = _count_leading_prompts(messages)
-    items = list_items(messages, leading)
-    prompts = [part.content for part in messages[0].parts[:leading]] if leading else []
+    prompts = _leading_prompts(messages)
+    items = list_items(messages, len(prompts))
     instructions = [part.content for part in parameters.instruction_parts or ()]
     settings = request_context.model_settings or {}
     prepared = preparer.prepare(
         [item.message for item in items],
-        system_prompt="\n\n".join([str(text) for text in [*prompts, *instructions] if text]) or None,
+        system_prompt="\n\n".join([text for text in [*prompts, *instructions] if text]) or None,
         tools=[_tool(tool) for tool in [*parameters.function_tools, *parameters.output_tools]],
         output=settings.get("max_tokens"),
     )
     return prepared, messages if prepared.is_unchanged else rebuild_messages(prepared, messages, items)
 
 
-def _count_leading_prompts(messages: Sequence[ModelMessage]) -> int:
-    """Return the number of parts at the start of the history that are system prompts: they are always sent."""
-    first = messages[0] if messages else None
-    if not isinstance(first, ModelRequest):
-        return 0
-    count = 0
-    while count < len(first.parts) and isinstance(first.parts[count], SystemPromptPart):
-        count += 1
-    return count
+def _leading_prompts(messages: Sequence[ModelMessage]) -> list[str]:
+    """Return the system prompts at the start of the history: they are always sent."""
+    found: list[str] = []
+    for part in messages[0].parts if messages and isinstance(messages[0], ModelRequest) else ():
+        if not isinstance(part, SystemPromptPart):
+            break
+        found.append(part.content)
+    return found
 
 
 def list_items(messages: Sequence[ModelMessage], leading: int = 0) -> list[HistoryItem]:
@@ -195,7 +193,7 @@ def rebuild_messages(
     prepared: PreparedRequest, messages: Sequence[ModelMessage], items: Sequence[HistoryItem]
 ) -> list[ModelMessage]:
     """Return what is sent: pydantic-ai's messages where nothing changed, and new ones for the rest."""
-    converted = {(item.index, item.part) for item in items}
+    converted = {(item.at, item.part) for item in items}
     built = RequestBuilder(messages)
     for index, message in enumerate(messages):  # what no model reads must stay: it records tools and settings
         if isinstance(message, ModelRequest):
@@ -224,18 +222,18 @@ class RequestBuilder:
         self._built.append(message)
 
     def keep(self, source: HistoryItem) -> None:
-        message = self._messages[source.index]
+        message = self._messages[source.at]
         if isinstance(message, ModelResponse):
             self._built.append(message)
         else:
-            self._add(source.index, [message.parts[source.part]])
+            self._add(source.at, [message.parts[source.part]])
 
     def change(self, source: HistoryItem, changed: Message) -> None:
-        message = self._messages[source.index]
+        message = self._messages[source.at]
         if isinstance(message, ModelResponse):
             self._built.append(change_response(message, changed))
         else:
-            self._add(source.index, change_part(message.parts[source.part], changed))
+            self._add(source.at, change_part(message.parts[source.part], changed))
 
     def _add(self, index: int, parts: Iterable[ModelRequestPart]) -> None:
         last = self._built[-1] if self._built else None
@@ -248,6 +246,9 @@ class RequestBuilder:
         hidden = dict(self.hidden)
         pending: list[ModelRequestPart] = []
         found: list[ModelMessage] = []
+        first = self._built[0] if self._built else None
+        if hidden.get(0) and not (isinstance(first, tuple) and first[0] == 0):
+            found.append(ModelRequest(parts=hidden.pop(0)))  # system prompts come before everything else
         for each in self._built:
             if not isinstance(each, tuple):
                 found.append(each)
