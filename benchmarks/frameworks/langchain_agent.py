@@ -40,8 +40,6 @@ def openai(assignment: Assignment) -> BaseChatModel:
         api_key=assignment.key,  # pyright: ignore[reportArgumentType]
         max_retries=0,
         use_responses_api=True,
-        store=False,
-        include=["reasoning.encrypted_content"],
     )
 
 

@@ -34,7 +34,7 @@ FRAMEWORKS = {
         module="langchain.agents",
         extras=("openai", "anthropic"),
     ),
-    "litellm": Framework(packages=("litellm",), module="litellm", extras=("openai", "anthropic")),
+    "litellm": Framework(packages=("litellm", "mcp"), module="litellm", extras=("openai", "anthropic")),
     "strands": Framework(
         packages=("strands-agents[anthropic,gemini,openai]",),
         module="strands",

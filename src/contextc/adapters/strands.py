@@ -1,0 +1,115 @@
+"""Strands: a plugin that records an agent's conversation and fits its requests into the window.
+
+    from contextc.adapters.strands import ContextcPlugin
+
+    agent = Agent(model=model, tools=tools, plugins=[ContextcPlugin(store, "conversation")])
+
+The messages of the agent are not changed: only the request to the model is.
+"""
+
+from collections.abc import AsyncGenerator, Callable
+from functools import partial
+from typing import Any, Unpack
+
+from contextc._json import JSONObject
+from contextc._worker_threads import run_blocking
+from contextc.adapters.request_preparation import require_package
+from contextc.adapters.wire_requests import WireRequests, find_provider
+from contextc.compiler.options import CompilerOptionArguments
+from contextc.messages import Usage
+from contextc.providers import Provider
+from contextc.store import Store
+from contextc.store.conversation_types import DEFAULT_AGENT
+
+require_package("strands.middleware", "strands-agents", "1.60")
+
+from strands import Agent  # noqa: E402
+from strands.middleware import InvokeModelContext, InvokeModelStage  # noqa: E402
+from strands.models import Model  # noqa: E402
+from strands.plugins import Plugin  # noqa: E402
+from strands.types.events import ModelStopReason, TypedEvent  # noqa: E402
+
+# Any: the configuration of a model is a dict of its own for each provider.
+
+__all__ = ["ContextcPlugin"]
+
+PROVIDERS = {"OpenAIModel": "openai-chat", "OpenAIResponsesModel": "openai"}
+"""Providers by the class of the model, where the class is not named after them."""
+
+
+class ContextcPlugin(Plugin):
+    """Records the conversation of an agent in a store, and fits each of its requests into the model's window."""
+
+    name = "contextc"
+
+    def __init__(
+        self,
+        store: Store,
+        conversation: str | None = None,
+        *,
+        model: Provider | None = None,
+        window: int | None = None,
+        output: int | None = None,
+        agent: str = DEFAULT_AGENT,
+        **options: Unpack[CompilerOptionArguments],
+    ) -> None:
+        """Create the plugin. `conversation` is the agent's id by default; `model` is found by the model's class."""
+        super().__init__()
+        self._requests = WireRequests(store, "bedrock", agent=agent, **options)
+        self._conversation, self._model, self._window, self._output = conversation, model, window, output
+
+    def init_agent(self, agent: Agent) -> None:
+        agent.add_middleware(InvokeModelStage, self._invoke)
+
+    async def _invoke(
+        self, context: InvokeModelContext, next_fn: Callable[[InvokeModelContext], AsyncGenerator[TypedEvent, None]]
+    ) -> AsyncGenerator[TypedEvent, None]:
+        model = self._model or _find_provider(context.model, self._window)
+        begin = partial(
+            self._requests.begin,
+            self._conversation or context.agent.agent_id,
+            model,
+            [{"role": each["role"], "content": each["content"]} for each in context.messages],
+            system_prompt=_text(context.system_prompt),
+            tools=[_tool(each) for each in context.tool_specs],
+            output=self._output,
+        )
+        request = await run_blocking(begin)
+        stop: ModelStopReason | None = None
+        try:
+            if request.messages is not None:
+                messages: Any = request.messages
+                context = context.replace(messages=messages)
+            async for event in next_fn(context):
+                stop = event if isinstance(event, ModelStopReason) else stop
+                yield event
+        except BaseException as error:
+            await run_blocking(partial(self._requests.abort, request, error))
+            raise
+        if stop is None or not stop.message["content"]:
+            await run_blocking(partial(self._requests.abort, request, "the reply is empty"))
+            return
+        reply = self._requests.decode_message({"role": "assistant", "content": stop.message["content"]})
+        await run_blocking(partial(self._requests.commit, request, reply, _usage(stop.usage, model)))
+
+
+def _find_provider(model: Model, window: int | None) -> Provider:
+    kind, config = type(model).__name__, getattr(model, "config", {})
+    name = PROVIDERS.get(kind, kind.removesuffix("Model").lower())
+    return find_provider(name, str(config.get("model_id") or "unknown"), window, model.context_window_limit)
+
+
+def _text(prompt: Any) -> str | None:
+    return prompt if isinstance(prompt, str) or not prompt else "".join([each.get("text", "") for each in prompt])
+
+
+def _tool(spec: Any) -> JSONObject:
+    schema = spec["inputSchema"].get("json", spec["inputSchema"])
+    function = {"name": spec["name"], "description": spec["description"], "parameters": schema}
+    return {"type": "function", "function": function}
+
+
+def _usage(counts: Any, model: Provider) -> Usage:
+    read, written = counts.get("cacheReadInputTokens") or 0, counts.get("cacheWriteInputTokens") or 0
+    input = counts["inputTokens"] + (0 if model.formatter.input_includes_cached else read + written)
+    return Usage(input=input, output=counts["outputTokens"], cache_read=read, cache_write=written)

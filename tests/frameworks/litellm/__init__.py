@@ -1,0 +1,1 @@
+"""litellm with the adapter."""

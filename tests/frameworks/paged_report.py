@@ -1,0 +1,38 @@
+"""A scripted agent that reads pages, for the frameworks with small adapters. It needs nothing of a framework."""
+
+from collections.abc import Callable
+
+from tests.fake_vendors.fake import FakeVendors
+from tests.fake_vendors.replies import Reply, ScriptedCall
+from tests.fake_vendors.vendor import AcceptedRequest
+
+QUESTION = "When was the valve replaced?"
+ANSWER = "The valve was replaced in spring."
+STEPS = 60
+WINDOW = 12_000
+
+
+def read_page(number: int) -> str:
+    """Read a page of the report."""
+    return f"Page {number}. " + "The valve on deck three was replaced in spring. " * (8 + number * 7 % 90)
+
+
+def reading(steps: int) -> Callable[[AcceptedRequest], Reply]:
+    """Return a script: it reads pages one after another, sometimes two at once, and then answers."""
+
+    def reply(ask: AcceptedRequest) -> Reply:
+        number = ask.number % (steps + 1)
+        if number == steps:
+            return Reply(ANSWER)
+        pages = (number, number + 100) if number % 4 == 3 else (number,)
+        return Reply(f"I read page {number}.", [ScriptedCall("read_page", {"number": page}) for page in pages])
+
+    return reply
+
+
+def check_fitted(fake: FakeVendors, steps: int = STEPS) -> None:
+    """Check the requests of a run that did not fit: none was refused, and most extend the one before."""
+    assert not fake.refused
+    assert not fake.defects
+    assert len(fake.records) == steps + 1
+    assert 0 < len(fake.breaks()) < steps / 5

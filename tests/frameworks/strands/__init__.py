@@ -1,0 +1,1 @@
+"""Strands with the adapter."""
