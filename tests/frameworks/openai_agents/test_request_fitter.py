@@ -8,11 +8,11 @@ import pytest
 from agents import Agent, RunConfig, Runner, SQLiteSession, handoff
 from agents.extensions import handoff_filters
 from agents.testing import ModelStep, ScriptedModel, assistant_message, function_call
-from tests.frameworks.openai_agents.scripted_runs import QUIET, list_steps, make_agent, run
 
 import contextc as cc
 from contextc.adapters.openai_agents import RequestFitter, Session
 from contextc.errors import ContextOverflow
+from tests.frameworks.openai_agents.scripted_runs import QUIET, list_steps, make_agent, run
 
 MODEL = "openai:gpt-5.4"
 

@@ -8,11 +8,11 @@ from typing import Any, cast
 
 import pytest
 from agents import SQLiteSession, TResponseInputItem
-from tests.frameworks.openai_agents.scripted_runs import run_in_process
 
 import contextc as cc
 from contextc.adapters.openai_agents import Session
 from contextc.errors import InvalidMessage
+from tests.frameworks.openai_agents.scripted_runs import run_in_process
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 ITEMS = cast(
