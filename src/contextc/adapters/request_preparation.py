@@ -239,21 +239,25 @@ class RequestPreparer:
         self.compiler.abort(prepared.compiled, NO_REPLY)
 
     def _record(self, history: Sequence[Message], *, rewinds: bool, may_branch: bool = True) -> RecordedHistory:
-        entries = [
-            append_and_load.prepare_entry(
-                append_and_load.validate_for(replace(message, uid="", id="", seq=0), self.conversation, index=index)
-            )
-            for index, message in enumerate(history)
-        ]
+        entries: dict[int, append_and_load.PendingMessage] = {}
+
+        def prepare(index: int) -> append_and_load.PendingMessage:
+            """Return the same entry if the transaction is repeated."""
+            if index not in entries:
+                message = replace(history[index], uid="", id="", seq=0)
+                entries[index] = append_and_load.prepare_entry(
+                    append_and_load.validate_for(message, self.conversation, index=index)
+                )
+            return entries[index]
 
         def work(tx: Transaction) -> RecordedHistory:
             here = find_tip(tx, self.conversation, True)
             if here is None:
-                here = append_and_load.insert_conversation(tx, self.conversation) if entries else None
+                here = append_and_load.insert_conversation(tx, self.conversation) if history else None
             if here is None:
                 return RecordedHistory([], [], None)
             stored, skipped, tip, alignment = self._find_branch(tx, here, history, rewinds, may_branch)
-            rest = entries[alignment.given :]
+            rest = [prepare(index) for index in range(alignment.given, len(history))]
             leftover = stored[alignment.stored :]
             last = stored[alignment.stored - 1].seq if alignment.stored else skipped
             if leftover and not may_branch:
