@@ -42,7 +42,7 @@ from contextc.store.branches import create_branch
 from contextc.store.message_rows import find_tip, load_context_start
 from contextc.tools.spec import Tool
 
-require_package("agents", "openai-agents", "0.6")
+require_package("agents", "openai-agents", "0.23")
 
 from agents import FunctionTool, ModelResponse, RunHooks, TResponseInputItem  # noqa: E402
 from agents.memory import SessionSettings  # noqa: E402
