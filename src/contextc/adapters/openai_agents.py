@@ -18,7 +18,6 @@ items, or another run added some. The session itself then stays as it is.
 
 import asyncio
 import os
-import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from contextvars import ContextVar
@@ -76,9 +75,6 @@ class Session:
         self._owns_store = isinstance(store, str | os.PathLike)
         self.store: Store = open_store(store) if isinstance(store, str | os.PathLike) else store
         self._tool_names: dict[str, str] = {}
-        self._ahead: list[Message] = []
-        """Messages that a filter recorded before the SDK added them."""
-        self._lock = threading.Lock()
 
     def fitter(
         self,
@@ -138,23 +134,8 @@ class Session:
         return found if last is None else found[-last:]
 
     def _add_items(self, items: Sequence[JSONObject], run: "_Run") -> None:
-        with self._lock:
-            messages = [each.message for each in decode_items(items, self._tool_names)]
-            messages = [message for message in messages if not self._was_recorded(message)]
-        self.store.extend(self.session_id, run.take_reply(messages))
-
-    def _was_recorded(self, message: Message) -> bool:
-        keys = list_part_keys(message)
-        for index, known in enumerate(self._ahead):
-            if (known.role, list_part_keys(known)) == (message.role, keys):
-                del self._ahead[index]
-                return True
-        return False
-
-    def note_recorded(self, messages: Sequence[Message]) -> None:
-        """Note messages that are in the store before the SDK adds them."""
-        with self._lock:
-            self._ahead += messages
+        messages = [each.message for each in decode_items(items, self._tool_names)]
+        self.store.extend(self.session_id, run.take_messages(messages))
 
     def _pop_item(self) -> JSONObject | None:
         def work(tx: Transaction) -> JSONObject | None:
@@ -179,8 +160,6 @@ class Session:
         return self.store.write(work)
 
     def _clear(self) -> None:
-        with self._lock:
-            self._ahead.clear()
         with suppress(UnknownConversation):
             self.store.rewind(self.session_id, 0)
 
@@ -250,6 +229,8 @@ class _Run:
         self._fork = ""
         self._open: tuple[RequestPreparer, PreparedRequest] | None = None
         self._usage: Usage | None = None
+        self._ahead: list[Message] = []
+        """Messages that the filter recorded before the SDK added them to the session."""
 
     def fit(
         self,
@@ -266,8 +247,8 @@ class _Run:
         decoded = decode_items([as_json(item) for item in items])
         messages = [each.message for each in decoded]
         self._open = preparer, prepared = self._prepare(fitter, messages, instructions, agent)
-        if self.session is not None and preparer.conversation == fitter.conversation:
-            self.session.note_recorded(messages[len(messages) - prepared.new_count :])
+        is_fork = preparer.conversation != fitter.conversation
+        self._ahead = [] if is_fork else messages[len(messages) - prepared.new_count :]
         left = iter(items)
         own = [[*islice(left, len(each.items))] for each in decoded]
         made = prepared.apply(own, lambda message: [cast(Any, encode_items(message, fitter.store.blob))])
@@ -313,14 +294,26 @@ class _Run:
             (preparer, prepared), self._open = self._open, None
             preparer.commit(prepared, [each.message for each in decode_items(items)], usage=self._usage)
 
-    def take_reply(self, messages: list[Message]) -> list[Message]:
-        """Store the reply among messages that are added with its request. Return the messages that are left to add."""
-        if self._open is None or self.session is None or not messages or messages[0].role != "assistant":
+    def take_messages(self, messages: list[Message]) -> list[Message]:
+        """Store the reply to the open request with it, and what follows the reply. Return what is left to add."""
+        if self.session is None:
+            return messages
+        messages = [message for message in messages if not self._was_recorded(message)]
+        if self._open is None or not messages or messages[0].role != "assistant":
             return messages
         (preparer, prepared), self._open = self._open, None
         is_fork = preparer.conversation != self.session.session_id
-        is_stored = preparer.commit(prepared, messages[:1], usage=self._usage, is_recorded=True)
-        return messages if is_fork or not is_stored else messages[1:]
+        following = [] if is_fork else messages[1:]
+        stored = preparer.commit(prepared, messages[:1], usage=self._usage, following=following, is_recorded=True)
+        return [] if stored and not is_fork else messages
+
+    def _was_recorded(self, message: Message) -> bool:
+        keys = list_part_keys(message)
+        for index, known in enumerate(self._ahead):
+            if (known.role, list_part_keys(known)) == (message.role, keys):
+                del self._ahead[index]
+                return True
+        return False
 
 
 _current_run: ContextVar[_Run | None] = ContextVar("contextc_openai_agents_run", default=None)

@@ -194,24 +194,37 @@ class RequestPreparer:
         produced: Sequence[Message],
         *,
         usage: Usage | None = None,
+        following: Sequence[Message] = (),
         is_recorded: bool = False,
     ) -> list[Message]:
         """Store the reply to a prepared request, and return it as stored.
 
-        If another process changed the conversation meanwhile, the reply is recorded after the history that it answers.
-        With `is_recorded`, the caller records it elsewhere, and nothing is returned then.
+        `following` are messages after the reply, which are stored in the same transaction. If another process changed
+        the conversation meanwhile, the reply is recorded after the history that it answers. With `is_recorded`, the
+        caller records it elsewhere: nothing is stored then, and nothing is returned.
         """
         with self._lock:
             if self._open is prepared:
                 self._open = None
             replies = [replace(message, uid="") for message in produced]
+            entries = [
+                append_and_load.prepare_entry(append_and_load.validate_for(message, self.conversation))
+                for message in following
+            ]
+
+            def append(tx: Transaction, stored: list[Message]) -> None:
+                append_and_load.append_messages(tx, self.conversation, entries)
+
             try:
-                stored = self.compiler.commit(prepared.compiled, produced=replies, usage=usage)
+                stored = self.compiler.commit(
+                    prepared.compiled, produced=replies, usage=usage, in_transaction=append if entries else None
+                )
             except StaleCompile as error:
                 self.compiler.abort(prepared.compiled, error, usage=usage or _last_usage(replies))
                 if is_recorded:
                     return []
-                return self._record([*prepared.history, *replies], rewinds=False).messages[-len(replies) :]
+                recorded = self._record([*prepared.history, *replies, *following], rewinds=False).messages
+                return recorded[-len(replies) - len(following) :][: len(replies)]
             if self._known and stored and stored[0].seq == self._known[-1].seq + 1:
                 self._known = [*self._known, *stored]
             return stored
