@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tomllib
 import venv
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,7 +22,7 @@ CACHE = ROOT / ".cache"
 UV = Path(sys.executable).with_name("uv")
 INSTALL_SECONDS = 1800
 REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*(\[[^\]]*\])?\s*(.*)")
-TEST_PACKAGES = ("certifi", "hypothesis", "jsonschema", "psycopg[binary]", "pytest", "pytest-xdist")
+TEST_PACKAGES = ("certifi", "h11", "hypothesis", "jsonschema", "psycopg[binary]", "pytest", "pytest-xdist")
 """Packages that the tests of an environment import."""
 
 
@@ -133,7 +133,7 @@ def _run(command: Sequence[str | Path], given: str | None = None) -> subprocess.
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def _locked(folder: Path) -> Generator[None]:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with open(folder.parent / f"{folder.name}.lock", "w") as guard:
         fcntl.flock(guard, fcntl.LOCK_EX)

@@ -16,12 +16,13 @@ from typing import Any, ClassVar, cast
 from urllib.parse import urlsplit
 from weakref import WeakSet
 
+from contextc._installed_packages import importing
 from contextc.errors import InvalidSetting, ProviderFailed
 from contextc.providers.bedrock.event_stream import EventStreamParser, import_botocore
 from contextc.providers.bedrock.threaded_response import ThreadedResponse, watched_pool
 from contextc.providers.client import ProviderCall
 from contextc.providers.error_mapping import ErrorTable
-from contextc.providers.http_client import HTTPEndpoint, HTTPResponse, StreamParser, missing_package
+from contextc.providers.http_client import HTTPEndpoint, HTTPResponse, StreamParser
 from contextc.providers.registry import Provider
 from contextc.providers.stream_parsers import MalformedEvent, parse_json_object
 from contextc.providers.timeout_errors import CONNECT_SECONDS, READ_SECONDS
@@ -122,10 +123,8 @@ class BedrockEndpoint(HTTPEndpoint):
     def _opened(self) -> Any:
         if self._client is not None:
             return self._client
-        try:
+        with importing("botocore", extra="bedrock"):
             session = import_botocore("session").get_session()
-        except ImportError:
-            raise missing_package("boto3", "bedrock") from None
         self._bearer()  # reports an unset variable before other problems
         client: Any = self.http_client or self._made(session)
         if not hasattr(client, "converse_stream"):
