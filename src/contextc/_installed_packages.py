@@ -14,12 +14,13 @@ OWN_NAME = "contextc"
 
 
 @contextmanager
-def importing(package: str, *, extra: str = "", at_least: str = "") -> Generator[None]:
+def importing(package: str, *, extra: str = "", at_least: str = "", needed_by: str = "") -> Generator[None]:
     """Check a package, and turn an `ImportError` of the block into an error that says what is wrong with the package.
 
     `extra` is the extra of contextc that installs it. Without one, `at_least` may be the oldest version that works.
+    `needed_by` names what requires the package, if the caller did not ask for it by name.
     """
-    check_package(package, extra=extra, at_least=at_least)
+    check_package(package, extra=extra, at_least=at_least, needed_by=needed_by)
     try:
         yield
     except ImportError as error:
@@ -29,12 +30,13 @@ def importing(package: str, *, extra: str = "", at_least: str = "") -> Generator
         ) from None
 
 
-def check_package(package: str, *, extra: str = "", at_least: str = "") -> None:
+def check_package(package: str, *, extra: str = "", at_least: str = "", needed_by: str = "") -> None:
     """Raise an error with the command to run if a package is not installed, or older than it must be."""
     oldest = at_least or (_oldest_version(package, extra) if extra else "")
     wanted = _quoted(package, extra, oldest)
     if (version := installed_version(package)) is None:
-        raise InvalidSetting(f"package {package!r} is not installed", fix=f"Install it: pip install {wanted}")
+        missing = f"{needed_by} require the package {package!r}, which" if needed_by else f"package {package!r}"
+        raise InvalidSetting(f"{missing} is not installed", fix=f"Install it: pip install {wanted}")
     if oldest and _numbers(version) < _numbers(oldest):
         raise InvalidSetting(
             f"package {package!r}: expected version {oldest} or newer",

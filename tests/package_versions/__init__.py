@@ -23,7 +23,12 @@ class PackageTests(Struct, frozen=True, kw_only=True):
 
 PACKAGE_TESTS = {
     "core": PackageTests(
-        tests=("tests/messages", "tests/test_public_api.py", "tests/test_config.py", "tests/cli/test_lint.py")
+        tests=(
+            "tests/messages",
+            "tests/test_public_api.py",
+            "tests/test_config.py",
+            "tests/cli/test_lint_fix_convert.py",
+        )
     ),
     "openai": PackageTests(
         extra="openai",
