@@ -12,8 +12,9 @@ from contextc.adapters.request_preparation import (
     RequestPreparer,
     get_original,
     keep_original,
+    require_package,
 )
-from contextc.errors import ContextOverflow
+from contextc.errors import ContextOverflow, InvalidSetting
 from contextc.messages import Message
 
 MODEL = "openai:gpt-5.4"
@@ -236,6 +237,15 @@ def test_the_frameworks_own_form_is_kept_and_redacted(store: cc.Store) -> None:
     preparer.record([keep_original(cc.user("hi"), "lab", {"kind": "message", "n": 1})])
     assert get_original(store.load("c")[0], "lab") == {"kind": "message", "n": 1}
     assert get_original(store.redact("c", 1), "lab") is None
+
+
+def test_a_missing_or_old_framework_names_the_command() -> None:
+    """Guarantee 21.1: and an adapter that is not used imports nothing."""
+    with pytest.raises(InvalidSetting, match="pip install 'no-such-framework>=2'"):
+        require_package("no_such_framework", "no-such-framework", "2")
+    with pytest.raises(InvalidSetting, match=r"version 999 or newer, got .* pip install --upgrade"):
+        require_package("msgspec", "msgspec", "999")
+    require_package("msgspec", "msgspec", "0.1")
 
 
 def test_histories_are_compared_by_what_a_model_reads() -> None:

@@ -28,19 +28,19 @@ All methods block and may be called from any thread. On an event loop: `await ru
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple, TypeVar, Unpack
 
 from msgspec.structs import replace
 
+from contextc._installed_packages import importing
 from contextc._json import JSON, JSONObject
 from contextc.adapters.history_alignment import AlignedBlock, Alignment, align_histories
 from contextc.compiler import Compiled, MessageCompiler
 from contextc.compiler.options import CompilerOptionArguments
 from contextc.compiler.request_head import AnyTool
 from contextc.compiler.sent_messages import SentMessage, list_sent_messages
-from contextc.errors import InvalidSetting, StaleCompile, StoreCorrupt
+from contextc.errors import StaleCompile, StoreCorrupt
 from contextc.messages import Message, Usage
 from contextc.providers import Provider, provider
 from contextc.store import Store, append_and_load
@@ -381,19 +381,5 @@ def get_original(message: Message, framework: str) -> JSON:
 
 def require_package(module: str, package: str, minimum: str = "") -> None:
     """Raise `InvalidSetting` with the command that installs a framework, if it is missing or older than `minimum`."""
-    needed = f"{package}>={minimum}" if minimum else package
-    try:
+    with importing(package, at_least=minimum):
         import_module(module)
-        found = version(package)
-    except (ImportError, PackageNotFoundError) as error:
-        raise InvalidSetting(
-            f"package {package!r} cannot be imported ({error})", fix=f"Install it: pip install '{needed}'"
-        ) from error
-    if minimum and _numbers(found) < _numbers(minimum):
-        raise InvalidSetting(
-            f"package {package!r} is too old: expected {minimum} or newer", got=found, fix=f"pip install -U '{needed}'"
-        )
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    return tuple([int(each) for each in text.split(".")[:3] if each.isdigit()])
