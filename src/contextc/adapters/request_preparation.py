@@ -28,19 +28,19 @@ All methods block and may be called from any thread. On an event loop: `await ru
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple, TypeVar, Unpack
 
 from msgspec.structs import replace
 
+from contextc._installed_packages import importing
 from contextc._json import JSON, JSONObject
 from contextc.adapters.history_alignment import AlignedBlock, Alignment, align_histories
 from contextc.compiler import Compiled, MessageCompiler
 from contextc.compiler.options import CompilerOptionArguments
 from contextc.compiler.request_head import AnyTool
 from contextc.compiler.sent_messages import SentMessage, list_sent_messages
-from contextc.errors import InvalidSetting, StaleCompile, StoreCorrupt
+from contextc.errors import StaleCompile, StoreCorrupt
 from contextc.messages import Message, Usage
 from contextc.providers import Provider, provider
 from contextc.store import Store, append_and_load
@@ -69,11 +69,12 @@ class PreparedMessage(NamedTuple):
 
 
 class PreparedRequest(NamedTuple):
-    """A request that has begun. `history` is what was given to `prepare`."""
+    """A request that has begun. `history` is what was given to `prepare`; its last `new_count` messages were new."""
 
     messages: list[PreparedMessage]
     compiled: Compiled
     history: tuple[Message, ...]
+    new_count: int
 
     @property
     def is_unchanged(self) -> bool:
@@ -90,11 +91,20 @@ class PreparedRequest(NamedTuple):
 
 
 class RecordedHistory(NamedTuple):
-    """The messages of the current branch, and the blocks that equal the given history."""
+    """The messages of the current branch, the blocks that equal the given history, and the number of new messages."""
 
     messages: list[Message]
     blocks: list[AlignedBlock]
     tip: BranchTip | None
+    new_count: int = 0
+
+
+class HistoryRewritten(Exception):
+    """A history does not continue the current branch. `seq` is the last message that both have; 0 if there is none."""
+
+    def __init__(self, seq: int) -> None:
+        super().__init__(f"the history differs after message {seq}")
+        self.seq = seq
 
 
 class RequestPreparer:
@@ -119,7 +129,7 @@ class RequestPreparer:
         self.compiler = MessageCompiler(store, model, **{"fetch": False, **options})
         self._lock = threading.RLock()
         self._known: list[Message] = []
-        self._known_revision = -1
+        self._known_tip: BranchTip | None = None
         self._open: PreparedRequest | None = None
 
     def load(self) -> list[Message]:
@@ -143,18 +153,20 @@ class RequestPreparer:
         tools: "Iterable[AnyTool | ToolLike | JSONObject]" = (),
         settings: JSONObject | None = None,
         output: int | None = None,
+        may_branch: bool = True,
     ) -> PreparedRequest:
         """Record a history, compile it within the window, and begin the request.
 
         `output` is the number of tokens that the answer may have. Raises `ContextOverflow` if the newest messages alone
-        do not fit.
+        do not fit. Without `may_branch`, a history that does not continue the current branch raises `HistoryRewritten`.
         """
         tools = tuple(tools)
         with self._lock:
             self._settle(history)
-            attempts = 0
+            attempts = new_count = 0
             while True:
-                recorded, attempts = self._record(history, rewinds=True), attempts + 1
+                recorded, attempts = self._record(history, rewinds=True, may_branch=may_branch), attempts + 1
+                new_count = max(new_count, recorded.new_count)
                 compiled = self.compiler.compile(
                     self.conversation,
                     agent=self.agent,
@@ -173,27 +185,46 @@ class RequestPreparer:
                     if attempts == MAX_ATTEMPTS:
                         raise
             sent = list_sent_messages(compiled, {message.seq: message for message in recorded.messages})
-            self._open = PreparedRequest(_prepare_messages(sent, recorded), compiled, tuple(history))
+            self._open = PreparedRequest(_prepare_messages(sent, recorded), compiled, tuple(history), new_count)
             return self._open
 
     def commit(
-        self, prepared: PreparedRequest, produced: Sequence[Message], *, usage: Usage | None = None
+        self,
+        prepared: PreparedRequest,
+        produced: Sequence[Message],
+        *,
+        usage: Usage | None = None,
+        following: Sequence[Message] = (),
+        is_recorded: bool = False,
     ) -> list[Message]:
         """Store the reply to a prepared request, and return it as stored.
 
-        If another process changed the conversation meanwhile, the reply is recorded after the history that it answers.
+        `following` are messages after the reply, which are stored in the same transaction. If another process changed
+        the conversation meanwhile, the reply is recorded after the history that it answers. With `is_recorded`, the
+        caller records it elsewhere: nothing is stored then, and nothing is returned.
         """
         with self._lock:
             if self._open is prepared:
                 self._open = None
             replies = [replace(message, uid="") for message in produced]
+            entries = [
+                append_and_load.prepare_entry(append_and_load.validate_for(message, self.conversation))
+                for message in following
+            ]
+
+            def append(tx: Transaction, stored: list[Message]) -> None:
+                append_and_load.append_messages(tx, self.conversation, entries)
+
             try:
-                stored = self.compiler.commit(prepared.compiled, produced=replies, usage=usage)
+                stored = self.compiler.commit(
+                    prepared.compiled, produced=replies, usage=usage, in_transaction=append if entries else None
+                )
             except StaleCompile as error:
                 self.compiler.abort(prepared.compiled, error, usage=usage or _last_usage(replies))
-                return self._record([*prepared.history, *replies], rewinds=False).messages[-len(replies) :]
-            if self._known and stored and stored[0].seq == self._known[-1].seq + 1:
-                self._known = [*self._known, *stored]
+                if is_recorded:
+                    return []
+                recorded = self._record([*prepared.history, *replies, *following], rewinds=False).messages
+                return recorded[-len(replies) - len(following) :][: len(replies)]
             return stored
 
     def abort(self, prepared: PreparedRequest, error: BaseException | str, *, usage: Usage | None = None) -> None:
@@ -202,10 +233,6 @@ class RequestPreparer:
             if self._open is prepared:
                 self._open = None
             self.compiler.abort(prepared.compiled, error, usage=usage)
-
-    def align(self, history: Sequence[Message]) -> Alignment:
-        """Compare a history with the current branch. Nothing is written."""
-        return align_histories([each for each in self.load() if each.status == "sent"], history)
 
     # ── recording ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -222,24 +249,30 @@ class RequestPreparer:
                 return
         self.compiler.abort(prepared.compiled, NO_REPLY)
 
-    def _record(self, history: Sequence[Message], *, rewinds: bool) -> RecordedHistory:
-        entries = [
-            append_and_load.prepare_entry(
-                append_and_load.validate_for(replace(message, uid="", id="", seq=0), self.conversation, index=index)
-            )
-            for index, message in enumerate(history)
-        ]
+    def _record(self, history: Sequence[Message], *, rewinds: bool, may_branch: bool = True) -> RecordedHistory:
+        entries: dict[int, append_and_load.PendingMessage] = {}
+
+        def prepare(index: int) -> append_and_load.PendingMessage:
+            """Return the same entry if the transaction is repeated."""
+            if index not in entries:
+                message = replace(history[index], uid="", id="", seq=0)
+                entries[index] = append_and_load.prepare_entry(
+                    append_and_load.validate_for(message, self.conversation, index=index)
+                )
+            return entries[index]
 
         def work(tx: Transaction) -> RecordedHistory:
             here = find_tip(tx, self.conversation, True)
             if here is None:
-                here = append_and_load.insert_conversation(tx, self.conversation) if entries else None
+                here = append_and_load.insert_conversation(tx, self.conversation) if history else None
             if here is None:
                 return RecordedHistory([], [], None)
-            stored, skipped, tip, alignment = self._find_branch(tx, here, history, rewinds)
-            rest = entries[alignment.given :]
+            stored, skipped, tip, alignment = self._find_branch(tx, here, history, rewinds, may_branch)
+            rest = [prepare(index) for index in range(alignment.given, len(history))]
             leftover = stored[alignment.stored :]
             last = stored[alignment.stored - 1].seq if alignment.stored else skipped
+            if leftover and not may_branch:
+                raise HistoryRewritten(last)
             if leftover and (rest or rewinds):
                 tip = create_branch(tx, self.conversation, tip, last, is_current=True)
                 stored = stored[: alignment.stored]
@@ -255,20 +288,19 @@ class RequestPreparer:
             ]
             if added:
                 tip = replace(tip, seq=added[-1].seq, id=bytes.fromhex(added[-1].id))
-            return RecordedHistory([*stored, *added], blocks, tip)
+            return RecordedHistory([*stored, *added], blocks, tip, len(added))
 
         recorded = self.store.write(work, repeatable=True)  # a repeated attempt finds what an earlier one stored
-        self._known = recorded.messages
-        self._known_revision = recorded.tip.revision if recorded.tip is not None else -1
+        self._known, self._known_tip = recorded.messages, recorded.tip
         return recorded
 
     def _find_branch(
-        self, tx: Transaction, here: BranchTip, history: Sequence[Message], rewinds: bool
+        self, tx: Transaction, here: BranchTip, history: Sequence[Message], rewinds: bool, may_branch: bool
     ) -> tuple[list[Message], int, BranchTip, Alignment]:
         """Return the branch that a history continues: its messages, the start of its context, and its end."""
         stored, skipped = self._load_branch(tx, here)
         best = stored, skipped, here, align_histories(stored, history)
-        if _continues(*best[3][1:], stored, history, rewinds):
+        if not may_branch or _continues(*best[3][1:], stored, history, rewinds):
             return best
         for branch in reversed(list_branches(tx, self.conversation)):
             if branch.number == here.branch:
@@ -279,9 +311,9 @@ class RequestPreparer:
             except StoreCorrupt:  # a branch with unreadable messages cannot be continued
                 continue
             alignment = align_histories(stored, history)
-            if _continues(*alignment[1:], stored, history, rewinds):
-                return stored, skipped, other, alignment
-            if alignment.given > best[3].given:
+            is_better = alignment.given > best[3].given
+            is_as_good = alignment.given == best[3].given > 0
+            if is_better or (is_as_good and _continues(*alignment[1:], stored, history, rewinds)):
                 best = stored, skipped, other, alignment
         return best
 
@@ -291,12 +323,12 @@ class RequestPreparer:
 
     def _load_branch(self, tx: Transaction, at: BranchTip) -> tuple[list[Message], int]:
         """Return the messages of a branch that are sent to models, and the seq after which they begin."""
-        start = load_context_start(tx, at.branch, at.seq)
-        known = self._known  # equal ids mean equal histories; a redaction changes the revision
-        if known and at.revision == self._known_revision and known[-1].id == at.id.hex() and known[0].seq == start + 1:
-            return known, start
-        found = append_and_load.load_between(tx, at.branch, start, at.seq)
-        return [message for message in found if message.status == "sent"], start
+        start, tip, known = load_context_start(tx, at.branch, at.seq), self._known_tip, list[Message]()
+        after = start
+        if tip is not None and (tip.branch, tip.revision) == (at.branch, at.revision) and start <= tip.seq <= at.seq:
+            known, after = [each for each in self._known if each.seq > start], tip.seq  # only appends followed
+        found = append_and_load.load_between(tx, at.branch, after, at.seq)
+        return [*known, *[message for message in found if message.status == "sent"]], start
 
 
 def _continues(matched: int, given: int, stored: Sequence[Message], history: Sequence[Message], rewinds: bool) -> bool:
@@ -346,19 +378,5 @@ def get_original(message: Message, framework: str) -> JSON:
 
 def require_package(module: str, package: str, minimum: str = "") -> None:
     """Raise `InvalidSetting` with the command that installs a framework, if it is missing or older than `minimum`."""
-    needed = f"{package}>={minimum}" if minimum else package
-    try:
+    with importing(package, at_least=minimum):
         import_module(module)
-        found = version(package)
-    except (ImportError, PackageNotFoundError) as error:
-        raise InvalidSetting(
-            f"package {package!r} cannot be imported ({error})", fix=f"Install it: pip install '{needed}'"
-        ) from error
-    if minimum and _numbers(found) < _numbers(minimum):
-        raise InvalidSetting(
-            f"package {package!r} is too old: expected {minimum} or newer", got=found, fix=f"pip install -U '{needed}'"
-        )
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    return tuple([int(each) for each in text.split(".")[:3] if each.isdigit()])
