@@ -2,7 +2,9 @@
 import { duration, oneLine } from "./format.js";
 
 const KINDS = { agent: "sub-agent", side: "side request" };
-const STATUSES = { error: "failed", unfinished: "reply broke off", unanswered: "no answer" };
+const STATUSES = { error: "failed", unfinished: "failed: reply broke off", unanswered: "failed: no answer" };
+/** The reason of the server for a request that the user stopped. */
+const STOPPED = "It was stopped.";
 
 /** Return the client that made a conversation, and what kind of conversation it is. @param {object|undefined} source */
 export function sourceLabel(source) {
@@ -25,6 +27,12 @@ export function failureLabel(observed) {
   const status = observed && STATUSES[observed.status];
   return status ? `${status}${observed.code ? ` (${observed.code})` : ""}` : "";
 }
+
+/** Return the word for a request of our own without an answer. @param {string} ended its reason */
+export const endedWord = (ended) => (ended === STOPPED ? "stopped" : "failed");
+
+/** Return the text of a request's error; "" if there is none, or if it was only stopped. */
+export const errorText = ({ ended, observed }) => (ended && ended !== STOPPED ? ended : observed?.error) ?? "";
 
 /** Return the time until the reply ended; "" if it is unknown. */
 export const latencyLabel = (observed) => (observed?.latency != null ? duration(observed.latency) : "");

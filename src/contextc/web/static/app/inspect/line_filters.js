@@ -12,7 +12,7 @@ const RARE = new Set(["paid_again", "again"]);
 const ADDITIONAL = new Set(["paid_again", "shortened", "changed"]);
 
 export const CAUSES = {
-  system: "System prompt", tool: "Tool definitions", result: "Tool results", history: "History", reasoning: "Reasoning", media: "Media",
+  system: "System prompt", tool: "Tool definitions", result: "Tool results", history: "History", reasoning: "Earlier reasoning", media: "Media",
 };
 const NAMES = { state: "State", role: "Role", tool: "Tool", cause: "Cause", error: "Errors", sort: "Order" };
 /** Names of the filters in the URL. */
