@@ -261,7 +261,7 @@ def test_a_failed_request_is_a_step_in_both_timelines(reader: Person, recorded: 
     reader.page.get_by_test_id("timeline-button").click()
     expect(reader.page.get_by_test_id("timeline").locator(".hollow")).to_have_count(1)
     bars.first.click(force=True)
-    expect(reader.page.get_by_test_id("observed-failure")).to_contain_text("failed (529). Overloaded, <b>try</b> again")
+    expect(reader.page.get_by_test_id("observed-failure")).to_contain_text("Overloaded, <b>try</b> again")
     reply = reader.tab("Reply").get_by_test_id("reply")
     expect(reply).to_contain_text("HTTP 529")
     expect(reply.get_by_role("region", name="Error")).to_contain_text("Overloaded, <b>try</b> again")

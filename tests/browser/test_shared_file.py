@@ -29,6 +29,7 @@ HOSTILE = (
     "https://example.com/'onclick=alarm(12) https://user:pass@example.com/x",
 )
 ALL = "\n".join(HOSTILE)
+NEEDLE = "a (needle) [x] $1"
 
 
 @pytest.fixture
@@ -105,7 +106,8 @@ def test_a_finding_leads_to_its_request(memory: cc.Store, tmp_path: Path, visiti
     for minute in (30, 31):
         life.fragments = (cc.PromptFragment("identity", f"You are a coder. It is 12:{minute} now."),)
         life.turn(
-            "words " * 3_000, usage=cc.Usage(input=4_000 * (minute - 29), output=9, cache_write=4_000 * (minute - 29))
+            "words " * 4_000 + NEEDLE,
+            usage=cc.Usage(input=4_000 * (minute - 29), output=9, cache_write=4_000 * (minute - 29)),
         )
     person = opened(visiting, tmp_path, build_shared_file(memory, "demo"))
     person.page.get_by_role("combobox", name="Request").select_option(index=0)
@@ -113,6 +115,19 @@ def test_a_finding_leads_to_its_request(memory: cc.Store, tmp_path: Path, visiti
     finding.first.get_by_role("button", name="Show request 2").click()
     expect(person.page.get_by_role("heading", name="Request 2")).to_be_visible()
     expect(person.page.locator("details[open] pre")).to_contain_text("It is 12:31 now.")
+    search = person.page.get_by_role("searchbox", name="Search")
+    search.fill(NEEDLE.upper())
+    expect(person.page.get_by_test_id("row")).to_have_count(2)
+    expect(person.page.get_by_test_id("row").first.locator("summary mark")).to_have_text(NEEDLE)
+    search.press("Enter")  # behind "Show all … characters"
+    hit = person.page.locator("mark.current")
+    expect(hit).to_be_in_viewport()
+    first = hit.element_handle()
+    search.press("Enter")
+    expect(hit).to_be_in_viewport()
+    assert not person.page.evaluate("([one, other]) => one === other", [first, hit.element_handle()])
+    person.page.get_by_role("button", name="Previous hit").click()
+    assert person.page.evaluate("([one, other]) => one === other", [first, hit.element_handle()])
 
 
 def test_hostile_content_neither_runs_nor_loads(memory: cc.Store, tmp_path: Path, visiting: Visit) -> None:

@@ -123,7 +123,7 @@ class ObservedView(Struct, frozen=True, kw_only=True):
     status: str
     code: int | None
     error: str
-    error_type: str
+    error_type: str = ""
     began: int | None
     ended: int | None
     latency: int | None

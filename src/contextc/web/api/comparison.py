@@ -100,9 +100,9 @@ class FirstDifferenceView(Struct, frozen=True, kw_only=True):
     a: ComparedRequest | None
     b: ComparedRequest | None
     reason: str
-    related: bool
-    equal: int
-    equal_tokens: int
+    related: bool = True
+    equal: int = 0
+    equal_tokens: int = 0
 
 
 class ConversationComparisonView(Struct, frozen=True, kw_only=True):

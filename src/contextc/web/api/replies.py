@@ -34,7 +34,7 @@ class AttemptView(Struct, frozen=True, kw_only=True):
     status: ReplyStatus
     code: int | None
     error: str
-    error_type: str
+    error_type: str = ""
     latency: int | None
     corrected: bool
 
@@ -52,11 +52,11 @@ class ReplyView(Struct, frozen=True, kw_only=True):
 
     status: ReplyStatus
     finish: str
-    provider_finish: str
+    provider_finish: str = ""
     code: int | None
     error: str
-    error_type: str
-    request_id: str
+    error_type: str = ""
+    request_id: str = ""
     began: int | None
     ended: int | None
     latency: int | None

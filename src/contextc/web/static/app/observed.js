@@ -22,10 +22,11 @@ const LIVE = 60_000;
 /** Return true if other software is making requests in a conversation now. @param {object} entry of the list */
 export const isLive = ({ observed, spoken }, now = Date.now()) => Boolean(observed) && spoken > 0 && now - spoken < LIVE;
 
-/** Return how an observed request failed; "" if it was answered. @param {object|undefined} observed */
-export function failureLabel(observed) {
+/** Return how an observed request failed; "" if it was answered. @param {object|undefined} observed @param {boolean} hasType with the type of the error */
+export function failureLabel(observed, hasType = false) {
   const status = observed && STATUSES[observed.status];
-  return status ? `${status}${observed.code ? ` (${observed.code})` : ""}` : "";
+  const facts = status ? [observed.code, hasType && oneLine(observed.error_type, 80)].filter(Boolean).join(", ") : "";
+  return status ? `${status}${facts && ` (${facts})`}` : "";
 }
 
 /** Return the word for a request of our own without an answer. @param {string} ended its reason */

@@ -38,7 +38,7 @@ export function Compare({ name, other }) {
     navigate(changing === "a" ? compareUrl(chosen, other) : compareUrl(name, chosen), { replace: isWhole });
   };
   return html`<div class="inspect compare" data-testid="compare">
-    <${InspectorHeader} title="Compare two conversations" reload=${isWhole ? reload : undefined}>
+    <${InspectorHeader} title="Compare conversations" reload=${isWhole ? reload : undefined}>
       ${isWhole && html`<button type="button" class="button" onClick=${() => navigate(compareUrl(other, name), { replace: true })}>Swap</button>`}
     <//>
     <div class="inspect-body compare-body">
@@ -59,7 +59,7 @@ export function Compare({ name, other }) {
 
 /** The button that replaces one of the conversations. */
 const Which = ({ side, name, change }) => html`<button type="button" class="button" onClick=${change} aria-haspopup="dialog"
-    aria-label=${`Change ${oneLine(name, 40)}`}>${side}: <b dir="auto">${oneLine(name, 48)}</b> <${Icon} name="chevron" size=${12} /></button>`;
+    title="Choose another conversation">${side}: <b dir="auto">${oneLine(name, 48)}</b> <${Icon} name="chevron" size=${12} /></button>`;
 
 function Compared({ data }) {
   const { a, b, causes, costs, first } = data;
@@ -103,7 +103,7 @@ function First({ first, a, b }) {
   return html`${first.related
     ? html`<p>${before ? same : ""} Request ${number(first.position)} differs: <b>${oneLine(first.reason || "its content", 300)}</b></p>`
     : html`<p><b>These are different conversations.</b> ${equal
-      ? `Their first requests begin with the same ${equal}: tools, then the system prompt, then messages.` : "Their first requests differ from the beginning on."}</p>`}
+      ? `Equal at the beginning: ${equal}. First difference: ${oneLine(first.reason || "the content", 300)}` : "Nothing at the beginning is equal."}</p>`}
     <p><a class="button" href=${link}>${first.related ? "Show the difference" : "Compare the first requests"}</a></p>`;
 }
 
@@ -129,5 +129,6 @@ function difference({ a, b, counts = [a, b], isShare }) {
   if (isShare) return `${sign(other - one)}${Math.max(1, Math.round(100 * Math.abs(other - one)))} points`;
   if (!counts[0] || !one) return "new";
   if (!counts[1] || !other) return "gone";
-  return `${sign(other - one)}${percent(Math.abs((other - one) / one))}`;
+  const change = Math.max(1, Math.round((100 * Math.abs(other - one)) / one));
+  return `${sign(other - one)}${number(other < one ? Math.min(99, change) : change)}%`;
 }

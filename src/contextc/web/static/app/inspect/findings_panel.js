@@ -194,7 +194,7 @@ function Place({ each, code, place }) {
   const url = (query) => inspectUrl(name, each.channel, each.request, query);
   if (!each.request) return html`<span class="faint">the whole conversation</span>`;
   const target = each.path ? { tab: "request", path: each.path } : { tab: code.startsWith("FAI") ? "reply" : "messages" };
-  return html`<span class="card-place"><a href=${url(target)} data-testid="place">${label}${each.path && html` · <code>${oneLine(each.path, 80)}</code>`}</a>
+  return html`<span class="card-place"><a href=${url(target)} data-testid="place">${label}${each.path && html` · <code>${oneLine(each.path, 80)}</code>`}${code === "WIN001" && each.after && ` ${oneLine(each.after.split(": ")[0], 60)}`}</a>
     ${code.startsWith("CAC") && html` <a href=${url({ tab: "diff" })} aria-label=${`Changes of ${label}`}>changes</a>`}</span>`;
 }
 

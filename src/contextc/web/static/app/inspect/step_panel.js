@@ -84,10 +84,9 @@ export function StepPanel({ name, steps, current, choose, channels, showStep, ta
 
 /** How the request failed. The Reply tab has the text of the error itself. @param {{step: object, hasText: boolean}} props */
 function Failure({ step, hasText }) {
-  const label = failureLabel(step.observed);
+  const label = failureLabel(step.observed, true);
   if (!step.ended && !label) return null;
-  const type = step.observed?.error_type;
-  const what = step.ended ? (endedWord(step.ended) === "stopped" ? "was stopped" : "failed") : `${label}${type ? ` (${oneLine(type, 80)})` : ""}`;
+  const what = step.ended ? (endedWord(step.ended) === "stopped" ? "was stopped" : "failed") : label;
   const text = hasText ? errorText(step) : "";
   return html`<div class="banner failure" role="status" data-testid=${step.ended ? "not-answered" : "observed-failure"}>
     <p>This request ${what}.${step.ended && " It does not count as sent to the model."}</p>
