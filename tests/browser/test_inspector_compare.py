@@ -148,7 +148,7 @@ def test_the_second_run_is_searched(store: cc.Store, person: Person) -> None:
     person.page.wait_for_url(re.compile(r"#/compare/other/demo"))
     Life(store, name="trip").turn("Plan a trip to Lisbon.")
     page.get_by_role("button", name="Second: demo").click()
-    person.page.get_by_role("button", name=re.compile("trip")).click()
+    person.page.get_by_role("dialog").get_by_role("button", name=re.compile("trip")).click()
     person.page.wait_for_url(re.compile(r"#/compare/other/trip"))
     expect(page.get_by_test_id("first-difference")).to_contain_text("These are different conversations.")
 

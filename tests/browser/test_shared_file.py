@@ -8,11 +8,13 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 import contextc as cc
+from contextc._json import JSONObject
 from contextc.sharing import build_shared_file
 from tests.browser.accessibility import shut_out
 from tests.browser.conftest import Visit
 from tests.browser.page_driver import Person
 from tests.browser.sample_conversations import busy
+from tests.browser.test_content_injection import deep_json
 from tests.web.sample_conversations import SONNET, Life, provider_of
 
 NARROW = {"viewport": {"width": 390, "height": 720}}
@@ -59,7 +61,8 @@ def hostile(store: cc.Store) -> Life:
     life = Life(store, provider_of(SONNET, window=500_000), name=f"run {HOSTILE[0]}")
     life.fragments = (cc.PromptFragment("identity", ALL),)
     life.tools = [cc.Tool(name="look", description=ALL, parameters={"type": "object", "properties": {HOSTILE[2]: {}}})]
-    life.turn(ALL, cc.assistant(ALL, tool_calls=[cc.tool_call("a", "look", {HOSTILE[2]: ALL})]))
+    arguments: JSONObject = {HOSTILE[2]: ALL, "deep": deep_json()}
+    life.turn(ALL, cc.assistant(ALL, tool_calls=[cc.tool_call("a", "look", arguments)]))
     store.append(life.name, cc.tool_result("a", "look", ALL + "x" * 300_000))
     life.answer(ALL)
     return life
@@ -155,6 +158,11 @@ def test_hostile_content_neither_runs_nor_loads(memory: cc.Store, tmp_path: Path
     long = page.get_by_role("button", name=re.compile("Show all"))
     long.first.click()
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    search = page.get_by_role("searchbox", name="Search")
+    search.fill(HOSTILE[2])
+    search.press("Enter")
+    expect(page.locator("mark.current")).to_have_text(HOSTILE[2])
+    assert page.locator("#page :is(script, img, svg, iframe, style, link, meta, base, object, embed)").count() == 0
     assert len(person.watch.asked) == 1
 
 
