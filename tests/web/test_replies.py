@@ -76,6 +76,7 @@ def test_the_reply_of_a_turn_has_its_events_and_retries(client: TestClient, stor
 def test_a_stopped_reply_has_what_was_received(client: TestClient, store: cc.Store) -> None:
     slow = Say(text="one two three four five six", pause=0.05, input=120)
     failed = ProviderFailed("anthropic", "invalid", "no such model", status=404, code="not_found_error")
+    failed.request_id = "req_9"
     executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([slow, failed]))
     asyncio.run(stopped(executor, "count"))
     with pytest.raises(ProviderFailed):
@@ -88,7 +89,7 @@ def test_a_stopped_reply_has_what_was_received(client: TestClient, store: cc.Sto
     reply = get(client, f"/demo/requests/{second['channel']}/{second['number']}/reply")
     assert reply["status"] == "error"
     assert "no such model" in reply["error"]
-    assert (reply["code"], reply["error_type"]) == (404, "not_found_error")
+    assert (reply["code"], reply["error_type"], reply["request_id"]) == (404, "not_found_error", "req_9")
     assert reply["messages"] == []
 
 

@@ -207,6 +207,7 @@ def _own_reply(
         provider_finish=_provider_finish(messages),
         code=failure.status if failure is not None else None,
         error_type=failure.code if failure is not None else "",
+        request_id=failure.request_id if failure is not None else "",
         error=error or next((each.error for each in messages if each.error), ""),
         began=step.started if step is not None else None,
         ended=step.started + step.milliseconds if step is not None and step.milliseconds else record.time or None,

@@ -2,7 +2,7 @@
  * Differences between a request and the previous one, or any other that the user picks. They are in the order in which a
  * provider caches a request; the one that breaks the prefix comes first.
  */
-import { html, useEffect, useMemo, useRef, useState } from "../html.js";
+import { html, useLayoutEffect, useMemo, useRef, useState } from "../html.js";
 import { conversationPath, get } from "../api.js";
 import { dollars, number, oneLine, plural, visible } from "../format.js";
 import { Icon } from "../icons.js";
@@ -93,7 +93,7 @@ function Comparison({ name, step, data, isSide }) {
   };
   const moving = useRef(move);
   moving.current = move;
-  useEffect(() => {
+  useLayoutEffect(() => {
     const onKeyDown = (event) => {
       const by = { n: 1, p: -1 }[event.key];
       if (!by || event.ctrlKey || event.metaKey || event.altKey || isTextField(event.target) || isOverlayOpen()) return;
