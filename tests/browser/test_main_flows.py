@@ -175,7 +175,7 @@ def test_composition(reader: Person, recorded: Recorded, scheme: str) -> None:
 def test_compare(reader: Person, scheme: str) -> None:
     """Guarantee 13.1: two requests, and two runs."""
     panel = inspected(reader, "one", "diff")
-    reader.page.get_by_role("button", name="Previous step").click()
+    reader.page.get_by_role("button", name="Previous request").click()
     expect(panel.get_by_test_id("difference").first).to_be_in_viewport()
     panel.get_by_role("button", name="Side by side").click()
     expect(panel.locator(".compare-sides").first).to_be_visible()

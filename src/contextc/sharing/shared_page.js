@@ -18,6 +18,7 @@
     ["", "All parts"], ["system", "System prompt"], ["tool", "Tool definitions"], ["tool_result", "Tool results"], ["tool_call", "Tool calls"],
     ["text", "Texts"], ["reasoning", "Reasoning"], ["media", "Media"], ["reply", "Reply"],
   ];
+  const FAILURES = { unfinished: "failed: the reply broke off", unanswered: "failed: no answer" };
   const HIDDEN =
     /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffc\u{1d159}\u{1d173}-\u{1d17a}\u{e0000}-\u{e0fff}]/gu;
   const LINK = /https?:\/\/[^\s"'`\u003c\u003e()[\]{}\\|^⟨⟩]+/g;
@@ -170,7 +171,7 @@
       facts([["Model", oneLine(request.model, 80)], ["Tokens in", number(request.input)], ["Tokens out", number(request.output)],
         ["From cache", request.cache_read == null || !request.input ? "–" : percent(request.cache_read / request.input)],
         ["Cost", dollars(request.cost)], ["Time", time(request.began)]]),
-      request.status !== "ok" && el("p", { class: "note", dir: "auto" }, `This request failed (${request.status}). ${visible(request.error)}`),
+      request.status !== "ok" && el("p", { class: "note", dir: "auto" }, `This request ${FAILURES[request.status] ?? "failed"}. ${visible(request.error)}`),
       composition(request),
       Object.keys(request.settings).length > 0 && el("details", {}, el("summary", {}, "Settings"),
         el("pre", {}, visible(JSON.stringify(request.settings, null, 2)))));
