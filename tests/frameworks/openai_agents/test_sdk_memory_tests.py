@@ -1,8 +1,10 @@
 """The SDK's own tests of sessions, from its source distribution, with a session on a store.
 
-Nothing of that distribution is part of this project: it is downloaded into the cache. These of its files do not test
-the protocol: `test_compaction_suffix.py`, `test_sqlalchemy_compaction.py` and `test_openai_conversations_session.py`
-test other back-ends of the SDK, `test_session_persistence_sanitize.py` uses no session.
+Nothing of that distribution is part of this project: it is downloaded into the cache. Files that are not run:
+`test_sqlalchemy_compaction.py` and `test_openai_conversations_session.py` test other back-ends of the SDK,
+`test_session_persistence_sanitize.py` uses no session, and `test_compaction_suffix.py` tests the replacement of a part
+of the history, which only back-ends with the private method `_get_compaction_snapshot` have. The SDK's own
+`SQLiteSession` without that method does not compact there either.
 """
 
 import os
@@ -27,6 +29,7 @@ FILES = (
 )
 CONNECTIONS = "uses the SQLite connections inside of SQLiteSession"
 TABLES = "uses the tables of SQLiteSession"
+NOT_JSON = "expects TypeError for what is not JSON, where contextc raises InvalidMessage; then uses the tables"
 SNAPSHOT = "uses `_get_compaction_snapshot`, which is private to the back-ends of the SDK"
 NOT_APPLICABLE = {
     "test_sqlite_session_close_closes_worker_thread_connections": CONNECTIONS,
@@ -44,7 +47,7 @@ NOT_APPLICABLE = {
     "test_sqlite_session_pop_item_returns_none_after_dropping_only_corrupt_rows": TABLES,
     "test_sqlite_session_get_items_limit_skips_corrupt_newest_rows": TABLES,
     "test_sqlite_session_get_items_session_settings_limit_skips_corrupt_rows": TABLES,
-    "test_sqlite_session_failed_add_items_releases_write_lock": TABLES,
+    "test_sqlite_session_failed_add_items_releases_write_lock": NOT_JSON,
     "test_sqlite_session_failed_clear_session_rolls_back": TABLES,
     "test_sqlite_session_failed_pop_item_releases_write_lock": TABLES,
     "test_automatic_compaction_rollback_budget": SNAPSHOT,
