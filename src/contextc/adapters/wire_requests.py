@@ -1,7 +1,7 @@
-"""Requests of frameworks whose messages are in the wire format of a provider: litellm, strands, Google's ADK.
+"""Requests of frameworks that have their messages in the wire format of a provider: litellm, Strands, Google's ADK.
 
-While nothing has to be cut, the framework sends its own messages. Otherwise all of them are encoded anew, in the same
-way each time, so that the prefix stays the same.
+The framework sends its own messages as long as nothing has to be cut. Otherwise all of them are encoded again, in the
+same way each time, so that the prefix stays the same.
 """
 
 from collections.abc import Sequence

@@ -14,7 +14,8 @@ from tests.fake_vendors.scripts import Scripted
 from tests.fake_vendors.vendor import KEY
 from tests.test_docs import ROOT, matches, run_python
 
-BLOCK = re.compile(r"^```(py|text)\n(.*?)^```$", re.M | re.S)
+BLOCK = re.compile(r"^```py\n(.*?)^```\n(?:```\n(.*?)^```$)?", re.M | re.S)
+"""A block of Python, and the block of output right after it, if there is one."""
 
 
 def test_the_page_prints_what_it_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,13 +25,11 @@ def test_the_page_prints_what_it_shows(tmp_path: Path, monkeypatch: pytest.Monke
         monkeypatch.setenv("OPENAI_API_KEY", KEY)
         monkeypatch.setenv("OPENAI_BASE_URL", fake.url("openai_chat"))
         names: dict[str, object] = {"__name__": "example"}
-        printed, shown = "", 0
-        for kind, block in BLOCK.findall((ROOT / "docs" / "frameworks" / "langchain.md").read_text()):
-            if kind == "py":
-                printed = run_python(block, names)
-            else:
-                shown += 1
-                assert matches(block, printed), printed
+        shown = 0
+        for code, output in BLOCK.findall((ROOT / "docs" / "frameworks" / "langchain.md").read_text()):
+            printed = run_python(code, names)
+            assert matches(output, printed), printed
+            shown += bool(output)
         assert shown == 2
         assert not fake.refused
 
