@@ -1,19 +1,12 @@
-"""Environments for clients that cannot be installed beside the project: one folder of the cache for each of them.
+"""Environments for clients that cannot be installed beside the project, named after their requirements."""
 
-It is named after the requirements, and made by the first process that needs it; others wait.
-"""
-
-import fcntl
-import os
-import shutil
-import subprocess
-import venv
 from collections.abc import Sequence
 from hashlib import sha256
-from pathlib import Path
 
-CACHE = Path(__file__).parent.parent.parent / ".cache" / "clients"
-INSTALL_SECONDS = 900
+from tests.package_environments import CACHE, Unavailable, make_environment, resolve
+
+__all__ = ["AGENTS", "AIDER", "LITELLM", "Unavailable", "find_python"]
+
 AGENTS = (
     "openai-agents==0.24.0",
     "langchain-anthropic==1.7.7",
@@ -25,31 +18,9 @@ LITELLM = ("litellm==1.105.3",)
 AIDER = ("aider-chat==0.86.2",)
 
 
-class Unavailable(Exception):
-    """The packages cannot be installed."""
-
-
 def find_python(requirements: Sequence[str]) -> str:
-    """Return a Python that has these packages."""
-    folder = CACHE / sha256("\n".join(requirements).encode()).hexdigest()[:16]
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with open(CACHE / f"{folder.name}.lock", "w") as guard:
-        fcntl.flock(guard, fcntl.LOCK_EX)
-        if not (folder / "ready").exists():
-            _install(folder, requirements)
-    return str(folder / "bin" / "python")
-
-
-def _install(folder: Path, requirements: Sequence[str]) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
-    venv.create(folder, with_pip=True)
-    command = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    try:
-        done = subprocess.run(
-            [*command, *requirements], capture_output=True, text=True, timeout=INSTALL_SECONDS, env=dict(os.environ)
-        )
-    except subprocess.SubprocessError as error:
-        raise Unavailable(f"{requirements[0]} could not be installed: {error}") from error
-    if done.returncode:
-        raise Unavailable(f"{requirements[0]} could not be installed: {done.stderr.strip()[-300:]}")
-    (folder / "ready").touch()
+    """Return a Python that has these packages. What they require stays as it was when it was installed."""
+    folder = CACHE / "clients" / sha256("\n".join(requirements).encode()).hexdigest()[:16]
+    if (folder / "ready").exists():
+        return str(folder / "bin" / "python")
+    return make_environment(folder, resolve(requirements), with_project=False)

@@ -1,0 +1,45 @@
+"""Agent frameworks beside this project: the newest release of each, in an environment of its own.
+
+`python -m tests.frameworks` makes the environments, and runs the tests in the folder of each framework there. They are
+not part of `make test`.
+"""
+
+from pathlib import Path
+
+from msgspec import Struct
+
+from tests.package_environments import CACHE
+
+TESTS = Path(__file__).parent
+ENVIRONMENTS = CACHE / "frameworks"
+
+
+class Framework(Struct, frozen=True, kw_only=True):
+    """A framework: its packages, the module to import, and the extras of this project that its tests need."""
+
+    packages: tuple[str, ...]
+    module: str
+    extras: tuple[str, ...] = ()
+
+
+FRAMEWORKS = {
+    "openai_agents": Framework(packages=("openai-agents",), module="agents", extras=("openai",)),
+    "pydantic_ai": Framework(
+        packages=("pydantic-ai-slim[anthropic,google,openai]",),
+        module="pydantic_ai",
+        extras=("openai", "anthropic", "gemini"),
+    ),
+    "langchain": Framework(
+        packages=("langchain", "langchain-openai", "langchain-anthropic"),
+        module="langchain.agents",
+        extras=("openai", "anthropic"),
+    ),
+    "litellm": Framework(packages=("litellm",), module="litellm", extras=("openai", "anthropic")),
+    "strands": Framework(
+        packages=("strands-agents[anthropic,gemini,openai]",),
+        module="strands",
+        extras=("openai", "anthropic", "gemini", "bedrock"),
+    ),
+    "google_adk": Framework(packages=("google-adk",), module="google.adk", extras=("gemini", "openai", "anthropic")),
+}
+"""The frameworks, by the name of their folder. The first package is the one whose release is compared."""
