@@ -117,7 +117,7 @@ def test_an_agent_gives_the_same_answers_with_the_capability(store: cc.Store) ->
 def test_the_conversation_and_its_requests_are_recorded(store: cc.Store) -> None:
     """Guarantee 21.6: messages, manifests and reported usage; a second run continues, and stores nothing twice."""
     script = Script(3, reports=True)
-    agent = make_agent(script, PrepareRequests(store, window=FULL), instructions="Look.", name="looker")
+    agent = make_agent(script, PrepareRequests(store, window=FULL, agent="looker"), instructions="Look.")
     first = agent.run_sync("Look.", conversation=Conversation(conversation_id="demo"))
     second = agent.run_sync("Again.", conversation=first.conversation)
     recorded, expected = store.load("demo"), convert_messages(second.all_messages())
