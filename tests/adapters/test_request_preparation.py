@@ -6,7 +6,13 @@ import pytest
 
 import contextc as cc
 from contextc.adapters.history_alignment import align_histories
-from contextc.adapters.request_preparation import PreparedRequest, RequestPreparer, get_original, keep_original
+from contextc.adapters.request_preparation import (
+    HistoryRewritten,
+    PreparedRequest,
+    RequestPreparer,
+    get_original,
+    keep_original,
+)
 from contextc.errors import ContextOverflow
 from contextc.messages import Message
 
@@ -171,6 +177,34 @@ def test_a_reply_that_is_only_in_the_next_history_is_committed_with_its_request(
     preparer.prepare([cc.user("hi"), cc.assistant("hello"), cc.user("bye")])
     preparer.prepare([cc.user("hi"), cc.assistant("hello"), cc.user("bye")])  # the first one failed
     assert preparer.compiler.explain("c").record.request == 1
+
+
+def test_what_follows_a_reply_is_stored_with_it(store: cc.Store) -> None:
+    """Guarantee 21.3: a call and its result, in one transaction; the next request has both."""
+    preparer = RequestPreparer(store, "c", MODEL)
+    reply = cc.assistant(tool_calls=[cc.ToolCall(id="a", name="f", arguments={})])
+    result = cc.tool_result("a", "f", "1")
+    prepared = preparer.prepare([cc.user("go")])
+    assert len(preparer.commit(prepared, [reply], following=[result])) == 1
+    assert [each.role for each in store.load("c")] == ["user", "assistant", "tool"]
+    again = preparer.prepare([cc.user("go"), reply, result])
+    assert (again.is_unchanged, again.new_count, len(again.messages)) == (True, 0, 3)
+    other = RequestPreparer(store, "c", MODEL)
+    other.commit(other.prepare([cc.user("go"), reply, result]), [cc.assistant("from another")])
+    stored = preparer.commit(again, [cc.assistant("done")], following=[cc.user("thanks")])
+    assert [each.text for each in stored] == ["done"]
+    assert [each.text for each in preparer.load()][-2:] == ["done", "thanks"]
+    assert len(store.branches("c")) == 2
+
+
+def test_a_history_that_must_not_branch_is_refused(store: cc.Store) -> None:
+    """Guarantee 21.3: the caller decides where it goes; nothing is written."""
+    preparer = RequestPreparer(store, "c", MODEL)
+    preparer.record([cc.user("one"), cc.assistant("1"), cc.user("two")])
+    with pytest.raises(HistoryRewritten) as caught:
+        preparer.prepare([cc.user("one"), cc.user("three")], may_branch=False)
+    assert caught.value.seq == 1
+    assert (len(store.branches("c")), store.conversation("c").length) == (1, 3)
 
 
 def test_a_reply_is_kept_if_another_process_was_faster(store: cc.Store) -> None:

@@ -69,11 +69,12 @@ class PreparedMessage(NamedTuple):
 
 
 class PreparedRequest(NamedTuple):
-    """A request that has begun. `history` is what was given to `prepare`."""
+    """A request that has begun. `history` is what was given to `prepare`; its last `new_count` messages were new."""
 
     messages: list[PreparedMessage]
     compiled: Compiled
     history: tuple[Message, ...]
+    new_count: int
 
     @property
     def is_unchanged(self) -> bool:
@@ -90,11 +91,20 @@ class PreparedRequest(NamedTuple):
 
 
 class RecordedHistory(NamedTuple):
-    """The messages of the current branch, and the blocks that equal the given history."""
+    """The messages of the current branch, the blocks that equal the given history, and the number of new messages."""
 
     messages: list[Message]
     blocks: list[AlignedBlock]
     tip: BranchTip | None
+    new_count: int = 0
+
+
+class HistoryRewritten(Exception):
+    """A history does not continue the current branch. `seq` is the last message that both have; 0 if there is none."""
+
+    def __init__(self, seq: int) -> None:
+        super().__init__(f"the history differs after message {seq}")
+        self.seq = seq
 
 
 class RequestPreparer:
@@ -143,18 +153,20 @@ class RequestPreparer:
         tools: "Iterable[AnyTool | ToolLike | JSONObject]" = (),
         settings: JSONObject | None = None,
         output: int | None = None,
+        may_branch: bool = True,
     ) -> PreparedRequest:
         """Record a history, compile it within the window, and begin the request.
 
         `output` is the number of tokens that the answer may have. Raises `ContextOverflow` if the newest messages alone
-        do not fit.
+        do not fit. Without `may_branch`, a history that does not continue the current branch raises `HistoryRewritten`.
         """
         tools = tuple(tools)
         with self._lock:
             self._settle(history)
-            attempts = 0
+            attempts = new_count = 0
             while True:
-                recorded, attempts = self._record(history, rewinds=True), attempts + 1
+                recorded, attempts = self._record(history, rewinds=True, may_branch=may_branch), attempts + 1
+                new_count = max(new_count, recorded.new_count)
                 compiled = self.compiler.compile(
                     self.conversation,
                     agent=self.agent,
@@ -173,25 +185,46 @@ class RequestPreparer:
                     if attempts == MAX_ATTEMPTS:
                         raise
             sent = list_sent_messages(compiled, {message.seq: message for message in recorded.messages})
-            self._open = PreparedRequest(_prepare_messages(sent, recorded), compiled, tuple(history))
+            self._open = PreparedRequest(_prepare_messages(sent, recorded), compiled, tuple(history), new_count)
             return self._open
 
     def commit(
-        self, prepared: PreparedRequest, produced: Sequence[Message], *, usage: Usage | None = None
+        self,
+        prepared: PreparedRequest,
+        produced: Sequence[Message],
+        *,
+        usage: Usage | None = None,
+        following: Sequence[Message] = (),
+        is_recorded: bool = False,
     ) -> list[Message]:
         """Store the reply to a prepared request, and return it as stored.
 
-        If another process changed the conversation meanwhile, the reply is recorded after the history that it answers.
+        `following` are messages after the reply, which are stored in the same transaction. If another process changed
+        the conversation meanwhile, the reply is recorded after the history that it answers. With `is_recorded`, the
+        caller records it elsewhere: nothing is stored then, and nothing is returned.
         """
         with self._lock:
             if self._open is prepared:
                 self._open = None
             replies = [replace(message, uid="") for message in produced]
+            entries = [
+                append_and_load.prepare_entry(append_and_load.validate_for(message, self.conversation))
+                for message in following
+            ]
+
+            def append(tx: Transaction, stored: list[Message]) -> None:
+                append_and_load.append_messages(tx, self.conversation, entries)
+
             try:
-                stored = self.compiler.commit(prepared.compiled, produced=replies, usage=usage)
+                stored = self.compiler.commit(
+                    prepared.compiled, produced=replies, usage=usage, in_transaction=append if entries else None
+                )
             except StaleCompile as error:
                 self.compiler.abort(prepared.compiled, error, usage=usage or _last_usage(replies))
-                return self._record([*prepared.history, *replies], rewinds=False).messages[-len(replies) :]
+                if is_recorded:
+                    return []
+                recorded = self._record([*prepared.history, *replies, *following], rewinds=False).messages
+                return recorded[-len(replies) - len(following) :][: len(replies)]
             if self._known and stored and stored[0].seq == self._known[-1].seq + 1:
                 self._known = [*self._known, *stored]
             return stored
@@ -202,10 +235,6 @@ class RequestPreparer:
             if self._open is prepared:
                 self._open = None
             self.compiler.abort(prepared.compiled, error, usage=usage)
-
-    def align(self, history: Sequence[Message]) -> Alignment:
-        """Compare a history with the current branch. Nothing is written."""
-        return align_histories([each for each in self.load() if each.status == "sent"], history)
 
     # ── recording ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -222,24 +251,30 @@ class RequestPreparer:
                 return
         self.compiler.abort(prepared.compiled, NO_REPLY)
 
-    def _record(self, history: Sequence[Message], *, rewinds: bool) -> RecordedHistory:
-        entries = [
-            append_and_load.prepare_entry(
-                append_and_load.validate_for(replace(message, uid="", id="", seq=0), self.conversation, index=index)
-            )
-            for index, message in enumerate(history)
-        ]
+    def _record(self, history: Sequence[Message], *, rewinds: bool, may_branch: bool = True) -> RecordedHistory:
+        entries: dict[int, append_and_load.PendingMessage] = {}
+
+        def prepare(index: int) -> append_and_load.PendingMessage:
+            """Return the same entry if the transaction is repeated."""
+            if index not in entries:
+                message = replace(history[index], uid="", id="", seq=0)
+                entries[index] = append_and_load.prepare_entry(
+                    append_and_load.validate_for(message, self.conversation, index=index)
+                )
+            return entries[index]
 
         def work(tx: Transaction) -> RecordedHistory:
             here = find_tip(tx, self.conversation, True)
             if here is None:
-                here = append_and_load.insert_conversation(tx, self.conversation) if entries else None
+                here = append_and_load.insert_conversation(tx, self.conversation) if history else None
             if here is None:
                 return RecordedHistory([], [], None)
-            stored, skipped, tip, alignment = self._find_branch(tx, here, history, rewinds)
-            rest = entries[alignment.given :]
+            stored, skipped, tip, alignment = self._find_branch(tx, here, history, rewinds, may_branch)
+            rest = [prepare(index) for index in range(alignment.given, len(history))]
             leftover = stored[alignment.stored :]
             last = stored[alignment.stored - 1].seq if alignment.stored else skipped
+            if leftover and not may_branch:
+                raise HistoryRewritten(last)
             if leftover and (rest or rewinds):
                 tip = create_branch(tx, self.conversation, tip, last, is_current=True)
                 stored = stored[: alignment.stored]
@@ -255,7 +290,7 @@ class RequestPreparer:
             ]
             if added:
                 tip = replace(tip, seq=added[-1].seq, id=bytes.fromhex(added[-1].id))
-            return RecordedHistory([*stored, *added], blocks, tip)
+            return RecordedHistory([*stored, *added], blocks, tip, len(added))
 
         recorded = self.store.write(work, repeatable=True)  # a repeated attempt finds what an earlier one stored
         self._known = recorded.messages
@@ -263,12 +298,12 @@ class RequestPreparer:
         return recorded
 
     def _find_branch(
-        self, tx: Transaction, here: BranchTip, history: Sequence[Message], rewinds: bool
+        self, tx: Transaction, here: BranchTip, history: Sequence[Message], rewinds: bool, may_branch: bool
     ) -> tuple[list[Message], int, BranchTip, Alignment]:
         """Return the branch that a history continues: its messages, the start of its context, and its end."""
         stored, skipped = self._load_branch(tx, here)
         best = stored, skipped, here, align_histories(stored, history)
-        if _continues(*best[3][1:], stored, history, rewinds):
+        if not may_branch or _continues(*best[3][1:], stored, history, rewinds):
             return best
         for branch in reversed(list_branches(tx, self.conversation)):
             if branch.number == here.branch:
