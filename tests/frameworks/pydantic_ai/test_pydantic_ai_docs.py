@@ -14,7 +14,7 @@ from tests.fake_vendors.scripts import Scripted
 from tests.fake_vendors.vendor import KEY
 from tests.test_docs import ROOT, matches, run_python
 
-BLOCK = re.compile(r"^```(py|text)\n(.*?)^```$", re.M | re.S)
+BLOCK = re.compile(r"^```(py|output)\n(.*?)^```$", re.M | re.S)
 
 
 def test_the_page_prints_what_it_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
