@@ -4,6 +4,7 @@
 # make prove  checks all types with both, runs the tests with every size, theme and many more random cases, then the long proofs
 #             (docs/long-runs.md)
 # make frameworks installs the newest release of each agent framework beside contextc, and runs its tests there
+# make package-versions runs the tests of optional packages with their oldest allowed and their newest versions
 # make stress runs the long fault, load and size tests
 # make rules  writes docs/rules.md and docs/findings.md from the rules and findings themselves
 # make lock   resolves requirements.lock and requirements-model.lock again
@@ -21,7 +22,7 @@ LOCKS  := --require-hashes -r requirements.lock -r requirements-model.lock
 
 unexport PYTHONDONTWRITEBYTECODE  # or every process of the tests compiles everything again
 
-.PHONY: run test setup checks lint types source-types floors tests programs bench prove frameworks stress rules lock clean
+.PHONY: run test setup checks lint types source-types floors tests programs bench prove frameworks package-versions stress rules lock clean
 
 run: setup
 	@$(BIN)/contextc serve
@@ -107,12 +108,16 @@ $(PEERS)/.ready: benchmarks/requirements.txt pyproject.toml
 
 prove: setup programs types
 	CONTEXTC_THOROUGH=1 $(BIN)/python -m pytest -n 4 --dist worksteal
-	$(MAKE) --no-print-directory frameworks
+	$(MAKE) --no-print-directory package-versions frameworks
 	$(BIN)/python -m tests.long_runs $(PROOFS) $(if $(ONLY),--only $(ONLY)) $(if $(SCALE),--scale $(SCALE))
 
 # FRAMEWORKS="langchain litellm" runs these alone.
 frameworks: setup
 	$(BIN)/python -m tests.frameworks $(FRAMEWORKS)
+
+# PACKAGES="openai web" runs these alone.
+package-versions: setup
+	$(BIN)/python -m tests.package_versions $(PACKAGES)
 
 stress: setup programs
 	$(BIN)/python -m tests.stress $(STRESS)

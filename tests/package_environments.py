@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tomllib
 import venv
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,8 +21,9 @@ ROOT = Path(__file__).parent.parent
 CACHE = ROOT / ".cache"
 UV = Path(sys.executable).with_name("uv")
 INSTALL_SECONDS = 1800
+TEST_SECONDS = 3600
 REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*(\[[^\]]*\])?\s*(.*)")
-TEST_PACKAGES = ("certifi", "hypothesis", "jsonschema", "psycopg[binary]", "pytest", "pytest-xdist")
+TEST_PACKAGES = ("certifi", "h11", "hypothesis", "jsonschema", "psycopg[binary]", "pytest", "pytest-xdist")
 """Packages that the tests of an environment import."""
 
 
@@ -100,8 +101,13 @@ def make_environment(folder: Path, versions: dict[str, str], *, with_project: bo
 def run_tests(python: str, arguments: Iterable[str], **variables: str) -> int:
     """Run pytest in an environment, and return its exit code. Warnings of other packages are not errors there."""
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", **variables}
-    command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "filterwarnings=default", *arguments]
-    return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
+    settings = ("-p", "no:cacheprovider", "-o", "filterwarnings=default", "-o", "faulthandler_timeout=300")
+    command = [python, "-m", "pytest", "-q", *settings, *arguments]
+    try:
+        return subprocess.run(command, cwd=ROOT, env=environment, timeout=TEST_SECONDS, check=False).returncode
+    except subprocess.TimeoutExpired:
+        print(f"The tests did not end within {TEST_SECONDS} s.", flush=True)
+        return 1
 
 
 def _install(python: Path, arguments: Sequence[str]) -> None:
@@ -133,7 +139,7 @@ def _run(command: Sequence[str | Path], given: str | None = None) -> subprocess.
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def _locked(folder: Path) -> Generator[None]:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with open(folder.parent / f"{folder.name}.lock", "w") as guard:
         fcntl.flock(guard, fcntl.LOCK_EX)

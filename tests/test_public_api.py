@@ -133,12 +133,28 @@ def test_no_two_public_classes_share_a_name() -> None:
 
 
 def test_a_missing_driver_is_named_with_the_way_out() -> None:
-    code = "import sys; sys.modules['psycopg'] = None; import contextc as cc; cc.open_store('postgresql://x')"
-    failed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    code = """
+import importlib.metadata, sys
+import contextc as cc
+def version(name):
+    if sys.argv[1:]:
+        return sys.argv[1]
+    raise importlib.metadata.PackageNotFoundError(name)
+importlib.metadata.version = version
+sys.modules["psycopg"] = None
+cc.open_store("postgresql://x")
+"""
+    failed = [
+        subprocess.run([sys.executable, "-c", code, *version], capture_output=True, text=True, check=False).stderr
+        for version in ([], ["3.1"], ["9.0"])
+    ]
     assert (
-        "postgresql:// stores require psycopg, which is not installed. Run pip install 'contextc[postgres]'"
-        in failed.stderr
-    )
+        "postgresql:// stores require the package 'psycopg', which is not installed. "
+        "Install it: pip install 'contextc[postgres]'"
+    ) in failed[0]
+    assert "package 'psycopg': expected version 3.2" in failed[1]
+    assert " or newer, got '3.1'. Upgrade it: pip install --upgrade 'contextc[postgres]'" in failed[1]
+    assert "package 'psycopg' 9.0 cannot be imported: ModuleNotFoundError: " in failed[2]
 
 
 def test_the_changelog_describes_this_version() -> None:

@@ -3,7 +3,8 @@
 `last items` is the input filter of its documentation, which keeps the latest items. `whole pairs` is the same filter,
 written with care: it also keeps the task, and does not separate calls from results. `session limit` is the limit of its
 sessions, which counts between runs only. `output trimmer` is its `ToolOutputTrimmer`, with the values of its
-documentation: it shortens large results of earlier turns. `unlimited` has the model's own window.
+documentation: it shortens large results of earlier turns. `unlimited` has the model's own window. `low=0.4` trims to
+40 % of the window, in place of 70 %.
 """
 
 from typing import Any
@@ -70,13 +71,17 @@ async def output_trimmer(assignment: Assignment) -> None:
     await run(assignment, SQLiteSession("scenario"), input_filter=trimmer)
 
 
-async def adapter(assignment: Assignment) -> None:
+async def adapter(assignment: Assignment, **options: Any) -> None:
     from contextc.adapters.openai_agents import Session
 
     session = Session("scenario", f"sqlite:///{assignment.folder}/agents.db")
-    fitter = session.fitter(window=assignment.window)
+    fitter = session.fitter(window=assignment.window, **options)
     await run(assignment, session, input_filter=fitter, hooks=fitter)
     session.close()
+
+
+async def adapter_low(assignment: Assignment) -> None:
+    await adapter(assignment, low=0.4)
 
 
 if __name__ == "__main__":
@@ -89,5 +94,6 @@ if __name__ == "__main__":
             "session limit": session_limit,
             "output trimmer": output_trimmer,
             "adapter": adapter,
+            "adapter, low=0.4": adapter_low,
         }
     )

@@ -12,8 +12,9 @@ from contextc.adapters.request_preparation import (
     RequestPreparer,
     get_original,
     keep_original,
+    require_package,
 )
-from contextc.errors import ContextOverflow
+from contextc.errors import ContextOverflow, InvalidSetting
 from contextc.messages import Message
 
 MODEL = "openai:gpt-5.4"
@@ -84,6 +85,38 @@ def test_a_rewritten_history_becomes_a_branch(store: cc.Store) -> None:
     prepared = preparer.prepare(first[:1])
     assert (len(preparer.load()), len(prepared.messages)) == (1, 1), "a request without them rewinds"
     assert len(store.branches("c")) == 3
+
+
+def test_the_branch_with_the_longest_common_history_is_continued(store: cc.Store) -> None:
+    """Guarantee 21.3: an empty or shorter branch is no better, so that nothing is stored again."""
+    preparer = RequestPreparer(store, "c", MODEL)
+    preparer.record([cc.user("one"), cc.assistant("1"), cc.user("two"), cc.assistant("2")])
+    main = store.conversation("c").branch
+    store.rewind("c", 1)
+    store.append("c", cc.assistant("uno"))
+    preparer.record([cc.user("one"), cc.assistant("1"), cc.user("two"), cc.assistant("zwei")])
+    assert store.branches("c")[-1].parent == main
+    assert store.branches("c")[-1].base == 3
+    store.rewind("c", 0)
+    store.append("c", cc.user("new"))
+    preparer.record([cc.user("one"), cc.assistant("1"), cc.user("two"), cc.assistant("2"), cc.user("three")])
+    assert store.conversation("c").branch == main
+    assert [each.text for each in preparer.load()] == ["one", "1", "two", "2", "three"]
+
+
+def test_messages_of_others_are_read_between_two_requests(store: cc.Store) -> None:
+    """Guarantee 21.2: also those that follow the last request, and after a redaction or a cleared context."""
+    preparer = RequestPreparer(store, "c", MODEL)
+    preparer.commit(preparer.prepare([cc.user("one")]), [cc.assistant("1")])
+    store.append("c", cc.user("two"))
+    history = [cc.user("one"), cc.assistant("1"), cc.user("two")]
+    assert preparer.prepare(history).new_count == 0
+    store.redact("c", 1)
+    assert [each.redacted for each in preparer.load()] == [True, False, False]
+    store.reset("c")
+    assert preparer.load() == []
+    assert len(preparer.prepare([cc.user("three")]).messages) == 1
+    assert [each.text for each in preparer.load()] == ["three"]
 
 
 def test_what_fits_goes_back_as_the_frameworks_own_objects(store: cc.Store) -> None:
@@ -236,6 +269,15 @@ def test_the_frameworks_own_form_is_kept_and_redacted(store: cc.Store) -> None:
     preparer.record([keep_original(cc.user("hi"), "lab", {"kind": "message", "n": 1})])
     assert get_original(store.load("c")[0], "lab") == {"kind": "message", "n": 1}
     assert get_original(store.redact("c", 1), "lab") is None
+
+
+def test_a_missing_or_old_framework_names_the_command() -> None:
+    """Guarantee 21.1: and an adapter that is not used imports nothing."""
+    with pytest.raises(InvalidSetting, match="pip install 'no-such-framework>=2'"):
+        require_package("no_such_framework", "no-such-framework", "2")
+    with pytest.raises(InvalidSetting, match=r"version 999 or newer, got .* pip install --upgrade"):
+        require_package("msgspec", "msgspec", "999")
+    require_package("msgspec", "msgspec", "0.1")
 
 
 def test_histories_are_compared_by_what_a_model_reads() -> None:

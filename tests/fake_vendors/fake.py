@@ -11,15 +11,17 @@ from collections.abc import Coroutine, Generator
 from contextlib import contextmanager
 from threading import Thread
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from tests.fake_vendors.faults import Plan
 from tests.fake_vendors.request_handler import Break, RequestHandler
 from tests.fake_vendors.responses import RequestRecord
 from tests.fake_vendors.scripts import Script
 from tests.fake_vendors.server import Server
-from tests.fake_vendors.transport import Transport
 from tests.fake_vendors.vendor import Memory, vendor
+
+if TYPE_CHECKING:
+    from tests.fake_vendors.transport import Transport
 
 
 class FakeVendors:
@@ -76,7 +78,9 @@ class FakeVendors:
         """Return the server's URL, or the base URL for a vendor's SDK."""
         return f"http://127.0.0.1:{self.server.port}{vendor(name).root if name else ''}"
 
-    def transport(self) -> Transport:
+    def transport(self) -> "Transport":
+        from tests.fake_vendors.transport import Transport  # needs httpx2, which the server does not
+
         return Transport(self.desk, lambda: self.shut)
 
     @contextmanager

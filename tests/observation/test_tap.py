@@ -11,10 +11,6 @@ import httpx2
 import pytest
 
 import contextc as cc
-from tests.fake_vendors import FakeVendors
-from tests.fake_vendors.sample_requests import FULL
-from tests.fake_vendors.sdks import client_of
-from tests.fake_vendors.vendor import KEY
 from tests.observation.test_observe import answer, chat, texts
 
 URL = "https://api.openai.com/v1/chat/completions"
@@ -151,27 +147,3 @@ def test_a_failing_store_does_not_fail_the_request(memory: cc.Store, caplog: pyt
 def test_another_object_is_refused(memory: cc.Store) -> None:
     with pytest.raises(cc.errors.InvalidInput, match="client: expected a Client or AsyncClient of httpx or httpx2"):
         cc.tap(memory, object())
-
-
-@pytest.mark.parametrize("streamed", [False, True])
-def test_a_real_sdk(memory: cc.Store, streamed: bool) -> None:
-    import anthropic
-
-    sdk = client_of("anthropic")
-    body = sdk.body([cc.user("What is 2 + 3?")])
-    with FakeVendors(lambda ask: FULL) as vendors:
-        http_client = cc.tap(memory, httpx2.Client())
-        with anthropic.Anthropic(
-            base_url=vendors.url("anthropic"), api_key=KEY, max_retries=0, http_client=http_client
-        ) as client:
-            if streamed:
-                with client.messages.create(**body, stream=True) as stream:  # pyright: ignore[reportArgumentType]
-                    assert list(stream)
-            else:
-                create: Any = client.messages.create  # typed by overloads that a dict of any fields does not match
-                answered = create(**body)
-                assert answered.content
-    name = only(memory)
-    assert texts(memory, name)[0] == "What is 2 + 3?"
-    assert memory.load(name)[-1].role == "assistant"
-    assert memory.load(name)[-1].usage is not None

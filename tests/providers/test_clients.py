@@ -7,8 +7,8 @@ import sys
 from contextlib import aclosing
 from pathlib import Path
 from pkgutil import iter_modules
+from typing import Any
 
-import httpx2
 import pytest
 
 import contextc as cc
@@ -294,23 +294,24 @@ def test_headers_of_a_call_are_added(vendor: Vendor) -> None:
     assert server.arrived[0].headers["anthropic-beta"] == "some-2026"
 
 
-def test_a_client_of_ones_own_is_used_and_left_open() -> None:
-    """For proxies, certificates and tests: `http_client`, as the SDKs take it."""
+@pytest.mark.parametrize("name", ["openai", "anthropic", "gemini"])
+def test_a_client_of_ones_own_is_used_and_left_open(name: str) -> None:
+    """For proxies, certificates and tests: `http_client`, of httpx2 or httpx as the SDK takes it."""
+    vendor, library = VENDORS[name], VENDORS[name].http_library
 
-    def answer(request: httpx2.Request) -> httpx2.Response:
-        content = b"".join(b"data: " + encode(event) + b"\n\n" for event in VENDORS["anthropic"].events)
-        return httpx2.Response(200, headers={"content-type": "text/event-stream"}, content=content)
+    def answer(request: Any) -> Any:
+        content = b"".join(b"data: " + encode(event) + b"\n\n" for event in vendor.events)
+        return library.Response(200, headers={"content-type": "text/event-stream"}, content=content)
 
     async def asked_through() -> list[JSONObject]:
-        vendor = VENDORS["anthropic"]
-        async with httpx2.AsyncClient(transport=httpx2.MockTransport(answer)) as client:
+        async with library.AsyncClient(transport=library.MockTransport(answer)) as client:
             provider = provider_at(vendor, "http://nowhere.invalid")
             async with cc.endpoint(provider, http_client=client) as line:
                 events = [event async for event in line.stream(call_of(vendor, provider))]
             assert not client.is_closed
             return events
 
-    assert asyncio.run(asked_through()) == VENDORS["anthropic"].events
+    assert asyncio.run(asked_through()) == vendor.events
 
 
 def test_an_unknown_provider_is_not_called_at_another_address() -> None:
@@ -367,19 +368,40 @@ print(sorted({ {vendor.package for vendor in VENDORS.values()} | {"httpx", "http
 
 
 @ALL
-def test_a_missing_sdk_explains_how_it_is_installed(vendor: Vendor) -> None:
+def test_a_missing_an_old_and_a_broken_sdk_explain_what_to_install(vendor: Vendor) -> None:
+    """Guarantee 15.1: the error says which of the three it is, and the command that helps."""
     code = f"""
-import asyncio, sys
-sys.modules[{vendor.package!r}] = None
+import asyncio, importlib.metadata, sys
 import contextc as cc
 from contextc.providers import ProviderCall
 provider = cc.provider("{vendor.name}:own", window=9000)
+found = importlib.metadata.version
+def pretend(answer):
+    def version(name):
+        if name != {vendor.distribution!r}:
+            return found(name)
+        if answer is None:
+            raise importlib.metadata.PackageNotFoundError(name)
+        return answer
+    importlib.metadata.version = version
 async def ask():
-    async for _ in cc.endpoint(provider).stream(ProviderCall(provider=provider, body=b"{{}}")): pass
-try:
-    asyncio.run(ask())
-except cc.errors.InvalidSetting as error:
-    print(error)
+    try:
+        async for _ in cc.endpoint(provider).stream(ProviderCall(provider=provider, body=b"{{}}")): pass
+    except cc.errors.InvalidSetting as error:
+        print(error)
+pretend(None)
+asyncio.run(ask())
+pretend("0.0.1")
+asyncio.run(ask())
+pretend("99.1")
+sys.modules[{vendor.package!r}] = None
+asyncio.run(ask())
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert f"pip install 'contextc[{cc.provider(vendor.spec).client}]'" in done.stdout
+    missing, old, broken = done.stdout.splitlines()
+    package, extra = repr(vendor.distribution), f"'contextc[{cc.provider(vendor.spec).client}]'"
+    assert missing == f"package {package} is not installed. Install it: pip install {extra}"
+    assert old.startswith(f"package {package}: expected version ")
+    assert old.endswith(f" or newer, got '0.0.1'. Upgrade it: pip install --upgrade {extra}")
+    assert broken.startswith(f"package {package} 99.1 cannot be imported: ModuleNotFoundError")
+    assert broken.endswith(f"Reinstall it: pip install --force-reinstall {extra}")

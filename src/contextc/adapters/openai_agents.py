@@ -25,10 +25,11 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
+from contextc._installed_packages import importing
 from contextc._json import JSONObject
 from contextc._worker_threads import run_blocking
 from contextc.adapters.history_alignment import list_part_keys
-from contextc.adapters.request_preparation import HistoryRewritten, PreparedRequest, RequestPreparer, require_package
+from contextc.adapters.request_preparation import HistoryRewritten, PreparedRequest, RequestPreparer
 from contextc.adapters.responses_items import decode_items, encode_items, load_items
 from contextc.compiler.options import CompilerOptionArguments
 from contextc.errors import UnknownConversation, UnknownModel
@@ -41,13 +42,12 @@ from contextc.store.branches import create_branch
 from contextc.store.message_rows import find_tip, load_context_start
 from contextc.tools.spec import Tool
 
-require_package("agents", "openai-agents", "0.23")
-
-from agents import FunctionTool, ModelResponse, RunHooks, TResponseInputItem  # noqa: E402
-from agents.memory import SessionSettings  # noqa: E402
-from agents.memory.session_settings import coerce_session_settings, resolve_session_limit  # noqa: E402
-from agents.models import get_default_model  # noqa: E402
-from agents.run import CallModelData, ModelInputData  # noqa: E402
+with importing("openai-agents", at_least="0.23"):
+    from agents import FunctionTool, ModelResponse, RunHooks, TResponseInputItem
+    from agents.memory import SessionSettings
+    from agents.memory.session_settings import coerce_session_settings, resolve_session_limit
+    from agents.models import get_default_model
+    from agents.run import CallModelData, ModelInputData
 
 if TYPE_CHECKING:
     from agents import Agent, RunContextWrapper

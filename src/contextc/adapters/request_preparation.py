@@ -28,19 +28,19 @@ All methods block and may be called from any thread. On an event loop: `await ru
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple, TypeVar, Unpack
 
 from msgspec.structs import replace
 
+from contextc._installed_packages import importing
 from contextc._json import JSON, JSONObject
 from contextc.adapters.history_alignment import AlignedBlock, Alignment, align_histories
 from contextc.compiler import Compiled, MessageCompiler
 from contextc.compiler.options import CompilerOptionArguments
 from contextc.compiler.request_head import AnyTool
 from contextc.compiler.sent_messages import SentMessage, list_sent_messages
-from contextc.errors import InvalidSetting, StaleCompile, StoreCorrupt
+from contextc.errors import StaleCompile, StoreCorrupt
 from contextc.messages import Message, Usage
 from contextc.providers import Provider, provider
 from contextc.store import Store, append_and_load
@@ -129,7 +129,7 @@ class RequestPreparer:
         self.compiler = MessageCompiler(store, model, **{"fetch": False, **options})
         self._lock = threading.RLock()
         self._known: list[Message] = []
-        self._known_revision = -1
+        self._known_tip: BranchTip | None = None
         self._open: PreparedRequest | None = None
 
     def load(self) -> list[Message]:
@@ -225,8 +225,6 @@ class RequestPreparer:
                     return []
                 recorded = self._record([*prepared.history, *replies, *following], rewinds=False).messages
                 return recorded[-len(replies) - len(following) :][: len(replies)]
-            if self._known and stored and stored[0].seq == self._known[-1].seq + 1:
-                self._known = [*self._known, *stored]
             return stored
 
     def abort(self, prepared: PreparedRequest, error: BaseException | str, *, usage: Usage | None = None) -> None:
@@ -293,8 +291,7 @@ class RequestPreparer:
             return RecordedHistory([*stored, *added], blocks, tip, len(added))
 
         recorded = self.store.write(work, repeatable=True)  # a repeated attempt finds what an earlier one stored
-        self._known = recorded.messages
-        self._known_revision = recorded.tip.revision if recorded.tip is not None else -1
+        self._known, self._known_tip = recorded.messages, recorded.tip
         return recorded
 
     def _find_branch(
@@ -314,9 +311,9 @@ class RequestPreparer:
             except StoreCorrupt:  # a branch with unreadable messages cannot be continued
                 continue
             alignment = align_histories(stored, history)
-            if _continues(*alignment[1:], stored, history, rewinds):
-                return stored, skipped, other, alignment
-            if alignment.given > best[3].given:
+            is_better = alignment.given > best[3].given
+            is_as_good = alignment.given == best[3].given > 0
+            if is_better or (is_as_good and _continues(*alignment[1:], stored, history, rewinds)):
                 best = stored, skipped, other, alignment
         return best
 
@@ -326,12 +323,12 @@ class RequestPreparer:
 
     def _load_branch(self, tx: Transaction, at: BranchTip) -> tuple[list[Message], int]:
         """Return the messages of a branch that are sent to models, and the seq after which they begin."""
-        start = load_context_start(tx, at.branch, at.seq)
-        known = self._known  # equal ids mean equal histories; a redaction changes the revision
-        if known and at.revision == self._known_revision and known[-1].id == at.id.hex() and known[0].seq == start + 1:
-            return known, start
-        found = append_and_load.load_between(tx, at.branch, start, at.seq)
-        return [message for message in found if message.status == "sent"], start
+        start, tip, known = load_context_start(tx, at.branch, at.seq), self._known_tip, list[Message]()
+        after = start
+        if tip is not None and (tip.branch, tip.revision) == (at.branch, at.revision) and start <= tip.seq <= at.seq:
+            known, after = [each for each in self._known if each.seq > start], tip.seq  # only appends followed
+        found = append_and_load.load_between(tx, at.branch, after, at.seq)
+        return [*known, *[message for message in found if message.status == "sent"]], start
 
 
 def _continues(matched: int, given: int, stored: Sequence[Message], history: Sequence[Message], rewinds: bool) -> bool:
@@ -381,19 +378,5 @@ def get_original(message: Message, framework: str) -> JSON:
 
 def require_package(module: str, package: str, minimum: str = "") -> None:
     """Raise `InvalidSetting` with the command that installs a framework, if it is missing or older than `minimum`."""
-    needed = f"{package}>={minimum}" if minimum else package
-    try:
+    with importing(package, at_least=minimum):
         import_module(module)
-        found = version(package)
-    except (ImportError, PackageNotFoundError) as error:
-        raise InvalidSetting(
-            f"package {package!r} cannot be imported ({error})", fix=f"Install it: pip install '{needed}'"
-        ) from error
-    if minimum and _numbers(found) < _numbers(minimum):
-        raise InvalidSetting(
-            f"package {package!r} is too old: expected {minimum} or newer", got=found, fix=f"pip install -U '{needed}'"
-        )
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    return tuple([int(each) for each in text.split(".")[:3] if each.isdigit()])

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import typer
 
+from contextc._installed_packages import check_package, installed_version
 from contextc.cli.agent_options import (
     AgentOption,
     BudgetOption,
@@ -37,7 +38,7 @@ from contextc.cli.server_options import (
     display_host,
     is_loopback,
 )
-from contextc.cli.web_ui_process import INSTALL_WEB
+from contextc.cli.web_ui_process import INSTALL_WEB, PACKAGES
 from contextc.config import read_settings
 from contextc.errors import InvalidSetting
 from contextc.store.conversation_types import DEFAULT_AGENT
@@ -96,6 +97,9 @@ def run(
 ) -> None:
     """Run the web UI and the HTTP API. Ctrl-C stops it and running turns; partial answers are kept."""
     check_positive(budget=budget, output=output, steps=steps, **{"approval-timeout": approval_timeout})
+    for package in PACKAGES:
+        if installed_version(package) is not None:
+            check_package(package, extra="web")
     try:
         from contextc.web.app_state import ServerOptions
         from contextc.web.application import create_application

@@ -3,10 +3,11 @@
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+from contextc._installed_packages import importing
 from contextc.errors import ProviderFailed
 from contextc.providers.client import ProviderCall
 from contextc.providers.error_mapping import ErrorTable
-from contextc.providers.http_client import HTTPEndpoint, HTTPResponse, error_body, missing_package
+from contextc.providers.http_client import HTTPEndpoint, HTTPResponse, error_body
 from contextc.providers.registry import Provider
 
 if TYPE_CHECKING:
@@ -54,10 +55,8 @@ class AnthropicEndpoint(HTTPEndpoint):
     def _opened(self) -> "AsyncAnthropic":
         if self._client is not None:
             return self._client
-        try:
+        with importing("anthropic", extra="anthropic"):
             from anthropic import AsyncAnthropic, AsyncStream, Omit, not_given
-        except ImportError:
-            raise missing_package("anthropic", "anthropic") from None
         key, self._stream_class = self._key(), AsyncStream[object]
         self._omitted = {"Authorization": Omit()} if key == "" else {}
         self._client = AsyncAnthropic(
@@ -65,7 +64,7 @@ class AnthropicEndpoint(HTTPEndpoint):
             base_url=self.provider.url or None,
             timeout=not_given if self.timeout is None else cast(float, self.timeout),
             max_retries=0,
-            http_client=cast(Any, self.http_client),  # a client of httpx2: the SDK checks it
+            http_client=cast(Any, self.http_client),  # httpx2's, or httpx's before version 1: the SDK checks it
         )
         return self._client
 

@@ -2,17 +2,20 @@
 
 The SDK's public methods accept no bytes: they would rebuild the request from their own classes. So the request is made
 by the layer below them, which adds key, version and URL, and sends our bytes. If Vertex AI is configured, the SDK finds
-project, location and token as usual.
+project, location and token as usual. Versions before 3 use httpx, later ones httpx2.
 """
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from importlib import import_module
+from inspect import signature
+from typing import TYPE_CHECKING, Any, ClassVar, cast, get_args
 
+from contextc._installed_packages import importing
 from contextc._json import JSON
 from contextc.errors import ProviderFailed
 from contextc.providers.client import ProviderCall
 from contextc.providers.error_mapping import ErrorTable
-from contextc.providers.http_client import HTTPEndpoint, HTTPResponse, missing_package
+from contextc.providers.http_client import HTTPEndpoint, HTTPResponse
 from contextc.providers.registry import Provider
 from contextc.providers.timeout_errors import CONNECT_SECONDS, READ_SECONDS
 
@@ -48,7 +51,7 @@ def open(provider: Provider, **options: object) -> "GeminiEndpoint":
 class GeminiEndpoint(HTTPEndpoint):
     table: ClassVar[ErrorTable] = TABLE
     _client: "Client | None" = None
-    _own: Any = None  # our httpx2 client; its types cannot be imported at module level
+    _own: Any = None  # our client of httpx2 or httpx; its types cannot be imported at module level
 
     async def _post(self, call: ProviderCall) -> HTTPResponse:
         sdk = cast(Any, self._opened())._api_client  # the layer below the public methods is private
@@ -60,25 +63,24 @@ class GeminiEndpoint(HTTPEndpoint):
         request.data = call.body
         seconds = call.timeout or self.timeout
         request.timeout = seconds if seconds else self._limits()
-        found = await sdk._async_request_once(request, stream=True, implicit_retry=False)
+        # Versions before 2.33 have no such parameter. They retry only with aiohttp, which is not used here.
+        once = {"implicit_retry": False} if "implicit_retry" in signature(sdk._async_request_once).parameters else {}
+        found = await sdk._async_request_once(request, stream=True, **once)
         return cast(HTTPResponse, found.response_stream)
 
     def _limits(self) -> Any:
-        from httpx2 import Timeout
-
-        return Timeout(READ_SECONDS, connect=CONNECT_SECONDS)
+        return _http_library().Timeout(READ_SECONDS, connect=CONNECT_SECONDS)
 
     def _opened(self) -> "Client":
         if self._client is not None:
             return self._client
-        try:
+        with importing("google-genai", extra="gemini"):
             from google.genai import Client
-            from httpx2 import AsyncClient
-        except ImportError:
-            raise missing_package("google-genai", "gemini") from None
+
+            library = _http_library()
         key = self._key()
         if self.http_client is None:
-            self._own = AsyncClient()  # follows no redirects, which would receive the key
+            self._own = library.AsyncClient()  # follows no redirects, which would receive the key
         options: dict[str, Any] = {"httpx_async_client": self.http_client or self._own}
         if self.provider.url:
             options["base_url"] = self.provider.url
@@ -104,3 +106,11 @@ class GeminiEndpoint(HTTPEndpoint):
     def _forget(self) -> Callable[[], Awaitable[object]] | None:
         self._client, own, self._own = None, self._own, None
         return None if own is None else own.aclose
+
+
+def _http_library() -> Any:
+    """Return the module httpx2 or httpx: the one whose clients the SDK accepts, and httpx2 if it accepts both."""
+    from google.genai import types
+
+    accepted = cast(Any, types).HttpxAsyncClient
+    return import_module((get_args(accepted) or (accepted,))[-1].__module__.partition(".")[0])

@@ -9,6 +9,8 @@ import os
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, suppress
+from functools import cache
+from inspect import signature
 from typing import Any, ClassVar, NoReturn, Protocol, cast
 
 from contextc._json import JSON, JSONObject, hash_blob
@@ -167,8 +169,9 @@ class HTTPEndpoint(Endpoint):
 
     async def _sent(self, client: Any, path: str, call: ProviderCall, stream_class: Any) -> HTTPResponse:
         """Post through OpenAI's or Anthropic's SDK, whose clients are alike. Return the unread response."""
+        body = {_bytes_parameter(cast(Any, type(client))): call.body}
         found = await client.post(
-            path, content=call.body, cast_to=object, options=self._options(call), stream=True, stream_cls=stream_class
+            path, **body, cast_to=object, options=self._options(call), stream=True, stream_cls=stream_class
         )
         return cast(HTTPResponse, found.response)
 
@@ -235,9 +238,10 @@ def _conversation_headers(call: ProviderCall) -> Mapping[str, str]:
     return {name: hash_blob(call.conversation.encode())[:HEADER_LENGTH]} if name and call.conversation else {}
 
 
-def missing_package(package: str, extra: str) -> InvalidSetting:
-    """Return the error for an SDK that is not installed."""
-    return InvalidSetting(f"package {package!r} is not installed", fix=f"Install it: pip install 'contextc[{extra}]'")
+@cache
+def _bytes_parameter(client_class: Any) -> str:
+    """Return the parameter of `post` for bytes. OpenAI's SDK has `content` since 2.16; before, `body` takes them."""
+    return "content" if "content" in signature(client_class.post).parameters else "body"
 
 
 async def _events(answer: HTTPResponse, streamed: bool, events: StreamParser) -> AsyncGenerator[JSONObject, None]:

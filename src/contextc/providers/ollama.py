@@ -9,12 +9,13 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+from contextc._installed_packages import importing
 from contextc._json import JSON, JSONObject, parse_object
 from contextc.errors import ProviderFailed
 from contextc.formats.request_settings import object_or_empty
 from contextc.providers.client import ProviderCall
 from contextc.providers.error_mapping import ErrorTable, mask_secrets
-from contextc.providers.http_client import HTTPEndpoint, HTTPResponse, StreamParser, error_reason, missing_package
+from contextc.providers.http_client import HTTPEndpoint, HTTPResponse, StreamParser, error_reason
 from contextc.providers.registry import Provider
 from contextc.providers.stream_parsers import MalformedEvent, NDJSONParser, parse_json_object
 from contextc.providers.timeout_errors import CONNECT_SECONDS, READ_SECONDS
@@ -102,10 +103,8 @@ class OllamaEndpoint(HTTPEndpoint):
     def _opened(self) -> "AsyncClient":
         if self._client is not None:
             return self._client
-        try:
+        with importing("ollama", extra="ollama"):
             from ollama import AsyncClient
-        except ImportError:
-            raise missing_package("ollama", "ollama") from None
         key = self._key()
         headers = {"Authorization": f"Bearer {key}"} if key else None
         # A redirect would receive the key.
@@ -134,7 +133,7 @@ class OllamaEndpoint(HTTPEndpoint):
 
     def _forget(self) -> Callable[[], Awaitable[object]] | None:
         client, self._client = self._client, None
-        return None if client is None else client.close
+        return None if client is None else cast(Any, client)._client.aclose  # before 0.6.1 it has no method `close`
 
 
 def _refusal(body: bytes) -> JSON:

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import msgspec
 
+from contextc._installed_packages import importing
 from contextc._json import JSON, encode
 from contextc.errors import InvalidSetting, ProviderFailed
 from contextc.providers.client import ProviderCall
 from contextc.providers.error_mapping import ErrorTable
-from contextc.providers.http_client import HTTPEndpoint, HTTPResponse, error_body, missing_package
+from contextc.providers.http_client import HTTPEndpoint, HTTPResponse, error_body
 from contextc.providers.registry import Provider, extra_of_format
 
 if TYPE_CHECKING:
@@ -109,10 +110,8 @@ class OpenAIEndpoint(HTTPEndpoint):
     def _opened(self) -> "AsyncOpenAI":
         if self._client is not None:
             return self._client
-        try:
+        with importing("openai", extra=extra_of_format(self.provider.format) or "openai"):
             from openai import AsyncOpenAI, AsyncStream, Omit, OpenAIError, not_given
-        except ImportError:
-            raise missing_package("openai", extra_of_format(self.provider.format) or "openai") from None
         with suppress(ImportError):  # the SDK fails if another thread is importing httpx
             import_module("httpx")
         key, self._stream_class = self._key(), AsyncStream[object]

@@ -21,13 +21,14 @@ class StructuredOutputFacts(Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     models: str = ""
     without_tools: str = ""
+    excluded_ids: str = ""
     url: str = ""
 
 
 def has_structured_output(provider: Provider, *, with_tools: bool) -> bool:
     """Return True if replies of this provider's model are known to follow a schema that the request requires."""
     known = structured_output_facts().get(provider.name)
-    if known is None or provider.url != known.url:
+    if known is None or provider.url != known.url or re.fullmatch(known.excluded_ids, provider.model_id):
         return False
     patterns = (known.models,) if with_tools else (known.models, known.without_tools)
     return any(re.fullmatch(pattern, provider.model.name) for pattern in patterns)

@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple, cast
 from urllib.parse import unquote
 
+from contextc._installed_packages import importing
 from contextc.config import mask_secrets, split_query
 from contextc.errors import (
     ContextcError,
@@ -35,15 +36,11 @@ from contextc.store.postgres_transaction import BeginStatements, PostgresTransac
 from contextc.store.store import Store
 from contextc.store.transaction_engine import OUTAGE_SECONDS, THREAD_NAME, ConnectionLost, RetryTransaction
 
-try:
+with importing("psycopg", extra="postgres", needed_by="postgresql:// stores"):
     import psycopg
     from psycopg import errors as pg
     from psycopg.conninfo import conninfo_to_dict
     from psycopg.pq import PipelineStatus, TransactionStatus
-except ImportError as error:
-    raise InvalidSetting(
-        "postgresql:// stores require psycopg, which is not installed", fix="Run pip install 'contextc[postgres]'."
-    ) from error
 
 SCHEMA_LOCK = 0x636F6E7465787463
 CONNECTION_DEFAULTS: dict[str, str | int] = {

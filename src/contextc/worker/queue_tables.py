@@ -4,7 +4,7 @@ import threading
 from typing import TYPE_CHECKING, LiteralString, cast
 from weakref import WeakSet
 
-from contextc.errors import InvalidSetting
+from contextc._installed_packages import importing
 from contextc.store import Store, turn_queue
 from contextc.store.backend_interface import Transaction
 from contextc.store.change_notifications import create_triggers_sql
@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from contextc.store.postgres_transaction import PostgresTransaction
 
 QUEUE_LOCK = 0x636F6E7475657565
-MISSING_PACKAGE = "workers require procrastinate, which is not installed"
-MISSING_FIX = "Run pip install 'contextc[worker]'."
 
 _prepared: "WeakSet[Store]" = WeakSet()
 _lock = threading.Lock()
@@ -43,8 +41,6 @@ def create_queue_tables(store: Store) -> None:
 
 
 def _load_schema() -> LiteralString:
-    try:
+    with importing("procrastinate", extra="worker", needed_by="workers"):
         from procrastinate.schema import SchemaManager
-    except ImportError as error:
-        raise InvalidSetting(MISSING_PACKAGE, fix=MISSING_FIX) from error
     return SchemaManager.get_schema()

@@ -16,15 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from contextc._installed_packages import importing
 from contextc._worker_threads import run_blocking
-from contextc.errors import ConversationBusy, InvalidInput, InvalidSetting, LeaseLost, StoreError
+from contextc.errors import ConversationBusy, InvalidInput, LeaseLost, StoreError
 from contextc.executor import AgentExecutor, Suspend
 from contextc.store import Store, turn_queue
 from contextc.store.message_rows import find_tip
 from contextc.store.turn_queue import DEFAULT_QUEUE, TASK_NAME, QueuedJob
 from contextc.worker.job_owner import JobOwner, RetryRules
 from contextc.worker.provider_slots import ProviderSlots
-from contextc.worker.queue_tables import MISSING_FIX, MISSING_PACKAGE, create_queue_tables
+from contextc.worker.queue_tables import create_queue_tables
 from contextc.worker.submission import check_queue
 
 if TYPE_CHECKING:
@@ -103,10 +104,8 @@ class TurnWorker:
 
     async def run(self) -> None:
         """Run turns until `stop` is called."""
-        try:
+        with importing("procrastinate", extra="worker", needed_by="workers"):
             import procrastinate
-        except ImportError as error:
-            raise InvalidSetting(MISSING_PACKAGE, fix=MISSING_FIX) from error
         from contextc.store.postgres import PostgresStore
         from contextc.worker.queue_connection import connect_queue
 

@@ -9,11 +9,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from pkgutil import iter_modules
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
-
-import httpx2
 
 from contextc._json import JSONObject
 from contextc.formats.base import Request
@@ -127,9 +126,13 @@ class SDKClient(ABC):
         return error.response.headers
 
 
-def http(timeout: float) -> httpx2.Client:
-    """Return a client that loads no certificates, which takes most of an SDK's startup time."""
-    return httpx2.Client(verify=False, timeout=timeout)
+def http(timeout: float) -> Any:
+    """Return a client that loads no certificates, which takes most of an SDK's startup time.
+
+    It is one of httpx2, or of httpx where the SDKs are so old that they have not installed httpx2.
+    """
+    library = import_module("httpx2" if find_spec("httpx2") else "httpx")
+    return library.Client(verify=False, timeout=timeout)
 
 
 @cache

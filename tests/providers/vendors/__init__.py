@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Iterable
 from importlib import import_module
+from importlib.metadata import requires
 from pkgutil import iter_modules
+from typing import Any
 
 from msgspec import Struct, field
 
@@ -51,6 +53,18 @@ class Vendor(Struct, frozen=True, kw_only=True):
     @property
     def name(self) -> str:
         return self.spec.partition(":")[0]
+
+    @property
+    def distribution(self) -> str:
+        """Return the name of the SDK's package, as it is installed."""
+        return self.package.replace(".", "-")
+
+    @property
+    def http_library(self) -> Any:
+        """Return the HTTP library that the installed version of the SDK requires: the module httpx2 or httpx."""
+        return import_module(
+            "httpx2" if any("httpx2" in each for each in requires(self.distribution) or []) else "httpx"
+        )
 
     def streamed(self, events: Iterable[JSONObject] | None = None, *, then: str = "end") -> Answer:
         """Return a stream of these events, one chunk each. Without arguments, all events and `last`."""

@@ -16,12 +16,13 @@ from typing import Any, ClassVar, cast
 from urllib.parse import urlsplit
 from weakref import WeakSet
 
+from contextc._installed_packages import importing
 from contextc.errors import InvalidSetting, ProviderFailed
 from contextc.providers.bedrock.event_stream import EventStreamParser, import_botocore
 from contextc.providers.bedrock.threaded_response import ThreadedResponse, watched_pool
 from contextc.providers.client import ProviderCall
 from contextc.providers.error_mapping import ErrorTable
-from contextc.providers.http_client import HTTPEndpoint, HTTPResponse, StreamParser, missing_package
+from contextc.providers.http_client import HTTPEndpoint, HTTPResponse, StreamParser
 from contextc.providers.registry import Provider
 from contextc.providers.stream_parsers import MalformedEvent, parse_json_object
 from contextc.providers.timeout_errors import CONNECT_SECONDS, READ_SECONDS
@@ -96,7 +97,7 @@ class BedrockEndpoint(HTTPEndpoint):
 
     async def _post(self, call: ProviderCall) -> HTTPResponse:
         client = self._opened()
-        line = ThreadedResponse(lambda: self._sent_by(client, call))
+        line = ThreadedResponse(lambda: self._sent_by(client, call), cast(float | None, call.timeout or self.timeout))
         self._lines.add(line)
         await line.wait_for_head()
         if line.status_code < 300:
@@ -108,7 +109,7 @@ class BedrockEndpoint(HTTPEndpoint):
 
     def _sent_by(self, client: Any, call: ProviderCall) -> Any:
         """Sign and send the request. Runs on the thread of the call, because both may block on the network."""
-        PENDING.call, PENDING.request, PENDING.seconds = call, None, call.timeout or self.timeout
+        PENDING.call, PENDING.request = call, None
         try:
             (client.converse_stream if call.stream else client.converse)(modelId=call.provider.model_id)
             request: Any = PENDING.request
@@ -122,10 +123,8 @@ class BedrockEndpoint(HTTPEndpoint):
     def _opened(self) -> Any:
         if self._client is not None:
             return self._client
-        try:
+        with importing("botocore", extra="bedrock"):
             session = import_botocore("session").get_session()
-        except ImportError:
-            raise missing_package("boto3", "bedrock") from None
         self._bearer()  # reports an unset variable before other problems
         client: Any = self.http_client or self._made(session)
         if not hasattr(client, "converse_stream"):
@@ -233,8 +232,6 @@ def _set_body(params: Any, **_: Any) -> None:
         return
     params["body"] = call.body
     params["headers"] |= {"Content-Type": "application/json", **call.headers}
-    if PENDING.seconds:
-        params["context"]["read_timeout"] = PENDING.seconds
 
 
 def _is_foreign_record(_: logging.LogRecord) -> bool:

@@ -33,10 +33,14 @@ class ResponseEnd(NamedTuple):
 
 
 class ThreadedResponse:
-    """A response that is being received. `send` runs on the thread and returns a botocore response (untyped)."""
+    """A response that is being received. `send` runs on the thread and returns a botocore response (untyped).
 
-    def __init__(self, send: Callable[[], Any]) -> None:
+    `read_seconds` limits the time without data. Without it, the limit of the SDK's client applies.
+    """
+
+    def __init__(self, send: Callable[[], Any], read_seconds: float | None = None) -> None:
         self._send, self._loop = send, asyncio.get_running_loop()
+        self.read_seconds = read_seconds
         self._received: asyncio.Queue[ResponseHead | bytes | ResponseEnd] = asyncio.Queue()
         self._socket: socket.socket | None = None
         self._left = self._over = False
@@ -126,7 +130,7 @@ class ThreadedResponse:
 
 
 def watched_pool(pool: Any) -> Any:
-    """Return a subclass of a connection pool whose connections record the call that uses them."""
+    """Return a subclass of a connection pool whose connections record the call that uses them, and obey its limit."""
 
     plain: Any = pool.ConnectionCls
 
@@ -138,11 +142,19 @@ def watched_pool(pool: Any) -> Any:
         _current_response().use_socket(self.sock)
         return plain.request(self, *arguments, **options)
 
+    def urlopen(self: Any, *arguments: Any, **options: Any) -> Any:
+        # botocore has limits per call only since 1.43; before, they are those of its client.
+        if (seconds := _current_response().read_seconds) is not None:
+            options["timeout"] = type(self.timeout)(connect=self.timeout.connect_timeout, read=seconds)
+        return pool.urlopen(self, *arguments, **options)
+
     watching = type("Connection", (plain,), {"connect": connect, "request": request})
-    return type("Pool", (pool,), {"ConnectionCls": watching, "watched": True})
+    return type("Pool", (pool,), {"ConnectionCls": watching, "watched": True, "urlopen": urlopen})
 
 
 class _NoResponse:
+    read_seconds: float | None = None
+
     def use_socket(self, connection: socket.socket | None) -> None:
         """Ignore a connection that other code uses."""
 

@@ -5,8 +5,11 @@ because the host asks for it. Without a host the CLI's own rules apply, and all 
 """
 
 from base64 import b64encode
+from collections.abc import Callable
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
+from contextc._installed_packages import importing
 from contextc._json import JSONObject
 from contextc.formats.claude_code.decode import TOOL_PREFIX
 from contextc.messages import Media, ToolCall, ToolResult, tool_call
@@ -31,8 +34,8 @@ class ClaudeCallbacks:
 
     def mcp_server(self, tools: list[JSONObject]) -> JSONObject:
         """Return the MCP server in the form of the SDK."""
-        from mcp.server import Server
-        from mcp.types import CallToolResult, ListToolsResult, Tool
+        with importing("mcp", extra="claude-code"):
+            from mcp.types import CallToolResult, ListToolsResult, Tool
 
         offered = ListToolsResult(tools=[Tool.model_validate({**tool, "_meta": RESULT_LIMIT}) for tool in tools])
 
@@ -40,11 +43,11 @@ class ClaudeCallbacks:
             return offered
 
         async def called(context: object, params: Any) -> CallToolResult:  # its class name differs between versions
-            call_id = cast(str, cast(JSONObject, params.meta or {}).get(CALL_ID_KEY, ""))
+            call_id = cast(str, _meta(params).get(CALL_ID_KEY, ""))
             result = await self._run(tool_call(call_id, params.name, params.arguments or {}))
             return CallToolResult.model_validate({"content": _content(result), "isError": result.is_error})
 
-        made = Server(SERVER_NAME, on_list_tools=listed, on_call_tool=called)
+        made = _create_server(listed, called)
         return {"type": "sdk", "name": SERVER_NAME, "instance": made, "alwaysLoad": True, "disableAutoBackground": True}
 
     async def approve(
@@ -69,6 +72,31 @@ class ClaudeCallbacks:
             except Exception as error:
                 reason = f"{type(error).__name__}: {error}"
         return ToolResult(call_id=call.id, name=call.name, content=reason, is_error=True)
+
+
+def _create_server(listed: Callable[..., Any], called: Callable[..., Any]) -> object:
+    """Return a server with these handlers, as mcp 2 takes them. In mcp 1 they are registered by type of request."""
+    types, server_class = cast(Any, import_module("mcp.types")), cast(Any, import_module("mcp.server")).Server
+    if not hasattr(server_class, "list_tools"):
+        return server_class(SERVER_NAME, on_list_tools=listed, on_call_tool=called)
+
+    async def list_tools(request: Any) -> Any:
+        return types.ServerResult(await listed(None, request.params))
+
+    async def call_tool(request: Any) -> Any:
+        return types.ServerResult(await called(None, request.params))
+
+    made = server_class(SERVER_NAME)
+    made.request_handlers |= {types.ListToolsRequest: list_tools, types.CallToolRequest: call_tool}
+    return made
+
+
+def _meta(params: Any) -> JSONObject:
+    """Return the metadata of a request: a dict in mcp 2, an object in mcp 1."""
+    found: Any = params.meta
+    if found is None or isinstance(found, dict):
+        return cast(JSONObject, found or {})
+    return cast(JSONObject, found.model_extra or {})
 
 
 def _content(result: ToolResult) -> list[JSONObject]:

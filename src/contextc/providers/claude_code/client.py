@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, cast
 from uuid import uuid4
 from weakref import WeakValueDictionary
 
+from contextc._installed_packages import importing
 from contextc._json import JSONObject
 from contextc._worker_threads import run_in_thread
 from contextc.errors import InvalidSetting, ProviderFailed
@@ -23,7 +24,6 @@ from contextc.providers.claude_code.session_setup import SessionStart, prepare_s
 from contextc.providers.claude_code.transcript_splitting import WriteOnlySessionStore
 from contextc.providers.cli_agent_discovery import with_login_fix
 from contextc.providers.client import Endpoint, ProviderCall, check_env
-from contextc.providers.http_client import missing_package
 from contextc.providers.registry import Provider
 from contextc.store import Store
 
@@ -180,10 +180,8 @@ def _line_or_note(line: JSONObject) -> JSONObject:
 
 def _load_sdk() -> "SessionStore":
     """Import the SDK, which is slow, and return an in-memory store of sessions."""
-    try:
+    with importing("claude-agent-sdk", extra="claude-code"):
         from claude_agent_sdk import InMemorySessionStore
-    except ImportError:
-        raise missing_package("claude-agent-sdk", "claude-code") from None
     return InMemorySessionStore()
 
 

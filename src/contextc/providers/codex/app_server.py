@@ -23,9 +23,9 @@ from typing import Literal, Self, TypeAlias, cast
 import msgspec
 from msgspec import Struct
 
+from contextc._installed_packages import importing
 from contextc._json import JSON, JSONObject, encode, fix_surrogates_in_json
 from contextc.errors import InvalidSetting, ProviderFailed
-from contextc.providers.http_client import missing_package
 from contextc.providers.registry import Provider
 
 MessageQueue: TypeAlias = "asyncio.Queue[JSONObject | None]"
@@ -271,13 +271,11 @@ def _model_provider(provider: Provider, retries: int) -> dict[str, JSON]:
 
 def _bundled(environment: dict[str, str]) -> str:
     """Return the path of the program in the package, and add the folder of its tools to PATH."""
-    try:
+    with importing("openai-codex", extra="codex"):
         from codex_cli_bin import (  # pyright: ignore[reportMissingTypeStubs]
             bundled_codex_path,
             bundled_path_dir,
         )
-    except ImportError:
-        raise missing_package("openai-codex", "codex") from None
     try:
         program: Path = bundled_codex_path()
         folder: Path | None = bundled_path_dir()

