@@ -41,6 +41,7 @@ from contextc.models import cost  # noqa: E402
 UNLIMITED = "unlimited"
 """Variants whose name begins with this get the model's own window."""
 SUMMARY = "Summary of the work so far: " + "the parser was checked, an index was fixed, tests passed. " * 20
+THOUGHT = "The call before this one did not show the cause, so the next place has to be checked."
 WIDTH = 150
 TIMEOUT = 600
 
@@ -88,9 +89,10 @@ class Script:
                 self._given[ask.identity] = self._reply(ask)
             return self._given[ask.identity]
 
-    @property
-    def task(self) -> str:
-        return task(self._turn)
+    @staticmethod
+    def _reasons(ask: AcceptedRequest) -> bool:
+        """Return True if the model returns reasoning: with OpenAI's Responses always, elsewhere if it is asked for."""
+        return ask.vendor.format == "openai_responses" or ask.vendor.must_reason(ask)
 
     def _reply(self, ask: AcceptedRequest) -> Reply:
         if not ask.request.tools:
@@ -104,7 +106,7 @@ class Script:
             self.taken.add((self._turn, self._number))
         self._number += 1
         calls = [ScriptedCall(call.name, cast(Any, call.arguments)) for call in done.calls]
-        return Reply(done.text, calls)
+        return Reply(done.text, calls, reasoning=THOUGHT if self._reasons(ask) else "")
 
 
 # ── one run ───────────────────────────────────────────────────────────────────────────────────────────────────────────
