@@ -326,7 +326,7 @@ class _ChannelReader:
                 if places is not None:
                     places.append(place)
                 found.append(
-                    self._parser.section(row.chunk, row.row.tokens)
+                    self._parser.section(row.chunk, row.row.tokens, row.row.items)
                     if row.chunk
                     else self._parser.redacted(place, row.row.tokens)
                 )
