@@ -124,9 +124,11 @@ def _answer(answer: Any, path: str) -> JSONObject:  # of the client's HTTP libra
 def openapi(document: JSONObject) -> JSONObject:
     """The document without prose and without the names of Python classes.
 
-    Schemas are numbered as they are used, first by the recorded endpoints: another endpoint changes no number.
+    Schemas are numbered as they are used, first by the recorded endpoints and fields: another endpoint or optional
+    field changes no number.
     """
     components: JSONObject = document["components"]["schemas"]
+    before: JSONObject = read("http.json")["/api/openapi.json"]["body"]
     numbers: dict[str, int] = {}
     schemas: list[Any] = []
 
@@ -136,7 +138,7 @@ def openapi(document: JSONObject) -> JSONObject:
             if name not in numbers:
                 numbers[name] = len(numbers)
                 schemas.append(None)
-                schemas[numbers[name]] = shape(components[name])
+                schemas[numbers[name]] = shape(_without_additions(before["schemas"], numbers[name], components[name]))
             return f"schema {numbers[name]}"
         if isinstance(value, dict):
             return {
@@ -146,7 +148,7 @@ def openapi(document: JSONObject) -> JSONObject:
             }
         return [shape(each) for each in cast(list[Any], value)] if isinstance(value, list) else value
 
-    recorded, served = read("http.json")["/api/openapi.json"]["body"]["paths"], document["paths"]
+    recorded, served = before["paths"], document["paths"]
     known = {
         path: shape({method: served[path][method] for method in methods if method in served[path]}, names=True)
         for path, methods in recorded.items()
@@ -156,6 +158,15 @@ def openapi(document: JSONObject) -> JSONObject:
     rest = {name: shape(value) for name, value in document.items() if name not in ("paths", "components")}
     security = shape(document["components"]["securitySchemes"])
     return {**rest, "paths": paths, "schemas": schemas, "securitySchemes": security}
+
+
+def _without_additions(recorded: list[JSONObject], number: int, schema: JSONObject) -> JSONObject:
+    """A schema without optional fields that are not recorded."""
+    if number >= len(recorded) or "properties" not in schema:
+        return schema
+    kept = {*recorded[number].get("properties", ()), *schema.get("required", ())}
+    properties: JSONObject = schema["properties"]
+    return {**schema, "properties": {name: each for name, each in properties.items() if name in kept}}
 
 
 # ── streams ───────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -86,6 +86,12 @@ class RequestView:
     def __repr__(self) -> str:
         return f"<request {self.number} of {self.channel}: {self.input:,} tokens, {self.status}>"
 
+    def followed_by(self, record: RequestRecord, rows: Rows, parser: ElementParser) -> "RequestView":
+        """Return another request of the same channel with the same head."""
+        return RequestView(
+            channel=self._channel, number=record.request, record=record, head=self.head, rows=rows, parser=parser
+        )
+
     # ── facts ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
