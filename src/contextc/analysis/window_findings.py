@@ -469,5 +469,5 @@ def _kind_of(text: str) -> str:
 # ── shared ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _evidence(request: RequestView, path: str, *, before: str = "", after: str = "") -> Evidence:
-    return Evidence(request=request.number, channel=request.channel_id, path=path, before=before, after=after)
+def _evidence(request: RequestView, path: str, *, after: str = "") -> Evidence:
+    return Evidence(request=request.number, channel=request.channel_id, path=path, after=after, is_change=False)
