@@ -3,7 +3,7 @@
 import asyncio
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -113,7 +113,7 @@ def _answer(answer: Any, path: str) -> JSONObject:  # of the client's HTTP libra
     elif "/rules/" in path:
         body = {name: type(value).__name__ for name, value in body.items()}
     elif path == "/api/openapi.json":
-        body = openapi(body)
+        body = openapi(body, read("http.json")[path]["body"]["schemas"])
     elif answer.status_code >= 400:
         body = mapped(body, lambda name, value: value if name == "kind" else lasting(name, value))
     else:
@@ -121,14 +121,13 @@ def _answer(answer: Any, path: str) -> JSONObject:  # of the client's HTTP libra
     return {"status": answer.status_code, "headers": headers, "body": later_hidden(body)}
 
 
-def openapi(document: JSONObject) -> JSONObject:
+def openapi(document: JSONObject, recorded_schemas: Sequence[JSONObject] = ()) -> JSONObject:
     """The document without prose and without the names of Python classes.
 
-    Schemas are numbered as they are used, first by the recorded endpoints and fields: another endpoint or optional
-    field changes no number.
+    Schemas are numbered as they are used, first by the recorded endpoints: another endpoint changes no number, and with
+    the recorded schemas, no optional field does.
     """
     components: JSONObject = document["components"]["schemas"]
-    before: JSONObject = read("http.json")["/api/openapi.json"]["body"]
     numbers: dict[str, int] = {}
     schemas: list[Any] = []
 
@@ -138,7 +137,7 @@ def openapi(document: JSONObject) -> JSONObject:
             if name not in numbers:
                 numbers[name] = len(numbers)
                 schemas.append(None)
-                schemas[numbers[name]] = shape(_without_additions(before["schemas"], numbers[name], components[name]))
+                schemas[numbers[name]] = shape(_without_additions(recorded_schemas, numbers[name], components[name]))
             return f"schema {numbers[name]}"
         if isinstance(value, dict):
             return {
@@ -148,7 +147,7 @@ def openapi(document: JSONObject) -> JSONObject:
             }
         return [shape(each) for each in cast(list[Any], value)] if isinstance(value, list) else value
 
-    recorded, served = before["paths"], document["paths"]
+    recorded, served = read("http.json")["/api/openapi.json"]["body"]["paths"], document["paths"]
     known = {
         path: shape({method: served[path][method] for method in methods if method in served[path]}, names=True)
         for path, methods in recorded.items()
@@ -160,7 +159,7 @@ def openapi(document: JSONObject) -> JSONObject:
     return {**rest, "paths": paths, "schemas": schemas, "securitySchemes": security}
 
 
-def _without_additions(recorded: list[JSONObject], number: int, schema: JSONObject) -> JSONObject:
+def _without_additions(recorded: Sequence[JSONObject], number: int, schema: JSONObject) -> JSONObject:
     """A schema without optional fields that are not recorded."""
     if number >= len(recorded) or "properties" not in schema:
         return schema

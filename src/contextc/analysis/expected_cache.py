@@ -1,4 +1,4 @@
-"""What the provider's cache should have of a request that was not sent yet, and what that means for its price."""
+"""The cache of a request that was not sent yet: the part that the provider should have, and the price with it."""
 
 from collections.abc import Sequence
 

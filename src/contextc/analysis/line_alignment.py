@@ -1,4 +1,4 @@
-"""Which item of the ledger each element of a section was made from, so that both have the same tokens.
+"""Align the elements of a section with the items of the ledger that they were made from: both have the same tokens.
 
 The inspector lists items, and findings and compositions are about elements. The tokens of the elements of an item add
 up to those of the item.

@@ -338,7 +338,8 @@ def _branch_test(tx: Transaction, before: RequestRecord | None) -> Callable[[int
 def compute_distribution(request: RequestDetails) -> TokenDistribution:
     """Return the budget of a request by kind."""
     counted = {"dynamic": 0, "history": 0, "new": 0}
-    for index, (item, tokens) in enumerate(zip(request.items, request.tokens, strict=True)):
+    sizes = distribute(request.budget.used, [item.tokens for item in request.items])
+    for index, (item, tokens) in enumerate(zip(request.items, sizes, strict=True)):
         counted[_kind(request, index, item)] += tokens
     return distribute_window(request.budget, **counted)
 

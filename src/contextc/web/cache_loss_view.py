@@ -15,7 +15,7 @@ class RepeatedMissView(Struct, frozen=True, kw_only=True):
 
 
 class ExpectedCacheView(Struct, frozen=True, kw_only=True):
-    """What the provider's cache should have of the next request, by its rules. Prices of lines are those of this.
+    """The part of the next request that the provider's cache should have, by its rules. Lines have prices by it.
 
     `read` and `written` are tokens. `expired` is true if the cache has expired since: it was used `idle` milliseconds
     ago, and is kept for `life`. `missed` is present if the last requests missed it each time. Then, `paid_again` are

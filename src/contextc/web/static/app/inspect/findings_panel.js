@@ -86,8 +86,8 @@ export function RequestFindings({ name, step, losses, remarks, signedLost }) {
   if (!own.length && !rest.length && !signedLost) return null;
   const url = (query) => inspectUrl(name, step.channel, step.request, { tab: "findings", ...query });
   return html`<ul class="request-findings" aria-label="Findings of this request" data-testid="request-findings">
-    ${own.slice(0, MOST_LINKS).map((each, index) => html`<li key=${index}><a class="finding-link" href=${url({ finding: each.code })}><span
-        class="card-code">${each.code}</span><span class="finding-link-title">${oneLine(each.title, 80)}</span>${each.cost > 0 && html` <b>${dollars(each.cost)}</b>`}</a></li>`)}
+    ${own.slice(0, MOST_LINKS).map((each, index) => html`<li key=${index}><a class="finding-link" href=${url({ finding: each.code })} title=${oneLine(each.title, 300)}><span
+        class="card-code">${each.code}</span><span class="finding-link-title">${oneLine(namesOf(each)[0], 80)}</span>${each.cost > 0 && html` <b>${dollars(each.cost)}</b>`}</a></li>`)}
     ${own.length > MOST_LINKS && html`<li><a class="finding-link" href=${url({})}>${number(own.length - MOST_LINKS)} more</a></li>`}
     ${signedLost > 0 && html`<li class="is-bad">Signed reasoning of ${plural(signedLost, "message")} was lost here.</li>`}
     ${rest.map((each) => html`<li key=${each}><a class="finding-link" href=${url({})} title=${oneLine(each, 400)}>Remark: ${oneLine(each, 80)}</a></li>`)}
