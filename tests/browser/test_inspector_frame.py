@@ -255,6 +255,7 @@ def test_keys_select_tabs_requests_and_the_timeline(reader: Person, recorded: Re
     slider.press("ArrowRight")
     expect(heading(reader)).to_contain_text("Request 2 of 13")
     reader.page.keyboard.press("?")
+    expect(reader.page.get_by_test_id("shortcuts")).to_be_visible()  # it takes keys from then on
     expect(reader.page.get_by_test_id("shortcuts")).to_contain_text("Show or hide the timeline")
     reader.page.keyboard.press("Escape")
     expect(reader.page.get_by_test_id("shortcuts")).to_have_count(0)
