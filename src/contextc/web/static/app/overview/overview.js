@@ -213,9 +213,7 @@ function RowFindings({ found, name, hasRequests }) {
   if (!count) return "0";
   const [dearest] = found.causes ?? [];
   const about = `Most expensive cause${dearest ? `: ${oneLine(dearest.title, 120)}` : ""}. ${OVERLAP}`;
-  const cost = largest == null ? "" : dollars(largest);
-  return html`<a href=${findingsUrl(name, dearest)} title=${about} aria-label=${cost ? `${plural(count, "finding")}, most expensive cause ${cost}`
-    : plural(count, "finding")}>${number(count)}${cost && ` · ${cost}`}</a>`;
+  return html`<a href=${findingsUrl(name, dearest)} title=${about}>${number(count)}${largest != null && ` · ${dollars(largest)}`}</a>`;
 }
 
 /** URL of the findings of a conversation: at the most expensive one of a cause, if that is known. */
