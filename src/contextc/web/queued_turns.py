@@ -111,7 +111,7 @@ class QueuedTurnManager(TurnManager):
     ) -> RunningTurn:
         """Submit input, or what is left to answer. The model is that of the workers' agent."""
         found = await run_blocking(self._submit, conversation, input, resume)
-        event_hub(self.store).refresh(conversation)
+        event_hub(self.store).note_change(conversation)
         return found
 
     def _submit(self, conversation: str, input: TurnInput, resume: bool) -> RunningTurn:
@@ -186,7 +186,7 @@ class QueuedTurnManager(TurnManager):
             return queued
 
         queued = await run_blocking(lambda: self.store.write(work))
-        event_hub(self.store).refresh(conversation)
+        event_hub(self.store).note_change(conversation)
         return queued
 
     def _find_turn(self, conversation: str) -> TurnRecord | None:

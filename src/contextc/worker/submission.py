@@ -59,7 +59,7 @@ def submit_sync(
     done = store.write(
         lambda tx: submit_input(tx, conversation, given, entry, agent=agent, key=unique, queue=queue), repeatable=True
     )
-    event_hub(store).refresh(conversation)
+    event_hub(store).note_change(conversation)
     return done
 
 
