@@ -47,7 +47,7 @@ class ConversationOverview(Struct, frozen=True, kw_only=True):
     added. `spoken` is the time of the last message (0: none). `model` is the provider and model of the last request.
     `excerpt` is the text around a search hit, and `hit` the seq of its message. `observed` is present if other software
     made the requests. `needs_approval` is present, and true, if a tool call waits for an approval. `running` is true
-    then, too.
+    then, too. `parked` is present if workers gave up on a turn: why.
     """
 
     name: str
@@ -62,6 +62,7 @@ class ConversationOverview(Struct, frozen=True, kw_only=True):
     hit: int = 0
     observed: ObservedSource | UnsetType = UNSET
     needs_approval: bool | UnsetType = UNSET
+    parked: str | UnsetType = UNSET
 
 
 class ConversationPage(NamedTuple):
@@ -341,9 +342,15 @@ def _models(tx: Transaction, some: Sequence[ConversationRow]) -> dict[int, str]:
     return found | {number: f"{step.provider}:{step.model}" for number, step in steps.items() if step.provider}
 
 
-def mark_waiting(found: Sequence[ConversationOverview], waiting: Container[str]) -> list[ConversationOverview]:
-    """Return entries of which those named in `waiting` have `needs_approval`. Their turn is not over: it runs."""
-    return [replace(each, needs_approval=True, running=True) if each.name in waiting else each for each in found]
+def mark_waiting(
+    found: Sequence[ConversationOverview], waiting: Container[str], parked: Mapping[str, str]
+) -> list[ConversationOverview]:
+    """Return entries of which those named in `waiting` have `needs_approval`. Their turn is not over: it runs.
+
+    Those named in `parked` have the reason why workers gave up on a turn.
+    """
+    found = [replace(each, needs_approval=True, running=True) if each.name in waiting else each for each in found]
+    return [replace(each, parked=parked[each.name]) if each.name in parked else each for each in found]
 
 
 def decode_or_none(body: bytes) -> Message | None:

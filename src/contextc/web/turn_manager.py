@@ -8,7 +8,7 @@ Nothing is kept after a turn has ended: the store has it.
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Generator, Sequence
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
@@ -32,6 +32,7 @@ from contextc.store.approvals import load_waiting_names
 from contextc.store.backend_interface import Transaction
 from contextc.store.conversation_list import ConversationOverview, mark_waiting
 from contextc.store.message_rows import find_tip
+from contextc.store.parked_turns import load_parked_reasons
 from contextc.store.turn_and_event_records import QueuedMessage, QueueKind, TurnRecord, load_last_turn
 from contextc.store.turn_queue import load_worker_turn
 from contextc.web.http_errors import HTTPError
@@ -345,8 +346,12 @@ class TurnManager:
         return self.store.read(load_waiting_names)
 
     def with_approvals(self, found: Sequence[ConversationOverview]) -> list[ConversationOverview]:
-        """Return entries of the list of conversations with `needs_approval`. Blocking: reads the store."""
-        return mark_waiting(found, self.waiting_conversations())
+        """Return entries of the list of conversations with `needs_approval` and `parked`. Blocking: reads the store."""
+        return mark_waiting(found, self.waiting_conversations(), self.parked_conversations())
+
+    def parked_conversations(self) -> Mapping[str, str]:
+        """Return why turns are parked, by the name of the conversation. Blocking: reads the store."""
+        return self.store.read(load_parked_reasons)
 
     def _preview(self, approval: Approval) -> ApprovalView:
         call = ToolCall(id=approval.call, name=approval.name, arguments=approval.arguments)

@@ -230,7 +230,7 @@ const HANDLERS = {
     const live = state.live.filter((each) => each.seq || each.turn !== event.turn);
     return noted({ ...state, live }, event);
   },
-  error: noted,
+  error: (state, event) => noted(event.turn ? state : { ...state, stale: state.stale + 1 }, event), // without a turn, it was parked
 };
 
 /** Event type of a notice → its fields. */
