@@ -116,7 +116,7 @@ PICK = {
 
 
 def test_a_tool_of_the_client_is_run_by_the_client(server: Served, agent: Client, tmp_path: Path) -> None:
-    """Guarantee 18.4: the turn waits for the result without a process. The client's next run brings it."""
+    """Guarantee 18.6: the turn waits for the result without a process. The client's next run brings it."""
     picks = calls("pick_color", {"among": ["red", "blue"]}, "Which one? ", id="p1")
     model = recorded(tmp_path / "picking.jsonl", picks, text_reply("Blue."), calls("pick_color", {}, id="p2"))
     asked = agent.run("demo", say="Pick", props={"model": model}, tools=[PICK])
