@@ -21,6 +21,7 @@ import json
 import os
 import platform
 import sys
+import traceback
 import warnings
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -58,7 +59,7 @@ INSTANT = Timetable(tools=2)
 """The turns of which as many as possible are run: three steps, two of which call a tool."""
 CLIENTS, SECONDS = 32, 10.0
 """Conversations in which turns are run at once, and for how long."""
-STREAMING, STREAMING_SECONDS, PAUSE = 200, 45.0, 2.0
+STREAMING, STREAMING_SECONDS, PAUSE = 200, 40.0, 2.0
 """Conversations that stream at once, for how long, and the mean seconds between two turns."""
 TIMED = Timetable(words=160, first=0.3, pace=0.05)
 """The model of these: 20 words a second."""
@@ -318,11 +319,12 @@ def streaming_table(found: dict[Topology, Load], count: int) -> Table:
     shown = Table(title=f"{count} conversations that stream at once", title_justify="left", caption_justify="left")
     shown.caption = (
         f"Each at its own time. The model's first word comes after {TIMED.first:g} s, then one every {TIMED.pace:g} s."
+        "\nCPU: of all processors. `others` are processes that do not belong to the benchmark."
     )
     shown.add_column("", no_wrap=True)
     for column in ("turns", "events / s", "first event, median", "95 %", "99 %", "worst", "first word, 95 %"):
         shown.add_column(column, justify="right", no_wrap=True)
-    for column in ("CPU in use", "others"):
+    for column in ("CPU: workers", "servers", "PostgreSQL", "clients", "others"):
         shown.add_column(column, justify="right", no_wrap=True)
     for topology, load in found.items():
         first, whole = [turn.event for turn in load.turns], load.wall * (os.cpu_count() or 1)
@@ -333,7 +335,7 @@ def streaming_table(found: dict[Topology, Load], count: int) -> Table:
             f"{load.events / load.wall:,.0f}",
             *[f"{at(share, first) * 1e3:,.0f} ms" for share in (0.5, 0.95, 0.99, 1.0)],
             f"{at(0.95, words) * 1e3:,.0f} ms",
-            f"{load.usage.own / whole:.0%}",
+            *[f"{each / whole:.0%}" for each in load.usage[:4]],
             f"{max(0.0, load.usage.machine - load.usage.own) / whole:.0%}",
         )
     return shown
@@ -417,19 +419,34 @@ def main() -> None:
                 f" ({psycopg.pq.__impl__}), {os.cpu_count()} processors, load {os.getloadavg()[0]:.1f} before the run",
                 highlight=False,
             )
-            if options.only in (None, "costs"):
-                costs = measure_costs(console, server, folder, 5 if options.quick else options.rounds)
-                results["costs"] = [each._asdict() for each in costs]
-            if options.only in (None, "throughput"):
-                loads = measure_throughput(console, server, folder, quick=options.quick)
-                results["throughput"] = {str(each): load._asdict() for each, load in loads.items()}
-            if options.only in (None, "streaming"):
-                loads = measure_streaming(console, server, folder, quick=options.quick)
-                results["streaming"] = {str(each): load._asdict() for each, load in loads.items()}
+            rounds = 5 if options.quick else options.rounds
+            parts: dict[str, Callable[[], object]] = {
+                "costs": lambda: measure_costs(console, server, folder, rounds),
+                "throughput": lambda: measure_throughput(console, server, folder, quick=options.quick),
+                "streaming": lambda: measure_streaming(console, server, folder, quick=options.quick),
+            }
+            for name, run in parts.items():
+                if options.only in (None, name):
+                    results[name] = run_part(console, name, run)
     finally:
         rmtree(folder, ignore_errors=True)
     if options.json:
-        options.json.write_text(json.dumps(results, indent=2) + "\n")
+        options.json.write_text(json.dumps(results, indent=2, default=list) + "\n")
+    if None in results.values():
+        sys.exit(1)
+
+
+def run_part(console: Console, name: str, run: Callable[[], object]) -> object:
+    """Run a part of the benchmark. The others are run even if it fails."""
+    try:
+        found = run()
+    except Exception:
+        console.print(f"{name} failed:\n{traceback.format_exc()}", style="red", highlight=False, markup=False)
+        return None
+    if isinstance(found, dict):
+        loads = cast("dict[Topology, Load]", found)
+        return {str(each): load._asdict() for each, load in loads.items()}
+    return [each._asdict() for each in cast("list[Measured]", found)]
 
 
 def print_statements(server: str, steps: int) -> None:

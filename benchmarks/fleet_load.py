@@ -22,7 +22,7 @@ from msgspec import json
 from fleet_agents import INPUT, VARIABLE, Timetable
 
 HERE = Path(__file__).parent
-PATIENCE = 60.0
+PATIENCE = 120.0
 """Seconds after which a turn without an end, or a process that does not start, is an error."""
 KEPT_SECONDS = 2.0
 """Seconds without a request after which a client opens another connection. Servers close theirs a little later."""

@@ -1,6 +1,7 @@
 """Servers that submit turns to workers: each follows, cancels and answers the turns of all workers."""
 
 import asyncio
+import signal
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import contextc as cc
+from contextc._json import JSONObject
 from contextc.events import TurnFinish
 from contextc.executor import event_hub
 from contextc.store import turn_and_event_records
@@ -77,6 +79,31 @@ def test_cancel_on_another_server(
         wait_until(lambda: finished(one.app.store), "the turn ended")
         (turn,) = one.app.store.turns("demo")
         assert turn.finish == "cancelled"
+
+
+def test_a_tool_of_the_client_in_any_process(
+    two_servers: tuple[Server, Server], new_postgres_address: str, tmp_path: Path
+) -> None:
+    """Guarantee 18.6: called by a worker, which is killed; the result comes to another server, and another worker goes on."""
+    one, two = two_servers
+    message: JSONObject = {"id": "m1", "role": "user", "content": "pick 1"}
+    body: JSONObject = {"threadId": "demo", "runId": "r1", "tools": [{"name": "pick", "description": "Pick a color."}]}
+    with workers(new_postgres_address, tmp_path) as start:
+        first = start()
+        asked = one.events("/api/agui", **body, messages=[message])
+        assert (asked[-1]["type"], asked[-1]["outcome"]) == ("RUN_FINISHED", {"type": "success"})
+        (call,) = [each["toolCallId"] for each in asked if each["type"] == "TOOL_CALL_START"]
+        first.send(signal.SIGKILL)
+        first.end()
+        result = {"id": "t1", "role": "tool", "toolCallId": call, "content": "blue"}
+        start()
+        body["runId"] = "r2"
+        done = two.events("/api/agui", **body, messages=[message, result])
+    assert (done[0]["type"], done[-1]["type"]) == ("RUN_STARTED", "RUN_FINISHED")
+    assert "TOOL_CALL_RESULT" not in [each["type"] for each in done]  # the client has it
+    assert one.app.store.load("demo")[-1].text == "Did pick 1."
+    assert [part.text for each in one.app.store.load("demo") for part in each.tool_results] == ["blue"]
+    assert [each.state for each in one.app.store.turns("demo")] == ["finished"]
 
 
 def park(server: Server, reason: str) -> None:
