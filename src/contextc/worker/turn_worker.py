@@ -206,11 +206,11 @@ class TurnWorker:
             raise JobPostponed(LONGEST_RETRY_SECONDS, f"no agent {job.agent!r} in this worker")
         known = ", ".join([repr(each) for each in self.agents])
         reason = f"no worker of queue {job.queue!r} has the agent {job.agent!r}. This one has {known}"
-        done = await run_blocking(
-            self.store.write,
-            lambda tx: parked_turns.park_unknown_agent(tx, job.conversation, job.number, job.agent, reason),
-        )
-        self.counts["parked"] += done
+        self.counts["parked"] += await run_blocking(self._park_unknown, job, reason)
+
+    def _park_unknown(self, job: QueuedJob, reason: str) -> bool:
+        name, number, agent = job.conversation, job.number, job.agent
+        return self.store.write(lambda tx: parked_turns.park_unknown_agent(tx, name, number, agent, reason))
 
     def _park(self, job: QueuedJob, turn: int, reason: str) -> None:
         self.store.write(lambda tx: parked_turns.park_turn(tx, job.conversation, job.number, job.agent, turn, reason))
