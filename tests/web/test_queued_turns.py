@@ -84,7 +84,7 @@ def test_cancel_on_another_server(
 def test_a_tool_of_the_client_in_any_process(
     two_servers: tuple[Server, Server], new_postgres_address: str, tmp_path: Path
 ) -> None:
-    """Guarantee 18.6: called by a worker, which is killed. Another server gets the result, and another worker goes on."""
+    """Guarantee 18.6: a worker calls it and is killed. Another server gets the result, and another worker goes on."""
     one, two = two_servers
     message: JSONObject = {"id": "m1", "role": "user", "content": "pick 1"}
     body: JSONObject = {"threadId": "demo", "runId": "r1", "tools": [{"name": "pick", "description": "Pick a color."}]}
