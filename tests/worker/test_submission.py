@@ -208,7 +208,7 @@ async def test_an_agent_that_no_worker_has(store: Store, monkeypatch: pytest.Mon
         async with asyncio.timeout(PATIENCE):
             while len(parked_turns(store)) < 2:
                 await asyncio.sleep(0.01)
-        assert worker.counts["parked"] == 2
+    assert worker.counts["parked"] == 2
     assert {(each.agent, each.turn) for each in parked_turns(store)} == {("coder", 0)}
     (told,) = [each for each in events(store) if isinstance(each, ErrorOccurred)]
     assert "has the agent 'coder'. This one has 'assistant'" in told.error

@@ -206,7 +206,8 @@ class TurnWorker:
             raise JobPostponed(LONGEST_RETRY_SECONDS, f"no agent {job.agent!r} in this worker")
         known = ", ".join([repr(each) for each in self.agents])
         reason = f"no worker of queue {job.queue!r} has the agent {job.agent!r}. This one has {known}"
-        self.counts["parked"] += await run_blocking(self._park_unknown, job, reason)
+        is_parked = await run_blocking(self._park_unknown, job, reason)
+        self.counts["parked"] += is_parked
 
     def _park_unknown(self, job: QueuedJob, reason: str) -> bool:
         name, number, agent = job.conversation, job.number, job.agent
