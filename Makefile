@@ -1,7 +1,7 @@
 # make run    sets up, then opens the page
-# make test   sets up, then runs every check; the types of src and examples only
+# make test   sets up, then runs every check; the types of src and examples with the faster of two checkers
 # make bench  sets up the peers in an environment of their own, then measures against them
-# make prove  checks all types, runs the tests with every size, theme and many more random cases, then the long proofs
+# make prove  checks all types with both, runs the tests with every size, theme and many more random cases, then the long proofs
 #             (docs/long-runs.md)
 # make stress runs the long fault, load and size tests
 # make rules  writes docs/rules.md and docs/findings.md from the rules and findings themselves
@@ -49,11 +49,11 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: setup
+types: source-types
 	$(BIN)/basedpyright
 
 source-types: setup
-	$(BIN)/basedpyright src examples
+	$(BIN)/pyrefly check --python-interpreter-path $(BIN)/python --output-format min-text
 
 floors: setup
 	$(BIN)/lint-imports

@@ -179,9 +179,9 @@ def test_findings_are_ordered_by_cost_and_costs_are_a_table(reader: Person, reco
     sums = [max([float(each) for each in re.findall(r"\$(\d\.\d+)", text)], default=0.0) for text in heads]
     assert sums == sorted(sums, reverse=True)
     costs = reader.page.get_by_test_id("costs").get_by_role("table")
-    expect(costs).to_contain_text("Tool result read")
+    expect(costs).to_contain_text("Tool results read")
     expect(costs).to_contain_text("all requests")
-    costs.get_by_role("link", name="Tool result").click()
+    costs.get_by_role("link", name="Tool results").click()
     expect(reader.page).to_have_url(re.compile(r"tab=messages&cause=result&tool=read"))
 
 
@@ -261,7 +261,7 @@ def test_a_failed_request_is_a_step_in_both_timelines(reader: Person, recorded: 
     reader.page.get_by_test_id("timeline-button").click()
     expect(reader.page.get_by_test_id("timeline").locator(".hollow")).to_have_count(1)
     bars.first.click(force=True)
-    expect(reader.page.get_by_test_id("observed-failure")).to_contain_text("failed (529). Overloaded, <b>try</b> again")
+    expect(reader.page.get_by_test_id("observed-failure")).to_contain_text("Overloaded, <b>try</b> again")
     reply = reader.tab("Reply").get_by_test_id("reply")
     expect(reply).to_contain_text("HTTP 529")
     expect(reply.get_by_role("region", name="Error")).to_contain_text("Overloaded, <b>try</b> again")

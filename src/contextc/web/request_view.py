@@ -115,14 +115,15 @@ class UsageView(Struct, frozen=True, kw_only=True):
 class ObservedView(Struct, frozen=True, kw_only=True):
     """Facts of a request that other software sent.
 
-    `status` is ok, error, unfinished (the reply broke off) or unanswered. `code` is the HTTP status and `error` the
-    text of an error reply. `began` and `ended` are Unix milliseconds, and `latency` the milliseconds between them; null
-    if they are unknown. `inexact` is true if text was redacted before it was stored.
+    `status` is ok, error, unfinished (the reply broke off) or unanswered. `code` is the HTTP status, `error` the text
+    of an error reply, and `error_type` its type or code. `began` and `ended` are Unix milliseconds, and `latency` the
+    milliseconds between them; null if they are unknown. `inexact` is true if text was redacted before it was stored.
     """
 
     status: str
     code: int | None
     error: str
+    error_type: str = ""
     began: int | None
     ended: int | None
     latency: int | None
@@ -304,6 +305,7 @@ def observed_view(facts: ObservedFacts | None) -> ObservedView | UnsetType:
         status=facts.status,
         code=facts.code or None,
         error=facts.error,
+        error_type=facts.error_type,
         began=facts.began or None,
         ended=facts.ended or None,
         latency=facts.latency,

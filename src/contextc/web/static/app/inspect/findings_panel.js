@@ -6,6 +6,8 @@ import { html, useEffect, useMemo, useRef, useState } from "../html.js";
 import { conversationPath, get } from "../api.js";
 import { dollars, number, oneLine, percent, plural, tokens } from "../format.js";
 import { inspectUrl } from "../route.js";
+import { endedWord, errorText } from "../observed.js";
+import { causeLabel } from "./causes.js";
 import { EmptyState, LoadError, Skeleton } from "./placeholders.js";
 import { requestNumber } from "./timeline_layout.js";
 import { useLoad } from "./use_load.js";
@@ -18,13 +20,11 @@ const MORE = 25;
 const MOST_PLACES = 6;
 const MOST_COSTS = 12;
 const MOST_LINKS = 4;
+/** Code → text in place of a cost: a request that failed has no usage, and a rule or a remark has no cost. */
+const UNPRICED = { FAI001: "", FAI002: "no usage reported", FAI004: "no usage reported", FAI005: "" };
 
-/** Kind of a cost → label. Kinds with `true` are rows of a request, which Messages can filter. */
-const COSTS = {
-  system: ["System prompt", true], tool: ["Tool definition", true], result: ["Tool result", true], history: ["Messages", true],
-  reasoning: ["Reasoning in the context", true], media: ["Media", true], overhead: ["Overhead of the format", false],
-  answer: ["Answers", false], answer_reasoning: ["Reasoning in answers", false],
-};
+/** Kinds of costs that are rows of a request, which Messages can filter. */
+const ROW_COSTS = new Set(["system", "tool", "result", "history", "reasoning", "media"]);
 
 /**
  * Load the findings of a conversation, again after new requests.
@@ -107,7 +107,7 @@ export function FindingsPanel({ name, steps, step, channels, load, focus }) {
   }, [focus, groups]);
   if (error) return html`<${LoadError} error=${error} reload=${reload} />`;
   if (!found) return html`<${Skeleton} lines=${8} label="Loading the findings" />`;
-  const place = { name, numbers, channels };
+  const place = { name, numbers, channels, shown: oneLine(errorText(step), 4000) };
   const harmless = found.findings.length - losses.length;
   return html`<div class="panel scrolls findings-panel" data-testid="findings-panel" ref=${box}>
     <div class="findings-main">
@@ -144,15 +144,16 @@ function Group({ group, place, step, isFocused }) {
 
 function Finding({ finding, place }) {
   const { code, title, cost, fix, confidence, also, vendor, evidence } = finding;
+  const isShown = (text) => Boolean(text) && (title.includes(text) || place.shown.startsWith(text.replace(/…$/, "")));
   const changed = evidence.find((each) => each.before || each.after);
   return html`<article class="card" data-testid="finding" aria-label=${`${code}: ${oneLine(title, 160)}`}>
     <div class="card-head">
       <h3><span class="card-code">${code}</span> ${oneLine(title, 300)}</h3>
-      <p class="card-figures">${cost === null ? html`<span class="faint">cost unknown</span>` : html`<b>${dollars(cost)}</b>`}
+      <p class="card-figures">${cost === null ? html`<span class="faint">${UNPRICED[code] ?? "cost unknown"}</span>` : html`<b>${dollars(cost)}</b>`}
         ${finding.tokens > 0 && html`<span>${number(finding.tokens)} tokens</span>`}
-        <span class="faint">${confidence >= 1 ? "certain" : `${percent(confidence)} certain`}</span></p>
+        <span class="faint" title="The probability that this is the cause">${confidence >= 1 ? "certain" : `${percent(confidence)} certain`}</span></p>
     </div>
-    ${changed && html`<${Change} before=${changed.before} after=${changed.after} />`}
+    ${changed && !(code.startsWith("FAI") && isShown(changed.after)) && html`<${Change} before=${changed.before} after=${changed.after} />`}
     ${fix && html`<p class="card-fix"><b>Fix:</b> <${Inline} text=${fix} /></p>`}
     ${also.length > 0 && html`<p class="soft">Would have had the same effect alone: ${also.map((each) => each.replaceAll("_", " ")).join(", ")}.</p>`}
     ${vendor && html`<p class="soft">The provider's own reason: <code>${oneLine(vendor, 80)}</code>${finding.vendor_agrees === null
@@ -189,11 +190,11 @@ function Place({ each, code, place }) {
   const { name, numbers, channels } = place;
   const step = numbers.get(key(each));
   const letter = channels.size > 1 ? `${channels.get(each.channel)?.letter ?? "?"} · ` : "";
-  const label = `${letter}request ${number(step ? requestNumber(step) : each.request)}${step?.ended ? " (not answered)" : ""}`;
+  const label = `${letter}request ${number(step ? requestNumber(step) : each.request)}${step?.ended ? ` (${endedWord(step.ended)})` : ""}`;
   const url = (query) => inspectUrl(name, each.channel, each.request, query);
   if (!each.request) return html`<span class="faint">the whole conversation</span>`;
   const target = each.path ? { tab: "request", path: each.path } : { tab: code.startsWith("FAI") ? "reply" : "messages" };
-  return html`<span class="card-place"><a href=${url(target)} data-testid="place">${label}${each.path && html` · <code>${oneLine(each.path, 80)}</code>`}</a>
+  return html`<span class="card-place"><a href=${url(target)} data-testid="place">${label}${each.path && html` · <code>${oneLine(each.path, 80)}</code>`}${code === "WIN001" && each.after && ` ${oneLine(each.after.split(": ")[0], 60)}`}</a>
     ${code.startsWith("CAC") && html` <a href=${url({ tab: "diff" })} aria-label=${`Changes of ${label}`}>changes</a>`}</span>`;
 }
 
@@ -219,12 +220,12 @@ function CostTable({ costs, name, step }) {
 }
 
 function CostRow({ line, whole, name, step }) {
-  const [label, isRow] = COSTS[line.kind] ?? [line.kind.replaceAll("_", " "), false];
+  const label = causeLabel(line.kind).replaceAll("_", " ");
   const text = line.name ? html`${label} <code>${oneLine(line.name, 40)}</code>` : label;
   const share = whole && line.cost !== null ? line.cost / whole : null;
   const url = inspectUrl(name, step.channel, step.request, { tab: "messages", cause: line.kind, tool: line.name });
   return html`<tr>
-    <th scope="row">${isRow ? html`<a href=${url}>${text}</a>` : text}</th>
+    <th scope="row">${ROW_COSTS.has(line.kind) ? html`<a href=${url}>${text}</a>` : text}</th>
     <td>${dollars(line.cost)}</td>
     <td class="cost-share"><span class="cost-bar" aria-hidden="true" style=${{ width: `${(100 * (share ?? 0)).toFixed(1)}%` }}></span><span>${percent(share)}</span></td>
     <td>${tokens(line.tokens)}</td><td>${line.tokens ? percent(line.read / line.tokens) : "–"}</td>

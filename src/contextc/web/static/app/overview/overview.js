@@ -16,7 +16,7 @@ const PAUSE = 250;
 const MAX_CAUSES = 5;
 const COLUMNS = [
   ["name", "Conversation", "up"], ["source", "Source", "up"], ["model", "Model", "up"], ["requests", "Requests", "down"],
-  ["tokens", "Tokens", "down"], ["cache", "From cache", "up"], ["cost", "Cost", "down"], ["findings", "Findings", "down"],
+  ["tokens", "Tokens in and out", "down"], ["cache", "From cache", "up"], ["cost", "Cost", "down"], ["findings", "Findings", "down"],
   ["time", "Last active", "down"],
 ];
 
@@ -196,7 +196,7 @@ function Row({ entry }) {
     <td data-label="Source"><span class="tag">${observed ? sourceLabel(observed) : sourceName(source)}</span></td>
     <td data-label="Model" title=${models.join(", ")}>${oneLine(shortModel(models[0]) || "–", 32)}${models.length > 1 && ` +${models.length - 1}`}</td>
     <td data-label="Requests" class="figure">${hasRequests ? number(figures.requests) : "–"}${figures.failed > 0 && html`<span class="bad-text">, ${number(figures.failed)} failed</span>`}</td>
-    <td data-label="Tokens" class="figure" title=${`${number(figures.input)} in, ${number(figures.output)} out`}>${hasRequests ? tokens(figures.input + figures.output) : "–"}</td>
+    <td data-label="Tokens in and out" class="figure" title=${`${number(figures.input)} in, ${number(figures.output)} out`}>${hasRequests ? tokens(figures.input + figures.output) : "–"}</td>
     <td data-label="From cache" class="figure">${percent(figures.cache_share)}</td>
     <td data-label="Cost" class="figure">${hasRequests ? html`<a href=${inspectUrl(name)} aria-label=${`Inspect: ${dollars(figures.cost)}`}>${dollars(figures.cost)}</a>` : "–"}</td>
     <td data-label="Findings" class="figure" data-testid="row-findings"><${RowFindings} found=${found} name=${name} hasRequests=${hasRequests} /></td>
