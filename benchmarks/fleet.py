@@ -131,7 +131,10 @@ class Turns:
 
 
 def count_traffic(server: str, steps: int) -> Traffic:
-    """Return the traffic of a turn in a new conversation, on a connection that is in use."""
+    """Return the traffic of a turn in a new conversation, on a connection that is in use.
+
+    A reply that takes long on a busy machine is stored in several parts. The turn with the fewest statements counts.
+    """
     with new_schema(server) as address:
         turns = Turns(lambda: open_counted(address))
         try:
@@ -139,10 +142,13 @@ def count_traffic(server: str, steps: int) -> Traffic:
             for _ in range(WARM):
                 turns.prepare(steps)
                 turns.run()
-            turns.prepare(steps)
-            store.reset_traffic()
-            turns.run()
-            return store.traffic()
+            found: list[Traffic] = []
+            for _ in range(5):
+                turns.prepare(steps)
+                store.reset_traffic()
+                turns.run()
+                found.append(store.traffic())
+            return min(found)
         finally:
             turns.close()
 
