@@ -70,7 +70,7 @@ def serve(folder: Path) -> None:
             return AgentExecutor(store, model, triggers=default_triggers(), endpoint=line), line
 
         app = create_application(store, ServerOptions(root=folder, model=MODEL))
-        app.state.desk.running.lines = ExecutorPool(made)
+        app.state.app_state.turns.executors = ExecutorPool(made)
         listening = listen("127.0.0.1", 0)
         print(listening.getsockname()[1], flush=True)
         create_server(app).run([listening])

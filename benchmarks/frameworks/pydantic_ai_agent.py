@@ -20,6 +20,8 @@ from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.usage import UsageLimits
 from scenario_steps import ANTHROPIC_MODEL, INSTRUCTIONS, OPENAI_MODEL, TOOLS, Assignment, Variant, play, run_variants
 
+LESS = 0.4
+"""The share of the window to which a cut goes, in place of 0.7: there are fewer cuts, and the model sees less."""
 RECENT = 24
 """The messages that the processor keeps: what fits the window even where results are large."""
 
@@ -69,6 +71,10 @@ async def adapter(assignment: Assignment) -> None:
     await run(assignment, openai(assignment), _adapter(assignment))
 
 
+async def adapter_keeps_less(assignment: Assignment) -> None:
+    await run(assignment, openai(assignment), _adapter(assignment, low=LESS))
+
+
 async def anthropic_nothing(assignment: Assignment) -> None:
     await run(assignment, anthropic(assignment))
 
@@ -81,6 +87,10 @@ async def anthropic_adapter(assignment: Assignment) -> None:
     await run(assignment, anthropic(assignment), _adapter(assignment))
 
 
+async def anthropic_adapter_keeps_less(assignment: Assignment) -> None:
+    await run(assignment, anthropic(assignment), _adapter(assignment, low=LESS))
+
+
 async def harness(assignment: Assignment) -> None:
     await run(assignment, openai(assignment), _harness(assignment, openai(assignment)))
 
@@ -89,11 +99,12 @@ async def anthropic_harness(assignment: Assignment) -> None:
     await run(assignment, anthropic(assignment), _harness(assignment, anthropic(assignment)))
 
 
-def _adapter(assignment: Assignment) -> Any:
+def _adapter(assignment: Assignment, **options: Any) -> Any:
     import contextc as cc
     from contextc.adapters.pydantic_ai import PrepareRequests
 
-    return PrepareRequests(cc.open_store(f"sqlite:///{assignment.folder}/agent.db"), window=assignment.window)
+    store = cc.open_store(f"sqlite:///{assignment.folder}/agent.db")
+    return PrepareRequests(store, window=assignment.window, options=options)
 
 
 def _harness(assignment: Assignment, model: Model) -> Any:
@@ -109,10 +120,12 @@ if __name__ == "__main__":
         "unlimited, openai: nothing": nothing,
         "openai: own processor": own_processor,
         "openai: adapter": adapter,
+        "openai: adapter, low 0.4": adapter_keeps_less,
         "anthropic: nothing": anthropic_nothing,
         "unlimited, anthropic: nothing": anthropic_nothing,
         "anthropic: own processor": anthropic_processor,
         "anthropic: adapter": anthropic_adapter,
+        "anthropic: adapter, low 0.4": anthropic_adapter_keeps_less,
     }
     if importlib.util.find_spec("pydantic_ai_harness"):
         variants = {"openai: harness": harness, "anthropic: harness": anthropic_harness}

@@ -93,13 +93,15 @@ class ToolCallDelta(Event, frozen=True, tag="tool-call-delta"):
 class ApprovalRequest(Event, frozen=True, tag="approval-request"):
     """A tool call waits for approval. `id` is the model's id of the call, which it may reuse.
 
-    `approval` is a unique random id, which an answer must name.
+    `approval` is a unique random id, which an answer must name. `client` is True if the client runs the tool itself:
+    the answer is its result.
     """
 
     id: str
     name: str
     arguments: JSONObject = {}
     approval: str = ""
+    client: bool = False
 
 
 class ApprovalAnswered(Event, frozen=True, tag="approval-answer"):

@@ -8,6 +8,9 @@ from playwright.sync_api import Page, expect
 
 import contextc as cc
 from contextc._json import JSONObject
+from contextc.store import turn_and_event_records as records
+from contextc.store.message_rows import find_tip
+from contextc.store.parked_turns import park_unknown_agent
 from contextc.web.app_state import ServerOptions
 from tests.browser.accessibility import shut_out
 from tests.browser.conftest import Visit
@@ -151,6 +154,27 @@ def test_a_missing_key_is_shown_as_missing_with_its_variable(
 
 
 # ── approvals ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_parked_turn_is_shown_with_its_reason(store: cc.Store, person: Person) -> None:
+    """Guarantee 19.6: in the list and in the chat, until it is resumed or cancelled."""
+    store.append("demo", cc.user("Is anybody there?"))
+    person.chat("demo")
+    expect(person.page.get_by_test_id("ending")).to_contain_text("Not answered yet.")
+    insert = "INSERT INTO worker_turn (conversation, agent, queue) SELECT number, ?, ? FROM conversation"
+    store.write(lambda tx: tx.run(insert, "assistant", "contextc"))
+    number = store.read(lambda tx: find_tip(tx, "demo", False))
+    assert number is not None
+    store.write(lambda tx: records.enqueue_message(tx, number.conversation, "assistant", "follow-up", cc.user("Hey?")))
+    assert store.write(lambda tx: park_unknown_agent(tx, "demo", number.conversation, "assistant", "nobody has it"))
+    parked = person.page.get_by_test_id("parked-turn")
+    expect(parked).to_contain_text("Parked: nobody has it")
+    expect(person.page.get_by_test_id("notice-error")).to_contain_text("The turn was parked: nobody has it")
+    expect(person.page.get_by_test_id("parked")).to_have_text("parked: nobody has it")
+    assert shut_out(person.page) == []
+    parked.get_by_role("button", name="Cancel").click()
+    expect(parked).to_have_count(0)
+    expect(person.page.get_by_test_id("parked")).to_have_count(0)
 
 
 def test_a_pending_approval_is_visible_everywhere(person: Person, model: Model) -> None:

@@ -107,6 +107,8 @@ def test_a_run_is_shown_without_a_server(
 def test_a_finding_leads_to_its_request(memory: cc.Store, tmp_path: Path, visiting: Visit) -> None:
     life = Life(memory, provider_of(SONNET, window=200_000))
     for minute in (30, 31):
+        if minute == 31:
+            memory.append("demo", cc.tool_result("lost", "look", "a result that no call has asked for"))
         life.fragments = (cc.PromptFragment("identity", f"You are a coder. It is 12:{minute} now."),)
         life.turn(
             "words " * 4_000 + NEEDLE,
@@ -115,6 +117,10 @@ def test_a_finding_leads_to_its_request(memory: cc.Store, tmp_path: Path, visiti
     person = opened(visiting, tmp_path, build_shared_file(memory, "demo"))
     person.page.get_by_role("combobox", name="Request").select_option(index=0)
     finding = person.page.get_by_role("region", name="Findings").get_by_role("listitem").filter(has_text="12:31")
+    expect(finding.first.locator("del")).to_contain_text("12:30")
+    remark = person.page.get_by_role("region", name="Findings").get_by_role("listitem").filter(has_text="FAI005")
+    expect(remark.locator(".evidence")).to_contain_text("a result for lost")
+    expect(remark.locator("del, ins")).to_have_count(0)  # nothing changed
     finding.first.get_by_role("button", name="Show request 2").click()
     expect(person.page.get_by_role("heading", name="Request 2")).to_be_visible()
     expect(person.page.locator("details[open] pre")).to_contain_text("It is 12:31 now.")

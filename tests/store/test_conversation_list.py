@@ -8,6 +8,7 @@ import pytest
 import contextc as cc
 from contextc.errors import ConversationExists, InvalidInput, UnknownConversation
 from contextc.interchange import export_lines, import_lines
+from contextc.store import name_search
 from contextc.store.backend_interface import Row, Transaction
 from contextc.store.branches import count_branches, list_conversations
 from contextc.store.conversation_list import LIST_ORDER, SELECT_CONVERSATIONS, ConversationPage, load_page
@@ -338,3 +339,28 @@ def test_a_conversation_is_renamed_and_named_after_its_first_message_again(store
         store.set_title("demo", "x" * 201)
     with pytest.raises(UnknownConversation):
         store.set_title("nobody", "x")
+
+
+NAMES = ("Straße 9", "STRASSE nine", "größer", "Привет мир", "天气 today", "plain old name", "o\u2126m", "ﬁle", "x")
+TITLES = {"x": "Ein Über-Titel", "ﬁle": "temperature 20\u212a"}
+
+
+def test_names_are_found_among_many(store: cc.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names that are not compared one by one are found by an index, where there is one, by the same rules."""
+    monkeypatch.setattr(name_search, "RECENT", 2)
+    for name in NAMES:
+        store.begin(name)
+    for name, title in TITLES.items():
+        store.set_title(name, title)
+    for number in range(4):
+        store.begin(f"newer {number}")
+    parts = {each[start:][:size] for each in (*NAMES, *TITLES.values()) for size in (2, 3, 5) for start in range(9)}
+    for wanted in [*sorted({part.strip() for part in parts} - {""}), "strasse", "FILE", "20K", "nothing"]:
+        folded = " ".join(wanted.split()).casefold()
+        expected = {each for each in NAMES if folded in each.casefold() or folded in TITLES.get(each, "").casefold()}
+        expected |= {f"newer {number}" for number in range(4) if folded in f"newer {number}"}
+        assert {each.name for each in store.overviews(search=wanted).found} == expected, wanted
+    store.set_title("x", "")
+    store.delete("plain old name")
+    assert store.overviews(search="über-titel").found == []
+    assert store.overviews(search="plain old").found == []

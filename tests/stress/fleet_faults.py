@@ -161,10 +161,10 @@ class Run:
 
     def _check(self, store: cc.Store, inputs: list[tuple[str, str]], took: float) -> bool:
         lines = [json.loads(line) for line in (self.folder / "tools.txt").read_text().splitlines()]
-        begun = Counter(call for _, call, *_ in lines)
+        begun = Counter(call for kind, call, *_ in lines if kind == "begins")
         problems = [f"tool call {call} was begun {count} times" for call, count in begun.items() if count > 1]
         steps = interrupted = 0
-        delays: list[float] = []
+        delays: list[tuple[float, float, str]] = []
         for name in sorted({name for name, _ in inputs}):
             messages, events, turns = store.load(name), store.events(name), store.turns(name)
             wanted = [text for conversation, text in inputs if conversation == name]
@@ -181,13 +181,14 @@ class Run:
             if sum(isinstance(each, TurnFinish) for each in events) != len(wanted):
                 problems.append(f"{name}: not one end for each turn")
             steps += len(store.steps(name))
-            dead_since = 0.0
+            dead_since, found = 0.0, 0.0
             for event in events:
                 if isinstance(event, TurnInterrupted):
-                    interrupted += 1
-                    dead_since = self._silence(lines, name, event.time / 1000)
+                    interrupted, found = interrupted + 1, event.time / 1000
+                    dead_since = self._silence(lines, name, found)
                 elif isinstance(event, TurnStart) and event.resumed and dead_since:
-                    delays.append(event.time / 1000 - dead_since)
+                    where = f"{name} turn {event.turn}"
+                    delays.append((event.time / 1000 - dead_since, found - dead_since, where))
                     dead_since = 0.0
         problems += [f"doctor: {finding}" for finding in scan_store(store) if finding.kind == "fault"]
         log = (self.folder / "log.txt").read_text()
@@ -196,8 +197,10 @@ class Run:
         lost = len(set(LEASE_LOST.findall(log)))
         print(f"   faults: {dict(self.faults)}; interrupted turns: {interrupted}; lost leases: {lost}")
         if delays:
-            median, worst = statistics.median(delays), max(delays)
+            median, (worst, *_) = statistics.median([each for each, *_ in delays]), max(delays)
             print(f"   from death to going on: median {median:.1f} s, worst {worst:.1f} s, of {len(delays)}")
+            for took, noticed, where in sorted(delays, reverse=True)[:3]:
+                print(f"   slowest: {where}: noticed after {noticed:.1f} s, continued after {took:.1f} s")
             print(f"   (lease {self.options.lease:g} s, heartbeat {self.options.heartbeat:g} s)")
         for problem in problems[:20]:
             print(f"   PROBLEM {problem}")

@@ -31,6 +31,7 @@ class Scripted(Endpoint):
     """A model that calls a tool in each step, and then answers."""
 
     async def stream(self, call: Any) -> AsyncGenerator[JSONObject]:
+        note("calls", "", call.conversation, given["name"], time.time())
         messages = json.loads(call.body)["messages"]
         asked = max(index for index, each in enumerate(messages) if "input " in json.dumps(each["content"])[:200])
         made = sum(each["role"] == "assistant" for each in messages[asked:])

@@ -150,6 +150,7 @@ def _value(draw: st.DrawFn, field: msgspec.structs.FieldInfo) -> object:
         "finish": st.sampled_from(("stop", "cancelled", "error", "max_steps")),
         "kind": st.sampled_from(("steer",)) if "steer" in get_args(field.type) else st.sampled_from(("rate",)),
         "usage": st.just(cc.Usage(input=3, output=4)),
+        "approvals": st.sampled_from(((), ("", "x"))),
         "text": st.sampled_from(("", "words", "Not run: the user declined.")),
     }
     plain = {str: st.sampled_from(("", "x")), int: st.integers(0, 3), bool: st.booleans(), float: st.just(1.0)}

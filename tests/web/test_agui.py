@@ -108,6 +108,46 @@ def test_a_call_that_needs_approval_interrupts_the_run(server: Served, agent: Cl
     assert (tmp_path / "note.txt").read_text() == "hello"
 
 
+PICK = {
+    "name": "pick_color",
+    "description": "Let the user pick a color.",
+    "parameters": {"type": "object", "properties": {"among": {"type": "array", "items": {"type": "string"}}}},
+}
+
+
+def test_a_tool_of_the_client_is_run_by_the_client(server: Served, agent: Client, tmp_path: Path) -> None:
+    """Guarantee 18.6: the turn waits for the result without a process. The client's next run brings it."""
+    picks = calls("pick_color", {"among": ["red", "blue"]}, "Which one? ", id="p1")
+    model = recorded(tmp_path / "picking.jsonl", picks, text_reply("Blue."), calls("pick_color", {}, id="p2"))
+    asked = agent.run("demo", say="Pick", props={"model": model}, tools=[PICK])
+    assert (asked["problem"], asked["outcome"], asked["interrupts"]) == (None, {"type": "success"}, [])
+    calling = next(message for message in asked["messages"] if message.get("toolCalls"))
+    assert calling["toolCalls"][0]["function"]["name"] == "pick_color"
+    view = httpx.get(f"{server.url}/api/conversations/demo").json()
+    assert [(each["name"], each["client"]) for each in view["approvals"]] == [("pick_color", True)]
+    refused = {"id": view["approvals"][0]["id"], "hash": view["approvals"][0]["hash"], "approve": True}
+    answer = httpx.post(f"{server.url}/api/conversations/demo/approvals", json=refused)
+    assert (answer.status_code, answer.json()["error"]["kind"]) == (400, "InvalidInput")  # only the client has a result
+    answer = agent.run("demo", result={"toolCallId": "p1", "content": "blue"}, tools=[PICK])
+    assert (answer["problem"], answer["outcome"]) == (None, {"type": "success"})
+    assert roles(answer) == ["user", "assistant", "tool", "assistant"]
+    assert [(message.role, message.text) for message in stored(server)[2:]] == [("tool", ""), ("assistant", "Blue.")]
+    (result,) = stored(server)[2].tool_results
+    assert (result.call_id, result.text, result.is_error) == ("p1", "blue", False)
+    agent.run("demo", say="Again", tools=[PICK])
+    answer = agent.run("demo", say="No, stop.", props={"model": recorded(tmp_path / "more.jsonl", text_reply("Fine."))})
+    assert (answer["problem"], answer["messages"][-1]["content"]) == (None, "Fine.")
+    assert [result.is_error for message in stored(server) for result in message.tool_results] == [False, True]
+
+
+def test_the_definition_of_a_tool_is_checked(server: Served) -> None:
+    message = {"id": "m", "role": "user", "content": "Hello"}
+    for wrong in ({"name": "no name"}, {"name": "fine", "parameters": 5}):
+        body = {"threadId": "demo", "runId": "r", "messages": [message], "tools": [wrong]}
+        answer = httpx.post(f"{server.url}/api/agui", json=body)
+        assert (answer.status_code, answer.json()["error"]["kind"]) == (400, "InvalidRequest")
+
+
 def test_a_client_that_leaves_ends_its_run(server: Served, agent: Client, tmp_path: Path) -> None:
     """Guarantee 11.10: the partial reply stays, and the next run is not delayed."""
     model = recorded(tmp_path / "slow.jsonl", text_reply(*[f"{n} " for n in range(400)]), text_reply("Here."))

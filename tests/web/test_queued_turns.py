@@ -1,15 +1,20 @@
 """Servers that submit turns to workers: each follows, cancels and answers the turns of all workers."""
 
 import asyncio
+import signal
 from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 import contextc as cc
+from contextc._json import JSONObject
 from contextc.events import TurnFinish
 from contextc.executor import event_hub
 from contextc.store import turn_and_event_records
+from contextc.store.message_rows import find_tip
+from contextc.store.parked_turns import park_unknown_agent
 from contextc.web.app_state import ServerOptions
 from contextc.worker import submit_sync
 from tests.web.test_servers_on_one_store import Server, serving
@@ -74,6 +79,61 @@ def test_cancel_on_another_server(
         wait_until(lambda: finished(one.app.store), "the turn ended")
         (turn,) = one.app.store.turns("demo")
         assert turn.finish == "cancelled"
+
+
+def test_a_tool_of_the_client_in_any_process(
+    two_servers: tuple[Server, Server], new_postgres_address: str, tmp_path: Path
+) -> None:
+    """Guarantee 18.6: a worker calls it and is killed. Another server gets the result, and another worker goes on."""
+    one, two = two_servers
+    message: JSONObject = {"id": "m1", "role": "user", "content": "pick 1"}
+    body: JSONObject = {"threadId": "demo", "runId": "r1", "tools": [{"name": "pick", "description": "Pick a color."}]}
+    with workers(new_postgres_address, tmp_path) as start:
+        first = start()
+        asked = one.events("/api/agui", **body, messages=[message])
+        assert (asked[-1]["type"], asked[-1]["outcome"]) == ("RUN_FINISHED", {"type": "success"})
+        (call,) = [each["toolCallId"] for each in asked if each["type"] == "TOOL_CALL_START"]
+        first.send(signal.SIGKILL)
+        first.end()
+        result = {"id": "t1", "role": "tool", "toolCallId": call, "content": "blue"}
+        start()
+        body["runId"] = "r2"
+        done = two.events("/api/agui", **body, messages=[message, result])
+    assert (done[0]["type"], done[-1]["type"]) == ("RUN_STARTED", "RUN_FINISHED")
+    assert "TOOL_CALL_RESULT" not in [each["type"] for each in done]  # the client has it
+    assert one.app.store.load("demo")[-1].text == "Did pick 1."
+    assert [part.text for each in one.app.store.load("demo") for part in each.tool_results] == ["blue"]
+    assert [each.state for each in one.app.store.turns("demo")] == ["finished"]
+
+
+def park(server: Server, reason: str) -> None:
+    """Park the input of the conversation, as a worker without its agent does."""
+    store = server.app.store
+    number = store.read(lambda tx: find_tip(tx, "demo", False))
+    assert number is not None
+    agent = server.app.options.agent
+    assert store.write(lambda tx: park_unknown_agent(tx, "demo", number.conversation, agent, reason))
+
+
+def test_a_parked_turn_on_another_server(two_servers: tuple[Server, Server]) -> None:
+    """Guarantee 19.6: its reason is shown everywhere, its stream ends, and it can be resumed or cancelled."""
+    one, two = two_servers
+    with ThreadPoolExecutor() as pool:
+        streaming = pool.submit(one.events, "/api/chat", id="demo", messages=[user_message("work 1")])
+        wait_until(lambda: two.view().get("running"), "the input was submitted")
+        park(two, "no worker has it")
+        assert streaming.result(PATIENCE)[-1] == "[DONE]"
+    assert (two.view()["running"], two.view()["parked"][0]["reason"]) == (None, "no worker has it")
+    (entry,) = two.client.get("/api/conversations").json()["conversations"]
+    assert (entry["running"], entry["parked"]) == (False, "no worker has it")
+    (listed,) = two.client.get("/api/parked").json()["turns"]
+    assert (listed["conversation"], listed["agent"], listed["turn"]) == ("demo", "assistant", 0)
+    one.post("demo/parked", action="resume")
+    assert (two.view()["running"]["turn"], "parked" in two.view()) == (0, False)
+    park(two, "again")
+    assert one.post("demo/cancel") == {"cancelled": True}
+    assert (two.view()["running"], "parked" in two.view()) == (None, False)
+    assert one.post("demo/parked", 400, action="cancel")["error"]["kind"] == "InvalidInput"
 
 
 @in_event_loop

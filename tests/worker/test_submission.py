@@ -10,19 +10,29 @@ import pytest
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.errors import InvalidInput, InvalidSetting, KeyReused, ProviderFailed
-from contextc.events import TurnFinish
+from contextc.events import ErrorOccurred, TurnFinish
 from contextc.executor import turn_loop
 from contextc.executor.turn_store import TurnStore
 from contextc.providers.client import ProviderCall
 from contextc.store import Store, turn_queue
 from contextc.store.backend_interface import Transaction
-from contextc.worker import TurnWorker, WorkerOptions, parked_turns, submit, submit_sync
+from contextc.worker import (
+    TurnWorker,
+    WorkerOptions,
+    WorkerTurn,
+    cancel_parked,
+    parked_turns,
+    resume_parked,
+    submit,
+    submit_sync,
+    turn_worker,
+)
 from contextc.worker.health_server import format_metrics, serve_health
 from contextc.worker.job_owner import RetryRules
 from tests.executor.scripted_provider import SONNET, Line, Say, Scripted
 from tests.worker.worker_process import PATIENCE, events, in_event_loop
 
-RULES = RetryRules(max_deaths=2, max_failures=1, first_delay=0.01)
+RULES = RetryRules(max_deaths=2, max_failures=1, first_delay=0.01, max_unknown=2)
 
 
 @pytest.fixture
@@ -40,7 +50,7 @@ async def working(store: Store, executor: cc.AgentExecutor, **options: object) -
     """A worker in this process."""
     worker = TurnWorker(
         store,
-        {"assistant": executor},
+        {executor.agent: executor},
         WorkerOptions(heartbeat=0.2, rules=RULES, **options),  # pyright: ignore[reportArgumentType]
     )
     running = asyncio.create_task(worker.run())
@@ -158,7 +168,7 @@ async def test_one_turn_at_a_time_in_order(store: Store) -> None:
 
 @in_event_loop
 async def test_a_provider_that_is_down(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guarantee 19.6: the turn is retried later, then parked with its reason; new input is answered."""
+    """Guarantee 19.6: the turn is retried later, then parked with its reason. It can be resumed; new input does so."""
     monkeypatch.setattr(turn_loop, "retry_delay", no_delay)
     down = ProviderFailed("anthropic", "transient", "overloaded")
     tries = (turn_loop.MAX_RETRIES + 1) * 2
@@ -168,13 +178,50 @@ async def test_a_provider_that_is_down(store: Store, monkeypatch: pytest.MonkeyP
         (end,) = await ended(store)
         assert end.finish == "error"
         assert "overloaded" in end.error
-        await submit(store, "demo", "hello again")
+        parked = await parked_turn(store)
+        assert (parked.conversation, parked.turn) == ("demo", 1)
+        assert "2 times in a row" in parked.reason
+        assert resume_parked(store, "demo") == parked
+        assert parked_turns(store) == []
         assert (await ended(store, turns=2))[1].finish == "stop"
         assert (worker.counts["retried"], worker.counts["parked"]) == (1, 1)
-    (parked,) = parked_turns(store)
-    assert (parked.conversation, parked.turn) == ("demo", 1)
-    assert "2 times in a row" in parked.reason
-    assert store.load("demo")[-1].text == "Up again."
+    assert [each.text for each in store.load("demo")] == ["hello", "Up again."]
+    with pytest.raises(InvalidInput, match="no turn of agent 'assistant' is parked"):
+        resume_parked(store, "demo")
+
+
+async def parked_turn(store: Store) -> WorkerTurn:
+    """Wait for a parked turn."""
+    async with asyncio.timeout(PATIENCE):
+        while not (found := parked_turns(store)):
+            await asyncio.sleep(0.01)
+    return found[0]
+
+
+@in_event_loop
+async def test_an_agent_that_no_worker_has(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guarantee 19.6: its jobs are parked with the reason, and an event says so. A worker that has it resumes them."""
+    monkeypatch.setattr(turn_worker, "LONGEST_RETRY_SECONDS", 0.01)
+    await submit(store, "demo", "hello", agent="coder")
+    await submit(store, "other", "hello", agent="coder")
+    async with working(store, agent(store, Say(text="no"))) as worker:
+        async with asyncio.timeout(PATIENCE):
+            while len(parked_turns(store)) < 2:
+                await asyncio.sleep(0.01)
+    assert worker.counts["parked"] == 2
+    assert {(each.agent, each.turn) for each in parked_turns(store)} == {("coder", 0)}
+    (told,) = [each for each in events(store) if isinstance(each, ErrorOccurred)]
+    assert "has the agent 'coder'. This one has 'assistant'" in told.error
+    assert store.read(lambda tx: tx.rows("SELECT id FROM procrastinate_jobs")) == []
+    cancel_parked(store, "other", agent="coder")
+    assert [each.conversation for each in parked_turns(store)] == ["demo"]
+    await submit(store, "demo", "and more", agent="coder")  # new input resumes it, too
+    assert parked_turns(store) == []
+    executor = agent(store, Say(text="one"), Say(text="two"), agent="coder")
+    async with working(store, executor):
+        await ended(store, turns=2)
+    assert [each.text for each in store.load("demo")] == ["hello", "one", "and more", "two"]
+    assert [each.text for each in store.load("other")] == ["hello"]
 
 
 @in_event_loop

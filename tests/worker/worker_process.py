@@ -31,7 +31,7 @@ LEASE, HEARTBEAT = 1.0, 0.2
 
 
 def model(request: JSONObject) -> Say:
-    """Make as many calls as the last input says, one per step: `work 2` or `pay 1`. Then answer."""
+    """Make as many calls as the last input says, one per step: `work 2`, `pay 1` or `pick 1`. Then answer."""
     asks = [index for index, each in enumerate(request["messages"]) if asked_of(each)[0]]
     tool, number = asked_of(request["messages"][asks[-1]])
     made = sum(each["role"] == "assistant" for each in request["messages"][asks[-1] :])
@@ -45,7 +45,7 @@ def asked_of(message: JSONObject) -> tuple[str, int]:
     texts = [content] if isinstance(content, str) else [each.get("text", "") for each in content]
     for text in reversed(texts if message["role"] == "user" else []):
         tool, _, number = text.partition(" ")
-        if tool in ("work", "pay") and number.isdigit():
+        if tool in ("work", "pay", "pick") and number.isdigit():
             return tool, int(number)
     return "", 0
 

@@ -126,7 +126,8 @@ class RequestPreparer:
         elif window is not None:
             model = replace(model, model=replace(model.model, window=window))
         self.store, self.conversation, self.agent = store, conversation, agent
-        self.compiler = MessageCompiler(store, model, **{"fetch": False, **options})
+        options.setdefault("fetch", False)
+        self.compiler = MessageCompiler(store, model, **options)
         self._lock = threading.RLock()
         self._known: list[Message] = []
         self._known_tip: BranchTip | None = None

@@ -196,7 +196,7 @@ def _find_failed(view: StoredConversation) -> Iterator[FailedRequest]:
         channel = channel_id(each.channel)
         later = {(channel_id(other.channel), other.request) for other in lost[index + 1 :]}
         yield FailedRequest(
-            Evidence(request=each.number or each.request, channel=channel, after=shorten(each.why)),
+            Evidence(request=each.number or each.request, channel=channel, after=shorten(each.why), is_change=False),
             each.why,
             each.why,
             each.usage.input if each.usage is not None else 0,
@@ -332,4 +332,6 @@ def compiler_remarks(view: StoredConversation, code: FindingCode) -> Iterator[Fi
 
 
 def _evidence(request: RequestView, path: str = "", *, before: str = "", after: str = "") -> Evidence:
-    return Evidence(request=request.number, channel=request.channel_id, path=path, before=before, after=after)
+    return Evidence(
+        request=request.number, channel=request.channel_id, path=path, before=before, after=after, is_change=False
+    )

@@ -17,8 +17,9 @@ from contextc.cli.open_store import StoreOption, open_configured_store
 from contextc.errors import InvalidSetting
 from contextc.executor import AgentExecutor
 from contextc.store import Store
+from contextc.store.conversation_types import DEFAULT_AGENT
 from contextc.store.turn_queue import DEFAULT_QUEUE
-from contextc.worker import TurnWorker, WorkerOptions, parked_turns
+from contextc.worker import TurnWorker, WorkerOptions, WorkerTurn, cancel_parked, parked_turns, resume_parked
 
 SHAPE = "a mapping from names to functions that get the store and return an AgentExecutor"
 
@@ -40,14 +41,26 @@ def run(
         float, typer.Option("--heartbeat", help="Seconds between two signs of life; three missing ones count.")
     ] = 5.0,
     parked: Annotated[bool, typer.Option("--parked", help="Only list the turns that workers gave up on.")] = False,
+    resume: Annotated[
+        str | None, typer.Option("--resume", metavar="NAME", help="Only submit a parked turn of a conversation again.")
+    ] = None,
+    cancel: Annotated[
+        str | None, typer.Option("--cancel", metavar="NAME", help="Only give up a parked turn of a conversation.")
+    ] = None,
+    agent: Annotated[str, typer.Option("--agent", help="The agent of --resume and --cancel.")] = DEFAULT_AGENT,
     store: StoreOption = None,
 ) -> None:
     """Run submitted turns until SIGTERM or Ctrl-C: steps that run are finished, and their turns handed over."""
     options = WorkerOptions(queue=queue, concurrency=concurrency, heartbeat=heartbeat, slots=_parse_slots(slots or []))
     host, port = _parse_address(health) if health is not None else ("", 0)
-    if parked:
+    if parked or resume is not None or cancel is not None:
         with open_configured_store(store) as handle:
-            _list_parked(handle)
+            if resume is not None:
+                _report("submitted again", resume_parked(handle, resume, agent=agent))
+            if cancel is not None:
+                _report("cancelled", cancel_parked(handle, cancel, agent=agent))
+            if parked:
+                _list_parked(handle)
         return
     if agents is None:
         raise InvalidSetting("the agents are missing", fix="Name them as MODULE:NAME.")
@@ -78,10 +91,19 @@ async def _run(worker: TurnWorker, host: str | None, port: int) -> None:
 def _list_parked(store: Store) -> None:
     found = parked_turns(store)
     for each in found:
-        reason = escape_markup(each.reason)
-        out.print(f"[bold]{escape_markup(each.conversation)}[/] {escape_markup(each.agent)} turn {each.turn}: {reason}")
+        out.print(_describe(each), soft_wrap=True)
     if not found:
         err.print("no parked turns")
+
+
+def _report(done: str, turn: WorkerTurn) -> None:
+    out.print(f"{done}: {_describe(turn)}", soft_wrap=True)
+
+
+def _describe(parked: WorkerTurn) -> str:
+    turn = f"turn {parked.turn}" if parked.turn else "not begun"
+    where = f"[bold]{escape_markup(parked.conversation)}[/] {escape_markup(parked.agent)}"
+    return f"{where} {turn}: {escape_markup(parked.reason)}"
 
 
 def _load_agents(spec: str) -> Mapping[str, object]:

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from weakref import WeakKeyDictionary, ref
 
@@ -18,8 +18,8 @@ from contextc._worker_threads import run_blocking
 from contextc.errors import ContextcError, UnknownConversation
 from contextc.events import AnyEvent
 from contextc.store import Store
-from contextc.store.change_notifications import ChangeListener
-from contextc.store.turn_and_event_records import WatchedState, load_watched_states
+from contextc.store.change_notifications import ChangeListener, merge_changes
+from contextc.store.turn_and_event_records import WatchedState, load_events_of_many, load_watched_states
 
 log = logging.getLogger(__name__)
 MAX_INBOX_EVENTS = 2_000
@@ -43,6 +43,8 @@ class EventHub:
         self._poller: threading.Thread | None = None
         self._numbers: dict[str, int] = {}
         """The numbers of watched conversations, as far as they are known."""
+        self.is_notified = False
+        """True while the store notifies this process of new events. Watchers then need no `refresh`."""
 
     def publish(self, conversation: str, events: Sequence[AnyEvent]) -> None:
         """Deliver stored events to the watchers. Callable from any thread."""
@@ -52,6 +54,11 @@ class EventHub:
             watchers = tuple(self._inboxes.get(conversation, ()))
         for inbox in watchers:
             inbox.put(events)
+
+    def note_change(self, conversation: str) -> None:
+        """Make the watchers of a conversation read the store, unless the store notifies them of its change anyway."""
+        if not self.is_notified:
+            self.refresh(conversation)
 
     def refresh(self, conversation: str | None = None) -> None:
         """Make the watchers of one or all conversations read the store. Callable from any thread."""
@@ -79,37 +86,66 @@ class EventHub:
     def _poll(self) -> None:
         """Look for events of other processes while a conversation is watched."""
         changes = ChangeSource(self._store)
-        idle_since = None
+        idle_since, has_failed = None, False
         while True:
             changed = changes.wait()
+            self.is_notified = changes.is_listening
             with self._lock:
                 watched = {name: tuple(each) for name, each in self._inboxes.items()}
                 store = self._store()
                 idle_since = None if watched else idle_since or time.monotonic()
                 is_idle = idle_since is not None and time.monotonic() - idle_since >= changes.linger_seconds
                 if store is None or is_idle:
-                    self._poller = None
+                    self._poller, self.is_notified = None, False
                     changes.close()
                     return
-            if changed is not None:
-                numbers = self._numbers
-                watched = {name: each for name, each in watched.items() if numbers.get(name, 0) in changed | {0}}
             try:
+                if changed is not None and not has_failed:
+                    watched = self._deliver(store, changed, watched)
                 found = store.read(lambda tx, names=tuple(watched): load_watched_states(tx, names)) if watched else {}
                 for name, state in found.items():
                     if state.has_end_request:
                         store.find_end_requests(name)
             except Exception as error:
+                has_failed = True  # notifications are lost: look at all conversations next time
                 if not isinstance(error, ContextcError):  # otherwise the store is closed, or unavailable for a while
                     log.warning("looking for events of other processes failed", exc_info=error)
                 continue
             finally:
                 del store
+            has_failed = False
             numbered = {name: state.conversation for name, state in found.items()}
             self._numbers = numbered if changed is None else self._numbers | numbered
             for name, inboxes in watched.items():
                 for inbox in inboxes:
                     inbox.compare_with_store(*found.get(name, WatchedState())[:2])
+
+    def _deliver(
+        self, store: Store, changed: Mapping[int, int], watched: Mapping[str, "tuple[Inbox, ...]"]
+    ) -> "dict[str, tuple[Inbox, ...]]":
+        """Deliver the events that were notified, read for all conversations at once.
+
+        Return the watched conversations that need a further look.
+        """
+        rest: dict[str, tuple[Inbox, ...]] = {}
+        behind: dict[int, tuple[Inbox, ...]] = {}
+        for name, inboxes in watched.items():
+            number = self._numbers.get(name, 0)
+            last = changed.get(number, -1) if number else 0
+            late = tuple([each for each in inboxes if each.last_event < last])
+            if not last or any(each.last_event < 0 for each in late):
+                rest[name] = inboxes
+            elif late:
+                behind[number] = late
+        starts = {number: min([each.last_event for each in inboxes]) for number, inboxes in behind.items()}
+        found = store.read(lambda tx: load_events_of_many(tx, starts, PAGE_EVENTS)) if starts else {}
+        for number, events in found.items():
+            for inbox in behind[number]:
+                if len(events) == PAGE_EVENTS:
+                    inbox.mark_missed()
+                elif events:
+                    inbox.put(events)
+        return rest
 
 
 class ChangeSource:
@@ -121,12 +157,16 @@ class ChangeSource:
         self._next_attempt = 0.0
 
     @property
+    def is_listening(self) -> bool:
+        return self._listener is not None
+
+    @property
     def linger_seconds(self) -> float:
         """The seconds that a listener is kept without a watcher."""
         return LINGER_SECONDS if self._listener is not None else 0.0
 
-    def wait(self) -> set[int] | None:
-        """Return the numbers of conversations that changed, or None to look at all."""
+    def wait(self) -> dict[int, int] | None:
+        """Return the conversations that changed, each with the number of its last event, or None to look at all."""
         if self._listener is None:
             time.sleep(0 if self._try_listen() else POLL_SECONDS)
             return None
@@ -135,7 +175,7 @@ class ChangeSource:
             self.close()
             return None
         time.sleep(GATHER_SECONDS if changed else 0)
-        return changed | (self._listener.wait(0) or set()) if changed else None
+        return merge_changes([changed, self._listener.wait(0) or {}]) if changed else None
 
     def close(self) -> None:
         if self._listener is not None:
@@ -160,7 +200,8 @@ class Inbox:
     def __init__(self, conversation_number: int = 0) -> None:
         self.conversation_number, self.is_replaced = conversation_number, False
         """True if the conversation was deleted, or replaced by another of the same name."""
-        self._last_event = -1
+        self.last_event = -1
+        """The number of the last event that the watcher has, or will read. -1 if that is not known."""
         self._loop = asyncio.get_running_loop()
         self._has_new = False
         self._waiter: asyncio.Future[bool] | None = None
@@ -170,7 +211,7 @@ class Inbox:
 
     def put(self, events: Sequence[AnyEvent]) -> None:
         with self._lock:
-            self._last_event = max(self._last_event, events[-1].number)
+            self.last_event = max(self.last_event, events[-1].number)
             if len(self._events) + len(events) > MAX_INBOX_EVENTS:
                 self._overflowed = True
             else:
@@ -187,12 +228,17 @@ class Inbox:
         """Compare with the store: the conversation's number and the number of its last event."""
         with self._lock:
             is_new, is_replaced = (
-                last > self._last_event,
+                last > self.last_event,
                 bool(self.conversation_number) and root != self.conversation_number,
             )
-            self._last_event, self.is_replaced = max(self._last_event, last), self.is_replaced or is_replaced
+            self.last_event, self.is_replaced = max(self.last_event, last), self.is_replaced or is_replaced
         if is_new or is_replaced:
             self.mark_missed()
+
+    def note_read(self, last: int) -> None:
+        """Record that the watcher has read all events up to a number from the store."""
+        with self._lock:
+            self.last_event = max(self.last_event, last)
 
     def wake(self) -> None:
         try:
@@ -288,6 +334,8 @@ async def watch_batches(
             ):
                 page: list[AnyEvent] = await run_blocking(_load_page, store, conversation, seen)
                 read_first, fresh = len(page) == PAGE_EVENTS, page
+                if not read_first:
+                    box.note_read(page[-1].number if page else seen)
             if fresh:
                 seen, is_woken = fresh[-1].number, False
                 yield fresh

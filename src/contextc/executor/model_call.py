@@ -13,6 +13,7 @@ from contextlib import aclosing
 from itertools import groupby
 from operator import itemgetter
 from time import monotonic
+from weakref import WeakSet
 
 from msgspec.structs import asdict, replace
 
@@ -33,6 +34,10 @@ FIRST_BATCH_SECONDS, BATCH_SECONDS = 0.03, 0.1
 PAUSE_FACTOR, MAX_PAUSE_SECONDS = 2, 1.0
 """Pause between batches on a slow store: a multiple of the last write's duration, and the maximum in seconds. With
 hundreds of concurrent streams each one writes less often, and new turns are not delayed.
+"""
+SERVER_WRITES_PER_SECOND = 50
+"""Batches per second that all replies of this process together write to a database server. Without this limit, hundreds
+of replies would use all processors, because a fast write is followed by the next one soon, and new turns would wait.
 """
 YIELD_EVERY_EVENTS = 2_000
 """Number of stream events after which the event loop is yielded to other tasks."""
@@ -131,6 +136,7 @@ class ReplyStream:
             directory=compiled.channel.directory or self.directory,
             host=OrderedHost(self, host) if host is not None else None,
         )
+        _receiving.add(self)
         try:
             async with aclosing(endpoint.stream(call)) as events:
                 async for event in events:
@@ -143,6 +149,7 @@ class ReplyStream:
             if error.kind != "transient" or self.reader.error or not self.reader.finished:
                 raise  # otherwise the connection was lost after the end of the reply
         finally:
+            _receiving.discard(self)
             await self._finish_flush()
         if not self.reader.finished:
             raise ProviderFailed(compiled.provider.name, "transient", "the stream ended before the reply did")
@@ -230,8 +237,13 @@ class ReplyStream:
             task.result()
         if self._timer is None and self._flushing is None:
             loop = asyncio.get_running_loop()
-            rest = max(BATCH_SECONDS, min(MAX_PAUSE_SECONDS, PAUSE_FACTOR * self._write_seconds))
-            self._timer = loop.call_later(rest if self._batches else FIRST_BATCH_SECONDS, self._start_flush)
+            self._timer = loop.call_later(self._pause() if self._batches else FIRST_BATCH_SECONDS, self._start_flush)
+
+    def _pause(self) -> float:
+        """Return the seconds until the next batch."""
+        is_server = self.turn_store.store.dialect.name == "postgres"
+        share = len(_receiving) / SERVER_WRITES_PER_SECOND if is_server else 0.0
+        return max(BATCH_SECONDS, min(MAX_PAUSE_SECONDS, max(PAUSE_FACTOR * self._write_seconds, share)))
 
     def _start_flush(self) -> None:
         self._timer = None
@@ -272,6 +284,10 @@ class ReplyStream:
             task, self._flushing = self._flushing, None
             await wait_until_done(task)
             task.result()
+
+
+_receiving: WeakSet[ReplyStream] = WeakSet()
+"""The replies that are being received in this process."""
 
 
 class OrderedHost:

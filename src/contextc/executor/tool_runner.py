@@ -22,6 +22,7 @@ from contextc.compiler.fetch_result import FETCH_TOOL
 from contextc.errors import LeaseLost
 from contextc.events import ApprovalAnswered, ApprovalRequest, ToolProgress, ToolStart
 from contextc.executor.agent_config import AgentConfig, ApprovalAnswer, Approve, Suspend
+from contextc.executor.client_tools import is_client_tool
 from contextc.executor.event_hub import watch
 from contextc.executor.turn_store import NOT_RUN_RESULT, TurnStore
 from contextc.messages import Message, ToolCall, ToolResult
@@ -166,6 +167,7 @@ class ToolRunner:
             expires=0 if suspend.seconds is None else asked + max(1, int(suspend.seconds * 1000)),
             default_allows=default is True,
             default_reason=default if isinstance(default, str) else "",
+            client=is_client_tool(self.config.tools.get(call.name)),
         )
 
     def _groups(self, calls: Sequence[ToolCall]) -> list[list[int]]:
@@ -192,23 +194,28 @@ class ToolRunner:
         async with self._parallel_slots:
             began = monotonic()
             result = await self.run_call(call, answer)
-            storing = asyncio.ensure_future(self._store_in_order(result, int((monotonic() - began) * 1000)))
+            took = int((monotonic() - began) * 1000)
+            storing = asyncio.ensure_future(self._store_in_order(result, took, answer))
             await wait_until_done(storing)  # the result is stored even if the turn is cancelled meanwhile
             return storing.result()
 
-    async def _store_in_order(self, result: ToolResult, took: int) -> Message:
+    async def _store_in_order(self, result: ToolResult, took: int, answer: Approval | None) -> Message:
         """Store results one after the other, on one thread, however many arrive at once."""
         async with self._store_lock:
             return await run_blocking(
-                self._store_result, result, took, slots=CALLBACK_SLOTS if self.mid_step_triggers else STORE_SLOTS
+                self._store_result,
+                result,
+                took,
+                answer if answer is not None and answer.client else None,
+                slots=CALLBACK_SLOTS if self.mid_step_triggers else STORE_SLOTS,
             )
 
-    def _store_result(self, result: ToolResult, took: int) -> Message:
+    def _store_result(self, result: ToolResult, took: int, applied: Approval | None) -> Message:
         """Store a result with the user notices of `mid_step` triggers."""
         if self.mid_step_triggers:
             self._results.append(Message(role="tool", parts=(result,), author=self.turn_store.agent, step=self.step))
         verdict = self._evaluate_mid_step(self._calls_before + self._stored_results + 1)
-        stored = self.turn_store.store_result(result, took, verdict.messages, verdict.states)
+        stored = self.turn_store.store_result(result, took, verdict.messages, verdict.states, applied=applied)
         self._stored_results += 1
         if self.mid_step_triggers:
             self._result_tokens += self.config.compiler.counter.count_message(stored)
@@ -224,6 +231,10 @@ class ToolRunner:
             return ToolResult(call_id=call.id, name=call.name, content=text)
         if tool is None:
             return unknown_tool_result(call, self.config.tools)
+        if answer is not None and answer.client:  # its result is stored together with the use of the answer
+            if refusal := _refusal(call, answer):
+                return _error_result(call, refusal)
+            return ToolResult(call_id=call.id, name=call.name, content=answer.result, is_error=answer.failed)
         if answer is not None:
             refusal = _refusal(call, answer)
             await run_blocking(lambda: self.turn_store.use_answer(answer, starts=not refusal))

@@ -40,7 +40,10 @@ class TurnApprovals(TurnTransactions):
         """
         root = self.lease.root
         asked: list[AnyEvent] = [
-            ApprovalRequest(id=each.call, name=each.name, arguments=each.arguments, approval=each.id) for each in new
+            ApprovalRequest(
+                id=each.call, name=each.name, arguments=each.arguments, approval=each.id, client=each.client
+            )
+            for each in new
         ]
         wait = TurnWaiting(approvals=tuple([each.id for each in (*kept, *new)]))
 

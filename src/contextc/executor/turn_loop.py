@@ -22,6 +22,7 @@ from contextc.compiler.ledger.known_sessions import SessionManager
 from contextc.errors import ContextcError, LeaseLost, ProviderFailed
 from contextc.events import RetryScheduled, ToolStart
 from contextc.executor.agent_config import AgentConfig
+from contextc.executor.client_tools import with_client_tools
 from contextc.executor.failure_records import error_event, error_text, failure_details, mark_incomplete
 from contextc.executor.limits import MAX_CALLS_PER_REPLY, MAX_COST, MAX_SECONDS, MAX_STEPS, MAX_TOOL_CALLS
 from contextc.executor.model_call import (
@@ -66,7 +67,7 @@ class TurnRunner:
     """Runs turns under one lease, one after the other, until no input is queued."""
 
     def __init__(self, config: AgentConfig, turn_store: TurnStore, results: list[TurnResult]) -> None:
-        self.config, self.turn_store, self.results = config, turn_store, results
+        self._agent_config, self.turn_store, self.results = config, turn_store, results
         self.cancelled = False
         """True if a turn was cancelled. The finish reason does not tell: a provider may report `cancelled` too."""
         self.lease_lost: LeaseLost | None = None
@@ -74,7 +75,7 @@ class TurnRunner:
         self._reset()
 
     def _reset(self) -> None:
-        config = self.config
+        config = self.config = with_client_tools(self._agent_config, self.turn_store.client_tools)
         asked: AgentArguments = config.compile_arguments
         context = asked.get("context") or PromptContext()
         if context.responding_to is None and self.turn_store.opening_author is not None:

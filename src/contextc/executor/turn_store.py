@@ -33,6 +33,7 @@ from contextc.executor.turn_transactions import INTERRUPTED_RESULT
 from contextc.messages import Message, ToolCall, Usage, UserNotice
 from contextc.messages import ToolResult as ResultPart
 from contextc.store import (
+    Approval,
     append_and_load,
     approvals,
     branches,
@@ -430,13 +431,20 @@ class TurnStore(TurnApprovals):
         milliseconds: int,
         hints: Sequence[tuple[Trigger, TriggerMessage]],
         states: Mapping[str, JSONObject],
+        *,
+        applied: Approval | None = None,
     ) -> Message:
-        """Store a tool result, with user notices of `mid_step` triggers and their states."""
+        """Store a tool result, with user notices of `mid_step` triggers and their states.
+
+        `applied` is the answer of a client that ran the tool itself.
+        """
         entry = self._result_entry(result, *[UserNotice(say.text) for _, say in hints])
 
         def work(tx: Transaction) -> tuple[Message, list[AnyEvent]]:
             stored = append_and_load.append_messages(tx, self.conversation, [entry])[0]
             self._save_states(tx, states)
+            if applied is not None:
+                approvals.save_started(tx, applied)
             return stored, [result_event(stored, milliseconds), *_notices(hints)]
 
         stored = self._write(work)

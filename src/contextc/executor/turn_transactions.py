@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from contextc._json import JSONObject
 from contextc._worker_threads import defer
 from contextc.events import AnyEvent, InputDequeued
+from contextc.executor.client_tools import read_definitions
 from contextc.executor.event_hub import event_hub
 from contextc.messages import AnyPart, Message, validate_message
 from contextc.messages.pairing import find_open_calls
@@ -23,6 +24,7 @@ from contextc.store.backend_interface import Transaction
 from contextc.store.message_rows import load_base_seq, load_tip
 from contextc.store.turn_and_event_records import QueuedMessage, StepRecord, TurnRecord
 from contextc.store.turn_requests import NOT_RUN_RESULT
+from contextc.tools.spec import Tool
 
 log = logging.getLogger("contextc.executor")
 T = TypeVar("T")
@@ -52,6 +54,8 @@ class TurnTransactions:
         self.store, self.conversation, self.agent, self.lease, self.run = store, conversation, agent, lease, run
         self.opening_author: str | None = None
         """The author of the message that opened the turn."""
+        self.client_tools: tuple[Tool, ...] = ()
+        """The tools that the client of the turn runs itself."""
         self.channel, self._channel_triggers = channel, frozenset(channel_triggers)
         """The channel that requests are sent on, and the triggers whose states and messages belong to it."""
         self._hub = event_hub(store)
@@ -147,7 +151,8 @@ class TurnTransactions:
         return opening is not None
 
     def _set_sender(self, opening: Message) -> None:
-        """Set the sender to the author of the opening message, if the turn answers that message."""
+        """Set the sender to the author of the opening message, if the turn answers that message, and its tools."""
+        self.client_tools = read_definitions(opening)
         is_input = opening.role == "user" or opening.is_addressed_to(self.agent)
         self.opening_author = opening.author if is_input else None
 

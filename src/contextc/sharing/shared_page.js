@@ -139,11 +139,16 @@
       el("ol", { class: "findings" }, data.findings.map((each) => el("li", {},
         el("p", {}, el("b", {}, oneLine(each.title, 300)), " ", el("code", {}, each.code)),
         el("p", { class: "soft" }, `${plural(each.tokens, "token")}${each.cost == null ? "" : `, ${dollars(each.cost)}`}`),
-        (each.before || each.after) && el("p", { class: "evidence" },
-          each.before && el("del", {}, oneLine(each.before, 300)), " ", each.after && el("ins", {}, oneLine(each.after, 300))),
+        (each.before || each.after) && el("p", { class: "evidence" }, evidenceOf(each)),
         each.fix && el("p", {}, `Fix: ${oneLine(each.fix, 400)}`),
         each.request != null && el("button", { type: "button", onclick: () => showRow(each.request, each.path) },
           `Show request ${number(data.requests[each.request].number)}`)))));
+  }
+
+  /** The words before and after a change; without a change, what was found. */
+  function evidenceOf({ before, after, is_change: isChange }) {
+    if (!isChange) return [before, after].filter(Boolean).map((each) => oneLine(each, 300)).join(" · ");
+    return [before && el("del", {}, oneLine(before, 300)), " ", after && el("ins", {}, oneLine(after, 300))];
   }
 
   function showRow(request, path) {

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from contextc._json import JSONObject, fix_surrogates_in_json
-from contextc.errors import AlreadyAnswered, UnknownApproval
+from contextc.errors import AlreadyAnswered, InvalidInput, UnknownApproval
 from contextc.events import ApprovalAnswered
 from contextc.store.append_and_load import now_ms
 from contextc.store.backend_interface import Row, Transaction
@@ -31,6 +31,9 @@ class Approval(Struct, frozen=True, omit_defaults=True, kw_only=True):
     `seq` and `index` are the reply and the position of the call in it. `seq` is 0 if a provider that runs tools itself
     asked in the middle of its reply. `expires` is 0 if the approval never expires; otherwise `default_allows` and
     `default_reason` are the answer from then on. `started` is True once the answer was applied to the call.
+
+    With `client`, the client that sent the input runs the tool itself. Its answer has the `result`, and `failed` is
+    True if the tool failed there.
     """
 
     id: str
@@ -52,6 +55,9 @@ class Approval(Struct, frozen=True, omit_defaults=True, kw_only=True):
     reason: str = ""
     who: str = ""
     started: bool = False
+    client: bool = False
+    result: str = ""
+    failed: bool = False
 
 
 _approval_from_json = msgspec.json.Decoder(Approval).decode
@@ -128,8 +134,21 @@ def load_approval(tx: Transaction, id: str) -> Approval:
     return _decoded(rows)[0]
 
 
-def answer(tx: Transaction, id: str, *, allow: bool, reason: str, who: str, time: int) -> Approval:
-    """Store an answer. Raises `UnknownApproval`, or `AlreadyAnswered` if the approval is no longer pending."""
+def answer(
+    tx: Transaction,
+    id: str,
+    *,
+    allow: bool,
+    reason: str,
+    who: str,
+    time: int,
+    result: str | None = None,
+    failed: bool = False,
+) -> Approval:
+    """Store an answer. Raises `UnknownApproval`, or `AlreadyAnswered` if the approval is no longer pending.
+
+    The answer to a call that the client runs needs a `result`, unless it is a denial.
+    """
     number, current = _load_locked(tx, id)
     if current is None:
         raise UnknownApproval(id)
@@ -138,6 +157,10 @@ def answer(tx: Transaction, id: str, *, allow: bool, reason: str, who: str, time
         if tx.is_retry and same == (allow, reason, who, time):  # the previous attempt was committed
             return current
         raise AlreadyAnswered(id, answer=current.state, who=current.who, answered=current.answered)
+    if allow and current.client != (result is not None):
+        problem = "expected the result of the client's tool" if current.client else "expected no result"
+        raise InvalidInput(f"approval {id!r}: {problem}", fix="Deny it, or answer as the client that runs the tool.")
+    current = replace(current, result=result or "", failed=failed)
     return _save_answer(tx, number, current, allow, reason, who, time)
 
 
@@ -163,8 +186,8 @@ def redact_approvals(tx: Transaction, conversation: int, steps: Collection[tuple
     """Remove what approvals quote of the messages of some steps (turn and index)."""
     for turn in sorted({turn for turn, _ in steps if isinstance(turn, int)}):
         for each in load_turn_approvals(tx, conversation, turn):
-            if (each.turn, each.step) in steps and (each.arguments or each.reason):
-                _update(tx, replace(each, arguments={}, reason=""))
+            if (each.turn, each.step) in steps and (each.arguments or each.reason or each.result):
+                _update(tx, replace(each, arguments={}, reason="", result=""))
 
 
 def _load_locked(tx: Transaction, id: str) -> tuple[int, Approval | None]:

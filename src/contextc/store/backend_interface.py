@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 Result = TypeVar("Result")
+POSTGRES_ONLY = "/* postgres */ "
+"""The beginning of a statement of a migration that SQLite does not run. `{schema}` is the schema of the store there."""
 Row: TypeAlias = tuple[Any, ...]  # drivers do not type the values; the schema determines them
 
 
@@ -23,6 +25,9 @@ class Dialect(NamedTuple):
     short_lock_timeout: str = ""  # a statement that shortens lock waits in the rest of the transaction; may be empty
 
     def translate_ddl(self, statement: str) -> str:
+        """Return a statement of a migration for this database, empty if it is for the other one."""
+        if statement.startswith(POSTGRES_ONLY):
+            return "" if self.name == "sqlite" else statement.removeprefix(POSTGRES_ONLY)
         if self.name == "sqlite":
             return statement
         for ours, theirs in (

@@ -20,7 +20,6 @@ from contextc.store.observed_conversation_sources import ObservedSource, load_so
 from contextc.store.turn_and_event_records import load_last_steps
 
 MAX_PAGE_SIZE = 500
-NAMES_PER_QUERY = 500
 ABOVE_ALL = 1 << 53
 """Above every time in seconds and every conversation number."""
 TITLE_MESSAGES = 8
@@ -47,7 +46,7 @@ class ConversationOverview(Struct, frozen=True, kw_only=True):
     added. `spoken` is the time of the last message (0: none). `model` is the provider and model of the last request.
     `excerpt` is the text around a search hit, and `hit` the seq of its message. `observed` is present if other software
     made the requests. `needs_approval` is present, and true, if a tool call waits for an approval. `running` is true
-    then, too.
+    then, too. `parked` is present if workers gave up on a turn: why.
     """
 
     name: str
@@ -62,6 +61,7 @@ class ConversationOverview(Struct, frozen=True, kw_only=True):
     hit: int = 0
     observed: ObservedSource | UnsetType = UNSET
     needs_approval: bool | UnsetType = UNSET
+    parked: str | UnsetType = UNSET
 
 
 class ConversationPage(NamedTuple):
@@ -182,7 +182,7 @@ def parse_cursor(written: str) -> PageCursor | None:
 
 def list_rows(tx: Transaction, after: PageCursor | None, limit: int) -> list[ConversationRow]:
     """Return conversations in list order."""
-    which, values = _after_cursor(after)
+    which, values = after_cursor(after)
     return [
         ConversationRow(*row)
         for row in tx.rows(f"{SELECT_CONVERSATIONS} {which} {LIST_ORDER} LIMIT {limit:d}", *values)
@@ -192,35 +192,6 @@ def list_rows(tx: Transaction, after: PageCursor | None, limit: int) -> list[Con
 def list_names(tx: Transaction) -> list[str]:
     """Return the names of all conversations in list order."""
     return [name for (name,) in tx.rows(f"SELECT name FROM conversation c {LIST_ORDER}")]
-
-
-def find_named(tx: Transaction, wanted: str, after: PageCursor | None, limit: int) -> list[int]:
-    """Return the numbers of conversations with a text in their name or given title, in list order.
-
-    `wanted` is case-folded. The database compares ASCII names. Others are compared here, by all of Unicode's rules.
-    """
-    is_postgres = tx.dialect.name == "postgres"
-    contains = 'position(? in lower({} COLLATE "C")) > 0' if is_postgres else "instr(lower({}), ?) > 0"
-    is_long = "octet_length({0}) > length({0})" if is_postgres else "length(CAST({0} AS BLOB)) > length({0})"
-    tests = [test.format(column) for test in (contains, is_long) for column in ("c.name", "c.title")]
-    if is_postgres:  # in other encodings a letter may be one byte
-        encoding = "(SELECT current_setting('server_encoding')) <> 'UTF8'"
-        tests.append(f"({encoding} AND (c.name ~ '[^ -~]' OR c.title ~ '[^ -~]'))")
-    found: list[int] = []
-    while len(found) < limit:
-        which, values = _after_cursor(after)
-        rows = tx.rows(
-            f"SELECT c.number, c.spoken, c.name, c.title FROM conversation c {which or 'WHERE true'}"
-            f" AND ({' OR '.join(tests)}) {LIST_ORDER} LIMIT {NAMES_PER_QUERY}",
-            *values,
-            wanted,
-            wanted,
-        )
-        found += [number for number, _, name, title in rows if is_named(wanted, name, title)]
-        if len(rows) < NAMES_PER_QUERY:
-            break
-        after = PageCursor(rows[-1][1], rows[-1][0])
-    return found[:limit]
 
 
 def is_named(wanted: str, name: str, title: str) -> bool:
@@ -237,7 +208,8 @@ def list_rows_by_number(tx: Transaction, numbers: Sequence[int]) -> list[Convers
     ]
 
 
-def _after_cursor(after: PageCursor | None) -> tuple[str, tuple[int, ...]]:
+def after_cursor(after: PageCursor | None) -> tuple[str, tuple[int, ...]]:
+    """Return the condition for conversations after a cursor in list order, and its values."""
     if after is None:
         return "", ()
     return f"WHERE (c.spoken, c.number) {'<=' if after.until else '<'} (?, ?)", (after.last_active, after.number)
@@ -341,9 +313,15 @@ def _models(tx: Transaction, some: Sequence[ConversationRow]) -> dict[int, str]:
     return found | {number: f"{step.provider}:{step.model}" for number, step in steps.items() if step.provider}
 
 
-def mark_waiting(found: Sequence[ConversationOverview], waiting: Container[str]) -> list[ConversationOverview]:
-    """Return entries of which those named in `waiting` have `needs_approval`. Their turn is not over: it runs."""
-    return [replace(each, needs_approval=True, running=True) if each.name in waiting else each for each in found]
+def mark_waiting(
+    found: Sequence[ConversationOverview], waiting: Container[str], parked: Mapping[str, str]
+) -> list[ConversationOverview]:
+    """Return entries of which those named in `waiting` have `needs_approval`. Their turn is not over: it runs.
+
+    Those named in `parked` have the reason why workers gave up on a turn.
+    """
+    found = [replace(each, needs_approval=True, running=True) if each.name in waiting else each for each in found]
+    return [replace(each, parked=parked[each.name]) if each.name in parked else each for each in found]
 
 
 def decode_or_none(body: bytes) -> Message | None:

@@ -25,7 +25,6 @@ from contextc.store.conversation_list import (
     check_limit,
     decode_or_none,
     find_lineages,
-    find_named,
     is_named,
     list_rows,
     list_rows_by_number,
@@ -34,6 +33,7 @@ from contextc.store.conversation_list import (
     parse_cursor,
 )
 from contextc.store.message_rows import SEQ_MASK, make_place, split_by_branch
+from contextc.store.name_search import find_named
 
 MAX_MESSAGES = 40_000
 """Maximum number of messages that one search reads. A query counts as `QUERY_COST` more, `LARGE` bytes as one."""

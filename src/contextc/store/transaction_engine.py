@@ -226,8 +226,9 @@ class TransactionEngine(ABC, Generic[Connection]):
             if version > known:
                 raise SchemaTooNew(self.address, found=version, known=known)
             for step in steps[version:]:
-                for statement in step.statements:
-                    tx.run(tx.dialect.translate_ddl(statement))
+                for statement in [tx.dialect.translate_ddl(each) for each in step.statements]:
+                    if statement:
+                        tx.run(statement.replace("{schema}", tx.schema))
             if version == 0:
                 tx.run("CREATE TABLE schema_version (version INTEGER NOT NULL)")
                 tx.run("INSERT INTO schema_version (version) VALUES (?)", known)

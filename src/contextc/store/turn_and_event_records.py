@@ -137,12 +137,19 @@ def append_events(tx: Transaction, conversation: int, events: Sequence[AnyEvent]
 
 
 def load_events(tx: Transaction, conversation: int, after: int, limit: int | None) -> list[AnyEvent]:
-    rows = tx.rows(
-        "SELECT body FROM event WHERE place BETWEEN ? AND ? ORDER BY place" + (f" LIMIT {limit:d}" if limit else ""),
-        _place(conversation, after + 1),
-        _place(conversation, SEQ_MASK),
-    )
-    return decode_rows(decode_event, [body for (body,) in rows], "Event")
+    return decode_rows(decode_event, [row[0] for row in tx.rows(*_select_events(conversation, after, limit))], "Event")
+
+
+def _select_events(conversation: int, after: int, limit: int | None) -> tuple[str, int, int]:
+    sql = "SELECT body FROM event WHERE place BETWEEN ? AND ? ORDER BY place" + (f" LIMIT {limit:d}" if limit else "")
+    return sql, _place(conversation, after + 1), _place(conversation, SEQ_MASK)
+
+
+def load_events_of_many(tx: Transaction, after: Mapping[int, int], limit: int) -> dict[int, list[AnyEvent]]:
+    """Return the events of several conversations, each after a number, in one round trip."""
+    for conversation, number in after.items():
+        tx.prefetch(*_select_events(conversation, number, limit))
+    return {conversation: load_events(tx, conversation, number, limit) for conversation, number in after.items()}
 
 
 def load_last_number(tx: Transaction, table: str, conversation: int) -> int:
@@ -175,6 +182,7 @@ def load_watched_states(tx: Transaction, names: Sequence[str]) -> dict[str, Watc
     found: dict[str, WatchedState] = {}
     for start in range(0, len(names), 500):
         some = names[start : start + 500]
+        some = [*some, *[some[-1]] * ((1 << (len(some) - 1).bit_length()) - len(some))]  # few different statements
         rows = tx.rows(
             "SELECT c.name, c.number, (SELECT max(place) FROM event"
             " WHERE place BETWEEN c.number * 4294967296 AND c.number * 4294967296 + 4294967295),"

@@ -47,16 +47,21 @@ class TurnControls(LeaseManager[Connection]):
         *,
         reason: str = "",
         who: str = "",
+        result: str | None = None,
+        failed: bool = False,
         in_transaction: Callable[[Transaction, Approval], None] | None = None,
     ) -> Approval:
         """Answer a pending approval. The model gets the `reason` of a denial. `who` is stored with the answer.
+
+        `result` is what a client's own tool returned, and `failed` is True if it failed. Only approvals with `client`
+        have one.
 
         The first answer counts: a later one raises `AlreadyAnswered`, which names who answered and when. The turn is
         not continued by this; `in_transaction` can submit that in the same transaction. Raises `UnknownApproval`.
         """
         if not isinstance(allow, bool):
             raise InvalidInput("allow must be True or False", got=allow)
-        for name, text in (("reason", reason), ("who", who)):
+        for name, text in (("reason", reason), ("who", who), ("result", result or "")):
             if not isinstance(text, str):
                 raise InvalidInput(f"{name} must be a string, got {type(text).__name__}")
         known = self.read(lambda tx: approvals.load_approval(tx, id))
@@ -65,7 +70,9 @@ class TurnControls(LeaseManager[Connection]):
         time = now_ms()
 
         def work(tx: Transaction) -> Approval:
-            done = approvals.answer(tx, id, allow=allow, reason=reason, who=who[:MAX_WHO], time=time)
+            done = approvals.answer(
+                tx, id, allow=allow, reason=reason, who=who[:MAX_WHO], time=time, result=result, failed=failed
+            )
             if in_transaction is not None:
                 in_transaction(tx, done)
             return done

@@ -10,7 +10,6 @@ from typing import NamedTuple
 from contextc._json import decode, encode
 from contextc.errors import InvalidSetting
 from contextc.store import turn_and_event_records as records
-from contextc.store.append_and_load import now_ms
 from contextc.store.backend_interface import Transaction
 from contextc.store.message_rows import find_tip
 from contextc.store.turn_and_event_records import TurnRecord
@@ -102,11 +101,16 @@ def defer_job(
 def submit_work(
     tx: Transaction, conversation: str, number: int, agent: str, queue: str, *, submitted: str = ""
 ) -> None:
-    """Record that workers run the turns of this agent, and insert a job. `submitted` is the uid of new input."""
+    """Record that workers run the turns of this agent, and insert a job. `submitted` is the uid of new input.
+
+    A parked turn of the agent is no longer parked.
+    """
     tx.run(
         "INSERT INTO worker_turn (conversation, agent, queue, submitted) VALUES (?, ?, ?, ?)"
         " ON CONFLICT (conversation, agent) DO UPDATE SET queue = excluded.queue,"
-        " submitted = CASE WHEN excluded.submitted = '' THEN worker_turn.submitted ELSE excluded.submitted END",
+        " submitted = CASE WHEN excluded.submitted = '' THEN worker_turn.submitted ELSE excluded.submitted END,"
+        " deaths = CASE WHEN worker_turn.parked > 0 THEN 0 ELSE worker_turn.deaths END,"
+        " failures = CASE WHEN worker_turn.parked > 0 THEN 0 ELSE worker_turn.failures END, parked = 0, reason = ''",
         number,
         agent,
         queue,
@@ -187,11 +191,6 @@ def load_worker_turn(tx: Transaction, conversation: int, agent: str) -> WorkerTu
     return WorkerTurn(*row) if row is not None else None
 
 
-def load_parked(tx: Transaction) -> list[WorkerTurn]:
-    """Return the turns that workers gave up on, oldest first."""
-    return [WorkerTurn(*row) for row in tx.rows(f"{SELECT} WHERE w.parked > 0 ORDER BY w.parked, c.name")]
-
-
 def save_trouble(tx: Transaction, conversation: int, turn: TurnRecord, *, deaths: int = 0, failures: int = 0) -> None:
     """Save how often a turn lost its worker, and how often in a row its provider failed."""
     tx.run(
@@ -206,13 +205,10 @@ def save_trouble(tx: Transaction, conversation: int, turn: TurnRecord, *, deaths
     )
 
 
-def save_parked(tx: Transaction, conversation: int, agent: str, turn: int, reason: str) -> None:
-    """Record that workers gave up on a turn."""
+def unpark(tx: Transaction, conversation: int, agent: str) -> None:
+    """Record that a turn is no longer parked."""
     tx.run(
-        "UPDATE worker_turn SET turn = ?, parked = ?, reason = ? WHERE conversation = ? AND agent = ?",
-        turn,
-        now_ms(),
-        reason,
+        "UPDATE worker_turn SET parked = 0, reason = '', deaths = 0, failures = 0 WHERE conversation = ? AND agent = ?",
         conversation,
         agent,
     )

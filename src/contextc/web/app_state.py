@@ -69,7 +69,7 @@ class AppState:
         self.store, self.options = store, options
         self.turns = self._create_turn_manager()
         self.deletions = DeletionEvents(store)
-        self.changes = ChangeFeed(store, self.turns.waiting_conversations)
+        self.changes = ChangeFeed(store, self.turns.waiting_conversations, self.turns.parked_conversations)
         self.analysed = AnalysedConversations(store)
         self.overview = StoreOverview(store)
         self.stopping = asyncio.Event()

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -52,14 +52,21 @@ class FeedEntry(NamedTuple):
 
 
 class ChangeFeed:
-    """The changes of a store, and of approvals: `waiting` returns the conversations that need one.
+    """The changes of a store, and of approvals: `waiting` returns the conversations that need one, `parked` those with
+    a parked turn, and why.
 
     Entries begin above those of an earlier server, because clients may have its numbers.
     """
 
-    def __init__(self, store: Store, waiting: Callable[[], frozenset[str]] = frozenset) -> None:
-        self._store, self._waiting = store, waiting
-        self._waited: frozenset[str] = frozenset()
+    def __init__(
+        self,
+        store: Store,
+        waiting: Callable[[], frozenset[str]] = frozenset,
+        parked: Callable[[], Mapping[str, str]] = dict,
+    ) -> None:
+        self._store, self._waiting, self._parked = store, waiting, parked
+        self._marked: set[tuple[str, str]] = set()
+        """Conversations that need an approval, or with a parked turn, as of the last look."""
         self._states: States | None = None
         self._proxies: list[ProxyStatus] = []
         self._entries: deque[FeedEntry] = deque(maxlen=MAX_ENTRIES)
@@ -148,13 +155,15 @@ class ChangeFeed:
     def _load(self) -> tuple[ConversationChanges, list[ProxyStatus]]:
         address, before = self._store.address, self._states
         proxies = [] if address.startswith("memory:") else read_statuses(address)
-        waiting, waited = self._waiting(), self._waited
+        waiting, parked = self._waiting(), self._parked()
+        marked = {(name, "") for name in waiting} | set(parked.items())
         if before is None:
             found = ConversationChanges(self._store.read(load_states), [], [])
         else:
-            found = self._store.read(lambda tx: load_changes(tx, before, also=waiting ^ waited))
-        self._waited = waiting
-        return found._replace(changed=mark_waiting(found.changed, waiting)), proxies
+            also = frozenset([name for name, _ in marked ^ self._marked])
+            found = self._store.read(lambda tx: load_changes(tx, before, also=also))
+        self._marked = marked
+        return found._replace(changed=mark_waiting(found.changed, waiting, parked)), proxies
 
     def _proxies_entry(self, number: int) -> FeedEntry:
         return FeedEntry(number, "proxies", msgspec.json.encode(ProxiesEvent(proxies=self._proxies)))

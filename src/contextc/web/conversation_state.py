@@ -14,6 +14,7 @@ from contextc.store.backend_interface import Transaction
 from contextc.store.conversation_list import load_overview
 from contextc.store.message_rows import SEQ_MASK, load_context_start, load_tip
 from contextc.store.observed_conversation_sources import ObservedSource
+from contextc.store.parked_turns import load_parked
 from contextc.store.pins import load_pinned_places
 from contextc.store.submitted_input import find_submitted
 from contextc.store.todos import load_todos as load_todos
@@ -35,6 +36,15 @@ class RunningTurnView(Struct, frozen=True, kw_only=True):
     step: int
     started: int
     model: str
+
+
+class ParkedTurnView(Struct, frozen=True, kw_only=True):
+    """A turn that workers gave up on: its agent, its number (0: none could be opened), when, and why."""
+
+    agent: str
+    turn: int
+    parked: int
+    reason: str
 
 
 class QueuedInputView(Struct, frozen=True, kw_only=True):
@@ -62,7 +72,10 @@ class ContextUseView(Struct, frozen=True, kw_only=True):
 
 
 class StoredConversationState(Struct, frozen=True, kw_only=True):
-    """The stored part of the state, read in one transaction. `observed` is present if other software made it."""
+    """The stored part of the state, read in one transaction. `observed` is present if other software made it.
+
+    `parked` is present if workers gave up on turns.
+    """
 
     name: str
     title: str
@@ -83,6 +96,7 @@ class StoredConversationState(Struct, frozen=True, kw_only=True):
     last_event: int
     pinned: list[int]
     observed: ObservedSource | UnsetType = UNSET
+    parked: list[ParkedTurnView] | UnsetType = UNSET
 
 
 class ConversationView(StoredConversationState, frozen=True, kw_only=True):
@@ -145,12 +159,20 @@ def _stored(tx: Transaction, name: str, agent: str) -> StoredConversationState:
         last_event=turn_and_event_records.load_last_number(tx, "event", at.conversation),
         pinned=[where & SEQ_MASK for where in load_pinned_places(tx, at)],
         observed=seen.observed,
+        parked=[
+            ParkedTurnView(agent=each.agent, turn=each.turn, parked=each.parked, reason=each.reason)
+            for each in load_parked(tx, name)
+        ]
+        or UNSET,
     )
 
 
 def _running(tx: Transaction, name: str, conversation: int, agent: str, *, is_held: bool) -> RunningTurnView | None:
     turn = turn_and_event_records.load_last_turn(tx, conversation, agent)
-    is_run_by_workers = turn_queue.load_worker_turn(tx, conversation, agent) is not None
+    worker_turn = turn_queue.load_worker_turn(tx, conversation, agent)
+    is_run_by_workers = worker_turn is not None
+    if worker_turn is not None and worker_turn.parked:
+        return None
     if turn is None or not (
         turn.state in PROCESS_LESS_STATES
         or (turn.state == "running" and is_held)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from contextc._worker_threads import run_blocking
 from contextc.errors import UnknownConversation
-from contextc.events import AnyEvent, InputDequeued, TurnFinish, TurnInterrupted, TurnStart, TurnWaiting
+from contextc.events import AnyEvent, ErrorOccurred, InputDequeued, TurnFinish, TurnInterrupted, TurnStart, TurnWaiting
 from contextc.executor.agent_config import TurnInput, input_message, input_messages
 from contextc.executor.event_hub import event_hub, watch_batches
 from contextc.messages import validate_message
@@ -20,6 +20,7 @@ from contextc.store.append_and_load import prepare_entry
 from contextc.store.backend_interface import Transaction
 from contextc.store.events_by_type import load_events_of_types
 from contextc.store.message_rows import check_name, check_new_name, find_tip, load_tip
+from contextc.store.parked_turns import PARKED
 from contextc.store.submitted_input import submit_messages, submit_unanswered, take_submitted
 from contextc.store.turn_and_event_records import QueuedMessage, QueueKind, TurnRecord
 from contextc.web.http_errors import HTTPError
@@ -68,7 +69,9 @@ class QueuedTurn:
                 for event in events:
                     if event.agent != self._agent:
                         continue
-                    if not self._turn:
+                    if is_parking(event):  # no turn ends
+                        own.append(event)
+                    elif not self._turn:
                         start = [event] if isinstance(event, TurnStart) else [*start, event]
                         if self._opens(event, start):
                             self._turn = start[0].turn
@@ -77,7 +80,7 @@ class QueuedTurn:
                         own.append(event)
                 if own or not events:
                     yield own
-                if any(isinstance(event, TurnFinish | TurnWaiting) for event in own):
+                if any(is_end(event) for event in own):
                     self.done = True
                     return
 
@@ -88,6 +91,15 @@ class QueuedTurn:
         if self._queued:
             return isinstance(event, InputDequeued) and event.queued == self._queued
         return isinstance(event, TurnStart) and event.seq == self._seq
+
+
+def is_parking(event: AnyEvent) -> bool:
+    """Return True if an event says that work of this agent was parked, because no worker has the agent."""
+    return isinstance(event, ErrorOccurred) and not event.turn and event.error.startswith(PARKED)
+
+
+def is_end(event: AnyEvent) -> bool:
+    return isinstance(event, TurnFinish | TurnWaiting) or is_parking(event)
 
 
 class QueuedTurnManager(TurnManager):
@@ -111,7 +123,7 @@ class QueuedTurnManager(TurnManager):
     ) -> RunningTurn:
         """Submit input, or what is left to answer. The model is that of the workers' agent."""
         found = await run_blocking(self._submit, conversation, input, resume)
-        event_hub(self.store).refresh(conversation)
+        event_hub(self.store).note_change(conversation)
         return found
 
     def _submit(self, conversation: str, input: TurnInput, resume: bool) -> RunningTurn:
@@ -173,7 +185,15 @@ class QueuedTurnManager(TurnManager):
         return request
 
     def _take_back(self, conversation: str, agent: str) -> bool:
-        return bool(self.store.write(lambda tx: take_submitted(tx, conversation, agent)))
+        def work(tx: Transaction) -> bool:
+            here, taken = load_tip(tx, conversation, lock=True), take_submitted(tx, conversation, agent)
+            parked = turn_queue.load_worker_turn(tx, here.conversation, agent)
+            if parked is not None and parked.parked:
+                turn_queue.unpark(tx, here.conversation, agent)
+                return True
+            return bool(taken)
+
+        return self.store.write(work)
 
     async def queue_input(self, conversation: str, text: str, kind: QueueKind) -> QueuedMessage:
         """Queue input together with a job, which matters if no turn is running. Raises `UnknownConversation`."""
@@ -186,7 +206,7 @@ class QueuedTurnManager(TurnManager):
             return queued
 
         queued = await run_blocking(lambda: self.store.write(work))
-        event_hub(self.store).refresh(conversation)
+        event_hub(self.store).note_change(conversation)
         return queued
 
     def _find_turn(self, conversation: str) -> TurnRecord | None:

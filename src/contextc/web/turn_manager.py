@@ -8,13 +8,13 @@ Nothing is kept after a turn has ended: the store has it.
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Generator, Sequence
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Protocol
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from contextc._json import JSONObject, encode_canonical
 from contextc._worker_threads import run_blocking
@@ -32,6 +32,7 @@ from contextc.store.approvals import load_waiting_names
 from contextc.store.backend_interface import Transaction
 from contextc.store.conversation_list import ConversationOverview, mark_waiting
 from contextc.store.message_rows import find_tip
+from contextc.store.parked_turns import load_parked_reasons
 from contextc.store.turn_and_event_records import QueuedMessage, QueueKind, TurnRecord, load_last_turn
 from contextc.store.turn_queue import load_worker_turn
 from contextc.web.http_errors import HTTPError
@@ -67,7 +68,8 @@ class ApprovalView(Struct, frozen=True, kw_only=True):
     """A pending approval of a tool call, with a preview: `what` as text and `lines` in detail.
 
     `id` is unique and unguessable. `call` is the model's id of the call, which may be reused. `hash` covers the name,
-    the arguments, `what` and `lines`: exactly what is displayed.
+    the arguments, `what` and `lines`: exactly what is displayed. `client` is present, and true, if another client runs
+    the tool itself: it can be denied here, and only that client can answer it.
     """
 
     id: str
@@ -77,6 +79,7 @@ class ApprovalView(Struct, frozen=True, kw_only=True):
     what: str
     lines: list[str]
     hash: str
+    client: bool | UnsetType = UNSET
 
 
 class FollowedTurn(Protocol):
@@ -343,8 +346,12 @@ class TurnManager:
         return self.store.read(load_waiting_names)
 
     def with_approvals(self, found: Sequence[ConversationOverview]) -> list[ConversationOverview]:
-        """Return entries of the list of conversations with `needs_approval`. Blocking: reads the store."""
-        return mark_waiting(found, self.waiting_conversations())
+        """Return entries of the list of conversations with `needs_approval` and `parked`. Blocking: reads the store."""
+        return mark_waiting(found, self.waiting_conversations(), self.parked_conversations())
+
+    def parked_conversations(self) -> Mapping[str, str]:
+        """Return why turns are parked, by the name of the conversation. Blocking: reads the store."""
+        return self.store.read(load_parked_reasons)
 
     def _preview(self, approval: Approval) -> ApprovalView:
         call = ToolCall(id=approval.call, name=approval.name, arguments=approval.arguments)
@@ -358,6 +365,7 @@ class TurnManager:
             what=what,
             lines=lines,
             hash=digest,
+            client=approval.client or UNSET,
         )
 
     async def answer_previewed(self, conversation: str, id: str, hash: str, approve: bool, why: str = "") -> None:
@@ -371,12 +379,25 @@ class TurnManager:
         except (ContextcError, HTTPError) as error:  # the answer is stored: any server can continue the turn
             log.warning("%s: the turn was not continued after an answer: %s", conversation, error)
 
-    async def answer(self, conversation: str, id: str, approve: bool, why: str = "") -> None:
-        """Approve or deny a call. The model gets the reason `why`. The turn is not continued by this."""
+    async def answer(
+        self,
+        conversation: str,
+        id: str,
+        approve: bool,
+        why: str = "",
+        *,
+        result: str | None = None,
+        failed: bool = False,
+    ) -> None:
+        """Approve or deny a call. The model gets the reason `why`. The turn is not continued by this.
+
+        `result` is what the client's own tool returned, and `failed` is true if it failed.
+        """
 
         def work() -> None:
             self._pending_approval(conversation, id)
-            self.store.answer_approval(id, approve, reason="" if approve else why, who=WHO)
+            reason = "" if approve else why
+            self.store.answer_approval(id, approve, reason=reason, who=WHO, result=result, failed=failed)
 
         try:
             await run_blocking(work)

@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from contextc.store.submitted_input import SubmittedInput
     from contextc.store.turn_queue import WorkerTurn
     from contextc.worker.queue_tables import create_queue_tables
-    from contextc.worker.submission import parked_turns, submit, submit_sync
+    from contextc.worker.submission import cancel_parked, parked_turns, resume_parked, submit, submit_sync
     from contextc.worker.turn_worker import TurnWorker, WorkerOptions
 
 __all__ = [
@@ -15,8 +15,10 @@ __all__ = [
     "TurnWorker",
     "WorkerOptions",
     "WorkerTurn",
+    "cancel_parked",
     "create_queue_tables",
     "parked_turns",
+    "resume_parked",
     "submit",
     "submit_sync",
 ]
@@ -25,7 +27,7 @@ __getattr__ = lazy_names(
     __name__,
     {
         "queue_tables": "create_queue_tables",
-        "submission": "SubmittedInput WorkerTurn parked_turns submit submit_sync",
+        "submission": "SubmittedInput WorkerTurn cancel_parked parked_turns resume_parked submit submit_sync",
         "turn_worker": "TurnWorker WorkerOptions",
     },
 )

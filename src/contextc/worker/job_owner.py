@@ -26,6 +26,8 @@ class RetryRules(NamedTuple):
     max_failures: int = 10
     first_delay: float = 5.0
     longest_delay: float = 600.0
+    max_unknown: int = 12
+    """Number of attempts at a job whose agent the worker does not have: another one may have it, or may start later."""
 
     def delay(self, failures: int, error: Exception | None) -> float:
         """Return the seconds until the next attempt after so many failures in a row."""

@@ -7,7 +7,8 @@ from contextc.errors import InvalidInput
 from contextc.executor.agent_config import input_message
 from contextc.executor.event_hub import event_hub
 from contextc.messages import Message, validate_message
-from contextc.store import Store, turn_queue
+from contextc.store import Store
+from contextc.store import parked_turns as parking
 from contextc.store.append_and_load import prepare_entry
 from contextc.store.conversation_types import DEFAULT_AGENT
 from contextc.store.message_rows import check_name, check_new_name
@@ -15,7 +16,15 @@ from contextc.store.submitted_input import SubmittedInput, submit_input
 from contextc.store.turn_queue import DEFAULT_QUEUE, WorkerTurn
 from contextc.worker.queue_tables import create_queue_tables
 
-__all__ = ["SubmittedInput", "WorkerTurn", "parked_turns", "submit", "submit_sync"]
+__all__ = [
+    "SubmittedInput",
+    "WorkerTurn",
+    "cancel_parked",
+    "parked_turns",
+    "resume_parked",
+    "submit",
+    "submit_sync",
+]
 MAX_QUEUE_NAME = 100
 
 
@@ -59,13 +68,27 @@ def submit_sync(
     done = store.write(
         lambda tx: submit_input(tx, conversation, given, entry, agent=agent, key=unique, queue=queue), repeatable=True
     )
-    event_hub(store).refresh(conversation)
+    event_hub(store).note_change(conversation)
     return done
 
 
 def parked_turns(store: Store) -> list[WorkerTurn]:
     """Return the turns that workers gave up on, oldest first, with the reason."""
-    return store.read(turn_queue.load_parked)
+    return store.read(parking.load_parked)
+
+
+def resume_parked(store: Store, conversation: str, *, agent: str = DEFAULT_AGENT) -> WorkerTurn:
+    """Submit a parked turn to workers again, and return what it was parked for. Raises `InvalidInput` if it is not."""
+    check_name(conversation)
+    return store.write(lambda tx: parking.resume_parked(tx, conversation, agent))
+
+
+def cancel_parked(store: Store, conversation: str, *, agent: str = DEFAULT_AGENT) -> WorkerTurn:
+    """Give up a parked turn, and return what it was parked for. Its input stays, unanswered. Raises as above."""
+    check_name(conversation)
+    done = store.write(lambda tx: parking.cancel_parked(tx, conversation, agent))
+    store.cancel_turn(conversation, agent, who="parked")  # if it had begun
+    return done
 
 
 def check_queue(queue: str) -> None:

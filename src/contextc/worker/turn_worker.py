@@ -20,7 +20,7 @@ from contextc._installed_packages import importing
 from contextc._worker_threads import run_blocking
 from contextc.errors import ConversationBusy, InvalidInput, LeaseLost, StoreError
 from contextc.executor import AgentExecutor, Suspend
-from contextc.store import Store, turn_queue
+from contextc.store import Store, parked_turns, turn_queue
 from contextc.store.message_rows import find_tip
 from contextc.store.turn_queue import DEFAULT_QUEUE, TASK_NAME, QueuedJob
 from contextc.worker.job_owner import JobOwner, RetryRules
@@ -160,15 +160,15 @@ class TurnWorker:
         id = context.job.id or 0
         job = self._running[id] = QueuedJob(id, context.job.queue, conversation, number, agent)
         try:
-            await self._run_turns(job)
+            await self._run_turns(job, context.job.attempts)
         finally:
             del self._running[id]
 
-    async def _run_turns(self, job: QueuedJob) -> None:
+    async def _run_turns(self, job: QueuedJob, attempts: int) -> None:
         executor = self.agents.get(job.agent)
         if executor is None:
-            log.warning("%s: this worker has no agent %r", job.conversation, job.agent)
-            raise JobPostponed(LONGEST_RETRY_SECONDS, f"no agent {job.agent!r} in this worker")
+            await self._postpone_or_park(job, attempts)
+            return
         try:
             if not await run_blocking(self._exists, job):
                 return
@@ -198,8 +198,22 @@ class TurnWorker:
         here = self.store.read(lambda tx: find_tip(tx, job.conversation, False))
         return here is not None and here.conversation == job.number
 
+    async def _postpone_or_park(self, job: QueuedJob, attempts: int) -> None:
+        """Leave a job of an unknown agent to other workers. Park its turn if none of them has taken it."""
+        log.warning("%s: this worker has no agent %r", job.conversation, job.agent)
+        if attempts + 1 < self.options.rules.max_unknown:
+            raise JobPostponed(LONGEST_RETRY_SECONDS, f"no agent {job.agent!r} in this worker")
+        known = ", ".join([repr(each) for each in self.agents])
+        reason = f"no worker of queue {job.queue!r} has the agent {job.agent!r}. This one has {known}"
+        is_parked = await run_blocking(self._park_unknown, job, reason)
+        self.counts["parked"] += is_parked
+
+    def _park_unknown(self, job: QueuedJob, reason: str) -> bool:
+        name, number, agent = job.conversation, job.number, job.agent
+        return self.store.write(lambda tx: parked_turns.park_unknown_agent(tx, name, number, agent, reason))
+
     def _park(self, job: QueuedJob, turn: int, reason: str) -> None:
-        self.store.write(lambda tx: turn_queue.save_parked(tx, job.number, job.agent, turn, reason))
+        self.store.write(lambda tx: parked_turns.park_turn(tx, job.conversation, job.number, job.agent, turn, reason))
 
     # ── dead workers and expired approvals ────────────────────────────────────────────────────────────────────────────
 

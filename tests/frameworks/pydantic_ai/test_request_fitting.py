@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from pydantic_ai import Agent
+from pydantic_ai.capabilities import ProcessHistory
 from pydantic_ai.conversation import Conversation
 from pydantic_ai.conversation_store import ConversationConflict
 from pydantic_ai.messages import (
@@ -117,7 +118,7 @@ def test_an_agent_gives_the_same_answers_with_the_capability(store: cc.Store) ->
 def test_the_conversation_and_its_requests_are_recorded(store: cc.Store) -> None:
     """Guarantee 21.6: messages, manifests and reported usage; a second run continues, and stores nothing twice."""
     script = Script(3, reports=True)
-    agent = make_agent(script, PrepareRequests(store, window=FULL), instructions="Look.", name="looker")
+    agent = make_agent(script, PrepareRequests(store, window=FULL, agent="looker"), instructions="Look.")
     first = agent.run_sync("Look.", conversation=Conversation(conversation_id="demo"))
     second = agent.run_sync("Again.", conversation=first.conversation)
     recorded, expected = store.load("demo"), convert_messages(second.all_messages())
@@ -166,6 +167,25 @@ def test_a_failed_request_is_closed_and_the_next_run_continues(store: cc.Store) 
     script.error = None
     result = agent.run_sync("Look.", conversation=Conversation(conversation_id="demo"))
     assert [each.text for each in store.load("demo")] == [each.text for each in convert_messages(result.all_messages())]
+
+
+def test_a_history_that_another_capability_summarized_becomes_a_branch(store: cc.Store) -> None:
+    """Guarantee 21.3: nothing that was recorded before the summary is lost."""
+
+    def summarize(messages: list[ModelMessage]) -> list[ModelMessage]:
+        if len(messages) < 12:
+            return messages
+        return [ModelRequest(parts=[UserPromptPart("Summary: all was round.")]), *messages[-2:]]
+
+    script = Script(10)
+    agent = make_agent(script, ProcessHistory(summarize), PrepareRequests(store, window=FULL))
+    result = agent.run_sync("Look at all.", conversation=Conversation(conversation_id="demo"))
+    assert [find_orphans(messages) for messages in script.requests] == [[]] * 11
+    assert [each.text for each in store.load("demo")] == [each.text for each in convert_messages(result.all_messages())]
+    branches = [store.load("demo", branch=each.number) for each in store.branches("demo")]
+    calls = {call.id for messages in branches for message in messages for call in message.tool_calls}
+    assert len(branches) > 1
+    assert {f"c{number}" for number in range(1, 11)} <= calls
 
 
 def test_streamed_replies_are_recorded(store: cc.Store) -> None:

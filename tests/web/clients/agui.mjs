@@ -8,17 +8,18 @@ const require = createRequire(`${process.argv[2]}/package.json`);
 const { HttpAgent } = await import(pathToFileURL(require.resolve("@ag-ui/client")).href);
 const agents = new Map();
 
-async function run({ url, thread, say, props, resume, stopAt, fresh }) {
+async function run({ url, thread, say, props, resume, stopAt, fresh, tools, result }) {
   const key = `${url} ${thread}`;
   if (fresh || !agents.has(key)) agents.set(key, new HttpAgent({ url: `${url}/api/agui`, threadId: thread }));
   const agent = agents.get(key);
   if (say) agent.addMessage({ id: crypto.randomUUID(), role: "user", content: say });
+  if (result) agent.addMessage({ id: crypto.randomUUID(), role: "tool", ...result });
   const types = [];
   let outcome = null;
   let problem = null;
   try {
     await agent.runAgent(
-      { forwardedProps: props ?? {}, ...(resume ? { resume } : {}) },
+      { forwardedProps: props ?? {}, ...(resume ? { resume } : {}), ...(tools ? { tools } : {}) },
       {
         onEvent: ({ event }) => {
           types.push(event.type);

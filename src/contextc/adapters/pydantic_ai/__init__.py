@@ -4,8 +4,8 @@
 
 from contextc.adapters.request_preparation import require_package
 
-MINIMUM = "2.60"
-require_package("pydantic_ai.conversation_store", "pydantic-ai-slim", MINIMUM)
+MINIMUM = "2.66"
+require_package("pydantic_ai", "pydantic-ai-slim", MINIMUM)
 
 from contextc.adapters.pydantic_ai.conversation_store import ContextcConversationStore  # noqa: E402
 from contextc.adapters.pydantic_ai.request_fitting import PrepareRequests  # noqa: E402

@@ -55,13 +55,15 @@ class PrepareRequests(AbstractCapability[Any]):
 
     `model` is a provider of contextc or "provider:model"; by default that of the model which serves the request.
     `window` replaces the window of the model. `conversation` is the name in the store, by default the id of
-    pydantic-ai's conversation. `options` are those of `MessageCompiler`.
+    pydantic-ai's conversation. `agent` is the name that replies have in the store. `options` are those of
+    `MessageCompiler`.
     """
 
     store: Store
     model: Provider | str | None = None
     window: int | None = None
     conversation: str | None = None
+    agent: str = DEFAULT_AGENT
     options: CompilerOptionArguments = field(default_factory=CompilerOptionArguments)
     _preparers: dict[str, RequestPreparer] = field(default_factory=dict[str, RequestPreparer], init=False, repr=False)
     _open: tuple[RequestPreparer, PreparedRequest] | None = field(default=None, init=False, repr=False)
@@ -110,13 +112,12 @@ class PrepareRequests(AbstractCapability[Any]):
             raise InvalidInput("conversation: the run has no id", fix="Pass conversation=… to PrepareRequests.")
         key = f"{model.system}:{model.model_name}"
         if key not in self._preparers:
-            agent = ctx.agent.name if ctx.agent is not None else None
             self._preparers[key] = RequestPreparer(
                 self.store,
                 conversation,
                 self.model or find_provider(model, self.window),
                 window=self.window,
-                agent=agent or DEFAULT_AGENT,
+                agent=self.agent,
                 **self.options,
             )
         return self._preparers[key]

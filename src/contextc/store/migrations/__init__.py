@@ -4,10 +4,14 @@ The statements of a released migration never change. Opening an older store appl
 transaction. A newer store is refused. The SQL is SQLite's; `Dialect.translate_ddl` translates it.
 """
 
+import re
 from functools import cache
 from typing import NamedTuple
 
 from contextc._plugins import data_files
+
+STATEMENT = re.compile(r"(?:\$\$.*?\$\$|[^;$])+", re.DOTALL)
+"""A statement without the semicolon after it. The body of a function, between dollar signs, may have some."""
 
 
 class Migration(NamedTuple):
@@ -23,5 +27,5 @@ def migrations() -> tuple[Migration, ...]:
 
 def _parse(name: str, text: str) -> Migration:
     code = "".join(line for line in text.splitlines(keepends=True) if not line.startswith("--"))
-    statements = tuple(statement.strip() for statement in code.split(";") if statement.strip())
+    statements = tuple(each.strip() for each in STATEMENT.findall(code) if each.strip())
     return Migration(int(name[:4]), name.removesuffix(".sql"), statements)

@@ -76,6 +76,8 @@ class AGUIEncoder:
         """Requests for approval, by their id."""
         self._waited: set[tuple[str, int]] = set()
         """Agents and turns that have waited for approval. They continue in a run with another id."""
+        self.client_calls: frozenset[str] = frozenset()
+        """Ids of the calls that the client of this stream has run itself. It has their results."""
 
     def frames(self, event: AnyEvent) -> bytes:
         """Return the event as frames. Only the last has its number, so a client never resumes between them."""
@@ -100,7 +102,8 @@ class AGUIEncoder:
                 if isinstance(event, ApprovalRequest):
                     self._requests[event.approval] = event
                 around = _surrounding_events(agent, event) if agent is not None else []
-                return [*frames, *around, *_equivalents(event), _custom(event)]
+                is_known = isinstance(event, ToolCallEnded) and event.id in self.client_calls
+                return [*frames, *around, *([] if is_known else _equivalents(event)), _custom(event)]
 
     # ── runs ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -144,8 +147,9 @@ class AGUIEncoder:
         del self._agents[event.agent]
         if self._agents:
             return []
-        pending = [_interrupt(self._requests[each]) for each in event.approvals if each in self._requests]
-        if not pending:  # the stream started later
+        known = [self._requests[each] for each in event.approvals if each in self._requests]
+        pending = [_interrupt(each) for each in known if not each.client]
+        if not pending:  # the client runs the tools, or the stream started later
             return [self._end({"outcome": {"type": "success"}})]
         return [self._end({"outcome": {"type": "interrupt", "interrupts": pending}})]
 
@@ -169,7 +173,8 @@ class AGUIEncoder:
 class AGUITurnEncoder(AGUIEncoder):
     """Encoder of one turn for the client that started it.
 
-    At a pending approval, an AG-UI interrupt ends the run; the next run carries the decision.
+    At a pending approval, an AG-UI interrupt ends the run; the next run carries the decision. A call that the client
+    runs itself ends the run, too; the next run carries its result.
     """
 
     is_waiting = False
@@ -195,6 +200,8 @@ class AGUITurnEncoder(AGUIEncoder):
         events = [each for agent in self._agents.values() for each in _end_step(agent)]
         if self._asked is None:
             events.append(self._fail(STREAM_ENDED, "ended"))
+        elif self._asked.client:
+            events.append(self._end({"outcome": {"type": "success"}}))
         else:
             interrupt = {"type": "interrupt", "interrupts": [_interrupt(self._asked)]}
             events.append(self._end({"outcome": interrupt}))

@@ -81,7 +81,7 @@ class VercelEncoder:
                 self.is_waiting = True
                 asked: JSONObject = {"approvalId": f"{event.number}:{event.approval}", "toolCallId": event.id}
                 chunks += [*self._end_part(), *self._approval_input(event)]
-                chunks.append({"type": "tool-approval-request", **asked})
+                chunks += [] if event.client else [{"type": "tool-approval-request", **asked}]
             case TurnFinish() | TurnInterrupted():
                 self._last = event
                 return [*chunks, _custom(event), *([] if self._one else self.end_chunks())]

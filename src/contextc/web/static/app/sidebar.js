@@ -160,6 +160,8 @@ function Entry({ entry }) {
         <span class="entry-side"><${EntryState} entry=${entry} /></span>
         ${entry.needs_approval && html`<span class="entry-approval" data-testid="needs-approval">
           <${Icon} name="warning" size=${12} /> needs approval</span>`}
+        ${entry.parked && html`<span class="entry-approval" data-testid="parked" title=${visible(entry.parked)}>
+          <${Icon} name="warning" size=${12} /> parked: ${oneLine(entry.parked, 60)}</span>`}
         ${observed && html`<span class="entry-excerpt" data-testid="source">${sourceLabel(observed)}</span>`}
         ${excerpt && html`<span class="entry-excerpt" dir="auto"><${MarkedText} text=${oneLine(excerpt, 160)} wanted=${search.value} /></span>`}
       </a>

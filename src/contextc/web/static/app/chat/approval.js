@@ -15,7 +15,7 @@ const SETTLED = 500;
 const AGAIN = 2_000;
 
 export function Approval({ approval, client, first }) {
-  const { hash, name, arguments: given, what, lines } = approval;
+  const { hash, name, arguments: given, what, lines, client: isRunElsewhere } = approval;
   const [denying, setDenying] = useState(false);
   const [why, setWhy] = useState("");
   const [settled, setSettled] = useState("");
@@ -26,7 +26,7 @@ export function Approval({ approval, client, first }) {
   const isShown = Boolean(hash) && settled === hash;
   const isRead = isShown && read === hash;
   const answer = async (approve) => {
-    if (!isShown || sending.current) return;
+    if (!isShown || sending.current || (approve && isRunElsewhere)) return;
     if (approve && !isRead) return notify("Scroll to the end of the preview, or show all lines, before you allow it.", { bad: true });
     sending.current = true;
     setSent(true);
@@ -59,7 +59,9 @@ export function Approval({ approval, client, first }) {
   return html`
     <div role="group" class="approval" aria-label=${`Approval: ${visible(name)}`} data-testid="approval">
       <h2><${Icon} name="warning" /> <span>${what || `Run ${visible(name)}?`}</span></h2>
-      <p class="faint">Approve <code>${visible(name)}</code>?</p>
+      <p class="faint">${isRunElsewhere
+        ? html`The turn waits for the result of <code>${visible(name)}</code>, a tool that another client runs.`
+        : html`Approve <code>${visible(name)}</code>?`}</p>
       <${ApprovalPreview} key=${hash} lines=${shown} label=${`Preview of ${visible(name)}`} onRead=${() => setRead(hash)} />
       ${denying && html`
         <form onSubmit=${(event) => { event.preventDefault(); answer(false); }}>
@@ -69,9 +71,10 @@ export function Approval({ approval, client, first }) {
           </label>
         </form>`}
       <div class="approval-actions">
-        <button type="button" class="button primary" disabled=${!isRead || sent} onClick=${() => answer(true)}>
-          Allow ${first && html`<kbd>A</kbd>`}
-        </button>
+        ${!isRunElsewhere && html`
+          <button type="button" class="button primary" disabled=${!isRead || sent} onClick=${() => answer(true)}>
+            Allow ${first && html`<kbd>A</kbd>`}
+          </button>`}
         <button type="button" class="button" disabled=${!isShown || sent} onClick=${() => (denying ? answer(false) : setDenying(true))}>
           ${denying ? "Deny" : "Deny…"} ${first && !denying && html`<kbd>D</kbd>`}
         </button>

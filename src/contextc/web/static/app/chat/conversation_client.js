@@ -310,6 +310,12 @@ export class ConversationClient {
     return post(this.path("cancel"));
   }
 
+  /** Resume or cancel a turn that workers gave up on. */
+  async endParking(agent, action) {
+    await post(this.path("parked"), { agent, action });
+    await this.refresh();
+  }
+
   steer(text) {
     return post(this.path("steer"), { text });
   }

@@ -46,6 +46,8 @@ export function Ending({ state, client, model }) {
   const [busy, setBusy] = useState(false);
   const last = messages.get(length);
   if (running || !last) return null;
+  const { parked } = state.view;
+  if (parked?.length) return parked.map((each) => html`<${Parked} key=${each.agent} parked=${each} client=${client} />`);
   const open = last.role !== "assistant" || last.status === "error" || last.status === "cancelled";
   const end = turnEndText(ended?.finish);
   if (!open && !end) return html`<${Sum} ended=${ended} />`;
@@ -64,6 +66,22 @@ export function Ending({ state, client, model }) {
         <button type="button" class="button" disabled=${busy} onClick=${resume}>
           <${Icon} name="retry" size=${14} /> ${ACTIONS[last.role] ?? "Continue"}
         </button>`}
+    </div>`;
+}
+
+/** A turn that workers gave up on: why, and what can be done. */
+export function Parked({ parked, client }) {
+  const [busy, setBusy] = useState(false);
+  const act = async (action) => {
+    setBusy(true);
+    await attempt(() => client.endParking(parked.agent, action));
+    setBusy(false);
+  };
+  return html`
+    <div class="column ending" data-testid="parked-turn">
+      <span><strong>Parked:</strong> ${visible(parked.reason)}</span>
+      <button type="button" class="button" disabled=${busy} onClick=${() => act("resume")}><${Icon} name="retry" size=${14} /> Resume</button>
+      <button type="button" class="button" disabled=${busy} onClick=${() => act("cancel")}>Cancel</button>
     </div>`;
 }
 

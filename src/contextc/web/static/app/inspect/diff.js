@@ -10,6 +10,7 @@ import { compareUrl, inspectUrl, route, setQuery } from "../route.js";
 import { isOverlayOpen, isTextField, KEYS } from "../shortcuts.js";
 import { VirtualList } from "../virtual_list.js";
 import { RequestPicker } from "./request_picker.js";
+import { markOfSegments } from "./marked_words.js";
 import { useLoad } from "./use_load.js";
 import { EmptyState, LoadError, Skeleton } from "./placeholders.js";
 
@@ -178,7 +179,7 @@ function Row({ row, name, step, isSide, isCurrent }) {
       ${each.is_break && html`<span class="tag new">breaks the prefix</span>`}
       ${each.note && html`<span class="soft">${oneLine(each.note, 120)}</span>`}
       <span class="compare-path">${each.after && each.section !== "settings"
-        ? html`<a href=${inspectUrl(name, step.channel, step.request, { tab: "request", path: each.after })}
+        ? html`<a href=${inspectUrl(name, step.channel, step.request, { tab: "request", path: each.after, ...markOfSegments(each.segments) })}
             title="Show in the request"><code>${oneLine(shown, 80)}</code></a>`
         : html`<code>${oneLine(shown, 80)}</code>`}${each.tokens > 0 && html` <span class="faint">${plural(each.tokens, "token")}</span>`}</span>
     </header>

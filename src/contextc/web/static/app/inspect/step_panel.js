@@ -51,9 +51,9 @@ export function StepPanel({ name, steps, current, choose, channels, showStep, ta
   const replyPath = isStored ? conversationPath(...base, "reply") : null;
   const loaded = useLoad(replyPath, (signal) => get(replyPath, {}, { signal }), { delay: 60 });
   const reply = loaded.of === replyPath ? loaded : { ...loaded, data: null, error: null };
-  const { path: place = "", finding = "" } = route.value.query;
-  const goTo = useMemo(() => (place ? { path: place } : null), [place]);
-  const showPath = (wanted) => setQuery({ tab: "request", path: wanted });
+  const { path: place = "", near = "", mark = "", finding = "" } = route.value.query;
+  const goTo = useMemo(() => (place ? { path: place, near, mark } : null), [place, near, mark]);
+  const showPath = (wanted) => setQuery({ tab: "request", path: wanted, near: "", mark: "" });
   const before = steps.slice(0, current).findLast((each) => each.channel === step.channel && !each.ended);
   const tabs = TABS.map((each) => ({ ...each, note: note(each.name, facts ?? data, broken, findings) }));
   const isMissing = !isStored && NEEDS_REQUEST.has(tab);
