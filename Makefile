@@ -1,7 +1,7 @@
 # make run    sets up, then opens the page
-# make test   sets up, then runs every check; the types of src and examples only
+# make test   sets up, then runs every check; the types of src and examples with the faster of two checkers
 # make bench  sets up the peers in an environment of their own, then measures against them
-# make prove  checks all types, runs the tests with every size, theme and many more random cases, then the long proofs
+# make prove  checks all types with both, runs the tests with every size, theme and many more random cases, then the long proofs
 #             (docs/long-runs.md)
 # make frameworks installs the newest release of each agent framework beside contextc, and runs its tests there
 # make package-versions runs the tests of optional packages with their oldest allowed and their newest versions
@@ -51,11 +51,11 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: setup
+types: source-types
 	$(BIN)/basedpyright
 
 source-types: setup
-	$(BIN)/basedpyright src examples
+	$(BIN)/pyrefly check --python-interpreter-path $(BIN)/python --output-format min-text
 
 floors: setup
 	$(BIN)/lint-imports

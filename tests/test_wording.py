@@ -25,20 +25,30 @@ def test_docs_use_the_text_of_the_glossary(page: Path) -> None:
     assert sorted({found[0] for found in UNWANTED.finditer(text)}) == []
 
 
-def _raised(tree: ast.Module) -> Iterator[tuple[int, str]]:
+def _statements(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield the module and its statements, not their expressions: that takes a tenth of the time of `ast.walk`."""
+    yield tree
+    for block in ("body", "orelse", "finalbody", "handlers", "cases"):
+        children: object = getattr(tree, block, None)
+        for child in children if isinstance(children, list) else []:
+            yield from _statements(child)
+
+
+def _raised(statements: list[ast.AST]) -> Iterator[tuple[int, str]]:
     """Yield the texts in `raise` statements, with their lines."""
-    for node in ast.walk(tree):
+    for node in statements:
         if isinstance(node, ast.Raise):
             for each in ast.walk(node):
                 if isinstance(each, ast.Constant) and isinstance(each.value, str):
                     yield each.lineno, each.value
 
 
-def _docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    for node in ast.walk(tree):
-        documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-        if documented and (text := ast.get_docstring(node)) is not None:
-            yield getattr(node, "lineno", 1), text
+def _docstrings(statements: list[ast.AST]) -> Iterator[tuple[int, str]]:
+    for node in statements:
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            text = ast.get_docstring(node)
+            if text is not None:
+                yield getattr(node, "lineno", 1), text
 
 
 def test_errors_and_docstrings_use_the_text_of_the_glossary() -> None:
@@ -46,10 +56,11 @@ def test_errors_and_docstrings_use_the_text_of_the_glossary() -> None:
     wrong: list[str] = []
     for path in MODULES:
         tree, name = ast.parse(path.read_text()), path.relative_to(ROOT)
-        wrong += [f"{name}:{line}: {text}" for line, text in _raised(tree) if UNWANTED.search(text)]
+        statements = [*_statements(tree)]
+        wrong += [f"{name}:{line}: {text}" for line, text in _raised(statements) if UNWANTED.search(text)]
         wrong += [
             f"{name}:{line}: {text.splitlines()[0]}"
-            for line, text in _docstrings(tree)
+            for line, text in _docstrings(statements)
             if OPENINGS.match(text) or UNWANTED.search(text.split("Example:")[0])
         ]
         if ast.get_docstring(tree) is None and path.name != "__main__.py":

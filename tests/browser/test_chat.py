@@ -361,7 +361,6 @@ STILL = """list => new Promise((done) => {
 """Where a list stands when it does not move any longer."""
 
 
-@pytest.mark.thorough  # on a machine with many more processes than cores, the view sometimes stops following
 def test_a_long_answer_is_followed_unless_the_reader_scrolls_up(person: Person, model: Model) -> None:
     """Guarantee 12.2: the view follows the end while it grows, unless the user scrolls up; one press leads back."""
     first, second = Gate(), Gate()

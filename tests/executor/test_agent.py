@@ -169,13 +169,13 @@ def test_cancelling_a_run_cancels_its_turn() -> None:
 
 
 INTERRUPTED = """if True:
-    import signal, sys, threading, time
+    import asyncio, signal, sys
     import contextc as cc
     from contextc.providers.replay import Replay
 
-    def wait() -> str:
-        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
-        time.sleep(60)
+    async def wait() -> str:  # on the loop's thread: a signal that comes just before the loop waits is handled after it
+        signal.raise_signal(signal.SIGINT)
+        await asyncio.sleep(600)
         return ""
 
     call = {"type": "tool_use", "id": "c1", "name": "wait", "input": {}}

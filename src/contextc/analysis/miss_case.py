@@ -332,7 +332,7 @@ class MissCase:
         new = now.at(index) if index < now.count else None
         place = new or old
         assert place is not None
-        one, other = old and old.element, new and new.element
+        one, other = old.element if old else None, new.element if new else None
         if one and other and ((one.kind, one.role, one.type) != (other.kind, other.role, other.type) or is_whole):
             change, path = TextChange("text", shorten(one.text), shorten(other.text)), ""
         else:

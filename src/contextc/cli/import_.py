@@ -209,7 +209,7 @@ def _print_table(taken: list[ImportedConversation], summary: ImportSummary) -> N
     """Print one row per conversation. If titles do not fit, columns with default values are dropped first; then the
     titles are printed below.
     """
-    rows = [(escape_markup(each.name), *_figures(each)) for each in taken[:MAX_ROWS]]
+    rows: list[tuple[str, ...]] = [(escape_markup(each.name), *_figures(each)) for each in taken[:MAX_ROWS]]
     if len(taken) > MAX_ROWS:
         rows.append((f"… {len(taken) - MAX_ROWS:,} more", *[""] * len(COLUMNS)))
     if len(taken) > 1:

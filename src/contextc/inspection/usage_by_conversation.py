@@ -176,7 +176,7 @@ class _Sums:
         )
 
     def _portion(self, time: int, model: str) -> list[float]:
-        return self._portions.setdefault((time - time % QUARTER, model), [0] * 9)
+        return self._portions.setdefault((time - time % QUARTER, model), [0.0] * 9)
 
     def _add(
         self,

@@ -416,7 +416,7 @@ def _join_places(places: Sequence[str]) -> str:
     for place in places:
         file, _, position = place.rpartition(", ")
         positions.setdefault(file, []).append(position)
-    return "; ".join([", ".join(filter(None, [file, *some])) for file, some in positions.items()])
+    return "; ".join([", ".join([part for part in (file, *some) if part]) for file, some in positions.items()])
 
 
 def _load_request(store: Store, origin: StoredRequest) -> ObservedRequest | None:

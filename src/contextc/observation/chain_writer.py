@@ -154,7 +154,9 @@ def is_same(stored: Message, sent: Message) -> bool:
 
 
 def _calls(message: Message) -> list[tuple[str, ...]]:
-    asked = [(call.id, call.name, encode_canonical(call.arguments).decode()) for call in message.tool_calls]
+    asked: list[tuple[str, ...]] = [
+        (call.id, call.name, encode_canonical(call.arguments).decode()) for call in message.tool_calls
+    ]
     return asked + [(result.call_id, "result") for result in message.tool_results]
 
 

@@ -107,7 +107,7 @@ def _read(path: Path, changed: int, size: int, version: str) -> StaticFile:
         links = "".join([f'<link rel="modulepreload" href="{name}">\n    ' for name in names])
         data = data[: begins.start()] + links.encode() + data[begins.start() :]
     if version:
-        data = RELATIVE_URL.sub(lambda found: (found[1] or found[2]) + f"v/{version}/".encode(), data)
+        data = RELATIVE_URL.sub(rb"\1\2v/" + version.encode() + b"/", data)
     maps = IMPORT_MAP.findall(data) if path.suffix == ".html" else []
     hashes = "".join([f" 'sha256-{b64encode(sha256(each).digest()).decode()}'" for each in maps])
     return StaticFile(data, f'"{sha256(data).hexdigest()[:32]}"', CONTENT_SECURITY_POLICY.format(maps=hashes))

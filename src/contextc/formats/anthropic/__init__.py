@@ -89,8 +89,9 @@ class AnthropicFormatter(CodecFormatter):
         while messages[-1]["role"] == "system":
             contents.append(tag_system_blocks(messages.pop()["content"]))
         blocks = [block for content in reversed(contents) for block in content]
-        messages[-1] = {**messages[-1], "content": [*messages[-1]["content"], *blocks]}
-        return messages[-1]["role"]
+        last = messages[-1]
+        messages[-1] = {**last, "content": [*last["content"], *blocks]}
+        return last["role"]
 
     def assemble(self, request: Request, messages: list[JSONObject]) -> JSONObject:
         body: JSONObject = {**request.settings, "messages": messages}

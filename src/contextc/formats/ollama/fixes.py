@@ -39,7 +39,7 @@ def _with_plain_images(wire: JSONObject) -> JSONObject:
         for image in map(strip_data_url, given)
         if first_invalid_byte(image) is not None
     ]
-    words = "\n\n".join(filter(None, [wire.get("content") or "", *lost]))
+    words = "\n\n".join([text for text in (wire.get("content"), *lost) if text])
     return {**without_fields(wire, "images"), "content": words, **({"images": shown} if shown else {})}
 
 

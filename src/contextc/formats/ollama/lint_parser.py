@@ -216,7 +216,7 @@ def _reshaped_message(value: JSON) -> JSON:
     calls = _as_list(wire.pop("tool_calls", []))
     strays = [as_text(call) for call in calls if not _is_named(call)]
     images += [as_text(image) for image in _as_list(wire.pop("images", []))]
-    wire["content"] = "\n\n".join(filter(None, [said, *strays]))
+    wire["content"] = "\n\n".join([text for text in (said, *strays) if text])
     if images:
         wire["images"] = images
     if calls := [_reshaped_call(call) for call in calls if _is_named(call)]:

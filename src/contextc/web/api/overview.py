@@ -218,7 +218,7 @@ SORT_KEYS: dict[SortName, Callable[[ConversationFigures], float | str | None]] =
     "name": lambda each: each.state.name.casefold(),
     "source": lambda each: each.source,
     "model": lambda each: each.models[0] if each.models else None,
-    "findings": lambda each: each.findings and (each.findings.cost or 0.0) + each.findings.losses * 1e-12,
+    "findings": lambda each: (each.findings.cost or 0.0) + each.findings.losses * 1e-12 if each.findings else None,
 }
 
 
