@@ -25,7 +25,7 @@ PACKAGE_TESTS = {
     "core": PackageTests(
         tests=(
             *("tests/test_config.py", "tests/store/test_append_and_load.py", "tests/test_message_manager.py"),
-            *("tests/cli/test_lint_fix_convert.py", "tests/cli/test_table_width.py", "-k", "not postgres"),
+            *("tests/cli/test_table_width.py", "-k", "not postgres and not sdks"),
         )
     ),
     "openai": PackageTests(
