@@ -430,7 +430,7 @@ DEFAULT_FIXES: dict[str, str] = {
 class ProviderFailed(ContextcError):
     """A provider did not answer, or refused. `kind` shows what helps. `said` is its own error text, without keys.
 
-    `retry_after` is the wait in seconds that it requested. The original exception, if any, is the `__cause__`.
+    `retry_after` is its wait in seconds, `request_id` its id of the call. The original exception is the `__cause__`.
     """
 
     def __init__(
@@ -447,7 +447,7 @@ class ProviderFailed(ContextcError):
         detail: str = "",
     ) -> None:
         self.kind: FailureKind = kind
-        self.provider, self.said, self.way_out = provider, said, way_out
+        self.provider, self.said, self.way_out, self.request_id = provider, said, way_out, ""
         self.status, self.code, self.retry_after = status, code, retry_after
         what = " ".join([*(["status", str(status)] if status else []), *([code] if code else [])])
         text = f": {said.rstrip('.')}" if said else ""

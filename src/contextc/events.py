@@ -211,8 +211,8 @@ class FailureDetails(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tr
     """Facts about a provider's failure, for clients that describe it themselves. Each is empty if it is not known.
 
     `message` is the provider's own text. `fix` is set if the failure has a fix of its own, other than the one for its
-    kind. With the case "key", no API key was found, and `detail` names the environment variables. With the case
-    "login", `detail` is the command to log in.
+    kind. `request_id` is the provider's id of the request. With the case "key", no API key was found, and `detail`
+    names the environment variables. With the case "login", `detail` is the command to log in.
     """
 
     provider: str = ""
@@ -223,6 +223,7 @@ class FailureDetails(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tr
     status: int | None = None
     code: str = ""
     retry_after: float | None = None
+    request_id: str = ""
 
 
 class RetryScheduled(Event, frozen=True, tag="retry"):

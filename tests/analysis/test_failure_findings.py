@@ -38,12 +38,13 @@ def test_a_refused_request_names_the_rule_that_it_broke() -> None:
     found = find(run, broken_rules)
     assert [each.code for each in found] == ["FAI001"]
     assert found[0].title.startswith("ANT")
+    assert "toolu_1" in found[0].title, "the title is the breach, and not the rule"
     assert found[0].evidence[0].request == 2
     assert found[0].confidence == 1.0
     assert "contextc fix" in found[0].fix
     (failed,) = find(run, failed_requests)
     assert failed.code == "FAI004"
-    assert failed.title.startswith("1 request failed with: 400 ")
+    assert failed.title == "1 request failed with: 400 api_error"
     assert failed.evidence[0].after.startswith("messages.1: `tool_use` ids")
 
 
@@ -72,10 +73,10 @@ def test_requests_that_were_sent_again_are_retries() -> None:
     run.fail(429, "Rate limit")
     (found,) = find(run, retried_requests)
     assert found.code == "FAI002"
-    assert found.title == "2 requests sent again after: 529 Overloaded (request 17)"
+    assert found.title == "2 requests sent again after: 529 api_error"
     assert [each.request for each in found.evidence] == [1, 2]
     (failed,) = find(run, failed_requests)
-    assert failed.title == "1 request failed with: 429 Rate limit"
+    assert (failed.title, failed.evidence[0].after) == ("1 request failed with: 429 api_error", "Rate limit")
 
 
 def test_a_request_without_a_recorded_reply_is_no_failure() -> None:

@@ -50,9 +50,9 @@ def test_only_requests_with_the_unused_tools_are_counted() -> None:
         run.call("read", f"line {number}", path=f"{number}.txt")
         if number == 5:
             (found,) = find(run, unused_tools)
-            assert f"{found.tokens:,} tokens in each of 3 requests (draw)" in found.title
+            assert f"{found.tokens:,} tokens in request 6, sent in 3 requests (draw)" in found.title
     (found,) = find(run, unused_tools)
-    assert f"up to {found.tokens:,} tokens in each of 5 requests (draw, mail)" in found.title
+    assert f"{found.tokens:,} tokens in request 8, sent in up to 5 requests (draw, mail)" in found.title
 
 
 def test_a_tool_that_only_the_last_reply_calls_is_called() -> None:

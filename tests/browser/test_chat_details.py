@@ -340,8 +340,9 @@ def test_the_keyboard_help_has_a_legend_of_symbols(person: Person) -> None:
     person.page.evaluate("document.activeElement.blur()")
     person.page.keyboard.press("?")
     legend = person.page.get_by_test_id("legend")
-    expect(legend).to_have_count(2)
-    expect(legend.last).to_contain_text("Sent again, uncached")
+    expect(legend).to_have_count(3)
+    expect(legend.nth(1)).to_contain_text("Sent again, uncached")
+    expect(legend.last).to_contain_text("rewrite factor")
     expect(legend.first).to_contain_text("Tool call denied")
     assert shut_out(person.page) == []
 

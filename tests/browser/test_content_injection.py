@@ -56,7 +56,7 @@ def test_output_of_models_and_tools_is_text(server: str, visiting: Visit, model:
     model.will(
         calls(
             ("read_file", {"path": "evil.txt"}),
-            (MARKUP[1], {MARKUP[0]: MARKUP[2]}),
+            (MARKUP[1], {MARKUP[0]: MARKUP[2], "huge": MARKUP[0] * HUGE, "deep": deep_json()}),
             first=ALL,
         ),
         calls(("run_command", {"command": f"echo '{MARKUP[1]}' \u202e # {ODD}"}), id="second"),
@@ -104,18 +104,23 @@ def test_a_name_is_text_and_leads_to_its_target(store: cc.Store, person: Person,
     check(person)
 
 
+def deep_json() -> JSONObject:
+    """JSON that is deep, and looks as if it contained itself."""
+    deep: JSONObject = {"$ref": "#", "__proto__": {"$ref": "#/__proto__"}}
+    for _ in range(DEPTH):
+        deep = {MARKUP[1]: [deep]}
+    return deep
+
+
 def evil_life(store: cc.Store, name: str) -> Life:
     """Two requests. They differ in system prompt, tool, a huge line, and deep JSON."""
     life = Life(store, provider_of(SONNET, window=900_000), name)
-    deep: JSONObject = {}
-    for _ in range(DEPTH):
-        deep = {MARKUP[1]: [deep]}
     for number in (1, 2):
         life.fragments = (cc.PromptFragment("identity", f"{number} {name} {ALL}"),)
         schema: JSONObject = {"type": "object", "properties": {f"{MARKUP[2]}{number}": {"description": ALL}}}
         life.tools = [cc.Tool(name="look", description=f"{number} {ALL}", parameters=schema)]
         if number == 1:
-            call = cc.tool_call("a", "look", {MARKUP[1]: ALL, "deep": deep})
+            call = cc.tool_call("a", "look", {MARKUP[1]: ALL, "deep": deep_json()})
             life.turn(ALL, cc.assistant(ALL, tool_calls=[call]))
             store.append(name, cc.tool_result("a", "look", ALL + MARKUP[0] * HUGE))
     life.answer(ALL)

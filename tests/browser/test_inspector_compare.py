@@ -121,6 +121,8 @@ def test_two_runs_are_compared(store: cc.Store, server: str, visiting: Visit, lo
     expect(page.get_by_role("heading", name="Cost by cause")).to_be_visible()
     assert shut_out(person.page, "main") == []
     assert person.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    last = page.get_by_role("columnheader", name="Difference").first
+    assert person.page.evaluate("each => each.getBoundingClientRect().right <= innerWidth", last.element_handle())
     page.get_by_role("link", name="Show the difference").click()
     panel = person.page.get_by_test_id("diff")
     expect(panel.get_by_test_id("pick-request")).to_contain_text("request 3 of demo")
@@ -128,7 +130,7 @@ def test_two_runs_are_compared(store: cc.Store, server: str, visiting: Visit, lo
     expect(person.page.locator(".inspect [aria-busy=true]")).to_have_count(0)
     assert shut_out(person.page, "[data-testid=diff]") == []
     assert person.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    panel.get_by_role("link", name="Compare the whole runs").click()
+    panel.get_by_role("link", name="Compare the conversations").click()
     expect(page.get_by_test_id("first-difference")).to_be_visible()
 
 
@@ -144,6 +146,11 @@ def test_the_second_run_is_searched(store: cc.Store, person: Person) -> None:
     expect(page.get_by_test_id("first-difference")).to_contain_text("All 2 requests of both have the same content.")
     page.get_by_role("button", name="Swap").click()
     person.page.wait_for_url(re.compile(r"#/compare/other/demo"))
+    Life(store, name="trip").turn("Plan a trip to Lisbon.")
+    page.get_by_role("button", name="Second: demo").click()
+    person.page.get_by_role("dialog").get_by_role("button", name=re.compile("trip")).click()
+    person.page.wait_for_url(re.compile(r"#/compare/other/trip"))
+    expect(page.get_by_test_id("first-difference")).to_contain_text("These are different conversations.")
 
 
 def test_the_picker_is_accessible(store: cc.Store, person: Person) -> None:

@@ -10,6 +10,7 @@ from playwright.sync_api import Locator, expect
 import contextc as cc
 from contextc.web.app_state import ServerOptions
 from tests.analysis.observed_run import ObservedRun, define_tool, words
+from tests.analysis.test_parallel_requests import DOCUMENT, send
 from tests.browser.accessibility import shut_out
 from tests.browser.conftest import Visit
 from tests.browser.page_driver import Person
@@ -50,7 +51,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
         for number in range(10):
             run.call("read", f"line {number}", path=f"{number}.txt")
             if number % 3 == 0:
-                run.system, run.cached = f"You help. It is {number} o'clock.", 0
+                run.system, run.cached = f"You help. {words(6_000, 's')} It is {number} o'clock. {words(6_000, 't')}", 0
         run.send()
         Life(store, name="cheap").turn("hi", "hello", cc.Usage(input=500, output=9))
         common: dict[str, Any] = {"store": store, "format": "anthropic"}
@@ -167,10 +168,37 @@ def test_a_finding_has_its_cost_the_changed_words_a_fix_and_links(reader: Person
     expect(reader.page).to_have_url(re.compile(r"/inspect/[^/]+/\d+\?tab=request&path=system"))
     expect(selected(reader)).to_contain_text("Request")
     expect(reader.page.locator(".json-row.is-active")).to_have_attribute("data-path", re.compile("^system"))
+    marked = reader.page.locator(".json-row.is-active").get_by_test_id("changed-words")
+    expect(marked).to_have_text(re.compile(r"^\d+$"))
+    expect(marked).to_be_in_viewport()
     reader.page.go_back()
     expect(panel).to_be_visible()
     finding.get_by_role("link", name="Changes of request").click()
     expect(selected(reader)).to_contain_text("Changes")
+
+
+def test_a_finding_about_two_conversations_leads_to_the_other_one(store: cc.Store, person: Person) -> None:
+    """Guarantee 17.1: facts are not shown as a change, and the other conversation is a link with its title."""
+    for number in range(2):
+        send(store, f"sub{number}", [DOCUMENT, f"Task {number}"], began=100 * number, read=0, total=9_000)
+    first, second = sorted([each.name for each in store.conversations() if "-sub" in each.name])
+    store.set_title(first, "The first task")
+    opens(person, f"#/c/{second}/inspect?tab=findings")
+    card = person.page.get_by_test_id("finding").filter(has_text="CAC015")
+    expect(card.get_by_role("heading")).to_contain_text("A request with the same prefix was still being answered")
+    expect(card).to_contain_text("Another conversation with the same prefix began at the same time")
+    expect(card.get_by_test_id("facts")).to_contain_text("request 1 of The first task was still being answered")
+    expect(card.locator("del, ins")).to_have_count(0)
+    card.get_by_role("link", name="Changes of request 1").click()
+    expect(person.page.get_by_test_id("diff")).to_contain_text(f"Compared with request 1 of {first[:20]}")
+    changed = person.page.get_by_test_id("difference").first
+    expect(changed.locator("ins")).to_have_text("1")
+    changed.get_by_title("Show in the request").click()
+    expect(person.page.get_by_test_id("changed-words")).to_have_text("1")
+    person.page.go_back()
+    person.page.go_back()
+    card.get_by_test_id("facts").get_by_role("link", name="The first task").click()
+    person.page.wait_for_url(re.compile(rf"#/c/{first}/inspect/[^/]+/1"))
 
 
 def test_findings_are_ordered_by_cost_and_costs_are_a_table(reader: Person, recorded: Recorded) -> None:
@@ -179,9 +207,9 @@ def test_findings_are_ordered_by_cost_and_costs_are_a_table(reader: Person, reco
     sums = [max([float(each) for each in re.findall(r"\$(\d\.\d+)", text)], default=0.0) for text in heads]
     assert sums == sorted(sums, reverse=True)
     costs = reader.page.get_by_test_id("costs").get_by_role("table")
-    expect(costs).to_contain_text("Tool result read")
+    expect(costs).to_contain_text("Tool results read")
     expect(costs).to_contain_text("all requests")
-    costs.get_by_role("link", name="Tool result").click()
+    costs.get_by_role("link", name="Tool results").click()
     expect(reader.page).to_have_url(re.compile(r"tab=messages&cause=result&tool=read"))
 
 
@@ -227,6 +255,7 @@ def test_keys_select_tabs_requests_and_the_timeline(reader: Person, recorded: Re
     slider.press("ArrowRight")
     expect(heading(reader)).to_contain_text("Request 2 of 13")
     reader.page.keyboard.press("?")
+    expect(reader.page.get_by_test_id("shortcuts")).to_be_visible()  # it takes keys from then on
     expect(reader.page.get_by_test_id("shortcuts")).to_contain_text("Show or hide the timeline")
     reader.page.keyboard.press("Escape")
     expect(reader.page.get_by_test_id("shortcuts")).to_have_count(0)
@@ -261,7 +290,7 @@ def test_a_failed_request_is_a_step_in_both_timelines(reader: Person, recorded: 
     reader.page.get_by_test_id("timeline-button").click()
     expect(reader.page.get_by_test_id("timeline").locator(".hollow")).to_have_count(1)
     bars.first.click(force=True)
-    expect(reader.page.get_by_test_id("observed-failure")).to_contain_text("failed (529). Overloaded, <b>try</b> again")
+    expect(reader.page.get_by_test_id("observed-failure")).to_contain_text("Overloaded, <b>try</b> again")
     reply = reader.tab("Reply").get_by_test_id("reply")
     expect(reply).to_contain_text("HTTP 529")
     expect(reply.get_by_role("region", name="Error")).to_contain_text("Overloaded, <b>try</b> again")

@@ -8,11 +8,13 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 import contextc as cc
+from contextc._json import JSONObject
 from contextc.sharing import build_shared_file
 from tests.browser.accessibility import shut_out
 from tests.browser.conftest import Visit
 from tests.browser.page_driver import Person
 from tests.browser.sample_conversations import busy
+from tests.browser.test_content_injection import deep_json
 from tests.web.sample_conversations import SONNET, Life, provider_of
 
 NARROW = {"viewport": {"width": 390, "height": 720}}
@@ -29,6 +31,7 @@ HOSTILE = (
     "https://example.com/'onclick=alarm(12) https://user:pass@example.com/x",
 )
 ALL = "\n".join(HOSTILE)
+NEEDLE = "a (needle) [x] $1"
 
 
 @pytest.fixture
@@ -58,7 +61,8 @@ def hostile(store: cc.Store) -> Life:
     life = Life(store, provider_of(SONNET, window=500_000), name=f"run {HOSTILE[0]}")
     life.fragments = (cc.PromptFragment("identity", ALL),)
     life.tools = [cc.Tool(name="look", description=ALL, parameters={"type": "object", "properties": {HOSTILE[2]: {}}})]
-    life.turn(ALL, cc.assistant(ALL, tool_calls=[cc.tool_call("a", "look", {HOSTILE[2]: ALL})]))
+    arguments: JSONObject = {HOSTILE[2]: ALL, "deep": deep_json()}
+    life.turn(ALL, cc.assistant(ALL, tool_calls=[cc.tool_call("a", "look", arguments)]))
     store.append(life.name, cc.tool_result("a", "look", ALL + "x" * 300_000))
     life.answer(ALL)
     return life
@@ -103,16 +107,36 @@ def test_a_run_is_shown_without_a_server(
 def test_a_finding_leads_to_its_request(memory: cc.Store, tmp_path: Path, visiting: Visit) -> None:
     life = Life(memory, provider_of(SONNET, window=200_000))
     for minute in (30, 31):
+        if minute == 31:
+            memory.append("demo", cc.tool_result("lost", "look", "a result that no call has asked for"))
         life.fragments = (cc.PromptFragment("identity", f"You are a coder. It is 12:{minute} now."),)
         life.turn(
-            "words " * 3_000, usage=cc.Usage(input=4_000 * (minute - 29), output=9, cache_write=4_000 * (minute - 29))
+            "words " * 4_000 + NEEDLE,
+            usage=cc.Usage(input=4_000 * (minute - 29), output=9, cache_write=4_000 * (minute - 29)),
         )
     person = opened(visiting, tmp_path, build_shared_file(memory, "demo"))
     person.page.get_by_role("combobox", name="Request").select_option(index=0)
     finding = person.page.get_by_role("region", name="Findings").get_by_role("listitem").filter(has_text="12:31")
+    expect(finding.first.locator("del")).to_contain_text("12:30")
+    remark = person.page.get_by_role("region", name="Findings").get_by_role("listitem").filter(has_text="FAI005")
+    expect(remark.locator(".evidence")).to_contain_text("a result for lost")
+    expect(remark.locator("del, ins")).to_have_count(0)  # nothing changed
     finding.first.get_by_role("button", name="Show request 2").click()
     expect(person.page.get_by_role("heading", name="Request 2")).to_be_visible()
     expect(person.page.locator("details[open] pre")).to_contain_text("It is 12:31 now.")
+    search = person.page.get_by_role("searchbox", name="Search")
+    search.fill(NEEDLE.upper())
+    expect(person.page.get_by_test_id("row")).to_have_count(2)
+    expect(person.page.get_by_test_id("row").first.locator("summary mark")).to_have_text(NEEDLE)
+    search.press("Enter")  # behind "Show all … characters"
+    hit = person.page.locator("mark.current")
+    expect(hit).to_be_in_viewport()
+    first = hit.element_handle()
+    search.press("Enter")
+    expect(hit).to_be_in_viewport()
+    assert not person.page.evaluate("([one, other]) => one === other", [first, hit.element_handle()])
+    person.page.get_by_role("button", name="Previous hit").click()
+    assert person.page.evaluate("([one, other]) => one === other", [first, hit.element_handle()])
 
 
 def test_hostile_content_neither_runs_nor_loads(memory: cc.Store, tmp_path: Path, visiting: Visit) -> None:
@@ -140,6 +164,11 @@ def test_hostile_content_neither_runs_nor_loads(memory: cc.Store, tmp_path: Path
     long = page.get_by_role("button", name=re.compile("Show all"))
     long.first.click()
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    search = page.get_by_role("searchbox", name="Search")
+    search.fill(HOSTILE[2])
+    search.press("Enter")
+    expect(page.locator("mark.current")).to_have_text(HOSTILE[2])
+    assert page.locator("#page :is(script, img, svg, iframe, style, link, meta, base, object, embed)").count() == 0
     assert len(person.watch.asked) == 1
 
 

@@ -37,8 +37,9 @@ def test_the_findings_of_a_conversation_are_a_table(run: Run, filled: str) -> No
     assert sorted(codes[:2]) == ["WIN001", "WIN002"]  # the most expensive first
     assert codes[2:] == ["FAI002"]  # and none for the first request
     assert "A result of read (huge.log) has" in shown.stdout
+    assert "→" not in shown.stdout  # nothing changed
     assert "fix: Let the tool return less" in shown.stdout
-    assert "3 findings. Costs of different findings can overlap." in lines
+    assert "3 findings. Costs of different causes can overlap, so they are not added up." in lines
     assert "tool definition: draw" in shown.stdout
     assert "rewrite factor 1.0 (1.0 is ideal)" in shown.stdout
 

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -113,7 +113,7 @@ def _answer(answer: Any, path: str) -> JSONObject:  # of the client's HTTP libra
     elif "/rules/" in path:
         body = {name: type(value).__name__ for name, value in body.items()}
     elif path == "/api/openapi.json":
-        body = openapi(body)
+        body = openapi(body, read("http.json")[path]["body"]["schemas"])
     elif answer.status_code >= 400:
         body = mapped(body, lambda name, value: value if name == "kind" else lasting(name, value))
     else:
@@ -121,10 +121,11 @@ def _answer(answer: Any, path: str) -> JSONObject:  # of the client's HTTP libra
     return {"status": answer.status_code, "headers": headers, "body": later_hidden(body)}
 
 
-def openapi(document: JSONObject) -> JSONObject:
+def openapi(document: JSONObject, recorded_schemas: Sequence[JSONObject] = ()) -> JSONObject:
     """The document without prose and without the names of Python classes.
 
-    Schemas are numbered as they are used, first by the recorded endpoints: another endpoint changes no number.
+    Schemas are numbered as they are used, first by the recorded endpoints: another endpoint changes no number, and with
+    the recorded schemas, no optional field does.
     """
     components: JSONObject = document["components"]["schemas"]
     numbers: dict[str, int] = {}
@@ -136,7 +137,7 @@ def openapi(document: JSONObject) -> JSONObject:
             if name not in numbers:
                 numbers[name] = len(numbers)
                 schemas.append(None)
-                schemas[numbers[name]] = shape(components[name])
+                schemas[numbers[name]] = shape(_without_additions(recorded_schemas, numbers[name], components[name]))
             return f"schema {numbers[name]}"
         if isinstance(value, dict):
             return {
@@ -156,6 +157,15 @@ def openapi(document: JSONObject) -> JSONObject:
     rest = {name: shape(value) for name, value in document.items() if name not in ("paths", "components")}
     security = shape(document["components"]["securitySchemes"])
     return {**rest, "paths": paths, "schemas": schemas, "securitySchemes": security}
+
+
+def _without_additions(recorded: Sequence[JSONObject], number: int, schema: JSONObject) -> JSONObject:
+    """A schema without optional fields that are not recorded."""
+    if number >= len(recorded) or "properties" not in schema:
+        return schema
+    kept = {*recorded[number].get("properties", ()), *schema.get("required", ())}
+    properties: JSONObject = schema["properties"]
+    return {**schema, "properties": {name: each for name, each in properties.items() if name in kept}}
 
 
 # ── streams ───────────────────────────────────────────────────────────────────────────────────────────────────────────

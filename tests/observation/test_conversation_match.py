@@ -2,7 +2,11 @@
 
 from typing import Any
 
+import pytest
+
 import contextc as cc
+from contextc.errors import UnknownConversation
+from contextc.inspection.sub_agents import load_sub_agents
 from contextc.observation import ObservedRequest
 from tests.observation.test_observe import answer, chat, texts
 
@@ -57,6 +61,30 @@ def link(store: cc.Store, seen: ObservedRequest) -> tuple[Any, ...]:
 def test_an_explicit_name_and_the_header(store: cc.Store) -> None:
     assert see(store, "a", conversation="mine").conversation == "mine"
     assert see(store, "a", headers={"X-Contextc-Conversation": "theirs"}).conversation == "theirs"
+
+
+def test_a_sub_agent_is_linked_to_the_request_that_the_caller_names(store: cc.Store) -> None:
+    first = see(store, "a", reply="b", conversation="main")
+    last = see(store, "a", "b", "c", reply="d", conversation="main")
+    tree = [
+        see(store, "one", reply="1", conversation="sub 1", parent=first),
+        see(store, "two", reply="2", parent="main"),
+        see(store, "three", headers={"X-Contextc-Conversation": "sub 3", "X-Contextc-Parent": "main"}),
+        see(store, "four", headers={"X-Contextc-Conversation": "sub 4", "X-Contextc-Parent": "nope"}),
+    ]
+    found = [load_sub_agents(store, each.conversation) for each in tree]
+    parents = [
+        [each.request for each in some if each.name == seen.conversation]
+        for some, seen in zip(found, tree, strict=True)
+    ]
+    assert [some[0] and (some[0].conversation, some[0].request) for some in parents] == [
+        ("main", first.request), ("main", last.request), ("main", last.request), None,
+    ]  # fmt: skip
+    assert [each.source.kind for each in load_sub_agents(store, "main")] == ["main", "agent", "agent", "agent"]
+    assert see(store, "one", "1", "more", reply="2", conversation="sub 1", parent=last).conversation == "sub 1"
+    assert link(store, tree[0])[2] == link(store, see(store, "five", parent=first))[2], "a later parent changes nothing"
+    with pytest.raises(UnknownConversation, match="nope"):
+        see(store, "six", parent="nope")
 
 
 def test_two_runs_that_begin_alike_stay_two(store: cc.Store) -> None:

@@ -120,12 +120,14 @@ def test_a_refusal_is_one_of_eight_kinds(table: ErrorTable, status: int | None, 
 def test_the_message_reports_what_happened_and_the_way_out() -> None:
     """Guarantee 15.1."""
     body = error_body("Slow down.", type="rate_limit_error")
-    failed = map_error("anthropic", anthropic.TABLE, body, status=429, headers={"retry-after": "12"})
+    headers = {"retry-after": "12", "request-id": "req_1"}
+    failed = map_error("anthropic", anthropic.TABLE, body, status=429, headers=headers)
     assert str(failed) == (
         "anthropic failed (rate: status 429 rate_limit_error): Slow down. It requested a wait of 12 s. "
         "Too many requests in a short time. Wait, then retry."
     )
     assert (failed.status, failed.code, failed.retry_after, failed.may_retry) == (429, "rate_limit_error", 12.0, True)
+    assert failed.request_id == "req_1"
     assert not ProviderFailed("x", "auth").may_retry
 
 

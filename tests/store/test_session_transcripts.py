@@ -16,6 +16,7 @@ import contextc as cc
 from contextc._json import JSONObject
 from contextc.interchange import export_lines
 from contextc.store import session_transcripts
+from contextc.store.backend_interface import Transaction
 from contextc.store.session_transcripts import EntryBatch, TranscriptKey
 from tests.conftest import often
 
@@ -271,3 +272,49 @@ def test_every_append_that_returned_is_there_after_a_kill(shared_address: str) -
     assert len(promised) >= RUNS
     assert promised <= set(batches)
     assert {tuple(parts) for parts in batches.values()} == {("0", "1", "2")}
+
+
+def test_a_summary_is_replaced_together_with_new_entries(store: cc.Store) -> None:
+    """Guarantee 21.1: entries are found by uuid, in one transcript or in all of a project, and read from the end."""
+    key = TranscriptKey("framework", "s1")
+    store.begin("demo")
+    entries: list[JSONObject] = [{"uuid": f"e{number}", "text": str(number)} for number in range(5)]
+
+    def save(tx: Transaction) -> int:
+        row = session_transcripts.open_transcript(tx, key, "demo")
+        session_transcripts.save_transcript(tx, row, {"head": "e2"}, entries[:3])
+        again = session_transcripts.open_transcript(tx, key, "demo")
+        assert (again.entries, again.is_redacted, again.summary) == (3, False, {"head": "e2"})
+        session_transcripts.save_transcript(tx, again, {"head": "e4"}, entries[3:])
+        return row.number
+
+    number = store.write(save)
+    row = store.read(lambda tx: session_transcripts.find_transcript(tx, key))
+    assert row == session_transcripts.TranscriptRow(number, 5, False, {"head": "e4"})
+    found = store.read(lambda tx: session_transcripts.find_entry(tx, "framework", "e3"))
+    assert found == (number, entries[3])
+    assert store.read(lambda tx: session_transcripts.find_entry(tx, "framework", "e3", number + 1)) is None
+    assert store.read(lambda tx: session_transcripts.find_entry(tx, "another", "e3")) is None
+    last = store.read(lambda tx: session_transcripts.load_entries_before(tx, number, 5, 2))
+    assert last == [(4, entries[3]), (3, entries[2])]
+
+
+def test_a_transcript_that_a_redaction_emptied_accepts_new_entries(store: cc.Store) -> None:
+    """Guarantee 21.1: nothing of the old content is left, and the numbers of entries are not used again."""
+    key = TranscriptKey("framework", "s1")
+    store.append("demo", cc.user("secret"))
+
+    def save(tx: Transaction) -> None:
+        row = session_transcripts.open_transcript(tx, key, "demo")
+        session_transcripts.save_transcript(tx, row, {"head": "e1"}, [{"uuid": "e1", "text": "secret"}])
+
+    store.write(save)
+    store.redact("demo", 1)
+    row = store.read(lambda tx: session_transcripts.find_transcript(tx, key))
+    assert row is not None
+    assert (row.is_redacted, row.summary) == (True, None)
+    assert store.read(lambda tx: session_transcripts.find_entry(tx, "framework", "e1")) is None
+    store.write(save)
+    row = store.read(lambda tx: session_transcripts.find_transcript(tx, key, lock=False))
+    assert row is not None
+    assert (row.entries, row.is_redacted) == (2, False)

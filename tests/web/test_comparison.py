@@ -11,6 +11,7 @@ from contextc.analysis.compared_items import ComparedItem
 from contextc.analysis.request_comparison import MAX_DIFFERENCES, align_items
 from contextc.inspection.sequence_alignment import align
 from contextc.inspection.text_diff import MAX_CHANGE, diff_texts
+from tests.observation.test_conversation_match import claude, claude_answer
 from tests.web.sample_conversations import SONNET, Asking, Life, provider_of
 
 DIG = cc.Tool(name="dig", description="Digs.\nDeep.", parameters={"type": "object", "properties": {}})
@@ -194,6 +195,22 @@ def test_a_shorter_run_differs_where_it_ends(client: TestClient, store: cc.Store
     two.turn("more")
     found = client.get("/api/compare", params={"a": "demo", "b": "other"}).json()["first"]
     assert (found["position"], found["a"], found["b"]["request"]) == (2, None, 2)
+
+
+def test_unrelated_conversations_are_recognised(client: TestClient, store: cc.Store) -> None:
+    def first(name: str, text: str) -> dict[str, Any]:
+        cc.observe(
+            store, format="anthropic", conversation=name, reply=claude_answer("ok"),
+            request=claude(text, system="You are an agent."),
+        )  # fmt: skip
+        return client.get("/api/compare", params={"a": "trip", "b": name}).json()["first"]
+
+    first("trip", "Plan a trip to Lisbon for three days in May.")
+    other = first("logs", "Why does the log contain so many errors?")
+    assert (other["position"], other["related"], other["equal"]) == (1, False, 2)  # the tool and the system prompt
+    assert other["equal_tokens"] > 0
+    alike = first("trip later", "Plan a trip to Lisbon for three days in June.")
+    assert (alike["related"], alike["equal"]) == (True, 2)
 
 
 # ── size ──────────────────────────────────────────────────────────────────────────────────────────────────────────────

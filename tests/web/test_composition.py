@@ -198,3 +198,44 @@ def test_two_thousand_requests(client: TestClient, store: cc.Store) -> None:
     assert len(get(client, "/conversations/demo/composition")["requests"]) == 2_000
     answered = client.get("/api/conversations/demo/composition")
     assert len(answered.content) < 250_000
+
+
+def test_one_result_has_one_size(client: TestClient, store: cc.Store) -> None:
+    """Guarantee 13.1: in the bar, the treemap, the rows, the finding and the session; also beside other messages of one
+    ledger row.
+    """
+    run = ObservedRun(tools=[define_tool("read"), define_tool("draw", 300)], system=words(500, "s"), store=store)
+    run.ask("Look.")
+    run.send({"type": "text", "text": words(70, "x")}, *[_use(name, "read") for name in "ab"], stop="tool_use")
+    contents = {"a": words(9_000, "ä") + "{}[]" * 900, "b": "well " * 90}
+    results = [{"type": "tool_result", "tool_use_id": name, "content": text} for name, text in contents.items()]
+    run.messages.append({"role": "user", "content": [*results, {"type": "text", "text": "And?"}]})
+    for _ in range(3):
+        run.send()
+        run.ask("More.")
+    run.send()
+    *_, (request, found) = compositions(client, run.conversation)
+    causes = {each["cause"]: each for each in found["causes"]}
+    at = f"/conversations/{run.conversation}/requests/{request['channel']}/{request['number']}"
+    lines = get(client, f"{at}/lines?detailed=true")["lines"]
+    messages = [each for each in lines if each["index"] >= 0]
+    for cause in ("system", "tool", "result", "history"):
+        own = [each["tokens"] for each in lines if cause in each["causes"]]
+        assert sum(own) == causes[cause]["tokens"], cause
+    tools = {each["name"]: each["tokens"] for each in causes["tool"]["children"]}
+    assert tools == {each["tool"]: each["tokens"] for each in lines if each["kind"] == "tool"}
+    parts = causes["result"]["children"][0]["children"]
+    large = parts[0]
+    assert {each["line"] for each in parts} == {2}  # one message has both results
+    assert messages[2]["tokens"] == sum([each["tokens"] for each in parts])
+    (finding,) = [each for each in get(client, f"/conversations/{run.conversation}/findings")["findings"]
+                  if each["cause"] == "large_result"]  # fmt: skip
+    assert finding["tokens"] == large["tokens"]
+    assert f"{large['tokens']:,} tokens in request {request['number']}," in finding["title"]
+    ledger = get(client, f"/conversations/{run.conversation}/channels/{request['channel']}/ledger")
+    assert ledger["request"] == request["number"]
+    assert [each.get("counted") for each in ledger["known"]] == [*[each["tokens"] for each in messages], None]
+
+
+def _use(id: str, name: str) -> dict[str, Any]:
+    return {"type": "tool_use", "id": id, "name": name, "input": {"path": f"{id}.txt"}}

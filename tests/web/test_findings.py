@@ -6,6 +6,7 @@ from starlette.testclient import TestClient
 
 import contextc as cc
 from tests.analysis.observed_run import ObservedRun, define_tool, words
+from tests.analysis.test_parallel_requests import DOCUMENT, send
 
 
 def record(store: cc.Store) -> ObservedRun:
@@ -75,3 +76,34 @@ def test_findings_of_the_store_are_grouped_by_cause(client: TestClient, store: c
 
 def test_an_unknown_conversation_is_not_found(client: TestClient) -> None:
     assert client.get("/api/conversations/nope/findings").status_code == 404
+
+
+def test_evidence_is_a_change_or_facts_and_names_the_request_it_was_compared_with(
+    client: TestClient, store: cc.Store
+) -> None:
+    """Guarantee 17.1: a miss of a conversation that began beside another one leads to that one, under its title."""
+    run = record(store)
+    run.system, run.cached = f"It is 12:30. {run.system}", 0
+    run.send()
+    evidence = {each["code"]: each["evidence"][0] for each in get(client, "/conversations/run/findings")["findings"]}
+    assert evidence["CAC006"]["is_change"]
+    assert "compared" not in evidence["CAC006"]
+    assert {code for code, each in evidence.items() if not each["is_change"]} == {"WIN001", "WIN002", "FAI002"}
+    for number in range(2):
+        send(store, f"sub{number}", [DOCUMENT, f"Task {number}"], began=100 * number, read=0, total=9_000)
+    first, second = sorted([each.name for each in store.conversations() if "-sub" in each.name])
+    store.set_title(first, "The first task")
+    (found,) = get(client, f"/conversations/{second}/findings")["findings"]
+    (place,) = found["evidence"]
+    assert (found["code"], place["is_change"]) == ("CAC015", False)
+    other = place["compared"]
+    assert (other["conversation"], other["request"], other["title"]) == (first, 1, "The first task")
+    assert f"request 1 of {first} was" in place["before"]
+    checked = client.post("/api/overview/findings", json={"names": [second]}).json()["conversations"][0]
+    assert [each["title"] for each in checked["causes"]] == [found["cause_title"]]
+    query = f"to_conversation={first}&to_channel={other['channel']}&to_request=1"
+    compared = get(client, f"/conversations/{second}/requests/{place['channel']}/1/comparison?{query}")
+    assert compared["before"]["conversation"] == first
+    store.delete(first)
+    deleted = get(client, f"/conversations/{second}/findings")["findings"]
+    assert [each["cause"] for each in deleted] == ["first_request"]

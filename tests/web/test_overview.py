@@ -130,6 +130,7 @@ def test_findings_are_checked_on_demand_and_sort_then(client: TestClient, store:
     losses = [each for each in single if each["cause"] not in ("first_request", "below_minimum")]
     assert checked[0]["findings"]["count"] == len(losses) > 0
     assert sum(each["count"] for each in checked[0]["causes"]) == len(losses)
+    assert checked[0]["findings"]["largest"] == checked[0]["causes"][0]["cost"]  # causes are not added up
     page = overview(client, sort="findings")
     assert names(page)[0] == "wasteful"
     assert page["conversations"][0]["findings"]["count"] == len(losses)

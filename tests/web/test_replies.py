@@ -24,13 +24,15 @@ def get(client: TestClient, path: str) -> Any:
 
 def test_an_observed_reply_has_its_messages_its_latency_and_other_attempts(client: TestClient, store: cc.Store) -> None:
     common: dict[str, Any] = {"format": "anthropic", "headers": HEADERS}
-    overloaded = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
+    error = {"type": "overloaded_error", "message": "Overloaded"}
+    overloaded = {"type": "error", "error": error, "request_id": "req_1"}
     cc.observe(store, request=claude("hi"), reply=overloaded, status=529, time=1_000, ended=1_400, **common)
     seen = cc.observe(store, request=claude("hi"), reply=claude_answer("Hello."), time=2_000, ended=4_000, **common)
     found = get(client, f"/{seen.conversation}/timeline")
     base = f"/{seen.conversation}/requests/{found['requests'][0]['channel']}"
     reply = get(client, f"{base}/2/reply")
     assert (reply["status"], reply["finish"], reply["latency"], reply["began"]) == ("ok", "stop", 2_000, 2_000)
+    assert (reply["provider_finish"], reply["error_type"], reply["request_id"]) == ("end_turn", "", "")
     assert [part["text"] for part in reply["messages"][0]["parts"]] == ["Hello."]
     assert reply["usage"]["output"] > 0
     assert reply["cost"] > 0
@@ -40,6 +42,8 @@ def test_an_observed_reply_has_its_messages_its_latency_and_other_attempts(clien
     ]
     failed = get(client, f"{base}/1/reply")
     assert (failed["status"], failed["code"], failed["error"]) == ("error", 529, "Overloaded")
+    assert (failed["error_type"], failed["request_id"]) == ("overloaded_error", "req_1")
+    assert found["requests"][0]["observed"]["error_type"] == "overloaded_error"
     assert failed["messages"] == []
     assert [each["number"] for each in failed["attempts"]] == [2]
 
@@ -71,7 +75,8 @@ def test_the_reply_of_a_turn_has_its_events_and_retries(client: TestClient, stor
 
 def test_a_stopped_reply_has_what_was_received(client: TestClient, store: cc.Store) -> None:
     slow = Say(text="one two three four five six", pause=0.05, input=120)
-    failed = ProviderFailed("anthropic", "invalid", "no such model")
+    failed = ProviderFailed("anthropic", "invalid", "no such model", status=404, code="not_found_error")
+    failed.request_id = "req_9"
     executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([slow, failed]))
     asyncio.run(stopped(executor, "count"))
     with pytest.raises(ProviderFailed):
@@ -84,6 +89,7 @@ def test_a_stopped_reply_has_what_was_received(client: TestClient, store: cc.Sto
     reply = get(client, f"/demo/requests/{second['channel']}/{second['number']}/reply")
     assert reply["status"] == "error"
     assert "no such model" in reply["error"]
+    assert (reply["code"], reply["error_type"], reply["request_id"]) == (404, "not_found_error", "req_9")
     assert reply["messages"] == []
 
 

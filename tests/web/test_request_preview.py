@@ -1,5 +1,8 @@
 """The preview of the next request, and the cost of a change."""
 
+import time
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 from starlette.testclient import TestClient
@@ -33,7 +36,8 @@ def test_it_is_what_the_program_will_send(client: TestClient, store: cc.Store) -
     assert answer["budget"]["used"] == sent.budget.used
     assert (answer["budget"]["system"], answer["budget"]["tools"]) == (sent.budget.system, sent.budget.tools)
     assert (answer["shared"]["tokens"], answer["shared"]["bytes"]) == (sent.record.shared, sent.record.shared_bytes)
-    assert answer["cost"] == {"cached_lost": 0, "cached_kept": sent.record.shared, "signed_lost": 0, "dollars": 0.0}
+    cost = {name: value for name, value in answer["cost"].items() if name != "cache"}
+    assert cost == {"cached_lost": 0, "cached_kept": sent.record.shared, "signed_lost": 0, "dollars": 0.0}
     assert answer["is_new"]
     assert [(line["seq"], line["state"]) for line in answer["lines"]] == [(1, "shared"), (2, "new"), (3, "new")]
     assert answer["time"] == 0
@@ -139,3 +143,66 @@ def test_what_cannot_be_foretold_is_refused_with_a_message(client: TestClient, s
     store.append("demo", cc.user("so it goes " * 4_000))
     assert ask("next", status=422)["error"]["kind"] == "ContextOverflow"
     assert client.get("/api/conversations/none/next").status_code == 404
+
+
+def observe(store: cc.Store, *, clock: bool, minutes: float, read: bool = True) -> None:
+    """Record three requests of a client with cache breakpoints; the last one some minutes ago."""
+    now, size = time.time_ns() // 1_000_000, 0
+    messages: list[Any] = []
+    for number in range(3):
+        text = f"It is 12:0{number if clock else 0}. " + "Be exact. " * 2_000
+        mark = {"cache_control": {"type": "ephemeral"}}
+        messages.append({"role": "user", "content": [{"type": "text", "text": f"Question {number}. " * 500, **mark}]})
+        system = [{"type": "text", "text": text, **mark}]
+        total = 6_000 + 1_500 * (number + 1)
+        found = size if read and not clock else 0
+        usage = {"input_tokens": 5, "cache_read_input_tokens": found, "output_tokens": 5,
+                 "cache_creation_input_tokens": total - found - 5}  # fmt: skip
+        reply = {"role": "assistant", "content": [{"type": "text", "text": "Yes."}], "stop_reason": "end_turn",
+                 "usage": usage}  # fmt: skip
+        began = now - round(minutes * 60_000) - (2 - number) * 10_000
+        body = {"model": "claude-sonnet-4-5", "max_tokens": 9, "system": system, "messages": messages}
+        cc.observe(store, request=body, reply=reply, format="anthropic", conversation="demo", time=began, ended=began)
+        messages[-1]["content"][0].pop("cache_control")
+        messages.append({"role": "assistant", "content": reply["content"]})
+        size = total
+
+
+def test_lines_have_the_price_that_the_cache_rules_predict(client: TestClient, store: cc.Store) -> None:
+    """Guarantee 13.2: what was sent before is read from the cache, and what is new is written to it. Nothing of it was
+    measured.
+    """
+    observe(store, clock=False, minutes=1)
+    store.append("demo", cc.user("And then? " * 300))
+    answer = client.get("/api/conversations/demo/next", params={"detailed": True}).json()
+    cache, lines = answer["cost"]["cache"], answer["lines"]
+    assert (cache["expired"], cache["paid_again"], cache.get("missed")) == (False, 0, None)
+    assert cache["read"] == pytest.approx(10_500, rel=0.02)
+    assert cache["read"] + cache["written"] == pytest.approx(answer["budget"]["input"], abs=20)
+    prices = {each["index"]: each["cost"] / each["tokens"] * 1e6 for each in lines}
+    assert [prices[index] for index in (-1, 0, 4)] == pytest.approx([0.3] * 3)  # system prompt, and two of its messages
+    assert prices[lines[-1]["index"]] == pytest.approx(3.75, rel=0.02)
+    assert answer["budget"]["how"] == "estimated"
+
+
+@pytest.mark.parametrize(("clock", "minutes"), [(False, 60), (True, 1)])
+def test_a_cache_that_will_not_be_read_is_named(
+    client: TestClient, store: cc.Store, clock: bool, minutes: float
+) -> None:
+    """Guarantee 13.2: it expired since the last request, or each of the last requests missed it."""
+    observe(store, clock=clock, minutes=minutes)
+    store.append("demo", cc.user("And then?"))
+    answer = client.get("/api/conversations/demo/next").json()
+    cache = answer["cost"]["cache"]
+    assert cache["expired"] == (not clock)
+    assert (cache["read"], cache["paid_again"]) == (0, pytest.approx(10_500, rel=0.02))
+    assert cache["dollars"] == pytest.approx(cache["paid_again"] * (3.75 - 0.3) / 1e6)
+    assert cache["life"] == 300_000
+    assert cache["idle"] == pytest.approx(minutes * 60_000, rel=0.5)
+    assert {round(each["cost"] / each["tokens"] * 1e6, 2) for each in answer["lines"]} == {3.75}
+    if clock:
+        missed = cache["missed"]
+        assert (missed["count"], missed["code"]) == (2, "CAC006")
+        assert missed["title"] == "The system prompt changed: it contains the time"
+    edited = client.get("/api/conversations/demo/next", params={"edit": 1, "text": "No."}).json()
+    assert edited["cost"]["cache"]["expired"] == (not clock)

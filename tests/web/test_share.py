@@ -85,6 +85,8 @@ def test_title_and_findings_are_those_of_what_is_shared(client: TestClient, stor
         life.fragments = (cc.PromptFragment("identity", f"You are a coder. It is 12:{minute} now."),)
         read = 12_000 if number == 3 else 0
         usage = cc.Usage(input=4_000 * number, output=9, cache_read=read, cache_write=4_000 * number - read)
+        if number == 4:
+            store.append("demo", cc.tool_result("lost", "look", "a result that no call has asked for"))
         life.turn(f"question {number} " + "words " * 3_000, usage=usage)
     listed = Asking(client, life)("findings")["findings"]
     harmless = [each for each in listed if each["cause"] in ("first_request", "below_minimum")]
@@ -93,6 +95,8 @@ def test_title_and_findings_are_those_of_what_is_shared(client: TestClient, stor
     run = shared_data(client, "demo")
     assert run["title"].startswith("question 1 words")
     assert [each["code"] for each in run["findings"]] == [each["code"] for each in losses]
+    assert [each["is_change"] for each in run["findings"]] == [each["evidence"][0]["is_change"] for each in losses]
+    assert {each["is_change"] for each in run["findings"]} == {True, False}
     assert (run["findings_count"], run["unavoidable"]) == (len(losses), len(harmless))
     for number in (1, 2, 3, 4):
         one = shared_data(client, "demo", request=number, channel=life.channel)

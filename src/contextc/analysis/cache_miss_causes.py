@@ -64,7 +64,7 @@ def model_changed(case: MissCase) -> Diagnosis | None:
     previous = case.previous
     if previous is None or not case.is_other_model or case.missed_of_previous < MISSED_TOKENS:
         return None
-    return Diagnosis(evidence=(case.evidence("model", *case.models),))
+    return Diagnosis(evidence=(case.evidence("model", *case.models, compared=previous),))
 
 
 @cause(
@@ -92,7 +92,7 @@ def below_minimum(case: MissCase) -> Diagnosis | None:
     """
     if case.potential >= case.rules.minimum or case.read or (case.rules.explicit and not case.now.marks):
         return None
-    return Diagnosis(evidence=(case.evidence("", f"{case.potential:,} tokens", f"minimum {case.rules.minimum:,}"),))
+    return Diagnosis(evidence=(case.facts(f"{case.potential:,} tokens", f"minimum {case.rules.minimum:,}"),))
 
 
 @cause(
@@ -115,7 +115,7 @@ def compacted(case: MissCase) -> Diagnosis | None:
         if not case.is_compaction_for_other_model or case.missed_of_previous < MISSED_TOKENS:
             return None
         title = "A summary replaced earlier messages, and another model continues"
-        return Diagnosis(evidence=(case.evidence("model", *case.models),), title=title)
+        return Diagnosis(evidence=(case.evidence("model", *case.models, compared=case.previous),), title=title)
     is_after_head = case.comparison is not None and case.break_at >= case.comparison.before.head_ends[2]
     if not case.is_compaction or not (case.break_part in ("messages", "settings") or is_after_head):
         return None
@@ -274,13 +274,13 @@ def cache_expired(case: MissCase) -> Diagnosis | None:
     idle = case.now.began - max([each.used for each in branch.entries])
     is_sure = entry.is_surely_expired(case.now.began)
     words = f"{idle / 60_000:,.1f} minutes without a request", f"kept for {entry.life / 60_000:,.0f} minutes"
-    return Diagnosis(evidence=(case.evidence("", *words),), confidence=0.95 if is_sure else 0.7)
+    return Diagnosis(evidence=(case.facts(*words),), confidence=0.95 if is_sure else 0.7)
 
 
 @cause(
     "CAC015",
     "parallel_request",
-    title="The request before was still being answered",
+    title="A request with the same prefix was still being answered",
     fix="Send one request first, wait for the first token of its reply, and then send the others with its prefix.",
 )
 def parallel_request(case: MissCase) -> Diagnosis | None:
@@ -302,7 +302,7 @@ def parallel_request(case: MissCase) -> Diagnosis | None:
     elif tip.channel.agent != now.channel.agent:
         name += f" of {tip.channel.agent}"
     left = max(0, tip.ended - now.began) / 1_000
-    evidence = case.evidence("", f"{name} was still being answered", f"began {left:,.1f} s before its reply ended")
+    evidence = case.facts(f"{name} was still being answered", f"began {left:,.1f} s before its reply ended")
     if not case.is_first:
         return Diagnosis(evidence=(evidence,), confidence=0.85)
     return Diagnosis(
@@ -328,13 +328,13 @@ def breakpoint_missing(case: MissCase) -> Diagnosis | None:
     if case.tokens_at(prefix.written) < case.estimated_potential - case.threshold:
         marks = comparison.before.marks
         last = comparison.before.at(max(marks)).path if marks else "none"
-        return Diagnosis(evidence=(case.evidence("", f"last breakpoint of the request before: {last}"),))
+        return Diagnosis(evidence=(case.facts(f"last breakpoint of the request before: {last}"),))
     if case.tokens_at(prefix.found) - case.tokens_at(prefix.position) <= case.threshold:
         return None
     if case.now.marks and max(case.now.marks) + 1 >= prefix.found:
         return None
     last = case.now.at(max(case.now.marks)).path if case.now.marks else "none"
-    return Diagnosis(evidence=(case.evidence("", "", f"last breakpoint of this request: {last}"),))
+    return Diagnosis(evidence=(case.facts(f"last breakpoint of this request: {last}"),))
 
 
 @cause(
@@ -351,7 +351,7 @@ def lookback_exceeded(case: MissCase) -> Diagnosis | None:
     if case.tokens_at(prefix.found) - case.tokens_at(prefix.position) <= case.threshold:
         return None
     path = case.now.at(prefix.found - 1).path
-    return Diagnosis(evidence=(case.evidence(path, "", f"{case.rules.lookback} positions are searched"),))
+    return Diagnosis(evidence=(case.facts(f"{case.rules.lookback} positions are searched", path=path),))
 
 
 @cause(
@@ -367,7 +367,7 @@ def provider_missed(case: MissCase) -> Diagnosis | None:
     words = f"expected {case.outlook.tokens:,} tokens", f"read {case.read:,}"
     if case.other_settings and case.is_reported:
         return None
-    return Diagnosis(evidence=(case.evidence("", *words),), confidence=0.5) if case.is_reported else None
+    return Diagnosis(evidence=(case.facts(*words),), confidence=0.5) if case.is_reported else None
 
 
 def unknown_setting_changed(case: MissCase) -> Diagnosis | None:

@@ -3,14 +3,16 @@
 Tokens add up to the budget of a request. How they were charged, and their cost, is that of `cost_by_cause`.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import groupby
+from itertools import compress
+from operator import sub
 from typing import Literal, NamedTuple, TypeAlias, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from contextc._common_prefix import count_common_prefix
 from contextc._json import as_object
 from contextc.analysis.conversation_loader import SectionLines, SingleRequest
 from contextc.analysis.cost_by_cause import (
@@ -22,21 +24,18 @@ from contextc.analysis.cost_by_cause import (
     split_overhead,
 )
 from contextc.analysis.element_costs import ChannelRun, PricedTokens, RequestPrices, call_name
+from contextc.analysis.line_alignment import ROLES, align_items
 from contextc.analysis.request_elements import Element, Section
 from contextc.analysis.request_view import RequestView
 from contextc.analysis.stored_conversation import StoredConversation
 from contextc.compiler.options import distribute
-from contextc.store.ledger_schema import Item
 
 InputKind: TypeAlias = Literal["tool", "system", "result", "history", "reasoning", "media", "overhead"]
 INPUT_KINDS: tuple[InputKind, ...] = ("system", "tool", "result", "history", "reasoning", "media", "overhead")
+MESSAGE_KINDS: tuple[InputKind, ...] = ("result", "history", "reasoning", "media")
 MAX_CHILDREN = 50
 """The largest parts of a node that are listed. Smaller ones are one part together."""
 LABEL_LENGTH = 100
-ROLES = {
-    "user": "user", "assistant": "assistant", "model": "assistant", "system": "system", "developer": "system",
-    "tool": "tool", "function": "tool",
-}  # fmt: skip
 
 
 class CompositionNode(Struct, frozen=True, kw_only=True):
@@ -45,7 +44,7 @@ class CompositionNode(Struct, frozen=True, kw_only=True):
     `name` identifies it within the node above: the name of a tool or of a prompt fragment, a role, a file, or the
     beginning of a text. `tokens` are those of the budget. `charged` is how the provider charged them; None if it
     reported nothing. `line` is the index of the line of the inspector that it is, None if it is not exactly one.
-    `merged` is the number of small parts that it stands for.
+    `parts` is the number of elements that it consists of, and `merged` the number of small parts that it stands for.
     """
 
     kind: InputKind
@@ -55,6 +54,7 @@ class CompositionNode(Struct, frozen=True, kw_only=True):
     charged: PricedTokens | None = None
     cost: float | None = None
     line: int | None = None
+    parts: int = 1
     merged: int = 0
     children: tuple["CompositionNode", ...] = ()
 
@@ -109,49 +109,78 @@ class _Part(NamedTuple):
 
 def compute_run_composition(view: StoredConversation) -> RunComposition:
     """Return the tokens by kind of each request of a conversation, in the order of the view."""
-    costs = compute_costs(view)
-    prices = {id(each.request): each for run in view.runs for each in run.prices}
-    found: list[RequestTokens] = []
-    for request, own in zip(view.requests, costs.requests, strict=True):
-        kinds = _tokens_by_kind(request, _counted_by_kind(own.lines, prices[id(request)].row_factor))
-        budget = request.record.corrected_budget
-        found.append(
-            RequestTokens(
-                request.channel_id,
-                request.number,
-                [kinds.get(kind, 0) for kind in INPUT_KINDS],
-                budget.measured or budget.exact,
+    found: dict[int, RequestTokens] = {}
+    for run in view.runs:
+        counter = run.keep(_KindCounter)
+        counter.update()
+        found |= {id(request): tokens for request, tokens in zip(run.requests, counter.found, strict=True)}
+    return RunComposition([found[id(each)] for each in view.requests], compute_costs(view))
+
+
+class _KindCounter:
+    """Counts the tokens of the messages of each request of a run by kind. `found` are those counted so far.
+
+    Consecutive elements of one kind are one stretch. Requests share their first rows, so stretches are kept.
+    """
+
+    def __init__(self, run: ChannelRun) -> None:
+        self._run, self._splitter = run, run.keep(CauseSplitter)
+        self.found: list[RequestTokens] = []
+        self._rows: tuple[Section, ...] = ()
+        self._sizes: list[int] = []
+        """The number of stretches up to the end of each row."""
+        self._ends: list[int] = []
+        self._masks: dict[InputKind, bytearray] = {kind: bytearray() for kind in MESSAGE_KINDS}
+        """For each kind 1 for the stretches that have it."""
+
+    def update(self) -> None:
+        """Count the requests that were added to the run."""
+        for request in self._run.requests[len(self.found) :]:
+            self._extend(request.rows.sections)
+            kinds = add_head_tokens(request, self._count(request))
+            budget = request.record.corrected_budget
+            self.found.append(
+                RequestTokens(
+                    request.channel_id,
+                    request.number,
+                    [kinds.get(kind, 0) for kind in INPUT_KINDS],
+                    budget.measured or budget.exact,
+                )
             )
-        )
-    return RunComposition(found, costs)
+
+    def _extend(self, sections: tuple[Section, ...]) -> None:
+        same = count_common_prefix(self._rows, sections)
+        size = self._sizes[same - 1] if same else 0
+        del self._sizes[same:], self._ends[size:]
+        for mask in self._masks.values():
+            del mask[size:]
+        end = self._ends[-1] if self._ends else 0
+        for section in sections[same:]:
+            last: InputKind | None = None
+            for element, tokens in zip(section.elements, section.tokens, strict=True):
+                kind = cast(InputKind, self._splitter.cause_of(element).kind)
+                end += tokens
+                if kind == last:
+                    self._ends[-1] = end
+                    continue
+                last = kind
+                self._ends.append(end)
+                for name, mask in self._masks.items():
+                    mask.append(name == kind)
+            self._sizes.append(len(self._ends))
+        self._rows = sections
+
+    def _count(self, request: RequestView) -> dict[InputKind, int]:
+        ends = request.tokens_before_ends(self._ends)
+        sizes = list(map(sub, ends, [0, *ends[:-1]]))
+        return {kind: sum(compress(sizes, mask)) for kind, mask in self._masks.items() if 1 in mask}
 
 
-def _counted_by_kind(lines: Iterable[CostLine], factor: float) -> dict[InputKind, float]:
-    """Return the tokens of messages by kind, by our own count. System prompt and tools only have to be there."""
-    found: dict[InputKind, float] = {}
-    for line in lines:
-        if line.kind in INPUT_KINDS:
-            found[line.kind] = found.get(line.kind, 0.0) + line.tokens / (factor or 1.0)
-    return found
-
-
-def _tokens_by_kind(request: RequestView, counted: Mapping[InputKind, float]) -> dict[InputKind, int]:
-    """Return the tokens of the budget by kind. System prompt and tools have those of the budget."""
+def add_head_tokens(request: RequestView, messages: Mapping[InputKind, int]) -> dict[InputKind, int]:
+    """Return the tokens of the budget by kind: those of messages, with system prompt, tools, and what was added."""
     budget = request.record.corrected_budget
-    overhead = min(budget.overhead, budget.input)
-    found: dict[InputKind, int] = {}
-    if counted.get("system"):
-        found["system"] = budget.system
-    if counted.get("tool"):
-        found["tool"] = budget.tools
-    left = budget.input - overhead - sum(found.values())
-    messages: tuple[InputKind, ...] = ("result", "history", "reasoning", "media")
-    others: list[InputKind] = [kind for kind in messages if counted.get(kind)]
-    if others:
-        found |= dict(zip(others, distribute(max(0, left), [round(counted[kind]) for kind in others]), strict=True))
-    else:
-        overhead += left
-    return {**found, "overhead": overhead}
+    found: dict[InputKind, int] = {"system": budget.system, "tool": budget.tools, **messages}
+    return {**found, "overhead": budget.input - sum(found.values())}
 
 
 # ── one request ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -165,9 +194,18 @@ def compute_composition(loaded: SingleRequest) -> RequestComposition:
     parts: dict[InputKind, list[_Part]] = {}
     for part in _list_parts(loaded, run, splitter):
         parts.setdefault(part.kind, []).append(part)
-    kinds = _tokens_by_kind(request, {kind: sum([each.counted for each in some]) for kind, some in parts.items()})
+    messages: dict[InputKind, int] = {
+        kind: sum([each.tokens for each in parts[kind]]) for kind in MESSAGE_KINDS if kind in parts
+    }
+    kinds = add_head_tokens(request, messages)
+    if "system" in parts:
+        shares = distribute(kinds["system"], [round(each.counted) for each in parts["system"]])
+        parts["system"] = [each._replace(tokens=size) for each, size in zip(parts["system"], shares, strict=True)]
+    for kind in ("system", "tool"):
+        if kinds[kind] and kind not in parts:
+            parts[kind] = [_Part(kind, (), "", 0.0, 0.0, str, tokens=kinds[kind])]
     nodes = [
-        _node(kind, "", _with_tokens(parts[kind], kinds.get(kind, 0), prices), prices)
+        _node(kind, "", [_with_charges(each, prices) for each in parts[kind]], prices)
         for kind in INPUT_KINDS
         if kind in parts
     ]
@@ -185,13 +223,9 @@ def compute_composition(loaded: SingleRequest) -> RequestComposition:
     )
 
 
-def _with_tokens(parts: Sequence[_Part], total: int, prices: RequestPrices) -> list[_Part]:
-    """Return parts with their share of some tokens of the budget, and how they were charged."""
-    shares = distribute(total, [round(each.counted) for each in parts])
-    return [
-        each._replace(tokens=tokens, charged=prices.split(each.start, each.counted))
-        for each, tokens in zip(parts, shares, strict=True)
-    ]
+def _with_charges(part: _Part, prices: RequestPrices) -> _Part:
+    """Return a part with how it was charged."""
+    return part._replace(charged=prices.split(part.start, part.counted))
 
 
 def _node(kind: InputKind, name: str, parts: Sequence[_Part], prices: RequestPrices, depth: int = 0) -> CompositionNode:
@@ -213,6 +247,7 @@ def _sum_parts(kind: InputKind, name: str, parts: Sequence[_Part], prices: Reque
         name=name,
         tool=parts[0].tool if len({each.tool for each in parts}) == 1 else "",
         tokens=sum([each.tokens for each in parts]),
+        parts=len(parts),
         charged=charged if prices.usage is not None else None,
         cost=prices.dollars(charged) if prices.price is not None else None,
     )
@@ -243,15 +278,36 @@ def _list_parts(loaded: SingleRequest, run: ChannelRun, splitter: CauseSplitter)
     request = loaded.request
     system = request.system.total + request.leading.total
     fragments = list(_fragment_parts(loaded, request.head_tokens_before("system"), system))
-    start = 0.0
+    start = 0
     for section in request.head_sections:
-        if section is request.tools or not fragments:
-            yield from _section_parts(section, start, [None] * len(section.elements), run, splitter)
+        if section is request.tools:
+            yield from _tool_parts(request, start, splitter)
+        elif not fragments:
+            parts = _section_parts(section, start, [None] * len(section.elements), run, splitter)
+            yield from [part for part in parts if part.counted]
         start += section.total
     yield from fragments
+    at = 0
     for section, lines in zip(request.rows.sections, loaded.lines, strict=True):
-        yield from _section_parts(section, start, align_lines(section, lines), run, splitter)
-        start += section.total
+        for part in _section_parts(section, start + at, find_lines(section, lines), run, splitter):
+            if part.counted:
+                yield part._replace(tokens=request.tokens_in_budget(at, int(part.counted)))
+                at += int(part.counted)
+
+
+def _tool_parts(request: RequestView, start: float, splitter: CauseSplitter) -> Iterator[_Part]:
+    """Return the tool definitions. Our own count is distributed like the tokens of the budget, but not rounded."""
+    factor = request.tools.total / (sum(request.tool_tokens) or 1)
+    for element, tokens in zip(request.tools.elements, request.tool_tokens, strict=True):
+        if tokens:
+            name = splitter.cause_of(element).name
+            yield _Part("tool", (name,), name, start, tokens * factor, partial(str, name), tokens=tokens)
+        start += tokens * factor
+
+
+def find_lines(section: Section, lines: SectionLines) -> list[int | None]:
+    """Return the index of the line of each element of a section; None if it is not certain."""
+    return [None if index is None else lines.first + index for index in align_items(section, lines.items)]
 
 
 def _fragment_parts(loaded: SingleRequest, start: float, total: float) -> Iterator[_Part]:
@@ -265,15 +321,14 @@ def _fragment_parts(loaded: SingleRequest, start: float, total: float) -> Iterat
 
 
 def _section_parts(
-    section: Section, start: float, lines: Sequence[int | None], run: ChannelRun, splitter: CauseSplitter
+    section: Section, start: int, lines: Sequence[int | None], run: ChannelRun, splitter: CauseSplitter
 ) -> Iterator[_Part]:
     for element, tokens, line in zip(section.elements, section.tokens, lines, strict=True):
-        if tokens:
-            kind, name = splitter.cause_of(element)
-            path, tool = (name,) if kind in ("tool", "result") else (), name
-            if kind == "history":
-                path, tool = _history_path(element)
-            yield _Part(cast(InputKind, kind), path, tool, start, tokens, partial(_label, element, run), line)
+        kind, name = splitter.cause_of(element)
+        path, tool = (name,) if kind in ("tool", "result") else (), name
+        if kind == "history":
+            path, tool = _history_path(element)
+        yield _Part(cast(InputKind, kind), path, tool, start, tokens, partial(_label, element, run), line)
         start += tokens
 
 
@@ -292,55 +347,3 @@ def _label(element: Element, run: ChannelRun) -> str:
         type = as_object(element.value).get("type")
         return type if isinstance(type, str) else next(iter(as_object(element.value)), "media")
     return " ".join(element.text[: 4 * LABEL_LENGTH].split())[:LABEL_LENGTH]
-
-
-def align_lines(section: Section, lines: SectionLines) -> list[int | None]:
-    """Return the index of the line of each element of a section; None if it is not certain.
-
-    Items and elements are compared by role, in their order. Several items may be one message, and one item several
-    elements.
-    """
-    first, items = lines
-    if len(items) <= 1:
-        return [first if items else None] * len(section.elements)
-    runs = [(role, list(some)) for role, some in groupby(range(len(items)), lambda index: _item_role(items[index]))]
-    found: list[int | None] = []
-    at = 0
-    elements = list(zip(section.elements, section.messages, strict=True))
-    for role, group in groupby(elements, lambda each: _element_role(each[0])):
-        some = list(group)
-        while at < len(runs) and runs[at][0] != role:
-            at += 1
-        places = [index for index in runs[at][1] for _ in range(_count(items[index]))] if at < len(runs) else []
-        found += [None if index is None else first + index for index in _match(some, places)]
-        at += 1
-    return found
-
-
-def _match(elements: Sequence[tuple[Element, int]], places: Sequence[int]) -> list[int | None]:
-    """Return the place of each element of one role."""
-    if not places:
-        return [None] * len(elements)
-    if len({*places}) == 1:
-        return [places[0]] * len(elements)
-    for keys in (
-        [element.call if element.type == "tool_result" else index for index, (element, _) in enumerate(elements)],
-        [message for _, message in elements],
-    ):
-        order = {key: number for number, key in enumerate(dict.fromkeys(keys))}
-        if len(order) == len(places):
-            return [places[order[key]] for key in keys]
-    return [None] * len(elements)
-
-
-def _item_role(item: Item) -> str:
-    return "user" if item.role == "system" else item.role
-
-
-def _element_role(element: Element) -> str:
-    role = "tool" if element.type == "tool_result" else ROLES.get(element.role, "user")
-    return "user" if role == "system" else role
-
-
-def _count(item: Item) -> int:
-    return max(1, len(item.only) or item.results) if item.role == "tool" else 1

@@ -1,10 +1,12 @@
 """Comparison of two conversations as a whole: their figures side by side, and the first request that differs."""
 
+import re
 from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 
 from msgspec import Struct
 
+from contextc.analysis.compared_items import ComparedItem
 from contextc.analysis.conversation_findings import find_all
 from contextc.analysis.conversation_loader import load_two_conversations
 from contextc.analysis.cost_by_cause import ConversationCosts, CostLine, compute_costs
@@ -12,11 +14,21 @@ from contextc.analysis.finding import Finding
 from contextc.analysis.findings_by_cause import HARMLESS
 from contextc.analysis.prefix_comparison import count_equal
 from contextc.analysis.registry import get_code
-from contextc.analysis.request_comparison import compare_two_requests, is_same_content
+from contextc.analysis.request_comparison import (
+    compare_two_requests,
+    count_equal_items,
+    is_same_content,
+    load_compared_items,
+)
 from contextc.analysis.request_view import RequestView
 from contextc.analysis.stored_conversation import StoredConversation
 from contextc.inspection.unanswered_requests import compute_total_cost
 from contextc.store import Store
+
+WORD = re.compile(r"\w+")
+MAX_COMPARED = 10_000
+"""Characters of the first messages that are compared."""
+ALIKE_SHARE = 0.5
 
 
 class RunFigures(Struct, frozen=True, kw_only=True):
@@ -69,13 +81,18 @@ class ComparedCost(Struct, frozen=True, kw_only=True):
 
 class FirstDifference(Struct, frozen=True, kw_only=True):
     """The first requests that differ: `position` is their common position, from 1 on. One of them is None if its
-    conversation has fewer requests. `reason` says what differs first; "" if only one of them exists.
+    conversation has fewer requests. `reason` says what differs first; "" if only one of them exists. `is_related` is
+    False if the conversations are about different things: no request is the same, and the first messages have few words
+    in common. `equal` is the number of parts before the first difference, and `equal_tokens` their tokens.
     """
 
     position: int
     a: RequestView | None
     b: RequestView | None
     reason: str
+    is_related: bool = True
+    equal: int = 0
+    equal_tokens: int = 0
 
 
 class ConversationComparison(Struct, frozen=True, kw_only=True):
@@ -175,8 +192,27 @@ def _find_first(store: Store, one: Sequence[RequestView], other: Sequence[Reques
             return FirstDifference(position=position, a=a, b=b, reason="")
         if not _is_equal(store, a, b):
             found = compare_two_requests(store, a, b)
-            return FirstDifference(position=position, a=a, b=b, reason=found.reason)
+            items = load_compared_items(store, a, b)
+            equal = count_equal_items(*items)
+            return FirstDifference(
+                position=position,
+                a=a,
+                b=b,
+                reason=found.reason,
+                is_related=position > 1 or _begin_alike(*items),
+                equal=equal,
+                equal_tokens=sum([each.tokens for each in items[1][:equal]]),
+            )
     return None
+
+
+def _begin_alike(one: Sequence[ComparedItem], other: Sequence[ComparedItem]) -> bool:
+    """Return True if the first messages of two requests are the same, or have many words in common."""
+    first, second = (next((each for each in side if each.section == "messages"), None) for side in (one, other))
+    if first is None or second is None or first.key == second.key:
+        return True
+    words, others = ({*WORD.findall(each.text[:MAX_COMPARED].lower())} for each in (first, second))
+    return len(words & others) >= ALIKE_SHARE * max(1, len(words | others))
 
 
 def _is_equal(store: Store, a: RequestView, b: RequestView) -> bool:

@@ -64,14 +64,16 @@ def load_single_request(
     return store.read(lambda tx: _load_single(tx, steps, channel, number, parser or ElementParser()))
 
 
-def load_request_views(store: Store, wanted: Sequence[tuple[Channel, int]]) -> list[RequestView]:
+def load_request_views(
+    store: Store, wanted: Sequence[tuple[Channel, int]], parser: ElementParser | None = None
+) -> list[RequestView]:
     """Return single requests, by channel and number. Raises `UnknownRequest`."""
+    used = parser or ElementParser()
     steps = {name: _load_steps(store, name) for name in {channel.conversation for channel, _ in wanted}}
 
     def work(tx: Transaction) -> list[RequestView]:
-        parser = ElementParser()
         return [
-            _load_single(tx, steps[channel.conversation], channel, number, parser).request for channel, number in wanted
+            _load_single(tx, steps[channel.conversation], channel, number, used).request for channel, number in wanted
         ]
 
     return store.read(work)
@@ -326,7 +328,7 @@ class _ChannelReader:
                 if places is not None:
                     places.append(place)
                 found.append(
-                    self._parser.section(row.chunk, row.row.tokens)
+                    self._parser.section(row.chunk, row.row.tokens, row.row.items)
                     if row.chunk
                     else self._parser.redacted(place, row.row.tokens)
                 )

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Raw
 
 from contextc._json import JSON, JSONObject, as_object, decode
+from contextc.analysis.line_alignment import split_item_tokens
 from contextc.analysis.request_elements import (
     CONTENT_FIELDS,
     IDENTITY_FIELDS,
@@ -24,6 +25,7 @@ from contextc.analysis.request_elements import (
 from contextc.compiler.body_splitting import MARK_BLOCK, MARK_FIELDS
 from contextc.compiler.compiled import MESSAGES_PLACEHOLDER
 from contextc.compiler.options import distribute
+from contextc.store.ledger_schema import Item
 
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_list = msgspec.json.Decoder(list[Raw]).decode
@@ -41,7 +43,7 @@ class ElementParser:
 
     def __init__(self) -> None:
         self._messages: dict[tuple[bytes, bool], tuple[_Block, ...]] = {}
-        self._sections: dict[tuple[bytes, int], Section] = {}
+        self._sections: dict[tuple[bytes, int, tuple[int, ...]], Section] = {}
         self._blocks: dict[tuple[object, ...], Element] = {}
         self._sized: dict[tuple[int, int], Section] = {}
         self._shortened: dict[tuple[int, int], tuple[Section, Section]] = {}
@@ -50,17 +52,22 @@ class ElementParser:
 
     # ── sections ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def section(self, chunk: bytes, tokens: int) -> Section:
-        """Return the section of a row: wire messages, joined by commas."""
-        key = (chunk, tokens)
+    def section(self, chunk: bytes, tokens: int, items: Sequence[Item] = ()) -> Section:
+        """Return the section of a row: wire messages, joined by commas. `items` are those that it was made from: their
+        elements have their tokens.
+        """
+        sizes = tuple([each.tokens for each in items]) if len(items) > 1 else ()
+        key = (chunk, tokens, sizes)
         if (found := self._sections.get(key)) is None:
-            made = self._section(_split_list(b"[%b]" % chunk), tokens)
-            found = self._sections[key] = msgspec.structs.replace(made, raw=chunk)
+            found = msgspec.structs.replace(self._section(_split_list(b"[%b]" % chunk), tokens), raw=chunk)
+            if sizes and sum(sizes) == tokens:
+                found = msgspec.structs.replace(found, tokens=split_item_tokens(found, items))
+            self._sections[key] = found
         return found
 
     def redacted(self, place: int, tokens: int) -> Section:
         """Return the section of a row whose content was removed. It is equal to itself only."""
-        key = (b"%d" % place, -tokens)
+        key = (b"%d" % place, -tokens, ())
         if (found := self._sections.get(key)) is None:
             element = Element("message", "other", "", "", "", key[0], b'""', "")
             found = self._sections[key] = _make_section([(0, _Block(element, 0))], 1, tokens)

@@ -32,10 +32,11 @@ NUMBER = re.compile(r"\d+")
 
 
 class FailedRequest(NamedTuple):
-    """A request without a complete answer. `evidence` locates it; `reason` is its status and its error."""
+    """A request that failed. `evidence` locates it; `reason` is its status and its error, and `label` a short form."""
 
     evidence: Evidence
     reason: str
+    label: str
     tokens: int
     cost: float | None
     is_retried: bool
@@ -61,6 +62,7 @@ def broken_rules(view: StoredConversation, code: FindingCode) -> Iterator[Findin
     """
     for requests in view.channels.values():
         found: dict[str, list[Evidence]] = {}
+        breaches: dict[str, str] = {}
         refused: set[str] = set()
         for request in _requests_to_check(requests):
             for violation in view.violations(request):
@@ -69,6 +71,7 @@ def broken_rules(view: StoredConversation, code: FindingCode) -> Iterator[Findin
                         request, violation.path, before=shorten(violation.error), after=shorten(violation.message)
                     )
                 )
+                breaches[violation.code] = violation.message
                 if _is_refused(request):
                     refused.add(violation.code)
         for request in requests:
@@ -81,10 +84,11 @@ def broken_rules(view: StoredConversation, code: FindingCode) -> Iterator[Findin
                     )
         for name, evidence in found.items():
             title, repair = _describe_rule(name)
+            breach = breaches.get(name) or title
             yield code.make(
                 view.name,
                 evidence[:MAX_EVIDENCE],
-                title=shorten(f"{name}: {title}") if title else name,
+                title=shorten(f"{name}: {breach}") if breach else name,
                 fix=f"{code.fix} Repair of {name}: {repair}" if repair else "",
                 confidence=1.0 if name in refused else 0.5,
             )
@@ -165,7 +169,7 @@ def _group_failures(
             [each.evidence for each in found[:MAX_EVIDENCE]],
             tokens=sum([each.tokens for each in found]),
             cost=sum(costs) if costs else None,
-            title=shorten(f"{count} {what}: {found[0].reason}"),
+            title=shorten(f"{count} {what}: {found[0].label}"),
             confidence=1.0 if found[0].is_refused else 0.6,
         )
 
@@ -178,6 +182,7 @@ def _find_failed(view: StoredConversation) -> Iterator[FailedRequest]:
             yield FailedRequest(
                 _evidence(request, after=shorten(request.observed.error)),
                 _reason(request),
+                _reason(request, request.observed.error_type),
                 request.input,
                 request.cost,
                 _is_sent_again(request, requests[index + 1 : index + 1 + MAX_CHECKED]),
@@ -191,7 +196,8 @@ def _find_failed(view: StoredConversation) -> Iterator[FailedRequest]:
         channel = channel_id(each.channel)
         later = {(channel_id(other.channel), other.request) for other in lost[index + 1 :]}
         yield FailedRequest(
-            Evidence(request=each.number or each.request, channel=channel, after=shorten(each.why)),
+            Evidence(request=each.number or each.request, channel=channel, after=shorten(each.why), is_change=False),
+            each.why,
             each.why,
             each.usage.input if each.usage is not None else 0,
             each.cost,
@@ -221,14 +227,15 @@ def _is_sent_again(request: RequestView, following: Sequence[RequestView]) -> bo
     return False
 
 
-def _reason(request: RequestView) -> str:
-    """Return the status of a failed request with its code and its error."""
+def _reason(request: RequestView, error_type: str = "") -> str:
+    """Return the status of a failed request with its code and its error, or with the type of it."""
     facts = request.observed
     if facts is None:
         return request.status
     status = {"error": "", "unfinished": "the answer ended early", "unanswered": "no answer"}.get(facts.status, "")
     code = str(facts.code) if facts.code and facts.code != 200 else ""
-    return " ".join([each for each in (code, status, shorten(facts.error)) if each]) or facts.status
+    error = error_type or shorten(facts.error)
+    return " ".join([each for each in (code, status, error) if each]) or facts.status
 
 
 def _is_refused(request: RequestView) -> bool:
@@ -325,4 +332,6 @@ def compiler_remarks(view: StoredConversation, code: FindingCode) -> Iterator[Fi
 
 
 def _evidence(request: RequestView, path: str = "", *, before: str = "", after: str = "") -> Evidence:
-    return Evidence(request=request.number, channel=request.channel_id, path=path, before=before, after=after)
+    return Evidence(
+        request=request.number, channel=request.channel_id, path=path, before=before, after=after, is_change=False
+    )

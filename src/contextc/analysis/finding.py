@@ -7,12 +7,22 @@ from msgspec import Struct
 EVIDENCE_WIDTH = 160
 
 
+class RequestPlace(Struct, frozen=True, kw_only=True):
+    """A request of any conversation: its number, and the short id of its channel."""
+
+    conversation: str
+    channel: str
+    request: int
+
+
 class Evidence(Struct, frozen=True, kw_only=True):
     """One place that a finding is based on.
 
     `request` is the number of the request on its channel, `channel` the short id of that channel. `path` is a path in
     the body of the request, such as `system[0].text`, `tools[3]` or `messages[12].content[0]`; "" for the whole
-    request. `before` and `after` are the words that changed, shortened.
+    request. `before` and `after` are the words that changed, shortened. If it is no change (`is_change` is False), they
+    are two facts, or the beginning of what was found. `compared` is the request that it was compared with, unless that
+    is the previous one of the same channel.
     """
 
     request: int
@@ -20,6 +30,13 @@ class Evidence(Struct, frozen=True, kw_only=True):
     path: str = ""
     before: str = ""
     after: str = ""
+    is_change: bool = True
+    compared: RequestPlace | None = None
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The words before and after a change, or the facts, as far as there are any."""
+        return tuple([each for each in (self.before, self.after) if each])
 
 
 class Finding(Struct, frozen=True, kw_only=True):

@@ -12,6 +12,11 @@ miss, what fills the window, what failed, and what did it cost? Each finding has
 request, the path in its body, and the words that changed), tokens, a cost in dollars, a fix, and a confidence. This
 page is built from the source code (`make rules`). A code never changes its meaning.
 
+Evidence has the words `before` and `after` a change. If nothing changed, `is_change` is false, and they are facts or
+the beginning of what was found. `compared` names the request that it was compared with, if that is not the previous
+one of the same channel: a request of another model or of another conversation. The tokens of a finding about several
+requests are those of the request that its title names.
+
 ```python
 import contextc as cc
 
@@ -97,7 +102,7 @@ $ contextc findings demo --store sqlite:///demo.db
                                    12:01. Be exact. Be exact. Be
                                    fix: Move the time to the end of the conversation, or leave it
                                    out.
-2 findings. Costs of different findings can overlap.
+2 findings. Costs of different causes can overlap, so they are not added up.
 ```
 
 ## What the provider says
@@ -120,8 +125,9 @@ of the reply; if it states none, as in stores of earlier versions, all writes of
 breakpoints have `ttl: "1h"`. The price of OpenAI's 12-hour writes is not known: they count as other writes, unless
 `cache_write_long` is part of the price in `contextc.toml`.
 
-The cost of a finding is what it cost more than necessary. Costs of different findings can overlap: a large result
-also makes a cache miss more expensive. So they are not added up. Sizes of parts are shares of the provider's total by
+The cost of a finding is what it cost more than necessary. Findings of one cause are about different requests or parts,
+so their costs are added up. Costs of different causes can overlap: a large result also makes a cache miss more
+expensive. So they are not added up. Sizes of parts are shares of the provider's total by
 our own count.
 
 The *rewrite factor* is the number of tokens written to the cache, divided by the largest request of the conversation.

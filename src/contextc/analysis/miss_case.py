@@ -4,12 +4,14 @@ import re
 from functools import cached_property
 from typing import Literal, TypeAlias
 
+from msgspec.structs import replace
+
 from contextc._common_prefix import count_common_prefix
 from contextc._json import JSON, encode
 from contextc.analysis.cache_model import CacheOutlook, count_readable_tokens
 from contextc.analysis.cache_rules import CacheRules
 from contextc.analysis.changed_text import TextChange, count_common_end, find_leaf, recognise
-from contextc.analysis.finding import Evidence, shorten
+from contextc.analysis.finding import Evidence, RequestPlace, shorten
 from contextc.analysis.prefix_comparison import (
     Comparison,
     MessageChange,
@@ -317,10 +319,26 @@ class MissCase:
 
     # ── evidence ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def evidence(self, path: str = "", before: str = "", after: str = "") -> Evidence:
+    def evidence(
+        self, path: str = "", before: str = "", after: str = "", *, compared: RequestView | None = None
+    ) -> Evidence:
+        """Return evidence for a change. `compared` is the earlier request, by default the most similar one."""
+        other = compared or (self.comparison.before if self.comparison is not None else None)
+        is_previous = other is None or (other.channel == self.now.channel and other.number == self.now.number - 1)
         return Evidence(
-            request=self.now.number, channel=self.now.channel_id, path=path, before=before, after=after
-        )  # fmt: skip
+            request=self.now.number,
+            channel=self.now.channel_id,
+            path=path,
+            before=before,
+            after=after,
+            compared=None
+            if other is None or is_previous
+            else RequestPlace(conversation=other.channel.conversation, channel=other.channel_id, request=other.number),
+        )
+
+    def facts(self, *words: str, path: str = "") -> Evidence:
+        """Return evidence that is no change: one or two facts."""
+        return replace(self.evidence(path, *words), is_change=False)
 
     def element_evidence(self, index: int, *, is_whole: bool = False) -> tuple[Evidence, TextChange]:
         """Return evidence for a difference at an element, and what changed there. `is_whole`: it is another element,

@@ -115,7 +115,7 @@ class _Aligned(Struct, frozen=True):
 def compare_two_requests(store: Store, before: RequestView, now: RequestView) -> RequestComparison:
     """Return the comparison of a request with another one, which counts as the earlier."""
     as_messages = before.format != now.format
-    old, new = (message_items(store, each) if as_messages else element_items(each) for each in (before, now))
+    old, new = load_compared_items(store, before, now)
     shares_cache = not as_messages and _same_model(before, now)
     known_rules = find_cache_rules(now)
     rules = known_rules or CacheRules(name="")
@@ -156,13 +156,22 @@ def compare_two_requests(store: Store, before: RequestView, now: RequestView) ->
     )
 
 
+def load_compared_items(
+    store: Store, before: RequestView, now: RequestView
+) -> tuple[list[ComparedItem], list[ComparedItem]]:
+    """Return the content of two requests: as elements, or as messages if their formats differ."""
+    if before.format == now.format:
+        return element_items(before), element_items(now)
+    return message_items(store, before), message_items(store, now)
+
+
 def is_same_content(store: Store, before: RequestView, now: RequestView) -> bool:
     """Return True if two requests have the same content: tools, system prompt and messages."""
     if before.format == now.format:
         return before.count == now.count and [each.key for each in before.elements()] == [
             each.key for each in now.elements()
         ]
-    old, new = message_items(store, before), message_items(store, now)
+    old, new = load_compared_items(store, before, now)
     return [each.key for each in old] == [each.key for each in new]
 
 
@@ -280,7 +289,7 @@ def _find_break(
     changes: Sequence[_Change], old: Sequence[ComparedItem], new: Sequence[ComparedItem], compared: Comparison | None
 ) -> _Change | None:
     """Return the first difference in cache order; None if one request begins with the whole other one."""
-    at = compared.equal if compared is not None else _count_equal(old, new)
+    at = compared.equal if compared is not None else count_equal_items(old, new)
     if at >= len(old) or at >= len(new):
         return None
     one, other = old[at], new[at]
@@ -291,7 +300,8 @@ def _find_break(
     return next((each for each in changes if each.section == section), changes[0] if changes else None)
 
 
-def _count_equal(old: Sequence[ComparedItem], new: Sequence[ComparedItem]) -> int:
+def count_equal_items(old: Sequence[ComparedItem], new: Sequence[ComparedItem]) -> int:
+    """Return the number of items at the beginning that two requests have in common."""
     size = min(len(old), len(new))
     return next((index for index in range(size) if old[index].key != new[index].key), size)
 

@@ -15,6 +15,7 @@ from msgspec import Raw, Struct
 
 from contextc._json import JSON, JSONObject, as_object, decode, encode
 from contextc.compiler.body_splitting import MARK_FIELDS, MARK_NAMES, without_marks
+from contextc.inspection.head_parts import PART_SIZE
 
 ElementKind: TypeAlias = Literal["tool", "system", "message"]
 BlockType: TypeAlias = Literal["tool", "text", "tool_call", "tool_result", "reasoning", "media", "compaction", "other"]
@@ -254,7 +255,7 @@ def _key(kind: ElementKind, type: BlockType, role: str, call: str, value: JSON) 
 
 def weigh(element: Element) -> int:
     """Return the weight by which the tokens of a section are distributed: bytes, but less for media."""
-    size = len(element.raw) + 8
+    size = len(element.raw) + PART_SIZE
     return min(size, MEDIA_WEIGHT) if element.type == "media" else size
 
 

@@ -21,8 +21,10 @@ from contextc.analysis.request_elements import (
     Head,
     Rows,
     Section,
+    weigh,
 )
 from contextc.compiler.manifest import ObservedFacts, RequestRecord
+from contextc.compiler.options import Budget, distribute
 from contextc.inspection.head_parts import SYSTEM_FIRST_FORMATS
 from contextc.messages import Usage
 from contextc.models import Model, Price, cost
@@ -83,6 +85,12 @@ class RequestView:
 
     def __repr__(self) -> str:
         return f"<request {self.number} of {self.channel}: {self.input:,} tokens, {self.status}>"
+
+    def followed_by(self, record: RequestRecord, rows: Rows, parser: ElementParser) -> "RequestView":
+        """Return another request of the same channel with the same head."""
+        return RequestView(
+            channel=self._channel, number=record.request, record=record, head=self.head, rows=rows, parser=parser
+        )
 
     # ── facts ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -201,6 +209,28 @@ class RequestView:
         factor = self.input / counted if counted else 1.0
         is_likely = 1 / MAX_SCALE <= factor <= MAX_SCALE or abs(self.input - counted) < UNCERTAIN_TOKENS
         return factor if is_likely else 1.0
+
+    def tokens_in_budget(self, start: int, tokens: int) -> int:
+        """Return the tokens of a part of the messages as the inspector lists them: its share of the budget.
+
+        `start` are the tokens of the messages before it, by our own count. Parts add up to what they are parts of.
+        """
+        first, last = self.tokens_before_ends([start, start + tokens])
+        return last - first
+
+    def tokens_before_ends(self, ends: Sequence[int]) -> list[int]:
+        """Return the tokens of the messages up to some ends, likewise."""
+        whole, total = self.rows.totals[-1] if self.rows.totals else 0, self._budget.messages
+        return [total * end // whole for end in ends] if whole else [0] * len(ends)
+
+    @cached_property
+    def tool_tokens(self) -> list[int]:
+        """The tokens of each tool definition, likewise."""
+        return distribute(self._budget.tools, [weigh(each) for each in self.tools.elements])
+
+    @cached_property
+    def _budget(self) -> Budget:
+        return self.record.corrected_budget
 
     # ── elements ──────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -85,7 +85,8 @@ def unused_tools(view: StoredConversation, code: FindingCode) -> Iterator[Findin
         sent = {id(each.tools): each.tools for each in answered}
         counts = {key: len(names & {tool_name(tool) for tool in tools.elements}) for key, tools in sent.items()}
         offered = [count for each in answered if (count := counts[id(each.tools)])]
-        where = f"{'up to ' if min(offered) < len(names) else ''}{tokens:,} tokens in {_count_requests(len(offered))}"
+        most = "up to " if min(offered) < len(names) else ""
+        where = f"{tokens:,} tokens{_in_request(last)}, sent in {most}{_count_requests(len(offered))}"
         listed = ", ".join([name for _, name in unused])
         yield code.make(
             view.name,
@@ -98,7 +99,19 @@ def unused_tools(view: StoredConversation, code: FindingCode) -> Iterator[Findin
 
 
 def _count_requests(count: int) -> str:
-    return f"each of {count:,} requests" if count > 1 else "1 request"
+    return f"{count:,} requests" if count > 1 else "1 request"
+
+
+def _in_request(request: RequestView) -> str:
+    """Return the request that a figure is of. Others have almost the same: only the total is the provider's."""
+    return f" in request {request.record.request:,}"
+
+
+def count_tokens(request: RequestView, found: Occurrence) -> int:
+    """Return the tokens of an element in a request that has it, as the inspector lists them."""
+    if found.stay.row < 0:
+        return round(found.tokens * request.scale)
+    return request.tokens_in_budget(found.start, found.tokens)
 
 
 def find_unused_tools(view: StoredConversation, run: ChannelRun) -> list[tuple["PlacedTool", str]]:
@@ -126,10 +139,9 @@ class PlacedTool(NamedTuple):
 
 
 def _tools_of(request: RequestView) -> list[PlacedTool]:
-    section = request.tools
     return [
-        PlacedTool(element, element.suffix, round(tokens * request.scale))
-        for element, tokens in zip(section.elements, section.tokens, strict=True)
+        PlacedTool(element, element.suffix, tokens)
+        for element, tokens in zip(request.tools.elements, request.tool_tokens, strict=True)
     ]
 
 
@@ -198,7 +210,7 @@ def large_results(view: StoredConversation, code: FindingCode) -> Iterator[Findi
             if found.last == found.first:
                 continue
             first, last = run.requests[found.first], run.requests[found.last]
-            tokens = round(found.tokens * last.scale)
+            tokens = count_tokens(last, found)
             if tokens < max(RESULT_TOKENS, last.input * RESULT_SHARE):
                 continue
             use = run.tool_of(found.element)
@@ -210,8 +222,9 @@ def large_results(view: StoredConversation, code: FindingCode) -> Iterator[Findi
                 tokens=tokens,
                 cost=run.known(run.cost(found, found.first + 1, found.last)),
                 title=shorten(
-                    f"A result of {name} has {tokens:,} tokens, {tokens / max(1, last.input):.0%} of the input; sent "
-                    f"{again:,} more {'time' if again == 1 else 'times'}"
+                    f"A result of {name} has {tokens:,} tokens{_in_request(last)}, "
+                    f"{tokens / max(1, last.input):.0%} of its input; sent {again:,} more "
+                    f"{'time' if again == 1 else 'times'}"
                 ),
                 confidence=0.8,
             )
@@ -254,7 +267,7 @@ def repeated_content(view: StoredConversation, code: FindingCode) -> Iterator[Fi
             original = copies[0].original
             cost = sum([run.cost(each.copy, each.copy.first, _shared_end(each), each.share) for each in copies])
             last = run.requests[_shared_end(copies[-1])]
-            tokens = round(sum([each.copy.tokens * each.share for each in copies]) * last.scale)
+            tokens = round(sum([count_tokens(last, each.copy) * each.share for each in copies]))
             use = run.tool_of(original.element) if original.element.type == "tool_result" else None
             name = f"{use.name or 'a tool'} ({use.file})" if use and use.file else use.name if use else "a text"
             is_same = copies[0].share == 1.0
@@ -268,7 +281,7 @@ def repeated_content(view: StoredConversation, code: FindingCode) -> Iterator[Fi
                 cost=run.known(cost),
                 title=shorten(
                     f"{'The same' if is_same else 'Almost the same'} content {len(copies) + 1} times: "
-                    f"{name or 'a tool'}, {tokens:,} tokens too many"
+                    f"{name or 'a tool'}, {tokens:,} tokens too many{_in_request(last)}"
                 ),
                 confidence=0.9 if is_same else 0.7,
             )
@@ -354,7 +367,8 @@ def kept_media(view: StoredConversation, code: FindingCode) -> Iterator[Finding]
         if not kept:
             continue
         last = run.requests[max([each.last for each in kept])]
-        tokens = round(sum([each.tokens * run.requests[each.last].scale for each in kept]))
+        sizes = {id(each): count_tokens(run.requests[each.last], each) for each in kept}
+        tokens = sum([sizes[id(each)] for each in kept if run.requests[each.last] is last])
         cost = sum([run.cost(each, each.first + MEDIA_REQUESTS, each.last) for each in kept])
         kept.sort(key=lambda each: -each.tokens * (each.last - each.first))
         yield code.make(
@@ -363,14 +377,15 @@ def kept_media(view: StoredConversation, code: FindingCode) -> Iterator[Finding]
                 _evidence(
                     run.requests[each.first],
                     run.path(each),
-                    after=f"{each.tokens:,} tokens in {each.last - each.first + 1:,} requests",
+                    after=f"{sizes[id(each)]:,} tokens{_in_request(run.requests[each.last])}, in "
+                    f"{each.last - each.first + 1:,} requests",
                 )
                 for each in kept[:MAX_EVIDENCE]
             ],
             tokens=tokens,
             cost=run.known(cost),
             title=f"{len(kept):,} {'image or document stays' if len(kept) == 1 else 'images or documents stay'} in the "
-            f"window: {tokens:,} tokens, {tokens / max(1, last.input):.0%} of the input",
+            f"window: {tokens:,} tokens{_in_request(last)}, {tokens / max(1, last.input):.0%} of its input",
             fix=" ".join([code.fix, *MEDIA_FIXES.get(last.format, ())]),
             confidence=0.7,
         )
@@ -414,10 +429,8 @@ def stale_reminders(view: StoredConversation, code: FindingCode) -> Iterator[Fin
         if not stale:
             continue
         last = run.requests[max([each.found.last for each, _ in stale])]
-        tokens = round(
-            sum([each.found.tokens * each.share for each, _ in stale if run.requests[each.found.last] is last])
-            * last.scale
-        )
+        kept = [each for each, _ in stale if run.requests[each.found.last] is last]
+        tokens = round(sum([count_tokens(last, each.found) * each.share for each in kept]))
         if tokens < max(REMINDER_TOKENS, last.input * REMINDER_SHARE):
             continue
         cost = sum([run.cost(each.found, since, each.found.last, each.share) for each, since in stale])
@@ -429,8 +442,8 @@ def stale_reminders(view: StoredConversation, code: FindingCode) -> Iterator[Fin
             ],
             tokens=tokens,
             cost=run.known(cost),
-            title=f"{len(stale):,} outdated reminders are still sent: {tokens:,} tokens, "
-            f"{tokens / max(1, last.input):.0%} of the input",
+            title=f"{len(stale):,} outdated reminders are still sent: {tokens:,} tokens{_in_request(last)}, "
+            f"{tokens / max(1, last.input):.0%} of its input",
             confidence=0.7,
         )
 
@@ -456,5 +469,5 @@ def _kind_of(text: str) -> str:
 # ── shared ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _evidence(request: RequestView, path: str, *, before: str = "", after: str = "") -> Evidence:
-    return Evidence(request=request.number, channel=request.channel_id, path=path, before=before, after=after)
+def _evidence(request: RequestView, path: str, *, after: str = "") -> Evidence:
+    return Evidence(request=request.number, channel=request.channel_id, path=path, after=after, is_change=False)

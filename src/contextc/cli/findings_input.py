@@ -20,7 +20,7 @@ from contextc.observation.observed_request import ObservedRequest
 from contextc.store import Store, open_store
 
 if TYPE_CHECKING:
-    from contextc.analysis import ConversationCacheReads, ConversationCosts, Finding, WhatIf
+    from contextc.analysis import ConversationCacheReads, ConversationCosts, Evidence, Finding, WhatIf
 
 FILE_FIX = (
     "Findings are made from a log of requests, a HAR recording, a session of an agent, or an export. If the file holds "
@@ -52,15 +52,13 @@ class FindingsInput(Struct):
         name = self.names.get(found.conversation, found.conversation)
         return replace(found, conversation=name, **(evidence if has_evidence else {}))
 
-    def _rename_in(self, evidence: Struct) -> Struct:
-        before = str(getattr(evidence, "before", ""))
-        start, found, rest = before.partition(" of ")
-        name, _, end = rest.partition(" ")
-        return (
-            replace(evidence, before=f"{start} of {self.names[name]} {end}")
-            if found and name in self.names
-            else evidence
-        )
+    def _rename_in(self, evidence: "Evidence") -> "Evidence":
+        other = evidence.compared
+        name = self.names.get(other.conversation) if other is not None else None
+        if other is None or name is None:
+            return evidence
+        before = evidence.before.replace(f" of {other.conversation} ", f" of {name} ", 1)
+        return replace(evidence, before=before, compared=replace(other, conversation=name))
 
     def place_of(self, finding: "Finding") -> str:
         """Return the place of the request of a finding, such as "log.jsonl, line 2"; "" if it is unknown."""

@@ -24,7 +24,7 @@ from contextc.cli.sarif import Level, SarifResult, SarifRule, conversation_uri, 
 
 CHANGE_WIDTH = 100
 MAX_NUMBERS = 8
-OVERLAP = "Costs of different findings can overlap."
+OVERLAP = "Costs of different causes can overlap, so they are not added up."
 ERRORS = ("FAI001", "FAI004")
 """Codes that are errors in SARIF. Others are warnings if they cost something."""
 
@@ -77,7 +77,8 @@ def _describe(some: Sequence[Finding], *, several: bool, place: str) -> str:
         names = [f"in {finding.conversation}" if several else "", os.path.basename(place)]
         lines.append(f"[dim]{escape_markup(' · '.join([each for each in names if each]))}[/]")
     if where is not None and (where.path or where.before or where.after):
-        change = " → ".join([shorten(each, CHANGE_WIDTH // 2) for each in (where.before, where.after) if each])
+        words = [shorten(each, CHANGE_WIDTH // 2) for each in where.words]
+        change = (" → " if where.is_change else "; ").join(words)
         separator = ": " if where.path and change else ""
         lines.append(f"[dim]{escape_markup(f'{where.path}{separator}{change}')}[/]")
     if finding.also:

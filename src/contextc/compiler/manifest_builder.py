@@ -111,7 +111,7 @@ def build_account(
     if ask.other_channel_state is not None:  # the first request here: another channel's cache is lost
         lost, signed = ask.other_channel_state.above + ask.other_channel_state.tokens, _count_foreign_reasoning(ask)
     price = price_of(ask.provider.model, Usage(input=lost, cache_write=lost)) if lost else 0.0
-    manifest = Manifest(ask.channel, record, lambda: _lines(ask, draft, draft.budget.used), fragments)
+    manifest = Manifest(ask.channel, record, lambda: _lines(ask, draft, draft.budget.messages), fragments)
     return RequestAccount(record, manifest, Cost(lost, shared, max(0, signed), price))
 
 

@@ -97,6 +97,11 @@ class Budget(Struct, frozen=True, kw_only=True):
         """Tokens of the whole request."""
         return self.system + self.tools + self.used
 
+    @property
+    def messages(self) -> int:
+        """Tokens of the messages, without the overhead."""
+        return self.used - min(self.overhead, self.used)
+
     def with_total(self, total: int) -> "Budget":
         """Return the budget of a request that takes `total` tokens by the provider's own figure.
 

@@ -136,7 +136,7 @@ def explain(store: Store, channel: Channel, request: int | None = None) -> Manif
             lambda places: store.read(lambda tx: load_messages_at(tx, places)),
             held=held,
             produced=produced,
-            used=record.corrected_budget.used,
+            used=record.corrected_budget.messages,
             fetchable=past.fetchable,
         )
 

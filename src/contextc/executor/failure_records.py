@@ -43,6 +43,7 @@ def failure_details(error: ProviderFailed) -> FailureDetails:
         status=error.status,
         code=fix_surrogates(error.code),
         retry_after=error.retry_after,
+        request_id=fix_surrogates(error.request_id),
     )
 
 

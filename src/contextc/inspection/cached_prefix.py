@@ -47,7 +47,7 @@ def find_paid_again(request: RequestDetails, head: Sequence[int] = ()) -> frozen
     read = count_read_tokens(request) if request.shared_tokens else _count_all_read(request)
     if read is None or (request.shared_tokens and read >= request.shared_tokens):
         return frozenset()
-    start = 0 if head else request.budget.system + request.budget.tools
-    ends = accumulate([*head, *request.tokens[: request.shared]], initial=start)
-    middles = [(one + other) / 2 for one, other in pairwise(ends)]
+    lines = [*accumulate(head, initial=0)]
+    messages = [*accumulate(request.tokens[: request.shared], initial=request.above)]
+    middles = [(one + other) / 2 for one, other in (*pairwise(lines), *pairwise(messages))]
     return frozenset([index - len(head) for index, middle in enumerate(middles) if middle >= read])

@@ -38,7 +38,8 @@ class ChannelEpoch(NamedTuple):
 
 class ChannelKnowledge(NamedTuple):
     """`acknowledged`: what is known is still held by the session, or is sent with every request if there is no session.
-    `sent_on_other_branch` are the places of news that an earlier request sent on another branch.
+    `sent_on_other_branch` are the places of news that an earlier request sent on another branch. `last` is the last
+    request. The first known items are its items.
     """
 
     session: str
@@ -48,6 +49,7 @@ class ChannelKnowledge(NamedTuple):
     known: tuple[Item, ...]
     news: tuple[Item, ...]
     sent_on_other_branch: frozenset[int]
+    last: RequestDetails
 
 
 def load_epochs(store: Store, channel: Channel) -> list[ChannelEpoch]:
@@ -89,7 +91,7 @@ def load_knowledge(store: Store, channel: Channel) -> ChannelKnowledge:
     before = (
         _find_sent_before(store, channel, {item.place for item in news if item.place}) if news else frozenset[int]()
     )
-    return ChannelKnowledge(session, lost, unanswered, bool(session) or not keeps, known, news, before)
+    return ChannelKnowledge(session, lost, unanswered, bool(session) or not keeps, known, news, before, shown)
 
 
 def _find_sent_before(store: Store, channel: Channel, places: Set[int]) -> frozenset[int]:

@@ -19,6 +19,10 @@ SYSTEM_FIRST_FORMATS = ("gemini",)
 """Formats whose providers cache the system prompt before the tools. All others cache the tools first."""
 
 
+PART_SIZE = 8
+"""Bytes that are added to the size of each part: a part of a few bytes has tokens of its own."""
+
+
 class HeadPart(NamedTuple):
     """The system prompt, or one tool definition. `name` is the name of the tool, `definition` its JSON as sent.
 
@@ -35,8 +39,8 @@ class HeadPart(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of the part, to distribute tokens by."""
-        return len(self.text) if self.definition is None else len(encode(self.definition))
+        """Bytes of the part, to distribute tokens by. Compositions distribute them in the same way."""
+        return len(self.text) if self.definition is None else len(encode(_unwrap(self.definition))) + PART_SIZE
 
     @property
     def content(self) -> tuple[object, ...]:
@@ -47,6 +51,13 @@ class HeadPart(NamedTuple):
     def searched(self) -> str:
         """The text with the whole definition, for a search."""
         return self.text if self.definition is None else f"{self.text}\n{encode(self.definition).decode()}"
+
+
+def _unwrap(definition: JSONObject) -> JSON:
+    """Return a tool definition without cache breakpoints, and without the list that Gemini has around it."""
+    inside = definition.get("functionDeclarations")
+    declared = cast(list[JSON], inside) if isinstance(inside, list) else list[JSON]()
+    return without_marks(declared[0] if len(declared) == 1 else definition)
 
 
 def load_whole_head(tx: Transaction, channel: int, record: RequestRecord) -> bytes | None:

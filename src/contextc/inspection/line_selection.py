@@ -16,12 +16,12 @@ from contextc.compiler.options import distribute
 from contextc.compiler.past_requests import find_channel_model
 from contextc.inspection.cached_prefix import find_paid_again
 from contextc.inspection.head_parts import HeadPart
+from contextc.inspection.item_costs import compute_item_costs
 from contextc.inspection.line_details import LineDetails, describe_parts, pair_details, searched_text
 from contextc.inspection.request_details import (
     NumberedLine,
     RequestDetails,
     build_numbered_lines,
-    compute_item_costs,
     is_sent_again,
 )
 from contextc.messages import Message
@@ -266,7 +266,8 @@ def _numbered_head(
     known = find_channel_model(request.channel)
     costs: Sequence[float | None] = [None] * len(head)
     if known is not None and known.price is not None:
-        costs = compute_item_costs(known, [*tokens, *request.tokens], 0, request.record.usage)
+        added = request.above - sum(tokens)
+        costs = compute_item_costs(known, [*tokens, added, *request.tokens], 0, request.charged)
     found: list[NumberedLine] = []
     for index, part in enumerate(head):
         number, is_unchanged = index - len(head), part.state == "unchanged"

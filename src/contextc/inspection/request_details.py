@@ -5,7 +5,7 @@ figures are the provider's if it reported any, distributed over all parts.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import accumulate, chain, pairwise
+from itertools import accumulate, chain
 from operator import eq, is_
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -34,10 +34,9 @@ from contextc.compiler.past_requests import (
 from contextc.compiler.request_head import NEW_ENCODER
 from contextc.inspection.answered_requests import load_compared_record
 from contextc.inspection.head_parts import HeadPart, compare_heads, load_whole_head, split_head
+from contextc.inspection.item_costs import compute_item_costs
 from contextc.inspection.line_details import LineDetails
 from contextc.messages import AnyPart, Message, Usage
-from contextc.models import Model
-from contextc.models.model_info import MILLION, average_write_price
 from contextc.store import Store
 from contextc.store.backend_interface import Transaction
 from contextc.store.ledger_schema import Channel, Item, LedgerRow, RowRange
@@ -54,7 +53,8 @@ class RequestDetails(Struct, frozen=True, kw_only=True):
 
     `load_left_out` and `load_messages` load on demand: the messages that are left out, by place, with the reason;
     messages by place. `load_head` loads the system prompt and the tool definitions. `was_sent` reports whether the
-    previous request already covered a place, and `was_answered` whether it has usage.
+    previous request already covered a place, and `was_answered` whether it has usage. `expected` is the usage that is
+    expected of a request that was not sent.
     """
 
     channel: Channel
@@ -69,6 +69,7 @@ class RequestDetails(Struct, frozen=True, kw_only=True):
     was_sent: Callable[[int], bool]
     fetchable: bool
     was_answered: bool = False
+    expected: Usage | None = None
 
     @property
     def left_out_places(self) -> list[int]:
@@ -90,16 +91,25 @@ class RequestDetails(Struct, frozen=True, kw_only=True):
 
     @property
     def tokens(self) -> list[int]:
-        """The tokens of each item. Their sum is what the budget has for messages."""
-        return distribute(self.budget.used, [item.tokens for item in self.items])
+        """The tokens of each item. Their sum is what the budget has for messages, without the overhead."""
+        return distribute(self.budget.messages, [item.tokens for item in self.items])
+
+    @property
+    def above(self) -> int:
+        """The tokens before the first item: system prompt, tools, and what the provider adds."""
+        return self.budget.input - self.budget.messages
+
+    @property
+    def charged(self) -> Usage | None:
+        """The usage that items are priced by; None if it is unknown."""
+        return self.record.usage or self.expected
 
     @property
     def shared_tokens(self) -> int:
         """The tokens of the shared prefix, counted like the lines: system prompt, tools and messages."""
         if not self.record.shared:
             return 0
-        above = self.budget.system + self.budget.tools
-        return min(self.record.shared_tokens, above) + sum(self.tokens[: self.shared])
+        return min(self.record.shared_tokens, self.above) + sum(self.tokens[: self.shared])
 
 
 class TokenDistribution(Struct, frozen=True, kw_only=True):
@@ -328,7 +338,8 @@ def _branch_test(tx: Transaction, before: RequestRecord | None) -> Callable[[int
 def compute_distribution(request: RequestDetails) -> TokenDistribution:
     """Return the budget of a request by kind."""
     counted = {"dynamic": 0, "history": 0, "new": 0}
-    for index, (item, tokens) in enumerate(zip(request.items, request.tokens, strict=True)):
+    sizes = distribute(request.budget.used, [item.tokens for item in request.items])
+    for index, (item, tokens) in enumerate(zip(request.items, sizes, strict=True)):
         counted[_kind(request, index, item)] += tokens
     return distribute_window(request.budget, **counted)
 
@@ -460,7 +471,7 @@ def _costs(seen: RequestDetails) -> Sequence[float | None]:
     known = find_channel_model(seen.channel)
     if known is None or known.price is None:
         return [None] * len(seen.items)
-    return compute_item_costs(known, seen.tokens, seen.budget.system + seen.budget.tools, seen.record.usage)
+    return compute_item_costs(known, seen.tokens, seen.above, seen.charged)
 
 
 def is_sent_again(request: RequestDetails, index: int) -> bool:
@@ -469,28 +480,3 @@ def is_sent_again(request: RequestDetails, index: int) -> bool:
         return False
     item = request.items[index]
     return item.kind == "message" and request.was_sent(item.place)
-
-
-def compute_item_costs(model: Model, tokens: Sequence[int], above: int, usage: Usage | None) -> list[float]:
-    """Return the share of each item in the price of the input, in dollars. `above` are the tokens before the first
-    item.
-
-    A provider reports how much it read from its cache and how much it wrote there. Both are prefixes, so an item before
-    the end of the one was read, and an item before the end of the other was written. Without usage, all is new.
-    """
-    assert model.price is not None, "checked by the caller"
-    price = model.price
-    if price.long is not None and usage is not None and usage.input > price.above:
-        price = price.long
-    ends = list(accumulate(tokens, initial=above))
-    scale = ends[-1] / usage.input if usage is not None and usage.input else 0.0
-    read = usage.cache_read * scale if usage is not None else 0.0
-    written = read + (usage.cache_write * scale if usage is not None else 0.0)
-    write_price = average_write_price(price, usage) if usage is not None else price.cache_write
-    costs: list[float] = []
-    for start, end in pairwise(ends):
-        from_cache = max(0.0, min(end, read) - start)
-        to_cache = max(0.0, min(end, written) - max(start, read))
-        fresh = end - start - from_cache - to_cache
-        costs.append((from_cache * price.cache_read + to_cache * write_price + fresh * price.input) / MILLION)
-    return costs

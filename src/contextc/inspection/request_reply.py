@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from contextc.compiler.ledger import repository
 from contextc.compiler.manifest import RequestRecord, record_from_json
 from contextc.compiler.past_requests import find_channel_model, find_request
-from contextc.events import AnyEvent, RetryScheduled, StepFinish
+from contextc.events import AnyEvent, ErrorOccurred, FailureDetails, RetryScheduled, StepFinish
 from contextc.inspection.answered_requests import find_retried
 from contextc.inspection.unanswered_requests import CANCELLED, describe_error
 from contextc.messages import Message, Usage
@@ -30,6 +30,7 @@ from contextc.store.turn_and_event_records import StepRecord, load_events, load_
 ReplyStatus: TypeAlias = Literal["ok", "error", "unfinished", "unanswered", "stopped"]
 NEIGHBOURS = 20
 """The number of requests before and after one that can be the same request, sent again."""
+FINISH_FIELDS = ("stop_reason", "stopReason", "finish_reason", "finishReason")
 MAX_EVENTS = 500
 EVENTS_PER_READ = 500
 MAX_READ = 5_000
@@ -48,12 +49,15 @@ class Attempt(NamedTuple):
     status: ReplyStatus
     code: int | None = None
     error: str = ""
+    error_type: str = ""
     latency: int | None = None
     is_corrected: bool = False
 
 
 class RequestReply(NamedTuple):
-    """The reply to a request. `finish` is the stop reason; `began` and `ended` are Unix milliseconds.
+    """The reply to a request. `finish` is the stop reason, and `provider_finish` the provider's own word for it, if it
+    is another one. `error_type` and `request_id` are those of an error reply. `began` and `ended` are Unix
+    milliseconds.
 
     `messages` are the stored messages, or the received part of them. `events` are the stored events of its step, and
     `more_events` is True if there are further ones. Unknown values are None or empty.
@@ -61,8 +65,11 @@ class RequestReply(NamedTuple):
 
     status: ReplyStatus
     finish: str = ""
+    provider_finish: str = ""
     code: int | None = None
     error: str = ""
+    error_type: str = ""
+    request_id: str = ""
     began: int | None = None
     ended: int | None = None
     latency: int | None = None
@@ -124,8 +131,11 @@ def _observed_reply(tx: Transaction, channel: Channel, channel_number: int, reco
     return RequestReply(
         status=status,
         finish=_finish(messages),
+        provider_finish=_provider_finish(messages),
         code=facts.code or None,
         error=facts.error,
+        error_type=facts.error_type,
+        request_id=facts.request_id,
         began=facts.began or None,
         ended=facts.ended or None,
         latency=facts.latency,
@@ -157,6 +167,7 @@ def _observed_attempt(record: RequestRecord) -> Attempt:
         _status(facts.status),
         facts.code or None,
         facts.error,
+        facts.error_type,
         facts.latency,
     )
 
@@ -189,9 +200,14 @@ def _own_reply(
         attempt = next(each for _, found_channel, _, each in channels if found_channel == channel)
         error = describe_error(attempt.error) if attempt is not None and attempt.kept == number else ""
     events, more = _load_step_events(tx, channel.conversation, step) if step is not None else ([], False)
+    failure = _load_failure(tx, channel.conversation, step) if step is not None and step.error else None
     return RequestReply(
         status=_step_status(step) if step is not None else "unanswered" if number > FIRST_UNANSWERED else "ok",
         finish=_finish(messages) or (step.finish if step is not None else ""),
+        provider_finish=_provider_finish(messages),
+        code=failure.status if failure is not None else None,
+        error_type=failure.code if failure is not None else "",
+        request_id=failure.request_id if failure is not None else "",
         error=error or next((each.error for each in messages if each.error), ""),
         began=step.started if step is not None else None,
         ended=step.started + step.milliseconds if step is not None and step.milliseconds else record.time or None,
@@ -209,6 +225,7 @@ def _own_reply(
                 _step_status(each),
                 None,
                 describe_error(each.error) if each.state != "finished" else "",
+                "",
                 each.milliseconds or None,
             )
             for each in others
@@ -226,6 +243,33 @@ def _step_status(step: StepRecord) -> ReplyStatus:
 
 def _finish(messages: Iterable[Message]) -> str:
     return next((each.finish for each in reversed([*messages]) if each.finish), "")
+
+
+def _provider_finish(messages: Sequence[Message]) -> str:
+    """Return the provider's own word for the stop reason; "" if it is the same, or not stored."""
+    message = next((each for each in reversed(messages) if each.finish), None)
+    facts = (message.extra or {}).values() if message is not None else ()
+    words = [each.get(name) for each in facts for name in FINISH_FIELDS]
+    found = next((each for each in words if isinstance(each, str) and each), "")
+    return found if message is not None and found != message.finish else ""
+
+
+def _load_failure(tx: Transaction, conversation: str, step: StepRecord) -> FailureDetails | None:
+    """Return what is known about the error of a step: of the event with the same text, in the same turn."""
+    number = load_tip(tx, conversation).conversation
+    after = _first_event_after(tx, number, step.started - CLOCK_TOLERANCE) - 1
+    for _ in range(MAX_READ // EVENTS_PER_READ):
+        some = load_events(tx, number, after, EVENTS_PER_READ)
+        for event in some:
+            if event.turn == step.turn and isinstance(event, RetryScheduled | ErrorOccurred) and event.failure:
+                if event.error == step.error:
+                    return event.failure
+            elif event.turn > step.turn:
+                return None
+        if len(some) < EVENTS_PER_READ:
+            return None
+        after = some[-1].number
+    return None
 
 
 def _cost(channel: Channel, usage: Usage | None) -> float | None:

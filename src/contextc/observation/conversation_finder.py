@@ -17,7 +17,7 @@ from contextc._json import JSON, JSONObject, as_object, decode_json
 from contextc.compiler.ledger import repository
 from contextc.compiler.ledger.channel_loader import load_messages_at
 from contextc.compiler.manifest import RequestRecord
-from contextc.errors import ContextcError, ConversationExists
+from contextc.errors import ContextcError, ConversationExists, UnknownConversation
 from contextc.messages import Message
 from contextc.observation.chain_writer import is_same
 from contextc.observation.client_ids import EXPLICIT
@@ -48,7 +48,7 @@ from contextc.observation.request_rows import is_model_output
 from contextc.store.append_and_load import load_messages
 from contextc.store.backend_interface import Transaction
 from contextc.store.ledger_schema import HeadHashes, state_from_json
-from contextc.store.message_rows import SEQ_BITS, SEQ_MASK, find_tip
+from contextc.store.message_rows import SEQ_BITS, SEQ_MASK, find_tip, make_place
 
 MAX_NAME_PART, MAX_NAME_LENGTH = 80, 150
 TASK_ELEMENTS = 4
@@ -152,6 +152,23 @@ class ConversationFinder:
         caller = next((each for each in self._callers(tx, MIN_TASK_LENGTH) if _is_last(tx, each[2])), None)
         match = ConversationMatch("", "agent", caller[0], caller[2]) if caller is not None else ConversationMatch()
         return self._new_name(tx, base), match, 0
+
+    def add_parent(self, tx: Transaction, match: ConversationMatch) -> ConversationMatch:
+        """Return the match of a new conversation, with the request that the caller or a header names as its parent."""
+        ids = self.given.ids
+        named = self.options.parent or (ids.parent if ids.client == EXPLICIT else "")
+        if not named:
+            return match
+        name = named if isinstance(named, str) else named[0].conversation
+        if isinstance(named, str):
+            place = last_request(tx, name)
+        else:
+            channel = repository.find_channel(tx, named[0])
+            place = make_place(channel.number, named[1]) if channel is not None else 0
+        if not place and self.options.parent:
+            raise UnknownConversation(name)
+        kind = "side" if self._is_side else "agent"
+        return match._replace(kind=kind, parent=self._number_of(tx, name), parent_place=place) if place else match
 
     def _find_by_identity(self, tx: Transaction, names: NewNames) -> tuple[str, ConversationMatch | None, int]:
         for _, name, _ in find_by_key(tx, self._identity_key(names)):

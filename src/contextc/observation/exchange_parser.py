@@ -43,7 +43,7 @@ MAX_RECENT, MAX_RECENT_BYTES = 32, 64 << 20
 MOVING_MARKS = 8
 SHORT_TAIL = 16
 """Elements at the end of a request whose bytes change with the next one, because cache breakpoints move."""
-ERROR_LENGTH = 2_000
+ERROR_LENGTH, ID_LENGTH = 2_000, 200
 ERROR_FIELDS = {"message", "Message", "__type", "type", "code", "object", "request_id"}
 FIRST_ERROR_STATUS = 400
 RESPONSE_ID_FORMATS = ("openai_responses",)
@@ -65,13 +65,16 @@ class ParsedElements(NamedTuple):
 
 class ObservedReply(Struct, frozen=True, kw_only=True):
     """A reply: its answers, its usage, and how it ended. `response_id` is the provider's id of it. If it
-    `has_generated_ids`, its calls came without ids. `diagnosis` is what it says about a cache miss.
+    `has_generated_ids`, its calls came without ids. `diagnosis` is what it says about a cache miss. `error_type` and
+    `request_id` are those that an error reply names.
     """
 
     status: Status = "unanswered"
     messages: tuple[Message, ...] = ()
     usage: Usage | None = None
     error: str = ""
+    error_type: str = ""
+    request_id: str = ""
     response_id: str = ""
     is_token_count: bool = False
     has_generated_ids: bool = False
@@ -328,7 +331,12 @@ def parse_special_reply(value: JSON, status: int) -> ObservedReply | None:
     """Return an error or a count of tokens; None if this is neither."""
     error = _error_text(value)
     if status >= FIRST_ERROR_STATUS or error:
-        return ObservedReply(status="error", error=(error or str(value))[:ERROR_LENGTH])
+        return ObservedReply(
+            status="error",
+            error=(error or str(value))[:ERROR_LENGTH],
+            error_type=_error_type(as_object(value))[:ID_LENGTH],
+            request_id=_text(as_object(value).get("request_id"))[:ID_LENGTH],
+        )
     fields = as_object(value).keys()
     if any(counts <= fields <= counts | TOKEN_COUNT_DETAILS for counts in TOKEN_COUNT_FIELDS):
         return ObservedReply(status="ok", is_token_count=True)
@@ -364,6 +372,13 @@ def _error_text(value: JSON) -> str:
         return error if isinstance(error, str) else str(as_object(error).get("message") or error)
     is_error = fields.get("type") == "error" or fields.keys() <= ERROR_FIELDS
     return str(fields.get("message") or fields.get("Message") or "") if is_error else ""
+
+
+def _error_type(fields: JSONObject) -> str:
+    """Return the type of an error reply, and its status or code if those are words."""
+    error = as_object(fields.get("error")) or fields
+    names = [_text(error.get(name)) for name in ("type", "__type", "status", "code")]
+    return ", ".join(dict.fromkeys([each for each in names if each and each != "error"]))
 
 
 def _response_id(value: JSON, message: Message | None) -> str:

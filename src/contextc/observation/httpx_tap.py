@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from contextc.errors import InvalidInput
-from contextc.observation.recorder import observe
+from contextc.observation.observe_exchange import observe
 from contextc.observation.redaction_patterns import Redaction, compile_patterns
 from contextc.providers.registry import formats_of_url
 from contextc.store import Store

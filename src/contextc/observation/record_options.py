@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from contextc.compiler.manifest import RequestAction
 from contextc.messages import Message
+from contextc.store.ledger_schema import Channel
 
 IMPORTED = "import:"
 """Prefix of the stored sessions of imported conversations. No request that is observed as it happens continues them."""
@@ -53,7 +54,8 @@ class StoredMessages(Struct, frozen=True, kw_only=True):
 
 class RecordOptions(Struct, frozen=True, kw_only=True):
     """`key` identifies the exchange: it is recorded once. `inexact`: the body is not the one that was sent. `actions`:
-    what options of the proxy found or changed.
+    what options of the proxy found or changed. `parent`: the request that started this sub-agent, or the name of its
+    conversation.
     """
 
     key: str = ""
@@ -61,6 +63,7 @@ class RecordOptions(Struct, frozen=True, kw_only=True):
     actions: tuple[RequestAction, ...] = ()
     names: NewNames | None = None
     stored: StoredMessages | None = None
+    parent: tuple[Channel, int] | str = ""
 
     @property
     def scope(self) -> str:

@@ -5,7 +5,7 @@ appended; an edit, a rewind or a compaction by the client becomes a branch. Noth
 that were sent.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -16,9 +16,9 @@ from contextc.compiler.compiled import OBSERVED
 from contextc.compiler.ledger import repository
 from contextc.compiler.ledger.observed_compression import pack_record
 from contextc.compiler.ledger.row_encoding import has_media, has_signed_reasoning, hash_chunks
-from contextc.compiler.manifest import ObservedFacts, RequestAction, RequestRecord, record_to_json
+from contextc.compiler.manifest import ObservedFacts, RequestRecord, record_to_json
 from contextc.compiler.options import Budget
-from contextc.errors import ContextcError, InvalidInput, StoreCorrupt
+from contextc.errors import ContextcError, StoreCorrupt
 from contextc.messages import Message
 from contextc.models.tokens import TokenCounter
 from contextc.models.tokens.counter import get_counter
@@ -31,17 +31,13 @@ from contextc.observation.exchange_parser import (
     ElementDecoder,
     ObservedInput,
     ObservedReply,
-    as_bytes,
     is_blank,
     parse_elements,
-    parse_input,
-    parse_reply,
 )
 from contextc.observation.generated_call_ids import has_generated_ids, next_number, number_calls
 from contextc.observation.head_facts import HeadFacts, hash_head, read_head
 from contextc.observation.observed_request import ObservedRequest
 from contextc.observation.record_options import IMPORTED, RecordOptions, StoredMessages
-from contextc.observation.redaction_patterns import Redaction, make_redactor
 from contextc.observation.request_alignment import Alignment, align
 from contextc.observation.request_rows import (
     Segment,
@@ -79,65 +75,6 @@ REASONS = {
     "inserted": "the client inserted a message",
     "compacted": "compacted by the client",
 }
-
-
-def observe(
-    store: Store,
-    *,
-    request: bytes | str | Mapping[str, object],
-    reply: object = None,
-    format: str | None = None,
-    conversation: str | None = None,
-    time: int | None = None,
-    ended: int | None = None,
-    headers: Mapping[str, str] | None = None,
-    url: str = "",
-    status: int | None = None,
-    model: str = "",
-    provider: str = "",
-    redact: Redaction | None = None,
-    exchange_id: str = "",
-    actions: Sequence[RequestAction] = (),
-) -> ObservedRequest:
-    """Record a request that other software made, and its reply.
-
-    `request` is the body as bytes or JSON. `reply` is whole or a list of events, as bytes, text or JSON; None if there
-    was none. Times are in Unix milliseconds: `time` is when the request was sent, `ended` when its reply ended.
-    `headers` may contain the client's own ids; they are not stored. Without `conversation`, the conversation is found
-    by these ids or by content. `redact` removes text before anything is stored: "keys", "tokens", "mail", regular
-    expressions, or True for all built-in patterns. Such a request is marked inexact. An exchange with an `exchange_id`
-    is recorded once: if it was recorded before, that record is returned. `actions` are what the proxy found or changed.
-    """
-    began = time or append_and_load.now_ms()
-    if not isinstance(began, int) or not isinstance(ended or 0, int):
-        raise InvalidInput("time and ended: expected Unix milliseconds", got=(time, ended))
-    redactor = make_redactor(store, redact)
-    sent, headers = as_bytes(request), headers or {}
-    body = redactor.redact_body(sent) if redactor else sent
-    given = parse_input(
-        body,
-        format=format,
-        headers=redactor.redact_headers(headers) if redactor else headers,
-        url=url,
-        model=model,
-        provider_name=provider,
-        reply=reply,
-    )
-    answer = parse_reply(given.form, reply, status, ended or began)
-    return record_exchange(
-        store,
-        given,
-        redactor.redact_reply(answer) if redactor else answer,
-        conversation,
-        began=began,
-        ended=ended or 0,
-        code=status or 0,
-        options=RecordOptions(
-            key=exchange_id,
-            inexact=body != sent,
-            actions=tuple([redactor.redact_action(each) if redactor else each for each in actions]),
-        ),
-    )
 
 
 def record_exchange(
@@ -222,6 +159,7 @@ class ExchangeRecording:
         existing = find_tip(tx, name, True)
         at = existing or append_and_load.insert_conversation(tx, name)
         if match is not None and (existing is None or not existing.seq):  # one of our own stays one of our own
+            match = finder.add_parent(tx, match)
             session = given.ids.session or (IMPORTED if self.options.names is not None else "")
             save_thread(tx, at.conversation, given.ids.client, session, given.ids.agent, match)
         record, known, added = self._store(tx, channel, at, self._load(tx, channel, channels), place)
@@ -360,6 +298,8 @@ class ExchangeRecording:
                 status=answer.status,
                 code=self.code,
                 error=answer.error,
+                error_type=answer.error_type,
+                request_id=answer.request_id,
                 began=self.began,
                 ended=self.ended,
                 inexact=self.options.inexact or is_redacted,

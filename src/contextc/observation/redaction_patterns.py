@@ -138,7 +138,8 @@ class Redactor:
     def redact_reply(self, reply: ObservedReply) -> ObservedReply:
         """Return a decoded reply without the matches, which may have been split between events of its stream."""
         messages = tuple([self._redact_message(each) for each in reply.messages])
-        return replace(reply, messages=messages, error=self.redact_text(reply.error))
+        error, request_id = self.redact_text(reply.error), self.redact_text(reply.request_id)
+        return replace(reply, messages=messages, error=error, request_id=request_id)
 
     def redact_action(self, action: RequestAction) -> RequestAction:
         """Return an action whose texts are redacted: they may quote the request."""

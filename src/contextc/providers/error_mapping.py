@@ -41,7 +41,8 @@ STATUSES: dict[int, FailureKind] = {
     431: "invalid",
 }
 NOT_FOUND_FIX = "The model or the URL was not found: check the model's name and the URL."
-MAX_MESSAGE_LENGTH = 1_000
+MAX_MESSAGE_LENGTH, MAX_ID_LENGTH = 1_000, 200
+REQUEST_ID_HEADERS = ("request-id", "x-request-id", "x-amzn-requestid")
 SECRETS = re.compile(
     r"(?:\b(?:sk|pk|rk|xai|gsk|key)-[\w\-*.]{6,}|\bAIza[\w\-]{10,}|(?i:\bbearer\s+)[\w\-.~+/=*]{6,}"
     r"|(?i:\b(?:api[_-]?key|key)=)[^\s&\"']{6,})"
@@ -91,7 +92,7 @@ def map_error(
     """Return the `ProviderFailed` for a response body, a text, or an event of a stream."""
     refusal = parse_error(body, status, headers or {})
     kind = failure_kind(table, refusal)
-    return ProviderFailed(
+    failed = ProviderFailed(
         provider,
         kind,
         mask_secrets(refusal.message, secrets),
@@ -100,6 +101,15 @@ def map_error(
         code=refusal.codes[0] if refusal.codes else "",
         retry_after=refusal.retry_after,
     )
+    failed.request_id = mask_secrets(_request_id(body, headers or {}), secrets)
+    return failed
+
+
+def _request_id(body: JSON, headers: Mapping[str, str]) -> str:
+    """Return the provider's id of a refused request; "" if it names none."""
+    found = next((headers[name] for name in REQUEST_ID_HEADERS if headers.get(name)), "")
+    named = cast(JSONObject, body).get("request_id") if isinstance(body, dict) and not found else found
+    return named[:MAX_ID_LENGTH] if isinstance(named, str) else ""
 
 
 def failure_kind(table: ErrorTable, refusal: ErrorResponse) -> FailureKind:

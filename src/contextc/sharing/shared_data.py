@@ -95,7 +95,10 @@ class SharedRequest(Struct, frozen=True, kw_only=True):
 
 
 class SharedFinding(Struct, frozen=True, kw_only=True):
-    """A finding with its first evidence. `request` is the index of the request in the file; None if it is about all."""
+    """A finding with its first evidence. `request` is the index of the request in the file; None if it is about all.
+
+    `before` and `after` are the words that changed, or facts if it is no change (`is_change` is False).
+    """
 
     code: str
     title: str
@@ -106,6 +109,7 @@ class SharedFinding(Struct, frozen=True, kw_only=True):
     path: str
     before: str
     after: str
+    is_change: bool
 
 
 class SharedData(Struct, frozen=True, kw_only=True):
@@ -323,4 +327,5 @@ class _Collector:
             path=first.path if first is not None else "",
             before=clean(first.before) if first is not None and quotes else "",
             after=clean(first.after) if first is not None and quotes else "",
+            is_change=first is not None and first.is_change,
         )

@@ -4,18 +4,21 @@
   const data = JSON.parse(document.getElementById("data").textContent);
   const PAGE = 200;
   const MOST = 20000;
+  /** Hits that are marked in one text. */
+  const MOST_MARKS = 2000;
   const KINDS = {
-    system: "System prompt", tool: "Tool definition", result: "Results of", history: "History", reasoning: "Earlier reasoning",
-    media: "Media", overhead: "Added by the provider", answer: "Answer", answer_reasoning: "Reasoning of the answer",
+    system: "System prompt", tool: "Tool definitions", result: "Tool results", history: "History", reasoning: "Earlier reasoning",
+    media: "Media", overhead: "Added by the provider", answer: "Answers", answer_reasoning: "Reasoning in answers",
   };
   const TYPES = {
     tool: "tool", text: "text", tool_call: "tool call", tool_result: "tool result", reasoning: "reasoning", media: "media",
     compaction: "summary", other: "other",
   };
   const FILTERS = [
-    ["", "All rows"], ["system", "System prompt"], ["tool", "Tool definitions"], ["tool_result", "Tool results"], ["tool_call", "Tool calls"],
+    ["", "All parts"], ["system", "System prompt"], ["tool", "Tool definitions"], ["tool_result", "Tool results"], ["tool_call", "Tool calls"],
     ["text", "Texts"], ["reasoning", "Reasoning"], ["media", "Media"], ["reply", "Reply"],
   ];
+  const FAILURES = { unfinished: "failed: the reply broke off", unanswered: "failed: no answer" };
   const HIDDEN =
     /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffc\u{1d159}\u{1d173}-\u{1d17a}\u{e0000}-\u{e0fff}]/gu;
   const LINK = /https?:\/\/[^\s"'`\u003c\u003e()[\]{}\\|^⟨⟩]+/g;
@@ -58,6 +61,29 @@
     }
     nodes.push(text.slice(at));
     return nodes;
+  }
+
+  /** Return the search as an expression that finds its hits in a text; null if there is none. */
+  const hitsOf = () => (search ? new RegExp(search.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&"), "giu") : null);
+
+  /** Return nodes in which the hits of the search are marked. */
+  function marked(nodes) {
+    const hits = hitsOf();
+    if (!hits) return nodes;
+    let left = MOST_MARKS;
+    const split = (text) => {
+      const found = [];
+      let at = 0;
+      for (const match of text.matchAll(hits)) {
+        if (left-- <= 0) break;
+        found.push(text.slice(at, match.index), el("mark", {}, match[0]));
+        at = match.index + match[0].length;
+      }
+      found.push(text.slice(at));
+      return found;
+    };
+    for (const node of nodes) if (typeof node !== "string") node.replaceChildren(...split(node.textContent));
+    return nodes.flatMap((node) => (typeof node === "string" ? split(node) : [node]));
   }
 
   /** All rows of a request. It begins like the request before it. */
@@ -113,11 +139,16 @@
       el("ol", { class: "findings" }, data.findings.map((each) => el("li", {},
         el("p", {}, el("b", {}, oneLine(each.title, 300)), " ", el("code", {}, each.code)),
         el("p", { class: "soft" }, `${plural(each.tokens, "token")}${each.cost == null ? "" : `, ${dollars(each.cost)}`}`),
-        (each.before || each.after) && el("p", { class: "evidence" },
-          each.before && el("del", {}, oneLine(each.before, 300)), " ", each.after && el("ins", {}, oneLine(each.after, 300))),
+        (each.before || each.after) && el("p", { class: "evidence" }, evidenceOf(each)),
         each.fix && el("p", {}, `Fix: ${oneLine(each.fix, 400)}`),
         each.request != null && el("button", { type: "button", onclick: () => showRow(each.request, each.path) },
           `Show request ${number(data.requests[each.request].number)}`)))));
+  }
+
+  /** The words before and after a change; without a change, what was found. */
+  function evidenceOf({ before, after, is_change: isChange }) {
+    if (!isChange) return [before, after].filter(Boolean).map((each) => oneLine(each, 300)).join(" · ");
+    return [before && el("del", {}, oneLine(before, 300)), " ", after && el("ins", {}, oneLine(after, 300))];
   }
 
   function showRow(request, path) {
@@ -145,7 +176,7 @@
       facts([["Model", oneLine(request.model, 80)], ["Tokens in", number(request.input)], ["Tokens out", number(request.output)],
         ["From cache", request.cache_read == null || !request.input ? "–" : percent(request.cache_read / request.input)],
         ["Cost", dollars(request.cost)], ["Time", time(request.began)]]),
-      request.status !== "ok" && el("p", { class: "note" }, `No complete answer: ${request.status}. ${oneLine(request.error, 400)}`),
+      request.status !== "ok" && el("p", { class: "note", dir: "auto" }, `This request ${FAILURES[request.status] ?? "failed"}. ${visible(request.error)}`),
       composition(request),
       Object.keys(request.settings).length > 0 && el("details", {}, el("summary", {}, "Settings"),
         el("pre", {}, visible(JSON.stringify(request.settings, null, 2)))));
@@ -175,16 +206,29 @@
   }
 
   function rowsSection() {
-    const list = el("ol", { class: "rows", "aria-label": "Rows" });
+    const list = el("ol", { class: "rows", "aria-label": "Parts" });
     const status = el("p", { class: "soft", role: "status" });
-    const more = el("button", { type: "button", hidden: true, onclick: () => { shown += PAGE; fill(); } }, "Show more");
+    const more = el("button", { type: "button", hidden: true, onclick: () => grow() }, "Show more");
     let timer = 0;
+    let found = [];
+    /** The row of the current hit, and the hit in it; -1 before the first. */
+    let place = [-1, -1];
     const input = el("input", { type: "search", "aria-label": "Search", placeholder: "Search", value: search, oninput: (event) => {
       search = event.target.value;
       shown = PAGE;
       clearTimeout(timer);
       timer = setTimeout(fill, 120);
+    }, onkeydown: (event) => {
+      if (event.key !== "Enter" || !search) return;
+      event.preventDefault();
+      clearTimeout(timer);
+      if (filled !== search) fill();
+      go(event.shiftKey ? -1 : 1);
     } });
+    const moves = el("span", { class: "moves", hidden: true },
+      el("button", { type: "button", title: "Shift and Enter in the search field", onclick: () => go(-1) }, "Previous hit"), " ",
+      el("button", { type: "button", title: "Enter in the search field", onclick: () => go(1) }, "Next hit"));
+    let filled = "";
     const select = el("select", { "aria-label": "Filter", onchange: (event) => { filter = event.target.value; shown = PAGE; fill(); } },
       FILTERS.map(([value, label]) => el("option", { value, selected: value === filter }, label)));
     function fill() {
@@ -194,13 +238,39 @@
         ...rowsOf[current].map(([item, path, tokens]) => ({ ...itemOf(item), path, tokens: tokens * request.scale })),
         ...request.reply.map((item) => ({ ...itemOf(item), path: "reply", tokens: null })),
       ];
-      const found = all.filter((each) => matches(each) && (!wanted || lowerText(each).includes(wanted) || each.name.toLowerCase().includes(wanted)));
+      found = all.filter((each) => matches(each) && (!wanted || lowerText(each).includes(wanted) || each.name.toLowerCase().includes(wanted)));
       list.replaceChildren(...found.slice(0, shown).map(row));
       more.hidden = found.length <= shown;
-      status.textContent = found.length === all.length ? plural(all.length, "row") : `${number(found.length)} of ${plural(all.length, "row")}`;
+      [filled, place, moves.hidden] = [search, [-1, -1], !search || !found.length];
+      status.textContent = `${found.length === all.length ? "" : `${number(found.length)} of `}${plural(all.length, "part")}: tools, system prompt, and each part of a message`;
+    }
+    /** Show further rows; those above stay as they are. */
+    function grow() {
+      list.append(...found.slice(shown, shown + PAGE).map(row));
+      shown += PAGE;
+      more.hidden = found.length <= shown;
+    }
+    /** Go to the next hit, or to the previous one: open its row and scroll there. */
+    function go(by) {
+      if (!found.length) return;
+      let [at, hit] = place;
+      const marks = () => [...list.children[at].querySelectorAll("pre mark")];
+      if (at >= 0 && hit + by >= 0 && hit + by < marks().length) hit += by;
+      else {
+        at = at < 0 && by < 0 ? found.length - 1 : (at + by + found.length) % found.length;
+        while (at >= shown) grow();
+        list.children[at].firstChild.open = true;
+        list.children[at].firstChild.fill();
+        hit = by > 0 ? 0 : Math.max(0, marks().length - 1);
+      }
+      place = [at, hit];
+      list.querySelector("mark.current")?.classList.remove("current");
+      const target = marks()[hit] ?? list.children[at];
+      target.classList.add("current");
+      target.scrollIntoView({ block: "center" });
     }
     fill();
-    return el("section", { "aria-label": "Messages" }, el("h2", {}, "Messages as sent"), el("div", { class: "bar" }, input, select), status, list, more);
+    return el("section", { "aria-label": "Messages" }, el("h2", {}, "Messages as sent"), el("div", { class: "bar" }, input, moves, select), status, list, more);
   }
 
   function matches({ kind, type }) {
@@ -216,24 +286,32 @@
     const details = el("details", { open: isOpen, "data-opened": isOpen, "data-testid": "row" }, el("summary", {},
       el("span", { class: `kind kind-${each.kind}` }, each.kind === "reply" ? `reply: ${label}` : label), " ",
       each.name && el("b", {}, oneLine(each.name, 60)), " ",
-      el("span", { class: "preview", dir: "auto" }, each.text == null ? `[redacted: ${plural(each.size, "character")}]` : oneLine(each.text, 160)), " ",
+      el("span", { class: "preview", dir: "auto" }, each.text == null ? `[redacted: ${plural(each.size, "character")}]` : marked([preview(each)])), " ",
       el("span", { class: "soft tokens" }, each.tokens == null ? "" : plural(Math.round(each.tokens), "token"))));
     const fill = () => {
       if (details.open && details.children.length === 1) details.append(body(each));
     };
     details.addEventListener("toggle", fill);
+    details.fill = fill;
     fill();
     return el("li", {}, details);
+  }
+
+  /** Return the beginning of a text, or the text around the first hit of the search. */
+  function preview(each) {
+    const at = search ? lowerText(each).indexOf(search.toLowerCase()) : -1;
+    return at > 120 ? `…${oneLine(each.text.slice(at - 40), 159)}` : oneLine(each.text, 160);
   }
 
   function body(each) {
     const holder = el("div", {}, el("p", { class: "soft" }, each.path));
     if (each.text == null) return holder;
-    const text = el("pre", { dir: "auto" }, linked(visible(each.text.slice(0, MOST))));
+    const isHidden = search && lowerText(each).indexOf(search.toLowerCase(), MOST - search.length) >= 0;
+    const text = el("pre", { dir: "auto" }, marked(isHidden ? [visible(each.text)] : linked(visible(each.text.slice(0, MOST)))));
     holder.append(text);
-    if (each.text.length > MOST) {
+    if (each.text.length > MOST && !isHidden) {
       const all = el("button", { type: "button", onclick: () => {
-        text.replaceChildren(visible(each.text));
+        text.replaceChildren(...marked([visible(each.text)]));
         all.remove();
       } }, `Show all ${number(each.text.length)} characters`);
       holder.append(all);

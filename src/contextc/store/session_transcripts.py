@@ -30,6 +30,15 @@ class TranscriptKey(NamedTuple):
     subpath: str = ""
 
 
+class TranscriptRow(NamedTuple):
+    """A transcript: its number, the number of entries ever appended, and the summary beside it."""
+
+    number: int
+    entries: int
+    is_redacted: bool
+    summary: JSONObject | None
+
+
 class EntryBatch:
     """Entries to append, each under a name that identifies it when the transaction is retried."""
 
@@ -176,6 +185,82 @@ def delete_unowned_older(tx: Transaction, before: int) -> int:
     for (number,) in rows:
         tx.run("DELETE FROM transcript WHERE number = ?", number)
     return len(rows)
+
+
+# ── transcripts whose summary is replaced together with new entries ───────────────────────────────────────────────────
+
+
+def find_transcript(tx: Transaction, key: TranscriptKey, *, lock: bool = False) -> TranscriptRow | None:
+    """Return a transcript, redacted or not; None if it does not exist. With `lock`, its row is locked."""
+    row = tx.row(
+        "SELECT number, entries, redacted, summary FROM transcript"
+        f" WHERE project = ? AND session = ? AND subpath = ?{tx.dialect.row_lock if lock else ''}",
+        *key,
+    )
+    if row is None:
+        return None
+    number, entries, redacted, summary = row
+    return TranscriptRow(number, entries, bool(redacted), None if summary is None else decode_entry(summary))
+
+
+def open_transcript(tx: Transaction, key: TranscriptKey, conversation: str) -> TranscriptRow:
+    """Return a locked transcript of a conversation, which is created if needed."""
+    check_key(key)
+    tx.run(
+        "INSERT INTO transcript (project, session, subpath, conversation, time, entries, redacted)"
+        " VALUES (?, ?, ?, ?, 0, 0, 0) ON CONFLICT DO NOTHING",
+        *key,
+        conversation,
+    )
+    found = find_transcript(tx, key, lock=True)
+    assert found is not None, "a row that was inserted, or was there, is found"
+    return found
+
+
+def save_transcript(tx: Transaction, row: TranscriptRow, summary: JSONObject, entries: Sequence[JSONObject]) -> None:
+    """Append entries, each with a `uuid` that the transcript does not have, and replace the summary.
+
+    A transcript that was emptied by a redaction accepts entries again.
+    """
+    batch = EntryBatch(entries)
+    if batch.entries:
+        tx.run_many(
+            "INSERT INTO transcript_entry (place, transcript, name, body) VALUES (?, ?, ?, ?)",
+            [
+                (make_place(row.number, row.entries + index), row.number, name, body)
+                for index, (name, (_, body)) in enumerate(batch.entries.items(), 1)
+            ],
+        )
+    tx.run(
+        "UPDATE transcript SET time = ?, entries = ?, redacted = 0, summary = ? WHERE number = ?",
+        now_ms(),
+        row.entries + len(batch.entries),
+        encode_entry(summary),
+        row.number,
+    )
+
+
+def find_entry(tx: Transaction, project: str, uuid: str, number: int | None = None) -> tuple[int, JSONObject] | None:
+    """Return an entry of any transcript of a project, or of one transcript, with the number of its transcript."""
+    where, values = ("t.number = ?", (number,)) if number is not None else ("t.project = ?", (project,))
+    row = tx.row(
+        "SELECT t.number, e.body FROM transcript t JOIN transcript_entry e ON e.transcript = t.number AND e.name = ?"
+        f" WHERE {where} ORDER BY t.number LIMIT 1",
+        uuid.encode("utf-8", "surrogatepass"),
+        *values,
+    )
+    return None if row is None else (row[0], decode_entry(row[1]))
+
+
+def load_entries_before(tx: Transaction, number: int, before: int, limit: int) -> list[tuple[int, JSONObject]]:
+    """Return the last `limit` entries of a transcript before position `before`, newest first, with their positions."""
+    rows = tx.rows(
+        "SELECT place, body FROM transcript_entry WHERE place >= ? AND place < ? ORDER BY place DESC LIMIT ?",
+        make_place(number, 0),
+        make_place(number, before),
+        limit,
+    )
+    return [(place & SEQ_MASK, decode_entry(body)) for place, body in rows]
 
 
 def check_key(key: TranscriptKey) -> None:

@@ -14,9 +14,10 @@ from contextc.errors import ContextcError, InvalidRequest
 from contextc.formats import formatter
 from contextc.formats.base import Request
 from contextc.inspection.head_parts import HeadPart, tool_parts
+from contextc.inspection.item_costs import compute_item_costs
 from contextc.inspection.line_details import LineDetails, describe_parts, pair_details
 from contextc.inspection.line_selection import head_details
-from contextc.inspection.request_details import compute_item_costs, distribute_window
+from contextc.inspection.request_details import distribute_window
 from contextc.interchange.found_conversation import DATA_ERRORS
 from contextc.interchange.open_any import OWN_FORMAT, OpenedInput
 from contextc.messages import AnyPart, Message

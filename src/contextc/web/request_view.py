@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
 
 from contextc._json import JSONObject
 from contextc.compiler.manifest import Fragment, ObservedFacts
@@ -27,6 +28,7 @@ from contextc.inspection.request_details import (
 )
 from contextc.messages import AnyPart, Usage
 from contextc.models import cost
+from contextc.web.cache_loss_view import CacheLoss
 from contextc.web.channel_list import channel_id
 
 CountOrigin: TypeAlias = Literal["exact", "measured", "estimated"]
@@ -115,30 +117,19 @@ class UsageView(Struct, frozen=True, kw_only=True):
 class ObservedView(Struct, frozen=True, kw_only=True):
     """Facts of a request that other software sent.
 
-    `status` is ok, error, unfinished (the reply broke off) or unanswered. `code` is the HTTP status and `error` the
-    text of an error reply. `began` and `ended` are Unix milliseconds, and `latency` the milliseconds between them; null
-    if they are unknown. `inexact` is true if text was redacted before it was stored.
+    `status` is ok, error, unfinished (the reply broke off) or unanswered. `code` is the HTTP status, `error` the text
+    of an error reply, and `error_type` its type or code. `began` and `ended` are Unix milliseconds, and `latency` the
+    milliseconds between them; null if they are unknown. `inexact` is true if text was redacted before it was stored.
     """
 
     status: str
     code: int | None
     error: str
+    error_type: str = ""
     began: int | None
     ended: int | None
     latency: int | None
     inexact: bool
-
-
-class CacheLoss(Struct, frozen=True, kw_only=True):
-    """Losses of a request against the previous one: cached tokens, and messages whose signed reasoning becomes invalid.
-
-    `dollars` is the cost of writing those tokens to the cache again; null if prices are not known.
-    """
-
-    cached_lost: int
-    cached_kept: int
-    signed_lost: int
-    dollars: float | None
 
 
 class RequestSummary(Struct, frozen=True, kw_only=True):
@@ -304,6 +295,7 @@ def observed_view(facts: ObservedFacts | None) -> ObservedView | UnsetType:
         status=facts.status,
         code=facts.code or None,
         error=facts.error,
+        error_type=facts.error_type,
         began=facts.began or None,
         ended=facts.ended or None,
         latency=facts.latency,
@@ -358,6 +350,8 @@ def next_request_view(
 ) -> NextRequestView:
     account = _summary_fields(details, format, prefix_break)
     account["remarks"] = (*account["remarks"], *remarks)
+    budget: BudgetView = account["budget"]
+    account["budget"] = replace(budget, how="estimated" if budget.how == "measured" else budget.how)
     lines = line_views(page.lines, text_options)
     return NextRequestView(
         cost=loss, is_new=is_new, lines=lines, more=page.more, next=page.next, selection=selection, **account

@@ -47,10 +47,13 @@ class Figures(NamedTuple):
 
 
 class FindingsSummary(NamedTuple):
-    """The number of findings of a conversation that are a loss, and what they cost; None if it is unknown."""
+    """The number of findings of a conversation that are a loss, the sum of their costs, and the cost of the most
+    expensive cause; None if it is unknown.
+    """
 
     losses: int
     cost: float | None
+    largest: float | None
 
 
 class ConversationFigures(NamedTuple):

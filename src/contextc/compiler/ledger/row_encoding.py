@@ -226,7 +226,7 @@ class _RowEncoder:
         sent.
         """
         formatter, spelled = self.formatter, self.formatter.name_codec.encode_id
-        paired = formatter.pair_calls(_in_blocks(entries), used_ids=self.used)
+        paired = formatter.pair_calls(in_blocks(entries), used_ids=self.used)
         messages = paired.messages
         ids = [spelled(part.id) for message in messages for part in message.parts if type(part) is ToolCall]
         open_calls: dict[str, str] = {}
@@ -271,7 +271,7 @@ class _RowEncoder:
         return len(before) - same, wire[same:]
 
 
-def _in_blocks(entries: Sequence[DraftEntry]) -> list[Message]:
+def in_blocks(entries: Sequence[DraftEntry]) -> list[Message]:
     """Return the messages of entries, with adjacent dynamic fragments merged into one message."""
     messages: list[Message] = []
     before = None

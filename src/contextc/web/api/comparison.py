@@ -90,12 +90,19 @@ class ConversationsQuery(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FirstDifferenceView(Struct, frozen=True, kw_only=True):
-    """The first requests that differ, at the same position in both conversations; null where there is none."""
+    """The first requests that differ, at the same position in both conversations; null where there is none.
+
+    `related` is false if the conversations are about different things. `equal` is the number of parts before the first
+    difference, and `equal_tokens` their tokens.
+    """
 
     position: int
     a: ComparedRequest | None
     b: ComparedRequest | None
     reason: str
+    related: bool = True
+    equal: int = 0
+    equal_tokens: int = 0
 
 
 class ConversationComparisonView(Struct, frozen=True, kw_only=True):
@@ -180,6 +187,9 @@ def _first(found: FirstDifference | None) -> FirstDifferenceView | None:
         a=_request(found.a) if found.a is not None else None,
         b=_request(found.b) if found.b is not None else None,
         reason=found.reason,
+        related=found.is_related,
+        equal=found.equal,
+        equal_tokens=found.equal_tokens,
     )
 
 

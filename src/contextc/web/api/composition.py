@@ -138,7 +138,8 @@ def _whole_tokens(node: CompositionNode) -> tuple[int | None, int | None, int | 
     parts = node.charged
     if parts is None:
         return None, None, None
-    total = node.tokens if abs(parts.total - node.tokens) < 1 + node.tokens / 100 else round(parts.total)
+    is_same = abs(parts.total - node.tokens) < node.parts + node.tokens / 100  # each part is rounded
+    total = node.tokens if is_same else round(parts.total)
     factor = total / parts.total if parts.total else 0.0
     cached, written = round(parts.read * factor), round((parts.read + parts.written) * factor)
     return cached, written - cached, total - written

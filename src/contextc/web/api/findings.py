@@ -1,14 +1,17 @@
 """Findings: why the cache missed, what fills the window, what failed, and what it cost."""
 
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from contextc.analysis import CauseSummary, ConversationCacheReads, Evidence, Finding, store_findings
 from contextc.analysis.cache_reads import list_cache_reads
 from contextc.analysis.conversation_findings import find_all
 from contextc.analysis.cost_by_cause import ConversationCosts, CostLine, compute_costs
 from contextc.analysis.finding import sort_by_cost
+from contextc.analysis.registry import get_code
+from contextc.errors import UnknownConversation
 from contextc.web.app_state import AppState
 from contextc.web.endpoint_registry import endpoint
 
@@ -24,18 +27,34 @@ class FindingsQuery(Struct, frozen=True, forbid_unknown_fields=True):
     request: Annotated[int, Meta(ge=0, le=1 << 31)] = 0
 
 
+class ComparedPlace(Struct, frozen=True, kw_only=True):
+    """A request that another one was compared with. `title` is the title of its conversation; "" if it was deleted."""
+
+    conversation: str
+    channel: str
+    request: int
+    title: str
+
+
 class EvidenceView(Struct, frozen=True, kw_only=True):
-    """A place that a finding is based on: number and channel of the request, the path in its body, and what changed."""
+    """A place that a finding is based on: number and channel of the request, the path in its body, and what changed.
+
+    If `is_change` is false, `before` and `after` are no versions of a text, but facts. `compared` is the request that
+    it was compared with; absent if that is the previous one of the channel.
+    """
 
     request: int
     channel: str
     path: str
     before: str
     after: str
+    is_change: bool = True
+    compared: ComparedPlace | UnsetType = UNSET
 
 
 class ConversationFinding(Struct, frozen=True, kw_only=True):
-    """A finding. `tokens` are the tokens that it concerns. `cost` is what they cost more than necessary, in dollars;
+    """A finding. `title` says what was found, and `cause_title` is what all findings of its code have in common, as in
+    the overview. `tokens` are the tokens that it concerns. `cost` is what they cost more than necessary, in dollars;
     null if it is unknown. `also` are further causes that alone would have had the same effect. `vendor` is the
     provider's own word for the cause of a cache miss, and `vendor_agrees` whether it means the same cause; null if it
     states none.
@@ -53,6 +72,7 @@ class ConversationFinding(Struct, frozen=True, kw_only=True):
     also: list[str]
     vendor: str
     vendor_agrees: bool | None
+    cause_title: str = ""
 
 
 class CostLineView(Struct, frozen=True, kw_only=True):
@@ -82,7 +102,9 @@ class CostsView(Struct, frozen=True, kw_only=True):
 
 
 class ConversationFindings(Struct, frozen=True, kw_only=True):
-    """Findings, the most expensive first. `more` is true if there are more than requested. Costs can overlap."""
+    """Findings, the most expensive first. `more` is true if there are more than requested. Costs of different
+    causes can overlap.
+    """
 
     findings: list[ConversationFinding]
     more: bool
@@ -118,7 +140,7 @@ def show_conversation_findings(app: AppState, name: str, query: FindingsQuery) -
         all_found, costs = sort_by_cost(find_all(view)), compute_costs(view)
     found = [each for each in all_found if _is_selected(each, query)]
     return ConversationFindings(
-        findings=[_finding_view(each) for each in found[: query.limit]],
+        findings=_finding_views(app, found[: query.limit]),
         more=len(found) > query.limit,
         costs=costs_view(costs),
     )
@@ -136,7 +158,7 @@ def show_store_findings(app: AppState) -> StoreFindingsView:
     """Return the findings of all conversations by cause, the most expensive first. This reads the whole store."""
     found = store_findings(app.store)
     return StoreFindingsView(
-        causes=[_cause_view(each) for each in found.causes],
+        causes=[_cause_view(app, each) for each in found.causes],
         conversations=found.conversations,
         unreadable=list(found.unreadable),
     )
@@ -151,18 +173,46 @@ def _is_selected(finding: Finding, query: FindingsQuery) -> bool:
     )
 
 
-def _finding_view(finding: Finding) -> ConversationFinding:
+def _finding_views(app: AppState, found: Sequence[Finding]) -> list[ConversationFinding]:
+    others = {each.compared.conversation for finding in found for each in finding.evidence if each.compared is not None}
+    titles = {name: _find_title(app, name) for name in others}
+    return [_finding_view(each, titles) for each in found]
+
+
+def _find_title(app: AppState, name: str) -> str:
+    try:
+        return app.store.overview(name).title
+    except UnknownConversation:
+        return ""
+
+
+def _evidence_view(evidence: Evidence, titles: Mapping[str, str]) -> EvidenceView:
+    other = evidence.compared
+    return EvidenceView(
+        request=evidence.request,
+        channel=evidence.channel,
+        path=evidence.path,
+        before=evidence.before,
+        after=evidence.after,
+        is_change=evidence.is_change,
+        compared=UNSET
+        if other is None
+        else ComparedPlace(
+            conversation=other.conversation,
+            channel=other.channel,
+            request=other.request,
+            title=titles[other.conversation],
+        ),
+    )
+
+
+def _finding_view(finding: Finding, titles: Mapping[str, str]) -> ConversationFinding:
     return ConversationFinding(
         code=finding.code,
         cause=finding.cause,
         title=finding.title,
         conversation=finding.conversation,
-        evidence=[
-            EvidenceView(
-                request=each.request, channel=each.channel, path=each.path, before=each.before, after=each.after
-            )
-            for each in finding.evidence
-        ],
+        evidence=[_evidence_view(each, titles) for each in finding.evidence],
         tokens=finding.tokens,
         cost=finding.cost,
         fix=finding.fix,
@@ -170,10 +220,11 @@ def _finding_view(finding: Finding) -> ConversationFinding:
         also=list(finding.also),
         vendor=finding.vendor,
         vendor_agrees=finding.vendor_agrees,
+        cause_title=get_code(finding.code).title,
     )
 
 
-def _cause_view(cause: CauseSummary) -> CauseView:
+def _cause_view(app: AppState, cause: CauseSummary) -> CauseView:
     return CauseView(
         code=cause.code,
         cause=cause.cause,
@@ -183,7 +234,7 @@ def _cause_view(cause: CauseSummary) -> CauseView:
         conversations=cause.conversations,
         tokens=cause.tokens,
         cost=cause.cost,
-        examples=[_finding_view(each) for each in cause.examples],
+        examples=_finding_views(app, cause.examples),
     )
 
 

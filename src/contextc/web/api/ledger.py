@@ -1,6 +1,6 @@
 """The ledger of a channel: messages that were sent, and messages that were not sent yet."""
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from contextc.inspection.channel_knowledge import build_item_lines, load_epochs, load_knowledge
 from contextc.web.api.requests import After, Limit
@@ -31,7 +31,7 @@ class EpochView(Struct, frozen=True, kw_only=True):
 
 
 class LedgerEntry(Struct, frozen=True, kw_only=True):
-    """A message or an inserted text."""
+    """A message or an inserted text. `tokens` is an estimate."""
 
     seq: int
     kind: str
@@ -50,16 +50,18 @@ class SentEntry(LedgerEntry, frozen=True, kw_only=True):
     """An entry that was sent.
 
     `acknowledged` is true if the session has it, or if the provider keeps no session and gets everything each time.
+    `counted` are its tokens in the last request, as its lines have them; absent if the last request did not have it.
     """
 
     acknowledged: bool
+    counted: int | UnsetType = UNSET
 
 
 class LedgerView(Struct, frozen=True, kw_only=True):
     """`session` is the provider's session id, and `lost` why it no longer exists.
 
     `unanswered` is true if a request is running or failed, and the session may contain it. `total` is the number of
-    sent messages.
+    sent messages. `request` is the last request.
     """
 
     session: str
@@ -70,6 +72,7 @@ class LedgerView(Struct, frozen=True, kw_only=True):
     total: int
     more: bool
     new: list[UnsentEntry]
+    request: int = 0
 
 
 @endpoint("GET", "/conversations/{name}/channels/{channel}/ledger")
@@ -79,6 +82,7 @@ def show_ledger(app: AppState, name: str, channel: str, query: LedgerQuery) -> L
     knowledge = load_knowledge(app.store, found)
     news = knowledge.news[:MAX_UNSENT]
     shown = build_item_lines(app.store, knowledge.known[query.after : query.after + query.limit])
+    counted = dict(enumerate(knowledge.last.tokens))
     return LedgerView(
         session=knowledge.session,
         lost=knowledge.lost,
@@ -92,8 +96,9 @@ def show_ledger(app: AppState, name: str, channel: str, query: LedgerQuery) -> L
                 tokens=line.tokens,
                 text=line.text[:MAX_TEXT_LENGTH],
                 acknowledged=knowledge.acknowledged,
+                counted=counted.get(index, UNSET),
             )
-            for line in shown
+            for index, line in enumerate(shown, query.after)
         ],
         total=len(knowledge.known),
         more=query.after + query.limit < len(knowledge.known),
@@ -108,4 +113,5 @@ def show_ledger(app: AppState, name: str, channel: str, query: LedgerQuery) -> L
             )
             for item, line in zip(news, build_item_lines(app.store, news), strict=True)
         ],
+        request=knowledge.last.record.request,
     )

@@ -3,7 +3,9 @@
 from typing import Annotated
 
 from msgspec import Meta
+from msgspec.structs import replace
 
+from contextc.analysis.expected_cache import expect_cache
 from contextc.app import model_selection
 from contextc.app.agent_factory import build_prompt, build_tools, choose_tools
 from contextc.compiler.past_requests import load_channel_provider
@@ -13,14 +15,16 @@ from contextc.inspection.preview import find_channels, load_last_budget, load_la
 from contextc.inspection.request_details import preview_request_details
 from contextc.prompts import PromptContext
 from contextc.providers import Provider
+from contextc.store.append_and_load import now_ms
 from contextc.store.ledger_schema import Channel
 from contextc.tools.spec import Tool
 from contextc.web.api.requests import MAX_NUMBER, LinesQuery, Number
 from contextc.web.app_state import AppState
+from contextc.web.cache_loss_view import CacheLoss, expected_cache_view
 from contextc.web.channel_list import find_channel
 from contextc.web.endpoint_registry import endpoint
 from contextc.web.line_query import query_lines
-from contextc.web.request_view import CacheLoss, LineTextOptions, NextRequestView, next_request_view
+from contextc.web.request_view import LineTextOptions, NextRequestView, next_request_view
 
 TAG = "next"
 DYNAMIC_NOT_INCLUDED = "dynamic prompt fragments are not part of this preview"
@@ -63,7 +67,8 @@ def show_next(app: AppState, name: str, query: NextQuery) -> NextRequestView:
         edit=None if query.edit is None else (query.edit, query.text or ""),
         rewind=query.rewind,
     )
-    seen = preview_request_details(app.store, compiled)
+    expected = expect_cache(app.store, compiled, now_ms())
+    seen = replace(preview_request_details(app.store, compiled), expected=expected.usage if expected else None)
     queried = query_lines(seen, query)
     cost = compiled.cost
     loss = CacheLoss(
@@ -71,6 +76,7 @@ def show_next(app: AppState, name: str, query: NextQuery) -> NextRequestView:
         cached_kept=cost.cached_tokens_kept,
         signed_lost=cost.signed_reasoning_lost,
         dollars=cost.dollars,
+        cache=expected_cache_view(expected),
     )
     return next_request_view(
         seen,

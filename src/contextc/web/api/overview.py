@@ -34,7 +34,8 @@ class OverviewQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """`since` and `until` select requests by time, in Unix milliseconds. `source` is a client, `own` or `observed`.
 
     `search` is a text in the name or the title. `zone` is the time zone of the days, such as Europe/Berlin. The page
-    has `limit` conversations after the first `skip` ones. Sorting by `findings` puts unchecked conversations last.
+    has `limit` conversations after the first `skip` ones. Sorting by `findings` is by the cost of
+    the most expensive cause, and puts unchecked conversations last.
     """
 
     since: Time | None = None
@@ -68,10 +69,15 @@ class FiguresView(Struct, frozen=True, kw_only=True):
 
 
 class FindingsCount(Struct, frozen=True, kw_only=True):
-    """The number of findings that are a loss, and the sum of their costs; null if none is known. Costs can overlap."""
+    """The number of findings that are a loss. `largest` is the cost of the most expensive cause; null if none is known.
+
+    `cost` is the sum of all, which counts twice what different causes have in common. It is no more than an upper
+    limit.
+    """
 
     count: int
     cost: float | None
+    largest: float | None = None
 
 
 class OverviewEntry(Struct, frozen=True, kw_only=True):
@@ -186,13 +192,15 @@ def _check(app: AppState, name: str) -> CheckedConversation | None:
     except ContextcError as error:
         none = FindingsCount(count=0, cost=None)
         return CheckedConversation(name=name, findings=none, causes=[], error=str(error))
+    causes = group_by_cause(found)
+    summary = FindingsSummary(len(found), sum_costs(found), causes[0].cost if causes else None)
     if identity is not None:
-        app.overview.keep_findings(*identity, FindingsSummary(len(found), sum_costs(found)))
-    return CheckedConversation(
-        name=name,
-        findings=FindingsCount(count=len(found), cost=sum_costs(found)),
-        causes=[_cause(each) for each in group_by_cause(found)],
-    )
+        app.overview.keep_findings(*identity, summary)
+    return CheckedConversation(name=name, findings=_count(summary), causes=[_cause(each) for each in causes])
+
+
+def _count(summary: FindingsSummary) -> FindingsCount:
+    return FindingsCount(count=summary.losses, cost=summary.cost, largest=summary.largest)
 
 
 def _cause(cause: CauseSummary) -> CheckedCause:
@@ -218,7 +226,7 @@ SORT_KEYS: dict[SortName, Callable[[ConversationFigures], float | str | None]] =
     "name": lambda each: each.state.name.casefold(),
     "source": lambda each: each.source,
     "model": lambda each: each.models[0] if each.models else None,
-    "findings": lambda each: (each.findings.cost or 0.0) + each.findings.losses * 1e-12 if each.findings else None,
+    "findings": lambda each: (each.findings.largest or 0.0) + each.findings.losses * 1e-12 if each.findings else None,
 }
 
 
@@ -243,7 +251,7 @@ def _entry(found: ConversationFigures, conversation: ConversationOverview) -> Ov
         source=found.source,
         models=found.models,
         figures=_figures(found.figures),
-        findings=UNSET if known is None else FindingsCount(count=known.losses, cost=known.cost),
+        findings=UNSET if known is None else _count(known),
     )
 
 

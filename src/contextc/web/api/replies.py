@@ -34,6 +34,7 @@ class AttemptView(Struct, frozen=True, kw_only=True):
     status: ReplyStatus
     code: int | None
     error: str
+    error_type: str = ""
     latency: int | None
     corrected: bool
 
@@ -41,7 +42,9 @@ class AttemptView(Struct, frozen=True, kw_only=True):
 class ReplyView(Struct, frozen=True, kw_only=True):
     """The reply to a request. `status` is ok, error, unfinished (it broke off), unanswered or stopped.
 
-    `finish` is the stop reason, `code` the HTTP status of an observed reply, and `error` the text of an error reply.
+    `finish` is the stop reason, and `provider_finish` the provider's own word for it, empty if it is the same. `code`
+    is the HTTP status, `error` the text of an error reply, `error_type` its type or code, and `request_id` the
+    provider's id of the request.
     `began` and `ended` are Unix milliseconds, and `latency` the milliseconds between them. `messages` are the stored
     messages of the reply, or what was received of it. `events` are the stored events of the step in which an executor
     made the request; `more_events` is true if there are further ones. Unknown values are null or empty.
@@ -49,8 +52,11 @@ class ReplyView(Struct, frozen=True, kw_only=True):
 
     status: ReplyStatus
     finish: str
+    provider_finish: str = ""
     code: int | None
     error: str
+    error_type: str = ""
+    request_id: str = ""
     began: int | None
     ended: int | None
     latency: int | None
@@ -70,8 +76,11 @@ def show_reply(app: AppState, name: str, channel: str, number: int) -> ReplyView
     return ReplyView(
         status=found.status,
         finish=found.finish,
+        provider_finish=found.provider_finish,
         code=found.code,
         error=found.error,
+        error_type=found.error_type,
+        request_id=found.request_id,
         began=found.began,
         ended=found.ended,
         latency=found.latency,
@@ -95,6 +104,7 @@ def _attempt_view(attempt: Attempt) -> AttemptView:
         status=attempt.status,
         code=attempt.code,
         error=attempt.error,
+        error_type=attempt.error_type,
         latency=attempt.latency,
         corrected=attempt.is_corrected,
     )

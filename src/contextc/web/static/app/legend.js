@@ -25,13 +25,22 @@ const SYMBOLS = [
     ["↻", "Sent again, uncached"],
     ["−", "Left out"],
     ["⚡", "The cached prefix ends here"],
-    ["⊘", "Not answered"],
+    ["⊘", "Failed or stopped"],
+    ["≈", "Estimated: a share of the total that the provider reported, or all of it if it reported none"],
+    ["A, B …", "A letter for each model, or agent, of the conversation"],
+    ["▇", "A bar in the header: the input tokens of a request. The dark part was read from the cache, a cross is a failed request, a dot a costly finding"],
     ["▸", "First request"],
     ["✂", "Cache reset: context was full"],
     ["≡", "Cache reset: compaction"],
     ["✎", "Cache reset: a message was edited"],
     ["⟲", "Cache reset: session or context cleared"],
     ["◆", "Cache reset: prompt, tools or settings changed"],
+  ]],
+  ["Words in the inspector", [
+    ["cache epoch", "Requests that each begin like the one before. A cache reset begins the next one"],
+    ["prefix", "The beginning that a request has in common with an earlier one. Only that can be read from the cache"],
+    ["rewrite factor", "Tokens written to the cache, divided by the largest request. 1.0 means that everything was written once"],
+    ["80% certain", "The probability that a finding names the right cause"],
   ]],
 ];
 

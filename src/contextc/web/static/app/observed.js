@@ -2,7 +2,9 @@
 import { duration, oneLine } from "./format.js";
 
 const KINDS = { agent: "sub-agent", side: "side request" };
-const STATUSES = { error: "failed", unfinished: "reply broke off", unanswered: "no answer" };
+const STATUSES = { error: "failed", unfinished: "failed: reply broke off", unanswered: "failed: no answer" };
+/** The reason of the server for a request that the user stopped. */
+const STOPPED = "It was stopped.";
 
 /** Return the client that made a conversation, and what kind of conversation it is. @param {object|undefined} source */
 export function sourceLabel(source) {
@@ -20,11 +22,18 @@ const LIVE = 60_000;
 /** Return true if other software is making requests in a conversation now. @param {object} entry of the list */
 export const isLive = ({ observed, spoken }, now = Date.now()) => Boolean(observed) && spoken > 0 && now - spoken < LIVE;
 
-/** Return how an observed request failed; "" if it was answered. @param {object|undefined} observed */
-export function failureLabel(observed) {
+/** Return how an observed request failed; "" if it was answered. @param {object|undefined} observed @param {boolean} hasType with the type of the error */
+export function failureLabel(observed, hasType = false) {
   const status = observed && STATUSES[observed.status];
-  return status ? `${status}${observed.code ? ` (${observed.code})` : ""}` : "";
+  const facts = status ? [observed.code, hasType && oneLine(observed.error_type, 80)].filter(Boolean).join(", ") : "";
+  return status ? `${status}${facts && ` (${facts})`}` : "";
 }
+
+/** Return the word for a request of our own without an answer. @param {string} ended its reason */
+export const endedWord = (ended) => (ended === STOPPED ? "stopped" : "failed");
+
+/** Return the text of a request's error; "" if there is none, or if it was only stopped. */
+export const errorText = ({ ended, observed }) => (ended && ended !== STOPPED ? ended : observed?.error) ?? "";
 
 /** Return the time until the reply ended; "" if it is unknown. */
 export const latencyLabel = (observed) => (observed?.latency != null ? duration(observed.latency) : "");

@@ -40,6 +40,9 @@ const CAUSES = new Map([
   ["parallel_request", "a request with the same prefix was still being answered"],
 ]);
 
+/** Said wherever costs of several causes of findings are listed. */
+export const OVERLAP = "Costs of different causes can overlap, so they are not added up.";
+
 const capitalised = (text) => `${text.slice(0, 1).toUpperCase()}${text.slice(1)}`;
 
 /**

@@ -4,7 +4,7 @@ import { apiUrl, conversationPath } from "./api.js";
 import { restoreFocus } from "./dialog.js";
 import { Icon, IconButton, Mark } from "./icons.js";
 import { Menu } from "./menu.js";
-import { ago, dateTime, oneLine, titleLine, visible } from "./format.js";
+import { ago, clock, dateTime, oneLine, titleLine, visible } from "./format.js";
 import { MarkedText } from "./marked_text.js";
 import { isLive, sourceLabel } from "./observed.js";
 import { ProxyStatus } from "./proxy_status.js";
@@ -176,5 +176,11 @@ function EntryState({ entry }) {
   return html`
     ${state === "live" && html`<span class="entry-live" data-testid="live"><span class="dot running"></span> live</span>`}
     ${state === "unread" && html`<span class="dot unread" data-testid="unread" title="New messages"></span><span class="off-screen">new messages, </span>`}
-    ${state !== "live" && html`<time title=${dateTime(time)}>${ago(time)}</time>`}`;
+    ${state !== "live" && html`<time title=${dateTime(time)}>${isYesterday(time) && !search.value.trim() ? clock(time) : ago(time)}</time>`}`;
+}
+
+/** Return true if a time is in the group Yesterday, whose heading is its date. */
+function isYesterday(time) {
+  const midnight = new Date().setHours(0, 0, 0, 0);
+  return time < midnight && time >= midnight - DAY && Date.now() - time >= 3_600_000;
 }

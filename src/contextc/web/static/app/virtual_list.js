@@ -201,6 +201,7 @@ export function VirtualList({
 
   const onScroll = useCallback(() => {
     const element = scroller.current;
+    if (!element) return;  // the list was left while it scrolled
     if (element.matches(":active")) onInput();  // the scroll bar is dragged
     sync();
     noteEnd(element.scrollHeight - element.clientHeight - element.scrollTop < 40);

@@ -33,7 +33,7 @@ export function MessageEditor({ message, text, onDone, client, model }) {
     event.stopPropagation();
   };
   const lost = cost && [
-    cost.cached_lost > 0 && `${tokens(cost.cached_lost)} cached tokens are sent again uncached`,
+    cost.cached_lost > 0 && !cost.cache?.expired && `${tokens(cost.cached_lost)} cached tokens are sent again uncached`,
     cost.signed_lost > 0 && `signed reasoning of ${plural(cost.signed_lost, "message")} is lost`,
   ].filter(Boolean).join(", ");
   return html`

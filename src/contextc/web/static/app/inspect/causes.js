@@ -12,7 +12,7 @@ export const CAUSES = {
   media: ["Media", "Images, audio, video and documents."],
   overhead: ["Added by the provider", "Counted by the provider beyond what was sent."],
   answer: ["Answers", "Output tokens."],
-  answer_reasoning: ["Reasoning", "Output tokens that are reasoning."],
+  answer_reasoning: ["Reasoning in answers", "Output tokens that are reasoning."],
 };
 
 export const causeLabel = (cause) => CAUSES[cause]?.[0] ?? cause;

@@ -1,4 +1,4 @@
-/** Two conversations side by side: figures, findings and costs by cause, and the first request that differs. */
+/** Two conversations side by side: figures, findings and costs by cause, and the first request that differs, or what is equal. */
 import { html, useState } from "../html.js";
 import { get } from "../api.js";
 import { Dialog } from "../dialog.js";
@@ -6,23 +6,21 @@ import { dateTime, dollars, duration, number, oneLine, percent, plural } from ".
 import { Icon } from "../icons.js";
 import { chatUrl, compareUrl, inspectUrl, navigate } from "../route.js";
 import { InspectorHeader } from "./inspector_header.js";
+import { causeLabel } from "./causes.js";
 import { toValue } from "./diff.js";
 import { ConversationSearch } from "./request_picker.js";
 import { useLoad } from "./use_load.js";
 import { EmptyState, LoadError, Skeleton } from "./placeholders.js";
 
-const KINDS = {
-  system: "System prompt", tool: "Tool definition", result: "Results of", history: "History", reasoning: "Earlier reasoning",
-  media: "Media", overhead: "Added by the provider", answer: "Answers", answer_reasoning: "Reasoning",
-};
 const MOST = 30;
 const factor = (value) => (value == null ? "–" : value.toFixed(2));
 
-/** Rows of the table of figures: label, field, text, and whether less is better. */
+/** Rows of the table of figures: label, field, text, and what it means. */
 const FIGURES = [
-  ["Requests", "requests", number], ["Not answered", "failed", number], ["Tokens in", "input", number], ["Tokens out", "output", number],
+  ["Requests", "requests", number], ["Failed", "failed", number], ["Tokens in", "input", number], ["Tokens out", "output", number],
   ["Reasoning tokens", "reasoning", number], ["Read from cache", "cache_read", number], ["Share from cache", "cache_share", percent],
-  ["Rewrite factor", "rewrite_factor", factor], ["Cost", "cost", dollars],
+  ["Rewrite factor", "rewrite_factor", factor, "Tokens written to the cache, divided by the largest request. 1.0 means that everything was written once."],
+  ["Cost", "cost", dollars],
 ];
 
 /** Link that starts a comparison of a conversation with another one. */
@@ -40,7 +38,7 @@ export function Compare({ name, other }) {
     navigate(changing === "a" ? compareUrl(chosen, other) : compareUrl(name, chosen), { replace: isWhole });
   };
   return html`<div class="inspect compare" data-testid="compare">
-    <${InspectorHeader} title="Compare two runs" reload=${isWhole ? reload : undefined}>
+    <${InspectorHeader} title="Compare conversations" reload=${isWhole ? reload : undefined}>
       ${isWhole && html`<button type="button" class="button" onClick=${() => navigate(compareUrl(other, name), { replace: true })}>Swap</button>`}
     <//>
     <div class="inspect-body compare-body">
@@ -49,21 +47,28 @@ export function Compare({ name, other }) {
       </section>`}
       ${error && html`<${LoadError} error=${error} reload=${reload} />`}
       ${isWhole && !data && !error && html`<${Skeleton} lines=${10} label="Comparing" />`}
-      ${isWhole && data && html`<${Compared} data=${data} change=${setChanging} />`}
+      ${isWhole && html`<div class="compare-which" role="group" aria-label="Conversations">
+        <${Which} side="First" name=${name} change=${() => setChanging("a")} /><${Which} side="Second" name=${other} change=${() => setChanging("b")} />
+      </div>`}
+      ${isWhole && data && html`<${Compared} data=${data} />`}
     </div>
     ${changing && html`<${Dialog} title="Choose a conversation" onClose=${() => setChanging("")} class="picker">
       <div class="body picker-body"><${ConversationSearch} choose=${choose} without=${changing === "a" ? other : name} /></div><//>`}
   </div>`;
 }
 
-function Compared({ data, change }) {
+/** The button that replaces one of the conversations. */
+const Which = ({ side, name, change }) => html`<button type="button" class="button" onClick=${change} aria-haspopup="dialog"
+    title="Choose another conversation">${side}: <b dir="auto">${oneLine(name, 48)}</b> <${Icon} name="chevron" size=${12} /></button>`;
+
+function Compared({ data }) {
   const { a, b, causes, costs, first } = data;
   if (!a.requests && !b.requests) return html`<${EmptyState} title="No requests"><p>Neither conversation has a request.</p><//>`;
   return html`
     <section class="compare-first" aria-label="First difference" data-testid="first-difference"><${First} first=${first} a=${a} b=${b} /></section>
-    <${Table} label="Figures" a=${a} b=${b} change=${change} first="Figure"
+    <${Table} label="Figures" a=${a} b=${b} first="Figure"
       rows=${[
-        ...FIGURES.map(([label, field, text]) => ({ label, a: a[field], b: b[field], text })),
+        ...FIGURES.map(([label, field, text, about]) => ({ label, a: a[field], b: b[field], text, about, isShare: text === percent })),
         { label: "Duration", a: a.ended - a.began, b: b.ended - b.began, text: duration },
       ]}>
       <tr><th scope="row">Models</th><td>${a.models.map((each) => oneLine(each, 60)).join(", ")}</td>
@@ -72,16 +77,17 @@ function Compared({ data, change }) {
     <//>
     ${causes.length > 0 && html`<${Table} label="Findings by cause" a=${a} b=${b} first="Cause"
       rows=${causes.slice(0, MOST).map((each) => ({
-        label: oneLine(each.title, 120), a: each.a.cost, b: each.b.cost, text: (value, side) => findings(side ? each.b : each.a),
+        label: oneLine(each.title, 120), a: each.a.cost, b: each.b.cost, counts: [each.a.count, each.b.count], text: (value, side) => findings(side ? each.b : each.a),
       }))} />`}
     ${costs.length > 0 && html`<${Table} label="Cost by cause" a=${a} b=${b} first="Cause"
       rows=${costs.slice(0, MOST).map((each) => ({
-        label: `${KINDS[each.kind] ?? each.kind}${each.name ? ` ${oneLine(each.name, 40)}` : ""}`, a: each.cost_a, b: each.cost_b,
-        text: (value, side) => `${number(side ? each.tokens_b : each.tokens_a)} tokens${value == null ? "" : `, ${dollars(value)}`}`,
+        label: `${causeLabel(each.kind)}${each.name ? ` ${oneLine(each.name, 40)}` : ""}`, a: each.cost_a, b: each.cost_b,
+        counts: [each.tokens_a, each.tokens_b], text: (value, side) => spent(side ? each.tokens_b : each.tokens_a, value),
       }))} />`}
     ${Math.max(costs.length, causes.length) > MOST && html`<p class="soft">The ${MOST} most expensive rows are shown.</p>`}`;
 }
 
+const spent = (tokens, cost) => (tokens ? `${number(tokens)} tokens${cost == null ? "" : `, ${dollars(cost)}`}` : "–");
 const findings = ({ count, cost }) => (count ? `${number(count)}${cost == null ? "" : ` (${dollars(cost)})`}` : "–");
 
 function First({ first, a, b }) {
@@ -93,26 +99,36 @@ function First({ first, a, b }) {
     return html`<p>${same} Only <b dir="auto">${oneLine(longer.conversation, 60)}</b> has further requests.</p>`;
   }
   const link = inspectUrl(first.b.conversation, first.b.channel, first.b.request, { tab: "diff", to: toValue(first.b.conversation, first.a) });
-  return html`<p>${before ? same : ""} Request ${number(first.position)} differs: <b>${oneLine(first.reason || "its content", 300)}</b></p>
-    <p><a class="button" href=${link}>Show the difference</a></p>`;
+  const equal = first.equal ? `${plural(first.equal, "part")} (${plural(first.equal_tokens, "token")})` : "";
+  return html`${first.related
+    ? html`<p>${before ? same : ""} Request ${number(first.position)} differs: <b>${oneLine(first.reason || "its content", 300)}</b></p>`
+    : html`<p><b>These are different conversations.</b> ${equal
+      ? `Equal at the beginning: ${equal}. First difference: ${oneLine(first.reason || "the content", 300)}` : "Nothing at the beginning is equal."}</p>`}
+    <p><a class="button" href=${link}>${first.related ? "Show the difference" : "Compare the first requests"}</a></p>`;
 }
 
 /** A table with a column per conversation, and their difference. `text` gets a value and whether it is of the second. */
-function Table({ label, a, b, rows, first, change, children }) {
-  const head = (run, side) => html`<th scope="col"><a dir="auto" href=${chatUrl(run.conversation)}>${oneLine(run.conversation, 48)}</a>
-    ${change && html` <button type="button" class="button quiet" onClick=${() => change(side)} aria-label=${`Change ${oneLine(run.conversation, 40)}`}>Change</button>`}</th>`;
+function Table({ label, a, b, rows, first, children }) {
+  const head = ({ conversation }) => html`<th scope="col"><a dir="auto" href=${chatUrl(conversation)}>${oneLine(conversation, 48)}</a></th>`;
   return html`<section class="compare-table"><h2>${label}</h2><div class="compare-scroll" tabindex="0" role="group" aria-label=${label}><table>
-    <thead><tr><th scope="col">${first}</th>${head(a, "a")}${head(b, "b")}<th scope="col">Difference</th></tr></thead>
-    <tbody>${rows.map((row, index) => html`<tr key=${index}><th scope="row">${row.label}</th><td>${row.text(row.a, 0)}</td>
-      <td>${row.text(row.b, 1)}</td><td>${difference(row.a, row.b)}</td></tr>`)}${children}</tbody>
+    <thead><tr><th scope="col">${first}</th>${head(a)}${head(b)}<th scope="col">Difference</th></tr></thead>
+    <tbody>${rows.map((row, index) => html`<tr key=${index}><th scope="row" title=${row.about}>${row.label}</th><td>${row.text(row.a, 0)}</td>
+      <td>${row.text(row.b, 1)}</td><td>${difference(row)}</td></tr>`)}${children}</tbody>
   </table></div></section>`;
 }
 
-/** Return the second value relative to the first: +20%. */
-function difference(one, other) {
+/**
+ * Return the second value relative to the first: +20%. Of shares, it is their distance. What only one of them has is new or
+ * gone. `counts` decide that, and are compared if a value is unknown.
+ */
+function difference({ a, b, counts = [a, b], isShare }) {
+  const sign = (value) => (value > 0 ? "+" : "−");
+  const [one, other] = a != null && b != null ? [a, b] : counts;
   if (one == null || other == null) return "–";
   if (one === other) return "=";
-  if (!one) return "new";
-  const share = (other - one) / Math.abs(one);
-  return `${share > 0 ? "+" : "−"}${percent(Math.abs(share))}`;
+  if (isShare) return `${sign(other - one)}${Math.max(1, Math.round(100 * Math.abs(other - one)))} points`;
+  if (!counts[0] || !one) return "new";
+  if (!counts[1] || !other) return "gone";
+  const change = Math.max(1, Math.round((100 * Math.abs(other - one)) / one));
+  return `${sign(other - one)}${number(other < one ? Math.min(99, change) : change)}%`;
 }

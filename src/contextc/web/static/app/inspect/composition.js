@@ -102,7 +102,7 @@ export function CompositionPanel({ name, step, children }) {
   const isRun = query.of === "run";
   return html`<div class="panel scrolls composition-tab" data-testid="composition">
     ${isRun ? html`<${OfRun} name=${name} step=${step} />` : html`<${OfRequest} name=${name} step=${step} />`}
-    ${children && html`<div class="budget-foot">${children}</div>`}
+    ${children && !isRun && html`<div class="budget-foot">${children}</div>`}
   </div>`;
 }
 
@@ -186,7 +186,7 @@ function measured(node, by) {
 function requestTree(data) {
   const answers = data.answer.map((line) => ({ cause: line.kind, name: "", tokens: line.tokens, cost: line.cost }));
   return {
-    key: "", label: `Request ${number(data.number)}`, tokens: data.tokens, cost: data.cost,
+    key: "", label: `Request ${number(data.number)}`, tokens: data.tokens, cost: data.cost, isMeasured: data.how === "measured",
     children: [...data.causes, ...answers].map((each) => labelled(each, 0)),
   };
 }
@@ -222,7 +222,7 @@ function runTree(data) {
   }
   const nodes = [...causes].map(([cause, own]) => (own.length === 1 && !own[0].name ? own[0] : { ...added(own, { cause }), name: "", children: own }));
   return {
-    key: "", label: "All requests", tokens: nodes.reduce((sum, each) => sum + (each.cause.startsWith("answer") ? 0 : each.tokens), 0), cost: data.costs.cost,
+    key: "", label: "All requests", isMeasured: true, tokens: nodes.reduce((sum, each) => sum + (each.cause.startsWith("answer") ? 0 : each.tokens), 0), cost: data.costs.cost,
     children: nodes.map((each) => labelled(each, 0)),
   };
 }

@@ -2,7 +2,7 @@
  * Differences between a request and the previous one, or any other that the user picks. They are in the order in which a
  * provider caches a request; the one that breaks the prefix comes first.
  */
-import { html, useEffect, useMemo, useRef, useState } from "../html.js";
+import { html, useLayoutEffect, useMemo, useRef, useState } from "../html.js";
 import { conversationPath, get } from "../api.js";
 import { dollars, number, oneLine, plural, visible } from "../format.js";
 import { Icon } from "../icons.js";
@@ -10,6 +10,7 @@ import { compareUrl, inspectUrl, route, setQuery } from "../route.js";
 import { isOverlayOpen, isTextField, KEYS } from "../shortcuts.js";
 import { VirtualList } from "../virtual_list.js";
 import { RequestPicker } from "./request_picker.js";
+import { markOfSegments } from "./marked_words.js";
 import { useLoad } from "./use_load.js";
 import { EmptyState, LoadError, Skeleton } from "./placeholders.js";
 
@@ -61,7 +62,7 @@ export function Diff({ name, step }) {
       ${!other && step.retry_of && data?.before && data.before.request !== step.retry_of && html`<button type="button" class="button quiet"
           onClick=${() => pick({ channel: step.channel, request: step.retry_of })}>Compare with the refused request ${number(step.retry_of)}</button>`}
       ${other?.conversation && other.conversation !== name && html`<a class="button quiet"
-          href=${compareUrl(other.conversation, name)}>Compare the whole runs</a>`}
+          href=${compareUrl(other.conversation, name)}>Compare the conversations</a>`}
       <div class="choice" role="group" aria-label="View of the differences">
         ${SHAPES.map(([each, label]) => html`<button key=${each} type="button" aria-pressed=${String(view === each)}
             onClick=${() => setQuery({ view: each })}>${label}</button>`)}
@@ -93,7 +94,7 @@ function Comparison({ name, step, data, isSide }) {
   };
   const moving = useRef(move);
   moving.current = move;
-  useEffect(() => {
+  useLayoutEffect(() => {
     const onKeyDown = (event) => {
       const by = { n: 1, p: -1 }[event.key];
       if (!by || event.ctrlKey || event.metaKey || event.altKey || isTextField(event.target) || isOverlayOpen()) return;
@@ -178,11 +179,11 @@ function Row({ row, name, step, isSide, isCurrent }) {
       ${each.is_break && html`<span class="tag new">breaks the prefix</span>`}
       ${each.note && html`<span class="soft">${oneLine(each.note, 120)}</span>`}
       <span class="compare-path">${each.after && each.section !== "settings"
-        ? html`<a href=${inspectUrl(name, step.channel, step.request, { tab: "request", path: each.after })}
+        ? html`<a href=${inspectUrl(name, step.channel, step.request, { tab: "request", path: each.after, ...markOfSegments(each.segments) })}
             title="Show in the request"><code>${oneLine(shown, 80)}</code></a>`
         : html`<code>${oneLine(shown, 80)}</code>`}${each.tokens > 0 && html` <span class="faint">${plural(each.tokens, "token")}</span>`}</span>
     </header>
-    ${each.segments.length > 0 && (isSide && each.kind !== "added" && each.kind !== "removed"
+    ${each.segments.length > 0 && ((isSide || each.kind === "reordered") && each.kind !== "added" && each.kind !== "removed"
       ? html`<div class="compare-sides">
           <div><h3>Before</h3><${Words} segments=${each.segments} without="added" /></div>
           <div><h3>After</h3><${Words} segments=${each.segments} without="removed" /></div>

@@ -1,11 +1,16 @@
 /**
  * The Findings tab: why the cache missed, what fills the window, what failed, with the words that changed, the cost and a
- * fix. Findings are grouped by cause, the most expensive cause first. Beside them are the costs of the run by cause.
+ * fix. Findings are grouped by cause, the most expensive cause first. Beside them is what was spent on each part of the requests.
  */
 import { html, useEffect, useMemo, useRef, useState } from "../html.js";
 import { conversationPath, get } from "../api.js";
-import { dollars, number, oneLine, percent, plural, tokens } from "../format.js";
+import { dollars, number, oneLine, percent, plural, titleLine, tokens } from "../format.js";
+import { OVERLAP } from "../reasons.js";
 import { inspectUrl } from "../route.js";
+import { endedWord, errorText } from "../observed.js";
+import { causeLabel } from "./causes.js";
+import { toValue } from "./diff.js";
+import { markOfChange } from "./marked_words.js";
 import { EmptyState, LoadError, Skeleton } from "./placeholders.js";
 import { requestNumber } from "./timeline_layout.js";
 import { useLoad } from "./use_load.js";
@@ -18,13 +23,11 @@ const MORE = 25;
 const MOST_PLACES = 6;
 const MOST_COSTS = 12;
 const MOST_LINKS = 4;
+/** Code → text in place of a cost: a request that failed has no usage, and a rule or a remark has no cost. */
+const UNPRICED = { FAI001: "", FAI002: "no usage reported", FAI004: "no usage reported", FAI005: "" };
 
-/** Kind of a cost → label. Kinds with `true` are rows of a request, which Messages can filter. */
-const COSTS = {
-  system: ["System prompt", true], tool: ["Tool definition", true], result: ["Tool result", true], history: ["Messages", true],
-  reasoning: ["Reasoning in the context", true], media: ["Media", true], overhead: ["Overhead of the format", false],
-  answer: ["Answers", false], answer_reasoning: ["Reasoning in answers", false],
-};
+/** Kinds of costs that are rows of a request, which Messages can filter. */
+const ROW_COSTS = new Set(["system", "tool", "result", "history", "reasoning", "media"]);
 
 /**
  * Load the findings of a conversation, again after new requests.
@@ -83,8 +86,8 @@ export function RequestFindings({ name, step, losses, remarks, signedLost }) {
   if (!own.length && !rest.length && !signedLost) return null;
   const url = (query) => inspectUrl(name, step.channel, step.request, { tab: "findings", ...query });
   return html`<ul class="request-findings" aria-label="Findings of this request" data-testid="request-findings">
-    ${own.slice(0, MOST_LINKS).map((each, index) => html`<li key=${index}><a class="finding-link" href=${url({ finding: each.code })}><span
-        class="card-code">${each.code}</span><span class="finding-link-title">${oneLine(each.title, 80)}</span>${each.cost > 0 && html` <b>${dollars(each.cost)}</b>`}</a></li>`)}
+    ${own.slice(0, MOST_LINKS).map((each, index) => html`<li key=${index}><a class="finding-link" href=${url({ finding: each.code })} title=${oneLine(each.title, 300)}><span
+        class="card-code">${each.code}</span><span class="finding-link-title">${oneLine(namesOf(each)[0], 80)}</span>${each.cost > 0 && html` <b>${dollars(each.cost)}</b>`}</a></li>`)}
     ${own.length > MOST_LINKS && html`<li><a class="finding-link" href=${url({})}>${number(own.length - MOST_LINKS)} more</a></li>`}
     ${signedLost > 0 && html`<li class="is-bad">Signed reasoning of ${plural(signedLost, "message")} was lost here.</li>`}
     ${rest.map((each) => html`<li key=${each}><a class="finding-link" href=${url({})} title=${oneLine(each, 400)}>Remark: ${oneLine(each, 80)}</a></li>`)}
@@ -107,7 +110,7 @@ export function FindingsPanel({ name, steps, step, channels, load, focus }) {
   }, [focus, groups]);
   if (error) return html`<${LoadError} error=${error} reload=${reload} />`;
   if (!found) return html`<${Skeleton} lines=${8} label="Loading the findings" />`;
-  const place = { name, numbers, channels };
+  const place = { name, numbers, channels, shown: oneLine(errorText(step), 4000) };
   const harmless = found.findings.length - losses.length;
   return html`<div class="panel scrolls findings-panel" data-testid="findings-panel" ref=${box}>
     <div class="findings-main">
@@ -120,7 +123,7 @@ export function FindingsPanel({ name, steps, step, channels, load, focus }) {
       ${found.more && html`<p class="soft findings-note">There are more findings than the ${number(found.findings.length)} that are listed.</p>`}
       ${harmless > 0 && html`<p class="soft findings-note">${plural(harmless, "cache miss", "cache misses")} could not have been
         avoided: the first request of a prefix, or too few tokens for the cache.</p>`}
-      ${losses.length > 0 && html`<p class="soft findings-note">One request can have several findings, so their costs can overlap. The costs by cause beside them do not, and add up.</p>`}
+      ${losses.length > 0 && html`<p class="soft findings-note">${OVERLAP} The table of what was spent adds up.</p>`}
     </div>
     <${CostTable} costs=${found.costs} name=${name} step=${step} />
   </div>`;
@@ -144,15 +147,19 @@ function Group({ group, place, step, isFocused }) {
 
 function Finding({ finding, place }) {
   const { code, title, cost, fix, confidence, also, vendor, evidence } = finding;
-  const changed = evidence.find((each) => each.before || each.after);
-  return html`<article class="card" data-testid="finding" aria-label=${`${code}: ${oneLine(title, 160)}`}>
+  const isShown = (text) => Boolean(text) && (title.includes(text) || place.shown.startsWith(text.replace(/…$/, "")));
+  const shown = evidence.find((each) => each.before || each.after);
+  const [heading, detail] = namesOf(finding);
+  const other = evidence.find((each) => each.compared)?.compared;
+  return html`<article class="card" data-testid="finding" aria-label=${`${code}: ${oneLine(heading, 160)}`}>
     <div class="card-head">
-      <h3><span class="card-code">${code}</span> ${oneLine(title, 300)}</h3>
-      <p class="card-figures">${cost === null ? html`<span class="faint">cost unknown</span>` : html`<b>${dollars(cost)}</b>`}
+      <h3><span class="card-code">${code}</span> <${WithLink} text=${heading} other=${other} /></h3>
+      <p class="card-figures">${cost === null ? html`<span class="faint">${UNPRICED[code] ?? "cost unknown"}</span>` : html`<b>${dollars(cost)}</b>`}
         ${finding.tokens > 0 && html`<span>${number(finding.tokens)} tokens</span>`}
-        <span class="faint">${confidence >= 1 ? "certain" : `${percent(confidence)} certain`}</span></p>
+        <span class="faint" title="The probability that this is the cause">${confidence >= 1 ? "certain" : `${percent(confidence)} certain`}</span></p>
     </div>
-    ${changed && html`<${Change} before=${changed.before} after=${changed.after} />`}
+    ${detail && html`<p class="card-detail"><${WithLink} text=${detail} other=${other} /></p>`}
+    ${shown && !(code.startsWith("FAI") && isShown(shown.after)) && html`<${Change} evidence=${shown} />`}
     ${fix && html`<p class="card-fix"><b>Fix:</b> <${Inline} text=${fix} /></p>`}
     ${also.length > 0 && html`<p class="soft">Would have had the same effect alone: ${also.map((each) => each.replaceAll("_", " ")).join(", ")}.</p>`}
     ${vendor && html`<p class="soft">The provider's own reason: <code>${oneLine(vendor, 80)}</code>${finding.vendor_agrees === null
@@ -161,9 +168,30 @@ function Finding({ finding, place }) {
   </article>`;
 }
 
-/** The words before and after a change. If there are only words after it, they are what was found. */
-function Change({ before, after }) {
-  if (!before) return html`<p class="card-change"><span class="card-words">${oneLine(after, 400)}</span></p>`;
+/** Return the name of the cause, as in the overview, and what this finding says beyond it. */
+function namesOf({ title, cause_title: cause }) {
+  return !cause || title.startsWith(cause) ? [title, ""] : [cause, title];
+}
+
+/** A text that may name another conversation: its name becomes a link with its title. */
+function WithLink({ text, other, limit = 300 }) {
+  const name = other?.conversation ? [` of ${other.conversation}`, ` as ${other.conversation}`].find((each) => text.includes(each)) : "";
+  if (!name) return oneLine(text, limit);
+  const at = text.lastIndexOf(name) + 4;
+  return html`${oneLine(text.slice(0, at), limit)} <${ConversationLink} other=${other} />${
+    oneLine(`|${text.slice(at + other.conversation.length)}`, limit).slice(1)}`;
+}
+
+const ConversationLink = ({ other, start = "" }) => html`<a href=${inspectUrl(other.conversation, other.channel, other.request)}
+    title=${oneLine(other.conversation, 200)} data-testid="other-conversation">${start}${titleLine({ title: other.title, name: other.conversation }, 60)}</a>`;
+
+/** The words before and after a change; without a change, what was found. */
+function Change({ evidence: { before, after, is_change: isChange = true, compared } }) {
+  if (!isChange || !before) {
+    const facts = [before, after].filter(Boolean);
+    return html`<p class="card-change" data-testid="facts">${facts.map((each, index) => html`<span key=${index} class="card-words">${index > 0 && " · "}<${WithLink}
+        text=${each} other=${compared} limit=${400} /></span>`)}</p>`;
+  }
   return html`<p class="card-change" data-testid="change"><del><span class="off-screen">before: </span>${oneLine(before, 400)}</del>
     <span aria-hidden="true"> → </span>${after
       ? html`<ins><span class="off-screen">after: </span>${oneLine(after, 400)}</ins>`
@@ -189,25 +217,29 @@ function Place({ each, code, place }) {
   const { name, numbers, channels } = place;
   const step = numbers.get(key(each));
   const letter = channels.size > 1 ? `${channels.get(each.channel)?.letter ?? "?"} · ` : "";
-  const label = `${letter}request ${number(step ? requestNumber(step) : each.request)}${step?.ended ? " (not answered)" : ""}`;
+  const label = `${letter}request ${number(step ? requestNumber(step) : each.request)}${step?.ended ? ` (${endedWord(step.ended)})` : ""}`;
   const url = (query) => inspectUrl(name, each.channel, each.request, query);
   if (!each.request) return html`<span class="faint">the whole conversation</span>`;
-  const target = each.path ? { tab: "request", path: each.path } : { tab: code.startsWith("FAI") ? "reply" : "messages" };
-  return html`<span class="card-place"><a href=${url(target)} data-testid="place">${label}${each.path && html` · <code>${oneLine(each.path, 80)}</code>`}</a>
-    ${code.startsWith("CAC") && html` <a href=${url({ tab: "diff" })} aria-label=${`Changes of ${label}`}>changes</a>`}</span>`;
+  const marked = each.is_change !== false && each.after ? markOfChange(each.before, each.after) : {};
+  const target = each.path ? { tab: "request", path: each.path, ...marked } : { tab: code.startsWith("FAI") ? "reply" : "messages" };
+  const other = each.compared;
+  const isElsewhere = other && other.conversation !== name;
+  return html`<span class="card-place"><a href=${url(target)} data-testid="place">${label}${each.path && html` · <code>${oneLine(each.path, 80)}</code>`}${code === "WIN001" && each.after && ` ${oneLine(each.after.split(": ")[0], 60)}`}</a>
+    ${code.startsWith("CAC") && html` <a href=${url({ tab: "diff", to: other ? toValue(name, other) : "" })} aria-label=${`Changes of ${label}`}>changes</a>`}
+    ${isElsewhere && html` compared with <${ConversationLink} other=${other} start=${`request ${number(other.request)} of `} />`}</span>`;
 }
 
-/** Costs of the run by cause. @param {{costs: object, name: string, step: object}} props */
+/** What all requests cost, by the parts that it was spent for. @param {{costs: object, name: string, step: object}} props */
 function CostTable({ costs, name, step }) {
   const [isAll, setAll] = useState(false);
   const lines = costs.lines.filter((each) => each.cost !== null || each.tokens > 0);
   if (!lines.length) return null;
   const shown = isAll ? lines : lines.slice(0, MOST_COSTS);
   const whole = costs.cost ?? 0;
-  return html`<aside class="costs" aria-label="Costs by cause" data-testid="costs">
-    <h3>Costs by cause</h3>
+  return html`<aside class="costs" aria-label="What was spent" data-testid="costs">
+    <h3>What was spent</h3>
     <table>
-      <thead><tr><th scope="col">cause</th><th scope="col">cost</th><th scope="col">share</th><th scope="col">tokens</th><th
+      <thead><tr><th scope="col">spent for</th><th scope="col">cost</th><th scope="col">share</th><th scope="col">tokens</th><th
           scope="col">from cache</th></tr></thead>
       <tbody>${shown.map((each) => html`<${CostRow} key=${`${each.kind} ${each.name}`} line=${each} whole=${whole} name=${name} step=${step} />`)}</tbody>
       <tfoot><tr><th scope="row">all requests</th><td>${dollars(costs.cost)}</td><td></td><td></td><td>${percent(costs.cache_share)}</td></tr></tfoot>
@@ -219,12 +251,12 @@ function CostTable({ costs, name, step }) {
 }
 
 function CostRow({ line, whole, name, step }) {
-  const [label, isRow] = COSTS[line.kind] ?? [line.kind.replaceAll("_", " "), false];
+  const label = causeLabel(line.kind).replaceAll("_", " ");
   const text = line.name ? html`${label} <code>${oneLine(line.name, 40)}</code>` : label;
   const share = whole && line.cost !== null ? line.cost / whole : null;
   const url = inspectUrl(name, step.channel, step.request, { tab: "messages", cause: line.kind, tool: line.name });
   return html`<tr>
-    <th scope="row">${isRow ? html`<a href=${url}>${text}</a>` : text}</th>
+    <th scope="row">${ROW_COSTS.has(line.kind) ? html`<a href=${url}>${text}</a>` : text}</th>
     <td>${dollars(line.cost)}</td>
     <td class="cost-share"><span class="cost-bar" aria-hidden="true" style=${{ width: `${(100 * (share ?? 0)).toFixed(1)}%` }}></span><span>${percent(share)}</span></td>
     <td>${tokens(line.tokens)}</td><td>${line.tokens ? percent(line.read / line.tokens) : "–"}</td>

@@ -21,7 +21,7 @@ import { NextRequest } from "./next_request.js";
 import { EmptyState, LoadError, Skeleton } from "./placeholders.js";
 import { ShareButton } from "./share.js";
 import { StepPanel, TABS } from "./step_panel.js";
-import { StepTable } from "./step_table.js";
+import { EPOCH, StepTable } from "./step_table.js";
 import { SubAgents, useSubAgents } from "./sub_agents.js";
 import { mergeSteps } from "./timeline_layout.js";
 import { Timeline } from "./timeline.js";
@@ -39,7 +39,7 @@ const STORED = "contextc.timeline.view";
 const PATIENCE = 5_000;
 
 KEYS.push(["Inspector", [
-  [["←", "→"], "Previous request, next request"],
+  [["←", "→"], "Previous request, next request; on a tab: the tabs"],
   [["1", "–", "9"], "Findings, messages, composition, request, reply, changes, rules, session, preview"],
   [["J", "K"], "Next message, previous message"], [["/"], "Search in the current tab"], [["T"], "Show or hide the timeline"],
 ]]);
@@ -194,7 +194,8 @@ function Workbench({ name, data, channel, request, reload }) {
             ${views.map((each) => html`<button key=${each.name} type="button" aria-pressed=${String(view === each)}
                 onClick=${() => setView(each.name)}>${each.label}</button>`)}
           </div>
-          <p class="soft" data-testid="totals-more">${number(totals.output)} tokens out · ${plural(totals.epochs, "cache epoch")}</p></div>
+          <p class="soft" data-testid="totals-more">${number(totals.output)} tokens out · <span
+              title=${EPOCH}>${plural(totals.epochs, "cache epoch")}</span></p></div>
           <${view.View} ...${properties} />`}
       </section>
       ${isMissing && html`<p class="banner" role="status">Request ${request} not found. Showing the last one.</p>`}

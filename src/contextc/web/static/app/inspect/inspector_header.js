@@ -52,7 +52,7 @@ export function RunFigures({ totals, findings, showFindings }) {
     ["tokens in", "in", html`<span title=${`${number(totals.input)} tokens in, ${number(totals.output)} out`}>${tokens(totals.input)}</span>`],
     ["from cache", "cached", percent(share)], ["cost", "", dollars(totals.cost)],
   ];
-  if (lost) facts.push(["not answered", "⊘", number(lost)]);
+  if (lost) facts.push(["failed", "⊘", html`<span title="Failed or stopped">${number(lost)}</span>`]);
   return html`<dl class="totals" data-testid="totals">
     ${facts.map(([label, short, figure]) => html`<div key=${short || label}><dt data-short=${short}>${label}</dt><dd>${figure}</dd></div>`)}
     <div class=${findings ? "has-findings" : ""}><dt>${findings === 1 ? "finding" : "findings"}</dt><dd>${findings === null

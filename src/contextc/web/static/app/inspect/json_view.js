@@ -4,13 +4,17 @@ import { number, plural, visible } from "../format.js";
 import { VirtualList } from "../virtual_list.js";
 import { initialFolds, rowOfPath, rowsOf, search, visibleRows } from "./json_rows.js";
 import { Highlighted } from "./manifest_line.js";
+import { findMarked } from "./marked_words.js";
 
 const LETTER = 7.3;
 /** Strings with more characters show their length. */
 const LONG = 1000;
 const KINDS = { string: "t-string", more: "t-string", number: "t-number", word: "t-constant" };
 
-/** @param {{text: string, label: string, goTo?: {path: string, round: number}|null, children?: any}} props `goTo`: a path to show */
+/**
+ * @param {{text: string, label: string, goTo?: {path: string, near?: string, mark?: string}|null, children?: any}} props
+ *   `goTo`: a path to show, and words of its value to mark
+ */
 export function JsonView({ text, label, goTo = null, children }) {
   const box = useRef(null);
   const list = useRef(null);
@@ -40,11 +44,11 @@ export function JsonView({ text, label, goTo = null, children }) {
     setActive(index);
     setTimeout(() => list.current?.scrollTo(visibleRows(rows, open).indexOf(index), "center"), 0);
   };
+  const place = useMemo(() => (goTo ? rowOfPath(rows, goTo.path) : -1), [goTo, rows]);
+  const marked = useMemo(() => findMarked(rows, place, goTo?.near ?? "", goTo?.mark ?? ""), [goTo, rows, place]);
   useEffect(() => {
-    if (!goTo) return;
-    const index = rowOfPath(rows, goTo.path);
-    if (index >= 0) show(index);
-  }, [goTo, rows]);
+    if (place >= 0) show(marked.keys().next().value ?? place);
+  }, [place, marked]);
 
   const toggle = (index, fold) => {
     const after = new Set(folded);
@@ -95,7 +99,7 @@ export function JsonView({ text, label, goTo = null, children }) {
       aria-activedescendant=${`json-${active}`} onKeyDown=${onKeyDown}
       attributes=${(index) => attributes(rows, seen[index], folded, active)}
       row=${(index) => html`<${JsonRow} row=${rows[seen[index]]} isFolded=${folded.has(seen[index])} sought=${sought}
-        toggle=${() => toggle(seen[index], !folded.has(seen[index]))} />`} />
+        marked=${marked.get(seen[index])} toggle=${() => toggle(seen[index], !folded.has(seen[index]))} />`} />
   </div>`;
 }
 
@@ -111,7 +115,7 @@ function attributes(rows, index, folded, active) {
   };
 }
 
-function JsonRow({ row, isFolded, toggle, sought }) {
+function JsonRow({ row, isFolded, toggle, sought, marked }) {
   if (!row) return null;
   const indent = { paddingLeft: `${row.depth * 2 + (row.kind === "more" ? 3 : 0)}ch` };
   const key = row.key && html`<span class="t-key"><${Highlighted} text=${visible(row.key)} sought=${sought} /></span>: `;
@@ -122,7 +126,7 @@ function JsonRow({ row, isFolded, toggle, sought }) {
     </span>`;
   }
   const comma = row.comma ? "," : "";
-  const value = row.kind in KINDS ? html`<${Value} row=${row} sought=${sought} />` : row.text;
+  const value = row.kind in KINDS ? html`<${Value} row=${row} sought=${sought} marked=${marked} />` : row.text;
   return html`<span class="json-line" style=${indent}><span class="fold"></span>${key}${value}${comma}</span>`;
 }
 
@@ -133,11 +137,14 @@ function Folded({ row, toggle }) {
     <span class="json-size">${plural(row.size, row.text === "{" ? "field" : "item")}</span>`;
 }
 
-/** A value, or a piece of a long string. Line ends are visible. */
-function Value({ row, sought }) {
-  const said = visible(row.text.replace(/\n$/, ""));
+/** A value, or a piece of a long string. Line ends are visible. `marked` are the start and end of changed words. */
+function Value({ row, sought, marked }) {
+  const text = row.text.replace(/\n$/, "");
+  const [start, end] = marked ?? [text.length, text.length];
+  const [said, changed, rest] = [text.slice(0, start), text.slice(start, end), text.slice(end)].map(visible);
   const isLong = row.kind === "string" && row.size > LONG;
-  return html`<span class=${KINDS[row.kind]}>${row.kind === "string" && '"'}<${Highlighted} text=${said} sought=${sought} />
+  return html`<span class=${KINDS[row.kind]}>${row.kind === "string" && '"'}<${Highlighted} text=${said} sought=${sought} />${
+    changed && html`<mark class="changed-words" data-testid="changed-words">${changed}</mark>`}<${Highlighted} text=${rest} sought=${sought} />
     ${row.text.endsWith("\n") && html`<span class="line-end" aria-hidden="true">↵</span>`}${row.isLast && '"'}</span>
     ${isLong && html`<span class="json-size">${number(row.size)} characters</span>`}`;
 }

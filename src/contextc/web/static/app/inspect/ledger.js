@@ -4,6 +4,7 @@ import { conversationPath, get } from "../api.js";
 import { number, oneLine, plural } from "../format.js";
 import { resetReason } from "../reasons.js";
 import { VirtualList } from "../virtual_list.js";
+import { approximate } from "./causes.js";
 import { useLoad } from "./use_load.js";
 import { channelName } from "./channel_names.js";
 import { PageLoader } from "./page_loader.js";
@@ -53,6 +54,8 @@ function Ledger({ name, channel, showStep }) {
       <section class="ledger-part is-known" aria-label="Already sent"><h3><span class="ledger-sign known"
           aria-hidden="true">=</span>Already sent
           <span class="soft">${plural(data.total, "entry", "entries")}${isUnsure ? ", not acknowledged: sent again with the next request" : ""}</span></h3>
+        ${data.total > 0 && html`<p class="soft ledger-note" data-testid="ledger-note">Tokens are those of request
+          ${" "}${number(data.request)}, as in Messages. ≈ is an estimate of contextc.</p>`}
         ${data.total
           ? html`<${Entries} total=${data.total} ask=${ask} label="Messages already sent" />`
           : html`<p class="nothing">Nothing of this conversation was sent yet.</p>`}
@@ -109,6 +112,8 @@ function Entries({ total, ask, label }) {
     row=${(index) => html`<${Entry} entry=${pages.get(index)} />`} />`;
 }
 
+const estimate = approximate("estimated");
+
 function Entry({ entry }) {
   if (!entry) return html`<div class="ledger-row" aria-hidden="true"><span class="skeleton coming-bar"></span></div>`;
   return html`<div class="ledger-row">
@@ -117,6 +122,6 @@ function Entry({ entry }) {
         class="tag">${entry.kind}</span>`} ${oneLine(entry.text, 240)}</span>
     ${entry.before && html`<span class="tag">sent before, on another branch</span>`}
     ${entry.acknowledged === false && html`<span class="tag warn">not acknowledged</span>`}
-    <span class="line-tokens">${entry.tokens ? number(entry.tokens) : ""}</span>
+    <span class="line-tokens">${entry.counted ? `${number(entry.counted)} tokens` : entry.tokens ? `${estimate(entry.tokens)} tokens` : ""}</span>
   </div>`;
 }

@@ -12,7 +12,7 @@ const RARE = new Set(["paid_again", "again"]);
 const ADDITIONAL = new Set(["paid_again", "shortened", "changed"]);
 
 export const CAUSES = {
-  system: "System prompt", tool: "Tool definitions", result: "Tool results", history: "History", reasoning: "Reasoning", media: "Media",
+  system: "System prompt", tool: "Tool definitions", result: "Tool results", history: "History", reasoning: "Earlier reasoning", media: "Media",
 };
 const NAMES = { state: "State", role: "Role", tool: "Tool", cause: "Cause", error: "Errors", sort: "Order" };
 /** Names of the filters in the URL. */
@@ -39,7 +39,7 @@ export function LineFilters({ filter, selection, isAlone, choose }) {
   return html`
     <div class="choice" role="group" aria-label="Filter messages">
       ${shown.map(([value, label]) => html`<button key=${value} type="button" aria-pressed=${String(filter.state === value)}
-          onClick=${() => choose({ state: value })}>${label}${selection && html`<span
+          title=${value || !selection ? undefined : rowsTitle(all, causes)} onClick=${() => choose({ state: value })}>${label}${selection && html`<span
           class="choice-count">${number(value ? states[value] ?? 0 : all)}</span>`}</button>`)}
     </div>
     <div class="line-choices">
@@ -54,6 +54,11 @@ export function LineFilters({ filter, selection, isAlone, choose }) {
         <option value="size" selected=${filter.sort === "size"}>Largest first</option>
       </select>
     </div>`;
+}
+
+/** Return what the rows are. The number at the tab is that of the messages. */
+function rowsTitle(all, { system = 0, tool = 0 }) {
+  return `${plural(all, "row")}: ${[plural(tool, "tool definition"), system && "the system prompt", plural(all - system - tool, "message")].filter(Boolean).join(", ")}`;
 }
 
 /** Selection of one value. It is not offered if there is nothing to choose. */

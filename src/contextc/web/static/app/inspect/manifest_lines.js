@@ -8,7 +8,7 @@
  */
 import { html, useEffect, useMemo, useRef, useState } from "../html.js";
 import { conversationPath, get } from "../api.js";
-import { number } from "../format.js";
+import { number, percent } from "../format.js";
 import { resetReason } from "../reasons.js";
 import { route, setQuery } from "../route.js";
 import { VirtualList } from "../virtual_list.js";
@@ -199,7 +199,7 @@ function Prefix({ shared, selection }) {
   const { prefix_end: end, head } = selection;
   const hasShared = end === null || end > 0;
   const messages = shared.bytes
-    ? `, ${number(shared.bytes)} of ${number(shared.of_bytes)} bytes of messages`
+    ? `, with ${percent(shared.bytes / shared.of_bytes)} of the messages`
     : ": system prompt, tools, and the start of the first message";
   return html`<p class="prefix ${hasShared || head ? "" : "is-head-only"}" data-testid="prefix"><span class="rail-cap"
       aria-hidden="true"></span>

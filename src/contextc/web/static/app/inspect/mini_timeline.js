@@ -10,6 +10,8 @@ const HEIGHT = 28;
 const TOP = 5;
 const NARROWEST = 3;
 const WIDEST = 16;
+/** The tooltip where no request is under the pointer. */
+const LEGEND = "A bar per request: its input tokens. The dark part was read from the cache. Crossed: failed or stopped. Dot: costly findings.";
 /** Key → number of steps to move. */
 export const MOVES = {
   ArrowLeft: -1, ArrowRight: 1, ArrowDown: -1, ArrowUp: 1, PageUp: 10, PageDown: -10, Home: -Infinity, End: Infinity,
@@ -50,7 +52,7 @@ export function MiniTimeline({ steps, channels, current, choose, move, marked })
   const wide = Math.max(each, NARROWEST);
   return html`<div class="mini-timeline" ref=${box} role="slider" tabindex="0" aria-label="Request" aria-orientation="horizontal"
       aria-valuemin="1" aria-valuemax=${steps.length} aria-valuenow=${current + 1} aria-valuetext=${summary(current) ?? "none"}
-      title=${hover === null ? undefined : summary(hover)} data-testid="mini-timeline" onKeyDown=${onKeyDown} onClick=${onClick}
+      title=${hover === null ? LEGEND : summary(hover)} data-testid="mini-timeline" onKeyDown=${onKeyDown} onClick=${onClick}
       onPointerMove=${(event) => setHover(indexAt(event))} onPointerLeave=${() => setHover(null)}>
     ${room > 0 && html`<svg class="mini-plot" width=${room} height=${HEIGHT} viewBox=${`0 0 ${room} ${HEIGHT}`} aria-hidden="true"
         focusable="false">

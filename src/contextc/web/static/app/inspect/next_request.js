@@ -65,7 +65,7 @@ const sentence = (remark) => {
 };
 
 function Verdict({ data, asked }) {
-  const { cached_lost: lost, signed_lost: signed, dollars: dollarsLost } = data.cost;
+  const { signed_lost: signed, cache } = data.cost;
   const facts = [
     `Request ${number(data.request)} for ${oneLine(`${data.provider}:${data.model}`, 60)}`,
     data.mode === "resume" ? "resuming its session" : "with the full context",
@@ -73,15 +73,39 @@ function Verdict({ data, asked }) {
   ];
   const more = [
     data.request > 1 && `${number(data.shared.tokens)} tokens are the same as in the previous request.`,
+    cache && `Expected from the cache: ${plural(cache.read, "token")}.`,
     data.is_new === false && asked.action === "go" && "No new message to answer.",
     ...data.remarks.map(sentence),
   ];
-  const price = dollarsLost == null ? "" : `: ${dollars(dollarsLost)} to write them again`;
-  return html`<div class=${`verdict ${lost || signed ? "is-costly" : "is-free"}`} data-testid="verdict">
-    <p class="verdict-head">${lost > 0
-        ? html`<b>${number(lost)} cached tokens would be lost</b>${price}.`
-        : html`<b>No cached tokens would be lost.</b>`}
+  const loss = lossOf(data.cost);
+  return html`<div class=${`verdict ${loss.isFree && !signed ? "is-free" : "is-costly"}`} data-testid="verdict">
+    <p class="verdict-head"><b>${loss.head}</b>${loss.rest}
       ${signed > 0 && html` <b>Signed reasoning of ${plural(signed, "message")}</b> would become invalid.`}</p>
     <p class="soft">${facts.filter(Boolean).join("; ")}. ${more.filter(Boolean).join(" ")}</p>
   </div>`;
+}
+
+const UNITS = [[86_400_000, "day", 2], [3_600_000, "hour", 2], [60_000, "minute", 1], [1_000, "second", 0]];
+
+/** Return a time in its largest unit: 3 days, 5 minutes. A day and an hour count from 2 on. */
+function span(milliseconds) {
+  const [size, unit] = UNITS.find(([each, , least]) => milliseconds >= each * least);
+  return plural(Math.round(milliseconds / size), unit);
+}
+
+/** Return what the request would lose, in words. A cache that has expired cannot be lost any more. */
+function lossOf({ cached_lost: lost, dollars: price, cache }) {
+  const again = cache?.paid_again > 0
+    ? ` ${plural(cache.paid_again, "token")} ${cache.paid_again === 1 ? "is" : "are"} paid again${cache.dollars ? `, which costs ${dollars(cache.dollars)} more than reading them` : ""}.` : "";
+  if (cache?.expired) {
+    return { head: "The provider's cache has expired.", rest: `${again} It was used ${span(cache.idle)} ago, and is kept for ${span(cache.life)}.` };
+  }
+  if (lost > 0) {
+    return { head: `${number(lost)} cached tokens would be lost`, rest: price == null ? "." : `: ${dollars(price)} to write them again.` };
+  }
+  if (cache?.missed) {
+    const { count, code, title } = cache.missed;
+    return { head: `Each of the last ${number(count)} requests missed the cache.`, rest: ` ${oneLine(title, 200)} (${code}). If that goes on:${again}` };
+  }
+  return { head: "No cached tokens would be lost.", rest: "", isFree: true };
 }

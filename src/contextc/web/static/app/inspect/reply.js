@@ -14,6 +14,9 @@ const STATUSES = {
 /** Return the state of a reply as a word and a colour. */
 const statusOf = (status) => STATUSES[status] ?? [status, ""];
 
+/** Return the stop reason, and the provider's own word for it if that is another one. */
+export const stopReason = ({ finish, provider_finish: own }) => `${oneLine(finish, 60)}${own ? ` (${oneLine(own, 60)})` : ""}`;
+
 /** @param {{name: string, step: object, load: object}} props `load` is the loaded reply */
 export function Reply({ name, step, load }) {
   const { data, error, reload } = load;
@@ -27,7 +30,9 @@ export function Reply({ name, step, load }) {
   const { usage } = data;
   const facts = [
     ["status", html`<span class=${`tag ${tone}`}>${word}</span>${data.code ? ` HTTP ${data.code}` : ""}`],
-    ["stop reason", data.finish && oneLine(data.finish, 60)],
+    ["stop reason", data.finish && stopReason(data)],
+    ["error type", data.error_type && html`<code>${oneLine(data.error_type, 120)}</code>`],
+    ["request id", data.request_id && html`<code>${oneLine(data.request_id, 120)}</code>`],
     ["latency", data.latency != null && duration(data.latency)],
     ["sent", data.began && dateTime(data.began)],
     ["ended", data.ended && dateTime(data.ended)],
@@ -56,8 +61,14 @@ function Attempts({ name, step, data }) {
         after ${duration(each.seconds * 1000)}: ${oneLine(each.error, 300)}</li>`)}
       ${data.attempts.map((each, index) => html`<li key=${index}><${AttemptLink} name=${name} step=${step} attempt=${each} />
         ${" "}<span class=${`tag ${statusOf(each.status)[1]}`}>${statusOf(each.status)[0]}${each.code ? ` (${each.code})` : ""}</span>
-        ${each.time ? ` ${dateTime(each.time)}` : ""}${each.latency != null ? `, ${duration(each.latency)}` : ""}${each.error ? `: ${oneLine(each.error, 300)}` : ""}</li>`)}
+        ${each.time ? ` ${dateTime(each.time)}` : ""}${each.latency != null ? `, ${duration(each.latency)}` : ""}${shortError(each, data)}</li>`)}
     </ul></section>`;
+}
+
+/** Return the error of another attempt; its type, or "", if the text is already shown. */
+function shortError({ error, error_type: type }, data) {
+  const text = type || (error !== data.error && oneLine(error, 300));
+  return text ? `: ${text}` : "";
 }
 
 function AttemptLink({ name, step, attempt }) {

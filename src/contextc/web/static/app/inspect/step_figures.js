@@ -1,6 +1,6 @@
 /** The numbers of one step: as a small table, and as a sentence for screen readers. */
 import { html } from "../html.js";
-import { failureLabel, latencyLabel, modeLabel } from "../observed.js";
+import { endedWord, failureLabel, latencyLabel, modeLabel } from "../observed.js";
 import { stepLabel } from "../reasons.js";
 import { dateTime, dollars, number, oneLine, percent } from "../format.js";
 import { channelName } from "./channel_names.js";
@@ -8,7 +8,7 @@ import { requestNumber, splitTokens } from "./timeline_layout.js";
 
 /** Return how a request ended without a complete answer; "" if it has one. */
 export function failureText(step) {
-  if (step.ended) return `not answered: ${oneLine(step.ended, 200)}`;
+  if (step.ended) return endedWord(step.ended) === "stopped" ? "stopped" : `failed: ${oneLine(step.ended, 200)}`;
   const failure = failureLabel(step.observed);
   return failure && step.observed.error ? `${failure}: ${oneLine(step.observed.error, 200)}` : failure;
 }
@@ -18,7 +18,7 @@ export function stepSummary(step, channel) {
   const { input } = splitTokens(step);
   const parts = [`request ${number(requestNumber(step))}${channel ? ` of ${channelName(channel)}` : ""}`];
   if (failureText(step)) parts.push(failureText(step));
-  if (step.epoch != null) parts.push(stepLabel(step) || `cache epoch ${step.epoch}`);
+  if (stepLabel(step)) parts.push(stepLabel(step));
   if (input) parts.push(`${number(input)} tokens in`);
   if (step.cache_share != null) parts.push(`${percent(step.cache_share)} from cache`);
   if (step.output != null) parts.push(`${number(step.output)} out`);

@@ -1,7 +1,7 @@
 /** The selected request: its numbers in one line, its findings, and tabs with details. */
 import { html, useMemo } from "../html.js";
 import { conversationPath, get } from "../api.js";
-import { clock, dateTime, dollars, duration, number, oneLine, percent, plural } from "../format.js";
+import { clock, dateTime, dollars, duration, number, oneLine, percent, plural, readable } from "../format.js";
 import { Icon } from "../icons.js";
 import { Composition, CompositionPanel } from "./composition.js";
 import { Diff } from "./diff.js";
@@ -9,13 +9,13 @@ import { LintFindings } from "./findings.js";
 import { FindingsPanel, RequestFindings } from "./findings_panel.js";
 import { LedgerPanel } from "./ledger.js";
 import { ManifestLines } from "./manifest_lines.js";
-import { failureLabel, modeLabel } from "../observed.js";
+import { endedWord, errorText, failureLabel, modeLabel } from "../observed.js";
 import { stepLabel } from "../reasons.js";
 import { route, setQuery } from "../route.js";
 import { useLoad } from "./use_load.js";
 import { channelName, modelName } from "./channel_names.js";
 import { NextRequest } from "./next_request.js";
-import { Reply } from "./reply.js";
+import { Reply, stopReason } from "./reply.js";
 import { RequestBody } from "./request_body.js";
 import { EmptyState, LoadError, Skeleton } from "./placeholders.js";
 import { Tabs } from "./tabs.js";
@@ -51,18 +51,16 @@ export function StepPanel({ name, steps, current, choose, channels, showStep, ta
   const replyPath = isStored ? conversationPath(...base, "reply") : null;
   const loaded = useLoad(replyPath, (signal) => get(replyPath, {}, { signal }), { delay: 60 });
   const reply = loaded.of === replyPath ? loaded : { ...loaded, data: null, error: null };
-  const { path: place = "", finding = "" } = route.value.query;
-  const goTo = useMemo(() => (place ? { path: place } : null), [place]);
-  const showPath = (wanted) => setQuery({ tab: "request", path: wanted });
+  const { path: place = "", near = "", mark = "", finding = "" } = route.value.query;
+  const goTo = useMemo(() => (place ? { path: place, near, mark } : null), [place, near, mark]);
+  const showPath = (wanted) => setQuery({ tab: "request", path: wanted, near: "", mark: "" });
   const before = steps.slice(0, current).findLast((each) => each.channel === step.channel && !each.ended);
   const tabs = TABS.map((each) => ({ ...each, note: note(each.name, facts ?? data, broken, findings) }));
   const isMissing = !isStored && NEEDS_REQUEST.has(tab);
   return html`<section class="step" aria-label=${`Request ${requestNumber(step)}`} data-testid="step">
-    <${StepLine} steps=${steps} current=${current} choose=${choose} channel=${channels.get(step.channel)} reply=${reply.data} />
-    ${step.ended && html`<p class="banner" role="status" data-testid="not-answered">This request was not answered:
-      ${oneLine(step.ended, 400)} It does not count as sent to the model.</p>`}
-    ${failureLabel(step.observed) && html`<p class="banner" role="status" data-testid="observed-failure">This request has no
-      complete answer: ${failureLabel(step.observed)}${step.observed.error && `. ${oneLine(step.observed.error, 400)}`}</p>`}
+    <${StepLine} steps=${steps} current=${current} choose=${choose} channel=${channels.get(step.channel)} isOnly=${channels.size === 1}
+        reply=${reply.data} />
+    <${Failure} step=${step} hasText=${tab !== "reply"} />
     ${error && html`<${LoadError} error=${error} reload=${reload} />`}
     ${isStored && data && html`<div class="step-composition" aria-busy=${facts ? undefined : "true"}><${Composition} name=${name} step=${step} facts=${data} /></div>`}
     <${RequestFindings} name=${name} step=${step} losses=${findings.losses} remarks=${facts?.remarks ?? []} signedLost=${facts?.signed_lost ?? 0} />
@@ -84,6 +82,17 @@ export function StepPanel({ name, steps, current, choose, channels, showStep, ta
   </section>`;
 }
 
+/** How the request failed. The Reply tab has the text of the error itself. @param {{step: object, hasText: boolean}} props */
+function Failure({ step, hasText }) {
+  const label = failureLabel(step.observed, true);
+  if (!step.ended && !label) return null;
+  const what = step.ended ? (endedWord(step.ended) === "stopped" ? "was stopped" : "failed") : label;
+  const text = hasText ? errorText(step) : "";
+  return html`<div class="banner failure" role="status" data-testid=${step.ended ? "not-answered" : "observed-failure"}>
+    <p>This request ${what}.${step.ended && " It does not count as sent to the model."}</p>
+    ${text && html`<p class="failure-text" dir="auto" tabindex="0">${readable(text)}</p>`}</div>`;
+}
+
 /** Return what a tab shows beside its name: "" until it is known, so that no tab moves while it is clicked. */
 function note(tab, facts, broken, findings) {
   if (tab === "findings") return findings.found ? number(findings.losses.length) : "";
@@ -93,7 +102,7 @@ function note(tab, facts, broken, findings) {
 }
 
 /** The figures of the request, in one line where there is room. */
-function StepLine({ steps, current, choose, channel, reply }) {
+function StepLine({ steps, current, choose, channel, isOnly, reply }) {
   const step = steps[current];
   const own = steps.filter((each) => each.channel === step.channel && !each.ended).length;
   const isPlain = own === steps.length;
@@ -104,10 +113,10 @@ function StepLine({ steps, current, choose, channel, reply }) {
       <button type="button" class="icon-button" aria-label="Next request" disabled=${current === steps.length - 1}
           onClick=${() => choose(current + 1)}><${Icon} name="right" /></button>
     </div>
-    <h2>Request ${number(requestNumber(step))} ${step.ended ? "not answered" : `of ${number(own)}`}
+    <h2>Request ${number(requestNumber(step))} ${step.ended ? endedWord(step.ended) : `of ${number(own)}`}
       ${!isPlain && html` <span class="faint">step ${number(current + 1)} of ${number(steps.length)}</span>`}</h2>
-    <p class="step-model soft" title=${channel ? channelName(channel) : undefined}><span
-        class=${`channel-letter hue-${channel?.hue ?? 0}`}>${channel?.letter ?? "?"}</span>${channel ? modelName(channel) : oneLine(step.model)}</p>
+    <p class="step-model soft" title=${channel ? channelName(channel) : undefined}>${!isOnly && html`<span
+        class=${`channel-letter hue-${channel?.hue ?? 0}`}>${channel?.letter ?? "?"}</span>`}${channel ? modelName(channel) : oneLine(step.model)}</p>
     <${Facts} step=${step} reply=${reply} />
   </header>`;
 }
@@ -117,7 +126,7 @@ function Facts({ step, reply }) {
   const label = oneLine(stepLabel(step), 80);
   const reasoning = step.reasoning ? ` (${number(step.reasoning)} reasoning)` : "";
   return html`<ul class="step-facts" aria-label="Figures of this request">
-    ${step.epoch != null && html`<li class="tag ${label && step.reset !== false ? "new" : ""}">${label || `cache epoch ${step.epoch}`}</li>`}
+    ${step.epoch != null && label && html`<li class="tag ${step.reset !== false ? "new" : ""}">${label}</li>`}
     ${step.mode === "resume" && html`<li class="tag accent">${modeLabel(step.mode)}</li>`}
     ${failureLabel(step.observed) && html`<li class="tag bad">${failureLabel(step.observed)}</li>`}
     ${step.observed?.inexact && html`<li class="tag warn" title="Text was redacted before it was stored">inexact</li>`}
@@ -125,7 +134,7 @@ function Facts({ step, reply }) {
     ${step.cache_share != null && html`<li>${percent(step.cache_share)} from cache</li>`}
     ${step.cost != null && html`<li>${dollars(step.cost)}</li>`}
     ${latency != null && html`<li>${duration(latency)}</li>`}
-    ${reply?.finish && html`<li title="Stop reason">${oneLine(reply.finish, 30)}</li>`}
+    ${reply?.finish && html`<li title="Stop reason">${stopReason(reply)}</li>`}
     ${step.time > 0 && html`<li><time datetime=${new Date(step.time).toISOString()} title=${dateTime(step.time)}>${clock(step.time)}</time></li>`}
   </ul>`;
 }

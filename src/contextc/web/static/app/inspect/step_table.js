@@ -7,6 +7,8 @@ import { channelName } from "./channel_names.js";
 import { failureText } from "./step_figures.js";
 import { isFailed, requestNumber } from "./timeline_layout.js";
 
+/** What a cache epoch is. */
+export const EPOCH = "Requests that each begin like the one before. A cache reset begins the next epoch.";
 const COLUMNS = [
   "#", "request, model", "cache epoch", "tokens in", "from cache", "written", "share", "out", "cost", "left out", "status, cache reset",
 ];
@@ -29,7 +31,7 @@ export function StepTable({ steps, channels, current, choose, move }) {
     const step = steps[index];
     const channel = channels.get(step.channel);
     return html`<span role="rowheader"><button type="button" class="step-pick" tabindex=${index === current ? 0 : -1}
-        aria-label=${`Step ${index + 1}, request ${requestNumber(step)}${isFailed(step) ? ", no complete answer" : ""}`}
+        aria-label=${`Step ${index + 1}, request ${requestNumber(step)}${isFailed(step) ? ", failed or stopped" : ""}`}
             onClick=${() => choose(index)}>${isFailed(step) && html`<span aria-hidden="true">⊘ </span>`}${number(index + 1)}</button></span>
       <span role="cell" title=${channel && channelName(channel)}><span
           class=${`channel-letter hue-${channel?.hue ?? 0}`}>${channel?.letter ?? "?"}</span>
@@ -54,7 +56,7 @@ export function StepTable({ steps, channels, current, choose, move }) {
   return html`<div class="step-table" role="table" aria-label="Steps" aria-rowcount=${steps.length + 1}
       data-testid="step-table" onKeyDown=${onKeyDown}>
     <div role="row" class="step-row step-columns" aria-rowindex="1">
-      ${COLUMNS.map((name) => html`<span key=${name} role="columnheader">${name}</span>`)}
+      ${COLUMNS.map((name) => html`<span key=${name} role="columnheader" title=${name === "cache epoch" ? EPOCH : undefined}>${name}</span>`)}
     </div>
     <${VirtualList} count=${steps.length} row=${row} estimate=${30} handle=${list} class="step-rows" role="rowgroup"
         aria-label="Steps, oldest first"

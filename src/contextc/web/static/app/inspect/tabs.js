@@ -1,4 +1,7 @@
-/** Accessible tabs: one tab stop; arrows, Home and End move between tabs. */
+/**
+ * Accessible tabs: one tab stop; arrows, Home and End move between tabs. A click does not focus a tab, so that the arrows
+ * still go to other requests.
+ */
 import { html, useEffect, useId, useRef } from "../html.js";
 
 /**
@@ -23,8 +26,12 @@ export function Tabs({ tabs, current, choose, label, children }) {
     choose(wanted.name);
     list.current.querySelector(`[data-tab="${wanted.name}"]`).focus();
   };
+  const onMouseDown = (event) => {
+    event.preventDefault();
+    document.activeElement?.blur();
+  };
   return html`<div class="tabs">
-    <div class="tab-list" role="tablist" aria-label=${label} ref=${list} onKeyDown=${onKeyDown}>
+    <div class="tab-list" role="tablist" aria-label=${label} ref=${list} onKeyDown=${onKeyDown} onMouseDown=${onMouseDown}>
       ${tabs.map(
         (tab) => html`<button key=${tab.name} type="button" role="tab" class="tab" data-tab=${tab.name}
           id=${`${id}-${tab.name}`} aria-selected=${String(tab.name === current)} aria-controls=${`${id}-panel`}

@@ -35,5 +35,5 @@ function Legend({ steps }) {
     ${SERIES.map(([name, label]) => html`<li key=${name}><span class=${`swatch series-${name}`}
         aria-hidden="true"></span>${label}</li>`)}
   </ul>
-  <${GlyphLegend} signs=${steps.some(isFailed) ? [...signs, ["⊘", "no complete answer"]] : signs} />`;
+  <${GlyphLegend} signs=${steps.some(isFailed) ? [...signs, ["⊘", "failed or stopped"]] : signs} />`;
 }

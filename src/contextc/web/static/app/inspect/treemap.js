@@ -131,7 +131,7 @@ export function Treemap({ node, by, figure, open, up }) {
           share=${child.value / (node.value || 1)} by=${by} figure=${figure} isActive=${index === current}
           onEnter=${() => setHover(index)} onFocus=${() => setActive(index)} onOpen=${() => (child.children ? go(() => open(child)) : open(child))} />`)}
     </div>
-    <p class="treemap-detail" aria-hidden="true">${seen ? `${seen.label}: ${tileFacts(seen, by, figure, seen.value / (node.value || 1))}` : `${node.label}: ${valueText(node, by, figure)}${by === "cost" ? "" : " tokens"}`}</p>
+    <p class="treemap-detail" aria-hidden="true">${seen ? `${seen.label}: ${tileFacts(seen, by, figure, seen.value / (node.value || 1))}` : `${node.label}: ${valueText(node, by, node.isMeasured ? number : figure)}${by === "cost" ? "" : " tokens"}`}</p>
   </div>`;
 }
 

@@ -6,6 +6,7 @@ import { DrawerButton } from "../chat/conversation_header.js";
 import { ago, dateTime, dollars, number, oneLine, percent, plural, titleLine, tokens, visible } from "../format.js";
 import { Icon, IconButton } from "../icons.js";
 import { LoadError, Skeleton } from "../inspect/placeholders.js";
+import { OVERLAP } from "../reasons.js";
 import { sourceLabel, sourceName } from "../observed.js";
 import { chatUrl, inspectUrl, route, searchUrl, setQuery } from "../route.js";
 import { CostChart } from "./cost_chart.js";
@@ -16,7 +17,7 @@ const PAUSE = 250;
 const MAX_CAUSES = 5;
 const COLUMNS = [
   ["name", "Conversation", "up"], ["source", "Source", "up"], ["model", "Model", "up"], ["requests", "Requests", "down"],
-  ["tokens", "Tokens", "down"], ["cache", "From cache", "up"], ["cost", "Cost", "down"], ["findings", "Findings", "down"],
+  ["tokens", "Tokens in and out", "down"], ["cache", "From cache", "up"], ["cost", "Cost", "down"], ["findings", "Findings", "down"],
   ["time", "Last active", "down"],
 ];
 
@@ -144,7 +145,7 @@ function Causes({ query, data }) {
             title=${`Most expensive: ${visible(each.example.name)}`}>${oneLine(each.title, 120)}</a>
           <span class="cause-figures"><b>${dollars(each.cost)}</b>
             <span class="soft">${plural(each.count, "finding")} in ${plural(each.conversations, "conversation")}</span></span>
-        </li>`)}</ol><p class="soft">Costs of different causes can overlap. A link opens the most expensive conversation.</p>`
+        </li>`)}</ol><p class="soft">${OVERLAP} A link opens the most expensive conversation.</p>`
       : html`<p class="soft">${progress ? "Checking…" : "No findings."}</p>`}
     <div class="overview-progress" role="status">
       ${progress?.error && html`<p class="bad-text">${progress.error.message}</p>`}
@@ -178,7 +179,7 @@ function ConversationTable({ query, data }) {
     <thead><tr>${COLUMNS.map(([name, label, first]) => html`<th key=${name} scope="col"
         aria-sort=${name === sort ? (order === "down" ? "descending" : "ascending") : undefined}>
       <button type="button" onClick=${() => sortBy(name, first)}
-        title=${name === "findings" ? "Sorts the conversations that are checked already" : undefined}>${label}<span aria-hidden="true">${
+        title=${name === "findings" ? "Number of findings, and the cost of the most expensive cause. Sorts the conversations that are checked already" : undefined}>${label}<span aria-hidden="true">${
           name === sort ? (order === "down" ? " ↓" : " ↑") : ""}</span></button></th>`)}</tr></thead>
     <tbody>${data.conversations.map((each) => html`<${Row} key=${each.conversation.name} entry=${each} />`)}</tbody>
   </table></div>`;
@@ -196,7 +197,7 @@ function Row({ entry }) {
     <td data-label="Source"><span class="tag">${observed ? sourceLabel(observed) : sourceName(source)}</span></td>
     <td data-label="Model" title=${models.join(", ")}>${oneLine(shortModel(models[0]) || "–", 32)}${models.length > 1 && ` +${models.length - 1}`}</td>
     <td data-label="Requests" class="figure">${hasRequests ? number(figures.requests) : "–"}${figures.failed > 0 && html`<span class="bad-text">, ${number(figures.failed)} failed</span>`}</td>
-    <td data-label="Tokens" class="figure" title=${`${number(figures.input)} in, ${number(figures.output)} out`}>${hasRequests ? tokens(figures.input + figures.output) : "–"}</td>
+    <td data-label="Tokens in and out" class="figure" title=${`${number(figures.input)} in, ${number(figures.output)} out`}>${hasRequests ? tokens(figures.input + figures.output) : "–"}</td>
     <td data-label="From cache" class="figure">${percent(figures.cache_share)}</td>
     <td data-label="Cost" class="figure">${hasRequests ? html`<a href=${inspectUrl(name)} aria-label=${`Inspect: ${dollars(figures.cost)}`}>${dollars(figures.cost)}</a>` : "–"}</td>
     <td data-label="Findings" class="figure" data-testid="row-findings"><${RowFindings} found=${found} name=${name} hasRequests=${hasRequests} /></td>
@@ -208,10 +209,11 @@ function RowFindings({ found, name, hasRequests }) {
   if (!hasRequests) return "–";
   if (!found) return html`<span class="soft">…<span class="off-screen">not checked yet</span></span>`;
   if (found.error) return html`<span class="bad-text" title=${oneLine(found.error, 300)}>unreadable</span>`;
-  const { count, cost } = found.findings;
+  const { count, largest } = found.findings;
   if (!count) return "0";
   const [dearest] = found.causes ?? [];
-  return html`<a href=${findingsUrl(name, dearest)}>${number(count)}${cost !== null && ` · ${dollars(cost)}`}</a>`;
+  const about = `Most expensive cause${dearest ? `: ${oneLine(dearest.title, 120)}` : ""}. ${OVERLAP}`;
+  return html`<a href=${findingsUrl(name, dearest)} title=${about}>${number(count)}${largest != null && ` · ${dollars(largest)}`}</a>`;
 }
 
 /** URL of the findings of a conversation: at the most expensive one of a cause, if that is known. */

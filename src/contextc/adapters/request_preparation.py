@@ -1,0 +1,383 @@
+"""The common core of the adapters: record the messages of a framework, fit its requests, commit the replies.
+
+A framework keeps a list of messages and sends all of it. An adapter converts that list to contextc's messages, one or
+more for each of the framework's objects, and calls a `RequestPreparer`:
+
+    preparer = RequestPreparer(store, "conversation", "openai:gpt-5.4", window=32_000)
+    prepared = preparer.prepare(messages, system_prompt=text, tools=tools)   # records, compiles, begins the request
+    objects = prepared.apply(own_objects, build)                             # what the framework sends
+    preparer.commit(prepared, [reply], usage=usage)                          # or preparer.abort(prepared, error)
+
+- `prepare` records what is new in the list. A list that repeats what is recorded adds nothing. If the framework removed
+  or changed earlier messages, or rewound, the rest goes to a branch; a list that matches another branch continues it.
+- `prepared.messages` has an entry for each message of the request. An entry without a `message` is unchanged: the
+  framework sends its own objects, which are at `indexes` of the list. An entry with a `message` replaces the objects at
+  `indexes` (a shortened result), or is inserted (no indexes: a line on what was left out, a result for a call that has
+  none). What no entry names was left out. Calls and their results are always together.
+- `apply(objects, build)` returns the list for the framework: `objects` has one object for each message that was given,
+  `build` converts one of our messages.
+- `commit` stores the reply with the request and its usage: manifest, ledger, findings and costs then include it.
+  Without `commit`, the next `prepare` or `record` finds the reply in the list and commits it; its `usage` counts.
+- `record(messages)` only records. `load()` returns the recorded messages of the current branch.
+- The framework's own form of a message belongs into its `meta` or `extra`. `keep_original` and `get_original` do that.
+
+All methods block and may be called from any thread. On an event loop: `await run_blocking(partial(…))`, from
+`contextc._worker_threads`.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
+from itertools import groupby
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, Unpack
+
+from msgspec.structs import replace
+
+from contextc._installed_packages import importing
+from contextc._json import JSON, JSONObject
+from contextc.adapters.history_alignment import AlignedBlock, Alignment, align_histories
+from contextc.compiler import Compiled, MessageCompiler
+from contextc.compiler.options import CompilerOptionArguments
+from contextc.compiler.request_head import AnyTool
+from contextc.compiler.sent_messages import SentMessage, list_sent_messages
+from contextc.errors import StaleCompile, StoreCorrupt
+from contextc.messages import Message, Usage
+from contextc.providers import Provider, provider
+from contextc.store import Store, append_and_load
+from contextc.store.backend_interface import Transaction
+from contextc.store.branches import create_branch, list_branches, switch_branch
+from contextc.store.conversation_types import DEFAULT_AGENT
+from contextc.store.message_rows import BranchTip, find_tip, load_context_start, load_tip_of_branch
+
+if TYPE_CHECKING:
+    from contextc.tools import ToolLike
+
+T = TypeVar("T")
+MAX_ATTEMPTS = 50
+"""How often a request is compiled again because another process changed the conversation meanwhile."""
+NO_REPLY = "no reply was reported"
+
+
+class PreparedMessage(NamedTuple):
+    """A message of a prepared request, and the indexes of the given messages that it stands for.
+
+    `message` is None if these are unchanged: the framework sends its own objects.
+    """
+
+    indexes: tuple[int, ...]
+    message: Message | None
+
+
+class PreparedRequest(NamedTuple):
+    """A request that has begun. `history` is what was given to `prepare`; its last `new_count` messages were new."""
+
+    messages: list[PreparedMessage]
+    compiled: Compiled
+    history: tuple[Message, ...]
+    new_count: int
+
+    @property
+    def is_unchanged(self) -> bool:
+        """True if the framework sends all of its own messages, and nothing else."""
+        sent = [index for each in self.messages if each.message is None for index in each.indexes]
+        return sent == list(range(len(self.history))) and all(each.message is None for each in self.messages)
+
+    def apply(self, objects: Sequence[T], build: Callable[[Message], Iterable[T]]) -> list[T]:
+        """Return the objects that the framework sends: its own, and new ones for what was changed or inserted."""
+        found: list[T] = []
+        for indexes, message in self.messages:
+            found += [objects[index] for index in indexes] if message is None else build(message)
+        return found
+
+
+class RecordedHistory(NamedTuple):
+    """The messages of the current branch, the blocks that equal the given history, and the number of new messages."""
+
+    messages: list[Message]
+    blocks: list[AlignedBlock]
+    tip: BranchTip | None
+    new_count: int = 0
+
+
+class HistoryRewritten(Exception):
+    """A history does not continue the current branch. `seq` is the last message that both have; 0 if there is none."""
+
+    def __init__(self, seq: int) -> None:
+        super().__init__(f"the history differs after message {seq}")
+        self.seq = seq
+
+
+class RequestPreparer:
+    """Records a framework's messages in one conversation, and prepares its requests to one model."""
+
+    def __init__(
+        self,
+        store: Store,
+        conversation: str,
+        model: Provider | str,
+        *,
+        window: int | None = None,
+        agent: str = DEFAULT_AGENT,
+        **options: Unpack[CompilerOptionArguments],
+    ) -> None:
+        """Create a preparer. `model` is a provider or "provider:model"; `window` replaces the model's own window."""
+        if isinstance(model, str):
+            model = provider(model, window=window)
+        elif window is not None:
+            model = replace(model, model=replace(model.model, window=window))
+        self.store, self.conversation, self.agent = store, conversation, agent
+        options.setdefault("fetch", False)
+        self.compiler = MessageCompiler(store, model, **options)
+        self._lock = threading.RLock()
+        self._known: list[Message] = []
+        self._known_tip: BranchTip | None = None
+        self._open: PreparedRequest | None = None
+
+    def load(self) -> list[Message]:
+        """Return the messages of the current branch, since the context was last cleared."""
+        return self.store.read(lambda tx: self._load_current(tx)[0])
+
+    def record(self, history: Sequence[Message]) -> list[Message]:
+        """Record the messages of a history that are new. Return those of the current branch.
+
+        A history that ends earlier than the recorded one changes nothing.
+        """
+        with self._lock:
+            self._settle(history)
+            return self._record(history, rewinds=False).messages
+
+    def prepare(
+        self,
+        history: Sequence[Message],
+        *,
+        system_prompt: str | None = None,
+        tools: "Iterable[AnyTool | ToolLike | JSONObject]" = (),
+        settings: JSONObject | None = None,
+        output: int | None = None,
+        may_branch: bool = True,
+    ) -> PreparedRequest:
+        """Record a history, compile it within the window, and begin the request.
+
+        `output` is the number of tokens that the answer may have. Raises `ContextOverflow` if the newest messages alone
+        do not fit. Without `may_branch`, a history that does not continue the current branch raises `HistoryRewritten`.
+        """
+        tools = tuple(tools)
+        with self._lock:
+            self._settle(history)
+            attempts = new_count = 0
+            while True:
+                recorded, attempts = self._record(history, rewinds=True, may_branch=may_branch), attempts + 1
+                new_count = max(new_count, recorded.new_count)
+                compiled = self.compiler.compile(
+                    self.conversation,
+                    agent=self.agent,
+                    system_prompt=system_prompt,
+                    tools=tools,
+                    settings=settings,
+                    output=output,
+                    retry=True,
+                )
+                try:
+                    if not _is_same_tip(recorded.tip, compiled.snapshot.tip):
+                        raise StaleCompile(self.conversation, compiled.channel, "other messages were added")
+                    self.compiler.begin(compiled)
+                    break
+                except StaleCompile:
+                    if attempts == MAX_ATTEMPTS:
+                        raise
+            sent = list_sent_messages(compiled, {message.seq: message for message in recorded.messages})
+            self._open = PreparedRequest(_prepare_messages(sent, recorded), compiled, tuple(history), new_count)
+            return self._open
+
+    def commit(
+        self,
+        prepared: PreparedRequest,
+        produced: Sequence[Message],
+        *,
+        usage: Usage | None = None,
+        following: Sequence[Message] = (),
+        is_recorded: bool = False,
+    ) -> list[Message]:
+        """Store the reply to a prepared request, and return it as stored.
+
+        `following` are messages after the reply, which are stored in the same transaction. If another process changed
+        the conversation meanwhile, the reply is recorded after the history that it answers. With `is_recorded`, the
+        caller records it elsewhere: nothing is stored then, and nothing is returned.
+        """
+        with self._lock:
+            if self._open is prepared:
+                self._open = None
+            replies = [replace(message, uid="") for message in produced]
+            entries = [
+                append_and_load.prepare_entry(append_and_load.validate_for(message, self.conversation))
+                for message in following
+            ]
+
+            def append(tx: Transaction, stored: list[Message]) -> None:
+                append_and_load.append_messages(tx, self.conversation, entries)
+
+            try:
+                stored = self.compiler.commit(
+                    prepared.compiled, produced=replies, usage=usage, in_transaction=append if entries else None
+                )
+            except StaleCompile as error:
+                self.compiler.abort(prepared.compiled, error, usage=usage or _last_usage(replies))
+                if is_recorded:
+                    return []
+                recorded = self._record([*prepared.history, *replies, *following], rewinds=False).messages
+                return recorded[-len(replies) - len(following) :][: len(replies)]
+            return stored
+
+    def abort(self, prepared: PreparedRequest, error: BaseException | str, *, usage: Usage | None = None) -> None:
+        """Close a prepared request that got no reply."""
+        with self._lock:
+            if self._open is prepared:
+                self._open = None
+            self.compiler.abort(prepared.compiled, error, usage=usage)
+
+    # ── recording ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _settle(self, history: Sequence[Message]) -> None:
+        """Commit the open request with the reply that a history contains; without one, abort it."""
+        prepared, self._open = self._open, None
+        if prepared is None:
+            return
+        before = align_histories(prepared.history, history)
+        if before.stored == len(prepared.history) and before.given < len(history):
+            reply = history[before.given]
+            if reply.role == "assistant":
+                self.commit(prepared, [reply])
+                return
+        self.compiler.abort(prepared.compiled, NO_REPLY)
+
+    def _record(self, history: Sequence[Message], *, rewinds: bool, may_branch: bool = True) -> RecordedHistory:
+        entries: dict[int, append_and_load.PendingMessage] = {}
+
+        def prepare(index: int) -> append_and_load.PendingMessage:
+            """Return the same entry if the transaction is repeated."""
+            if index not in entries:
+                message = replace(history[index], uid="", id="", seq=0)
+                entries[index] = append_and_load.prepare_entry(
+                    append_and_load.validate_for(message, self.conversation, index=index)
+                )
+            return entries[index]
+
+        def work(tx: Transaction) -> RecordedHistory:
+            here = find_tip(tx, self.conversation, True)
+            if here is None:
+                here = append_and_load.insert_conversation(tx, self.conversation) if history else None
+            if here is None:
+                return RecordedHistory([], [], None)
+            stored, skipped, tip, alignment = self._find_branch(tx, here, history, rewinds, may_branch)
+            rest = [prepare(index) for index in range(alignment.given, len(history))]
+            leftover = stored[alignment.stored :]
+            last = stored[alignment.stored - 1].seq if alignment.stored else skipped
+            if leftover and not may_branch:
+                raise HistoryRewritten(last)
+            if leftover and (rest or rewinds):
+                tip = create_branch(tx, self.conversation, tip, last, is_current=True)
+                stored = stored[: alignment.stored]
+            elif tip.branch != here.branch and (rest or rewinds):
+                tip = switch_branch(tx, self.conversation, tip)
+            added = append_and_load.insert_messages(tx, self.conversation, tip, rest) if rest else []
+            blocks = [
+                *alignment.blocks,
+                *[
+                    AlignedBlock(len(stored) + at, len(stored) + at + 1, alignment.given + at, alignment.given + at + 1)
+                    for at in range(len(added))
+                ],
+            ]
+            if added:
+                tip = replace(tip, seq=added[-1].seq, id=bytes.fromhex(added[-1].id))
+            return RecordedHistory([*stored, *added], blocks, tip, len(added))
+
+        recorded = self.store.write(work, repeatable=True)  # a repeated attempt finds what an earlier one stored
+        self._known, self._known_tip = recorded.messages, recorded.tip
+        return recorded
+
+    def _find_branch(
+        self, tx: Transaction, here: BranchTip, history: Sequence[Message], rewinds: bool, may_branch: bool
+    ) -> tuple[list[Message], int, BranchTip, Alignment]:
+        """Return the branch that a history continues: its messages, the start of its context, and its end."""
+        stored, skipped = self._load_branch(tx, here)
+        best = stored, skipped, here, align_histories(stored, history)
+        if not may_branch or _continues(*best[3][1:], stored, history, rewinds):
+            return best
+        for branch in reversed(list_branches(tx, self.conversation)):
+            if branch.number == here.branch:
+                continue
+            try:
+                other = load_tip_of_branch(tx, self.conversation, here, branch.number)
+                stored, skipped = self._load_branch(tx, other)
+            except StoreCorrupt:  # a branch with unreadable messages cannot be continued
+                continue
+            alignment = align_histories(stored, history)
+            is_better = alignment.given > best[3].given
+            is_as_good = alignment.given == best[3].given > 0
+            if is_better or (is_as_good and _continues(*alignment[1:], stored, history, rewinds)):
+                best = stored, skipped, other, alignment
+        return best
+
+    def _load_current(self, tx: Transaction) -> tuple[list[Message], int]:
+        here = find_tip(tx, self.conversation, False)
+        return self._load_branch(tx, here) if here is not None else ([], 0)
+
+    def _load_branch(self, tx: Transaction, at: BranchTip) -> tuple[list[Message], int]:
+        """Return the messages of a branch that are sent to models, and the seq after which they begin."""
+        start, tip, known = load_context_start(tx, at.branch, at.seq), self._known_tip, list[Message]()
+        after = start
+        if tip is not None and (tip.branch, tip.revision) == (at.branch, at.revision) and start <= tip.seq <= at.seq:
+            known, after = [each for each in self._known if each.seq > start], tip.seq  # only appends followed
+        found = append_and_load.load_between(tx, at.branch, after, at.seq)
+        return [*known, *[message for message in found if message.status == "sent"]], start
+
+
+def _continues(matched: int, given: int, stored: Sequence[Message], history: Sequence[Message], rewinds: bool) -> bool:
+    """Return True if a branch has nothing that a history lacks, or all of it where nothing is rewound."""
+    return matched == len(stored) or (given == len(history) and not rewinds)
+
+
+def _is_same_tip(one: BranchTip | None, other: BranchTip) -> bool:
+    return one is not None and (one.branch, one.seq, one.id) == (other.branch, other.seq, other.id)
+
+
+def _last_usage(messages: Sequence[Message]) -> Usage | None:
+    return next((message.usage for message in reversed(messages) if message.usage), None)
+
+
+def _prepare_messages(sent: Sequence[SentMessage], recorded: RecordedHistory) -> list[PreparedMessage]:
+    """Return the messages of a request with the indexes of the given messages that they stand for."""
+    block_of = {recorded.messages[at].seq: block for block in recorded.blocks for at in range(block.start, block.end)}
+    found: list[PreparedMessage] = []
+    for block, group in groupby(sent, lambda each: block_of.get(each.seq)):
+        messages = list(group)
+        if block is None:
+            found += [PreparedMessage((), each.message) for each in messages]
+            continue
+        seqs = [recorded.messages[at].seq for at in range(block.start, block.end)]
+        indexes = tuple(range(block.given_start, block.given_end))
+        if [each.seq for each in messages] == seqs and not any(each.is_changed for each in messages):
+            found.append(PreparedMessage(indexes, None))
+        else:
+            found += [PreparedMessage(indexes if each is messages[0] else (), each.message) for each in messages]
+    return found
+
+
+# ── the framework's own form of a message ─────────────────────────────────────────────────────────────────────────────
+
+
+def keep_original(message: Message, framework: str, original: JSON) -> Message:
+    """Return a message that also has the framework's own form, as JSON. A redaction removes it too."""
+    return replace(message, meta={**(message.meta or {}), framework: original})
+
+
+def get_original(message: Message, framework: str) -> JSON:
+    """Return the framework's own form of a message; None if it has none."""
+    found: Mapping[str, JSON] = message.meta or {}
+    return found.get(framework)
+
+
+def require_package(module: str, package: str, minimum: str = "") -> None:
+    """Raise `InvalidSetting` with the command that installs a framework, if it is missing or older than `minimum`."""
+    with importing(package, at_least=minimum):
+        import_module(module)

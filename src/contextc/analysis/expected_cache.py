@@ -1,0 +1,170 @@
+"""The cache of a request that was not sent yet: the part that the provider should have, and the price with it."""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from contextc.analysis.cache_misses import explain_miss, find_ignored_blocks, iter_cases
+from contextc.analysis.cache_model import CACHING_STATUSES, CacheBranch, CacheModel, count_readable_tokens
+from contextc.analysis.cache_rules import CacheRules, find_cache_rules
+from contextc.analysis.conversation_loader import load_request_views
+from contextc.analysis.element_parser import ElementParser
+from contextc.analysis.request_elements import Rows
+from contextc.analysis.request_view import ConversationView, RequestView, with_long_writes
+from contextc.compiler.compiled import Compiled
+from contextc.compiler.ledger.row_encoding import NewRow
+from contextc.compiler.manifest import ObservedFacts, RequestRecord
+from contextc.messages import Usage
+from contextc.models.model_info import MILLION, average_write_price
+from contextc.store import Store
+from contextc.store.ledger_schema import StoredRow
+
+RECENT = 6
+"""The number of last requests that are compared. Each is compared with the one before it."""
+MIN_MISSES = 2
+PASSING = ("first_request", "below_minimum", "model_changed", "compacted", "cache_expired", "parallel_request")
+"""Causes of a miss that do not show that the next request will miss, too."""
+END = 1 << 31
+
+
+class RepeatedMiss(Struct, frozen=True, kw_only=True):
+    """The last requests missed the cache, each of them. `code`, `cause` and `title` are those of the last miss, and
+    `read` are the most tokens that one of them read.
+    """
+
+    count: int
+    code: str
+    cause: str
+    title: str
+    read: int
+
+
+class ExpectedCache(Struct, frozen=True, kw_only=True):
+    """The cache of a request that was not sent. `usage` is what the provider is expected to report.
+
+    `paid_again` are tokens that an earlier request wrote to the cache, and that are not expected to be read: it has
+    expired, or the last requests missed it each time. `dollars` is what they cost more than reading them; None if the
+    price is unknown. `idle` are the milliseconds since the cache was used, and `life` those for which it is kept.
+    """
+
+    usage: Usage
+    is_expired: bool
+    paid_again: int
+    dollars: float | None
+    idle: int
+    life: int
+    missed: RepeatedMiss | None
+
+
+def expect_cache(store: Store, compiled: Compiled, time: int) -> ExpectedCache | None:
+    """Return what the cache should have of a request that would be sent at a time, in Unix milliseconds.
+
+    None if that is unknown: for the first request of a channel, a resumed session, and a provider without a known
+    cache. Dynamic fragments and everything else that the program changes are taken to stay as they are.
+    """
+    last = compiled.request - 1
+    if not last or compiled.mode != "full":
+        return None
+    parser = ElementParser()
+    numbers = range(max(1, last - RECENT + 1), last + 1)
+    recent = load_request_views(store, [(compiled.channel, each) for each in numbers], parser)
+    now = _make_view(compiled, recent[-1], parser, time)
+    rules = find_cache_rules(now)
+    return _expect(rules, recent, now) if rules is not None else None
+
+
+def _make_view(compiled: Compiled, last: RequestView, parser: ElementParser, time: int) -> RequestView:
+    """Return a compiled request with the head of the last one, which it repeats."""
+    rows = Rows()
+    for row in _list_rows(compiled):
+        if row.row.drop:
+            rows = rows.without_last(row.row.drop, parser.shortened)
+        if row.chunk:
+            rows = rows.extended([parser.section(row.chunk, row.row.tokens, row.row.items)])
+    return last.followed_by(_set_time(compiled.record, last, len(rows.sections), time), rows, parser)
+
+
+def _list_rows(compiled: Compiled) -> Sequence[StoredRow | NewRow]:
+    new, order = compiled.rows.new_rows, compiled.rows.order
+    if order is None:
+        return [*compiled.snapshot.cached.rows, *new]
+    return [new[each] if isinstance(each, int) else each for each in order]
+
+
+def _set_time(record: RequestRecord, last: RequestView, rows: int, time: int) -> RequestRecord:
+    """Return a record with its time. If other software sent the last request, it has breakpoints as that one."""
+    facts = last.observed
+    if facts is None:
+        return replace(record, time=time)
+    marks = {row: some for row, some in facts.marks.items() if row < rows}
+    if facts.marks and rows:
+        *_, (_, text) = facts.marks[max(facts.marks)]
+        marks[rows - 1] = ((END, text),)
+    return replace(record, observed=ObservedFacts(began=time, ended=time, marks=marks))
+
+
+def _expect(rules: CacheRules, recent: Sequence[RequestView], now: RequestView) -> ExpectedCache:
+    model = CacheModel(find_ignored_blocks(recent))
+    for each in recent:
+        own = find_cache_rules(each)
+        if own is not None and each.status in CACHING_STATUSES and not each.is_without_answer:
+            model.add(own, each, model.expect(own, each))
+    outlook = model.expect(rules, now)
+    branch, comparison, read = outlook.branch, outlook.comparison, outlook.tokens
+    possible = read
+    if comparison is not None:
+        possible = count_readable_tokens(rules, comparison, outlook.prefix.unexpired)
+    missed = _find_repeated_miss(now.channel.conversation, recent) if read else None
+    if missed is not None:
+        read = min(read, missed.read)
+    usage = _make_usage(rules, now, read)
+    return ExpectedCache(
+        usage=usage,
+        is_expired=_is_expired(branch, now.began),
+        paid_again=possible - read,
+        dollars=_count_dollars(now, usage, possible - read),
+        idle=now.began - max([each.ended for each in branch.entries]) if branch and branch.entries else 0,
+        life=max([each.life for each in branch.entries]) if branch and branch.entries else 0,
+        missed=missed,
+    )
+
+
+def _is_expired(branch: CacheBranch | None, time: int) -> bool:
+    if branch is None or not branch.entries:
+        return False
+    return all([each.is_probably_expired(time) for each in branch.entries])
+
+
+def _find_repeated_miss(conversation: str, recent: Sequence[RequestView]) -> RepeatedMiss | None:
+    """Return the misses of the last requests, if each of them missed for a reason that is likely to remain."""
+    reads: list[int] = []
+    named: tuple[str, str, str] | None = None
+    for case in reversed(list(iter_cases(ConversationView(conversation, recent)))):
+        found = explain_miss(case) if case.is_reported and not case.is_first else None
+        if found is None or found[0].cause in PASSING:
+            break
+        code, diagnosis = found
+        named = named or (code.code, code.cause, diagnosis.title or code.title)
+        reads.append(case.read)
+    if named is None or len(reads) < MIN_MISSES:
+        return None
+    code, cause, title = named
+    return RepeatedMiss(count=len(reads), code=code, cause=cause, title=title, read=max(reads))
+
+
+def _make_usage(rules: CacheRules, now: RequestView, read: int) -> Usage:
+    """Return the usage of a request that reads some tokens, and writes what follows them up to its last breakpoint."""
+    written = 0
+    if rules.explicit and now.marks:
+        end = min(round(now.tokens_before(max(now.marks) + 1) * now.scale), now.input)
+        written = end - read if end >= max(rules.minimum, read) else 0
+    return with_long_writes(Usage(input=now.input, cache_read=read, cache_write=written), now.marks)
+
+
+def _count_dollars(now: RequestView, usage: Usage, tokens: int) -> float | None:
+    price = now.price
+    if price is None:
+        return None
+    paid = average_write_price(price, usage) if usage.cache_write else price.input
+    return max(0.0, tokens * (paid - price.cache_read) / MILLION)

@@ -1,0 +1,75 @@
+"""Record one request that other software made, with its reply, as a caller passes them: `cc.observe`."""
+
+from collections.abc import Mapping, Sequence
+
+from contextc.compiler.manifest import RequestAction
+from contextc.errors import InvalidInput
+from contextc.observation.exchange_parser import as_bytes, parse_input, parse_reply
+from contextc.observation.observed_request import ObservedRequest
+from contextc.observation.record_options import RecordOptions
+from contextc.observation.recorder import record_exchange
+from contextc.observation.redaction_patterns import Redaction, make_redactor
+from contextc.store import Store, append_and_load
+
+
+def observe(
+    store: Store,
+    *,
+    request: bytes | str | Mapping[str, object],
+    reply: object = None,
+    format: str | None = None,
+    conversation: str | None = None,
+    time: int | None = None,
+    ended: int | None = None,
+    headers: Mapping[str, str] | None = None,
+    url: str = "",
+    status: int | None = None,
+    model: str = "",
+    provider: str = "",
+    redact: Redaction | None = None,
+    exchange_id: str = "",
+    parent: ObservedRequest | str | None = None,
+    actions: Sequence[RequestAction] = (),
+) -> ObservedRequest:
+    """Record a request that other software made, and its reply.
+
+    `request` is the body as bytes or JSON. `reply` is whole or a list of events, as bytes, text or JSON; None if there
+    was none. Times are in Unix milliseconds: `time` is when the request was sent, `ended` when its reply ended.
+    `headers` may contain the client's own ids; they are not stored. Without `conversation`, the conversation is found
+    by these ids or by content. `redact` removes text before anything is stored: "keys", "tokens", "mail", regular
+    expressions, or True for all built-in patterns. Such a request is marked inexact. An exchange with an `exchange_id`
+    is recorded once: if it was recorded before, that record is returned. `parent` is the request that started this
+    sub-agent, or the name of its conversation: then it is the last request of it. It counts for the first request of a
+    conversation. `actions` are what the proxy found or changed.
+    """
+    began = time or append_and_load.now_ms()
+    if not isinstance(began, int) or not isinstance(ended or 0, int):
+        raise InvalidInput("time and ended: expected Unix milliseconds", got=(time, ended))
+    redactor = make_redactor(store, redact)
+    sent, headers = as_bytes(request), headers or {}
+    body = redactor.redact_body(sent) if redactor else sent
+    given = parse_input(
+        body,
+        format=format,
+        headers=redactor.redact_headers(headers) if redactor else headers,
+        url=url,
+        model=model,
+        provider_name=provider,
+        reply=reply,
+    )
+    answer = parse_reply(given.form, reply, status, ended or began)
+    return record_exchange(
+        store,
+        given,
+        redactor.redact_reply(answer) if redactor else answer,
+        conversation,
+        began=began,
+        ended=ended or 0,
+        code=status or 0,
+        options=RecordOptions(
+            key=exchange_id,
+            inexact=body != sent,
+            parent=(parent.channel, parent.request) if isinstance(parent, ObservedRequest) else parent or "",
+            actions=tuple([redactor.redact_action(each) if redactor else each for each in actions]),
+        ),
+    )
