@@ -80,21 +80,21 @@ def newest_release(package: str) -> str:
 
 
 def make_environment(folder: Path, versions: dict[str, str], *, with_project: bool = True) -> str:
-    """Return a Python that has exactly these packages, and this project."""
-    python = folder / "bin" / "python"
+    """Return a Python that has exactly these packages, and this project with its current metadata."""
+    python, ready, project = folder / "bin" / "python", folder / "ready", folder / "project"
     pins = "".join(f"{name}=={version}\n" for name, version in sorted(versions.items()))
-    ready = folder / "ready"
-    state = f"{sys.version}\n{ROOT if with_project else ''}\n{pins}"
+    state = f"{sys.version}\n{pins}"
     with _locked(folder):
-        if ready.exists() and ready.read_text() == state:
-            return str(python)
-        shutil.rmtree(folder, ignore_errors=True)
-        venv.create(folder, symlinks=True)
-        (folder / "pins.txt").write_text(pins)
-        _install(python, ["--no-deps", "-r", str(folder / "pins.txt")])
-        if with_project:
+        if not ready.exists() or ready.read_text() != state:
+            shutil.rmtree(folder, ignore_errors=True)
+            venv.create(folder, symlinks=True)
+            (folder / "pins.txt").write_text(pins)
+            _install(python, ["--no-deps", "-r", str(folder / "pins.txt")])
+            ready.write_text(state)
+        described = (ROOT / "pyproject.toml").read_text()
+        if with_project and (not project.exists() or project.read_text() != described):
             _install(python, ["--no-deps", "--editable", str(ROOT)])
-        ready.write_text(state)
+            project.write_text(described)
     return str(python)
 
 

@@ -30,6 +30,8 @@ was measured.
 | kill -9 while a real program answers | before the answer is stored | also earlier, in a tool, at random |
 | sizes of the page, themes, languages of code blocks | one, or a few | all |
 | tests marked `thorough` | none | all |
+| optional packages | the versions of `requirements.lock` | also the oldest and newest (`make package-versions`) |
+| agent frameworks | none | the newest release of each beside contextc (`make frameworks`) |
 """
 
 
