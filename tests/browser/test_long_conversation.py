@@ -15,6 +15,11 @@ RENDERED = 260
 FETCHED = 400
 
 TOP = "row => row.getBoundingClientRect().top"
+IN_THE_MIDDLE = """(list) => {
+  const { x, y, width, height } = document.querySelector(list).getBoundingClientRect();
+  return document.elementFromPoint(x + width / 2, y + height / 2)?.closest("[role=article]")?.ariaLabel;
+}"""
+"""The label of the message in the middle of a list; nothing while rows are not there yet."""
 NEAR = """([label, top]) => {
   const row = document.querySelector(`[aria-label="${label}"]`);
   return row && Math.abs(row.getBoundingClientRect().top - top) < 4;
@@ -95,13 +100,11 @@ def test_what_is_looked_at_stays_where_it_is_while_rows_above_get_their_height(l
     feed = person.page.locator(MESSAGES)
     feed.evaluate("list => { list.scrollTop = list.scrollHeight / 2; }")
     expect(feed.locator(".placeholder")).to_have_count(0)
-    seen = feed.locator("[role=article]").filter(visible=True)
-    middle = seen.nth(seen.count() // 2)
-    label = middle.get_attribute("aria-label")
+    label = person.page.wait_for_function(IN_THE_MIDDLE, arg=MESSAGES).json_value()
+    middle = feed.get_by_role("article", name=label, exact=True)
     for up in (150, 200, 250):
         before = float(middle.evaluate(TOP))
         feed.evaluate("(list, up) => { list.scrollTop -= up; }", up)
-        middle = feed.get_by_role("article", name=label, exact=True)
         person.page.wait_for_function(NEAR, arg=[label, before + up])
         expect(feed.locator(".placeholder")).to_have_count(0)
         assert abs(float(middle.evaluate(TOP)) - before - up) < 4

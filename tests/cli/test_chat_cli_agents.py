@@ -278,14 +278,14 @@ def test_a_missing_login_is_reported_with_instructions(program: ProgramUnderTest
 
 
 @with_program(CLAUDE)
-def test_a_program_that_is_not_installed_gets_instructions(program: ProgramUnderTest, place: Path) -> None:
-    """Guarantee 15.1: here its package cannot be loaded."""
+def test_a_program_whose_package_cannot_be_loaded_gets_instructions(program: ProgramUnderTest, place: Path) -> None:
+    """Guarantee 15.1: the error says how to install the package again."""
     module = known_programs()[cc.provider(program.name).client].module
     hidden = place.parent / "hidden" / module
     hidden.mkdir(parents=True)
     (hidden / "__init__.py").write_text("raise ImportError")
     asked = chat(place, "--model", program.name, "hi", **around(place, PYTHONPATH=str(hidden.parent)))
-    assert (asked.returncode, f"pip install 'contextc[{program.name}]'" in asked.stderr) == (1, True)
+    assert (asked.returncode, f"pip install --force-reinstall 'contextc[{program.name}]'" in asked.stderr) == (1, True)
 
 
 def test_doctor_lists_the_programs(place: Path, run: Run) -> None:
