@@ -122,6 +122,8 @@ def test_signals_that_come_at_any_moment_leave_no_waiter_behind(tmp_path: Path, 
         assert list(scan_store(store)) == []
 
 
+@pytest.mark.filterwarnings("ignore:.*was deleted while still open:ResourceWarning")  # it is closed then
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of a signal in a destructor
 def test_signals_that_come_at_any_moment_leave_no_connection_in_disorder(postgres_address: str, alarm: Alarm) -> None:
     """Guarantee 3.2: an interrupted connection is closed, or answers what it is asked next."""
     with cc.open_store(postgres_address) as store:

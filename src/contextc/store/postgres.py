@@ -130,12 +130,11 @@ class PostgresStore(Store[StoreConnection]):
             connection = StoreConnection.connect(
                 self._url, autocommit=True, prepare_threshold=None, client_encoding="UTF8", **settings
             )
-            prepare_after = self._options.prepare
-            connection.timeline = _read_timeline(connection)
-            if _check_direct(connection):
-                connection.is_direct, prepare_after = True, prepare_after or PREPARE_THRESHOLD
-                connection.execute(self._settings.session.encode())
-            connection.batches = PipelinedConnection(connection, prepare_after)
+            try:
+                self._prepare(connection)
+            except BaseException:
+                self._disconnect(connection)
+                raise
         except psycopg.Error as error:
             said = _one_line(error)
             failure = StoreUnavailable(
@@ -147,6 +146,15 @@ class PostgresStore(Store[StoreConnection]):
             raise failure from error
         self._was_reached = True
         return connection
+
+    def _prepare(self, connection: StoreConnection) -> None:
+        """Find out what a new connection leads to, and set it up."""
+        prepare_after = self._options.prepare
+        connection.timeline = _read_timeline(connection)
+        if _check_direct(connection):
+            connection.is_direct, prepare_after = True, prepare_after or PREPARE_THRESHOLD
+            connection.execute(self._settings.session.encode())
+        connection.batches = PipelinedConnection(connection, prepare_after)
 
     def open_listener(self) -> ChangeListener | None:
         """Return a listener if the store has triggers, and if the connection goes to the server directly."""
