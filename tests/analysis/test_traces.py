@@ -254,7 +254,7 @@ def test_the_naive_rule_is_mostly_wrong() -> None:
 @pytest.mark.parametrize(
     "half",
     [
-        "tune",
+        pytest.param("tune", marks=pytest.mark.thorough),
         pytest.param("report", marks=pytest.mark.thorough),
         pytest.param("fresh", marks=pytest.mark.thorough),
         "check",

@@ -5,7 +5,6 @@ import os
 import subprocess
 from pathlib import Path
 
-import claude_agent_sdk
 import pytest
 from codex_cli_bin import bundled_codex_path  # pyright: ignore[reportMissingTypeStubs]
 
@@ -15,7 +14,6 @@ from tests.fake_vendors import KEY, FakeVendors
 from tests.fake_vendors.scripts import Scripted
 from tests.transcript_files import CLAUDE_ID, GARDEN, claude_file, claude_lines, codex_file, codex_lines, written
 
-CLAUDE = Path(claude_agent_sdk.__file__).parent / "_bundled" / "claude"
 QUIET = {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_TELEMETRY": "1", "DISABLE_AUTOUPDATER": "1"}
 
 
@@ -109,11 +107,14 @@ def program(command: list[str], directory: Path, **environment: str) -> None:
 
 def test_a_session_of_the_real_claude_code(run: Run, homes: dict[str, str], tmp_path: Path) -> None:
     """Guarantee 3.8: where it keeps its files, and what it writes; a second turn adds two messages."""
+    import claude_agent_sdk
+
+    claude = Path(claude_agent_sdk.__file__).parent / "_bundled" / "claude"
     work = tmp_path / "söme där.x"
     work.mkdir()
     with FakeVendors(Scripted(["Thyme does.", "Moss."]), strict=False) as standin:
         address = {"ANTHROPIC_BASE_URL": standin.url("anthropic"), "ANTHROPIC_API_KEY": KEY}
-        ask = [str(CLAUDE), "-p", "--tools", "", "--system-prompt", "Be brief.", "--model", "claude-opus-5-5"]
+        ask = [str(claude), "-p", "--tools", "", "--system-prompt", "Be brief.", "--model", "claude-opus-5-5"]
         for more in (["What grows here?"], ["--continue", "And in winter?"]):
             program([*ask, *more], work, **address, **homes)
             taken = run("import", "--from", "claude-code", "--last", "--directory", str(work), "--as", "bed", **homes)

@@ -20,6 +20,7 @@ from contextc.store.backend_interface import Result, Transaction
 from contextc.store.leases import RESULT_PROCESS_ENDED
 from contextc.store.sqlite import SQLiteStore
 from contextc.tools import FunctionTool
+from tests.conftest import some
 from tests.executor.scripted_provider import SONNET, Line, Say, Scripted, kinds, played
 from tests.executor.scripted_tool_provider import agent as tool_provider
 from tests.executor.scripted_tool_provider import ended, said
@@ -525,7 +526,7 @@ def test_a_process_may_die_between_any_two_transactions(tmp_path: Path) -> None:
     count = lives(f"sqlite:///{whole}/killed.db", whole / "tools.txt")
     assert (whole / "tools.txt").read_text().splitlines() == ["look", "pay 5"]
     assert count > 12
-    for last in range(1, count + 1):
+    for last in some(range(1, count + 1), 12):
         folder = tmp_path / str(last)
         folder.mkdir()
         path = folder / "tools.txt"

@@ -2,24 +2,7 @@
 
 from typing import Any, get_args, get_type_hints
 
-import anthropic.types
-import anthropic.types.beta
 import pytest
-from anthropic.types import MessageParam
-from anthropic.types.beta import BetaMessageParam
-from openai.types.chat import ChatCompletionMessage, ChatCompletionMessageParam
-from openai.types.responses import (
-    EasyInputMessageParam,
-    ResponseFunctionToolCallParam,
-    ResponseInputFileParam,
-    ResponseInputImageParam,
-    ResponseInputTextParam,
-    ResponseOutputMessageParam,
-    ResponseOutputRefusalParam,
-    ResponseOutputTextParam,
-    ResponseReasoningItemParam,
-)
-from openai.types.responses.response_input_item_param import FunctionCallOutput, Message
 
 import contextc as cc
 from contextc._json import JSONObject
@@ -92,6 +75,24 @@ def fields(kind: object) -> set[str]:
 
 def test_every_field_of_the_sdks_types_is_known() -> None:
     """A field that the SDK has and the table has not would be a false alarm."""
+    import anthropic.types
+    import anthropic.types.beta
+    from anthropic.types import MessageParam
+    from anthropic.types.beta import BetaMessageParam
+    from openai.types.chat import ChatCompletionMessage, ChatCompletionMessageParam
+    from openai.types.responses import (
+        EasyInputMessageParam,
+        ResponseFunctionToolCallParam,
+        ResponseInputFileParam,
+        ResponseInputImageParam,
+        ResponseInputTextParam,
+        ResponseOutputMessageParam,
+        ResponseOutputRefusalParam,
+        ResponseOutputTextParam,
+        ResponseReasoningItemParam,
+    )
+    from openai.types.responses.response_input_item_param import FunctionCallOutput, Message
+
     assert fields(MessageParam) | fields(BetaMessageParam) <= anthropic_sketch.MESSAGE_FIELDS
     blocks: dict[str, set[str]] = {}
     for module in (anthropic.types, anthropic.types.beta):
