@@ -4,7 +4,7 @@
 written with care: it also keeps the task, and does not separate calls from results. `session limit` is the limit of its
 sessions, which counts between runs only. `output trimmer` is its `ToolOutputTrimmer`, with the values of its
 documentation: it shortens large results of earlier turns. `unlimited` has the model's own window. `low=0.4` trims to
-40 % of the window, in place of 70 %.
+40 % of the window, in place of 50 %.
 """
 
 from typing import Any

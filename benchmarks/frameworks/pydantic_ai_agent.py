@@ -21,7 +21,7 @@ from pydantic_ai.usage import UsageLimits
 from scenario_steps import ANTHROPIC_MODEL, INSTRUCTIONS, OPENAI_MODEL, TOOLS, Assignment, Variant, play, run_variants
 
 LESS = 0.4
-"""The share of the window to which a cut goes, in place of 0.7: there are fewer cuts, and the model sees less."""
+"""The share of the window to which a cut goes, in place of 0.5: there are fewer cuts, and the model sees less."""
 RECENT = 24
 """The messages that the processor keeps: what fits the window even where results are large."""
 
