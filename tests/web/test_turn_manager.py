@@ -13,6 +13,7 @@ from contextc._json import JSONObject
 from contextc.app.model_selection import ModelChoice
 from contextc.events import ApprovalRequest
 from contextc.executor import AgentExecutor, event_hub
+from contextc.executor.turn_handle import Turn
 from contextc.executor.turn_store import TurnStore
 from contextc.providers import Endpoint
 from contextc.providers.client import ProviderCall
@@ -215,6 +216,7 @@ def test_the_first_answer_to_a_question_counts_and_the_second_is_refused(store: 
     async def run() -> None:
         running = TurnManager(store, make, agent="assistant", model="replay:none.jsonl", root=tmp_path)
         begun = await running.start("demo", "Pay.")
+        assert isinstance(begun.turn, Turn)
         async for event in begun.turn.events():
             if isinstance(event, ApprovalRequest):
                 await running.answer("demo", event.approval, True)
