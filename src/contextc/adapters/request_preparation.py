@@ -56,8 +56,8 @@ T = TypeVar("T")
 MAX_ATTEMPTS = 50
 """How often a request is compiled again because another process changed the conversation meanwhile."""
 LOW = 0.5
-"""The share of the window that a cut leaves. Tool steps grow fast, and each cut loses the provider's cache: less than the
-0.7 of a compiler means fewer cuts."""
+"""The share of the window that a cut leaves. The default of a compiler is 0.7. Tool steps grow fast, and each cut loses
+the provider's cache, so agents of frameworks are cut further and less often."""
 NO_REPLY = "no reply was reported"
 
 
