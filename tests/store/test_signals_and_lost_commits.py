@@ -94,6 +94,7 @@ def test_a_signal_while_others_write_leaves_nothing_in_line(tmp_path: Path, alar
         assert [message.text for message in store.load("demo")] == ["0", "1", "2", "3"]
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of a signal in a destructor
 def test_signals_that_come_at_any_moment_leave_no_waiter_behind(tmp_path: Path, alarm: Alarm) -> None:
     """Guarantee 3.2: between any two steps of the main thread, while others write."""
     with cc.open_store(tmp_path / "chat.db") as store:
