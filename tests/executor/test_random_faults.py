@@ -29,7 +29,7 @@ from tests.fake_vendors.responses import refused
 from tests.fake_vendors.sdks import clients
 
 log = logging.getLogger("tests.faults")
-TURNS, KINDS_OF_FAULTS = often(6, 100), often(4, 6)
+TURNS, KINDS_OF_FAULTS = often(10, 100), often(4, 6)
 LENGTH, TOGETHER = max(5, TURNS // 100), 10
 """How many turns a conversation has, and how many conversations there are at a time."""
 WINDOW, OUTPUT = 3_400, 600
