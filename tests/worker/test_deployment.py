@@ -12,6 +12,7 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import httpx
+import pytest
 
 from tests.web.sse_reader import frames
 from tests.worker.worker_process import PATIENCE
@@ -55,6 +56,7 @@ def running(
             process.kill()
 
 
+@pytest.mark.thorough  # parts of it are tested alone
 def test_two_servers_and_three_workers(new_postgres_address: str, tmp_path: Path) -> None:
     """Guarantee 19.8: input on one server is run by any worker, and its events are read on the other server."""
     (tmp_path / "agents.py").write_text(AGENTS)
