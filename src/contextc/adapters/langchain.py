@@ -7,16 +7,14 @@
 The state of the graph and its checkpoints are not changed: only the request to the model is.
 """
 
-from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from threading import Lock
 from typing import Any, Generic, NamedTuple, Unpack, cast
 
 from contextc._json import JSONObject
 from contextc._worker_threads import run_blocking
-from contextc.adapters.request_preparation import PreparedRequest, RequestPreparer, require_package
+from contextc.adapters.request_preparation import PreparedRequest, PreparerPool, RequestPreparer, require_package
 from contextc.compiler.options import CompilerOptionArguments
 from contextc.errors import UnknownModel
 from contextc.formats.base import as_json
@@ -61,8 +59,6 @@ METADATA = ("model_provider", "model_name", "stop_reason", "finish_reason")
 REASONING_BLOCKS = ("thinking", "redacted_thinking", "reasoning")
 REASONING_FIELDS = ("reasoning", "reasoning_content")
 ITEM_BLOCKS = ("text", "function_call")
-MAX_PREPARERS = 64
-"""How many conversations are kept in memory between two requests."""
 
 
 class _Call(NamedTuple):
@@ -99,9 +95,7 @@ class ContextcMiddleware(AgentMiddleware[AgentState[ResponseT], ContextT, Respon
         super().__init__()
         self.store, self.agent = store, agent
         self._conversation, self._model, self._window, self._output = conversation, model, window, output
-        self._options = options
-        self._idle: deque[tuple[tuple[str, Provider], RequestPreparer]] = deque(maxlen=MAX_PREPARERS)
-        self._lock = Lock()
+        self._pool = PreparerPool(store, agent=agent, **options)
 
     def wrap_model_call(
         self,
@@ -149,18 +143,12 @@ class ContextcMiddleware(AgentMiddleware[AgentState[ResponseT], ContextT, Respon
 
     @contextmanager
     def _preparer(self, request: ModelRequest[Any]) -> Generator[RequestPreparer]:
-        """Give a preparer to one call: two calls at once on one conversation have two."""
-        key = self._find_conversation(request), self._find_provider(request.model)
-        with self._lock:
-            found = next((each for each in self._idle if each[0] == key), None)
-            if found is not None:
-                self._idle.remove(found)
-        preparer = found[1] if found else RequestPreparer(self.store, *key, agent=self.agent, **self._options)
+        """Give a preparer to one call."""
+        preparer = self._pool.take(self._find_conversation(request), self._find_provider(request.model))
         try:
             yield preparer
         finally:
-            with self._lock:
-                self._idle.append((key, preparer))
+            self._pool.give_back(preparer)
 
     def _find_conversation(self, request: ModelRequest[Any]) -> str:
         if self._conversation is not None:

@@ -26,6 +26,7 @@ All methods block and may be called from any thread. On an event loop: `await ru
 """
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from itertools import groupby
@@ -54,10 +55,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 MAX_ATTEMPTS = 50
-"""How often a request is compiled again because another process changed the conversation meanwhile."""
+"""The number of attempts to compile a request while other processes change the conversation."""
 LOW = 0.5
 """The share of the window that a cut leaves. The default of a compiler is 0.7. Tool steps grow fast, and each cut loses
 the provider's cache, so agents of frameworks are cut further and less often."""
+MAX_IDLE_PREPARERS = 64
+"""The number of conversations that a pool keeps in memory between two requests."""
 NO_REPLY = "no reply was reported"
 
 
@@ -334,6 +337,28 @@ class RequestPreparer:
             known, after = [each for each in self._known if each.seq > start], tip.seq  # only appends followed
         found = append_and_load.load_between(tx, at.branch, after, at.seq)
         return [*known, *[message for message in found if message.status == "sent"]], start
+
+
+class PreparerPool:
+    """Preparers for calls of a framework. A call has a preparer for itself: two at once on a conversation have two."""
+
+    def __init__(self, store: Store, *, agent: str = DEFAULT_AGENT, **options: Unpack[CompilerOptionArguments]) -> None:
+        self._store, self._agent, self._options = store, agent, options
+        self._idle: deque[RequestPreparer] = deque(maxlen=MAX_IDLE_PREPARERS)
+        self._lock = threading.Lock()
+
+    def take(self, conversation: str, model: Provider) -> RequestPreparer:
+        """Return an idle preparer of the conversation, or a new one. Give it back with `give_back`."""
+        with self._lock:
+            for preparer in self._idle:
+                if (preparer.conversation, preparer.compiler.provider) == (conversation, model):
+                    self._idle.remove(preparer)
+                    return preparer
+        return RequestPreparer(self._store, conversation, model, agent=self._agent, **self._options)
+
+    def give_back(self, preparer: RequestPreparer) -> None:
+        with self._lock:
+            self._idle.append(preparer)
 
 
 def _continues(matched: int, given: int, stored: Sequence[Message], history: Sequence[Message], rewinds: bool) -> bool:

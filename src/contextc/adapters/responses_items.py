@@ -16,12 +16,11 @@ from contextc.compiler.ledger.row_encoding import list_blob_names
 from contextc.errors import ContextcError, InvalidMessage
 from contextc.formats import formatter
 from contextc.formats.encoder_decoder_base import UNKNOWN_TOOL
+from contextc.formats.openai_responses.decode import is_model_output
 from contextc.messages import AnyPart, Message, ProviderBlock, Role, ToolResult, validate_message
 
 ORIGINAL = "responses_items"
 """The key in `meta` of the items of a message."""
-INPUT_SUFFIXES = ("_output", "_response")
-"""Suffixes of the types of items that come from the caller."""
 LoadBlob = Callable[[str], bytes]
 
 
@@ -56,17 +55,11 @@ def _group_items(items: Iterable[JSONObject]) -> list[list[JSONObject]]:
     for index, item in enumerate(items):
         if problem := find_json_problem(cast(JSON, item), f"items[{index}]"):
             raise InvalidMessage(problem[1], field=problem[0])
-        if found and _is_model_output(item) and _is_model_output(found[-1][-1]):
+        if found and is_model_output(item) and is_model_output(found[-1][-1]):
             found[-1].append(item)
         else:
             found.append([item])
     return found
-
-
-def _is_model_output(item: JSONObject) -> bool:
-    if "role" in item:
-        return item["role"] == "assistant"
-    return not str(item.get("type") or "").endswith(INPUT_SUFFIXES)
 
 
 def _decode_group(group: list[JSONObject], names: dict[str, str]) -> Message:
@@ -92,6 +85,6 @@ def _name_result(part: AnyPart, names: dict[str, str]) -> AnyPart:
 
 
 def _keep_whole(group: list[JSONObject]) -> Message:
-    role: Role = "assistant" if _is_model_output(group[0]) else "user"
+    role: Role = "assistant" if is_model_output(group[0]) else "user"
     parts = tuple([ProviderBlock(provider="openai", data=item) for item in group])
     return keep_original(Message(role=role, parts=parts), ORIGINAL, cast(JSON, group))

@@ -5,13 +5,12 @@ same way each time, so that the prefix stays the same.
 """
 
 from collections.abc import Sequence
-from threading import Lock
 from typing import NamedTuple, Unpack
 
 from msgspec.structs import replace
 
 from contextc._json import JSONObject
-from contextc.adapters.request_preparation import PreparedRequest, RequestPreparer
+from contextc.adapters.request_preparation import PreparedRequest, PreparerPool, RequestPreparer
 from contextc.compiler.options import CompilerOptionArguments
 from contextc.errors import UnknownModel
 from contextc.formats import formatter
@@ -19,9 +18,6 @@ from contextc.messages import Message, Usage
 from contextc.providers import Provider, provider, provider_names
 from contextc.store import Store
 from contextc.store.conversation_types import DEFAULT_AGENT
-
-MAX_PREPARERS = 64
-"""How many conversations are kept in memory between two requests."""
 
 
 class WireRequest(NamedTuple):
@@ -43,9 +39,8 @@ class WireRequests:
         agent: str = DEFAULT_AGENT,
         **options: Unpack[CompilerOptionArguments],
     ) -> None:
-        self.store, self.formatter, self.agent, self.options = store, formatter(format), agent, options
-        self._idle: list[tuple[tuple[str, Provider], RequestPreparer]] = []
-        self._lock = Lock()
+        self.store, self.formatter = store, formatter(format)
+        self._pool = PreparerPool(store, agent=agent, **options)
 
     def begin(
         self,
@@ -59,11 +54,11 @@ class WireRequests:
     ) -> WireRequest:
         """Record the messages, and prepare the request. `tools` are in OpenAI's chat format."""
         request = self.formatter.decode_request({self.formatter.messages_key: list(messages)})
-        preparer = self._take((conversation, model))
+        preparer = self._pool.take(conversation, model)
         try:
             prepared = preparer.prepare(request.messages, system_prompt=system_prompt, tools=tools, output=output)
         except BaseException:
-            self._give_back(preparer)
+            self._pool.give_back(preparer)
             raise
         if prepared.is_unchanged:
             return WireRequest(preparer, prepared, None)
@@ -74,32 +69,19 @@ class WireRequests:
         try:
             request.preparer.commit(request.prepared, [replace(reply, usage=usage or reply.usage)])
         finally:
-            self._give_back(request.preparer)
+            self._pool.give_back(request.preparer)
 
     def abort(self, request: WireRequest, error: BaseException | str) -> None:
         """Store that the request got no reply."""
         try:
             request.preparer.abort(request.prepared, error)
         finally:
-            self._give_back(request.preparer)
+            self._pool.give_back(request.preparer)
 
     def decode_message(self, message: JSONObject) -> Message:
         """Return a reply that the framework has as a message."""
         (found,) = self.formatter.decode_request({self.formatter.messages_key: [message]}).messages
         return found
-
-    def _take(self, key: tuple[str, Provider]) -> RequestPreparer:
-        with self._lock:
-            for number, (known, preparer) in enumerate(self._idle):
-                if known == key:
-                    del self._idle[number]
-                    return preparer
-        return RequestPreparer(self.store, *key, agent=self.agent, **self.options)
-
-    def _give_back(self, preparer: RequestPreparer) -> None:
-        with self._lock:
-            self._idle.append(((preparer.conversation, preparer.compiler.provider), preparer))
-            del self._idle[:-MAX_PREPARERS]
 
 
 def find_provider(name: str, model: str, window: int | None, known_window: int | None = None) -> Provider:

@@ -20,7 +20,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
 
     `request` is the number of the request on its channel, `channel` the short id of that channel. `path` is a path in
     the body of the request, such as `system[0].text`, `tools[3]` or `messages[12].content[0]`; "" for the whole
-    request. `before` and `after` are the words that changed, shortened. If it is no change (`is_change` is False), they
+    request. `before` and `after` are the words that changed, shortened. If nothing changed (`is_change` is False), they
     are two facts, or the beginning of what was found. `compared` is the request that it was compared with, unless that
     is the previous one of the same channel.
     """

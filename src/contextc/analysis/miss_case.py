@@ -337,7 +337,7 @@ class MissCase:
         )
 
     def facts(self, *words: str, path: str = "") -> Evidence:
-        """Return evidence that is no change: one or two facts."""
+        """Return evidence of one or two facts, where nothing changed."""
         return replace(self.evidence(path, *words), is_change=False)
 
     def element_evidence(self, index: int, *, is_whole: bool = False) -> tuple[Evidence, TextChange]:

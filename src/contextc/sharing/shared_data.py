@@ -97,7 +97,7 @@ class SharedRequest(Struct, frozen=True, kw_only=True):
 class SharedFinding(Struct, frozen=True, kw_only=True):
     """A finding with its first evidence. `request` is the index of the request in the file; None if it is about all.
 
-    `before` and `after` are the words that changed, or facts if it is no change (`is_change` is False).
+    `before` and `after` are the words that changed, or facts if nothing changed (`is_change` is False).
     """
 
     code: str

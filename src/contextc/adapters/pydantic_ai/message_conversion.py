@@ -144,7 +144,7 @@ def _content(content: str | Sequence[UserContent]) -> Iterator[AnyPart]:
             yield _media(item)
 
 
-def _media(item: Any) -> Media:  # one of the types of `MultiModalContent`, which is no type of its own
+def _media(item: Any) -> Media:  # a type of the union `MultiModalContent`
     if isinstance(item, BinaryContent):
         return Media(mime_type=item.media_type, data=item.data)
     mime_type = _mime_type(item)

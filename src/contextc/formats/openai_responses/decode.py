@@ -58,6 +58,7 @@ INPUT_ITEMS = (  # items without a role that come from the caller, not from the 
     "configuration_update",
     "compaction_trigger",
 )
+CALLER_SUFFIXES = ("_output", "_response")  # of types of items that come from the caller
 TEXTS = ("input_text", "output_text", "text")
 TEXT_DELTAS = {  # by type of delta: the list it extends, the name of its index, and the block type
     "response.output_text.delta": ("content", "content_index", "output_text", "text"),
@@ -121,6 +122,13 @@ def decode_reply(reply: JSONObject, provider: str) -> Message:
     problem = cast(JSON, reply.get("error") or {})
     said = cast(JSONObject, problem).get("message") if isinstance(problem, dict) else problem
     return replace(message, status="error", error=str(said or "The provider gave no reason."))
+
+
+def is_model_output(item: JSONObject) -> bool:
+    """Return True if an item of a history comes from the model, also if its type is unknown."""
+    if "role" in item:
+        return item["role"] == "assistant"
+    return not str(item.get("type") or "").endswith(CALLER_SUFFIXES)
 
 
 def find_session(reply: JSONObject, field: str) -> str:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from contextc._json import JSONObject, parse_object
 from contextc.formats import formatter
+from contextc.formats.openai_responses.decode import is_model_output
 from contextc.interchange.found_conversation import FoundConversation, parse_time, read_or_error
 from contextc.interchange.input_files import FileSample, ImportInput
 from contextc.linting.tolerant_decoding import coerce_request
@@ -19,7 +20,6 @@ from contextc.messages import Message
 
 ABOUT = "sessions of the OpenAI Agents SDK (SQLite)"
 COLUMNS = frozenset({"id", "session_id", "message_data", "created_at"})
-CALLER_SUFFIXES = ("_output", "_response")  # suffixes of item types that come from the caller
 
 
 class _Item(NamedTuple):
@@ -116,15 +116,8 @@ def _groups(items: Sequence[_Item]) -> list[list[_Item]]:
     """Group the items by message: consecutive output of a model is one message."""
     found: list[list[_Item]] = []
     for item in items:
-        if found and _is_model_output(item.value) and _is_model_output(found[-1][-1].value):
+        if found and is_model_output(item.value) and is_model_output(found[-1][-1].value):
             found[-1].append(item)
         else:
             found.append([item])
     return found
-
-
-def _is_model_output(item: JSONObject) -> bool:
-    """Return True if this is output of a model."""
-    if "role" in item:
-        return item["role"] == "assistant"
-    return not str(item.get("type") or "").endswith(CALLER_SUFFIXES)

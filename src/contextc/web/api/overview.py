@@ -71,8 +71,7 @@ class FiguresView(Struct, frozen=True, kw_only=True):
 class FindingsCount(Struct, frozen=True, kw_only=True):
     """The number of findings that are a loss. `largest` is the cost of the most expensive cause; null if none is known.
 
-    `cost` is the sum of all, which counts twice what different causes have in common. It is no more than an upper
-    limit.
+    `cost` is the sum of all. It is an upper limit: what different causes have in common is counted more than once.
     """
 
     count: int
