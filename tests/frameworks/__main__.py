@@ -5,13 +5,17 @@
 For each framework:
 1. The resolver must choose the same release beside this project with all its extras as it chooses alone.
 2. The framework and this project must be importable in one environment (`.cache/frameworks/NAME`).
-3. The tests in `tests/frameworks/NAME` must pass there, if there are any. `--install` leaves them out.
+3. The adapter must have no type errors against the release there.
+4. The tests in `tests/frameworks/NAME` must pass there, if there are any. `--install` leaves 3 and 4 out.
 """
 
 import argparse
+import json
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from tests.frameworks import ENVIRONMENTS, FRAMEWORKS, TESTS, Framework
 from tests.package_environments import (
@@ -27,6 +31,7 @@ from tests.package_environments import (
 )
 
 Report = Callable[[str], None]
+ADAPTERS = ROOT / "src" / "contextc" / "adapters"
 NO_TESTS = 5
 """The exit code of pytest if it found no tests."""
 
@@ -40,6 +45,8 @@ def check(name: str, options: Sequence[str], report: Report, *, only_install: bo
     compare_releases(framework, report)
     python = find_python(name)
     import_both(python, framework)
+    if not only_install:
+        check_types(name, python, report)
     folder = TESTS / name
     if only_install or not any(folder.glob("test_*.py")):
         report(f"imported in {python}" if only_install else "imported; there are no tests")
@@ -72,6 +79,25 @@ def import_both(python: str, framework: Framework) -> None:
     done = subprocess.run([python, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
         raise Failed(f"cannot be imported: {done.stderr.strip()[-600:]}")
+
+
+def check_types(name: str, python: str, report: Report) -> None:
+    """Check the types of an adapter. The project's own check leaves it out, because it needs the framework."""
+    found = [path for path in (ADAPTERS / f"{name}.py", ADAPTERS / name) if path.exists()]
+    settings = {
+        "extends": str(ROOT / "pyproject.toml"),
+        "include": [str(path) for path in found],
+        "exclude": [],
+        "extraPaths": [str(ROOT / "src")],
+    }
+    with TemporaryDirectory() as folder:
+        config = Path(folder) / "pyrightconfig.json"
+        config.write_text(json.dumps(settings))
+        command = [Path(sys.executable).with_name("basedpyright"), "--project", config, "--pythonpath", python]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode or "No source files found" in done.stdout:
+        raise Failed(f"its types are wrong:\n{done.stdout.strip()[-4000:]}")
+    report("the types of its adapter are right")
 
 
 def _not_installable(name: str, chosen: str) -> str:
