@@ -5,6 +5,8 @@ refused as too long. `per_turn` does so before each request, as its documentatio
 `summarizing` is `SummarizingConversationManager`, and `proactive` summarizes at 70 % of the window, not only after a
 refusal. `auto` is `context_manager="auto"`. `nothing` is `NullConversationManager`, which the adapter has too. Every
 variant on Anthropic has `CacheConfig()`, which sets the cache breakpoints. `low=0.4` trims to 40 % of the window.
+
+For a summary, Strands sends OpenAI an empty list of tools. The stand-in refuses that, so it is left out here.
 """
 
 from collections.abc import Callable
@@ -25,14 +27,20 @@ Make = Callable[[Assignment], dict[str, Any]]
 """Returns the arguments of an agent."""
 
 
+class ModelWithoutEmptyTools(OpenAIModel):
+    def format_request(self, *arguments: Any, **options: Any) -> dict[str, Any]:
+        request = super().format_request(*arguments, **options)
+        return {name: value for name, value in request.items() if name != "tools" or value}
+
+
 def openai(assignment: Assignment) -> Model:
-    client = {"base_url": assignment.openai_url, "api_key": assignment.key, "max_retries": 0}
-    return OpenAIModel(client_args=client, model_id=OPENAI_MODEL, context_window_limit=assignment.window)
+    client = {"base_url": assignment.openai_url, "api_key": assignment.key}
+    return ModelWithoutEmptyTools(client_args=client, model_id=OPENAI_MODEL, context_window_limit=assignment.window)
 
 
 def anthropic(assignment: Assignment) -> Model:
     return AnthropicModel(
-        client_args={"base_url": assignment.url, "api_key": assignment.key, "max_retries": 0},
+        client_args={"base_url": assignment.url, "api_key": assignment.key},
         model_id=ANTHROPIC_MODEL,
         max_tokens=4_000,
         context_window_limit=assignment.window,

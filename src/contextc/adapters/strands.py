@@ -115,7 +115,8 @@ class ContextcPlugin(Plugin):
 
 
 def _find_provider(model: Model, window: int | None) -> Provider:
-    kind = type(model).__name__
+    own = [each.__name__ for each in type(model).__mro__ if each.__module__.startswith("strands.")]
+    kind = next((name for name in own if name != Model.__name__), type(model).__name__)  # also of a subclass
     name = PROVIDERS.get(kind, kind.removesuffix("Model").lower())
     return find_provider(name, str(_config(model).get("model_id") or "unknown"), window, model.context_window_limit)
 

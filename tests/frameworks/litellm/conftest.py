@@ -1,4 +1,4 @@
-"""litellm uses the table of models in its package: otherwise each process that imports it tries to fetch a newer one."""
+"""Use the table of models in the package of litellm: each process that imports it tries to fetch a newer one."""
 
 import os
 

@@ -2,10 +2,12 @@
 
 from typing import Any
 
+import boto3
 from strands import Agent, tool
 from strands.agent.conversation_manager import NullConversationManager
 from strands.models import CacheConfig
 from strands.models.anthropic import AnthropicModel
+from strands.models.bedrock import BedrockModel
 from strands.models.openai import OpenAIModel
 from strands.models.openai_responses import OpenAIResponsesModel
 
@@ -31,7 +33,18 @@ def anthropic(fake: Any) -> Any:
     return AnthropicModel(client_args=client, model_id="claude-opus-5-5", max_tokens=1_000, cache_config=CacheConfig())
 
 
-MODELS = {"openai_chat": openai, "openai_responses": responses, "anthropic": anthropic}
+def bedrock(fake: Any) -> Any:
+    session = boto3.Session(aws_access_key_id=KEY, aws_secret_access_key="secret", region_name="us-east-1")
+    return BedrockModel(
+        boto_session=session,
+        endpoint_url=fake.url("bedrock"),
+        model_id="us.anthropic.claude-opus-5-5",
+        max_tokens=1_000,
+        cache_config=CacheConfig(),
+    )
+
+
+MODELS = {"openai_chat": openai, "openai_responses": responses, "anthropic": anthropic, "bedrock": bedrock}
 
 
 def make_agent(model: Any, *plugins: ContextcPlugin, **options: Any) -> Agent:

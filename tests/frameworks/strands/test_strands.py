@@ -11,6 +11,7 @@ from strands.session.file_session_manager import FileSessionManager
 
 import contextc as cc
 from contextc.adapters.strands import ContextcPlugin
+from contextc.inspection.preview import find_channels
 from contextc.inspection.request_timeline import load_timeline
 from contextc.inspection.unanswered_requests import load_unanswered_requests
 from tests.fake_vendors.fake import FakeVendors
@@ -146,6 +147,25 @@ def test_reasoning_of_the_model_is_sent_back() -> None:
         make_agent(model, ContextcPlugin(store, "report", window=WINDOW))(QUESTION)
         check_fitted(fake)
         assert all(b'"signature"' in record.raw for record in fake.records[1:])
+
+
+@pytest.mark.parametrize(
+    ("name", "channel"),
+    [
+        ("openai_chat", ("openai-chat", "gpt-4.1")),
+        ("openai_responses", ("openai", "gpt-5.5")),
+        ("anthropic", ("anthropic", "claude-opus-5-5")),
+        ("bedrock", ("bedrock", "us.anthropic.claude-opus-5-5")),
+    ],
+)
+def test_the_provider_is_that_of_the_model(name: str, channel: tuple[str, str]) -> None:
+    """Guarantee 21.6: figures and costs are those of the model that served the request, also of a subclass."""
+    with FakeVendors(Scripted(["Fine."])) as fake, cc.open_store("memory:") as store:
+        model = MODELS[name](fake)
+        model.__class__ = type("OwnModel", (type(model),), {})
+        make_agent(model, ContextcPlugin(store, "chat"))("How are you?")
+        (found,) = find_channels(store, "chat")
+        assert (found.provider, found.model) == channel
 
 
 def test_a_name_is_needed_to_load() -> None:
