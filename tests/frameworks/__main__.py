@@ -6,12 +6,16 @@ For each framework:
 1. The resolver must choose the same release beside this project with all its extras as it chooses alone.
 2. The framework and this project must be importable in one environment (`.cache/frameworks/NAME`).
 3. The tests in `tests/frameworks/NAME` must pass there, if there are any. `--install` leaves them out.
+
+A PostgreSQL is started for the tests, unless CONTEXTC_TEST_POSTGRES is the address of one.
 """
 
 import argparse
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 
 from tests.frameworks import ENVIRONMENTS, FRAMEWORKS, TESTS, Framework
 from tests.package_environments import (
@@ -25,8 +29,10 @@ from tests.package_environments import (
     run_tests,
     split_requirement,
 )
+from tests.stress.postgres_server import running_server
 
 Report = Callable[[str], None]
+POSTGRES = "CONTEXTC_TEST_POSTGRES"
 NO_TESTS = 5
 """The exit code of pytest if it found no tests."""
 
@@ -100,16 +106,19 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--install", action="store_true", help="make the environments, and run no tests")
     chosen = parser.parse_args(ours)
     failed: list[str] = []
-    for name in chosen.names or FRAMEWORKS:
+    with ExitStack() as running:
+        if not chosen.install and POSTGRES not in os.environ:
+            os.environ[POSTGRES] = running.enter_context(running_server()).address
+        for name in chosen.names or FRAMEWORKS:
 
-        def report(text: str, name: str = name) -> None:
-            print(f"{name}: {text}", flush=True)
+            def report(text: str, name: str = name) -> None:
+                print(f"{name}: {text}", flush=True)
 
-        try:
-            check(name, options, report, only_install=chosen.install)
-        except (Failed, Unavailable) as reason:
-            report(f"FAILED: {reason}")
-            failed.append(name)
+            try:
+                check(name, options, report, only_install=chosen.install)
+            except (Failed, Unavailable) as reason:
+                report(f"FAILED: {reason}")
+                failed.append(name)
     return 1 if failed else 0
 
 

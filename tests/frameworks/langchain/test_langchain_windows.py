@@ -3,7 +3,6 @@
 import multiprocessing
 from collections import Counter
 from multiprocessing.synchronize import Barrier
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -103,20 +102,20 @@ def ask_often(address: str, url: str, writer: int, start: Barrier) -> None:
             agent.invoke(question, {"configurable": {"thread_id": "shared"}})
 
 
-def test_eight_processes_on_one_conversation_lose_nothing(tmp_path: Path) -> None:
+def test_eight_processes_on_one_conversation_lose_nothing(shared_address: str) -> None:
     """Guarantees 3.2 and 21.3, langgraph#8115: each process has a history of its own, so each is a branch."""
-    address = f"sqlite:///{tmp_path / 'shared.db'}"
     start = PROCESSES.Barrier(WRITERS)
     with FakeVendors(echo) as fake:
         url = fake.url("openai_chat")
-        writers = [PROCESSES.Process(target=ask_often, args=(address, url, number, start)) for number in range(WRITERS)]
+        arguments = [(shared_address, url, number, start) for number in range(WRITERS)]
+        writers = [PROCESSES.Process(target=ask_often, args=each) for each in arguments]
         for writer in writers:
             writer.start()
         for writer in writers:
             writer.join(300)
         assert [writer.exitcode for writer in writers] == [0] * WRITERS
         assert not fake.refused
-    with cc.open_store(address) as store:
+    with cc.open_store(shared_address) as store:
         assert list(scan_store(store)) == []
         found = Counter(
             (message.role, message.text)
