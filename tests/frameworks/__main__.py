@@ -7,13 +7,17 @@ For each framework:
 2. The framework and this project must be importable in one environment (`.cache/frameworks/NAME`).
 3. The adapter must have no type errors against the release there.
 4. The tests in `tests/frameworks/NAME` must pass there, if there are any. `--install` leaves 3 and 4 out.
+
+A PostgreSQL is started for the tests, unless CONTEXTC_TEST_POSTGRES is the address of one.
 """
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -29,9 +33,11 @@ from tests.package_environments import (
     run_tests,
     split_requirement,
 )
+from tests.stress.postgres_server import running_server
 
 Report = Callable[[str], None]
 ADAPTERS = ROOT / "src" / "contextc" / "adapters"
+POSTGRES = "CONTEXTC_TEST_POSTGRES"
 NO_TESTS = 5
 """The exit code of pytest if it found no tests."""
 
@@ -126,16 +132,19 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--install", action="store_true", help="make the environments, and run no tests")
     chosen = parser.parse_args(ours)
     failed: list[str] = []
-    for name in chosen.names or FRAMEWORKS:
+    with ExitStack() as running:
+        if not chosen.install and POSTGRES not in os.environ:
+            os.environ[POSTGRES] = running.enter_context(running_server()).address
+        for name in chosen.names or FRAMEWORKS:
 
-        def report(text: str, name: str = name) -> None:
-            print(f"{name}: {text}", flush=True)
+            def report(text: str, name: str = name) -> None:
+                print(f"{name}: {text}", flush=True)
 
-        try:
-            check(name, options, report, only_install=chosen.install)
-        except (Failed, Unavailable) as reason:
-            report(f"FAILED: {reason}")
-            failed.append(name)
+            try:
+                check(name, options, report, only_install=chosen.install)
+            except (Failed, Unavailable) as reason:
+                report(f"FAILED: {reason}")
+                failed.append(name)
     return 1 if failed else 0
 
 

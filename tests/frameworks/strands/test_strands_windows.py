@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import AsyncIterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -90,6 +89,6 @@ def make_writer(store: cc.Store, fake: Any) -> Ask:
     return make_agent(MODELS["openai_chat"](fake), ContextcPlugin(store, CONVERSATION))
 
 
-def test_eight_processes_on_one_conversation_lose_nothing(tmp_path: Path) -> None:
+def test_eight_processes_on_one_conversation_lose_nothing(shared_address: str) -> None:
     """Guarantees 3.2 and 21.3: each agent has messages of its own, so each is a branch."""
-    check_writers(tmp_path, "openai_chat", make_writer)
+    check_writers(shared_address, "openai_chat", make_writer)
