@@ -99,7 +99,7 @@ def _system_parts(body: JSONObject) -> list[JSONObject]:
 def _message_blocks(messages: JSON) -> Iterator[Block]:
     for message in _listed(messages or []):
         around = {name: value for name, value in message.items() if name not in (*CONTENT, *MARKS)}
-        content = _listed(next((message[name] for name in CONTENT if message.get(name)), []))
+        content = _listed(next((message[name] for name in CONTENT if message.get(name)), None) or [])
         for part in content or [{}]:
             yield _block(around, part, message)
 
