@@ -31,6 +31,7 @@ from tests.frameworks.google_adk.scripted_agents import (
     ask,
     find_answer,
     gemini,
+    gemini_signed,
     make_agent,
     make_runner,
     run,
@@ -40,6 +41,7 @@ from tests.frameworks.shared_conversation import PROCESSES
 
 QUESTIONS = (QUESTION, "And the pump?")
 FEW_STEPS = 4
+AGENTS = {"gemini-2.5-flash": "reader", "gemini-3-flash-preview": "helper"}
 
 
 @pytest.mark.parametrize("streamed", [False, True])
@@ -216,6 +218,32 @@ def test_agents_that_are_called_at_once_do_not_mix() -> None:
             question, answer = store.load(name)
             assert answer.text == f"done with {question.text}"
             assert answer.usage is not None
+            assert load_unanswered_requests(store, name) == []
+
+
+def test_agents_that_hand_over_have_conversations_of_their_own() -> None:
+    """Guarantee 21.2: what ADK shows one agent of the other is stable, so neither history is rewritten."""
+
+    def reply(request: AcceptedRequest) -> Reply:
+        last, agent = request.request.messages[-1], AGENTS[request.model]
+        for other in AGENTS.values():
+            if last.text == f"To {other}." and other != agent:
+                return Reply(None, [ScriptedCall("transfer_to_agent", {"agent_name": other})])
+        return Reply(None, [ScriptedCall("read_page", {"number": 1})]) if last.role == "user" else Reply("Done.")
+
+    with cc.open_store("memory:") as store, FakeVendors(reply) as fake:
+
+        async def work() -> list[str]:
+            helper = make_agent(gemini_signed(fake), "helper", description="Helps.")
+            runner = make_runner(make_agent(gemini(fake), sub_agents=[helper]), [ContextcPlugin(store)])
+            turns = ("Begin.", "To helper.", "Go on.", "To reader.", "Go on.", "To helper.")
+            return [(await ask(runner, each))[-1].author for each in turns]
+
+        assert run(work()) == ["reader", "helper", "helper", "reader", "reader", "helper"]
+        assert not fake.refused
+        assert sorted(each.name for each in store.conversations()) == [SESSION, f"{SESSION}/helper"]
+        for name in (SESSION, f"{SESSION}/helper"):
+            assert len(store.branches(name)) == 1
             assert load_unanswered_requests(store, name) == []
 
 
