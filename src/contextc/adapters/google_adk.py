@@ -135,8 +135,8 @@ class ContextcPlugin(BasePlugin):
         await self._abort(lambda each: each.invocation_id == invocation_context.invocation_id, error)
 
     async def close(self) -> None:
-        """Store that all open requests got no reply. The store stays open."""
-        await self._abort(lambda each: True, NO_REPLY)
+        """Store that requests of cancelled runs got no reply. Other runners may use the plugin: it stays open."""
+        await self._abort(lambda each: each.context() is None, NO_REPLY)
 
     def _take(self, callback_context: CallbackContext) -> WireRequest | None:
         """Return the open request of an agent's run, which is no longer open then."""

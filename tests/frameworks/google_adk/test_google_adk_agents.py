@@ -131,27 +131,41 @@ class Waiting(BaseLlm):
         await asyncio.Event().wait()
 
 
-def test_a_cancelled_run_leaves_an_aborted_request() -> None:
-    """Guarantee 21.6: ADK does not report a cancelled run; the next request finds it."""
-    with cc.open_store("memory:") as store, FakeVendors(Scripted(["Fine."])) as fake:
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_a_cancelled_run_leaves_an_aborted_request(is_closed: bool) -> None:
+    """Guarantee 21.6: ADK does not report a cancelled run; the next request finds it, or the end of the runner.
 
-        async def work() -> None:
-            plugin = ContextcPlugin(store)
-            reached = asyncio.Event()
-            agent = make_agent(Waiting(reached=reached))
-            task = asyncio.create_task(ask(make_runner(agent, [plugin]), "one", "first"))
-            await reached.wait()
+    Runners may share a plugin. To close one does not end the requests of others.
+    """
+    with cc.open_store("memory:") as store:
+        plugin = ContextcPlugin(store)
+
+        async def start(session: str) -> asyncio.Task[Any]:
+            model = Waiting(reached=asyncio.Event())
+            task = asyncio.create_task(ask(make_runner(make_agent(model), [plugin]), "one", session))
+            await model.reached.wait()
+            return task
+
+        async def cancel(task: asyncio.Task[Any]) -> None:
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            del task
+
+        async def work() -> None:
+            other = await start("other")
+            await cancel(await start("first"))
             gc.collect()
-            await ask(make_runner(make_agent(gemini(fake)), [plugin]), "two", "second")
+            if is_closed:
+                await make_runner(make_agent(Waiting(reached=asyncio.Event())), [plugin]).close()
+            else:
+                await cancel(await start("second"))
+            (left,) = load_unanswered_requests(store, "first")
+            assert left.why == "no reply was reported"
+            (running,) = load_unanswered_requests(store, "other")
+            assert "in progress" in running.why
+            await cancel(other)
 
         run(work())
-        (left,) = load_unanswered_requests(store, "first")
-        assert left.why == "no reply was reported"
-        assert load_unanswered_requests(store, "second") == []
 
 
 def test_a_run_that_is_closed_early_leaves_an_aborted_request() -> None:
