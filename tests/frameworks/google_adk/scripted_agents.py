@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from anthropic import AsyncAnthropic
 from google.adk.agents import LlmAgent
 from google.adk.agents.context_cache_config import ContextCacheConfig
-from google.adk.agents.run_config import RunConfig, StreamingMode
+from google.adk.agents.run_config import RunConfig, StreamingMode  # pyright: ignore[reportPrivateImportUsage]
 from google.adk.apps.app import App
 from google.adk.events.event import Event
 from google.adk.integrations.openai import OpenAIResponsesLlm

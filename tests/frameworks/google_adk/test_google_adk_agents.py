@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 from google.adk.agents.callback_context import CallbackContext
-from google.adk.models import BaseLlm, LlmRequest, LlmResponse
+from google.adk.models import BaseLlm
+from google.adk.models.llm_request import LlmRequest
+from google.adk.models.llm_response import LlmResponse
 from google.adk.sessions.sqlite_session_service import SqliteSessionService
 from google.genai import types
 from google.genai.errors import ServerError

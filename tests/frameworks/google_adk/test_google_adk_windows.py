@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from google.adk.agents.callback_context import CallbackContext
 from google.adk.agents.invocation_context import InvocationContext
-from google.adk.models import Gemini, LlmRequest
+from google.adk.models import Gemini
+from google.adk.models.llm_request import LlmRequest
 from google.adk.sessions import InMemorySessionService
 from google.genai import types
 
