@@ -30,6 +30,7 @@ require_package("google.adk.plugins.base_plugin", "google-adk", "2.0")
 
 from google.adk.agents.callback_context import CallbackContext  # noqa: E402
 from google.adk.agents.invocation_context import InvocationContext  # noqa: E402
+from google.adk.events.event import Event  # noqa: E402
 from google.adk.models.google_llm import Gemini  # noqa: E402
 from google.adk.models.llm_request import LlmRequest  # noqa: E402
 from google.adk.models.llm_response import LlmResponse  # noqa: E402
@@ -45,6 +46,8 @@ PROVIDERS = {"google": "gemini", "vertex_ai": "gemini"}
 """Names of vendors and of litellm's providers that are others here."""
 OWN_ID = "adk-"
 """The beginning of ids that ADK gives to calls without one. It does not send them to Gemini."""
+MARKS = ("<<<BEGIN_SYSTEM_INSTRUCTION>>>", "<PAST_CONVERSATIONS>")
+"""Contained in what ADK adds to a request: the instruction, if there is a static one too, and preloaded memory."""
 EMPTY_REPLY = "the reply is empty"
 
 
@@ -84,7 +87,11 @@ class ContextcPlugin(BasePlugin):
         super().__init__(name="contextc")
         self._requests = WireRequests(store, "gemini", agent=agent, **options)
         self._conversation = conversation or _name_conversation
-        self._model = provider(model, window=window) if isinstance(model, str) else model
+        if isinstance(model, str):
+            model = provider(model, window=window)
+        elif model is not None and window is not None:
+            model = replace(model, model=replace(model.model, window=window))
+        self._model = model
         self._window, self._output = window, output
         self._open: dict[int, OpenRequest] = {}
 
@@ -93,11 +100,13 @@ class ContextcPlugin(BasePlugin):
         context = callback_context._invocation_context  # pyright: ignore[reportPrivateUsage]
         await self._abort(lambda each: (run := each.context()) is None or run is context, NO_REPLY)
         config: Any = llm_request.config  # its fields have types that google-genai does not name
+        start, end = _find_transient(llm_request.contents, callback_context.session.events)
+        transient, following = llm_request.contents[start:end], llm_request.contents[end:]
         begin = partial(
             self._requests.begin,
             self._conversation(callback_context),
             self._model or _find_provider(llm_request.model or "unknown", self._window),
-            [_as_json(content) for content in llm_request.contents],
+            [_as_json(content) for content in (*llm_request.contents[:start], *following)],
             system_prompt=_text(config.system_instruction),
             tools=self._list_tools(config.tools or ()),
             output=self._output or _find_output(context, llm_request),
@@ -105,7 +114,9 @@ class ContextcPlugin(BasePlugin):
         request = await run_blocking(begin)
         self._open[id(context)] = OpenRequest(request, context.invocation_id, ref(context))
         if request.messages is not None:
-            llm_request.contents = [types.Content.model_validate(each) for each in request.messages]
+            contents = [types.Content.model_validate(each) for each in request.messages]
+            at = max(len(contents) - len(following), _start_of_user_contents(contents))
+            llm_request.contents = [*contents[:at], *transient, *contents[at:]]
 
     async def after_model_callback(self, *, callback_context: CallbackContext, llm_response: LlmResponse) -> None:
         """Store the reply when it is complete."""
@@ -177,6 +188,32 @@ def _name_conversation(context: CallbackContext) -> str:
         return context.session.id
     last = (run.branch or "").rpartition(".")[2]  # AGENT@CALL, if the agent is a tool of another one
     return f"{context.session.id}/{last if last.startswith(f'{name}@') else name}"
+
+
+def _find_transient(contents: Sequence[types.Content], events: Sequence[Event]) -> tuple[int, int]:
+    """Return where contents are that ADK adds to this request only: they are no part of the history.
+
+    They come before what the user wrote last, or after the last results. The next request has them in another place.
+    """
+    start = end = _start_of_user_contents(contents)
+    while end < len(contents) and _is_marked(contents[end]):
+        if any(event.content and event.content.parts == contents[end].parts for event in events):
+            break  # the user wrote it
+        end += 1
+    return start, end
+
+
+def _is_marked(content: types.Content) -> bool:
+    return any(mark in (part.text or "") for part in content.parts or () for mark in MARKS)
+
+
+def _start_of_user_contents(contents: Sequence[types.Content]) -> int:
+    """Return the index after the last content of the model, and after the last results."""
+    for at in range(len(contents), 0, -1):
+        last = contents[at - 1]
+        if last.role != "user" or any(part.function_response for part in last.parts or ()):
+            return at
+    return 0
 
 
 def _find_provider(name: str, window: int | None) -> Provider:

@@ -83,7 +83,8 @@ MODELS: dict[str, Callable[[Any], BaseLlm]] = {
 
 
 def make_agent(model: BaseLlm, name: str = "reader", **options: Any) -> LlmAgent:
-    return LlmAgent(name=name, model=model, instruction="Answer from the report.", tools=[read_page], **options)
+    options = {"instruction": "Answer from the report.", "tools": [read_page], **options}
+    return LlmAgent(name=name, model=model, **options)
 
 
 def make_runner(

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import json
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,40 @@ def test_what_does_not_fit_is_cut_in_large_steps(name: str) -> None:
         assert run(work()) == (ANSWER, 2 + 2 * STEPS)
         check_fitted(fake)
         assert len(store.load(SESSION)) == 2 + 2 * STEPS
+
+
+@pytest.mark.parametrize("window", [None, WINDOW])
+def test_what_adk_adds_to_one_request_is_sent_and_not_recorded(window: int | None) -> None:
+    """Guarantees 21.2 to 21.5: with a static instruction, the other one is a content that moves with each request."""
+    sent: list[list[bytes]] = []
+    steps = STEPS if window else FEW_STEPS
+    instruction = f"Answer from the report. {'Be brief. ' * 300}"
+    with cc.open_store("memory:") as store:
+        for plugins in ([ContextcPlugin(store, window=window, output=1_000)], []):
+            if window and not plugins:
+                continue
+            with FakeVendors(reading(steps), window=window) as fake:
+
+                async def work(fake: FakeVendors = fake, plugins: list[ContextcPlugin] = plugins) -> None:
+                    agent = make_agent(gemini(fake), static_instruction="You know a report.", instruction=instruction)
+                    runner = make_runner(agent, plugins)
+                    for question in QUESTIONS:
+                        assert find_answer(await ask(runner, question)) == ANSWER
+
+                run(work())
+                assert not fake.refused
+                assert not fake.defects
+                sent.append([record.raw for record in fake.records])
+        assert window or sent[0] == sent[1]
+        for raw in sent[0]:
+            contents = json.loads(raw)["contents"]
+            (at,) = [at for at, each in enumerate(contents) if instruction in each["parts"][0].get("text", "")]
+            rest = contents[at + 1 :]
+            assert rest in ([], *[[{"role": "user", "parts": [{"text": each}]}] for each in QUESTIONS])
+            assert at == 0 or rest or "functionResponse" in contents[at - 1]["parts"][0]
+        assert len(store.branches(SESSION)) == 1
+        assert len(store.load(SESSION)) == 2 * (2 + 2 * steps)
+        assert load_unanswered_requests(store, SESSION) == []
 
 
 def test_a_failed_call_is_raised_unchanged_and_recorded() -> None:
