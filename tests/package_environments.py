@@ -91,7 +91,7 @@ def make_environment(folder: Path, versions: dict[str, str], *, with_project: bo
             (folder / "pins.txt").write_text(pins)
             _install(python, ["--no-deps", "-r", str(folder / "pins.txt")])
             ready.write_text(state)
-        described = (ROOT / "pyproject.toml").read_text()
+        described = f"{ROOT}\n{(ROOT / 'pyproject.toml').read_text()}"
         if with_project and (not project.exists() or project.read_text() != described):
             _install(python, ["--no-deps", "--editable", str(ROOT)])
             project.write_text(described)

@@ -1,5 +1,9 @@
 """Misses that repeat: requests that return to an earlier prefix, and losses that are small each time."""
 
+import pytest
+
+from contextc.analysis.finding import RequestLoss
+from contextc.analysis.findings_by_cause import list_losses
 from tests.analysis.observed_run import ObservedRun, define_tool, find_by_request, words
 
 
@@ -54,6 +58,13 @@ def test_small_losses_are_a_finding_once_they_add_up() -> None:
             assert small.cost is not None
             assert small.cost > 0
             assert len({each.request for each in small.evidence}) == len(small.evidence) == 5
+            assert [each.request for each in small.losses] == list(range(3, 15))
+            assert sum([each.tokens for each in small.losses]) == small.tokens
+            assert sum([each.cost or 0.0 for each in small.losses]) == pytest.approx(small.cost)
+            assert list_losses(found[1:]) == [
+                RequestLoss(channel=small.channel, request=2, tokens=found[1].tokens, cost=found[1].cost),
+                *small.losses,
+            ]
 
 
 def test_losses_without_a_difference_are_not_added_up() -> None:

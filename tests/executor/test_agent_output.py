@@ -6,13 +6,13 @@ from typing import Annotated, Any, Literal, TypedDict
 
 import pydantic
 import pytest
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, defstruct
 
 import contextc as cc
 from contextc._json import JSONObject, encode
 from contextc.errors import InvalidOutput, InvalidSetting
 from contextc.executor.output_type import NoStrictForm, OutputType, strict_form
-from contextc.providers.structured_output import has_structured_output, structured_output_facts
+from contextc.providers.structured_output import accepts_schema, has_structured_output, structured_output_facts
 from tests.executor.scripted_provider import SONNET, Say, Scripted, add, call
 from tests.fake_vendors import KEY, FakeVendors, Reply
 from tests.fake_vendors import Scripted as VendorScript
@@ -140,12 +140,26 @@ def test_the_schema_is_a_setting_or_part_of_the_instructions(model: str, path: t
         ("anthropic:claude-sonnet-4", False, False),
         ("anthropic:claude-opus-4-1-20250805", False, False),
         ("anthropic:claude-fable-5", True, True),
+        ("anthropic:claude-mythos-preview", True, True),
+        ("anthropic:claude-haiku-5-5", True, True),
+        ("anthropic:claude-2.1", False, False),
         ("openai:gpt-4o-2024-05-13", False, False),
         ("openai:gpt-5.4-pro", False, False),
-        ("openai:gpt-5.1-codex-max", False, False),
+        ("openai:gpt-5.2-pro-2025-12-11", False, False),
+        ("openai:gpt-5.5-pro", True, True),
+        ("openai:gpt-5.1-codex-mini", True, True),
+        ("openai:gpt-5.2-chat-latest", True, True),
+        ("openai:gpt-5-chat-latest", False, False),
+        ("openai:o1", True, True),
+        ("openai:o1-preview", False, False),
+        ("openai:o3-deep-research", False, False),
+        ("openai-chat:gpt-6.1-sol", True, True),
+        ("openai-chat:gpt-4-turbo", False, False),
         ("openai:gpt-5.3-codex", True, True),
         ("gemini:gemini-2.5-flash", False, True),
         ("gemini:gemini-2.0-flash", False, False),
+        ("gemini:gemini-3.8-flash", True, True),
+        ("gemini:gemini-3.1-flash-live-preview", False, False),
         ("gemini:gemini-flash-latest", True, True),
         ("gemini:gemini-3-pro-image-preview", False, False),
         ("ollama:qwen3", False, True),
@@ -153,6 +167,10 @@ def test_the_schema_is_a_setting_or_part_of_the_instructions(model: str, path: t
         ("mistral:codestral-mamba", False, False),
         ("xai:grok-code-fast-1", False, True),
         ("xai:grok-4", True, True),
+        ("xai:grok-4.7", True, True),
+        ("xai:grok-latest", False, True),
+        ("xai:grok-2-1212", False, False),
+        ("xai:grok-imagine-image", False, False),
         ("openrouter:openai/gpt-5.1", False, False),
     ],
 )
@@ -161,6 +179,48 @@ def test_facts_about_structured_output(model: str, with_tools: bool, without: bo
     found = cc.provider(model, window=32_000)
     assert has_structured_output(found, with_tools=True) is with_tools
     assert has_structured_output(found, with_tools=False) is without
+
+
+def nested(levels: int) -> JSONObject:
+    inner: JSONObject = {"type": "string"} if levels == 1 else nested(levels - 1)
+    items: JSONObject = {"type": "array", "items": inner}
+    return {"type": "object", "properties": {"next": items}}
+
+
+def object_of(count: int, field: JSONObject) -> JSONObject:
+    return {"type": "object", "properties": {f"field_{number}": field for number in range(count)}}
+
+
+NULLABLE: JSONObject = {"anyOf": [{"type": "string"}, {"type": "null"}]}
+NULLABLE_TYPE: JSONObject = {"type": ["string", "null"]}
+
+
+@pytest.mark.parametrize(
+    ("model", "largest", "too_large"),
+    [
+        (SONNET, object_of(16, NULLABLE), object_of(17, NULLABLE)),
+        (SONNET, object_of(16, NULLABLE_TYPE), object_of(17, NULLABLE_TYPE)),
+        (OPENAI, nested(10), nested(11)),
+        (OPENAI, object_of(5000, NULLABLE), object_of(5001, NULLABLE)),
+        ("openai-chat:gpt-5.1", object_of(2, {"enum": [*range(500)]}), object_of(2, {"enum": [*range(501)]})),
+        ("gemini:gemini-3.8-flash", object_of(17, NULLABLE), None),
+    ],
+)
+def test_limits_of_schemas(model: str, largest: JSONObject, too_large: JSONObject | None) -> None:
+    """Guarantee 20.2: a provider is not sent a schema that it refuses because of its size."""
+    found = cc.provider(model, window=32_000)
+    assert accepts_schema(found, largest)
+    assert too_large is None or not accepts_schema(found, too_large)
+
+
+def test_a_schema_that_is_too_large_is_part_of_the_instructions() -> None:
+    """Guarantee 20.2: Anthropic enforces no schema with more than 16 unions."""
+    fields = [f"field_{number}" for number in range(17)]
+    kind = defstruct("Form", [(name, str | None) for name in fields])
+    provider = Scripted([answer(dict.fromkeys(fields))])
+    assert cc.Agent(SONNET, output_type=kind, endpoint=provider).run_sync("Fill in.").output == kind(*[None] * 17)
+    assert "output_config" not in provider.requests[0]
+    assert "follows this JSON schema" in provider.requests[0]["system"][0]["text"]
 
 
 def test_the_facts_name_providers_of_the_registry() -> None:

@@ -5,13 +5,21 @@
 For each framework:
 1. The resolver must choose the same release beside this project with all its extras as it chooses alone.
 2. The framework and this project must be importable in one environment (`.cache/frameworks/NAME`).
-3. The tests in `tests/frameworks/NAME` must pass there, if there are any. `--install` leaves them out.
+3. The adapter must have no type errors against the release there.
+4. The tests in `tests/frameworks/NAME` must pass there, if there are any. `--install` leaves 3 and 4 out.
+
+A PostgreSQL is started for the tests, unless CONTEXTC_TEST_POSTGRES is the address of one.
 """
 
 import argparse
+import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from tests.frameworks import ENVIRONMENTS, FRAMEWORKS, TESTS, Framework
 from tests.package_environments import (
@@ -25,8 +33,11 @@ from tests.package_environments import (
     run_tests,
     split_requirement,
 )
+from tests.stress.postgres_server import running_server
 
 Report = Callable[[str], None]
+ADAPTERS = ROOT / "src" / "contextc" / "adapters"
+POSTGRES = "CONTEXTC_TEST_POSTGRES"
 NO_TESTS = 5
 """The exit code of pytest if it found no tests."""
 
@@ -40,6 +51,8 @@ def check(name: str, options: Sequence[str], report: Report, *, only_install: bo
     compare_releases(framework, report)
     python = find_python(name)
     import_both(python, framework)
+    if not only_install:
+        check_types(name, python, report)
     folder = TESTS / name
     if only_install or not any(folder.glob("test_*.py")):
         report(f"imported in {python}" if only_install else "imported; there are no tests")
@@ -74,6 +87,25 @@ def import_both(python: str, framework: Framework) -> None:
         raise Failed(f"cannot be imported: {done.stderr.strip()[-600:]}")
 
 
+def check_types(name: str, python: str, report: Report) -> None:
+    """Check the types of an adapter. The project's own check leaves it out, because it needs the framework."""
+    found = [path for path in (ADAPTERS / f"{name}.py", ADAPTERS / name) if path.exists()]
+    settings = {
+        "extends": str(ROOT / "pyproject.toml"),
+        "include": [str(path) for path in found],
+        "exclude": [],
+        "extraPaths": [str(ROOT / "src")],
+    }
+    with TemporaryDirectory() as folder:
+        config = Path(folder) / "pyrightconfig.json"
+        config.write_text(json.dumps(settings))
+        command = [Path(sys.executable).with_name("basedpyright"), "--project", config, "--pythonpath", python]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode or "No source files found" in done.stdout:
+        raise Failed(f"its types are wrong:\n{done.stdout.strip()[-4000:]}")
+    report("the types of its adapter are right")
+
+
 def _not_installable(name: str, chosen: str) -> str:
     """Explain why the newest release is not the one that is chosen, although nothing of ours is in the way."""
     newest = newest_release(name)
@@ -100,16 +132,19 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--install", action="store_true", help="make the environments, and run no tests")
     chosen = parser.parse_args(ours)
     failed: list[str] = []
-    for name in chosen.names or FRAMEWORKS:
+    with ExitStack() as running:
+        if not chosen.install and POSTGRES not in os.environ:
+            os.environ[POSTGRES] = running.enter_context(running_server()).address
+        for name in chosen.names or FRAMEWORKS:
 
-        def report(text: str, name: str = name) -> None:
-            print(f"{name}: {text}", flush=True)
+            def report(text: str, name: str = name) -> None:
+                print(f"{name}: {text}", flush=True)
 
-        try:
-            check(name, options, report, only_install=chosen.install)
-        except (Failed, Unavailable) as reason:
-            report(f"FAILED: {reason}")
-            failed.append(name)
+            try:
+                check(name, options, report, only_install=chosen.install)
+            except (Failed, Unavailable) as reason:
+                report(f"FAILED: {reason}")
+                failed.append(name)
     return 1 if failed else 0
 
 

@@ -4,7 +4,6 @@ import multiprocessing
 from collections import Counter
 from collections.abc import Callable
 from multiprocessing.synchronize import Barrier
-from pathlib import Path
 from typing import Any
 
 import contextc as cc
@@ -32,9 +31,8 @@ class _Remote:
         return self._url
 
 
-def check_writers(folder: Path, vendor: str, work: Work) -> None:
+def check_writers(address: str, vendor: str, work: Work) -> None:
     """Run processes that ask at once, each with a history of its own. Each of them is a branch."""
-    address = f"sqlite:///{folder / 'shared.db'}"
     start = PROCESSES.Barrier(WRITERS)
     with FakeVendors(_echo) as fake:
         url = fake.url(vendor)

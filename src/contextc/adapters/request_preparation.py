@@ -142,7 +142,7 @@ class RequestPreparer:
 
     def load(self) -> list[Message]:
         """Return the messages of the current branch, since the context was last cleared."""
-        return self.store.read(lambda tx: self._load_current(tx)[0])
+        return load_messages(self.store, self.conversation)
 
     def record(self, history: Sequence[Message]) -> list[Message]:
         """Record the messages of a history that are new. Return those of the current branch.
@@ -325,10 +325,6 @@ class RequestPreparer:
                 best = stored, skipped, other, alignment
         return best
 
-    def _load_current(self, tx: Transaction) -> tuple[list[Message], int]:
-        here = find_tip(tx, self.conversation, False)
-        return self._load_branch(tx, here) if here is not None else ([], 0)
-
     def _load_branch(self, tx: Transaction, at: BranchTip) -> tuple[list[Message], int]:
         """Return the messages of a branch that are sent to models, and the seq after which they begin."""
         start, tip, known = load_context_start(tx, at.branch, at.seq), self._known_tip, list[Message]()
@@ -337,6 +333,20 @@ class RequestPreparer:
             known, after = [each for each in self._known if each.seq > start], tip.seq  # only appends followed
         found = append_and_load.load_between(tx, at.branch, after, at.seq)
         return [*known, *[message for message in found if message.status == "sent"]], start
+
+
+def load_messages(store: Store, conversation: str) -> list[Message]:
+    """Return the messages of the current branch that are sent to models, since the context was last cleared."""
+
+    def work(tx: Transaction) -> list[Message]:
+        here = find_tip(tx, conversation, False)
+        if here is None:
+            return []
+        start = load_context_start(tx, here.branch, here.seq)
+        found = append_and_load.load_between(tx, here.branch, start, here.seq)
+        return [message for message in found if message.status == "sent"]
+
+    return store.read(work)
 
 
 class PreparerPool:

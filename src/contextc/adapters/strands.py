@@ -4,7 +4,8 @@
 
     agent = Agent(model=model, tools=tools, plugins=[ContextcPlugin(store, "conversation")])
 
-The messages of the agent are not changed: only the request to the model is.
+The messages of the agent are not changed: only the request to the model is. Another process continues with
+`Agent(…, messages=plugin.load())`.
 """
 
 from collections.abc import AsyncGenerator, Callable
@@ -16,6 +17,7 @@ from contextc._worker_threads import run_blocking
 from contextc.adapters.request_preparation import require_package
 from contextc.adapters.wire_requests import WireRequests, find_provider
 from contextc.compiler.options import CompilerOptionArguments
+from contextc.errors import InvalidSetting
 from contextc.messages import Usage
 from contextc.providers import Provider
 from contextc.store import Store
@@ -27,6 +29,7 @@ from strands import Agent  # noqa: E402
 from strands.middleware import InvokeModelContext, InvokeModelStage  # noqa: E402
 from strands.models import Model  # noqa: E402
 from strands.plugins import Plugin  # noqa: E402
+from strands.types.content import Messages  # noqa: E402
 from strands.types.events import ModelStopReason, TypedEvent  # noqa: E402
 
 # Any: the configuration of a model is a dict of its own for each provider.
@@ -35,12 +38,14 @@ __all__ = ["ContextcPlugin"]
 
 PROVIDERS = {"OpenAIModel": "openai-chat", "OpenAIResponsesModel": "openai"}
 """Providers by the class of the model, where the class is not named after them."""
+WITHOUT_CACHED = ("anthropic", "bedrock")
+"""Formats in which the input tokens that are reported do not include those of the cache."""
+LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+"""Names of the setting that limits an answer."""
 
 
 class ContextcPlugin(Plugin):
     """Records the conversation of an agent in a store, and fits each of its requests into the model's window."""
-
-    name = "contextc"
 
     def __init__(
         self,
@@ -53,13 +58,29 @@ class ContextcPlugin(Plugin):
         agent: str = DEFAULT_AGENT,
         **options: Unpack[CompilerOptionArguments],
     ) -> None:
-        """Create the plugin. `conversation` is the agent's id by default; `model` is found by the model's class."""
+        """Create the plugin.
+
+        `conversation` is the agent's id by default. `model` is found by the class of the agent's model. `window`
+        replaces the model's own window. `output` is how many tokens are kept free for an answer; by default the
+        model's `max_tokens`. `options` are those of `cc.MessageCompiler`.
+        """
         super().__init__()
         self._requests = WireRequests(store, "bedrock", agent=agent, **options)
         self._conversation, self._model, self._window, self._output = conversation, model, window, output
 
+    @property
+    def name(self) -> str:
+        return "contextc"
+
     def init_agent(self, agent: Agent) -> None:
         agent.add_middleware(InvokeModelStage, self._invoke)
+
+    def load(self, conversation: str | None = None) -> Messages:
+        """Return the recorded messages of a conversation, by default of the one that the plugin was created with."""
+        if (name := conversation or self._conversation) is None:
+            raise InvalidSetting("conversation must be a name", got=None, fix="Pass one to load.")
+        found: Any = self._requests.load(name)
+        return found
 
     async def _invoke(
         self, context: InvokeModelContext, next_fn: Callable[[InvokeModelContext], AsyncGenerator[TypedEvent, None]]
@@ -72,7 +93,7 @@ class ContextcPlugin(Plugin):
             [{"role": each["role"], "content": each["content"]} for each in context.messages],
             system_prompt=_text(context.system_prompt),
             tools=[_tool(each) for each in context.tool_specs],
-            output=self._output,
+            output=self._output or _max_tokens(context.model),
         )
         request = await run_blocking(begin)
         stop: ModelStopReason | None = None
@@ -94,9 +115,21 @@ class ContextcPlugin(Plugin):
 
 
 def _find_provider(model: Model, window: int | None) -> Provider:
-    kind, config = type(model).__name__, getattr(model, "config", {})
+    own = [each.__name__ for each in type(model).__mro__ if each.__module__.startswith("strands.")]
+    kind = next((name for name in own if name != Model.__name__), type(model).__name__)  # also of a subclass
     name = PROVIDERS.get(kind, kind.removesuffix("Model").lower())
-    return find_provider(name, str(config.get("model_id") or "unknown"), window, model.context_window_limit)
+    return find_provider(name, str(_config(model).get("model_id") or "unknown"), window, model.context_window_limit)
+
+
+def _max_tokens(model: Model) -> int | None:
+    """Return how many tokens the answer may have, if the model states it."""
+    config = _config(model)
+    found = [each.get(name) for each in (config, config.get("params") or {}) for name in LIMITS]
+    return next((limit for limit in found if isinstance(limit, int) and limit > 0), None)
+
+
+def _config(model: Model) -> dict[str, Any]:
+    return getattr(model, "config", {})
 
 
 def _text(prompt: Any) -> str | None:
@@ -111,5 +144,5 @@ def _tool(spec: Any) -> JSONObject:
 
 def _usage(counts: Any, model: Provider) -> Usage:
     read, written = counts.get("cacheReadInputTokens") or 0, counts.get("cacheWriteInputTokens") or 0
-    input = counts["inputTokens"] + (0 if model.formatter.input_includes_cached else read + written)
+    input = counts["inputTokens"] + (read + written if model.formatter.name in WITHOUT_CACHED else 0)
     return Usage(input=input, output=counts["outputTokens"], cache_read=read, cache_write=written)

@@ -10,7 +10,8 @@ from typing import NamedTuple, Unpack
 from msgspec.structs import replace
 
 from contextc._json import JSONObject
-from contextc.adapters.request_preparation import PreparedRequest, PreparerPool, RequestPreparer
+from contextc.adapters.request_preparation import PreparedRequest, PreparerPool, RequestPreparer, load_messages
+from contextc.compiler.ledger.row_encoding import list_blob_names
 from contextc.compiler.options import CompilerOptionArguments
 from contextc.compiler.request_head import AnyTool
 from contextc.errors import UnknownModel
@@ -78,6 +79,12 @@ class WireRequests:
             request.preparer.abort(request.prepared, error)
         finally:
             self._pool.give_back(request.preparer)
+
+    def load(self, conversation: str) -> list[JSONObject]:
+        """Return the recorded messages of the current branch, since the context was last cleared."""
+        messages = load_messages(self.store, conversation)
+        blobs = {name: self.store.blob(name) for name in list_blob_names(messages)}
+        return self.formatter.encode_history(messages, blobs=blobs)
 
     def decode_message(self, message: JSONObject) -> Message:
         """Return a reply that the framework has as a message."""

@@ -1,21 +1,24 @@
 """The causes of cache misses: one function per cause, in the order in which they are checked."""
 
-import re
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from contextc._json import encode
 from contextc.analysis.cache_rules import MEDIA, read_field
 from contextc.analysis.changed_text import DESCRIPTIONS, TextChange
 from contextc.analysis.finding import Evidence, shorten
-from contextc.analysis.miss_case import MISSED_TOKENS, MissCase
+from contextc.analysis.miss_case import MISSED_TOKENS, MissCase, compare_elements
+from contextc.analysis.moved_blocks import MOVED_FIX, describe_way, is_reminder, name_block
 from contextc.analysis.prefix_comparison import MessageChange, reordered_tools
 from contextc.analysis.registry import FindingCode, register_code
 from contextc.analysis.request_view import RequestView
+from contextc.analysis.tool_changes import ToolChange, find_tool_changes, summarize_tool_changes
 
-REMINDER = re.compile(r"remind|<system|<env", re.IGNORECASE)
+MAX_TOOLS = 4
+"""The number of tools that are evidence of one miss."""
 REMOVED_PARTS = {
     "reasoning": "Reasoning was removed from an earlier message",
     "reminder": "A reminder was removed from an earlier message",
@@ -168,20 +171,26 @@ def tools_reordered(case: MissCase) -> Diagnosis | None:
     fix="Declare all tools from the start of the conversation, and keep their descriptions constant.",
 )
 def tools_changed(case: MissCase) -> Diagnosis | None:
-    """A tool was added, removed or described differently. Tools come first in the prefix, so nothing after the first
-    different tool can be read. On Gemini, the system prompt comes before the tools, and can still be read.
+    """A tool was added, removed or described differently. The evidence names up to four of them, each with its
+    definition or with what changed in it. Tools come first in the prefix, so nothing after the first different tool can
+    be read. On Gemini, the system prompt comes before the tools, and can still be read.
     """
     if case.break_part != "tools" or case.comparison is None:
         return None
-    old, new = ({tool.name for tool in view.tools.elements} for view in (case.comparison.before, case.now))
-    evidence, change = case.element_evidence(case.break_at)
-    if old != new:
-        gone, added = sorted(old - new), sorted(new - old)
-        words = [f"{count} {verb}: {shorten(', '.join(names), 80)}"
-                 for count, verb, names in ((len(added), "added", added), (len(gone), "removed", gone))
-                 if names]  # fmt: skip
-        return Diagnosis(evidence=(evidence,), title=f"The tools changed ({'; '.join(words)})")
-    return _describe(evidence, change, "A tool changed")
+    changes = find_tool_changes(case.comparison.before, case.now)
+    if not changes:  # a list of tools among the messages
+        return _describe(*case.element_evidence(case.break_at), "A tool changed")
+    if len(changes) == 1 and changes[0].kind == "changed":
+        evidence, change = _tool_evidence(case, changes[0])
+        return _describe(evidence, change, f"The definition of the tool {shorten(changes[0].name, 80)} changed")
+    evidences = tuple([_tool_evidence(case, each)[0] for each in changes[:MAX_TOOLS]])
+    return Diagnosis(evidence=evidences, title=f"The tools changed ({summarize_tool_changes(changes)})")
+
+
+def _tool_evidence(case: MissCase, change: ToolChange) -> tuple[Evidence, TextChange]:
+    """Return evidence for a tool: its definition if it was added or removed, else the words that changed in it."""
+    found, path = compare_elements(change.before, change.after)
+    return replace(case.evidence(change.path + path, found.before, found.after), name=change.name), found
 
 
 @cause(
@@ -229,16 +238,23 @@ def message_changed(case: MissCase) -> Diagnosis | None:
     """The content of an earlier message changed: a result was shortened, reasoning or a reminder was removed, text was
     encoded differently.
 
+    A block that left its place for a later one is a change of this kind, also if it is a whole message: for example a
+    reminder that is at the end of each request. The title says from which message to which it moved.
+
     A client without ids that changes its first message begins a new conversation in the store. Its first request is
     compared with the conversation that it continues, and the title names that: both have the same system prompt, tools
     and settings, the last message is the same, and so are at least half of the others, each at its place. If more
     changed, nothing shows that both belong together, and the request counts as a first one.
     """
-    if case.break_part != "messages" or case.message_change not in ("changed", "replaced"):
+    if case.break_part != "messages":
+        return None
+    if (moved := _describe_moved(case)) is not None:
+        return moved
+    if case.message_change not in ("changed", "replaced"):
         return None
     gone = case.removed_element
     if gone is not None:
-        kind = "reminder" if gone.type == "text" and REMINDER.search(gone.text[:200]) else gone.type
+        kind = "reminder" if is_reminder(gone) else gone.type
         evidence, _ = case.element_evidence(case.break_at, is_whole=True)
         return Diagnosis(
             evidence=(evidence,), title=REMOVED_PARTS.get(kind, "A part of an earlier message was removed")
@@ -246,8 +262,19 @@ def message_changed(case: MissCase) -> Diagnosis | None:
     return _describe(*case.element_evidence(case.break_at), "An earlier message changed")
 
 
+def _describe_moved(case: MissCase) -> Diagnosis | None:
+    """Return a diagnosis for a block that moved to a later place; None if none did."""
+    move, comparison = case.move, case.comparison
+    if move is None or comparison is None:
+        return None
+    old, new = comparison.before.at(case.break_at), case.now.at(case.break_at + move.offset)
+    words = f"left {old.path}: {shorten(old.element.text)}", f"now at {new.path}"
+    title = f"{name_block(old.element)} moved {describe_way(old.path, new.path, is_same=move.is_same)}"
+    return Diagnosis(evidence=(case.facts(*words, path=new.path),), title=title, fix=MOVED_FIX)
+
+
 def _message_case(case: MissCase, kind: MessageChange) -> Diagnosis | None:
-    if case.break_part != "messages" or case.message_change != kind:
+    if case.break_part != "messages" or case.message_change != kind or case.move is not None:
         return None
     return Diagnosis(evidence=(case.element_evidence(case.break_at, is_whole=True)[0],))
 

@@ -25,7 +25,7 @@ from contextc.analysis.cache_miss_causes import (
 )
 from contextc.analysis.cache_model import CACHING_STATUSES, CacheModel, CacheOutlook
 from contextc.analysis.cache_rules import CacheRules, find_cache_rules
-from contextc.analysis.finding import Finding
+from contextc.analysis.finding import Finding, RequestLoss
 from contextc.analysis.miss_case import COMPACTED, MISSED_TOKENS, MissCase, scope_of
 from contextc.analysis.parallel_requests import compare_with_overlapping
 from contextc.analysis.prefix_comparison import (
@@ -120,6 +120,12 @@ def _add_up(conversation: str, losses: Sequence[_SmallLoss]) -> Finding | None:
         title=f"{found.title or code.title}, in {len(losses):,} requests with a small loss each",
         fix=found.fix,
         confidence=round(found.confidence * (1.0 if case.is_reported else 0.75), 2),
+        losses=[
+            RequestLoss(
+                channel=each.case.now.channel_id, request=each.case.now.number, tokens=each.tokens, cost=each_cost
+            )
+            for each, each_cost in zip(losses, costs, strict=True)
+        ],
     )
 
 

@@ -22,7 +22,8 @@ class Evidence(Struct, frozen=True, kw_only=True):
     the body of the request, such as `system[0].text`, `tools[3]` or `messages[12].content[0]`; "" for the whole
     request. `before` and `after` are the words that changed, shortened. If nothing changed (`is_change` is False), they
     are two facts, or the beginning of what was found. `compared` is the request that it was compared with, unless that
-    is the previous one of the same channel.
+    is the previous one of the same channel. `name` is the name of the tool that changed, was added (`before` is "") or
+    was removed (`after` is ""); "" for other changes.
     """
 
     request: int
@@ -32,11 +33,21 @@ class Evidence(Struct, frozen=True, kw_only=True):
     after: str = ""
     is_change: bool = True
     compared: RequestPlace | None = None
+    name: str = ""
 
     @property
     def words(self) -> tuple[str, ...]:
         """The words before and after a change, or the facts, as far as there are any."""
         return tuple([each for each in (self.before, self.after) if each])
+
+
+class RequestLoss(Struct, frozen=True, kw_only=True):
+    """The loss of one request: tokens that it did not read from the cache, and what they cost more than necessary."""
+
+    channel: str
+    request: int
+    tokens: int
+    cost: float | None
 
 
 class Finding(Struct, frozen=True, kw_only=True):
@@ -46,7 +57,8 @@ class Finding(Struct, frozen=True, kw_only=True):
     what they cost more than necessary, in dollars; None if it is unknown. `confidence` is between 0 and 1. `also` are
     further causes that alone would have had the same effect. The first piece of evidence has the request that the
     finding is about. `vendor` is the provider's own word for the cause of a cache miss, "" if it gave none, and
-    `vendor_agrees` whether it names the same cause; None if it cannot be compared.
+    `vendor_agrees` whether it names the same cause; None if it cannot be compared. `losses` has each request, oldest
+    first, if the finding is about several ones that lost little each.
     """
 
     code: str
@@ -61,6 +73,7 @@ class Finding(Struct, frozen=True, kw_only=True):
     also: tuple[str, ...] = ()
     vendor: str = ""
     vendor_agrees: bool | None = None
+    losses: tuple[RequestLoss, ...] = ()
 
     @property
     def request(self) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from msgspec import Struct
 
 from contextc.analysis.conversation_findings import find_all
-from contextc.analysis.finding import Finding, sort_by_cost
+from contextc.analysis.finding import Finding, RequestLoss, sort_by_cost
 from contextc.analysis.registry import get_code
 from contextc.analysis.stored_conversation import load_stored_conversation
 from contextc.errors import ContextcError, UnknownConversation
@@ -55,6 +55,18 @@ def group_repeated(found: Iterable[Finding]) -> list[list[Finding]]:
         key = (each.channel, place) if is_miss else (each.channel, place, each.title, str(each.request))
         groups.setdefault((each.conversation, each.code, *key), []).append(each)
     return sorted(groups.values(), key=lambda some: (-(sum_costs(some) or 0.0), -sum([each.tokens for each in some])))
+
+
+def list_losses(found: Iterable[Finding]) -> list[RequestLoss]:
+    """Return what each request lost by some findings of one conversation, in the order of the requests. `request` is 0
+    if a finding is about all of them.
+    """
+    losses = [loss for each in found for loss in each.losses or [_loss_of(each)]]
+    return sorted(losses, key=lambda each: (each.request, each.channel))
+
+
+def _loss_of(finding: Finding) -> RequestLoss:
+    return RequestLoss(channel=finding.channel, request=finding.request, tokens=finding.tokens, cost=finding.cost)
 
 
 def sum_costs(found: Iterable[Finding]) -> float | None:

@@ -14,8 +14,9 @@ page is built from the source code (`make rules`). A code never changes its mean
 
 Evidence has the words `before` and `after` a change. If nothing changed, `is_change` is false, and they are facts or
 the beginning of what was found. `compared` names the request that it was compared with, if that is not the previous
-one of the same channel: a request of another model or of another conversation. The tokens of a finding about several
-requests are those of the request that its title names.
+one of the same channel: a request of another model or of another conversation. `name` is the tool that changed, was
+added or was removed. The tokens of a finding about several requests are those of the request that its title names. A
+finding about requests that lost little each has the sum, and each request in `losses`.
 
 ```python
 import contextc as cc

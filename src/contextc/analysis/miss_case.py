@@ -12,11 +12,14 @@ from contextc.analysis.cache_model import CacheOutlook, count_readable_tokens
 from contextc.analysis.cache_rules import CacheRules
 from contextc.analysis.changed_text import TextChange, count_common_end, find_leaf, recognise
 from contextc.analysis.finding import Evidence, RequestPlace, shorten
+from contextc.analysis.moved_blocks import Move, find_move
 from contextc.analysis.prefix_comparison import (
+    MAX_SEARCH,
     Comparison,
     MessageChange,
     classify_message_change,
     count_equal_rows,
+    count_known_tokens,
     count_repeated_tokens,
     find_reformatted,
     is_system_element,
@@ -130,7 +133,8 @@ class MissCase:
         if self.is_compaction:
             return min(comparison.before.input, now.input)
         before, shared = comparison.before, comparison.shared
-        repeated = count_repeated_tokens(before, now, shared)
+        is_moved = shared == comparison.equal and self.move is not None
+        repeated = (count_known_tokens if is_moved else count_repeated_tokens)(before, now, shared)
         if not repeated and self._is_similar_element(comparison.equal):
             repeated = now.tokens_before(comparison.equal + 1) - now.tokens_before(shared)
         return round((now.tokens_before(shared) + repeated) * now.scale)
@@ -251,6 +255,14 @@ class MissCase:
         if old[0].key == first or first not in {each.key for each in old[1:]}:
             return None
         return old[0]
+
+    @cached_property
+    def move(self) -> Move | None:
+        """The later place of the first different block of the earlier request, if it moved, counted from the break."""
+        comparison, at = self.comparison, self.break_at
+        if comparison is None or self.reformatted is not None or at < self.now.head_ends[2]:
+            return None
+        return find_move(*(view.elements(at)[:MAX_SEARCH] for view in (comparison.before, self.now)))
 
     @cached_property
     def is_compaction(self) -> bool:

@@ -197,6 +197,13 @@ def count_repeated_tokens(before: RequestView, now: RequestView, at: int, old_at
     return 0
 
 
+def count_known_tokens(before: RequestView, now: RequestView, at: int) -> int:
+    """Return the tokens of the elements from one on that the earlier request had too, in any order."""
+    known = {each.key for each in before.elements(at)}
+    pairs = zip(now.elements(at), now.tokens(at), strict=True)
+    return sum([tokens for element, tokens in pairs if element.key in known])
+
+
 def is_system_element(view: RequestView, index: int) -> bool:
     """Return True if an element belongs to the instructions before the conversation."""
     if (part := view.head_part_at(index)) is not None:

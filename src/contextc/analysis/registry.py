@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec import Struct
 
-from contextc.analysis.finding import Evidence, Finding
+from contextc.analysis.finding import Evidence, Finding, RequestLoss
 
 if TYPE_CHECKING:
     from contextc.analysis.stored_conversation import StoredConversation
@@ -49,6 +49,7 @@ class FindingCode(Struct, frozen=True, kw_only=True):
         also: Iterable[str] = (),
         vendor: str = "",
         vendor_agrees: bool | None = None,
+        losses: Iterable[RequestLoss] = (),
     ) -> Finding:
         """Return a finding with this code. Title and fix can be more specific than those of the code."""
         return Finding(
@@ -64,6 +65,7 @@ class FindingCode(Struct, frozen=True, kw_only=True):
             also=tuple(also),
             vendor=vendor,
             vendor_agrees=vendor_agrees,
+            losses=tuple(losses),
         )
 
 

@@ -18,6 +18,7 @@ from contextc.analysis.cache_rules import CacheRules, find_cache_rules, read_fie
 from contextc.analysis.changed_text import DESCRIPTIONS, recognise
 from contextc.analysis.compared_items import SECTIONS, ComparedItem, ItemSection, element_items, message_items
 from contextc.analysis.miss_case import MissCase, compare_elements
+from contextc.analysis.moved_blocks import MOVED_FIX, MOVED_NAMES, describe_way, find_move, is_reminder
 from contextc.analysis.parallel_requests import compare_with_overlapping, is_answered_during
 from contextc.analysis.prefix_comparison import Comparison, compare_requests
 from contextc.analysis.request_view import RequestView
@@ -26,7 +27,7 @@ from contextc.inspection.sequence_alignment import align
 from contextc.inspection.text_diff import Segment, diff_texts, show_text
 from contextc.store import Store
 
-DifferenceKind: TypeAlias = Literal["changed", "removed", "added", "reordered"]
+DifferenceKind: TypeAlias = Literal["changed", "removed", "added", "reordered", "moved"]
 DifferenceSection: TypeAlias = Literal["settings", "tools", "system", "messages"]
 MAX_DIFFERENCES = 400
 MAX_CHARACTERS = 600_000
@@ -45,7 +46,9 @@ class Difference(Struct, frozen=True, kw_only=True):
 
     `tokens` are those of the later version, or of the earlier one if it was removed. `unchanged` is the number of equal
     items between the previous difference and this one, and `unchanged_tokens` their tokens. `note` is what changed in
-    a few words, such as "it contains the time". `is_break` is True if the prefix breaks here.
+    a few words, such as "it contains the time". `is_break` is True if the prefix breaks here. A block is `moved` if it
+    left its place, where the prefix breaks, for a later one; its `note` says which. The `type` of a reminder that moved
+    is "reminder".
     """
 
     kind: DifferenceKind
@@ -120,10 +123,10 @@ def compare_two_requests(store: Store, before: RequestView, now: RequestView) ->
     known_rules = find_cache_rules(now)
     rules = known_rules or CacheRules(name="")
     compared = compare_requests(rules, before, now) if shares_cache else None
-    aligned = align_items(old, new)
+    aligned, moved = _align_with_move(old, new, compared)
     settings = list(_compare_settings(rules, before, now))
     limiting = _find_limiting_setting(compared)
-    broken = _find_break(aligned.changes, old, new, compared) if limiting is None else None
+    broken = (moved or _find_break(aligned.changes, old, new, compared)) if limiting is None else None
     shown = _Texts()
     differences: list[Difference] = []
     if limiting is not None:
@@ -201,6 +204,26 @@ def align_items(old: Sequence[ComparedItem], new: Sequence[ComparedItem]) -> _Al
             found.append(_Change("reordered", section, before[0], now[0], count, tokens, names))
             count = tokens = 0
     return _Aligned(found, total, total_tokens)
+
+
+def _align_with_move(
+    old: Sequence[ComparedItem], new: Sequence[ComparedItem], compared: Comparison | None
+) -> tuple[_Aligned, _Change | None]:
+    """Return the differences, and the first of them if it is a block that moved to a later place."""
+    at = compared.equal if compared is not None else len(old)
+    elements = ([each.element for each in side[at:] if each.element is not None] for side in (old, new))
+    move = find_move(*elements)
+    if move is None:
+        return align_items(old, new), None
+    one, other = old[at], new[at + move.offset]
+    rest = align_items([each for each in old if each is not one], [each for each in new if each is not other])
+    tokens = sum([each.tokens for each in new[:at]])
+    moved = _Change("moved", one.section, one, other, at, tokens)
+    after = [
+        replace(each, unchanged=each.unchanged - at, unchanged_tokens=each.unchanged_tokens - tokens)
+        for each in rest.changes[:1]
+    ]
+    return replace(rest, changes=[moved, *after, *rest.changes[1:]]), moved
 
 
 _Pair: TypeAlias = tuple[ComparedItem | None, ComparedItem | None]
@@ -350,11 +373,11 @@ class _Texts:
         self.is_cut = self.is_cut or not has_room or any([each.kind == "cut" for each in segments])
         item = change.new or change.old
         assert item is not None
-        is_order = change.kind == "reordered"
+        is_order, is_moved = change.kind == "reordered", change.kind == "moved"
         return Difference(
             kind=change.kind,
             section=change.section,
-            type=item.type,
+            type="reminder" if is_moved and item.element is not None and is_reminder(item.element) else item.type,
             role=item.role,
             name="" if is_order else item.name,
             before="" if change.old is None else "tools" if is_order else change.old.path,
@@ -374,6 +397,10 @@ def _compare_texts(change: _Change) -> tuple[list[Segment], str]:
         return diff_texts(*change.names), ""
     if old is None or new is None:
         return (show_text("added", new.text) if new is not None else show_text("removed", old.text if old else "")), ""
+    if change.kind == "moved":
+        is_same = old.key == new.key
+        segments = show_text("same", new.text) if is_same else diff_texts(old.text, new.text)
+        return segments, describe_way(old.path, new.path, is_same=is_same)
     segments = diff_texts(old.text, new.text)
     if len(old.text) + len(new.text) > MAX_RECOGNISED:
         return segments, ""
@@ -438,11 +465,14 @@ def _describe(difference: Difference) -> str:
     """Return a sentence that says what breaks the prefix."""
     if difference.kind == "reordered":
         return "The tools have another order."
+    if difference.kind == "moved":
+        return f"{MOVED_NAMES.get(difference.type, 'A block')} moved {difference.note}."
     what = _PLACES[difference.section]
     if difference.section == "messages":
         what = _TYPES.get(difference.type) or f"{difference.role} message".strip()
     name = f" {difference.name}" if difference.name and difference.section != "system" else ""
-    verb = {"changed": "changed", "removed": "was removed", "added": "was inserted"}[difference.kind]
+    added = "was added" if difference.section == "tools" else "was inserted"
+    verb = {"changed": "changed", "removed": "was removed", "added": added}[difference.kind]
     note = f": {difference.note}" if difference.note and difference.kind == "changed" else ""
     return f"The {what}{name} {verb}{note}."
 
@@ -450,6 +480,8 @@ def _describe(difference: Difference) -> str:
 def _fix_of(difference: Difference) -> str:
     if difference.kind == "reordered":
         return "Send the tools in a fixed order."
+    if difference.kind == "moved":
+        return MOVED_FIX
     if difference.section == "settings":
         return "Keep this setting the same within a conversation."
     if difference.section == "tools" and difference.kind != "changed":

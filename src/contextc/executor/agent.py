@@ -26,7 +26,7 @@ from contextc.executor.turn_handle import Turn
 from contextc.prompts import PromptBuilder, PromptContext, PromptFragment
 from contextc.providers import Provider
 from contextc.providers.client import Endpoint
-from contextc.providers.structured_output import has_structured_output, structured_output_settings
+from contextc.providers.structured_output import accepts_schema, has_structured_output, structured_output_settings
 from contextc.store import Store, open_store
 from contextc.store.conversation_types import DEFAULT_AGENT
 from contextc.store.message_rows import check_name
@@ -265,9 +265,11 @@ def _with_output(
     options: AgentOptions,
 ) -> tuple[list[PromptFragment], AgentOptions]:
     """Return fragments and options that require answers of this type, by the provider's settings if it has them."""
-    if output.strict_schema is None or not has_structured_output(provider, with_tools=has_tools):
+    schema = output.strict_schema
+    is_known = has_structured_output(provider, with_tools=has_tools)
+    if schema is None or not is_known or not accepts_schema(provider, schema):
         return [*fragments, PromptFragment(FRAGMENT_ID, output.instructions)], options
-    required = structured_output_settings(provider, output.strict_schema, output.name)
+    required = structured_output_settings(provider, schema, output.name)
     settings = options.get("settings") or {}
     return fragments, {**options, "settings": _merge(required, settings)}
 

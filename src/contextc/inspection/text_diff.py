@@ -69,8 +69,8 @@ def diff_texts(before: str, after: str) -> list[Segment]:
     return found
 
 
-def show_text(kind: Literal["removed", "added"], text: str) -> list[Segment]:
-    """Return a whole text as removed or added. A long one is cut."""
+def show_text(kind: Literal["removed", "added", "same"], text: str) -> list[Segment]:
+    """Return a whole text as removed, added or unchanged. A long one is cut."""
     if not text:
         return []
     shown = [Segment(kind=kind, text=text[:MAX_CHANGE])]

@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -90,6 +89,6 @@ def make_writer(store: cc.Store, fake: Any) -> Ask:
     return lambda text: loop.run(ask(runner, text, CONVERSATION))
 
 
-def test_eight_processes_on_one_conversation_lose_nothing(tmp_path: Path) -> None:
+def test_eight_processes_on_one_conversation_lose_nothing(shared_address: str) -> None:
     """Guarantees 3.2 and 21.3: each process has a session of its own with the same id, so each is a branch."""
-    check_writers(tmp_path, "gemini", make_writer)
+    check_writers(shared_address, "gemini", make_writer)

@@ -1,8 +1,5 @@
 """The page and the example of LangChain run against the fake vendors."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,8 +8,7 @@ from tests.fake_vendors.fake import FakeVendors
 from tests.fake_vendors.replies import Reply, ScriptedCall
 from tests.fake_vendors.scripts import Scripted
 from tests.fake_vendors.vendor import KEY
-from tests.frameworks.docs_pages import run_page
-from tests.test_docs import ROOT
+from tests.frameworks.docs_pages import run_example, run_page
 
 
 def test_the_page_prints_what_it_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,16 +22,5 @@ def test_the_page_prints_what_it_shows(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_the_example_runs(tmp_path: Path) -> None:
-    (tmp_path / "README.md").write_text("A valve.")
-    call = Reply(None, [ScriptedCall("read_file", {"path": "README.md"})])
-    with FakeVendors(Scripted([call, "It is about a valve.", "Yes."])) as fake:
-        done = subprocess.run(
-            [sys.executable, str(ROOT / "examples/frameworks/langchain_agent.py"), "What is it about?", "Sure?"],
-            cwd=tmp_path,
-            env={**os.environ, "OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": fake.url("openai_chat")},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.stdout.splitlines() == ["It is about a valve.", "Yes.", "6 messages are stored"], done.stderr
-        assert not fake.refused
+    printed = run_example("langchain", tmp_path, "What is it about?", "Sure?")
+    assert printed == ["It is about a valve.", "Yes.", "6 messages are stored"]

@@ -1,7 +1,6 @@
 """Windows from tiny to full, and several processes on one conversation."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -58,6 +57,6 @@ def make_writer(store: cc.Store, fake: Any) -> Ask:
     return ask
 
 
-def test_eight_processes_on_one_conversation_lose_nothing(tmp_path: Path) -> None:
+def test_eight_processes_on_one_conversation_lose_nothing(shared_address: str) -> None:
     """Guarantees 3.2 and 21.3, langgraph#8115: each process has a history of its own, so each is a branch."""
-    check_writers(tmp_path, "openai_chat", make_writer)
+    check_writers(shared_address, "openai_chat", make_writer)

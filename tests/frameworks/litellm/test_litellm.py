@@ -1,63 +1,59 @@
 """litellm: the same requests with the adapter while they fit, and requests that fit where they would not."""
 
 import asyncio
-import json
-from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import litellm
+import openai
 import pytest
 
 import contextc as cc
 from contextc.adapters.litellm import Completions
+from contextc.inspection.request_timeline import load_timeline
+from contextc.inspection.unanswered_requests import load_unanswered_requests
 from tests.fake_vendors.fake import FakeVendors
-from tests.fake_vendors.faults import listed, overloaded
+from tests.fake_vendors.faults import error_inside, listed, overloaded
+from tests.fake_vendors.replies import Reply, ScriptedCall
 from tests.fake_vendors.scripts import Scripted
-from tests.fake_vendors.vendor import KEY
-from tests.frameworks.paged_report import ANSWER, QUESTION, STEPS, WINDOW, check_fitted, read_page, reading
+from tests.frameworks.litellm.report_agent import MODELS, SYSTEM, options, question, run
+from tests.frameworks.paged_report import ANSWER, STEPS, WINDOW, check_fitted, reading
 
-PARAMETERS = {"type": "object", "properties": {"number": {"type": "integer"}}, "required": ["number"]}
-FUNCTION = {"name": "read_page", "description": "Read a page of the report.", "parameters": PARAMETERS}
-TOOLS = [{"type": "function", "function": FUNCTION}]
-SYSTEM = {"role": "system", "content": "Answer from the report."}
-
-
-def options(fake: FakeVendors) -> dict[str, Any]:
-    return {"model": "openai/gpt-4.1", "api_base": fake.url("openai_chat"), "api_key": KEY, "max_retries": 0}
+HELLO = [{"role": "user", "content": "How are you?"}]
+LOOP = asyncio.Runner()
+"""One event loop for all tests: litellm keeps the HTTP clients of a process."""
 
 
-def run(call: Callable[..., Any], fake: FakeVendors, **more: Any) -> list[Any]:
-    """Run an agent as litellm's documentation writes one."""
-    messages: list[Any] = [SYSTEM, {"role": "user", "content": QUESTION}]
-    while True:
-        reply = call(messages=messages, tools=TOOLS, **options(fake), **more).choices[0].message
-        calls = [call.model_dump() for call in reply.tool_calls or ()]
-        messages.append({"role": "assistant", "content": reply.content, **({"tool_calls": calls} if calls else {})})
-        if not calls:
-            return messages
-        for each in reply.tool_calls:
-            result = read_page(**json.loads(each.function.arguments))
-            messages.append({"role": "tool", "tool_call_id": each.id, "content": result})
-
-
-def test_what_fits_is_sent_unchanged_and_recorded() -> None:
+@pytest.mark.parametrize("name", [*MODELS])
+def test_what_fits_is_sent_unchanged_and_recorded(name: str) -> None:
     """Guarantees 21.2, 21.4 and 21.6: the bytes are those of litellm, and only what is new is stored."""
-    with FakeVendors(reading(4)) as fake, cc.open_store("memory:") as store:
+    runs: list[tuple[list[Any], list[bytes]]] = []
+    with cc.open_store("memory:") as store:
         completions = Completions(store)
-        plain = run(litellm.completion, fake)
-        fitted = run(completions.completion, fake, conversation="report")
-        assert len(fitted) == len(plain) == 12
-        bodies = [json.loads(record.raw.replace(b"\r", b"")) for record in fake.records]
-        assert [len(body["messages"]) for body in bodies[:5]] == [len(body["messages"]) for body in bodies[5:]]
-        assert bodies[5] == bodies[0]
-        assert len(store.load("report")) == len(fitted) - 1
-        assert store.load("report")[-1].usage is not None
+        for call, more in ((litellm.completion, {}), (completions.completion, {"conversation": "report"})):
+            with FakeVendors(reading(4)) as fake:
+                messages: list[Any] = [SYSTEM]
+                for text in ("When was the valve replaced?", "And the pump?"):
+                    messages.append({"role": "user", "content": text})
+                    run(call, messages, **more, **options(fake, name))
+                assert not fake.refused
+                runs.append((messages, [record.raw for record in fake.records]))
+        assert runs[0] == runs[1]
+        assert len(runs[1][1]) == 10
+        stored = store.load("report")
+        assert len(stored) == len(messages) - 1
+        assert all(message.usage and message.usage.input for message in stored if message.role == "assistant")
+        rows = load_timeline(store, "report")
+        assert [row.record.usage.input for row in rows] == [each.tokens.input for each in fake.records if each.tokens]
+        assert {row.record.epoch for row in rows} == {1}
 
 
-def test_what_does_not_fit_is_cut_in_large_steps() -> None:
+@pytest.mark.parametrize("name", [*MODELS])
+def test_what_does_not_fit_is_cut_in_large_steps(name: str) -> None:
     """Guarantees 21.4 and 21.5; litellm#10696: no request is refused, no call loses its result."""
     with FakeVendors(reading(STEPS), window=WINDOW) as fake, cc.open_store("memory:") as store:
-        messages = run(Completions(store, window=WINDOW).completion, fake, conversation="report")
+        completions = Completions(store, window=WINDOW)
+        messages = run(completions.completion, question(), conversation="report", **options(fake, name))
         check_fitted(fake)
         assert messages[-1]["content"] == ANSWER
         assert len(store.load("report")) == len(messages) - 1
@@ -65,27 +61,134 @@ def test_what_does_not_fit_is_cut_in_large_steps() -> None:
 
 @pytest.mark.parametrize("is_streamed", [False, True])
 def test_async_calls_are_recorded_too(is_streamed: bool) -> None:
+    """Guarantee 21.6."""
+
     async def main(completions: Completions, fake: FakeVendors) -> None:
-        messages = [{"role": "user", "content": "How are you?"}]
-        found = await completions.acompletion(
-            conversation="chat", messages=messages, stream=is_streamed, **options(fake)
-        )
+        found = await completions.acompletion(conversation="chat", messages=HELLO, stream=is_streamed, **options(fake))
         if is_streamed:
             texts = [chunk.choices[0].delta.content or "" async for chunk in found]
             assert "".join(texts) == "Fine."
 
     with FakeVendors(Scripted(["Fine."])) as fake, cc.open_store("memory:") as store:
-        asyncio.run(main(Completions(store), fake))
+        LOOP.run(main(Completions(store), fake))
         assert [message.text for message in store.load("chat")] == ["How are you?", "Fine."]
 
 
+@pytest.mark.parametrize("name", [*MODELS])
+@pytest.mark.parametrize("has_usage", [False, True])
+def test_a_stream_is_recorded_when_it_has_ended(name: str, has_usage: bool) -> None:
+    """Guarantee 21.6: usage that litellm only estimates is not stored as the provider's."""
+    call = Reply("I look.", [ScriptedCall("read_page", {"number": 3})])
+    usage: dict[str, Any] = {"stream_options": {"include_usage": True}} if has_usage else {}
+    with FakeVendors(Scripted([call])) as fake, cc.open_store("memory:") as store:
+        completions = Completions(store)
+        stream = completions.completion(
+            conversation="chat", messages=HELLO, stream=True, **usage, **options(fake, name)
+        )
+        assert [message.role for message in store.load("chat")] == ["user"]
+        assert len([*stream]) > 2
+        reply = store.load("chat")[-1]
+        assert (reply.text, [call.arguments for call in reply.tool_calls]) == ("I look.", [{"number": 3}])
+        (tokens,) = [record.tokens for record in fake.records]
+        assert tokens is not None
+        assert (reply.usage.input if reply.usage else None) == (tokens.input if has_usage else None)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_stream_that_is_left_early_has_no_reply(is_async: bool) -> None:
+    """Guarantee 21.6: the request is kept as unanswered, and the next one continues."""
+    with FakeVendors(Scripted(["Quite fine, thank you.", "Good."])) as fake, cc.open_store("memory:") as store:
+        completions = Completions(store)
+        arguments: dict[str, Any] = {"conversation": "chat", "messages": HELLO, "stream": True, **options(fake)}
+
+        async def leave() -> None:
+            stream = await completions.acompletion(**arguments)
+            await anext(stream)
+            await stream.aclose()
+
+        if is_async:
+            LOOP.run(leave())
+        else:
+            stream = completions.completion(**arguments)
+            next(stream)
+            stream.close()
+        (lost,) = load_unanswered_requests(store, "chat")
+        assert "the stream ended early" in lost.why
+        completions.completion(conversation="chat", messages=HELLO, **options(fake))
+        assert [message.text for message in store.load("chat")] == ["How are you?", "Good."]
+        assert load_unanswered_requests(store, "chat") == []
+
+
+def test_an_error_inside_a_stream_is_recorded() -> None:
+    """Guarantees 9.7 and 21.6."""
+    faults = listed(error_inside())
+    with FakeVendors(Scripted(["Quite fine, thank you."]), faults=faults) as fake, cc.open_store("memory:") as store:
+        stream = Completions(store).completion(
+            conversation="chat", messages=HELLO, stream=True, **options(fake, "anthropic")
+        )
+        with pytest.raises(openai.APIError):
+            list(stream)
+        (lost,) = load_unanswered_requests(store, "chat")
+        assert "overloaded" in lost.why.lower()
+        assert [message.text for message in store.load("chat")] == ["How are you?"]
+
+
 def test_an_error_is_raised_as_it_is_and_the_retry_adds_nothing() -> None:
-    """Guarantee 9.7."""
+    """Guarantees 9.7 and 21.6: the failed request is kept without a reply."""
     faults = listed(overloaded(), None)
     with FakeVendors(Scripted(["Fine."]), faults=faults) as fake, cc.open_store("memory:") as store:
         completions = Completions(store)
-        messages = [{"role": "user", "content": "How are you?"}]
         with pytest.raises(litellm.exceptions.ServiceUnavailableError):
-            completions.completion(conversation="chat", messages=messages, **options(fake))
-        completions.completion(conversation="chat", messages=messages, **options(fake))
+            completions.completion(conversation="chat", messages=HELLO, **options(fake))
+        (lost,) = load_unanswered_requests(store, "chat")
+        assert "overloaded" in lost.why.lower()
+        completions.completion(conversation="chat", messages=HELLO, **options(fake))
+        assert fake.records[0].raw == fake.records[1].raw
+        assert [message.text for message in store.load("chat")] == ["How are you?", "Fine."]
+
+
+@pytest.mark.parametrize("name", [*MODELS])
+def test_another_process_continues_with_the_recorded_messages(name: str, tmp_path: Path) -> None:
+    """Guarantee 21.1: what was sent comes back equal, so a second handle extends the same prefix."""
+    address = f"sqlite:///{tmp_path / 'litellm.db'}"
+    with FakeVendors(reading(4)) as fake:
+        for text in ("When was the valve replaced?", "And the pump?"):
+            with cc.open_store(address) as store:
+                completions = Completions(store)
+                messages = [SYSTEM, *completions.load("report"), {"role": "user", "content": text}]
+                run(completions.completion, messages, conversation="report", **options(fake, name))
+                assert completions.load("report") == messages[1:]
+                assert len(store.branches("report")) == 1
+        assert len(fake.records) == 10
+        assert fake.breaks() == []
+
+
+def test_reasoning_of_the_model_is_sent_back() -> None:
+    """Guarantees 21.1, 21.4; litellm#36197: signed reasoning is not lost, also in a list that was cut or loaded."""
+    thinking = {"thinking": {"type": "enabled", "budget_tokens": 1_024}}
+    model = {"max_tokens": 2_000, "model": "anthropic/claude-sonnet-4-5"}
+
+    def reply(ask: Any) -> Reply:
+        made = reading(STEPS)(ask)
+        return Reply(made.text, made.calls, reasoning=f"I think about page {ask.number}.")
+
+    with FakeVendors(reply, window=WINDOW) as fake, cc.open_store("memory:") as store:
+        completions = Completions(store, window=WINDOW)
+        settings = {**options(fake, "anthropic"), **model, **thinking, "conversation": "report"}
+        run(completions.completion, question(), **settings)
+        check_fitted(fake)
+        assert all(b'"thinking"' in record.raw for record in fake.records[1:])
+        loaded = completions.load("report")
+        assert [each["thinking_blocks"][0]["thinking"] for each in loaded if each["role"] == "assistant"] == [
+            f"I think about page {number}." for number in range(STEPS + 1)
+        ]
+
+
+def test_a_model_that_only_litellm_knows_is_recorded() -> None:
+    """Guarantee 21.6: litellm's own table has its window. Providers without a name here have OpenAI's format."""
+    with FakeVendors(Scripted(["Fine."])) as fake, cc.open_store("memory:") as store:
+        found = options(fake) | {"model": "my-model", "custom_llm_provider": "openai"}
+        with pytest.raises(cc.errors.UnknownModel, match="window"):
+            Completions(store).completion(conversation="chat", messages=HELLO, **found)
+        Completions(store, window=8_000).completion(conversation="chat", messages=HELLO, **found)
         assert [message.text for message in store.load("chat")] == ["How are you?", "Fine."]

@@ -1,7 +1,6 @@
-"""A store for the tests of this framework. The core of the adapters is tested on every kind of store."""
+"""A store for the tests of this framework, of each kind that several processes may open."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -9,6 +8,6 @@ import contextc as cc
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[cc.Store]:
-    with cc.open_store(f"sqlite:///{tmp_path}/chat.db") as handle:
+def store(shared_address: str) -> Iterator[cc.Store]:
+    with cc.open_store(shared_address) as handle:
         yield handle

@@ -3,7 +3,6 @@
 import asyncio
 import random
 from multiprocessing import get_context
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -69,13 +68,12 @@ def run(coroutine: Any) -> Any:
 
 
 @pytest.mark.parametrize("item", ITEMS, ids=lambda item: str(item)[:40])
-def test_an_item_comes_back_equal_in_another_process(item: TResponseInputItem, tmp_path: Path) -> None:
+def test_an_item_comes_back_equal_in_another_process(item: TResponseInputItem, shared_address: str) -> None:
     """Guarantee 21.1: also items of a type that contextc does not know, or that no provider would accept."""
-    address = f"sqlite:///{tmp_path}/a.db"
-    first = Session("s", address)
+    first = Session("s", shared_address)
     run(first.add_items([item]))
     first.close()
-    second = Session("s", address)
+    second = Session("s", shared_address)
     assert run(second.get_items()) == [item]
     assert run(second.pop_item()) == item
     assert run(second.get_items()) == []
@@ -156,17 +154,18 @@ def test_a_conversation_of_contextc_is_a_session_too(store: cc.Store) -> None:
     assert len(run(Session("s", store).get_items())) == 2
 
 
-def test_eight_processes_on_one_session_lose_nothing(tmp_path: Path) -> None:
+def test_eight_processes_on_one_session_lose_nothing(shared_address: str) -> None:
     """Guarantee 21.3: langgraph#8115: concurrent runs lose messages without an error. Each run has two steps."""
-    address, context = f"sqlite:///{tmp_path}/a.db", get_context("spawn")
-    cc.open_store(address).close()
-    processes = [context.Process(target=run_in_process, args=(address, f"p{number}x", 2, 2)) for number in range(8)]
+    context = get_context("spawn")
+    cc.open_store(shared_address).close()
+    arguments = [(shared_address, f"p{number}x", 2, 2) for number in range(8)]
+    processes = [context.Process(target=run_in_process, args=each) for each in arguments]
     for process in processes:
         process.start()
     for process in processes:
         process.join()
     assert [process.exitcode for process in processes] == [0] * 8
-    session = Session("shared", address)
+    session = Session("shared", shared_address)
     items = run(session.get_items())
     tasks = [item["content"] for item in items if item.get("role") == "user"]
     assert sorted(tasks) == sorted(f"task p{number}x{run}" for number in range(8) for run in range(2))

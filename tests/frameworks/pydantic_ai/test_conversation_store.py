@@ -3,10 +3,9 @@
 import asyncio
 import multiprocessing
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from pydantic_ai.conversation import Conversation
@@ -40,13 +39,6 @@ from tests.conftest import often
 
 PROCESSES, SAVES = 8, 6
 NAMES = ("a", "b", "c", "d")
-
-
-@pytest.fixture(params=["memory:", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[cc.Store]:
-    address = request.param if request.param == "memory:" else f"sqlite:///{tmp_path}/pydantic.db"
-    with cc.open_store(address) as opened:
-        yield opened
 
 
 class Compared(ConversationStore):
@@ -229,16 +221,16 @@ def test_what_is_saved_is_a_conversation_of_contextc_too(store: cc.Store) -> Non
     asyncio.run(main())
 
 
-def test_another_process_gets_equal_messages_back(tmp_path: Path) -> None:
+def test_another_process_gets_equal_messages_back(shared_address: str) -> None:
     """Guarantee 21.1: also bytes, signatures, usage and instructions."""
-    address, messages = f"sqlite:///{tmp_path}/c.db", random_messages(random.Random(11))
+    messages = random_messages(random.Random(11))
 
     async def load_again() -> Conversation | None:
-        with cc.open_store(address) as store:
+        with cc.open_store(shared_address) as store:
             return await ContextcConversationStore(store).load("demo")
 
     async def save() -> None:
-        with cc.open_store(address) as store:
+        with cc.open_store(shared_address) as store:
             await ContextcConversationStore(store).save(Conversation(messages=messages, conversation_id="demo"))
 
     asyncio.run(save())
@@ -287,12 +279,11 @@ def save_repeatedly(address: str, process: int) -> None:
     asyncio.run(main())
 
 
-def test_eight_processes_lose_nothing_and_store_nothing_twice(tmp_path: Path) -> None:
+def test_eight_processes_lose_nothing_and_store_nothing_twice(shared_address: str) -> None:
     """Guarantee 21.3: langgraph#8115, adk-python#4751: concurrent runs on one conversation lose messages."""
-    address = f"sqlite:///{tmp_path}/shared.db"
-    cc.open_store(address).close()
+    cc.open_store(shared_address).close()
     context = multiprocessing.get_context("spawn")
-    processes = [context.Process(target=save_repeatedly, args=(address, number)) for number in range(PROCESSES)]
+    processes = [context.Process(target=save_repeatedly, args=(shared_address, number)) for number in range(PROCESSES)]
     for process in processes:
         process.start()
     for process in processes:
@@ -302,7 +293,7 @@ def test_eight_processes_lose_nothing_and_store_nothing_twice(tmp_path: Path) ->
     async def load() -> Conversation | None:
         return await ContextcConversationStore(store).load("shared")
 
-    with cc.open_store(address) as store:
+    with cc.open_store(shared_address) as store:
         loaded = asyncio.run(load())
         assert loaded is not None
         texts = [message.text for message in store.load("shared") if message.role == "user"]

@@ -4,7 +4,6 @@ import asyncio
 import multiprocessing
 from collections.abc import Iterator
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -236,18 +235,17 @@ def run_and_save(address: str, process: int) -> None:
     asyncio.run(main())
 
 
-def test_eight_processes_on_one_conversation_lose_nothing(tmp_path: Path) -> None:
+def test_eight_processes_on_one_conversation_lose_nothing(shared_address: str) -> None:
     """Guarantee 21.3: a run that lost the race is on a branch of its own, and is repeated after the others."""
-    address = f"sqlite:///{tmp_path}/shared.db"
-    cc.open_store(address).close()
+    cc.open_store(shared_address).close()
     context = multiprocessing.get_context("spawn")
-    processes = [context.Process(target=run_and_save, args=(address, number)) for number in range(PROCESSES)]
+    processes = [context.Process(target=run_and_save, args=(shared_address, number)) for number in range(PROCESSES)]
     for process in processes:
         process.start()
     for process in processes:
         process.join()
     assert [process.exitcode for process in processes] == [0] * PROCESSES
-    with cc.open_store(address) as store:
+    with cc.open_store(shared_address) as store:
         loaded = asyncio.run(ContextcConversationStore(store).load("shared"))
         assert loaded is not None
         asked = [part.content for part in parts_of(loaded.messages) if isinstance(part, UserPromptPart)]

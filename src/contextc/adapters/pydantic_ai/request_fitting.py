@@ -161,7 +161,7 @@ def _prepare(
         [item.message for item in items],
         system_prompt="\n\n".join([text for text in [*prompts, *instructions] if text]) or None,
         tools=[_tool(tool) for tool in [*parameters.function_tools, *parameters.output_tools]],
-        output=settings.get("max_tokens"),
+        output=settings.get("max_tokens"),  # pyright: ignore[reportUnknownMemberType]
     )
     return prepared, messages if prepared.is_unchanged else rebuild_messages(prepared, messages, items)
 

@@ -9,7 +9,7 @@ from contextc.analysis import CauseSummary, ConversationCacheReads, Evidence, Fi
 from contextc.analysis.cache_reads import list_cache_reads
 from contextc.analysis.conversation_findings import find_all
 from contextc.analysis.cost_by_cause import ConversationCosts, CostLine, compute_costs
-from contextc.analysis.finding import sort_by_cost
+from contextc.analysis.finding import RequestLoss, sort_by_cost
 from contextc.analysis.registry import get_code
 from contextc.errors import UnknownConversation
 from contextc.web.app_state import AppState
@@ -40,7 +40,8 @@ class EvidenceView(Struct, frozen=True, kw_only=True):
     """A place that a finding is based on: number and channel of the request, the path in its body, and what changed.
 
     If `is_change` is false, `before` and `after` are no versions of a text, but facts. `compared` is the request that
-    it was compared with; absent if that is the previous one of the channel.
+    it was compared with; absent if that is the previous one of the channel. `name` is the name of the tool that
+    changed, was added (`before` is "") or was removed (`after` is "").
     """
 
     request: int
@@ -50,6 +51,7 @@ class EvidenceView(Struct, frozen=True, kw_only=True):
     after: str
     is_change: bool = True
     compared: ComparedPlace | UnsetType = UNSET
+    name: str = ""
 
 
 class ConversationFinding(Struct, frozen=True, kw_only=True):
@@ -57,7 +59,7 @@ class ConversationFinding(Struct, frozen=True, kw_only=True):
     the overview. `tokens` are the tokens that it concerns. `cost` is what they cost more than necessary, in dollars;
     null if it is unknown. `also` are further causes that alone would have had the same effect. `vendor` is the
     provider's own word for the cause of a cache miss, and `vendor_agrees` whether it means the same cause; null if it
-    states none.
+    states none. `losses` has tokens and cost of each request, if the finding is about several that lost little each.
     """
 
     code: str
@@ -73,6 +75,7 @@ class ConversationFinding(Struct, frozen=True, kw_only=True):
     vendor: str
     vendor_agrees: bool | None
     cause_title: str = ""
+    losses: tuple[RequestLoss, ...] = ()
 
 
 class CostLineView(Struct, frozen=True, kw_only=True):
@@ -203,6 +206,7 @@ def _evidence_view(evidence: Evidence, titles: Mapping[str, str]) -> EvidenceVie
             request=other.request,
             title=titles[other.conversation],
         ),
+        name=evidence.name,
     )
 
 
@@ -221,6 +225,7 @@ def _finding_view(finding: Finding, titles: Mapping[str, str]) -> ConversationFi
         vendor=finding.vendor,
         vendor_agrees=finding.vendor_agrees,
         cause_title=get_code(finding.code).title,
+        losses=finding.losses,
     )
 
 

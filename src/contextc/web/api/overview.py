@@ -1,12 +1,13 @@
 """The overview of the store: conversations by cost, cache share and findings; totals, and costs per day."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Literal, TypeAlias
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from contextc.analysis import Finding, findings
-from contextc.analysis.findings_by_cause import CauseSummary, group_by_cause, is_loss, sum_costs
+from contextc.analysis.finding import RequestLoss
+from contextc.analysis.findings_by_cause import CauseSummary, group_by_cause, is_loss, list_losses, sum_costs
 from contextc.errors import ContextcError, UnknownConversation
 from contextc.store.backend_interface import Transaction
 from contextc.store.conversation_list import ConversationOverview, list_rows_by_number, load_details
@@ -25,6 +26,8 @@ from contextc.web.store_overview import (
 TAG = "overview"
 MAX_PAGE_SIZE = 200
 MAX_CHECKED = 50
+MAX_LOSSES = 200
+"""The number of requests that are listed for one cause in one conversation."""
 MILLISECONDS = 1 << 53
 Time = Annotated[int, Meta(ge=0, le=MILLISECONDS)]
 SortName: TypeAlias = Literal["cost", "cache", "tokens", "requests", "time", "name", "source", "model", "findings"]
@@ -125,7 +128,11 @@ class CheckBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class CheckedCause(Struct, frozen=True, kw_only=True):
-    """The findings of one cause in one conversation. `request` is the most expensive one on `channel`, 0 if none."""
+    """The findings of one cause in one conversation. `request` is the most expensive one on `channel`, 0 if none.
+
+    `requests` is the number of requests with this cause. `losses` has tokens and cost of each, in their order; of more
+    than 200 the most expensive ones. Its `request` is 0 for a finding about all requests.
+    """
 
     code: str
     cause: str
@@ -135,6 +142,8 @@ class CheckedCause(Struct, frozen=True, kw_only=True):
     cost: float | None
     channel: str
     request: int
+    requests: int
+    losses: list[RequestLoss]
 
 
 class CheckedConversation(Struct, frozen=True, kw_only=True):
@@ -195,15 +204,17 @@ def _check(app: AppState, name: str) -> CheckedConversation | None:
     summary = FindingsSummary(len(found), sum_costs(found), causes[0].cost if causes else None)
     if identity is not None:
         app.overview.keep_findings(*identity, summary)
-    return CheckedConversation(name=name, findings=_count(summary), causes=[_cause(each) for each in causes])
+    return CheckedConversation(name=name, findings=_count(summary), causes=[_cause(each, found) for each in causes])
 
 
 def _count(summary: FindingsSummary) -> FindingsCount:
     return FindingsCount(count=summary.losses, cost=summary.cost, largest=summary.largest)
 
 
-def _cause(cause: CauseSummary) -> CheckedCause:
+def _cause(cause: CauseSummary, found: Sequence[Finding]) -> CheckedCause:
     first: Finding = cause.examples[0]
+    losses = list_losses([each for each in found if each.code == cause.code])
+    shown = sorted(losses, key=lambda each: (-(each.cost or 0.0), -each.tokens))[:MAX_LOSSES]
     return CheckedCause(
         code=cause.code,
         cause=cause.cause,
@@ -213,6 +224,8 @@ def _cause(cause: CauseSummary) -> CheckedCause:
         cost=cause.cost,
         channel=first.channel,
         request=first.request,
+        requests=len(losses),
+        losses=sorted(shown, key=lambda each: (each.request, each.channel)),
     )
 
 

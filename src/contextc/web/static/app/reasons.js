@@ -37,7 +37,15 @@ const CAUSES = new Map([
   ["message_inserted", "a message was inserted"],
   ["compacted", "conversation was compacted"],
   ["model_changed", "model changed"],
-  ["parallel_request", "a request with the same prefix was still being answered"],
+]);
+
+/** Cause of a cache miss without a change of the request → label. The prefix was the same, so the cache was not reset. */
+const MISSES = new Map([
+  ["cache_expired", "Cache expired"],
+  ["breakpoint_missing", "Cache missed: no cache breakpoint"],
+  ["lookback_exceeded", "Cache missed: breakpoints are too far apart"],
+  ["parallel_request", "Cache missed: the same prefix was still being answered"],
+  ["provider_missed", "Cache missed: not used by the provider"],
 ]);
 
 /** Said wherever costs of several causes of findings are listed. */
@@ -46,14 +54,16 @@ export const OVERLAP = "Costs of different causes can overlap, so they are not a
 const capitalised = (text) => `${text.slice(0, 1).toUpperCase()}${text.slice(1)}`;
 
 /**
- * Return why a request began a new cache epoch, or what it repeats; "" if it does neither. A reset that lost nothing is not
- * called one.
+ * Return why a request did not read the cache, why it began a new cache epoch, or what it repeats; "" if it does neither. A
+ * reset that lost nothing is not called one.
  * @param {{why: string, reset?: boolean, cause?: string, retry_of?: number, corrected?: boolean}} step `cause` is that of a finding
  */
 export function stepLabel({ why, reset, cause, retry_of: retried, corrected }) {
   if (retried) return `${corrected ? "Corrected retry" : "Retry"} of request ${number(retried)}`;
-  if (!why || why === "first request") return why ? resetLabel(why) : "";
-  const reason = CAUSES.get(cause) ?? resetReason(why);
+  if (why === "first request") return resetLabel(why);
+  if (MISSES.has(cause)) return MISSES.get(cause);
+  if (!why && !cause) return "";
+  const reason = CAUSES.get(cause) ?? (resetReason(why) || cause.replaceAll("_", " "));
   return reset === false ? capitalised(reason) : `Cache reset: ${reason}`;
 }
 

@@ -46,7 +46,7 @@ export const inspectUrl = (name, channel = "", request = 0, query = {}) =>
 /** URL of the comparison of two conversations; without the second, it is chosen there. */
 export const compareUrl = (name, other = "") => encoded("compare", name, ...(other ? [other] : []));
 export const openFileUrl = () => encoded("open");
-export const overviewUrl = () => encoded("overview");
+export const overviewUrl = (query = {}) => `${encoded("overview")}${search(query)}`;
 /** URL of the search over all conversations. */
 export const searchUrl = (text = "") => `${encoded("search")}${search({ q: text })}`;
 

@@ -9,6 +9,7 @@ import { MarkedText } from "./marked_text.js";
 import { isLive, sourceLabel } from "./observed.js";
 import { ProxyStatus } from "./proxy_status.js";
 import { newConversation } from "./shortcuts.js";
+import { copyName } from "./conversation_name.js";
 import { chatUrl, openFileUrl, overviewUrl, route, searchUrl } from "./route.js";
 import {
   conversations, deleteConversation, drawer, forkConversation, loadConversations, loadMore, renameConversation, search, shortcutsShown, theme,
@@ -149,6 +150,7 @@ function Entry({ entry }) {
   const whole = [visible(title), visible(name), dateTime(time)].filter(Boolean).join("\n");
   const items = () => [
     { label: "Rename", icon: "edit", act: () => renameConversation(entry) },
+    { label: "Copy name", icon: "copy", act: () => copyName(name) },
     { label: "Fork", icon: "fork", act: () => forkConversation(name) },
     { label: "Export", icon: "download", act: () => location.assign(apiUrl(conversationPath(name, "export"))) },
     { label: "Delete", icon: "trash", danger: true, act: () => deleteConversation(entry) },

@@ -6,6 +6,7 @@ import { Icon, IconButton } from "../icons.js";
 import { Menu } from "../menu.js";
 import { ago, number, oneLine, plural, titleLine, visible } from "../format.js";
 import { sourceLabel } from "../observed.js";
+import { ConversationName, copyName } from "../conversation_name.js";
 import { inspectUrl } from "../route.js";
 import { isWaiting } from "./conversation_state.js";
 import { deleteConversation, drawer, forkConversation, renameConversation } from "../state.js";
@@ -26,6 +27,7 @@ export function ConversationHeader({ client, state, model }) {
   const rename = () => renameConversation({ name: client.name, title: view.title }).then(() => client.refresh());
   const items = () => [
     { label: "Rename", icon: "edit", act: rename },
+    { label: "Copy name", icon: "copy", act: () => copyName(client.name) },
     { label: "Fork", icon: "fork", act: () => forkConversation(client.name) },
     { label: "Export", icon: "download", act: () => location.assign(apiUrl(conversationPath(client.name, "export"))) },
     { label: "Compact conversation", icon: "branch", disabled: busy, act: compact },
@@ -43,6 +45,7 @@ export function ConversationHeader({ client, state, model }) {
       <${DrawerButton} />
       <div class="head-title">
         <h1 dir="auto" title=${visible([view.title, client.name].filter(Boolean).join("\n"))}>${titleLine(view)}</h1>
+        <${ConversationName} name=${client.name} title=${view.title} />
         ${view?.observed && html`<span class="tag" data-testid="source">${sourceLabel(view.observed)}</span>`}
         ${waits && html`<span class="tag new" role="status" data-testid="turn-state"><${Icon} name="clock" size=${12} /> needs approval</span>`}
         ${running && !waits && html`

@@ -17,10 +17,10 @@ import { EmptyState, LoadError, Skeleton } from "./placeholders.js";
 KEYS.push(["Changes", [[["N"], "Next difference"], [["P"], "Previous difference"]]]);
 
 const SHAPES = [["", "Inline"], ["side", "Side by side"]];
-const SIGNS = { added: ["+", "Added"], removed: ["−", "Removed"], changed: ["±", "Changed"], reordered: ["⇅", "Another order"] };
+const SIGNS = { added: ["+", "Added"], removed: ["−", "Removed"], changed: ["±", "Changed"], reordered: ["⇅", "Another order"], moved: ["↷", "Moved"] };
 const TYPES = {
   tool: "tool", tool_call: "tool call", tool_result: "tool result", reasoning: "reasoning", media: "media",
-  compaction: "summary", setting: "setting",
+  compaction: "summary", setting: "setting", reminder: "reminder",
 };
 /** What each segment is called for a screen reader, and the element that shows it. */
 const ELEMENTS = { removed: "del", added: "ins", same: "span" };
@@ -170,7 +170,7 @@ function Row({ row, name, step, isSide, isCurrent }) {
   if (row.text) return html`<div class="compare-fold">${row.text}</div>`;
   const each = row.difference;
   const [sign, kind] = SIGNS[each.kind];
-  const shown = each.after || each.before;
+  const shown = each.kind === "moved" ? `${each.before} → ${each.after}` : each.after || each.before;
   return html`<article class=${`compare-item is-${each.kind} ${each.is_break ? "is-break" : ""}`}
       aria-current=${isCurrent ? "true" : undefined} data-testid="difference">
     <header class="compare-head">

@@ -12,6 +12,7 @@ import { causeLabel } from "./causes.js";
 import { toValue } from "./diff.js";
 import { markOfChange } from "./marked_words.js";
 import { EmptyState, LoadError, Skeleton } from "./placeholders.js";
+import { countLosses, LossTable, lossesOf, sumLosses, tokensWord } from "./request_losses.js";
 import { requestNumber } from "./timeline_layout.js";
 import { useLoad } from "./use_load.js";
 
@@ -57,11 +58,17 @@ export const costlyRequests = (losses) =>
 
 const key = ({ channel, request }) => `${channel} ${request}`;
 
-/** Return steps with the causes of their cache misses, so that each has one name. */
+/**
+ * Return steps with the causes of their cache misses, so that each has one name. A request with a finding of its own has
+ * lost what was cached, also if it began no new epoch.
+ */
 export function withCauses(steps, losses) {
-  const causes = new Map(losses.filter((each) => each.code.startsWith("CAC") && each.evidence.length)
-    .map((each) => [key(each.evidence[0]), each.cause]));
-  return causes.size ? steps.map((step) => (causes.has(key(step)) ? { ...step, cause: causes.get(key(step)) } : step)) : steps;
+  const causes = new Map();
+  for (const each of losses.filter(({ code, evidence }) => code.startsWith("CAC") && evidence.length)) {
+    const found = each.losses?.length ? { cause: each.cause } : { cause: each.cause, reset: true };
+    for (const loss of lossesOf(each)) causes.set(key(loss), found);
+  }
+  return causes.size ? steps.map((step) => (causes.has(key(step)) ? { ...step, ...causes.get(key(step)) } : step)) : steps;
 }
 
 /** Return the findings that are about a request. */
@@ -134,21 +141,47 @@ function Group({ group, place, step, isFocused }) {
   const [count, setCount] = useState(1);
   const first = isFocused ? group.findIndex((each) => each.evidence.some((one) => key(one) === key(step))) : 0;
   const order = first > 0 ? [group[first], ...group.filter((_, index) => index !== first)] : group;
-  const known = group.filter((each) => each.cost !== null);
-  const sum = known.length ? known.reduce((total, each) => total + each.cost, 0) : null;
-  return html`<li class="card-group" data-code=${group[0].code} tabindex="-1" data-testid="cause">
-    ${group.length > 1 && html`<p class="card-group-head"><span class="card-code">${group[0].code}</span>
+  const { code } = group[0];
+  const { cost: sum } = sumLosses(group);
+  return html`<li class="card-group" data-code=${code} tabindex="-1" data-testid="cause">
+    ${group.length > 1 && html`<p class="card-group-head"><span class="card-code">${code}</span>
       <b>${plural(group.length, "finding")}</b> with this cause${sum !== null && html`, together <b>${dollars(sum)}</b>`}</p>`}
+    <${AllRequests} group=${group} place=${place} />
     ${order.slice(0, count).map((each, index) => html`<${Finding} key=${index} finding=${each} place=${place} />`)}
     ${group.length > count && html`<button type="button" class="button quiet" onClick=${() => setCount(count + MORE)}>Show
       ${" "}${number(Math.min(MORE, group.length - count))} more</button>`}
   </li>`;
 }
 
+/** The requests of one cause, in their order, with what each lost. */
+function AllRequests({ group, place }) {
+  const { code } = group[0];
+  const losses = useMemo(() => group.flatMap(lossesOf).sort((one, other) => one.request - other.request), [group]);
+  if (losses.length < 2) return null;
+  const totals = { requests: losses.length, ...sumLosses(losses) };
+  const cells = (loss) => [loss.request
+    ? html`<a href=${inspectUrl(place.name, loss.channel, loss.request, { tab: "findings", finding: code })}>${requestLabel(loss, place)}</a>
+      ${code.startsWith("CAC") && html` <a href=${inspectUrl(place.name, loss.channel, loss.request, { tab: "diff" })}
+          aria-label=${`Changes of ${requestLabel(loss, place)}`}>changes</a>`}`
+    : "the whole conversation"];
+  return html`<details class="all-requests" data-testid="all-requests">
+    <summary>All ${countLosses(code, losses.length)}${totals.tokens > 0 && `: ${number(totals.tokens)} ${tokensWord(code)}`}</summary>
+    <${LossTable} code=${code} losses=${losses} totals=${totals} columns=${["request"]} cells=${cells} label=${`Requests of ${code}`} />
+  </details>`;
+}
+
+/** Return the number of a request, with the letter of its model and how it ended. */
+function requestLabel(each, { numbers, channels }) {
+  const step = numbers.get(key(each));
+  const letter = channels.size > 1 ? `${channels.get(each.channel)?.letter ?? "?"} · ` : "";
+  return `${letter}request ${number(step ? requestNumber(step) : each.request)}${step?.ended ? ` (${endedWord(step.ended)})` : ""}`;
+}
+
 function Finding({ finding, place }) {
   const { code, title, cost, fix, confidence, also, vendor, evidence } = finding;
   const isShown = (text) => Boolean(text) && (title.includes(text) || place.shown.startsWith(text.replace(/…$/, "")));
-  const shown = evidence.find((each) => each.before || each.after);
+  const tools = evidence.filter((each) => each.name);
+  const shown = tools.length ? null : evidence.find((each) => each.before || each.after);
   const [heading, detail] = namesOf(finding);
   const other = evidence.find((each) => each.compared)?.compared;
   return html`<article class="card" data-testid="finding" aria-label=${`${code}: ${oneLine(heading, 160)}`}>
@@ -160,6 +193,7 @@ function Finding({ finding, place }) {
     </div>
     ${detail && html`<p class="card-detail"><${WithLink} text=${detail} other=${other} /></p>`}
     ${shown && !(code.startsWith("FAI") && isShown(shown.after)) && html`<${Change} evidence=${shown} />`}
+    ${tools.map((each, index) => html`<${ToolChange} key=${index} evidence=${each} />`)}
     ${fix && html`<p class="card-fix"><b>Fix:</b> <${Inline} text=${fix} /></p>`}
     ${also.length > 0 && html`<p class="soft">Would have had the same effect alone: ${also.map((each) => each.replaceAll("_", " ")).join(", ")}.</p>`}
     ${vendor && html`<p class="soft">The provider's own reason: <code>${oneLine(vendor, 80)}</code>${finding.vendor_agrees === null
@@ -198,6 +232,15 @@ function Change({ evidence: { before, after, is_change: isChange = true, compare
       : html`<span class="faint">removed</span>`}</p>`;
 }
 
+/** A tool that was added, removed or changed: its definition, or the words that changed in it. */
+function ToolChange({ evidence: { name, path, before, after } }) {
+  const verb = !before ? "added" : !after ? "removed" : "changed";
+  const field = verb === "changed" ? path.split("].").at(-1) : "";
+  return html`<p class="card-change" data-testid="tool-change"><b>tool ${oneLine(name, 80)} ${verb}</b>${field && !field.includes("[") && ` (${oneLine(field, 60)})`}:
+    ${" "}${before && html`<del><span class="off-screen">before: </span>${oneLine(before, 400)}</del>`}${before && after && html`<span aria-hidden="true"> → </span>`}${
+      after && html`<ins><span class="off-screen">after: </span>${oneLine(after, 400)}</ins>`}</p>`;
+}
+
 /** A text with code between backticks. */
 function Inline({ text }) {
   return oneLine(text, 1000).split("`").map((piece, index) => (index % 2 ? html`<code key=${index}>${piece}</code>` : piece));
@@ -214,10 +257,8 @@ function Places({ finding, place }) {
 }
 
 function Place({ each, code, place }) {
-  const { name, numbers, channels } = place;
-  const step = numbers.get(key(each));
-  const letter = channels.size > 1 ? `${channels.get(each.channel)?.letter ?? "?"} · ` : "";
-  const label = `${letter}request ${number(step ? requestNumber(step) : each.request)}${step?.ended ? ` (${endedWord(step.ended)})` : ""}`;
+  const { name } = place;
+  const label = requestLabel(each, place);
   const url = (query) => inspectUrl(name, each.channel, each.request, query);
   if (!each.request) return html`<span class="faint">the whole conversation</span>`;
   const marked = each.is_change !== false && each.after ? markOfChange(each.before, each.after) : {};

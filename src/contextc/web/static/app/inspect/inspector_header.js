@@ -3,6 +3,7 @@ import { html } from "../html.js";
 import { conversationPath, get } from "../api.js";
 import { dollars, number, oneLine, percent, plural, tokens } from "../format.js";
 import { Icon } from "../icons.js";
+import { ConversationName } from "../conversation_name.js";
 import { chatUrl } from "../route.js";
 import { conversations, drawer } from "../state.js";
 import { useLoad } from "./use_load.js";
@@ -30,7 +31,8 @@ export function InspectorHeader({ title, conversation, reload, second, children 
           onClick=${() => (drawer.value = true)}><${Icon} name="menu" /></button>
       ${conversation && html`<a class="icon-button" href=${chatUrl(conversation)} aria-label="Back to the conversation"
           title="Back to the conversation"><${Icon} name="left" /></a>`}
-      <h1 dir="auto">${oneLine(shownTitle || title, 80)}${shownTitle && html` <small class="faint">${oneLine(title, 60)}</small>`}</h1>
+      <h1 dir="auto">${oneLine(shownTitle || title, 80)}</h1>
+      ${conversation && html`<${ConversationName} name=${conversation} title=${shownTitle} />`}
       <div class="inspect-tools">${children}
         ${reload && html`<button type="button" class="icon-button" aria-label="Refresh" title="Refresh"
             onClick=${reload}><${Icon} name="retry" /></button>`}

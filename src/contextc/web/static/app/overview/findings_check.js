@@ -6,7 +6,7 @@ import { serverQuery } from "./selection.js";
 const PORTION = 5;
 const NAMES = 200;
 
-/** The findings by name of the conversation: `{of, findings, causes, error}`. `of` differs if its requests have changed. */
+/** The findings by name of the conversation: `{of, title, findings, causes, error}`. `of` differs if its requests have changed. */
 export const checked = signal(new Map());
 
 /** Progress of a check: `{done, total, all}`; null if none runs. */
@@ -69,26 +69,34 @@ async function checkEntries(task, entries, before, total) {
     checking.value = { done: before + start, total, all: task.all };
     const some = entries.slice(start, start + PORTION);
     const found = await post("overview/findings", { names: some.map((each) => each.conversation.name) }, { signal: task.stop.signal });
-    const identities = new Map(some.map((each) => [each.conversation.name, identity(each)]));
+    const entriesByName = new Map(some.map((each) => [each.conversation.name, each]));
     const next = new Map(checked.value);
-    for (const each of found.conversations) next.set(each.name, { ...each, of: identities.get(each.name) });
+    for (const each of found.conversations) {
+      const entry = entriesByName.get(each.name);
+      next.set(each.name, { ...each, of: identity(entry), title: entry.conversation.title });
+    }
     checked.value = next;
   }
 }
 
-/** Return the causes of some conversations, the most expensive first, each with its most expensive conversation. */
+/** Compare two causes or requests: the more expensive one comes first. */
+export const byCost = (one, other) => (other.cost ?? 0) - (one.cost ?? 0) || other.tokens - one.tokens;
+
+/** Return the causes of some conversations, the most expensive first, each with its requests by conversation. */
 export function causesOf(names) {
   const causes = new Map();
   for (const name of names) {
-    for (const each of checked.value.get(name)?.causes ?? []) {
-      const cause = causes.get(each.code) ?? { code: each.code, title: each.title, count: 0, conversations: 0, tokens: 0, cost: null, example: null };
+    const { causes: own = [], title } = checked.value.get(name) ?? {};
+    for (const each of own) {
+      const cause = causes.get(each.code) ?? { code: each.code, title: each.title, count: 0, conversations: 0, requests: 0, tokens: 0, cost: null, parts: [] };
       cause.count += each.count;
+      cause.requests += each.requests;
       cause.conversations += 1;
       cause.tokens += each.tokens;
       if (each.cost !== null) cause.cost = (cause.cost ?? 0) + each.cost;
-      if (!cause.example || (each.cost ?? 0) > (cause.example.cost ?? 0)) cause.example = { ...each, name };
+      cause.parts.push({ conversation: { name, title }, losses: each.losses });
       causes.set(each.code, cause);
     }
   }
-  return [...causes.values()].sort((one, other) => (other.cost ?? 0) - (one.cost ?? 0) || other.tokens - one.tokens);
+  return [...causes.values()].sort(byCost);
 }

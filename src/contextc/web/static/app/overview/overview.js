@@ -10,11 +10,11 @@ import { OVERLAP } from "../reasons.js";
 import { sourceLabel, sourceName } from "../observed.js";
 import { chatUrl, inspectUrl, route, searchUrl, setQuery } from "../route.js";
 import { CostChart } from "./cost_chart.js";
-import { causesOf, checkAll, checked, checking, checkVisible, findingsOf, stopCheck } from "./findings_check.js";
+import { CauseRequests, Causes, findingsUrl } from "./causes.js";
+import { checkVisible, findingsOf, stopCheck } from "./findings_check.js";
 import { filter, PAGE, pageOf, RANGES, serverQuery } from "./selection.js";
 
 const PAUSE = 250;
-const MAX_CAUSES = 5;
 const COLUMNS = [
   ["name", "Conversation", "up"], ["source", "Source", "up"], ["model", "Model", "up"], ["requests", "Requests", "down"],
   ["tokens", "Tokens in and out", "down"], ["cache", "From cache", "up"], ["cost", "Cost", "down"], ["findings", "Findings", "down"],
@@ -74,6 +74,7 @@ export function Overview() {
           <${CostChart} days=${data.days} hasCost=${data.totals.cost !== null} />
           <${Causes} query=${query} data=${data} />
         </div>
+        ${query.cause && html`<${CauseRequests} key=${query.cause} code=${query.cause} query=${query} data=${data} />`}
         <${ConversationTable} query=${query} data=${data} />
         <${Pages} query=${query} found=${data.found} />`}
     </div>
@@ -131,37 +132,6 @@ function Totals({ data }) {
   </dl>`;
 }
 
-/** The most expensive causes of the checked conversations. */
-function Causes({ query, data }) {
-  const names = checking.value?.all || isAllChecked(data) ? [...checked.value.keys()] : data.conversations.map((each) => each.conversation.name);
-  const causes = causesOf(names).slice(0, MAX_CAUSES);
-  const progress = checking.value;
-  const done = data.conversations.filter((each) => findingsOf(each)).length;
-  return html`<section class="overview-causes" aria-label="Most expensive causes" data-testid="causes">
-    <h2>Most expensive causes</h2>
-    ${causes.length
-      ? html`<ol>${causes.map((each) => html`<li key=${each.code}>
-          <a href=${findingsUrl(each.example.name, each.example)}
-            title=${`Most expensive: ${visible(each.example.name)}`}>${oneLine(each.title, 120)}</a>
-          <span class="cause-figures"><b>${dollars(each.cost)}</b>
-            <span class="soft">${plural(each.count, "finding")} in ${plural(each.conversations, "conversation")}</span></span>
-        </li>`)}</ol><p class="soft">${OVERLAP} A link opens the most expensive conversation.</p>`
-      : html`<p class="soft">${progress ? "Checking…" : "No findings."}</p>`}
-    <div class="overview-progress" role="status">
-      ${progress?.error && html`<p class="bad-text">${progress.error.message}</p>`}
-      ${progress && !progress.error && html`<progress max=${progress.total} value=${progress.done} aria-label="Checked conversations"></progress>
-        <span class="soft">${number(progress.done)} of ${number(progress.total)} checked</span>
-        <button type="button" class="button quiet" onClick=${stopCheck}>Stop</button>`}
-      ${!progress && html`<span class="soft">${number(done)} of ${number(data.conversations.length)} on this page checked.</span>`}
-      ${!progress?.all && data.found > PAGE && html`<button type="button" class="button" onClick=${() => checkAll(query, data.found)}
-        >Check all ${number(data.found)}</button>`}
-    </div>
-  </section>`;
-}
-
-/** Return true if more conversations are checked than one page has: then the causes are about all of them. */
-const isAllChecked = (data) => data.found > PAGE && checked.value.size > PAGE;
-
 function ConversationTable({ query, data }) {
   const sort = query.sort || "cost";
   const order = query.order || "down";
@@ -193,6 +163,7 @@ function Row({ entry }) {
   const hasRequests = figures.requests + figures.failed > 0;
   return html`<tr data-testid="overview-row">
     <th scope="row"><a href=${chatUrl(name)} dir="auto" title=${visible(name)}>${titleLine(conversation, 70)}</a>
+      ${conversation.title && conversation.title !== name && html`<small class="row-name" data-testid="row-name">${oneLine(name, 80)}</small>`}
       ${running && html` <span class="dot running"></span><span class="soft"> running</span>`}</th>
     <td data-label="Source"><span class="tag">${observed ? sourceLabel(observed) : sourceName(source)}</span></td>
     <td data-label="Model" title=${models.join(", ")}>${oneLine(shortModel(models[0]) || "–", 32)}${models.length > 1 && ` +${models.length - 1}`}</td>
@@ -215,10 +186,6 @@ function RowFindings({ found, name, hasRequests }) {
   const about = `Most expensive cause${dearest ? `: ${oneLine(dearest.title, 120)}` : ""}. ${OVERLAP}`;
   return html`<a href=${findingsUrl(name, dearest)} title=${about}>${number(count)}${largest != null && ` · ${dollars(largest)}`}</a>`;
 }
-
-/** URL of the findings of a conversation: at the most expensive one of a cause, if that is known. */
-const findingsUrl = (name, { channel = "", request = 0, code = "" } = {}) =>
-  inspectUrl(name, request ? channel : "", request, { tab: "findings", finding: code });
 
 const shortModel = (model) => model?.split(":").slice(1).join(":") || model;
 

@@ -1,0 +1,24 @@
+"""The page and the example of litellm run against the fake vendors."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.fake_vendors.fake import FakeVendors
+from tests.fake_vendors.scripts import Scripted
+from tests.fake_vendors.vendor import KEY
+from tests.frameworks.docs_pages import run_example, run_page
+
+
+def test_the_page_prints_what_it_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with FakeVendors(Scripted(["In spring.", "In autumn."])) as fake:
+        monkeypatch.setenv("OPENAI_API_KEY", KEY)
+        monkeypatch.setenv("OPENAI_BASE_URL", fake.url("openai_chat"))
+        assert run_page("litellm") == 3
+        assert not fake.refused
+
+
+def test_the_example_runs(tmp_path: Path) -> None:
+    printed = run_example("litellm", tmp_path, "What is it about?", "Sure?")
+    assert printed[-3:] == ["It is about a valve.", "Yes.", "6 messages are stored"]

@@ -1,0 +1,26 @@
+"""The page and the example of Strands run against the fake vendors."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.fake_vendors.fake import FakeVendors
+from tests.fake_vendors.replies import Reply, ScriptedCall
+from tests.fake_vendors.scripts import Scripted
+from tests.fake_vendors.vendor import KEY
+from tests.frameworks.docs_pages import run_example, run_page
+
+
+def test_the_page_prints_what_it_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    call = Reply(None, [ScriptedCall("read_page", {"number": 3})])
+    with FakeVendors(Scripted([call, "The valve was replaced.", "Yes."])) as fake:
+        monkeypatch.setenv("OPENAI_API_KEY", KEY)
+        monkeypatch.setenv("OPENAI_BASE_URL", fake.url("openai_chat"))
+        assert run_page("strands") == 3
+        assert not fake.refused
+
+
+def test_the_example_runs(tmp_path: Path) -> None:
+    printed = run_example("strands", tmp_path, "What is it about?", "Sure?")
+    assert printed == ["It is about a valve.", "Yes.", "6 messages are stored"]
