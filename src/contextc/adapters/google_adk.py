@@ -48,6 +48,7 @@ OWN_ID = "adk-"
 """The beginning of ids that ADK gives to calls without one. It does not send them to Gemini."""
 MARKS = ("<<<BEGIN_SYSTEM_INSTRUCTION>>>", "<PAST_CONVERSATIONS>")
 """Contained in what ADK adds to a request: the instruction, if there is a static one too, and preloaded memory."""
+BYTES_PER_TOKEN, ROOM_STEP = 3, 512
 EMPTY_REPLY = "the reply is empty"
 
 
@@ -102,10 +103,11 @@ class ContextcPlugin(BasePlugin):
         config: Any = llm_request.config  # its fields have types that google-genai does not name
         start, end = _find_transient(llm_request.contents, callback_context.session.events)
         transient, following = llm_request.contents[start:end], llm_request.contents[end:]
+        model = self._model or _find_provider(llm_request.model or "unknown", self._window)
         begin = partial(
             self._requests.begin,
             self._conversation(callback_context),
-            self._model or _find_provider(llm_request.model or "unknown", self._window),
+            _leave_room(model, transient),
             [_as_json(content) for content in (*llm_request.contents[:start], *following)],
             system_prompt=_text(config.system_instruction),
             tools=self._list_tools(config.tools or ()),
@@ -214,6 +216,13 @@ def _start_of_user_contents(contents: Sequence[types.Content]) -> int:
         if last.role != "user" or any(part.function_response for part in last.parts or ()):
             return at
     return 0
+
+
+def _leave_room(model: Provider, contents: Sequence[types.Content]) -> Provider:
+    """Return a model whose window is smaller by the size of these contents, in steps."""
+    size = sum(len((part.text or "").encode()) for content in contents for part in content.parts or ())
+    room = min(-(-size // (BYTES_PER_TOKEN * ROOM_STEP)) * ROOM_STEP, model.model.window // 2)
+    return replace(model, model=replace(model.model, window=model.model.window - room)) if room else model
 
 
 def _find_provider(name: str, window: int | None) -> Provider:

@@ -11,6 +11,7 @@ from google.adk.agents.run_config import RunConfig, StreamingMode  # pyright: ig
 from google.adk.apps.app import App
 from google.adk.events.event import Event
 from google.adk.integrations.openai import OpenAIResponsesLlm
+from google.adk.memory import BaseMemoryService
 from google.adk.models import BaseLlm, Gemini
 from google.adk.models.anthropic_llm import AnthropicLlm
 from google.adk.plugins.base_plugin import BasePlugin
@@ -88,10 +89,14 @@ def make_agent(model: BaseLlm, name: str = "reader", **options: Any) -> LlmAgent
 
 
 def make_runner(
-    agent: LlmAgent, plugins: Sequence[BasePlugin] = (), sessions: BaseSessionService | None = None
+    agent: LlmAgent,
+    plugins: Sequence[BasePlugin] = (),
+    sessions: BaseSessionService | None = None,
+    memory: BaseMemoryService | None = None,
 ) -> Runner:
     app = App(name="report", root_agent=agent, plugins=list(plugins), context_cache_config=_cache(agent))
-    return Runner(app=app, session_service=sessions or InMemorySessionService(), auto_create_session=True)
+    sessions = sessions or InMemorySessionService()
+    return Runner(app=app, session_service=sessions, memory_service=memory, auto_create_session=True)
 
 
 def _cache(agent: LlmAgent) -> ContextCacheConfig | None:

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 from google.adk.agents.callback_context import CallbackContext
+from google.adk.memory import InMemoryMemoryService
 from google.adk.models import BaseLlm
 from google.adk.models.llm_request import LlmRequest
 from google.adk.models.llm_response import LlmResponse
 from google.adk.sessions.sqlite_session_service import SqliteSessionService
+from google.adk.tools.preload_memory_tool import PreloadMemoryTool
 from google.genai import types
 from google.genai.errors import ServerError
 
@@ -39,7 +41,7 @@ from tests.frameworks.google_adk.scripted_agents import (
     make_runner,
     run,
 )
-from tests.frameworks.paged_report import ANSWER, QUESTION, STEPS, WINDOW, check_fitted, reading
+from tests.frameworks.paged_report import ANSWER, QUESTION, STEPS, WINDOW, check_fitted, read_page, reading
 from tests.frameworks.shared_conversation import PROCESSES
 
 QUESTIONS = (QUESTION, "And the pump?")
@@ -132,6 +134,30 @@ def test_what_adk_adds_to_one_request_is_sent_and_not_recorded(window: int | Non
         assert len(store.branches(SESSION)) == 1
         assert len(store.load(SESSION)) == 2 * (2 + 2 * steps)
         assert load_unanswered_requests(store, SESSION) == []
+
+
+def test_preloaded_memory_is_sent_and_not_recorded() -> None:
+    """Guarantee 21.2: ADK adds what it finds in its memory before the question, and then after the results."""
+    with cc.open_store("memory:") as store, FakeVendors(reading(FEW_STEPS)) as fake:
+
+        async def work() -> None:
+            memory = InMemoryMemoryService()
+            agent = make_agent(gemini(fake), tools=[read_page, PreloadMemoryTool()])
+            runner = make_runner(agent, [ContextcPlugin(store)], memory=memory)
+            await ask(runner, QUESTION, "earlier")
+            sessions = runner.session_service
+            earlier = await sessions.get_session(app_name="report", user_id=USER, session_id="earlier")
+            assert earlier
+            await memory.add_session_to_memory(earlier)
+            for _ in range(2):
+                await ask(runner, QUESTION)
+
+        run(work())
+        assert not fake.refused
+        with_memory = [b"<PAST_CONVERSATIONS>" in record.raw for record in fake.records]
+        assert with_memory == [False] * (FEW_STEPS + 1) + [True] * 2 * (FEW_STEPS + 1)
+        assert len(store.branches(SESSION)) == 1
+        assert len(store.load(SESSION)) == 2 * (2 + 2 * FEW_STEPS)
 
 
 def test_a_failed_call_is_raised_unchanged_and_recorded() -> None:
