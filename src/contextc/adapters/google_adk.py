@@ -48,14 +48,15 @@ OWN_ID = "adk-"
 """The beginning of ids that ADK gives to calls without one. It does not send them to Gemini."""
 MARKS = ("<<<BEGIN_SYSTEM_INSTRUCTION>>>", "<PAST_CONVERSATIONS>")
 """Contained in what ADK adds to a request: the instruction, if there is a static one too, and preloaded memory."""
-BYTES_PER_TOKEN, ROOM_STEP = 3, 512
+BYTES_PER_TOKEN = 3
 EMPTY_REPLY = "the reply is empty"
 
 
 class OpenRequest(NamedTuple):
-    """A request without a reply so far, and the run of an agent that sends it."""
+    """A request without a reply so far, and the run of an agent that sends it. `added` are tokens that ADK added."""
 
     request: WireRequest
+    added: int
     invocation_id: str
     context: ReferenceType[InvocationContext]
 
@@ -95,6 +96,8 @@ class ContextcPlugin(BasePlugin):
         self._model = model
         self._window, self._output = window, output
         self._open: dict[int, OpenRequest] = {}
+        self._added: dict[str, int] = {}
+        """The tokens that ADK added to the last request of a conversation. The provider's count includes them."""
 
     async def before_model_callback(self, *, callback_context: CallbackContext, llm_request: LlmRequest) -> None:
         """Record what is new, and replace the contents of the request if they had to be cut."""
@@ -103,18 +106,19 @@ class ContextcPlugin(BasePlugin):
         config: Any = llm_request.config  # its fields have types that google-genai does not name
         start, end = _find_transient(llm_request.contents, callback_context.session.events)
         transient, following = llm_request.contents[start:end], llm_request.contents[end:]
+        name, added = self._conversation(callback_context), _estimate_tokens(transient)
         model = self._model or _find_provider(llm_request.model or "unknown", self._window)
         begin = partial(
             self._requests.begin,
-            self._conversation(callback_context),
-            _leave_room(model, transient),
+            name,
+            _leave_room(model, added - self._added.get(name, 0)),
             [_as_json(content) for content in (*llm_request.contents[:start], *following)],
             system_prompt=_text(config.system_instruction),
             tools=self._list_tools(config.tools or ()),
             output=self._output or _find_output(context, llm_request),
         )
         request = await run_blocking(begin)
-        self._open[id(context)] = OpenRequest(request, context.invocation_id, ref(context))
+        self._open[id(context)] = OpenRequest(request, added, context.invocation_id, ref(context))
         if request.messages is not None:
             contents = [types.Content.model_validate(each) for each in request.messages]
             at = max(len(contents) - len(following), _start_of_user_contents(contents))
@@ -122,22 +126,24 @@ class ContextcPlugin(BasePlugin):
 
     async def after_model_callback(self, *, callback_context: CallbackContext, llm_response: LlmResponse) -> None:
         """Store the reply when it is complete."""
-        if llm_response.partial or (request := self._take(callback_context)) is None:
+        if llm_response.partial or (found := self._take(callback_context)) is None:
             return
+        request = found.request
         if llm_response.content is None or not llm_response.content.parts:
             why = llm_response.error_message or llm_response.error_code or EMPTY_REPLY
             await run_blocking(partial(self._requests.abort, request, str(why)))
             return
         agent = callback_context._invocation_context.agent  # pyright: ignore[reportPrivateUsage]
         reply = self._decode_reply(llm_response, getattr(agent, "canonical_model", None))
+        self._added[request.preparer.conversation] = found.added
         await run_blocking(partial(self._requests.commit, request, reply))
 
     async def on_model_error_callback(
         self, *, callback_context: CallbackContext, llm_request: LlmRequest, error: Exception
     ) -> None:
         """Store that the request got no reply. The error is raised as it is."""
-        if (request := self._take(callback_context)) is not None:
-            await run_blocking(partial(self._requests.abort, request, error))
+        if (found := self._take(callback_context)) is not None:
+            await run_blocking(partial(self._requests.abort, found.request, error))
 
     async def after_run_callback(self, *, invocation_context: InvocationContext) -> None:
         """Store that requests got no reply, if the run was ended before."""
@@ -151,14 +157,13 @@ class ContextcPlugin(BasePlugin):
         """Store that requests of cancelled runs got no reply. Other runners may use the plugin: it stays open."""
         await self._abort(lambda each: each.context() is None, NO_REPLY)
 
-    def _take(self, callback_context: CallbackContext) -> WireRequest | None:
+    def _take(self, callback_context: CallbackContext) -> OpenRequest | None:
         """Return the open request of an agent's run, which is no longer open then."""
         context = callback_context._invocation_context  # pyright: ignore[reportPrivateUsage]
         found = self._open.get(id(context))
         if found is None or found.context() is not context:
             return None
-        del self._open[id(context)]
-        return found.request
+        return self._open.pop(id(context))
 
     async def _abort(self, condition: Callable[[OpenRequest], bool], error: BaseException | str) -> None:
         """Abort open requests. Those of a cancelled run are found by its context, which exists no longer."""
@@ -218,11 +223,16 @@ def _start_of_user_contents(contents: Sequence[types.Content]) -> int:
     return 0
 
 
-def _leave_room(model: Provider, contents: Sequence[types.Content]) -> Provider:
-    """Return a model whose window is smaller by the size of these contents, in steps."""
-    size = sum(len((part.text or "").encode()) for content in contents for part in content.parts or ())
-    room = min(-(-size // (BYTES_PER_TOKEN * ROOM_STEP)) * ROOM_STEP, model.model.window // 2)
-    return replace(model, model=replace(model.model, window=model.model.window - room)) if room else model
+def _estimate_tokens(contents: Sequence[types.Content]) -> int:
+    return sum(len((part.text or "").encode()) // BYTES_PER_TOKEN for each in contents for part in each.parts or ())
+
+
+def _leave_room(model: Provider, tokens: int) -> Provider:
+    """Return a model with a smaller window, down to half of it."""
+    if tokens <= 0:
+        return model
+    window = model.model.window
+    return replace(model, model=replace(model.model, window=max(window - tokens, window // 2)))
 
 
 def _find_provider(name: str, window: int | None) -> Provider:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from google.adk.agents.callback_context import CallbackContext
+from google.adk.agents.readonly_context import ReadonlyContext
 from google.adk.memory import InMemoryMemoryService
 from google.adk.models import BaseLlm
 from google.adk.models.llm_request import LlmRequest
@@ -104,10 +105,18 @@ def test_what_does_not_fit_is_cut_in_large_steps(name: str) -> None:
 
 @pytest.mark.parametrize("window", [None, WINDOW])
 def test_what_adk_adds_to_one_request_is_sent_and_not_recorded(window: int | None) -> None:
-    """Guarantees 21.2 to 21.5: with a static instruction, the other one is a content that moves with each request."""
+    """Guarantees 21.2 to 21.5: with a static instruction, the other one is a content that moves with each request.
+
+    It is large in the second turn, when the window is full.
+    """
     sent: list[list[bytes]] = []
-    steps = STEPS if window else FEW_STEPS
-    instruction = f"Answer from the report. {'Be brief. ' * 300}"
+    steps = 16 if window else FEW_STEPS
+    sizes: dict[str | None, int] = {QUESTIONS[0]: 10, QUESTIONS[1]: 1_500}
+
+    def instruct(context: ReadonlyContext) -> str:
+        content = context.user_content
+        return "Be brief. " * sizes[content.parts[0].text] if content and content.parts else ""
+
     with cc.open_store("memory:") as store:
         for plugins in ([ContextcPlugin(store, window=window, output=1_000)], []):
             if window and not plugins:
@@ -115,7 +124,7 @@ def test_what_adk_adds_to_one_request_is_sent_and_not_recorded(window: int | Non
             with FakeVendors(reading(steps), window=window) as fake:
 
                 async def work(fake: FakeVendors = fake, plugins: list[ContextcPlugin] = plugins) -> None:
-                    agent = make_agent(gemini(fake), static_instruction="You know a report.", instruction=instruction)
+                    agent = make_agent(gemini(fake), static_instruction="You know a report.", instruction=instruct)
                     runner = make_runner(agent, plugins)
                     for question in QUESTIONS:
                         assert find_answer(await ask(runner, question)) == ANSWER
@@ -127,7 +136,7 @@ def test_what_adk_adds_to_one_request_is_sent_and_not_recorded(window: int | Non
         assert window or sent[0] == sent[1]
         for raw in sent[0]:
             contents = json.loads(raw)["contents"]
-            (at,) = [at for at, each in enumerate(contents) if instruction in each["parts"][0].get("text", "")]
+            (at,) = [at for at, each in enumerate(contents) if "Be brief." in each["parts"][0].get("text", "")]
             rest = contents[at + 1 :]
             assert rest in ([], *[[{"role": "user", "parts": [{"text": each}]}] for each in QUESTIONS])
             assert at == 0 or rest or "functionResponse" in contents[at - 1]["parts"][0]
