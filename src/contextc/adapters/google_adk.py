@@ -135,7 +135,9 @@ class ContextcPlugin(BasePlugin):
             return
         agent = callback_context._invocation_context.agent  # pyright: ignore[reportPrivateUsage]
         reply = self._decode_reply(llm_response, getattr(agent, "canonical_model", None))
-        self._added[request.preparer.conversation] = found.added
+        self._added.pop(request.preparer.conversation, None)
+        if found.added:
+            self._added[request.preparer.conversation] = found.added
         await run_blocking(partial(self._requests.commit, request, reply))
 
     async def on_model_error_callback(
