@@ -4,7 +4,7 @@
  */
 import { signal } from "@preact/signals";
 import { apiUrl, followStream, recordingEnded } from "./api.js";
-import { loadInfo, mergeConversations, refreshConversations } from "./state.js";
+import { deleting, loadInfo, mergeConversations, refreshConversations } from "./state.js";
 
 const NAME = "contextc.changes";
 /** Milliseconds between two refreshes of a view, at least. */
@@ -34,7 +34,7 @@ export function onConversationChange(name, act) {
     isWanted = true;
     if (isBusy) return;
     isBusy = true;
-    while (isWanted && !isOver) {
+    while (isWanted && !isOver && !deleting.has(name)) {
       while (isHidden()) await shown();
       if (isOver) return;
       isWanted = false;

@@ -121,13 +121,19 @@ export async function createConversation(title = "") {
   return entry.name;
 }
 
+/** Names of conversations that are being deleted. Views of them load nothing any more. */
+export const deleting = new Set();
+
 export async function deleteConversation(entry) {
   const sure = await confirmAction({
     title: "Delete this conversation?",
     body: `“${entry.title || entry.name}” is deleted with all its branches and recorded requests. This cannot be undone.`,
     action: "Delete",
   });
-  const deleted = sure && (await attempt(() => remove(conversationPath(entry.name))));
+  if (!sure) return;
+  deleting.add(entry.name);
+  const deleted = await attempt(() => remove(conversationPath(entry.name)));
+  deleting.delete(entry.name);
   if (!deleted) return;
   if (deleted.pending_erasure) notify("Deleted. Its content is erased from the store's files when another program stops reading them.");
   removeDraft(entry.name);
