@@ -2,7 +2,16 @@
 
 import os
 
-from scenario_steps import ANTHROPIC_MODEL, INSTRUCTIONS, OPENAI_MODEL, TOOLS, Assignment, play, run_variants
+from scenario_steps import (
+    ANTHROPIC_MODEL,
+    GEMINI_MODEL,
+    INSTRUCTIONS,
+    OPENAI_MODEL,
+    TOOLS,
+    Assignment,
+    play,
+    run_variants,
+)
 
 import contextc as cc
 
@@ -15,6 +24,10 @@ async def openai(assignment: Assignment) -> None:
 
 async def anthropic(assignment: Assignment) -> None:
     await _play(assignment, f"anthropic:{ANTHROPIC_MODEL}", assignment.url)
+
+
+async def gemini(assignment: Assignment) -> None:
+    await _play(assignment, f"gemini:{GEMINI_MODEL}", assignment.url)
 
 
 async def _play(assignment: Assignment, model: str, url: str) -> None:
@@ -36,4 +49,4 @@ async def _play(assignment: Assignment, model: str, url: str) -> None:
 
 
 if __name__ == "__main__":
-    run_variants({"openai": openai, "anthropic": anthropic})
+    run_variants({"openai": openai, "anthropic": anthropic, "gemini": gemini})

@@ -2,6 +2,7 @@
 
 A prompt consists of the tools, the system prompt and the blocks of the messages, in this order, without cache
 breakpoints. OpenAI's cache serves the longest prefix that an earlier request had, down to a multiple of 128 tokens.
+Google's implicit cache does the same, to the token.
 Anthropic's serves up to a breakpoint of an earlier request, if a breakpoint of this one follows within 20 blocks. It
 charges for what is written up to the last breakpoint.
 """
@@ -21,6 +22,8 @@ from contextc.models.tokens import get_counter
 
 LOOKBACK = 20
 MARKS = ("cache_control", "prompt_cache_breakpoint")
+MESSAGES, CONTENT = ("input", "messages", "contents"), ("content", "parts")
+"""The fields of messages and of their content, in the formats of OpenAI, Anthropic and Google."""
 
 
 class Block(NamedTuple):
@@ -80,18 +83,23 @@ def prompt_blocks(body: JSONObject) -> Iterator[Block]:
     """Return the prompt of a request in the order in which providers cache it."""
     for tool in cast(list[JSONObject], body.get("tools") or []):
         yield _block("tool", tool)
-    for part in _listed(body.get("system") or body.get("instructions") or []):
+    for part in _system_parts(body):
         yield _block("system", part)
-    listed = [*_message_blocks(body.get("input", body.get("messages")))]
+    listed = [*_message_blocks(next((body[name] for name in MESSAGES if name in body), None))]
     if listed and body.get("cache_control"):  # Anthropic marks the last block by itself
         listed[-1] = Block(listed[-1].content, True)
     yield from listed
 
 
+def _system_parts(body: JSONObject) -> list[JSONObject]:
+    google = cast(JSONObject, body.get("systemInstruction") or {})
+    return _listed(body.get("system") or body.get("instructions") or google.get("parts") or [])
+
+
 def _message_blocks(messages: JSON) -> Iterator[Block]:
-    for message in _listed(messages):
-        around = {name: value for name, value in message.items() if name not in ("content", *MARKS)}
-        content = _listed(message.get("content") or [])
+    for message in _listed(messages or []):
+        around = {name: value for name, value in message.items() if name not in (*CONTENT, *MARKS)}
+        content = _listed(next((message[name] for name in CONTENT if message.get(name)), None) or [])
         for part in content or [{}]:
             yield _block(around, part, message)
 

@@ -34,6 +34,7 @@ sys.path[:0] = [str(ROOT), str(FOLDER)]
 from prefix_cache import PrefixCacheMeter  # noqa: E402
 from scenario_steps import STEPS, WINDOW, Assignment, step, task  # noqa: E402
 from tests.fake_vendors import KEY, AcceptedRequest, FakeVendors, Reply, RequestRecord, ScriptedCall  # noqa: E402
+from tests.fake_vendors.gemini_calls import list_gemini_calls  # noqa: E402
 
 import contextc as cc  # noqa: E402
 from contextc.models import cost  # noqa: E402
@@ -178,6 +179,7 @@ def _orphans(body: dict[str, Any]) -> set[str]:
 
 def _call_ids(body: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Return the ids of calls and results of a request in any of the formats that frameworks send."""
+    yield from list_gemini_calls(body.get("contents") or ())
     listed = body.get("input", body.get("messages"))
     for item in cast(list[dict[str, Any]], listed if isinstance(listed, list) else []):
         match item.get("type"):

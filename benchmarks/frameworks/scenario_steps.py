@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 STEPS = 60
 WINDOW = 32_000
-OPENAI_MODEL, ANTHROPIC_MODEL = "gpt-5.5", "claude-opus-5-5"
+OPENAI_MODEL, ANTHROPIC_MODEL, GEMINI_MODEL = "gpt-5.5", "claude-opus-5-5", "gemini-3.5-flash"
 INSTRUCTIONS = (
     "You maintain a large Python project. Work on one task at a time: read the files that matter, search for uses of "
     "what you change, and run the tests of every module that you touched. State what you found before each call. "

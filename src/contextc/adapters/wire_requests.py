@@ -13,6 +13,7 @@ from contextc._json import JSONObject
 from contextc.adapters.request_preparation import PreparedRequest, PreparerPool, RequestPreparer, load_messages
 from contextc.compiler.ledger.row_encoding import list_blob_names
 from contextc.compiler.options import CompilerOptionArguments
+from contextc.compiler.request_head import AnyTool
 from contextc.errors import UnknownModel
 from contextc.formats import formatter
 from contextc.messages import Message, Usage
@@ -50,10 +51,10 @@ class WireRequests:
         messages: Sequence[JSONObject],
         *,
         system_prompt: str | None = None,
-        tools: Sequence[JSONObject] = (),
+        tools: Sequence[AnyTool | JSONObject] = (),
         output: int | None = None,
     ) -> WireRequest:
-        """Record the messages, and prepare the request. `tools` are in OpenAI's chat format."""
+        """Record the messages, and prepare the request. `tools` as JSON are in OpenAI's chat format."""
         request = self.formatter.decode_request({self.formatter.messages_key: list(messages)})
         preparer = self._pool.take(conversation, model)
         try:
