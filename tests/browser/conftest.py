@@ -129,12 +129,19 @@ def page_pool(browser: Browser) -> PagePool:
 
 
 @pytest.fixture
+def requests_followed() -> None:
+    """For tests that look at every request of a page: it is noted in `watch.asked`, and has to be to the server."""
+
+
+@pytest.fixture
 def visiting(page_pool: PagePool, request: pytest.FixtureRequest) -> Iterator[Callable[..., Person]]:
     """A function that opens a browser of its own at an address, with the options of Playwright's contexts."""
     open_ones: list[Person] = []
 
     def visit(url: str, **options: Any) -> Person:  # of several types
         open_ones.append(page_pool.take(url, **options))
+        if "requests_followed" in request.fixturenames:
+            open_ones[-1].watch.follow_requests()
         return open_ones[-1]
 
     yield visit

@@ -21,22 +21,34 @@ class Watch:
     """Everything that happens in the pages of a context."""
 
     def __init__(self, context: BrowserContext) -> None:
+        self._context, self._follows = context, False
         self.begin("")
         context.expose_function(ALARM, self._on_alarm)  # pyright: ignore[reportUnknownMemberType] - its callback is
         context.add_init_script(POLICY)
         context.on("page", self._watch)
-        context.on("request", self._on_request)
         context.on("requestfailed", self._on_failed)
-        context.on("response", self._on_response)
         context.on("dialog", self._on_dialog)
 
     def begin(self, url: str) -> None:
         """Forget what has happened so far: what follows is on a page of this address."""
         self.problems: list[str] = []
         self.asked: list[str] = []
-        """The addresses that were asked, in order, without the host."""
+        """The addresses that were asked since `follow_requests`, in order, without the host."""
+        if self._follows:
+            self._follows = False
+            self._context.remove_listener("request", self._on_request)
+            self._context.remove_listener("response", self._on_response)
         self._host, self._expected = urlsplit(url).netloc, list[re.Pattern[str]]()
         self._found: set[re.Pattern[str]] = set()
+
+    def follow_requests(self) -> None:
+        """Note every request from now on. A page has 80 of them, and to hear of each takes a fifth of its load time.
+
+        Without this, a refused request is an error in the console, and one to another host fails or is refused too.
+        """
+        self._follows = True
+        self._context.on("request", self._on_request)
+        self._context.on("response", self._on_response)
 
     def expects(self, *patterns: str) -> None:
         """Problems that are as they should be; each has to occur."""

@@ -17,6 +17,8 @@ from tests.browser.scripted_model import Model, calls, text_reply
 from tests.conftest import THOROUGH, some
 from tests.web.sample_conversations import SONNET, Life, provider_of
 
+pytestmark = pytest.mark.usefixtures("requests_followed")
+
 MARKUP = (
     f"<script>{ALARM}(1)</script>",
     f"<img src=x onerror={ALARM}(2)>",

@@ -9,6 +9,8 @@ import contextc as cc
 from tests.browser.page_driver import Person
 from tests.browser.scripted_model import OTHER, Gate, Model, text_reply
 
+pytestmark = pytest.mark.usefixtures("requests_followed")
+
 LONG = "so it goes on and on " * 300
 
 

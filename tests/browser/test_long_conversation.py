@@ -9,6 +9,8 @@ from playwright.sync_api import Locator, expect
 import contextc as cc
 from tests.browser.page_driver import MESSAGES, Person
 
+pytestmark = pytest.mark.usefixtures("requests_followed")
+
 log = logging.getLogger(__name__)
 MANY = 10_000
 RENDERED = 260

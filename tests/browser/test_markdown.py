@@ -124,7 +124,7 @@ def modules(page_pool: PagePool, tmp_path_factory: pytest.TempPathFactory) -> It
 
 @pytest.fixture
 def page(modules: Person, model: Model) -> Iterator[Page]:
-    if not modules.watch.asked:
+    if modules.page.url == "about:blank":
         modules.open()
         expect(modules.composer).to_be_visible()
     yield modules.page

@@ -21,6 +21,8 @@ from tests.browser.page_driver import MESSAGES, Person
 from tests.browser.scripted_model import Model, text_reply
 from tests.observation.test_observe import answer, chat
 
+pytestmark = pytest.mark.usefixtures("requests_followed")
+
 DELTAS = 60
 HINTS = "[data-testid=notice-system-hint]"
 

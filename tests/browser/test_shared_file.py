@@ -17,6 +17,8 @@ from tests.browser.sample_conversations import busy
 from tests.browser.test_content_injection import deep_json
 from tests.web.sample_conversations import SONNET, Life, provider_of
 
+pytestmark = pytest.mark.usefixtures("requests_followed")
+
 NARROW = {"viewport": {"width": 390, "height": 720}}
 HOSTILE = (
     "</script><script>alarm(1)</script>",
