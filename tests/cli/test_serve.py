@@ -18,6 +18,7 @@ import pytest
 import contextc as cc
 from tests.cli.chat_terminal import calls, home, recorded, text_reply
 from tests.cli.conftest import Run
+from tests.conftest import some
 from tests.web.sse_reader import read_events
 
 PATIENCE = 180.0
@@ -86,7 +87,7 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
             stream.close()
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("how", some([signal.SIGTERM, signal.SIGINT], 1))
 def test_it_reports_where_it_is_and_ends_on_request(serve: Serve, tmp_path: Path, how: signal.Signals) -> None:
     server = serve()
     assert re.fullmatch(r"contextc is at http://127\.0\.0\.1:\d+/ · Ctrl-C stops it", server.lines[0])
@@ -215,7 +216,7 @@ def test_event_streams_do_not_delay_shutdown_and_the_partial_answer_stays(serve:
     assert answer[-1]["parts"][0]["text"].startswith("word word")
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("how", some([signal.SIGINT, signal.SIGTERM], 1))
 def test_a_second_signal_ends_it_at_once_without_a_traceback(serve: Serve, tmp_path: Path, how: signal.Signals) -> None:
     """Guarantee 11.10: the partial answer is stored then, too."""
     slow = recorded(tmp_path / "slow.jsonl", text_reply(*["word "] * 10_000))

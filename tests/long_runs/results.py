@@ -31,7 +31,7 @@ was measured.
 | sizes of the page, themes, languages of code blocks | one, or a few | all |
 | tests marked `thorough` | none | all |
 | optional packages | the versions of `requirements.lock` | also the oldest and newest (`make package-versions`) |
-| agent frameworks | none | the newest release of each beside contextc, with the types of its adapter (`make frameworks`) |
+| agent frameworks | none | the newest release of each, and the types of its adapter (`make frameworks`) |
 """
 
 

@@ -25,7 +25,7 @@ from contextc.providers.local import LocalServer, ensure_server, find_model_file
 from contextc.providers.local.model_path import check_installed
 from contextc.providers.local.server_control import server_folder
 from contextc.providers.local.server_lock import is_locked
-from tests.conftest import give_up
+from tests.conftest import give_up, some
 
 MODEL = "SmolLM2-135M-Instruct"
 WINDOW = 8_192
@@ -123,7 +123,7 @@ def send_messages(server: LocalServer, arguments: JSONObject, stream: bool) -> o
         return list(reply) if stream else reply
 
 
-@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("stream", some([True, False], 1))
 @pytest.mark.parametrize(
     ("vendor", "send", "limit"),
     [
