@@ -15,13 +15,13 @@ from weakref import ReferenceType, ref
 from msgspec.structs import replace
 
 from contextc._worker_threads import run_blocking
-from contextc.adapters.request_preparation import NO_REPLY, require_package
+from contextc.adapters.request_preparation import NO_REPLY, choose_model, require_package
 from contextc.adapters.wire_requests import WireRequest, WireRequests, find_provider
 from contextc.compiler.options import CompilerOptionArguments
 from contextc.errors import UnknownModel
 from contextc.messages import Message, Usage
 from contextc.models import model as find_model
-from contextc.providers import Provider, provider, provider_names
+from contextc.providers import Provider, provider_names
 from contextc.store import Store
 from contextc.store.conversation_types import DEFAULT_AGENT
 from contextc.tools.spec import Tool
@@ -89,11 +89,7 @@ class ContextcPlugin(BasePlugin):
         super().__init__(name="contextc")
         self._requests = WireRequests(store, "gemini", agent=agent, **options)
         self._conversation = conversation or _name_conversation
-        if isinstance(model, str):
-            model = provider(model, window=window)
-        elif model is not None and window is not None:
-            model = replace(model, model=replace(model.model, window=window))
-        self._model = model
+        self._model = choose_model(model, window) if model is not None else None
         self._window, self._output = window, output
         self._open: dict[int, OpenRequest] = {}
         self._added: dict[str, int] = {}

@@ -127,10 +127,7 @@ class RequestPreparer:
         **options: Unpack[CompilerOptionArguments],
     ) -> None:
         """Create a preparer. `model` is a provider or "provider:model"; `window` replaces the model's own window."""
-        if isinstance(model, str):
-            model = provider(model, window=window)
-        elif window is not None:
-            model = replace(model, model=replace(model.model, window=window))
+        model = choose_model(model, window)
         self.store, self.conversation, self.agent = store, conversation, agent
         options.setdefault("fetch", False)
         options.setdefault("low", LOW)
@@ -333,6 +330,13 @@ class RequestPreparer:
             known, after = [each for each in self._known if each.seq > start], tip.seq  # only appends followed
         found = append_and_load.load_between(tx, at.branch, after, at.seq)
         return [*known, *[message for message in found if message.status == "sent"]], start
+
+
+def choose_model(model: Provider | str, window: int | None) -> Provider:
+    """Return the provider that an adapter was given, or "provider:model". `window` replaces the model's own window."""
+    if isinstance(model, str):
+        return provider(model, window=window)
+    return model if window is None else replace(model, model=replace(model.model, window=window))
 
 
 def load_messages(store: Store, conversation: str) -> list[Message]:

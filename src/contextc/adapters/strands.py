@@ -14,7 +14,7 @@ from typing import Any, Unpack
 
 from contextc._json import JSONObject
 from contextc._worker_threads import run_blocking
-from contextc.adapters.request_preparation import require_package
+from contextc.adapters.request_preparation import choose_model, require_package
 from contextc.adapters.wire_requests import WireRequests, find_provider
 from contextc.compiler.options import CompilerOptionArguments
 from contextc.errors import InvalidSetting
@@ -52,7 +52,7 @@ class ContextcPlugin(Plugin):
         store: Store,
         conversation: str | None = None,
         *,
-        model: Provider | None = None,
+        model: Provider | str | None = None,
         window: int | None = None,
         output: int | None = None,
         agent: str = DEFAULT_AGENT,
@@ -60,13 +60,14 @@ class ContextcPlugin(Plugin):
     ) -> None:
         """Create the plugin.
 
-        `conversation` is the agent's id by default. `model` is found by the class of the agent's model. `window`
-        replaces the model's own window. `output` is how many tokens are kept free for an answer; by default the
-        model's `max_tokens`. `options` are those of `cc.MessageCompiler`.
+        `conversation` is the agent's id by default. `model` is "provider:model", if the class of the agent's model does
+        not tell. `window` replaces the model's own window. `output` is how many tokens are kept free for an answer; by
+        default the model's `max_tokens`. `options` are those of `cc.MessageCompiler`.
         """
         super().__init__()
         self._requests = WireRequests(store, "bedrock", agent=agent, **options)
-        self._conversation, self._model, self._window, self._output = conversation, model, window, output
+        self._model = choose_model(model, window) if model is not None else None
+        self._conversation, self._window, self._output = conversation, window, output
 
     @property
     def name(self) -> str:
