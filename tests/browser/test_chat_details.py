@@ -454,7 +454,8 @@ def _fits(page: Page) -> None:
         assert page.evaluate(COVERED) == [True] * 4
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"] if THOROUGH else ["light"])
+@pytest.mark.thorough
+@pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_contrast_and_landmarks(server: str, visiting: Visit, model: Model, scheme: str) -> None:
     """Guarantee 12.2: the preview of thoughts is readable, and no two landmarks have one name."""
     table = "| a |\n|-|\n| 1 |\n\n"

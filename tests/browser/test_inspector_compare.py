@@ -153,6 +153,7 @@ def test_the_second_run_is_searched(store: cc.Store, person: Person) -> None:
     expect(page.get_by_test_id("first-difference")).to_contain_text("These are different conversations.")
 
 
+@pytest.mark.thorough
 def test_the_picker_is_accessible(store: cc.Store, person: Person) -> None:
     clocked(store)
     changes(person).get_by_test_id("pick-request").click()

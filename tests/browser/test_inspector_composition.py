@@ -16,7 +16,6 @@ from tests.browser.page_driver import Person
 from tests.browser.sample_conversations import busy
 from tests.browser.scripted_model import SPEC, Model
 from tests.browser.server import served
-from tests.conftest import some
 from tests.web.sample_conversations import SONNET, Life, provider_of
 from tests.web.test_composition import observed
 
@@ -208,7 +207,8 @@ def test_the_chart_selects_a_request(seen: Seen, model: Model, visiting: Visit) 
     expect(chart.locator(".timeline-bubble")).to_contain_text("History")
 
 
-@pytest.mark.parametrize("look", some(["narrow", "light", "dark"], 1))
+@pytest.mark.thorough
+@pytest.mark.parametrize("look", ["narrow", "light", "dark"])
 def test_no_accessibility_violations(seen: Seen, model: Model, visiting: Visit, look: str) -> None:
     options: dict[str, Any] = {"viewport": {"width": 390, "height": 720} if look == "narrow" else DESK}
     if look != "narrow":

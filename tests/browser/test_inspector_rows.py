@@ -9,7 +9,6 @@ from playwright.sync_api import Locator, expect
 import contextc as cc
 from tests.browser.conftest import Visit
 from tests.browser.page_driver import Person
-from tests.conftest import some
 from tests.web.sample_conversations import SONNET, Life, provider_of
 
 READ = cc.Tool(
@@ -241,7 +240,8 @@ def test_tools_of_an_opened_file_are_rows(person: Person) -> None:
     expect(lines.locator(".line.is-target")).to_contain_text("Relative to the root.")
 
 
-@pytest.mark.parametrize("width", some([390, 1440], 1))
+@pytest.mark.thorough
+@pytest.mark.parametrize("width", [390, 1440])
 def test_controls_fit_on_every_screen(life: Life, server: str, visiting: Visit, width: int) -> None:
     page = visiting(server, viewport={"width": width, "height": 720}).open(link(life, 4, "?tool=read_file"))
     expect(rows(page).first).to_be_visible()

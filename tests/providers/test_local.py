@@ -291,6 +291,7 @@ def test_after_kill_9_the_next_call_starts_another(
     assert texts == ["starting the local model …"] * 2
 
 
+@pytest.mark.thorough
 def test_it_goes_away_when_it_is_idle(alone: dict[str, str], model: Path) -> None:
     server = ensure_server(model, WINDOW, idle=1, environment=alone)
     place = server_folder(model, WINDOW, environment=alone)
