@@ -4,6 +4,7 @@ import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -30,7 +31,7 @@ def _statements(tree: ast.AST) -> Iterator[ast.AST]:
     yield tree
     for block in ("body", "orelse", "finalbody", "handlers", "cases"):
         children: object = getattr(tree, block, None)
-        for child in children if isinstance(children, list) else []:
+        for child in cast(list[ast.AST], children) if isinstance(children, list) else []:
             yield from _statements(child)
 
 

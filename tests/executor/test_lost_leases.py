@@ -8,7 +8,6 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
 
-import psycopg
 import pytest
 
 import contextc as cc
@@ -19,9 +18,9 @@ from contextc.events import ApprovalRequest, ToolStart
 from contextc.executor.agent_config import Approve
 from contextc.executor.turn_store import NOT_RUN_RESULT, TurnStore
 from contextc.providers.client import ProviderCall
-from contextc.store.backend_interface import Result, Row, Transaction
+from contextc.store.backend_interface import Result, Transaction
 from contextc.store.leases import RESULT_PROCESS_ENDED
-from contextc.store.postgres import PostgresStore
+from contextc.store.postgres import PostgresStore, StoreConnection
 from contextc.store.sqlite import SQLiteStore
 from contextc.store.transaction_engine import ConnectionLost
 from contextc.tools import FunctionTool
@@ -373,7 +372,7 @@ class Cutting(PostgresStore):
 
     def _run(
         self,
-        connection: "psycopg.Connection[Row]",
+        connection: StoreConnection,
         work: Callable[[Transaction], Result],
         *,
         writing: bool,

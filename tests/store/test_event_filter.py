@@ -131,7 +131,8 @@ class Counting:
     """A transaction that counts what it is asked."""
 
     def __init__(self, tx: Transaction) -> None:
-        self._tx, self.asked, self.is_retry, self.dialect, self.locked = tx, 0, tx.is_retry, tx.dialect, tx.locked
+        self._tx, self.asked, self.is_retry, self.locked = tx, 0, tx.is_retry, tx.locked
+        self.dialect, self.schema = tx.dialect, tx.schema
 
     def run(self, sql: str, *values: object) -> int:
         raise AssertionError("nothing is written")
