@@ -17,7 +17,7 @@ def test_a_running_turn_is_cancelled_by_a_row(store: cc.Store) -> None:
     async def work() -> str:
         """Work for long."""
         started.set()
-        await asyncio.sleep(3_600)
+        await asyncio.Event().wait()
         return "never"
 
     async def run() -> cc.TurnResult:

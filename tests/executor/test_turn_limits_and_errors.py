@@ -3,6 +3,7 @@
 import asyncio
 import threading
 import time
+from collections.abc import AsyncGenerator
 
 import pytest
 
@@ -19,6 +20,7 @@ from contextc.events import (
     ToolStart,
     TurnFinish,
 )
+from contextc.providers.client import ProviderCall
 from tests.executor.scripted_provider import SONNET, Say, Scripted, add, call, kinds, played, rebuilt
 
 
@@ -286,19 +288,18 @@ def test_what_cannot_fit_is_not_sent(store: cc.Store) -> None:
 
 def test_a_reply_that_comes_too_late_is_kept(store: cc.Store) -> None:
     """The conversation was edited while the model answered: its reply stays in the store, as a failed message."""
-    provider = Scripted([Say(text="one two three four", pause=0.05)])
-    executor = cc.AgentExecutor(store, SONNET, endpoint=provider)
+
+    class Edited(Scripted):
+        async def stream(self, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:
+            async for event in super().stream(call):
+                if event["type"] == "message_stop":
+                    store.edit("demo", 1, cc.user("something else"))
+                yield event
+
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Edited([Say(text="one two three four")]))
     store.append("demo", cc.user("first"))
-
-    async def edits() -> None:
-        is_edited = False  # a second edit, after the last piece, may come when the reply is stored
-        async for event in executor.run("demo", "second"):
-            if isinstance(event, TextDelta) and not is_edited:
-                store.edit("demo", 1, cc.user("something else"))
-                is_edited = True
-
     with pytest.raises(StaleCompile):
-        asyncio.run(edits())
+        asyncio.run(played(executor, "demo", "second"))
 
     assert store.load("demo")[-1].status == "error"
     assert store.load("demo")[-1].text == "one two three four"

@@ -4,12 +4,13 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.fake_vendors.fake import FakeVendors
 from tests.fake_vendors.replies import Reply, ScriptedCall
 from tests.fake_vendors.scripts import Scripted
-from tests.fake_vendors.vendor import KEY
 from tests.test_docs import ROOT, matches, run_python
 
 BLOCK = re.compile(r"^```py\n(.*?)^```\n(?:```\n(.*?)^```$)?", re.M | re.S)
@@ -27,19 +28,25 @@ def run_page(framework: str) -> int:
     return shown
 
 
-def run_example(framework: str, folder: Path, *questions: str, vendor: str = "openai_chat") -> list[str]:
-    """Run an example on a model that reads a file and then answers, and return the lines that it printed."""
+@contextmanager
+def reading_model(folder: Path) -> Generator[FakeVendors]:
+    """A model for the examples: it reads a file of the folder, and then answers twice."""
     (folder / "README.md").write_text("A valve.")
     call = Reply(None, [ScriptedCall("read_file", {"path": "README.md"})])
     with FakeVendors(Scripted([call, "It is about a valve.", "Yes."])) as fake:
-        done = subprocess.run(
-            [sys.executable, str(ROOT / "examples" / "frameworks" / f"{framework}_agent.py"), *questions],
-            cwd=folder,
-            env={**os.environ, "OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": fake.url(vendor)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
+        yield fake
         assert not fake.refused
+
+
+def run_example(framework: str, folder: Path, *questions: str, **variables: str) -> list[str]:
+    """Run an example with environment variables, and return the lines that it printed."""
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "frameworks" / f"{framework}_agent.py"), *questions],
+        cwd=folder,
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()

@@ -156,7 +156,7 @@ class ContextcPlugin(BasePlugin):
         await self._abort(lambda each: each.context() is None, NO_REPLY)
 
     def _take(self, callback_context: CallbackContext) -> OpenRequest | None:
-        """Return the open request of an agent's run, which is no longer open then."""
+        """Remove the open request of an agent's run, and return it; None if there is none."""
         context = callback_context._invocation_context  # pyright: ignore[reportPrivateUsage]
         found = self._open.get(id(context))
         if found is None or found.context() is not context:

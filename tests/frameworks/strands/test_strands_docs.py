@@ -8,7 +8,7 @@ from tests.fake_vendors.fake import FakeVendors
 from tests.fake_vendors.replies import Reply, ScriptedCall
 from tests.fake_vendors.scripts import Scripted
 from tests.fake_vendors.vendor import KEY
-from tests.frameworks.docs_pages import run_example, run_page
+from tests.frameworks.docs_pages import reading_model, run_example, run_page
 
 
 def test_the_page_prints_what_it_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,5 +22,7 @@ def test_the_page_prints_what_it_shows(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_the_example_runs(tmp_path: Path) -> None:
-    printed = run_example("strands", tmp_path, "What is it about?", "Sure?")
+    with reading_model(tmp_path) as fake:
+        variables = {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": fake.url("openai_chat")}
+        printed = run_example("strands", tmp_path, "What is it about?", "Sure?", **variables)
     assert printed == ["It is about a valve.", "Yes.", "6 messages are stored"]
