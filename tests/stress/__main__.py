@@ -12,7 +12,7 @@ import time
 RUNS: dict[str, list[str]] = {
     "postgres_faults": [],
     "fleet_faults": [],
-    "sleeping_laptop": [],
+    "suspended_process": [],
     "busy_server": [],
     "large_store": [],
     "format_growth": [],
