@@ -118,7 +118,8 @@ def test_a_redacted_prefix_is_not_the_one_that_was_sent() -> None:
     assert load_timeline(store, "x")[-1].record.why == "the request before it was replaced"
 
 
-def test_other_software_continues_after_us() -> None:
+def test_other_software_continues_beside_us() -> None:
+    """Guarantee 16.3: what we continued is ours. The client's next request, even one with our turn, is linked to it."""
     store = cc.open_store("memory:")
     observe_talk(store)
     run(store, Scripted([Say(text="fine")]))
@@ -133,10 +134,11 @@ def test_other_software_continues_after_us() -> None:
         store, request=body(more), reply=reply({"type": "text", "text": "done"}), format="anthropic", conversation="x"
     )
     assert seen.body == body(more)
-    assert (seen.request, seen.record.why) == (4, "")
-    assert texts(store, "x")[-4:] == ["go on", "fine", "and now?", "done"]
+    assert seen.conversation != "x"
+    assert texts(store, "x")[-2:] == ["go on", "fine"]
+    assert texts(store, seen.conversation)[-4:] == ["go on", "fine", "and now?", "done"]
     run(store, Scripted([Say(text="bye")]))
-    assert texts(store, "x")[-1] == "bye"
+    assert texts(store, "x")[-3:] == ["fine", "go on", "bye"]
 
 
 def test_an_unanswered_request_is_continued(store: cc.Store) -> None:

@@ -313,10 +313,97 @@ def test_a_response_that_continues_another(store: cc.Store) -> None:
     assert len(store.branches(one.conversation)) == 2
 
 
-def test_while_an_executor_holds_the_lease_it_goes_to_a_branch(store: cc.Store) -> None:
-    store.append("busy", cc.user("a"))
+def test_while_a_lease_is_held_it_goes_to_a_branch(store: cc.Store) -> None:
+    see(store, "a", conversation="busy")
     with store.lease("busy"):
         seen = see(store, "a", reply="b", conversation="busy")
         assert texts(store, "busy") == ["a"]
         branch = [message.text for message in store.load("busy", branch=seen.record.branch)]
         assert branch == ["a", "b"]
+
+
+def by_name(store: cc.Store, *said: str) -> ObservedRequest:
+    return see(store, *said, reply="!", conversation="x")
+
+
+def by_header(store: cc.Store, *said: str) -> ObservedRequest:
+    return see(store, *said, reply="!", headers={"x-contextc-conversation": "x"})
+
+
+def by_content(store: cc.Store, *said: str) -> ObservedRequest:
+    return see(store, *said, reply="!")
+
+
+def by_session(store: cc.Store, *said: str) -> ObservedRequest:
+    return session(store, claude(*said), reply="!")
+
+
+@pytest.mark.parametrize("way", [by_name, by_header, by_content, by_session])
+@pytest.mark.parametrize("change", ["append", "edit", "commit"])
+def test_what_we_continued_is_left_to_us(way: Any, change: str) -> None:
+    """Guarantee 16.3: further requests of the client go to one linked conversation, and no branch is moved."""
+    store = cc.open_store("memory:")
+    name = way(store, "a").conversation
+    if change == "edit":
+        there = store.conversation(name).branch
+        store.edit(name, 2, cc.assistant("better"))
+        store.switch(name, there)
+    else:
+        store.append(name, cc.user("mine"))
+    if change == "commit":
+        compiler = cc.MessageCompiler(store, "anthropic:claude-opus-5-5" if way is by_session else "openai-chat:gpt-5")
+        compiler.commit(compiler.compile(name), cc.assistant("ours"))
+    before, branches = texts(store, name), store.branches(name)
+    one = way(store, "a", "!", "b")
+    two = way(store, "a", "!", "b", "!", "c")
+    assert (texts(store, name), store.branches(name)) == (before, branches)
+    assert one.conversation == two.conversation != name
+    assert texts(store, two.conversation) == ["a", "!", "b", "!", "c", "!"]
+    kind, parent, place = link(store, one)
+    assert (kind, parent) == ("main", name)
+    assert place
+    store.append(two.conversation, cc.user("mine too"))
+    three = way(store, "a", "!", "b", "!", "c", "!", "d")
+    assert three.conversation not in (name, two.conversation)
+    assert texts(store, two.conversation)[-1] == "mine too"
+
+
+def test_a_response_in_what_we_continued_is_continued_elsewhere(store: cc.Store) -> None:
+    """Guarantee 16.3: the new part of a stored response goes to a conversation of its own."""
+
+    def respond(id: str) -> Wire:
+        content: list[Wire] = [{"type": "output_text", "text": id, "annotations": []}]
+        item: Wire = {"type": "message", "id": "m", "role": "assistant", "status": "completed", "content": content}
+        return {"id": id, "object": "response", "status": "completed", "output": [item]}
+
+    def ask(text: str, reply: str, after: str = "") -> ObservedRequest:
+        body = {"model": "gpt-5", "input": text, **({"previous_response_id": after} if after else {})}
+        return cc.observe(store, request=body, reply=respond(reply), format="openai_responses")
+
+    name = ask("a", "r1").conversation
+    store.append(name, cc.user("mine"))
+    two = ask("b", "r2", after="r1")
+    three = ask("c", "r3", after="r2")
+    assert texts(store, name) == ["a", "r1", "mine"]
+    assert three.conversation == two.conversation != name
+    assert texts(store, two.conversation) == ["b", "r2", "c", "r3"]
+    assert ask("d", "r4", after="r1").conversation == two.conversation
+    assert texts(store, two.conversation)[-2:] == ["d", "r4"]
+
+
+def test_a_conversation_of_our_own_is_not_entered_under_its_name(store: cc.Store) -> None:
+    """Guarantee 16.3: neither by the client's header nor by the program, also if the request begins like it."""
+    store.append("x", cc.user("a"))
+    store.append("x", cc.assistant("b"))
+    for request in (by_header(store, "a", "b", "evil"), by_name(store, "other")):
+        assert request.conversation.startswith("x-observed-")
+        assert link(store, request) == ("main", "x", 0)
+    assert texts(store, "x") == ["a", "b"]
+    assert len(store.branches("x")) == 1
+
+
+def test_a_rewind_or_a_redaction_here_is_no_content_of_our_own(store: cc.Store) -> None:
+    for change in (lambda: store.rewind("x", 1), lambda: store.redact("x", 1)):
+        by_name(store, "a")
+        change()
+        assert by_name(store, "a", "!", "b").conversation == "x"

@@ -91,8 +91,8 @@ def test_a_conversation_of_our_own_that_other_software_continues_stays(store: cc
     store.append("own", cc.user("hello", time=when))
     store.append("own", cc.assistant("b", time=when))
     see(store, "own", 50, "hello", "b", "c")
-    assert limit_observed(store, age=timedelta(days=1)).conversations == 0
-    assert len(store.load("own")) == 4
+    assert limit_observed(store, age=timedelta(days=1)).conversations == 1  # the linked one
+    assert [each.text for each in store.load("own")] == ["hello", "b"]
 
 
 def test_a_session_is_deleted_with_its_side_requests(store: cc.Store) -> None:

@@ -5,7 +5,7 @@ one counts. A request that only begins like another one starts a conversation of
 that got no answer, or ends with the last reply of the other one: then the client left out messages. Within one session
 of a client, a request that continues nothing is a side request or a sub-agent if its system prompt and tools are other
 ones; otherwise the client rewrote its history. The parent of a sub-agent is the request whose reply called a tool with
-the sub-agent's task.
+the sub-agent's task. A conversation with content of our own is never continued: a linked one takes what belongs to it.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,6 +26,7 @@ from contextc.observation.conversation_index import (
     KnownThread,
     content_key,
     find_by_key,
+    has_own_content,
     last_of_channel,
     last_request,
     link_waiting,
@@ -48,7 +49,7 @@ from contextc.observation.request_rows import is_model_output
 from contextc.store.append_and_load import load_messages
 from contextc.store.backend_interface import Transaction
 from contextc.store.ledger_schema import HeadHashes, state_from_json
-from contextc.store.message_rows import SEQ_BITS, SEQ_MASK, find_tip, make_place
+from contextc.store.message_rows import SEQ_BITS, SEQ_MASK, BranchTip, find_tip, make_place
 
 MAX_NAME_PART, MAX_NAME_LENGTH = 80, 150
 TASK_ELEMENTS = 4
@@ -115,7 +116,7 @@ class ConversationFinder:
     ) -> None:
         self.given, self.answer, self.conversation, self.began, self.head = given, answer, conversation, began, head
         self.options, self.decoder = options, decoder
-        self._waiting = ""
+        self._waiting, self._linked = "", b""
 
     @property
     def group(self) -> str:
@@ -152,6 +153,24 @@ class ConversationFinder:
         caller = next((each for each in self._callers(tx, MIN_TASK_LENGTH) if _is_last(tx, each[2])), None)
         match = ConversationMatch("", "agent", caller[0], caller[2]) if caller is not None else ConversationMatch()
         return self._new_name(tx, base), match, 0
+
+    def find_linked(
+        self, tx: Transaction, name: str, own: BranchTip, place: int
+    ) -> tuple[str, ConversationMatch | None, BranchTip | None]:
+        """Return the conversation beside one with content of our own, which takes the requests that belong to it.
+
+        It is linked to the request that this one continues, or to the last one. It is found again by its link, unless
+        it has content of our own by now, too. What only continues a stored response gets one of its own.
+        """
+        key = make_key("linked", str(own.conversation), str(place if self.given.is_partial else 0))
+        for _, linked, _ in find_by_key(tx, key):
+            at = find_tip(tx, linked, True)
+            if at is not None and not has_own_content(tx, linked, at):
+                return linked, None, at
+        row = tx.row("SELECT kind FROM observed_conversation WHERE conversation = ?", own.conversation)
+        self._linked = key
+        match = ConversationMatch("", row[0] if row else "main", own.conversation, place or last_request(tx, name))
+        return self._new_name(tx, f"{name}-observed"), match, None
 
     def add_parent(self, tx: Transaction, match: ConversationMatch) -> ConversationMatch:
         """Return the match of a new conversation, with the request that the caller or a header names as its parent."""
@@ -368,6 +387,8 @@ class ConversationFinder:
         names = self.options.names
         if names is not None and names.identity:
             save_key(tx, self._identity_key(names), 0, conversation)
+        if self._linked:
+            save_key(tx, self._linked, 0, conversation)
         if self.options.key:
             save_key(tx, self.exchange_key, place, conversation)
         if self._is_side:

@@ -6,14 +6,17 @@ from typing import Literal, NamedTuple, TypeAlias
 from contextc.compiler.ledger import repository
 from contextc.compiler.ledger.observed_compression import unpack_record
 from contextc.compiler.manifest import RequestRecord, record_from_json
+from contextc.errors import StoreCorrupt
 from contextc.observation.chain_writer import find_repaired, is_copy
 from contextc.store.backend_interface import Transaction
-from contextc.store.ledger_schema import Channel, ChannelState
+from contextc.store.ledger_schema import Channel, ChannelState, RowRange
 from contextc.store.message_rows import SEQ_BITS, SEQ_MASK, BranchTip, make_place
 
 Kind: TypeAlias = Literal["main", "agent", "side"]
 MAX_CANDIDATES = 64
 KEY_BYTES = 16
+OWN_CONTENT = "own"
+"""The kind of the key that marks a conversation with content of our own."""
 
 
 class ConversationMatch(NamedTuple):
@@ -148,6 +151,60 @@ def is_changed_here(tx: Transaction, conversation: str, at: BranchTip, state: Ch
                 if now in ends:
                     return False
     return find_repaired(tx, at) is None or not is_copy(tx, now)
+
+
+def has_own_content(tx: Transaction, name: str, at: BranchTip) -> bool:
+    """Return True if a conversation has a turn, a request or a message that observation has not recorded.
+
+    Observed traffic is never added to it. The result is remembered: such content stays. If nothing happened since the
+    last observed request, which was checked too, one request is read. Otherwise all of them are.
+    """
+    mark = make_key(OWN_CONTENT)
+    if tx.row("SELECT 1 FROM observed_key WHERE key = ? AND conversation = ?", mark, at.conversation) is not None:
+        return True
+    low, high = make_place(at.conversation, 0), make_place(at.conversation, SEQ_MASK)
+    if tx.row("SELECT 1 FROM turn WHERE place BETWEEN ? AND ?", low, high) is not None:
+        return True
+    if tx.row("SELECT 1 FROM observed_conversation WHERE conversation = ?", at.conversation) is None:
+        return at.seq > 0
+    now = make_place(at.branch, at.seq)
+    for number, _, state, _ in repository.load_channels(tx, name):
+        ends = [each.place for each in state.produced] or [make_place(state.branch, state.seen)]
+        if now in ends and state.revision == at.revision:
+            record = load_record(tx, make_place(number, state.requests))
+            if record is not None and record.observed is not None:
+                return False
+    observed = load_observed_places(tx, name)
+    branches = tx.rows("SELECT number FROM branch WHERE conversation = ?", name)
+    if observed is not None and all(
+        place in observed or is_copy(tx, place)
+        for (branch,) in branches
+        for (place,) in tx.rows(
+            "SELECT place FROM message WHERE place BETWEEN ? AND ?", make_place(branch, 0), make_place(branch, SEQ_MASK)
+        )
+    ):
+        return False
+    save_key(tx, mark, 0, at.conversation)
+    return True
+
+
+def load_observed_places(tx: Transaction, conversation: str) -> set[int] | None:
+    """Return the places of all messages of observed requests; None if there is a request that is not one of them."""
+    places: set[int] = set()
+    try:
+        for channel, _, _, attempt in repository.load_channels(tx, conversation):
+            if attempt is not None:
+                return None
+            for body in repository.load_manifests(tx, channel, SEQ_MASK):
+                record = record_from_json(unpack_record(body))
+                if record.observed is None:
+                    return None
+                places.update(record.produced)
+            for _, row, _ in repository.load_row_items(tx, [RowRange(channel, 0, SEQ_MASK)]):
+                places.update([item.place for item in row.items])
+    except StoreCorrupt:
+        return None
+    return places
 
 
 def link_waiting(tx: Transaction, session: str, parent: int, place: int) -> None:

@@ -10,15 +10,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
-from contextc.compiler.ledger import repository
-from contextc.compiler.ledger.observed_compression import unpack_record
-from contextc.compiler.manifest import record_from_json
 from contextc.errors import InvalidSetting
+from contextc.observation.conversation_index import load_observed_places
 from contextc.observation.record_options import IMPORTED
 from contextc.store import Store
 from contextc.store.append_and_load import now_ms
 from contextc.store.backend_interface import Transaction
-from contextc.store.ledger_schema import RowRange
 from contextc.store.message_rows import SEQ_MASK, lock_tree, make_place
 
 Progress = Callable[[int, int], None]
@@ -173,16 +170,10 @@ def _is_only_observed(tx: Transaction, tree: int, owners: Mapping[str, int]) -> 
         return False
     places: set[int] = set()
     for name in owners:
-        for channel, _, _, attempt in repository.load_channels(tx, name):
-            if attempt is not None:
-                return False
-            for body in repository.load_manifests(tx, channel, SEQ_MASK):
-                record = record_from_json(unpack_record(body))
-                if record.observed is None:
-                    return False
-                places.update(record.produced)
-            for _, row, _ in repository.load_row_items(tx, [RowRange(channel, 0, SEQ_MASK)]):
-                places.update([item.place for item in row.items])
+        observed = load_observed_places(tx, name)
+        if observed is None:
+            return False
+        places |= observed
     branches = [number for (number,) in tx.rows("SELECT number FROM branch WHERE tree = ?", tree)]
     ranges = [(make_place(number, 0), make_place(number, SEQ_MASK)) for number in branches]
     stored = [

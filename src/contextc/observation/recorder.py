@@ -25,7 +25,13 @@ from contextc.models.tokens.counter import get_counter
 from contextc.observation.chain_writer import append_answers, is_on_branch, place_messages
 from contextc.observation.channel_cache import KnownChannel, PendingChannels, cache_of
 from contextc.observation.conversation_finder import ConversationFinder
-from contextc.observation.conversation_index import find_exchange, is_changed_here, load_record, save_thread
+from contextc.observation.conversation_index import (
+    find_exchange,
+    has_own_content,
+    is_changed_here,
+    load_record,
+    save_thread,
+)
 from contextc.observation.exchange_parser import (
     DECODE_ERRORS,
     ElementDecoder,
@@ -155,10 +161,14 @@ class ExchangeRecording:
         if self.options.key and (found := find_exchange(tx, finder.exchange_key)) is not None:
             return _Recorded(found[0], self._finish(tx, *found))
         name, match, place = finder.find(tx)
-        channel = Channel(name, DEFAULT_AGENT, given.provider_name, given.model)
         existing = find_tip(tx, name, True)
+        is_live = self.options.names is None and self.options.stored is None
+        if is_live and existing is not None and has_own_content(tx, name, existing):
+            name, match, existing = finder.find_linked(tx, name, existing, place)
+            place = 0
+        channel = Channel(name, DEFAULT_AGENT, given.provider_name, given.model)
         at = existing or append_and_load.insert_conversation(tx, name)
-        if match is not None and (existing is None or not existing.seq):  # one of our own stays one of our own
+        if match is not None and (existing is None or not existing.seq):
             match = finder.add_parent(tx, match)
             session = given.ids.session or (IMPORTED if self.options.names is not None else "")
             save_thread(tx, at.conversation, given.ids.client, session, given.ids.agent, match)
@@ -242,7 +252,9 @@ class ExchangeRecording:
                 answers = [number_calls([each], next_number(used))[0] for each in answers]
             last = self._last_place(tx, at, segments, place if is_partial else None)
             has_reply = bool(answer.messages)
-            is_moved = self.options.names is not None and is_changed_here(tx, channel.conversation, at, before)
+            is_moved = self.options.names is not None and (
+                is_changed_here(tx, channel.conversation, at, before) or has_own_content(tx, channel.conversation, at)
+            )
             placed = place_messages(
                 tx, channel.conversation, at, last, messages, has_reply=has_reply, keeps_current=is_moved
             )
