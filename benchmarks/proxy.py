@@ -267,7 +267,7 @@ async def main() -> None:
         bare, bare_port = stack.enter_context(started("-c", PASS_THROUGH, str(port), cwd=folder))
         proxy, proxy_port = stack.enter_context(
             started(
-                "-m", "contextc", "proxy", "--port", "0", "--upstream", f"up=http://127.0.0.1:{port}",
+                "-m", "contextc", "proxy", "--no-token", "--port", "0", "--upstream", f"up=http://127.0.0.1:{port}",
                 "--store", "sqlite:///bench.db", cwd=folder,
             )
         )  # fmt: skip

@@ -80,7 +80,7 @@ def test_an_unknown_program_is_an_error(tmp_path: Path) -> None:
 def test_watch_alone_prints_what_to_set(tmp_path: Path) -> None:
     done = run_contextc("watch", cwd=tmp_path, env=environment(tmp_path))
     assert done.returncode == 0
-    assert "export ANTHROPIC_BASE_URL=http://127.0.0.1:8788/anthropic " in done.stdout
+    assert "export ANTHROPIC_BASE_URL=http://127.0.0.1:8788/t/TOKEN/anthropic " in done.stdout
     assert "openai_base_url=" in done.stdout
     assert not (tmp_path / ".local").exists()
 
@@ -283,8 +283,22 @@ def test_the_proxy_runs_until_a_signal(tmp_path: Path) -> None:
         assert store.load(name)[0].text.startswith("I am [redacted:mail:")
 
 
+def test_a_proxy_without_a_token_is_asked_for(tmp_path: Path) -> None:
+    """Guarantee 16.14: never for other hosts, and never where the server's key is spent."""
+    for options, problem in (
+        (("--host", "0.0.0.0"), "--no-token needs a loopback address"),
+        (("--convert", "openai:gpt-5"), "--convert needs a token"),
+        (("--token", "a-token-with-22-letters"), "cannot be used together"),
+    ):
+        done = run_contextc("proxy", "--no-token", *options, cwd=tmp_path, env=environment(tmp_path))
+        assert (done.returncode, problem in done.stderr) == (2, True)
+
+
 def test_a_proxy_that_is_killed_leaves_nothing_unrecorded(tmp_path: Path) -> None:
-    """Its recorder goes on alone: it records what is in the spool, also the exchange that was open, and ends."""
+    """Its recorder goes on alone: it records what is in the spool, also the exchange that was open, and ends.
+
+    Guarantee 16.14: on this machine, too, requests without the token are refused.
+    """
     with FakeVendors(Scripted(["Hello.", "Never."]), faults=listed(None, faults.hang())) as fake:
         process = subprocess.Popen(
             [sys.executable, "-m", "contextc", "proxy", "--port", "0", "--upstream", f"anthropic={fake.url()}"],
@@ -292,11 +306,15 @@ def test_a_proxy_that_is_killed_leaves_nothing_unrecorded(tmp_path: Path) -> Non
         )  # fmt: skip
         assert process.stdout is not None
         url = process.stdout.readline().split()[4]
+        base = process.stdout.readline().split()[1].partition("=")[2]
+        assert re.fullmatch(rf"{url}/t/[\w-]{{43}}/anthropic", base)
         body = {"model": "claude-opus-4-5", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi."}]}
         headers = {"x-api-key": KEY, "anthropic-version": "2023-06-01"}
-        httpx2.post(f"{url}/anthropic/v1/messages", json=body, headers=headers, timeout=SECONDS)
+        for address, status in ((f"{url}/anthropic", 401), (base, 200)):
+            reply = httpx2.post(f"{address}/v1/messages", json=body, headers=headers, timeout=SECONDS)
+            assert reply.status_code == status
         lines = [f"{name}: {value}" for name, value in {**headers, "content-type": "application/json"}.items()]
-        raw = post("/anthropic/v1/messages", json.dumps(body).replace("Hi.", "Open.").encode(), *lines)
+        raw = post(f"{base.removeprefix(url)}/v1/messages", json.dumps(body).replace("Hi.", "Open.").encode(), *lines)
         with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))) as connection:
             connection.sendall(raw)
             end = time.monotonic() + SECONDS

@@ -1,8 +1,6 @@
 """`contextc proxy`: record the model requests of other programs, which use its address in place of the provider's."""
 
 import asyncio
-import os
-import secrets
 import signal
 import sys
 from collections.abc import Mapping
@@ -15,8 +13,9 @@ import typer
 
 from contextc.cli.console import err, escape_markup, out, pluralize
 from contextc.cli.open_store import StoreOption, open_configured_store
-from contextc.cli.server_options import TOKEN_VARIABLE, accepted_hosts, check_token, display_host, is_loopback
+from contextc.cli.server_options import TOKEN_VARIABLE, accepted_hosts, choose_token, display_host
 from contextc.config import read_settings
+from contextc.errors import InvalidSetting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -64,10 +63,12 @@ def run(
         str | None,
         typer.Option(
             "--token",
-            help=f"The token that clients must send (default: {TOKEN_VARIABLE} of the environment, or none; a random "
-            "one if other machines can connect, and with --convert).",
+            help=f"The token that clients must send (default: {TOKEN_VARIABLE} of the environment, or a random one).",
         ),
     ] = None,
+    no_token: Annotated[
+        bool, typer.Option("--no-token", help="Require no token: every user of this machine can use the proxy.")
+    ] = False,
     upstream: UpstreamOption = None,
     redact: RedactOption = None,
     timeout: TimeoutOption = TIMEOUT,
@@ -87,10 +88,9 @@ def run(
     from contextc.proxy.relay import Timeouts
     from contextc.proxy.upstreams import load_upstreams
 
-    given = token if token is not None else os.environ.get(TOKEN_VARIABLE, "")
-    secret = check_token(given, token is not None, is_in_path=True)
-    if not secret and (convert or not is_loopback(host)):
-        secret = secrets.token_urlsafe(32)
+    secret = choose_token(host, token, no_token, is_in_path=True)
+    if convert and not secret:
+        raise InvalidSetting("--convert needs a token, because it uses a key of this server", fix="Remove --no-token.")
     upstreams = load_upstreams(upstream or ())
     compile_patterns(redact)
     address = prepare_store(store)
@@ -109,6 +109,10 @@ def run(
             out.print(f"contextc proxy is at [bold]{base}[/] · Ctrl-C stops it", soft_wrap=True)
             print_setup(f"{base}/t/{secret}" if secret else base, upstreams)
             sys.stdout.flush()
+            if not secret:
+                err.print(
+                    "[yellow]warning:[/] no token: every user of this machine can use this proxy.", soft_wrap=True
+                )
 
         async def serve() -> None:
             stop = asyncio.Event()

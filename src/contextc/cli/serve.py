@@ -2,7 +2,6 @@
 
 import logging
 import os
-import secrets
 import subprocess
 import sys
 from collections.abc import Generator
@@ -34,9 +33,8 @@ from contextc.cli.server_options import (
     TOKEN_VARIABLE,
     accepted_hosts,
     bracketed,
-    check_token,
+    choose_token,
     display_host,
-    is_loopback,
 )
 from contextc.cli.web_ui_process import INSTALL_WEB, PACKAGES
 from contextc.config import read_settings
@@ -113,7 +111,7 @@ def run(
     from contextc.app.model_selection import resolve_model
     from contextc.cli.chat.options import read_system_prompt
 
-    secret = _token(host, token, no_token)
+    secret = choose_token(host, token, no_token)
     folder = resolve_root(root)
     resolve_model(model)  # an unknown model raises before the server starts
     if proxy:
@@ -186,18 +184,6 @@ def _announce(address: str, secret: str, is_shown: bool, stack: ExitStack) -> No
     sys.stdout.flush()
     if is_shown:
         open_browser(redirect_file(with_token(address, secret), stack) if secret else address)
-
-
-def _token(host: str, given: str | None, none: bool) -> str:
-    """Return the token that clients must send: the given one, or else a random one; "" with --no-token."""
-    if none:
-        if given:
-            raise InvalidSetting("--token and --no-token cannot be used together", fix="Pass one of the two.")
-        if not is_loopback(host):
-            raise InvalidSetting(f"--no-token needs a loopback address, got --host {host}", fix="Remove --no-token.")
-        return ""
-    secret = check_token(given if given is not None else os.environ.get(TOKEN_VARIABLE, ""), given is not None)
-    return secret or secrets.token_urlsafe(32)
 
 
 def _parse_origin(value: str) -> str:

@@ -1,7 +1,9 @@
 """Options of commands that run a server: its hosts and its token."""
 
 import ipaddress
+import os
 import re
+import secrets
 import socket
 
 from contextc.errors import InvalidSetting
@@ -27,6 +29,18 @@ def check_token(given: str, is_option: bool, *, is_in_path: bool = False) -> str
             fix="Leave it out to use a random one.",
         )
     return secret
+
+
+def choose_token(host: str, given: str | None, none: bool, *, is_in_path: bool = False) -> str:
+    """Return the token that clients must send: the given one, or else a random one; "" with --no-token."""
+    if none:
+        if given:
+            raise InvalidSetting("--token and --no-token cannot be used together", fix="Pass one of the two.")
+        if not is_loopback(host):
+            raise InvalidSetting(f"--no-token needs a loopback address, got --host {host}", fix="Remove --no-token.")
+        return ""
+    text = given if given is not None else os.environ.get(TOKEN_VARIABLE, "")
+    return check_token(text, given is not None, is_in_path=is_in_path) or secrets.token_urlsafe(32)
 
 
 def is_loopback(host: str) -> bool:

@@ -87,7 +87,7 @@ def run(
     upstreams = load_upstreams(upstream or ())
     if not command:
         out.print("Run a program with [bold]contextc watch -- COMMAND[/], or start [bold]contextc proxy[/] and set:")
-        print_setup(f"http://127.0.0.1:{PORT}", upstreams)
+        print_setup(f"http://127.0.0.1:{PORT}/t/TOKEN", upstreams)
         return
     if shutil.which(command[0]) is None:
         raise InvalidSetting("Program not found", got=command[0], fix="Write the command after `--`.")
