@@ -11,6 +11,8 @@ import httpx2
 import pytest
 
 import contextc as cc
+from contextc.inspection.request_timeline import load_timeline
+from contextc.observation.content_decoding import MAX_DECODED_BYTES
 from tests.observation.test_observe import answer, chat, texts
 
 URL = "https://api.openai.com/v1/chat/completions"
@@ -45,6 +47,21 @@ def test_sync(memory: cc.Store, library: Any) -> None:
     plain.post(URL, json=chat("a"))
     assert (seen[0].content, seen[0].headers.raw) == (seen[2].content, seen[2].headers.raw)
     assert texts(memory, only(memory)) == ["a", "b"]
+
+
+def test_a_response_that_cannot_be_decoded_is_recorded_with_the_reason(memory: cc.Store) -> None:
+    """It is decoded for the record apart from the client, in pieces and up to a limit."""
+
+    def handle(request: Any) -> Any:
+        packed = [gzip.compress(bytes(MAX_DECODED_BYTES + 1), 1)]
+        return httpx.Response(200, headers={"content-encoding": "gzip"}, content=iter(packed))
+
+    client = cc.tap(memory, httpx.Client(transport=httpx.MockTransport(handle)))
+    with client.stream("POST", URL, json=chat("a")) as response:
+        assert sum(map(len, response.iter_raw())) > 0
+    (entry,) = load_timeline(memory, only(memory))
+    assert entry.record.observed is not None
+    assert "larger than 128 MB" in entry.record.observed.error
 
 
 @LIBRARIES

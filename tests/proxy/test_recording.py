@@ -14,8 +14,9 @@ import httpx2
 import pytest
 
 import contextc as cc
+from contextc.inspection.request_timeline import load_timeline
+from contextc.observation.content_decoding import MAX_DECODED_BYTES, CannotDecode, decode_content
 from contextc.providers.local.server_lock import is_locked
-from contextc.proxy.content_decoding import CannotDecode, decode_content
 from contextc.proxy.gap_log import GapLog
 from contextc.proxy.proxy_server import ProxyServer, listen
 from contextc.proxy.spool import Spool
@@ -240,13 +241,38 @@ def test_a_compressed_reply_that_broke_off_is_recorded_as_far_as_it_arrived() ->
 @pytest.mark.parametrize("encoding", ["br", "zstd", "unknown"])
 def test_what_cannot_be_decoded_is_recorded_as_unreadable_with_the_reason(tmp_path: Path, encoding: str) -> None:
     store = cc.open_store("memory:")
-    spooled(tmp_path / "one", reply=b"?", encoding=encoding).close()
+    spooled(tmp_path / "one", reply=b"?????", encoding=encoding).close()
     (done,) = record_all(tmp_path / "one", store)
     assert done.status == "error"
-    spooled(tmp_path / "two", request=b"?", headers={"content-encoding": encoding}).close()
+    spooled(tmp_path / "two", request=b"?????", headers={"content-encoding": encoding}).close()
     (done,) = record_all(tmp_path / "two", store)
     assert done.is_gap
     assert encoding in done.problem
+
+
+def pack(encoding: str, content: bytes) -> bytes:
+    """Return compressed content. The libraries for br and zstd may be missing."""
+    if encoding == "br":
+        return bytes(pytest.importorskip("brotli").compress(content, quality=5))
+    if encoding == "zstd":
+        return bytes(pytest.importorskip("zstandard").ZstdCompressor().compress(content))
+    return gzip.compress(content, 1)
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "br", "zstd"])
+def test_what_decodes_to_more_than_a_limit_is_recorded_as_that(tmp_path: Path, encoding: str) -> None:
+    """A few kilobytes can decode to gigabytes. It is decoded in pieces, up to the limit."""
+    small, bomb = os.urandom(2_000_000), pack(encoding, bytes(MAX_DECODED_BYTES + 1))
+    assert decode_content(pack(encoding, small), encoding) == small
+    assert len(bomb) < 1_000_000
+    spooled(tmp_path / "one", reply=bomb, encoding=encoding).close()
+    store = cc.open_store("memory:")
+    (done,) = record_all(tmp_path / "one", store)
+    (entry,) = load_timeline(store, done.conversation)
+    assert entry.record.observed is not None
+    assert "larger than 128 MB" in entry.record.observed.error
+    with pytest.raises(CannotDecode, match="5 content encodings"):
+        decode_content(b"", ", ".join([encoding] * 5))
 
 
 def test_an_exchange_that_stops_the_recorder_is_left_out(tmp_path: Path) -> None:

@@ -9,12 +9,12 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from importlib import import_module
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from contextc.errors import InvalidInput
+from contextc.observation.content_decoding import CannotDecode, decode_content, unreadable_reply
 from contextc.observation.observe_exchange import observe
 from contextc.observation.redaction_patterns import Redaction, compile_patterns
 from contextc.providers.registry import formats_of_url
@@ -116,9 +116,10 @@ class _Recorder:
     def record(self, exchange: _Exchange) -> None:
         response, reply = exchange.response, exchange.whole
         if response is not None and reply is None and exchange.size <= MAX_BYTES:
-            headers = {name: response.headers[name] for name in ("content-encoding",) if name in response.headers}
-            with suppress(self.library.DecodingError):
-                reply = self.library.Response(200, headers=headers, content=b"".join(exchange.chunks)).content
+            try:
+                reply = decode_content(b"".join(exchange.chunks), response.headers.get("content-encoding", ""))
+            except CannotDecode as error:
+                reply = unreadable_reply(error)
         url = str(exchange.request.url.copy_with(query=None))
         observe(
             self.store,

@@ -15,9 +15,9 @@ from contextc._worker_threads import run_in_thread
 from contextc.errors import ContextcError, ProviderFailed, describe_error
 from contextc.formats import formatter
 from contextc.formats.base import DECODE_ERRORS, Formatter
+from contextc.observation.content_decoding import CannotDecode
 from contextc.providers.client import Endpoint, ProviderCall, endpoint
 from contextc.proxy.acting_exchange import BufferedExchange
-from contextc.proxy.content_decoding import CannotDecode
 from contextc.proxy.relay import ClientConnection
 from contextc.proxy.request_changes import is_complete_path
 from contextc.proxy.request_conversion import (
@@ -81,11 +81,11 @@ class ConvertingExchange(BufferedExchange):
 
     async def _answer(self, raw: bytes) -> None:
         try:
-            body = self._content(raw)
+            body = await run_in_thread(self._content, raw)
         except CannotDecode as error:
             self._refuse(400, f"The request cannot be converted: {error}.")
             return
-        if (counted := count_request_tokens(body, self._format, self._url)) is not None:
+        if (counted := await run_in_thread(count_request_tokens, body, self._format, self._url)) is not None:
             self._write_whole(200, counted)
             return
         if not is_complete_path(self._url):

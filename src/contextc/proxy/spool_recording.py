@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from contextc.compiler.manifest import RequestAction
 from contextc.errors import ContextcError, StoreError, describe_error
 from contextc.observation import ObservedRequest, observe
-from contextc.proxy.content_decoding import CannotDecode, decode_content
+from contextc.observation.content_decoding import CannotDecode, decode_content, unreadable_reply
 from contextc.proxy.http1_framing import decode_chunks
 from contextc.proxy.request_changes import lint_request
 from contextc.proxy.spool_frames import ResponseStart, SpooledExchange, SpoolReader
@@ -147,7 +147,7 @@ def _reply(exchange: SpooledExchange, response: ResponseStart) -> object:
     try:
         return decode_content(decode_chunks(reply) if response.is_chunked else reply, response.encoding) or None
     except CannotDecode as error:
-        return {"error": {"message": f"The reply cannot be read: {error}"}}
+        return unreadable_reply(error)
 
 
 def describe(id: str, exchange: SpooledExchange, seen: ObservedRequest) -> RecordedExchange:
