@@ -241,3 +241,68 @@ def test_a_connection_that_the_upstream_closed_is_not_used_again(tmp_path: Path)
             assert upstream.connections == 5
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("begun", "size", "connections", "answered"),
+    [
+        (b"", 2, 2, True),
+        (b"", 3 << 20, 2, True),
+        (b"", 9 << 20, 2, True),
+        (b"HTTP/1.1 100 Continue\r\n\r\n", 2, 1, False),
+        (b"HTTP/1.1 2", 2, 1, False),
+    ],
+    ids=["short", "long", "too long to keep", "interim", "begun"],
+)
+def test_a_kept_connection_that_closes_as_a_request_leaves_is_replaced(
+    tmp_path: Path, begun: bytes, size: int, connections: int, answered: bool
+) -> None:
+    """The client would have had an answer. What the upstream has begun to answer is not sent twice."""
+    body = b"x" * size
+
+    async def serve(connection: RawConnection) -> None:
+        assert await connection.read_request()
+        await connection.send(OK)
+        if upstream.connections == 1:
+            await connection.reader.readuntil(HEAD_END)
+            if begun:
+                await connection.send(begun)
+            connection.writer.transport.abort()
+        else:
+            upstream.requests.append(await connection.read_request())
+
+    async def main() -> None:
+        async with running_relay(upstream.url, tmp_path) as relay:
+            assert (await relay.send(post())).endswith(b"ok")
+            reply = await relay.send(post(body=body))
+            assert reply.endswith(b"ok") == answered
+            assert upstream.connections == connections
+            one, two = relay.recorded()
+            assert b"".join(two.request) == body
+            assert two.outcome == ("complete" if answered else "failed")
+            assert one.outcome == "complete"
+
+    async def run() -> None:
+        async with upstream:
+            await main()
+
+    upstream = RawUpstream(whole=serve)
+    asyncio.run(run())
+
+
+def test_a_new_connection_that_closes_is_not_replaced(tmp_path: Path) -> None:
+    """A request is sent again once at most, and only where the connection may have been closed before."""
+
+    async def serve(connection: RawConnection) -> None:
+        if await connection.read_request() and upstream.connections == 1:
+            await connection.send(OK)
+            await connection.reader.readuntil(HEAD_END)
+
+    async def run() -> None:
+        async with upstream, running_relay(upstream.url, tmp_path) as relay:
+            assert (await relay.send(post())).endswith(b"ok")
+            assert b" 502 Bad Gateway" in await relay.send(post())
+            assert upstream.connections == 2
+
+    upstream = RawUpstream(whole=serve)
+    asyncio.run(run())

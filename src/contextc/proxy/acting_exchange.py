@@ -122,7 +122,7 @@ class ActingExchange(BufferedExchange):
             self._is_sent = True
             self._record.sent()
         self._pending = [raw]
-        connection = self.relay.pool.take(self._server)
+        connection = self._take_connection()
         if connection is None:
             await self._connect()
         else:

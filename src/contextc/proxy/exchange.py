@@ -17,6 +17,7 @@ from contextc.proxy.http1_framing import (
     Body,
     FramingError,
     Head,
+    LengthBody,
     forwarded_fields,
     parse_head,
     request_body,
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 
 MAX_PENDING_BYTES = 1 << 20
 """Bytes of a request that are kept while its upstream is being connected."""
+MAX_REPLAY_BYTES = 8 << 20
+"""Bytes of a body that are kept until its answer begins, to send it again if a kept connection was closed meanwhile.
+Longer ones get a connection of their own."""
 STATUS_PATH = b"/contextc/status"
 UPGRADE_REQUIRED = 426
 
@@ -50,6 +54,7 @@ class Exchange:
         self._head = head
         self._stays_open = b"close" not in head.tokens(b"connection")
         self._pending: list[bytes] = []
+        self._replay: list[bytes] | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._record: ExchangeRecord | None = None
         self._response_start = b""
@@ -75,11 +80,16 @@ class Exchange:
         self.request_data(rest)
         if self._is_over:
             return
-        connection = self.relay.pool.take(self._server)
+        connection = self._take_connection()
         if connection is not None:
             self._use(connection)
         else:
             self._connecting = asyncio.get_running_loop().create_task(self._connect())
+
+    def _take_connection(self) -> UpstreamConnection | None:
+        """Return an idle connection; None if there is none, or if the body is too long to be sent again."""
+        size = sum(map(len, self._pending)) + (self.body.left if isinstance(self.body, LengthBody) else 0)
+        return self.relay.pool.take(self._server) if size <= MAX_REPLAY_BYTES else None
 
     def _begin_record(self, actions: tuple[RequestAction, ...] = ()) -> None:
         path = self._target.partition(b"?")[0].decode("latin-1")
@@ -134,6 +144,7 @@ class Exchange:
         ]
         start = self.method + b" " + self._target + b" HTTP/1.1"
         connection.transport.write(b"".join([LINE_END.join([start, *lines]), HEAD_END, *self._pending]))
+        self._replay = self._pending if connection.is_stale else None
         self._pending = []
         if not self.body.is_done:
             self.client.transport.resume_reading()
@@ -150,6 +161,10 @@ class Exchange:
         mine = data if used == len(data) else data[:used]
         if mine and self.upstream is not None:
             self.upstream.transport.write(mine)
+            if self._replay is not None:
+                self._replay.append(mine)
+                if sum(map(len, self._replay)) > MAX_REPLAY_BYTES:
+                    self._replay = None
         elif mine:
             self._pending.append(mine)
             if sum(map(len, self._pending)) > MAX_PENDING_BYTES:
@@ -176,10 +191,11 @@ class Exchange:
     # ── the response ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def response_interim(self, raw: bytes) -> None:
+        self._replay = None
         self.client.transport.write(raw)
 
     def response_head(self, head: Head, status: int, body: Body) -> None:
-        self._has_response = True
+        self._has_response, self._replay = True, None
         lines = [field.line for field in forwarded_fields(head)]
         if body.ends_with_connection or not self._stays_open:
             self._stays_open = False
@@ -216,6 +232,10 @@ class Exchange:
     # ── failures ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def upstream_lost(self, problem: str) -> None:
+        if self._replay is not None and self.upstream is not None and self.upstream.is_stale:
+            self.upstream, self._pending, self._replay = None, self._replay, None
+            self._connecting = asyncio.get_running_loop().create_task(self._connect())  # once: this one is new
+            return
         if not self._has_response:
             self._fail(502, "upstream_failed", f"{self._server.url} did not answer: {problem}.")
             return

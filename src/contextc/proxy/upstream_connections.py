@@ -26,7 +26,8 @@ from contextc.proxy.http1_framing import (
 from contextc.proxy.upstreams import Upstream
 
 MAX_HEAD_BYTES = 256 << 10
-IDLE_SECONDS = 60.0
+IDLE_SECONDS = 30.0
+"""Seconds after which an idle connection is closed. Servers close theirs after a minute, most of them."""
 HAPPY_EYEBALLS_DELAY = 0.25
 FIRST_FINAL_STATUS = 200
 SWITCHING_PROTOCOLS = 101
@@ -47,7 +48,11 @@ class ResponseSink(Protocol):
 
 
 class UpstreamConnection(asyncio.Protocol):
-    """One connection. `sink` is the exchange that it serves; None while it is idle."""
+    """One connection. `sink` is the exchange that it serves; None while it is idle.
+
+    A connection that `is_stale` was idle before this exchange, and has answered nothing: the upstream may have closed
+    it while the request was on its way.
+    """
 
     transport: asyncio.Transport
 
@@ -55,7 +60,7 @@ class UpstreamConnection(asyncio.Protocol):
         self.sink: ResponseSink | None = None
         self.idle_since = 0.0
         self.last_data = 0.0
-        self.is_lost = False
+        self.is_lost = self.is_stale = False
         self._released = released
         self._buffer = b""
         self._body: Body | None = None
@@ -68,6 +73,7 @@ class UpstreamConnection(asyncio.Protocol):
 
     def serve(self, sink: ResponseSink) -> None:
         self.sink, self._body, self._buffer = sink, None, b""
+        self.is_stale = self.idle_since > 0
         self.last_data = self._loop.time()
 
     def abort(self) -> None:
@@ -80,6 +86,7 @@ class UpstreamConnection(asyncio.Protocol):
             self.transport.abort()
             return
         self.last_data = self._loop.time()
+        self.is_stale = False
         try:
             if self._body is None:
                 data = self._read_heads(self._buffer + data if self._buffer else data)
