@@ -13,6 +13,7 @@ from contextc.compiler.compiled import Compiled
 from contextc.compiler.ledger import repository
 from contextc.compiler.ledger.channel_loader import load_messages_at
 from contextc.compiler.ledger.channel_row_cache import ChannelCacheEntry, CommitTail
+from contextc.compiler.ledger.log_check import LOG_LOST, is_message_lost
 from contextc.compiler.ledger.row_encoding import apply_reasoning_policy, has_media, has_signed_reasoning, render_item
 from contextc.compiler.manifest import record_from_json, record_to_json
 from contextc.errors import StaleCompile
@@ -83,7 +84,7 @@ def append_at_tip(
     if entry.admitted.blobs or entry.admitted.message.uid:
         return None
     message, row = append_and_load.build_row(at, entry)
-    stored = tx.run(append_and_load.APPEND_AT_TIP, *row, at.conversation, at.branch, at.revision)
+    stored = tx.run(append_and_load.APPEND_AT_TIP, *row, *append_and_load.tip_conditions(at))
     if stored != 1:
         return None
     set_last_active(tx, at, message.time)
@@ -141,7 +142,9 @@ def _check_branch(tx: Transaction, compiled: Compiled, at: Tip) -> None:
     """Raise `StaleCompile` if what was sent is no longer on the conversation's current branch."""
     was = compiled.snapshot.tip
     if (at.branch, at.revision) == (was.branch, was.revision):
-        return
+        if not is_message_lost(tx, was.branch, was.id, at):
+            return
+        raise StaleCompile(compiled.channel.conversation, compiled.channel, LOG_LOST)
     if _is_redacted(tx, compiled):
         raise StaleCompile(compiled.channel.conversation, compiled.channel, "a message in it was redacted")
     for branch, first, last in split_by_branch(load_lineage(tx, at.branch), 0, at.seq):
@@ -197,6 +200,7 @@ def write_commit(
         requests=record.request,
         rows=last,
         layout=layout,
+        tip=messages[-1].id if messages else compiled.snapshot.tip.id.hex(),
         branch=compiled.snapshot.tip.branch,  # as compiled: the next request handles what happened since
         revision=compiled.snapshot.tip.revision,
         produced=items,

@@ -134,6 +134,7 @@ def _draft(ask: CompileInput, *, why: str, resume: bool, changed: int, compacted
         epoch=why,
         kept=kept,
         changed=changed,
+        remarks=(f"{sight.missing} of its messages are missing from the store",) if sight.missing else (),
     )
 
 

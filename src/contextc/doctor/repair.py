@@ -1,9 +1,10 @@
 """Repair of stored conversations, as `examine` announced it, in one transaction per conversation.
 
-No message is changed or removed. A call without a result gets one at the end. For all other problems, a new branch with
-the repaired messages becomes the current one, and the old branch stays. A repair locks the conversation as a turn does.
-So a conversation with a running turn is skipped, and no turn begins during a repair. Each chain is checked again under
-the lock, so a repair by another process is not repeated. A killed process leaves a conversation repaired or unchanged.
+No message is changed or removed. A call without a result gets one at the end, and a ledger that names lost messages is
+emptied. For all other problems, a new branch with the repaired messages becomes the current one, and the old branch
+stays. A repair locks the conversation as a turn does. So a conversation with a running turn is skipped, and no turn
+begins during a repair. Each chain is checked again under the lock, so a repair by another process is not repeated. A
+killed process leaves a conversation repaired or unchanged.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,6 +17,7 @@ from contextc.doctor.chain_rewrite import ChainRewriter, repaired_branches
 from contextc.doctor.current_branch import CurrentBranch, conversations_with_running_turn, repair_current_branch
 from contextc.doctor.findings import Finding, pluralize
 from contextc.doctor.hash_check import BranchRow
+from contextc.doctor.ledger_check import repair_ledgers
 from contextc.doctor.message_chain_check import ChainCheck, check_chain
 from contextc.doctor.tool_pair_check import OpenCall
 from contextc.errors import Conflict, ContextcError, InvalidInput, StoreCorrupt, UnknownConversation
@@ -107,7 +109,7 @@ def _repair_conversation(tx: Transaction, name: str, findings: list[Finding]) ->
     )
     if results:
         append_and_load.append_messages(tx, name, results)
-    return _describe_result(tx, name, found, begun, len(results), before)
+    return _describe_result(tx, name, found, begun, len(results), before, repair_ledgers(tx, name))
 
 
 def _load_head(tx: Transaction, name: str) -> tuple[BranchTip, dict[int, BranchRow]]:
@@ -147,6 +149,7 @@ def _describe_result(
     started: dict[int, int],
     appended: int,
     switched: CurrentBranch | None,
+    ledgers: list[str],
 ) -> RepairResult:
     turned = switched is not None and switched.fault is not None
     notes = [f"Its current branch is now branch {found.branch}."] if turned and found.branch not in started else []
@@ -157,6 +160,7 @@ def _describe_result(
         notes += [f"The current branch is now branch {new}."] if old == found.branch else []
     if appended:
         notes.append(f"Appended {pluralize(appended, 'result')}.")
+    notes += ledgers
     if not notes:
         return RepairResult(conversation=name, outcome="sound", text="Nothing to repair.")
     return RepairResult(conversation=name, outcome="healed", text=" ".join(notes), appended=appended, branches=started)

@@ -3,7 +3,7 @@
 Every branch is verified link by link: the numbers have no gap, and each message's content matches its id. On current
 branches, calls without results and results without calls are reported too, which every request has to correct. Each
 message is read once, also if forks share it. The database's own check comes first, because nothing else can be trusted
-if it fails. The rows of conversations and branches come next. Observed requests are checked last.
+if it fails. The rows of conversations and branches come next. Ledgers and observed requests are checked last.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,6 +20,7 @@ from contextc.doctor.current_branch import (
 from contextc.doctor.file_damage import find_file_damage
 from contextc.doctor.findings import CODES, DAMAGE_CODES, OPEN_CALL, ChainProblem, Finding, pluralize
 from contextc.doctor.hash_check import CHUNK, BlobCheck, BranchRow, branch_lineage, fetch_blob, read_rows, verify_rows
+from contextc.doctor.ledger_check import check_ledgers
 from contextc.doctor.message_chain_check import (
     ChainCheck,
     base_problem,
@@ -62,6 +63,7 @@ def scan_store(store: Store, progress: Progress | None = None, *, conversation: 
         by_tree.setdefault(each.tree, []).append(each)
     for tree, group in groupby(table, key=lambda branch: branch.tree):
         yield from _TreeScan(store, list(group), conversation, blobs, counter, by_tree.get(tree, [])).findings()
+    yield from check_ledgers(store, conversation)
     yield from check_observed(store, conversation)
 
 

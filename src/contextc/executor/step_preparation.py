@@ -6,6 +6,7 @@ and are no longer in it are repeated. Trigger messages are stored and the reques
 sees them in the same step.
 """
 
+import logging
 from collections.abc import Generator, Sequence
 from typing import NamedTuple
 
@@ -33,6 +34,7 @@ from contextc.triggers import (
     restate_warnings,
 )
 
+log = logging.getLogger("contextc.executor")
 SUPERSEDED = "superseded"
 PROVIDER_COMPACTION_STATE = "contextc.shortened"
 """Name of the state with the last request after which a provider compacted its own session."""
@@ -234,6 +236,14 @@ class StepPreparer:
                 return PreparedStep(compiled, states, verdict.stop)
         self._due_times = [*whens, *[when for when in self._due_times if when not in whens]]
         if not compiled.is_new:
+            if index == 1:
+                turn = self.turn_store.turn
+                log.warning(
+                    "%s: turn %d has no request: no message is new to %s",
+                    self.turn_store.conversation,
+                    turn.number,
+                    compiled.channel,
+                )
             return PreparedStep(compiled, states, self.turn_state.finish or "stop")
         if self._has_summaries and before is None and leaves_messages_out(compiled):
             return PreparedStep(compiled, states, needs_summary=True)

@@ -38,6 +38,7 @@ REASON_SENTENCES = {
     "reasoning settings changed": "Settings changed that invalidate a provider's cache.",
     "new encoder version": "This version of contextc encodes the format differently than the previous one.",
     "the request before it was replaced": "The previous request was replaced before it was sent.",
+    "messages that were sent are missing from the conversation": "Other software deleted messages from the store.",
     "no session": "There is no session to resume, so a new session gets the whole context.",
     "an earlier prompt may be in the session": "A failed prompt may be in the session, so a new session begins.",
 }

@@ -330,6 +330,7 @@ class ExchangeRecording:
             branch=tip.branch,
             revision=tip.revision,
             seen=tip.seq,
+            tip=replies[-1][1].id if replies else tip.id.hex(),
             produced=tuple([self._item(where, message) for where, message in replies[:1]]),
             head=head.hashes,
             tools=head.names,

@@ -291,8 +291,13 @@ INSERT_MESSAGE = "INSERT INTO message (place, id, time, body) VALUES (?, ?, ?, ?
 APPEND_AT_TIP = (
     "INSERT INTO message (place, id, time, body) SELECT ?, ?, ?, ?"
     " WHERE EXISTS (SELECT 1 FROM conversation WHERE number = ? AND branch = ? AND revision = ?)"
-    " ON CONFLICT DO NOTHING"
+    " AND EXISTS (SELECT 1 FROM message WHERE place = ? AND id = ?) ON CONFLICT DO NOTHING"
 )
+
+
+def tip_conditions(tip: BranchTip) -> tuple[int, int, int, int, bytes]:
+    """Return the last values of `APPEND_AT_TIP`: the branch is current, and its last message is where it was seen."""
+    return tip.conversation, tip.branch, tip.revision, make_place(tip.branch, tip.seq), tip.id
 
 
 def insert_conversation(tx: Transaction, conversation: str, root_id: bytes | None = None) -> BranchTip:

@@ -159,6 +159,8 @@ class ChannelState(Struct, frozen=True, omit_defaults=True, kw_only=True):
     revision: int = 0
     seen: int = 0
     """The seq up to which the log was read."""
+    tip: str = ""
+    """Id of the last message that the channel knows: its last reply, or the end of the log when it was read."""
     edge: int = 0
     """The seq after which the context was cleared. Messages up to it are not sent."""
     waiting: tuple[int, ...] = ()

@@ -430,7 +430,7 @@ class Store(TurnControls[Connection]):
             return None
         message, values = append_and_load.build_row(tip, entry)
         if not self._run_single_statement(
-            append_and_load.APPEND_AT_TIP, (*values, tip.conversation, tip.branch, tip.revision)
+            append_and_load.APPEND_AT_TIP, (*values, *append_and_load.tip_conditions(tip))
         ):
             return None
         self._tips[conversation] = replace(tip, seq=message.seq, id=values[1])

@@ -13,6 +13,7 @@ from msgspec.structs import astuple, replace
 from contextc._json import encode
 from contextc.compiler.ledger import repository
 from contextc.compiler.ledger.channel_row_cache import ChannelCache, ChannelCacheEntry
+from contextc.compiler.ledger.log_check import LOG_LOST, check_bases, has_lost_messages, is_tip_lost, without_rows
 from contextc.compiler.ledger.repository import Summary
 from contextc.messages import Message, decode_message
 from contextc.store import Store
@@ -33,6 +34,7 @@ from contextc.store.message_rows import (
 )
 from contextc.store.pins import load_pinned_places
 
+PARENT_DELETED = "the conversation it was forked from was deleted"
 BLOCK_SIZE = 512
 REPLIES_PER_BATCH = 32
 AUTHOR = b'],"author":'  # follows the parts of a stored message
@@ -41,9 +43,10 @@ MAX_LEADING = 8
 FOLLOWING = (
     "SELECT m.place, m.id, m.body FROM channel h, conversation c, message m"
     " WHERE h.number = ? AND h.version = ? AND h.attempt IS NULL AND c.number = ? AND c.branch = ? AND c.revision = ?"
+    " AND EXISTS (SELECT 1 FROM message t WHERE t.place = ? AND t.id = ?)"
     f" AND m.place > ? AND m.place <= ? ORDER BY m.place LIMIT {BLOCK_SIZE}"
 )
-"""Messages after a place, on condition that channel and conversation are unchanged."""
+"""Messages after a place, on condition that channel and conversation are unchanged up to there."""
 
 
 class ChannelSnapshot(Struct, frozen=True, kw_only=True):
@@ -73,6 +76,8 @@ class ChannelSnapshot(Struct, frozen=True, kw_only=True):
     """System messages at the start of the conversation, by place. They are part of the system prompt."""
     attempt: repository.OpenAttempt | None
     """A request that was not answered."""
+    missing: int = 0
+    """Number of messages that should have been read, and are missing from the store."""
 
     @property
     def has_calls(self) -> bool:
@@ -97,9 +102,11 @@ def load_snapshot(
     messages are not read, so the cost depends on what came after it.
     """
     at = load_tip(tx, channel.conversation)
+    number, version, shown, inherited, attempt = _load_cached(tx, cache, channel, at)
+    if is_tip_lost(tx, shown.standing, at):
+        shown = ChannelCacheEntry(number, version, without_rows(shown.standing, LOG_LOST))
     if until is not None and until < at.seq:
         at = replace(at, seq=until)
-    number, version, shown, inherited, attempt = _load_cached(tx, cache, channel, at)
     standing = shown.standing
     kept, why = None, ""
     if standing.branch != at.branch or standing.revision != at.revision or until is not None:
@@ -112,6 +119,7 @@ def load_snapshot(
         since, (log, unread) = None, _log(tx, at, standing.seen, is_full)
     if since is not None and not unread and first > standing.seen:
         standing, unread = replace(standing, humans=since.humans), first
+    missing = at.seq - max(first, unread) - len(log)
     current = runs.partition("|")[0]
     others = any([message.run is not None and message.run != current for _, message in log])
     stays = standing.runs == runs and kept is None and not others
@@ -145,6 +153,7 @@ def load_snapshot(
         unanswered_calls={} if kept is None else _unanswered(tx, shown, kept),
         pins=pins,
         attempt=attempt,
+        missing=max(missing, 0),
     )
 
 
@@ -157,9 +166,11 @@ def load_next(store: Store, cache: ChannelCache, channel: Channel) -> ChannelSna
     shown = cache.get_last(channel)
     if shown is None or (since := shown.since) is None or shown.standing.waiting:
         return None
-    number, _, branch, revision, seq, *_ = astuple(since.tip)
+    number, _, branch, revision, seq, tip, _ = astuple(since.tip)
     first, last = make_place(branch, seq), make_place(branch, SEQ_MASK)
-    rows = store.try_read_statement(FOLLOWING, shown.number, shown.version, number, branch, revision, first, last)
+    rows = store.try_read_statement(
+        FOLLOWING, shown.number, shown.version, number, branch, revision, first, tip, first, last
+    )
     if not rows or len(rows) == BLOCK_SIZE or rows[-1][0] - first != len(rows):
         return None
     try:
@@ -200,42 +211,26 @@ def _load_cached(
             return number, version, shown, False, attempt
         standing = repository.decode_state(channel.conversation, state)
         if standing.requests:
+            check_bases(tx, at)
             rows = repository.load_rows(tx, standing.layout)
             if len(rows) < sum([last - first + 1 for _, first, last in standing.layout]):
-                rows, standing = [], _without_rows(standing)  # its parent conversation was deleted
+                rows, standing = [], without_rows(standing, PARENT_DELETED)
+            elif has_lost_messages(tx, [each.row for each in rows]):
+                rows, standing = [], without_rows(standing, LOG_LOST)
             shown = ChannelCacheEntry.from_rows(number, version, standing, rows)
             warm.put(channel, shown)
             return number, version, shown, False, attempt
     else:
         number, version = 0, 0
+    check_bases(tx, at)
     parent = _parent(tx, channel, at)
     if parent is None:
         return number, version, ChannelCacheEntry(number, version, ChannelState()), False, attempt
+    rows = repository.load_rows(tx, parent.layout)
+    if is_tip_lost(tx, parent, at) or has_lost_messages(tx, [each.row for each in rows]):
+        return number, version, ChannelCacheEntry(number, version, ChannelState()), False, attempt
     standing = replace(parent, session=None, lost="", requests=0, rows=0, input=0)
-    return (
-        number,
-        version,
-        ChannelCacheEntry.from_rows(number, version, standing, repository.load_rows(tx, parent.layout)),
-        True,
-        attempt,
-    )
-
-
-def _without_rows(standing: ChannelState) -> ChannelState:
-    """Return the state of a channel whose ledger is gone: everything is sent again, in a new session."""
-    lost = "the conversation it was forked from was deleted"
-    return replace(
-        standing,
-        layout=(),
-        tokens=0,
-        produced=(),
-        session=None,
-        lost=lost,
-        branch=0,
-        seen=0,
-        summary=0,
-        fragments={},
-    )
+    return number, version, ChannelCacheEntry.from_rows(number, version, standing, rows), True, attempt
 
 
 def _parent(tx: Transaction, channel: Channel, at: BranchTip) -> ChannelState | None:

@@ -37,6 +37,7 @@ from contextc.store.message_rows import (
     load_lineage,
     make_place,
     split_by_branch,
+    to_id,
 )
 
 
@@ -335,31 +336,44 @@ class StoredSummary(Struct, frozen=True, kw_only=True):
     time: int = 0
     humans: tuple[str, ...] = ()
     opening: int | None = None
+    anchor_id: str = ""
+    """Id of the message at the anchor; empty in summaries of older versions."""
 
 
 _encode_summary = Encoder().encode
 _decode_summary = Decoder(StoredSummary).decode
 
 
+LAST_SUMMARY = (
+    "SELECT o.anchor, o.body, m.id FROM overlay o LEFT JOIN message m ON m.place = o.anchor"
+    " WHERE o.tree = ? AND o.agent = ? AND o.anchor BETWEEN ? AND ? ORDER BY o.anchor DESC LIMIT 1"
+)
+
+
 def load_latest_summary(tx: Transaction, agent: str, at: BranchTip, count: Callable[[str], int]) -> Summary | None:
-    """Return the newest summary whose anchor is on the current branch."""
+    """Return the newest summary whose anchor is on the current branch. One whose anchor was lost is skipped."""
     for branch, first, last in reversed([*split_by_branch(load_lineage(tx, at.branch), 0, at.seq)]):
-        row = tx.row(
-            "SELECT anchor, body FROM overlay WHERE tree = ? AND agent = ? AND anchor BETWEEN ? AND ?"
-            " ORDER BY anchor DESC LIMIT 1",
-            at.tree,
-            agent,
-            make_place(branch, first),
-            make_place(branch, last),
-        )
-        if row is not None:
-            stored = decode_row(_decode_summary, row[1], "A summary")
-            return Summary(row[0], stored.text, count(stored.text), stored.humans, stored.opening)
+        low, high = make_place(branch, first), make_place(branch, last)
+        while (row := tx.row(LAST_SUMMARY, at.tree, agent, low, high)) is not None:
+            stored, high = decode_row(_decode_summary, row[1], "A summary"), row[0] - 1
+            if _is_anchored(stored, row[2]):
+                return Summary(row[0], stored.text, count(stored.text), stored.humans, stored.opening)
     return None
+
+
+def is_summary_lost(body: bytes, identity: object) -> bool:
+    """Return True if a stored summary ends at another message than this one. None is a missing message."""
+    return not _is_anchored(decode_row(_decode_summary, body, "A summary"), identity)
+
+
+def _is_anchored(stored: StoredSummary, identity: object) -> bool:
+    return identity is not None and stored.anchor_id in ("", to_id(identity).hex())
 
 
 def save_summary(tx: Transaction, at: BranchTip, agent: str, anchor: int, overlay: StoredSummary) -> bool:
     """Store a summary. Returns False if there is one at that anchor already."""
+    row = tx.row("SELECT id FROM message WHERE place = ?", anchor)
+    overlay = replace(overlay, anchor_id=to_id(row[0]).hex() if row else "")
     made = tx.run(
         "INSERT INTO overlay (tree, agent, anchor, body) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
         at.tree,

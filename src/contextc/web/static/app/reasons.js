@@ -13,6 +13,7 @@ const RESETS = new Map([
   ["reasoning settings changed", "model settings changed"],
   ["new encoder version", "contextc was updated"],
   ["the request before it was replaced", "previous request was replaced"],
+  ["messages that were sent are missing from the conversation", "messages were lost"],
   ["no session", "provider has no session"],
   ["an earlier prompt may be in the session", "a failed prompt may be in the session"],
 ]);
