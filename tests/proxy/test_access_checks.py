@@ -1,13 +1,16 @@
 """Access to the proxy: Host, Origin, token, configured upstreams (Guarantee 16.14)."""
 
 import asyncio
+import shutil
+import socket
 from pathlib import Path
 
 import pytest
 
 from contextc.errors import InvalidSetting
-from contextc.proxy.access_checks import AccessRules
-from contextc.proxy.http1_framing import HEAD_END
+from contextc.proxy.access_checks import AccessRules, Refusal, check_access
+from contextc.proxy.client_processes import find_in_table, find_with_lsof, is_own_connection
+from contextc.proxy.http1_framing import HEAD_END, parse_head
 from contextc.proxy.upstreams import find_format, load_upstreams, parse_upstream
 from tests.proxy.raw_servers import RawUpstream, post, running_relay
 from tests.proxy.test_relay_failures import error_of
@@ -65,6 +68,46 @@ def test_without_the_token_nothing_is_forwarded(tmp_path: Path, path: str) -> No
     got, requests = ask(tmp_path, post(path, b"{}", f"Authorization: Bearer {TOKEN}"), AccessRules(token=TOKEN))
     assert error_of(got)[:2] == (401, "token_needed")
     assert not requests
+
+
+def test_a_process_of_the_same_user_needs_no_token_at_an_address_for_arguments(tmp_path: Path) -> None:
+    got, (request,) = ask(tmp_path, post("/u/up/v1/messages?x=1", b"{}"), AccessRules(token=TOKEN))
+    assert got.endswith(b"ok")
+    assert request.startswith(b"POST /v1/messages?x=1 HTTP/1.1\r\n")
+
+
+def test_another_user_is_refused_at_an_address_for_arguments() -> None:
+    """Arguments of a process can be listed by every user of the machine."""
+    head = parse_head(b"POST /u/up/v1/messages HTTP/1.1\r\nHost: 127.0.0.1")
+    with pytest.raises(Refusal, match="process of the user") as refused:
+        check_access(AccessRules(token=TOKEN), head, b"/u/up/v1/messages", lambda: False)
+    assert refused.value.status == 401
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_the_user_of_a_connection_is_found(host: str) -> None:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.create_server((host, 0), family=family) as server, socket.socket(family) as client:
+        client.connect(server.getsockname())
+        connection, _ = server.accept()
+        with connection:
+            ends = connection.getpeername()[:2], connection.getsockname()[:2]
+            assert is_own_connection(*ends)
+            assert not is_own_connection((host, 1), ends[1]), "no such connection"
+            if shutil.which("lsof"):
+                assert find_with_lsof(*ends)
+                assert not find_with_lsof((host, 1), ends[1])
+
+
+def test_the_user_of_another_connection_does_not_count() -> None:
+    """A connection that has ended has no user: Linux shows 0, which is root."""
+    table = """  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+       0: 0100007F:D431 0100007F:0FA0 01 00000000:00000000 00:00000000 00000000  1000        0 1 1 0 20 4 30 10 -1
+       1: 0100007F:D432 0100007F:0FA0 06 00000000:00000000 00:00000000 00000000     0        0 1 1 0 20 4 30 10 -1
+    """.rstrip()
+    assert find_in_table(table, ("127.0.0.1", 0xD431), ("127.0.0.1", 4000)) == 1000
+    assert find_in_table(table, ("127.0.0.1", 0xD431), ("127.0.0.1", 4001)) is None
+    assert find_in_table(table, ("127.0.0.1", 0xD432), ("127.0.0.1", 4000)) is None
 
 
 @pytest.mark.parametrize("target", ["/", "/other/v1/messages", "http://evil.example/up/", "*", "//up/v1", "/UP/v1"])
@@ -174,3 +217,11 @@ def test_paths_of_model_requests_are_recorded(path: str, format: str | None) -> 
 def test_the_version_is_added_for_clients_that_expect_it_in_the_base_url(url: str, path: bytes, there: bytes) -> None:
     """The AI SDK posts to /messages of ANTHROPIC_BASE_URL, the anthropic SDKs to /v1/messages."""
     assert parse_upstream("anthropic", url).find_target(path) == there
+
+
+@pytest.mark.parametrize("version", ["", "/v1beta", "/v1alpha"])
+def test_the_version_that_a_client_of_gemini_chose_stays(version: str) -> None:
+    """litellm posts to /models/… of GEMINI_API_BASE, google-genai adds a version."""
+    target = f"{version}/models/gemini-2.5-pro:generateContent".encode()
+    there = parse_upstream("gemini", "https://generativelanguage.googleapis.com").find_target(target)
+    assert there == (target if version else b"/v1beta" + target)

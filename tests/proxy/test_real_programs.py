@@ -84,10 +84,11 @@ def test_codex_works_the_same_through_the_proxy(tmp_path: Path) -> None:
     with FakeVendors(Script({"#m1": [run]}, "watched"), strict=False) as fake:
         command = [str(bundled_codex_path())]
         options = ["--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"]
-        environment["OPENAI_BASE_URL"] = f"{fake.url()}/v1"
-        printed = watch(tmp_path, environment, *command, "exec", *options, "Read the notes. #m1")
+        environment["OPENAI_BASE_URL"] = "http://127.0.0.1:9/v1"  # Codex does not read it
+        upstream = ["--upstream", f"openai={fake.url()}"]
+        printed = watch(tmp_path, environment, *command, "exec", *options, "Read the notes. #m1", options=upstream)
         thread = json.loads(printed.splitlines()[0])["thread_id"]
-        watch(tmp_path, environment, *command, "exec", "resume", *options, thread, "Thank you. #m2")
+        watch(tmp_path, environment, *command, "exec", "resume", *options, thread, "Thank you. #m2", options=upstream)
         sent = posts(fake)
         assert len(sent) == 3
         assert not fake.refused
@@ -165,10 +166,10 @@ def test_codex_works_on_anthropic(tmp_path: Path) -> None:
     (home / "config.toml").write_text('model = "gpt-5.4"\n[features]\nplugins = false\n')
     environment = {"PATH": os.environ["PATH"], "HOME": str(home), "CODEX_HOME": str(home), "ANTHROPIC_API_KEY": KEY}
     with FakeVendors(Script({"#m1": [run, Reply("It is read.")]}, "converted")) as fake:
-        environment |= {"OPENAI_BASE_URL": f"{fake.url()}/v1", "ANTHROPIC_BASE_URL": fake.url()}
+        environment["ANTHROPIC_BASE_URL"] = fake.url()
         command = [str(bundled_codex_path())]
         options = ["--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"]
-        converting = ["--convert", "anthropic:claude-sonnet-4-5"]
+        converting = ["--convert", "anthropic:claude-sonnet-4-5", "--upstream", f"openai={fake.url()}"]
         printed = watch(tmp_path, environment, *command, "exec", *options, "Read. #m1", options=converting)
         assert "It is read." in printed
         thread = json.loads(printed.splitlines()[0])["thread_id"]

@@ -62,6 +62,52 @@ def test_a_program_that_a_signal_ended_and_one_without_requests(tmp_path: Path, 
     done = run_contextc(*command, cwd=tmp_path, env=environment(tmp_path))
     assert done.returncode == 128 + signal.SIGTERM
     assert done.stderr.startswith("\ncontextc recorded no model request")
+    assert "not recorded" not in done.stderr
+
+
+def test_the_reason_is_given_if_nothing_was_recorded(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("OPENAI_BASE_URL=http://127.0.0.1:9/v1\n")
+    done = run_contextc("watch", "--no-web", "--", "true", cwd=tmp_path, env=environment(tmp_path))
+    assert f"not recorded, because {tmp_path}/.env sets OPENAI_BASE_URL" in done.stderr
+
+
+def test_the_exit_code_is_the_programs_if_standard_error_is_full(tmp_path: Path) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "contextc", "watch", "--no-web", "--", "sh", "-c", "exit 7"],
+            cwd=tmp_path, env=environment(tmp_path), stderr=full, check=False,
+        )  # fmt: skip
+    assert done.returncode == 7
+
+
+DAEMON = """
+import os, runpy, sys
+if os.fork():
+    os._exit(7)
+os.setsid()
+open(sys.argv.pop(1)).read()
+sys.argv[0:1] = []
+runpy.run_path(sys.argv[0])
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows the environment of other processes")
+def test_a_program_that_goes_to_the_background_keeps_its_proxy(tmp_path: Path, program: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    with FakeVendors(Scripted(["From the background."])) as fake:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "contextc", "watch", "--no-web", "--", sys.executable, "-c", DAEMON, str(fifo),
+             str(program), "0", "one"],
+            cwd=tmp_path, env=environment(tmp_path, ANTHROPIC_BASE_URL=fake.url()), stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("contextc goes on: the program left a process in the background")
+        fifo.write_text("go")
+        _, errors = process.communicate(timeout=SECONDS)
+        assert len(fake.records) == 1
+    assert process.returncode == 7
+    assert errors.startswith("\ncontextc recorded 1 request in 1 conversation")
 
 
 def test_options_after_the_program_are_its_own(tmp_path: Path) -> None:

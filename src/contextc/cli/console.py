@@ -1,5 +1,6 @@
 """Functions that the commands share: consoles, common options, progress, confirmation, text blocks."""
 
+import os
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -47,6 +48,16 @@ def confirm(action: str, yes: bool, *, detail: str = "", json: bool = False) -> 
         return True
     out.print("nothing was changed")
     return False
+
+
+@contextmanager
+def ignoring_failed_output() -> Generator[None]:
+    """Ignore that standard error cannot be written, also at the end of this process: the exit code is another's."""
+    try:
+        yield
+        sys.stderr.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 def pluralize(number: int, noun: str) -> str:

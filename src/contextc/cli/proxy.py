@@ -19,6 +19,7 @@ from contextc.errors import InvalidSetting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from contextc.proxy.client_setup import ProxyAddresses
     from contextc.proxy.proxy_server import ProxyServer
     from contextc.proxy.traffic_summary import TrafficSummary
     from contextc.proxy.upstreams import Upstream
@@ -84,6 +85,7 @@ def run(
     from contextc.providers import provider
     from contextc.proxy.access_checks import AccessRules
     from contextc.proxy.acting_exchange import ActingOptions
+    from contextc.proxy.client_setup import ProxyAddresses
     from contextc.proxy.proxy_server import ProxyServer, listen
     from contextc.proxy.relay import Timeouts
     from contextc.proxy.upstreams import load_upstreams
@@ -107,7 +109,7 @@ def run(
 
         def announce() -> None:
             out.print(f"contextc proxy is at [bold]{base}[/] · Ctrl-C stops it", soft_wrap=True)
-            print_setup(f"{base}/t/{secret}" if secret else base, upstreams)
+            print_setup(ProxyAddresses.make(base, secret), upstreams)
             sys.stdout.flush()
             if not secret:
                 err.print(
@@ -145,7 +147,7 @@ def prepare_store(store: str | None) -> str:
         return read_settings(store).store.value
 
 
-def print_setup(proxy: str, upstreams: "Mapping[str, Upstream]") -> None:
+def print_setup(proxy: "ProxyAddresses", upstreams: "Mapping[str, Upstream]") -> None:
     """Print the variable or the option of each client."""
     from contextc.proxy.client_setup import base_url, client_tables
     from contextc.proxy.upstreams import known_upstreams
@@ -154,13 +156,14 @@ def print_setup(proxy: str, upstreams: "Mapping[str, Upstream]") -> None:
     tables = client_tables()
     for variable in tables.variable:
         if variable.upstream in upstreams:
-            url = base_url(proxy, upstreams[variable.upstream])
+            url = base_url(proxy.secret, upstreams[variable.upstream], variable.base)
             rows.append((f"export {variable.name}={url}", variable.used_by))
     for hint in tables.hint:
         if hint.upstream in upstreams:
-            rows.append((hint.text.replace("{url}", base_url(proxy, upstreams[hint.upstream])), hint.client))
+            address = proxy.listed if hint.is_argument else proxy.secret
+            rows.append((hint.text.replace("{url}", base_url(address, upstreams[hint.upstream])), hint.client))
     known = known_upstreams()
-    rows += [(base_url(proxy, each), name) for name, each in upstreams.items() if name not in known]
+    rows += [(base_url(proxy.secret, each), name) for name, each in upstreams.items() if name not in known]
     width = max([len(text) for text, _ in rows])
     for text, client in rows:
         out.print(f"  {escape_markup(text.ljust(width))}  [dim]{escape_markup(client)}[/]", soft_wrap=True)

@@ -14,13 +14,14 @@ import sys
 import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from threading import Event
 from types import FrameType
 from typing import Annotated
 
 import typer
 
 from contextc.cli.browser_link import open_browser, redirect_file, with_token
-from contextc.cli.console import err, escape_markup, out, pluralize
+from contextc.cli.console import err, escape_markup, ignoring_failed_output, out, pluralize
 from contextc.cli.open_store import StoreOption, open_configured_store
 from contextc.cli.proxy import (
     PORT,
@@ -42,12 +43,15 @@ from contextc.errors import ContextcError, InvalidSetting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from contextc.proxy.proxy_server import ProxyServer
     from contextc.proxy.traffic_summary import TrafficSummary
 
 SIGNAL_EXIT_CODE = 128
 FORWARDED_SIGNALS = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
 """Signals that are sent to this process only. Those of the terminal reach the program by themselves."""
 TERMINAL_SIGNALS = ("SIGINT", "SIGQUIT")
+BACKGROUND_SECONDS = 0.5
+"""Seconds between looks for processes in the background."""
 MAX_ANALYSED = 2_000
 """The number of requests of a run up to which it is analysed at once."""
 
@@ -87,7 +91,9 @@ def run(
     upstreams = load_upstreams(upstream or ())
     if not command:
         out.print("Run a program with [bold]contextc watch -- COMMAND[/], or start [bold]contextc proxy[/] and set:")
-        print_setup(f"http://127.0.0.1:{PORT}/t/TOKEN", upstreams)
+        from contextc.proxy.client_setup import ProxyAddresses
+
+        print_setup(ProxyAddresses.make(f"http://127.0.0.1:{PORT}", "TOKEN"), upstreams)
         return
     if shutil.which(command[0]) is None:
         raise InvalidSetting("Program not found", got=command[0], fix="Write the command after `--`.")
@@ -95,7 +101,7 @@ def run(
     from contextc.providers import provider
     from contextc.proxy.access_checks import AccessRules
     from contextc.proxy.acting_exchange import ActingOptions
-    from contextc.proxy.client_setup import find_set_upstreams, set_up_client
+    from contextc.proxy.client_setup import ProxyAddresses, find_set_upstreams, set_up_client
     from contextc.proxy.proxy_server import ProxyServer, listen
     from contextc.proxy.relay import Timeouts
 
@@ -115,18 +121,22 @@ def run(
     with ExitStack() as leaving:
         web = leaving.enter_context(WebUIProcess(address)) if _wants_web(no_web, quiet, open) else None
         with listen("127.0.0.1", 0) as listening, proxy.running(listening) as url:
+            addresses = ProxyAddresses.make(url, token)
             setup = set_up_client(
-                command, os.environ, f"{url}/t/{token}", upstreams, already_set, is_converted=convert is not None
+                command, os.environ, addresses, upstreams, already_set, is_converted=convert is not None
             )
             if web is not None:
-                _announce(web, quiet, open, leaving)
+                with ignoring_failed_output():
+                    _announce(web, quiet, open, leaving)
             code = run_program(setup.command, setup.environment)
+            wait_for_background(proxy, token)
         is_recorded = proxy.close()
-    if not quiet:
-        print_summary(proxy.summary, store)
-        print_actions(proxy.summary)
-        print_most_expensive(proxy.summary, store)
-    print_gaps(proxy, is_recorded)
+    with ignoring_failed_output():
+        if not quiet:
+            print_summary(proxy.summary, store, setup.unrecorded)
+            print_actions(proxy.summary)
+            print_most_expensive(proxy.summary, store)
+        print_gaps(proxy, is_recorded)
     raise typer.Exit(code)
 
 
@@ -135,7 +145,8 @@ def _wants_web(no_web: bool, quiet: bool, open: bool) -> bool:
     if no_web or (quiet and not open):
         return False
     if not is_web_installed():
-        err.print(f"The web UI is not installed: {escape_markup(INSTALL_WEB)}", soft_wrap=True)
+        with ignoring_failed_output():
+            err.print(f"The web UI is not installed: {escape_markup(INSTALL_WEB)}", soft_wrap=True)
         return False
     return True
 
@@ -163,6 +174,37 @@ def run_program(command: Sequence[str], environment: Mapping[str, str]) -> int:
     return SIGNAL_EXIT_CODE - code if code < 0 else code
 
 
+def wait_for_background(proxy: "ProxyServer", token: str) -> None:
+    """Keep the proxy for processes that the program has left in the background, as long as they may use it.
+
+    These have its address, and there was no request yet, or they are connected. Ctrl-C and SIGTERM end the wait.
+    """
+    from contextc.proxy.client_processes import find_processes
+
+    stop = Event()
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        stop.set()
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        is_announced = False
+        while (not proxy.relay.requests or proxy.relay.clients) and (left := find_processes(token)):
+            if not is_announced:
+                is_announced = True
+                with ignoring_failed_output():
+                    numbers = ", ".join([str(each) for each in left[:5]])
+                    err.print(
+                        f"contextc goes on: the program left a process in the background ({numbers}). Ctrl-C ends it.",
+                        soft_wrap=True,
+                    )
+            if stop.wait(BACKGROUND_SECONDS):
+                return
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 @contextmanager
 def _signals_for_program() -> "Generator[list[subprocess.Popen[bytes]]]":
     """Leave signals of the terminal to the program, and forward the others."""
@@ -188,10 +230,11 @@ def _signals_for_program() -> "Generator[list[subprocess.Popen[bytes]]]":
             signal.signal(number, handler)
 
 
-def print_summary(summary: "TrafficSummary", store: str | None) -> None:
+def print_summary(summary: "TrafficSummary", store: str | None, reasons: Sequence[str] = ()) -> None:
     """Print the figures of the run on standard error: standard output is the program's.
 
-    An empty line is first, because the program may have ended without a newline.
+    An empty line is first, because the program may have ended without a newline. `reasons` say why requests may not
+    have been recorded.
     """
     err.print()
     if not summary.requests:
@@ -199,6 +242,8 @@ def print_summary(summary: "TrafficSummary", store: str | None) -> None:
             "contextc recorded no model request. `contextc watch` alone lists what programs can be pointed at it.",
             soft_wrap=True,
         )
+        for reason in reasons:
+            err.print(escape_markup(f"not recorded, because {reason}"), soft_wrap=True)
         return
     failed = f" ({summary.failed:,} failed or unfinished)" if summary.failed else ""
     cost = f"${summary.cost:,.4f}" if summary.cost or not summary.without_cost else "unknown cost"

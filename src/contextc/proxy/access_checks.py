@@ -2,10 +2,12 @@
 
 Any website in a local browser can send requests to a local server. So the `Host` header must be an accepted name, which
 prevents DNS rebinding, and requests of web pages are refused. The token is a path segment, `/t/TOKEN/…`, or the header
-`x-contextc-token`. Neither is forwarded: `Authorization` belongs to the provider.
+`x-contextc-token`. Neither is forwarded: `Authorization` belongs to the provider. Under `/u/…` no token is required,
+but the client must be a process of the proxy's own user, on this machine.
 """
 
 import hmac
+from collections.abc import Callable
 from typing import NamedTuple
 
 from contextc._http_access import is_accepted_host, split_host
@@ -13,6 +15,7 @@ from contextc.proxy.http1_framing import Head
 
 TOKEN_HEADER = b"x-contextc-token"
 TOKEN_PATH = b"/t/"
+USER_PATH = b"/u/"
 OWN_PREFIX = b"x-contextc-"
 """Header fields of our own, which are never forwarded."""
 
@@ -33,8 +36,11 @@ class Refusal(Exception):
         self.status, self.code, self.message = status, code, message
 
 
-def check_access(rules: AccessRules, head: Head, target: bytes) -> bytes:
-    """Return the target without the token. Raise `Refusal` if the request is not permitted."""
+def check_access(rules: AccessRules, head: Head, target: bytes, is_own_user: Callable[[], bool]) -> bytes:
+    """Return the target without the token. Raise `Refusal` if the request is not permitted.
+
+    `is_own_user` returns True if the client is a process of this user.
+    """
     hosts = head.values(b"host")
     host = hosts[0].decode("latin-1") if len(hosts) == 1 else ""
     if not is_accepted_host(host, rules.hosts):
@@ -46,6 +52,10 @@ def check_access(rules: AccessRules, head: Head, target: bytes) -> bytes:
         raise Refusal(403, "foreign_page", f"Origin: web pages may not use this proxy, got {origin[:100]!r}.")
     if not origin and site not in (b"", b"none", b"same-origin"):
         raise Refusal(403, "foreign_page", "Sec-Fetch-Site: web pages may not use this proxy.")
+    if target.startswith(USER_PATH):
+        if not is_own_user():
+            raise Refusal(401, "other_user", "/u/…: the client must be a process of the user who runs this proxy.")
+        return target[len(USER_PATH) - 1 :]
     given = head.value(TOKEN_HEADER)
     if target.startswith(TOKEN_PATH):
         given, separator, rest = target[len(TOKEN_PATH) :].partition(b"/")

@@ -1,68 +1,110 @@
 """Variables and options that point a program at the proxy. client_setup.toml has the facts.
 
-Everything is set for the started process only. A base URL that is set already becomes the upstream.
+Everything is set for the started process only. A base URL that is set already becomes the upstream. Whatever the
+program itself reads stays in force: the proxy never leads it to another server than the one it would have called.
 """
 
 import os
+import re
 import subprocess
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
 
 from contextc._plugins import data_files
+from contextc.proxy.client_processes import can_find_users
 from contextc.proxy.upstreams import Upstream, parse_upstream
 
 PROBE_SECONDS = 5.0
+MAX_FILE_BYTES = 1 << 20
 NO_PROXY_VARIABLES = ("NO_PROXY", "no_proxy")
 PROXY_VARIABLES = ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
 PROGRAM_SUFFIXES = (".exe", ".cmd", ".ps1")
+OPTIONS = ""
+"""The options of a program, in place of a variable."""
 
 
 class Variable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: str
     upstream: str
     used_by: str
+    base: str | None = None
     only_if_set: bool = False
     not_for: tuple[str, ...] = ()
+    alternatives: tuple[str, ...] = ()
 
 
 class EnvironmentSetting(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: str
     value: str
-    unless_set: tuple[str, ...] = ()
+    variable: str
 
 
 class Program(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     names: tuple[str, ...]
     upstream: str
     arguments: tuple[str, ...]
+    if_set: str = ""
+    if_argument: tuple[str, ...] = ()
     probe: tuple[str, ...] = ()
     probe_match: str = ""
+
+
+class AddressFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    paths: tuple[str, ...]
+    programs: tuple[str, ...] = ()
+    fields: dict[str, str] = {}
 
 
 class Hint(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     client: str
     upstream: str
     text: str
+    is_argument: bool = False
+
+
+class Unrecorded(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    names: tuple[str, ...]
+    reason: str
 
 
 class ClientTables(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     variable: tuple[Variable, ...]
     setting: tuple[EnvironmentSetting, ...]
     program: tuple[Program, ...]
+    file: tuple[AddressFile, ...]
     hint: tuple[Hint, ...]
+    unrecorded: tuple[Unrecorded, ...]
+
+
+class ProxyAddresses(NamedTuple):
+    """The proxy's address with its token, and one for arguments, which every user of the machine can list."""
+
+    secret: str
+    listed: str
+
+    @classmethod
+    def make(cls, address: str, token: str) -> "ProxyAddresses":
+        """Return the addresses of a proxy. Where the user of a client cannot be found, both have the token."""
+        secret = f"{address}/t/{token}" if token else address
+        return cls(secret, f"{address}/u" if token and can_find_users() else secret)
 
 
 class ClientSetup(NamedTuple):
-    """The environment and the command of a program that uses the proxy. `changed` has the variables that were set."""
+    """The environment and the command of a program that uses the proxy. `changed` has the variables that were set.
+
+    `unrecorded` are reasons why requests may not be recorded.
+    """
 
     environment: dict[str, str]
     command: list[str]
     changed: dict[str, str]
+    unrecorded: list[str]
 
 
 @cache
@@ -71,23 +113,26 @@ def client_tables() -> ClientTables:
     return msgspec.convert(tomllib.loads(text), ClientTables)
 
 
-def base_url(proxy: str, upstream: Upstream) -> str:
+def base_url(proxy: str, upstream: Upstream, base: str | None = None) -> str:
     """Return the base URL of an upstream for clients."""
-    return f"{proxy}/{upstream.name}{upstream.base}"
+    return f"{proxy}/{upstream.name}{upstream.base if base is None else base}"
 
 
 def find_set_upstreams(environment: Mapping[str, str], known: Mapping[str, Upstream]) -> dict[str, Upstream]:
-    """Return an upstream for each variable that is set, by the variable's name."""
+    """Return an upstream for each variable that is set, by the variable's name.
+
+    Their names are not those of known upstreams: other variables and options of the program still lead to these.
+    """
     found: dict[str, Upstream] = {}
+    taken = dict.fromkeys(known, "")
     for variable in client_tables().variable:
         if url := environment.get(variable.name, "").strip():
             made = parse_upstream(variable.upstream, url, label=variable.name)
             made = msgspec.structs.replace(made, base="")
-            taken = {each.name: each for each in found.values()}
-            number = 2
-            name = made.name
-            while name in taken and taken[name].url != made.url:
+            number, name = 2, made.name
+            while taken.get(name, made.url) != made.url:
                 name, number = f"{made.name}-{number}", number + 1
+            taken[name] = made.url
             found[variable.name] = msgspec.structs.replace(made, name=name)
     return found
 
@@ -95,35 +140,52 @@ def find_set_upstreams(environment: Mapping[str, str], known: Mapping[str, Upstr
 def set_up_client(
     command: Sequence[str],
     environment: Mapping[str, str],
-    proxy: str,
+    proxy: ProxyAddresses,
     upstreams: Mapping[str, Upstream],
     already_set: Mapping[str, Upstream],
     *,
     is_converted: bool = False,
+    folder: Path | None = None,
 ) -> ClientSetup:
     """Return the environment and the command of a program that is to use the proxy at an address.
 
     With `is_converted`, another provider answers. Features that only the client's own provider has stay off.
+    `folder` is the program's working directory.
     """
-    program = program_name(command[0])
+    program, tables = program_name(command[0]), client_tables()
+    in_files = find_file_addresses(program, environment, folder or Path.cwd())
     changed: dict[str, str] = {}
-    for variable in client_tables().variable:
+    used: dict[str, Upstream] = {}
+    for variable in tables.variable:
         upstream = already_set.get(variable.name) or upstreams.get(variable.upstream)
-        is_left = program in variable.not_for or (variable.only_if_set and variable.name not in already_set)
+        is_set = variable.name in already_set
+        others = [*already_set, *in_files]
+        is_left = program in variable.not_for or (
+            not is_set
+            and (
+                variable.only_if_set
+                or variable.name in in_files
+                or any([each in others for each in variable.alternatives])
+            )
+        )
         if upstream is not None and not is_left:
-            changed[variable.name] = base_url(proxy, upstream)
-    for setting in () if is_converted else client_tables().setting:
-        if not any(environment.get(name) for name in (setting.name, *setting.unless_set)):
+            changed[variable.name] = base_url(proxy.secret, upstream, None if is_set else variable.base)
+            used[variable.name] = upstream
+    for setting in () if is_converted else tables.setting:
+        upstream = used.get(setting.variable)
+        if upstream is not None and upstream.is_vendor and not environment.get(setting.name):
             changed[setting.name] = setting.value
     if any(environment.get(name) for name in PROXY_VARIABLES):
         for name in NO_PROXY_VARIABLES:
             hosts = [each for each in environment.get(name, "").split(",") if each.strip()]
             changed[name] = ",".join(dict.fromkeys([*hosts, "127.0.0.1", "localhost"]))
-    return ClientSetup(
-        {**environment, **changed},
-        [command[0], *_options(command, environment, proxy, upstreams), *command[1:]],
-        changed,
-    )
+    options = [] if OPTIONS in in_files else _options(command, environment, proxy.listed, upstreams)
+    reasons = [each.reason for each in tables.unrecorded if program in each.names]
+    for name, (field, path) in in_files.items():
+        fix = f"Set {name} in the environment instead." if name else "Leave it out, and set the upstream instead."
+        if name not in already_set:
+            reasons.append(f"{path} sets {field}, which is left as it is. {fix}")
+    return ClientSetup({**environment, **changed}, [command[0], *options, *command[1:]], changed, reasons)
 
 
 def program_name(command: str) -> str:
@@ -136,19 +198,23 @@ def _options(
 ) -> list[str]:
     name = program_name(command[0])
     for program in client_tables().program:
-        if name in program.names and _matches(program, command[0], environment):
+        if name in program.names and _matches(program, command, environment):
             url = base_url(proxy, upstreams[program.upstream])
             return [each.replace("{url}", url) for each in program.arguments]
     return []
 
 
-def _matches(program: Program, executable: str, environment: Mapping[str, str]) -> bool:
-    """Return True if a program has no probe, or if its probe prints what is expected."""
+def _matches(program: Program, command: Sequence[str], environment: Mapping[str, str]) -> bool:
+    """Return True if all conditions of a table hold."""
+    if program.if_set and not environment.get(program.if_set):
+        return False
+    if program.if_argument and not any([each in program.if_argument for each in command[1:]]):
+        return False
     if not program.probe:
         return True
     try:
         printed = subprocess.run(
-            [executable, *program.probe],
+            [command[0], *program.probe],
             env=dict(environment),
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -158,3 +224,48 @@ def _matches(program: Program, executable: str, environment: Mapping[str, str]) 
     except (OSError, subprocess.SubprocessError):
         return False
     return program.probe_match.encode() in printed.stdout + printed.stderr
+
+
+# ── files with an address ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def find_file_addresses(program: str, environment: Mapping[str, str], folder: Path) -> dict[str, tuple[str, Path]]:
+    """Return the variables that files of a program set, each with the name it has there, and the file.
+
+    The files are not parsed: a name before `=` or `:` outside of a comment counts.
+    """
+    names = {each.name: each.name for each in client_tables().variable}
+    found: dict[str, tuple[str, Path]] = {}
+    for table in client_tables().file:
+        if table.programs and program not in table.programs:
+            continue
+        for path in _files(table, environment, folder):
+            text = _read(path)
+            for field, variable in {**names, **table.fields}.items():
+                if field in text and re.search(
+                    rf'^(?!\s*(?:#|//)).*(?<![\w.-]){field}["\']?\s*[=:]', text, re.MULTILINE
+                ):
+                    found.setdefault(variable, (field, path))
+    return found
+
+
+def _files(table: AddressFile, environment: Mapping[str, str], folder: Path) -> Iterator[Path]:
+    home = environment.get("HOME") or environment.get("USERPROFILE")
+    places = [folder, *folder.parents]
+    places += [Path(home)] if home and Path(home) not in places else []
+    for path in table.paths:
+        first, _, rest = path.partition("/")
+        if first.startswith("$"):
+            value = environment.get(first[1:])
+            yield from sorted(Path(value).glob(rest)) if value else ()
+        else:
+            for place in places:
+                yield from sorted(place.glob(path))
+
+
+def _read(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return file.read(MAX_FILE_BYTES).decode(errors="replace")
+    except OSError:
+        return ""

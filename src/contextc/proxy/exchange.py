@@ -60,7 +60,7 @@ class Exchange:
         self._response_start = b""
         self._is_sent = self._has_response = self._is_over = False
         self._ends_with_connection = False
-        target = check_access(self.relay.access, head, line[2])
+        target = check_access(self.relay.access, head, line[2], lambda: client.is_own_user)
         if line[3] != b"1.1":
             raise Refusal(505, "http_version", "HTTP/1.0 is not supported. Use HTTP/1.1.")
         self.is_status = target.partition(b"?")[0] == STATUS_PATH

@@ -10,12 +10,14 @@ import socket
 import struct
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import cached_property
 from typing import NamedTuple
 
 import msgspec
 
 from contextc.observation.client_ids import header_names
 from contextc.proxy.access_checks import AccessRules, Refusal
+from contextc.proxy.client_processes import is_own_connection
 from contextc.proxy.exchange import UPGRADE_REQUIRED, Exchange
 from contextc.proxy.http1_framing import HEAD_END, LINE_END, FramingError
 from contextc.proxy.spool import Spool
@@ -131,6 +133,12 @@ class ClientConnection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
         self.relay.clients.add(self)
+
+    @cached_property
+    def is_own_user(self) -> bool:
+        """True if the client is a process of this user."""
+        ends = [self.transport.get_extra_info(name) for name in ("peername", "sockname")]
+        return all(ends) and is_own_connection(*[each[:2] for each in ends])
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.relay.clients.discard(self)

@@ -13,16 +13,18 @@ from contextc._plugins import data_files
 from contextc.errors import InvalidSetting
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,40}")
-RESERVED_NAMES = ("contextc", "t")
+RESERVED_NAMES = ("contextc", "t", "u")
 """First segments of the proxy's own paths."""
 SCHEMES = {"http": 80, "https": 443}
+VERSION = re.compile(rb"/v\d\w*/")
+"""A version at the beginning of a path, such as /v1/ or /v1beta/."""
 
 
 class Upstream(Struct, frozen=True, kw_only=True):
     """A server that requests are forwarded to. `path` precedes the path of each request.
 
     `base` is the path that clients expect at the end of a base URL. `known_as` is the usual address of the provider.
-    `version` precedes model requests that do not begin with it.
+    `version` precedes model requests that do not begin with one.
     """
 
     name: str
@@ -44,11 +46,15 @@ class Upstream(Struct, frozen=True, kw_only=True):
     def url(self) -> str:
         return f"{self.scheme}://{self.authority}{self.path}"
 
+    @property
+    def is_vendor(self) -> bool:
+        """True if this is the usual address of the provider."""
+        return self.url == self.known_as
+
     def find_target(self, path: bytes) -> bytes:
         """Return the path of a request at this upstream."""
-        version = self.version.encode()
-        if version and not path.startswith(version + b"/") and find_format(path.decode("latin-1")) is not None:
-            path = version + path
+        if self.version and not VERSION.match(path) and find_format(path.decode("latin-1")) is not None:
+            path = self.version.encode() + path
         return self.path.encode() + path or b"/"
 
     def record_url(self, path: str) -> str:
