@@ -45,6 +45,7 @@ def _signed(text: str) -> str:
 
 
 ASKED = _asked({"text": "hi"})
+CIPHERTEXT = base64.urlsafe_b64encode(bytes([1, *range(120, 251)])).decode().rstrip("=")
 GEMINI: dict[str, JSON] = {
     "two replies in a row, answered together": [
         ASKED,
@@ -80,6 +81,13 @@ GEMINI: dict[str, JSON] = {
         _model(_call("look", thoughtSignature="skip_thought_signature_validator")),
         _asked(_back("look")),
         _model({"text": "x", "thoughtSignature": _signed("vertex_server_tool:google_search:" + 60 * "0")}),
+        ASKED,
+    ],
+    "a signature that is a bare ciphertext, URL-safe and without padding": [
+        ASKED,
+        _model(_call("look", thoughtSignature=CIPHERTEXT)),
+        _asked(_back("look")),
+        _model({"text": "x", "thoughtSignature": CIPHERTEXT.replace("-", "+").replace("_", "/") + "="}),
         ASKED,
     ],
     "one content without its list, and one part": cast(JSON, {"role": "user", "parts": {"text": "hi"}}),
@@ -213,6 +221,15 @@ RESPONSES: dict[str, list[JSONObject]] = {
         {"type": "tool_search_call", "call_id": "c1", "execution": "client", "arguments": {"query": "x"}},
         {"type": "tool_search_output", "call_id": "c1", "execution": "client", "tools": [{"type": "function"}]},
         message("Well?"),
+    ],
+    "two tool searches of the client beside a call": [
+        HI,
+        {"type": "tool_search_call", "id": "tsc_1", "call_id": "c1", "execution": "client", "arguments": None},
+        {"type": "tool_search_call", "id": "tsc_2", "call_id": "c2", "execution": "client", "arguments": '{"q": 1}'},
+        _function("a"),
+        _output("a"),
+        _output("c2", [{"type": "input_text", "text": "Found: look"}]),
+        {"type": "tool_search_output", "call_id": "c1", "tools": [], "status": "completed"},
     ],
     "readable reasoning of another vendor": [
         HI,

@@ -51,6 +51,39 @@ def test_an_accepted_shape_comes_back_as_it_was(name: str, body: JSONObject) -> 
     assert normal(again(name, body)) == normal(body)
 
 
+@pytest.mark.parametrize(("name", "body"), CASES)
+def test_an_accepted_shape_is_converted_to_its_own_format_as_it_was(name: str, body: JSONObject) -> None:
+    """Guarantee 10.5: results stay behind the replies that they answer, and no block becomes text."""
+    assert normal(cc.convert(body, source=name, target=name)) == normal(body)
+
+
+@pytest.mark.parametrize(("name", "body"), CASES)
+def test_accepted_messages_come_back_without_their_request(name: str, body: JSONObject) -> None:
+    """Guarantee 10.5: stored messages have no request, so each of them must know its position."""
+    form = cc.formatter(name)
+    messages = body[form.messages_key]
+    if isinstance(messages, list):
+        request = form.decode_request(cast(list[JSONObject], messages))
+        system = [request.system] if request.system is not None else []
+        back = form.format([*system, *request.messages])
+        assert normal({form.messages_key: back}) == normal({form.messages_key: messages})
+
+
+def test_positions_of_one_provider_mean_nothing_to_another() -> None:
+    """Guarantee 10.3: OpenAI's chat requires each result directly after the reply that asked for it."""
+    body = SAMPLES["anthropic"]["two replies in a row, answered together"]
+    made = cc.convert(body, source="anthropic", target="openai_chat")
+    assert [message["role"] for message in made["messages"]] == ["user", "assistant", "tool", "assistant", "tool"]
+
+
+def test_a_repair_leaves_results_where_the_provider_accepts_them() -> None:
+    """Guarantee 10.6: a fault elsewhere is no reason to move them."""
+    messages = cast(list[JSON], SAMPLES["anthropic"]["two replies in a row, answered together"]["messages"])
+    fixed, repairs = cc.fix([*messages, {"role": "user", "content": "", "shoeSize": 44}], format="anthropic")
+    assert repairs != []
+    assert fixed[: len(messages)] == messages
+
+
 @pytest.mark.parametrize("name", format_names())
 def test_an_accepted_request_comes_back_as_it_was(name: str) -> None:
     """The same of every recorded request."""

@@ -18,13 +18,13 @@ from contextc._json import JSON, JSONObject
 from contextc.errors import InvalidInput, InvalidReply, InvalidRequest
 from contextc.formats.identifiers import NameCodec
 from contextc.formats.lint_engine import ParsedRequest, RuleFinding, RuleSet
-from contextc.formats.message_groups import merge_unordered_results, split_segments
+from contextc.formats.message_groups import mark_positions, merge_unordered_results, split_segments
 from contextc.formats.reasoning_policy import ReasoningPolicy, apply_policy
 from contextc.formats.reply_stream import ReplyStream
 from contextc.formats.request_settings import SettingsTable, rename_tools, tool_choice_settings
 from contextc.formats.stream import StreamReader
 from contextc.messages import AnyPart, Extra, Media, Message, Reasoning, system
-from contextc.messages.pairing import PairedHistory, PairingRepair, pair_tool_calls
+from contextc.messages.pairing import PLACED_KEY, PairedHistory, PairingRepair, ResultPlacement, pair_tool_calls
 from contextc.tools.spec import NativeTool, Tool
 
 OPENING_TEXT = "(The conversation begins with the assistant.)"
@@ -129,6 +129,10 @@ class Formatter(ABC):
     """True if a tool can require that arguments follow its schema."""
     keeps_layout: ClassVar[bool] = True
     """True if a request read in this format is written with the same layout, unless that would break a rule."""
+    result_placement: ClassVar[ResultPlacement] = "after call"
+    """Where the provider accepts the results of a call. Results that were read there stay there, if `layout_extra`
+    contains `PLACED_KEY`.
+    """
     requires_max_tokens: ClassVar[bool] = False
     """True if every request must set the maximum output length."""
     input_includes_cached: ClassVar[bool] = True
@@ -245,9 +249,12 @@ class Formatter(ABC):
             and messages[1].role == "assistant"
         ):
             messages = messages[1:]  # the opening that `join` inserted
+        messages = merge_unordered_results([self.name_codec.decode(message) for message in messages])
+        if PLACED_KEY in self.layout_extra:
+            messages = mark_positions(messages, self.extra_key)
         return replace(
             request,
-            messages=tuple(merge_unordered_results([self.name_codec.decode(message) for message in messages])),
+            messages=tuple(messages),
             tools=tuple([self.name_codec.decode_tool(tool) for tool in request.tools]),
             source=(self.extra_key, self.name),
         )
@@ -322,10 +329,16 @@ class Formatter(ABC):
     def pair_calls(self, history: Sequence[Message], *, used_ids: Collection[str] = ()) -> PairedHistory:
         """Return the history with every result next to its call, and with unique call ids if this format requires them.
 
-        `used_ids` are the encoded ids of calls in earlier messages.
+        `used_ids` are the encoded ids of calls in earlier messages. Results that were read in this format, where its
+        provider accepts them, stay in their position.
         """
         return pair_tool_calls(
-            history, unique_ids=self.unique_ids, encode_id=self.name_codec.encode_id, used_ids=used_ids
+            history,
+            unique_ids=self.unique_ids,
+            encode_id=self.name_codec.encode_id,
+            used_ids=used_ids,
+            placement=self.result_placement,
+            placed_by=self.extra_key,
         )
 
     def encode_request(self, request: Request, *, blobs: Mapping[str, bytes] = {}) -> JSONObject:

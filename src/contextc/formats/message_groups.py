@@ -2,10 +2,12 @@
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 
 from msgspec.structs import replace
 
 from contextc.messages import Message, Role
+from contextc.messages.pairing import PLACED_KEY
 
 APART_KEY = "apart"
 """Key in the `extra` of a message: it was read next to a message of the same role, or as the first message."""
@@ -42,6 +44,36 @@ def merge_unordered_results(messages: list[Message]) -> list[Message]:
             groups.append([message])
             size, place, known = len(message.parts), _last_in_order(found, -1), all_asked
     return [merge_messages(group) for group in groups]
+
+
+def mark_positions(messages: Sequence[Message], extra_key: str) -> list[Message]:
+    """Return the messages of a request, with `PLACED_KEY` on those that pairing would change.
+
+    These are tool messages that it would move or merge, and replies that use the id of an answered call again.
+    """
+    found: list[Message] = []
+    asked_before: set[str] = set()
+    answered: set[str] = set()
+    for is_tool, group in groupby(messages, lambda message: message.role == "tool"):
+        run = list(group)
+        if is_tool:
+            asked = [call.id for call in found[-1].tool_calls] if found else []
+            ids = [result.call_id for message in run for result in message.tool_results]
+            in_order = ids == asked and not any(map(is_apart, run[1:]))
+            if not (in_order or (len(run) == 1 and sorted(ids) == sorted(asked))):
+                run = [_with_mark(message, extra_key) for message in run]
+        for message in run:
+            ids = {call.id for call in message.tool_calls}
+            again = ids & asked_before
+            found.append(_with_mark(message, extra_key) if again and again <= answered else message)
+            asked_before |= ids
+            answered = (answered - ids) | {result.call_id for result in message.tool_results}
+    return found
+
+
+def _with_mark(message: Message, extra_key: str) -> Message:
+    extra = message.extra or {}
+    return replace(message, extra={**extra, extra_key: {**extra.get(extra_key, {}), PLACED_KEY: True}})
 
 
 def is_apart(message: Message) -> bool:

@@ -166,7 +166,12 @@ def decode_and_pair(form: Formatter, body: JSONObject, *, same_provider: bool) -
     if request.system is not None and _is_assistant_only(request.system):
         request = replace(request, messages=(request.system, *request.messages), system=None)
     messages = form.with_session_results(request) if same_provider else request.messages
-    paired = pair_tool_calls(list(_with_assistant_roles(messages)), orphans_as_text=True)
+    paired = pair_tool_calls(
+        list(_with_assistant_roles(messages)),
+        orphans_as_text=True,
+        placement=form.result_placement,
+        placed_by=form.extra_key if same_provider else "",
+    )
     notes = [note for repair in paired.repairs if (note := _pairing_note(repair)) is not None]
     return DecodedRequest(replace(request, messages=tuple(paired.messages)), notes)
 

@@ -2,7 +2,7 @@
 
 In the output every call is directly followed by its result, whatever the order in the log. Matching is by id, never by
 name or position. Some providers reuse an id after it was answered; a result belongs to the oldest unanswered call
-with its id.
+with its id. Results that were read from a request stay where they were if their provider accepts them there.
 
     Before                          After
     assistant  calls a, b           assistant  calls a, b
@@ -12,16 +12,25 @@ with its id.
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from contextc.messages import AnyPart, Message, Text, ToolCall, ToolResult
+from contextc.messages import AnyPart, Extra, Message, Text, ToolCall, ToolResult
 
 UnansweredReason: TypeAlias = Literal["interrupted", "cancelled", "still running"]
 PairingRepairKind: TypeAlias = Literal["synthetic", "orphan", "duplicate", "moved", "renamed"]
+
+ResultPlacement: TypeAlias = Literal["after call", "after replies", "later"]
+"""Where a provider accepts results: directly after their call, after the replies that follow it, or anywhere later."""
+
+PLACED_KEY = "placed"
+"""Key in the `extra` of a message of a request that pairing would have written in another way.
+
+It marks tool messages in another position, and replies that reuse call ids.
+"""
 
 SYNTHETIC_RESULTS: dict[UnansweredReason, str] = {
     "interrupted": "Interrupted: this call has no result. Whether the tool ran is not known.",
@@ -51,6 +60,8 @@ def pair_tool_calls(
     unique_ids: bool = False,
     encode_id: Callable[[str], str] = str,
     used_ids: Collection[str] = (),
+    placement: ResultPlacement = "after call",
+    placed_by: str = "",
 ) -> PairedHistory:
     """Return the history with every call directly followed by a tool message that answers it.
 
@@ -58,17 +69,23 @@ def pair_tool_calls(
     result without a call is dropped, and of two results for one call the first is used. With `orphans_as_text` dropped
     results become user text. Of two calls in one message with the same id, the second gets a new id. With
     `unique_ids` so does every call whose id was used before. `encode_id` maps ids to their wire form, which must be
-    unique. `used_ids` are the wire ids of calls before these messages.
+    unique. `used_ids` are the wire ids of calls before these messages. Tool messages that were read in the format
+    `placed_by` (a key of `extra`) keep their position if `placement` allows it.
     """
-    if (ordered := _pair_without_repair(messages, unique_ids, encode_id, used_ids)) is not None:
+    if (ordered := _pair_without_repair(messages, unique_ids, encode_id, used_ids, placed_by)) is not None:
         return PairedHistory(ordered, [])
     answers, places, strays, repairs = _match_results(messages)
+    stay = _find_staying(messages, places, strays, placement, placed_by) if placed_by else {}
+    repairs = [each for each in repairs if each.message_index not in stay]
     last = max((index for index, _ in answers), default=-1)
     known = {answer.call_id for answer in answers.values() if answer is not None}
-    used: set[str] = {*used_ids} if unique_ids else set()
+    used: set[str] = {*used_ids}
     numbers: dict[str, int] = {}
     found: list[Message] = []
     for index, message in enumerate(messages):
+        if index in stay:
+            found.append(replace(message, parts=tuple([stay[index][at] for at in range(len(message.parts))])))
+            continue
         if message.role == "tool":
             if orphans_as_text:
                 found += [_orphan_as_text(stray, message, stray.call_id in known) for stray in strays.get(index, ())]
@@ -76,10 +93,9 @@ def pair_tool_calls(
                 found.append(replace(message, parts=rest))
             continue
         calls = message.tool_calls
-        if not unique_ids:
-            used.clear()
-        if calls and not _are_new(calls, used, encode_id):
-            message = _with_new_ids(message, used, encode_id, numbers)
+        others = used if unique_ids and not is_placed(message, placed_by) else set[str]()
+        if calls and not _are_new(calls, others, encode_id):
+            message = _with_new_ids(message, others, encode_id, numbers)
             repairs += [
                 PairingRepair("renamed", before.id, index)
                 for before, now in zip(calls, message.tool_calls, strict=True)
@@ -89,6 +105,7 @@ def pair_tool_calls(
         if not calls:
             continue
         results: list[AnyPart] = []
+        positions: list[tuple[int, int] | None] = []
         for order, call in enumerate(message.tool_calls):
             used.add(encode_id(call.id))
             answer = answers[index, order]
@@ -97,20 +114,28 @@ def pair_tool_calls(
                 repairs.append(PairingRepair("synthetic", call.id, index))
             if answer.call_id != call.id or answer.name != call.name:
                 answer = replace(answer, call_id=call.id, name=call.name)
+            place = places.get((index, order))
+            if place is not None and place[0] in stay:
+                stay[place[0]][place[1]] = answer
+                continue
             results.append(answer)
-        positions = [places.get((index, order)) for order in range(len(results))]
+            positions.append(place)
+        if not results:
+            continue
+        extra: Extra | None = None
         if (
             len({place[0] if place else None for place in positions}) == 1 and positions[0]
         ):  # all results were in one message
+            extra = messages[positions[0][0]].extra
             results = [
                 result for _, result in sorted(zip(positions, results, strict=True), key=lambda each: each[0] or (0, 0))
             ]
-        found.append(Message(role="tool", parts=tuple(results), author=message.author))
+        found.append(Message(role="tool", parts=tuple(results), author=message.author, extra=extra))
     return PairedHistory(found, repairs)
 
 
 def _pair_without_repair(
-    messages: Sequence[Message], unique_ids: bool, spelled: Callable[[str], str], taken: Collection[str]
+    messages: Sequence[Message], unique_ids: bool, spelled: Callable[[str], str], taken: Collection[str], placed_by: str
 ) -> list[Message] | None:
     """Return the paired history if it needs no repair, which is usual, otherwise None.
 
@@ -122,10 +147,14 @@ def _pair_without_repair(
     answers: dict[str, ToolResult] = {}
     used: set[str] = set()
     author: str | None = None
+    extra: Extra | None = None
     several = 0
     for message in messages:
         if message.role == "tool":
+            if is_placed(message, placed_by):
+                return None
             several += 1
+            extra = message.extra if several == 1 else None
             for part in message.parts:
                 if type(part) is not ToolResult or part.call_id in answers:
                     return None
@@ -134,7 +163,7 @@ def _pair_without_repair(
         if asked or answers:
             if (results := _collect_results(asked, answers, several > 1)) is None:
                 return None
-            found.append(Message(role="tool", parts=results, author=author))
+            found.append(Message(role="tool", parts=results, author=author, extra=extra))
             asked, answers, several = [], {}, 0
         found.append(message)
         for part in message.parts:
@@ -152,7 +181,7 @@ def _pair_without_repair(
     if asked or answers:
         if (results := _collect_results(asked, answers, several > 1)) is None:
             return None
-        found.append(Message(role="tool", parts=results, author=author))
+        found.append(Message(role="tool", parts=results, author=author, extra=extra))
     return found
 
 
@@ -172,6 +201,35 @@ def _collect_results(
     if len(results) != len(answers):
         return None
     return tuple(results if several else answers.values())
+
+
+def is_placed(message: Message, placed_by: str) -> bool:
+    """Return True if a tool message was read in this format, in a position that pairing would change."""
+    return message.extra is not None and bool(message.extra.get(placed_by, {}).get(PLACED_KEY))
+
+
+def _find_staying(
+    messages: Sequence[Message],
+    places: Mapping[tuple[int, int], tuple[int, int]],
+    strays: Mapping[int, list[ToolResult]],
+    placement: ResultPlacement,
+    placed_by: str,
+) -> dict[int, dict[int, ToolResult]]:
+    """Return the indexes of tool messages that keep their position, each with room for its results by position."""
+    calls: dict[int, list[int]] = {}
+    for call, place in places.items():
+        calls.setdefault(place[0], []).append(call[0])
+    stay: dict[int, dict[int, ToolResult]] = {}
+    reply, role = -1, ""  # the first of the replies directly before the tool messages; the role of the last message
+    for index, message in enumerate(messages):
+        if message.role != "tool":
+            reply = reply if message.role == role == "assistant" else index
+        elif is_placed(message, placed_by) and index in calls and index not in strays:
+            first = {"later": 0, "after replies": reply, "after call": index}[placement]
+            if min(calls[index]) >= first and len(calls[index]) == len(message.parts):
+                stay[index] = {}
+        role = message.role
+    return stay
 
 
 def find_open_calls(messages: Sequence[Message]) -> list[tuple[Message, ToolCall]]:

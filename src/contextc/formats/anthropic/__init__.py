@@ -21,6 +21,7 @@ from contextc.formats.identifiers import IdentifierCodec, NameCodec
 from contextc.formats.message_groups import APART_KEY
 from contextc.formats.reasoning_policy import ReasoningPolicy
 from contextc.messages import Message
+from contextc.messages.pairing import PLACED_KEY
 
 CACHE_CONTROL: JSONObject = {"type": "ephemeral"}
 BLOCKS_WITHOUT_BREAKPOINT = ("thinking", "redacted_thinking")
@@ -41,12 +42,13 @@ class AnthropicFormatter(CodecFormatter):
     )
     unique_ids = True
     nested_extra = (FIELDS_KEY,)
-    layout_extra = (APART_KEY, BETWEEN_KEY)
+    layout_extra = (APART_KEY, PLACED_KEY, BETWEEN_KEY)
     rules = RULES
     prefix_settings = ("thinking", "output_config")
     user_first = True
     tool_key = "input_schema"
     merges_neighbours = True
+    result_placement = "after replies"
     requires_max_tokens = True
 
     def __init__(

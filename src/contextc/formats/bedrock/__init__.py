@@ -28,6 +28,7 @@ from contextc.formats.message_groups import APART_KEY
 from contextc.formats.reasoning_policy import ReasoningPolicy
 from contextc.formats.stream import StreamReader
 from contextc.messages import Message
+from contextc.messages.pairing import PLACED_KEY
 from contextc.tools.spec import NativeTool, Tool
 
 CACHE_POINT: JSONObject = {CACHE_POINT_KEY: {"type": "default"}}
@@ -53,7 +54,7 @@ class BedrockFormatter(AnthropicFormatter):
     )
     unique_ids = True
     nested_extra = ("toolUse", "toolResult", "toolSpec", "reasoningContent", *FORMATS)
-    layout_extra = (APART_KEY, BETWEEN_KEY, UNCHANGED_KEY)
+    layout_extra = (APART_KEY, PLACED_KEY, BETWEEN_KEY, UNCHANGED_KEY)
     rules = RULES
     prefix_settings = ("additionalModelRequestFields", "outputConfig")
     user_first = True

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextc._json import JSONObject
 from contextc.formats.anthropic import AnthropicFormatter
 from contextc.formats.anthropic.decode import collect_events
+from contextc.formats.anthropic.encode import BETWEEN_KEY
 from contextc.formats.base import EncodedSegment, Formatter, Request, as_json, text_of
 from contextc.formats.claude_code import decode
 from contextc.formats.claude_code.decode import NAME_KEY, TOOL_PREFIX
@@ -27,6 +28,7 @@ from contextc.formats.claude_code.stream import ClaudeCodeStreamReader
 from contextc.formats.claude_code.transcript_entries import split_prompt, transcript_entries
 from contextc.formats.identifiers import IdentifierCodec, NameCodec
 from contextc.formats.lint_engine import RuleFinding, unknown_field_findings
+from contextc.formats.message_groups import APART_KEY
 from contextc.formats.reasoning_policy import ReasoningPolicy
 from contextc.messages import Message
 from contextc.tools.spec import Tool
@@ -61,7 +63,7 @@ class ClaudeCodeFormatter(Formatter):
     merges_neighbours = True
     session_line_fields = ("type",)
     strict_tools = False
-    layout_extra = (*AnthropicFormatter.layout_extra, NAME_KEY, "id", "model", "stop_reason")
+    layout_extra = (APART_KEY, BETWEEN_KEY, NAME_KEY, "id", "model", "stop_reason")
 
     def check_surroundings(self, message: JSONObject) -> Iterable[RuleFinding]:
         return unknown_field_findings(message, ("type", "message"), (0,))

@@ -31,6 +31,7 @@ from contextc.formats.identifiers import NameCodec
 from contextc.formats.message_groups import APART_KEY
 from contextc.formats.reasoning_policy import ReasoningPolicy
 from contextc.messages import Message
+from contextc.messages.pairing import PLACED_KEY
 from contextc.tools.spec import NativeTool, Tool
 
 
@@ -49,12 +50,14 @@ class GeminiFormatter(CodecFormatter):
     user_first = True
     tool_key = "functionDeclarations"
     merges_neighbours = True
+    result_placement = "after replies"
     settings = SETTINGS
     name_codec = NameCodec("gemini", names=NAMES)
     strict_tools = False
     nested_extra = ("functionCall", "functionResponse", "inlineData", "fileData")
     layout_extra = (
         APART_KEY,
+        PLACED_KEY,
         SPELLED_KEY,
         URLSAFE_KEY,
         BESIDE_KEY,

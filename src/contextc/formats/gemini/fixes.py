@@ -11,7 +11,7 @@ from contextc.formats.gemini.lint_parser import TOOLS_NAMES, iter_list, to_camel
 from contextc.formats.identifiers import IdentifierCodec
 from contextc.formats.lint_engine import JSONPath
 from contextc.formats.media_encoding import decode_base64
-from contextc.formats.signature_check import MIN_LENGTH, is_protobuf_message
+from contextc.formats.signature_check import MIN_LENGTH, is_intact_google_signature
 
 PartChange: TypeAlias = Callable[[JSONObject], JSONObject]
 
@@ -178,7 +178,10 @@ def is_valid_signature(text: JSON, *, ran: bool = False) -> bool:
     if data is None:
         return False
     return (
-        ran or len(text) < MIN_LENGTH or is_protobuf_message(data) or (data.isascii() and data.decode().isprintable())
+        ran
+        or len(text) < MIN_LENGTH
+        or is_intact_google_signature(text)
+        or (data.isascii() and data.decode().isprintable())
     )
 
 

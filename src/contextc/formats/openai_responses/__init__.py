@@ -25,6 +25,7 @@ from contextc.formats.openai_responses.rules import RULES
 from contextc.formats.openai_responses.stream import ResponsesStreamReader
 from contextc.formats.reasoning_policy import ReasoningPolicy
 from contextc.messages import AnyPart, Message, Reasoning
+from contextc.messages.pairing import PLACED_KEY
 
 
 class OpenAIResponsesFormatter(CodecFormatter):
@@ -45,8 +46,9 @@ class OpenAIResponsesFormatter(CodecFormatter):
     )
     unique_ids = True
     allows_leading_system = True
+    result_placement = "later"
     nested_extra = (ITEM,)
-    layout_extra = (STRING_INPUT, NESTED)
+    layout_extra = (STRING_INPUT, NESTED, PLACED_KEY)
 
     def __init__(self, *, provider: str = "openai", reasoning: ReasoningPolicy = "native") -> None:
         self.provider, self.reasoning = provider, reasoning

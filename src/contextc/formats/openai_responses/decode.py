@@ -10,7 +10,7 @@ from typing import cast
 
 from msgspec.structs import replace
 
-from contextc._json import JSON, JSONObject, as_object
+from contextc._json import JSON, JSONObject, as_object, encode
 from contextc.formats.base import Request, append_text, extra_of, text_of
 from contextc.formats.encoder_decoder_base import (
     NO_PARAMETERS,
@@ -59,6 +59,8 @@ INPUT_ITEMS = (  # items without a role that come from the caller, not from the 
     "compaction_trigger",
 )
 CALLER_SUFFIXES = ("_output", "_response")  # of types of items that come from the caller
+TOOL_SEARCH = "tool_search"
+"""The name of a call with which the model searches the client's tools. It is an item type of its own."""
 TEXTS = ("input_text", "output_text", "text")
 TEXT_DELTAS = {  # by type of delta: the list it extends, the name of its index, and the block type
     "response.output_text.delta": ("content", "content_index", "output_text", "text"),
@@ -122,6 +124,12 @@ def decode_reply(reply: JSONObject, provider: str) -> Message:
     problem = cast(JSON, reply.get("error") or {})
     said = cast(JSONObject, problem).get("message") if isinstance(problem, dict) else problem
     return replace(message, status="error", error=str(said or "The provider gave no reason."))
+
+
+def is_client_search(item: JSONObject) -> bool:
+    """Return True if an item is a tool search that the client runs, and answers as it answers a function call."""
+    has_arguments = isinstance(item.get("arguments") or {}, dict | str)
+    return isinstance(item.get("call_id"), str) and item.get("execution") != "server" and has_arguments
 
 
 def is_model_output(item: JSONObject) -> bool:
@@ -217,9 +225,13 @@ class _Decoder:
             case "reasoning":
                 return Message(role="assistant", parts=(self.reasoning(item),))
             case "function_call":
-                return Message(role="assistant", parts=(self.call(item),))
+                return Message(role="assistant", parts=(self.call(item, item["name"], item.get("arguments") or ""),))
             case "function_call_output":
-                return Message(role="tool", parts=(self.result(item),))
+                return Message(role="tool", parts=(self.result(item, item.get("output")),))
+            case "tool_search_call" if is_client_search(item):
+                return Message(role="assistant", parts=(self.call(item, TOOL_SEARCH, item.get("arguments") or {}),))
+            case "tool_search_output" if self.names.get(item.get("call_id") or "") == TOOL_SEARCH:
+                return Message(role="tool", parts=(self.result(item, encode(item.get("tools")).decode()),))
             case kind:
                 native = ProviderBlock(provider=self.provider, data=item)
                 return Message(role=role or ("user" if kind in INPUT_ITEMS else "assistant"), parts=(native,))
@@ -300,18 +312,18 @@ class _Decoder:
             return ProviderBlock(provider=self.provider, data=item)
         return replace(part, extra=extra_fields(item, ours, self.provider))
 
-    def call(self, item: JSONObject) -> AnyPart:
-        self.names[item["call_id"]] = item["name"]
-        made = tool_call(item["call_id"], item["name"], item.get("arguments") or "")
+    def call(self, item: JSONObject, name: str, arguments: str | JSONObject) -> AnyPart:
+        self.names[item["call_id"]] = name
+        made = tool_call(item["call_id"], name, arguments)
         return replace(made, extra=extra_fields(item, encode_item(made, self.provider), self.provider))
 
-    def result(self, item: JSONObject) -> ToolResult:
-        call_id, output = cast(str, item.get("call_id") or ""), item.get("output")
+    def result(self, item: JSONObject, output: JSON) -> ToolResult:
+        call_id = cast(str, item.get("call_id") or "")
         content = result_content(output, self.parts)
         made = ToolResult(call_id=call_id, name=self.names.get(call_id, UNKNOWN_TOOL), content=content)
         ours = cast(JSONObject, encode_item(made, self.provider))
         known = {**item}
-        if _blocks(output, "input_text") == _blocks(ours["output"], "input_text"):
+        if "output" in item and _blocks(output, "input_text") == _blocks(ours["output"], "input_text"):
             known["output"] = ours["output"]
         return replace(made, extra=extra_fields(known, ours, self.provider))
 

@@ -8,8 +8,8 @@ there is none if it is not stored.
 from collections.abc import Iterable
 from typing import cast
 
-from contextc._json import JSONObject
-from contextc.formats.openai_responses.decode import TEXTS, find_session
+from contextc._json import JSONObject, encode
+from contextc.formats.openai_responses.decode import TEXTS, TOOL_SEARCH, find_session, is_client_search
 from contextc.formats.stream import Delta, StreamDecoder, StreamReader
 from contextc.messages import Reasoning, Text, ToolCall, tool_call
 
@@ -85,6 +85,9 @@ class ResponsesStreamReader(StreamReader):
                     yield self._thought(known, rest)
             case "function_call":
                 yield from self._written(known, cast(str, item.get("arguments") or "")[known.given :])
+            case "tool_search_call" if is_client_search(item) and item.get("status") == "completed":
+                known.call = (item["call_id"], TOOL_SEARCH)
+                yield from self._written(known, encode(item.get("arguments") or {}).decode()[known.given :])
             case _:
                 pass
 
