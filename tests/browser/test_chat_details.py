@@ -1,5 +1,6 @@
 """Details of the chat: drafts, titles, denied calls, approvals, math, symbols, and narrow screens."""
 
+import json
 import re
 from typing import Any, cast
 
@@ -54,6 +55,25 @@ def test_a_draft_survives_a_reload_and_other_conversations(store: cc.Store, pers
     person.page.get_by_test_id("question").get_by_role("button", name="Delete").click()
     expect(person.page.get_by_test_id("conversation")).to_have_count(1)
     assert _drafts(person.page) == []
+
+
+def test_a_text_file_is_sent_and_a_file_that_is_not_says_so_before(person: Person, model: Model) -> None:
+    """Guarantee 2.6: the model reads the text of a source file. The chip of an archive says that it is not sent."""
+    person.open()
+    person.page.locator("input[type=file]").set_input_files(
+        [
+            {"name": "main.rs", "mimeType": "", "buffer": b"fn main() {}"},
+            {"name": "all.zip", "mimeType": "application/zip", "buffer": b"PK\x03\x04\x00"},
+        ]
+    )
+    chips = person.page.get_by_role("list", name="Attached").get_by_role("listitem")
+    expect(chips.filter(has_text="all.zip")).to_contain_text("not sent")
+    expect(chips.filter(has_text="main.rs")).not_to_contain_text("not sent")
+    model.will(text_reply("Seen."))
+    person.composer.fill("Look.")
+    person.composer.press("Enter")
+    expect(person.rows("assistant").locator(".prose")).to_have_text("Seen.")
+    assert "fn main() {}" in json.dumps(model.requests[-1])
 
 
 def test_drafts_are_bounded(store: cc.Store, person: Person) -> None:

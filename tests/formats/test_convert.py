@@ -25,6 +25,8 @@ RECORDED: list[tuple[str, Body]] = [
     *(("openai_chat", {"messages": messages}) for messages in transcripts()),
     *(("openai_chat", messages) for messages in transcripts()[:5]),
 ]
+ATTACHED = re.compile(r"\[Attached file [^\]]*\]\n(`{3,})\n(.*?)\1\n\[End of the attached file [^\]]*\]", re.DOTALL)
+"""A text file in a format that has no place for it."""
 ASIDE = re.compile(r"\[[^\[\]]*(?:not shown|returned by [^\]]*)\]|</?system-reminder>|\[System Context\]:|\s")
 """What a format puts in the place of what it cannot show, and white space: both are named elsewhere."""
 
@@ -37,15 +39,22 @@ def messages_of(name: str, body: Body) -> list[Message]:
     form = formatter(name)
     request = form.decode_request({form.messages_key: body} if isinstance(body, list) else body)
     system = [request.system] if request.system else []
-    return [*system, *pair_tool_calls(form.with_session_results(request), orphans_as_text=True).messages]
+    paired = pair_tool_calls(form.with_session_results(request), orphans_as_text=True).messages
+    return [*system, *(form.with_text_files(message, documents=False)[0] for message in paired)]
 
 
 def essence(name: str, body: Body, *, flags: bool) -> list[tuple[str, ...]]:
-    """What was said, asked for and returned, in order; whether a result is an error only where `flags` asks for it."""
+    """What was said, asked for and returned, in order; whether a result is an error only where `flags` asks for it.
+
+    Text files come last, because some formats list them apart from the text.
+    """
     found: list[tuple[str, ...]] = []
+    files: list[tuple[str, ...]] = []
     for message in messages_of(name, body):
         for part in message.parts:
-            if isinstance(part, cc.Text) and (words := ASIDE.sub("", part.text)):
+            text = part.text if isinstance(part, cc.Text) else ""
+            files += [("file", file[2].strip()) for file in ATTACHED.finditer(text)]
+            if isinstance(part, cc.Text) and (words := ASIDE.sub("", ATTACHED.sub("", text))):
                 if found and found[-1][0] == "text":
                     words = found.pop()[1] + words
                 found.append(("text", words))
@@ -53,7 +62,7 @@ def essence(name: str, body: Body, *, flags: bool) -> list[tuple[str, ...]]:
                 found.append(("call", part.name, json.dumps(part.arguments, sort_keys=True)))
             elif isinstance(part, cc.ToolResult):
                 found.append(("result", part.name, ASIDE.sub("", part.text), str(part.is_error) if flags else ""))
-    return found
+    return found + sorted(files)
 
 
 def recorded(source: str) -> Sequence[Body]:

@@ -136,3 +136,16 @@ def test_media_are_stored_once_and_only_pictures_are_shown(client: TestClient, s
         assert saved.headers["x-content-type-options"] == "nosniff"
     gone = client.get("/api/blobs/" + "0" * 64)
     assert (gone.status_code, gone.json()["error"]["kind"]) == (404, "UnknownBlob")
+
+
+def test_a_client_can_ask_whether_a_model_gets_a_file(client: TestClient) -> None:
+    """Guarantee 2.6: before it is sent, so that no file looks sent that is not."""
+    for model, kind, is_sent in (
+        ("anthropic:claude-opus-5-5", "image/png", True),
+        ("anthropic:claude-opus-5-5", "application/zip", False),
+        ("openai:gpt-5.5", "application/zip", False),
+        ("deepseek:deepseek-chat", "application/pdf", False),
+    ):
+        answer = client.get("/api/media-support", params={"model": model, "type": kind})
+        assert answer.json() == {"is_sent": is_sent}
+    assert client.get("/api/media-support", params={"model": "nope:x", "type": "image/png"}).status_code == 400

@@ -79,6 +79,7 @@ def places(store: cc.Store) -> dict[str, str]:
         "channel": life.channel,
         "number": "2",
         "blob": blob or "",
+        "type": "image/png",
         "id": "a/b",
         "code": "ANT001",
         "a": "a/b",

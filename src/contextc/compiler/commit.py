@@ -14,7 +14,7 @@ from contextc.compiler.ledger import repository
 from contextc.compiler.ledger.channel_loader import load_messages_at
 from contextc.compiler.ledger.channel_row_cache import ChannelCacheEntry, CommitTail
 from contextc.compiler.ledger.log_check import LOG_LOST, is_message_lost
-from contextc.compiler.ledger.row_encoding import apply_reasoning_policy, has_media, has_signed_reasoning, render_item
+from contextc.compiler.ledger.row_encoding import apply_reasoning_policy, has_signed_reasoning, list_media, render_item
 from contextc.compiler.manifest import record_from_json, record_to_json
 from contextc.errors import StaleCompile
 from contextc.messages import Message, Usage
@@ -327,7 +327,7 @@ def _produced(
             place=make_place(branch, message.seq),
             role=message.role,
             signed=has_signed_reasoning(message, provider),
-            media=has_media(message),
+            media=bool(list_media(message)),
         )
         item = apply_reasoning_policy(item, message, compiled.draft.options.reasoning_policy)
         tokens = 0

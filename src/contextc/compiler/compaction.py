@@ -7,6 +7,7 @@ that is empty or not smaller than its input, and one whose summarizer failed. Er
 
 from collections import Counter as Tally
 from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import suppress
 from itertools import accumulate
 from typing import TypeAlias, cast
 
@@ -17,9 +18,9 @@ from contextc._json import fix_surrogates
 from contextc.compiler.compiled import Compiled
 from contextc.compiler.draft import Draft
 from contextc.compiler.ledger import repository
-from contextc.compiler.ledger.row_encoding import render_item
+from contextc.compiler.ledger.row_encoding import list_blob_names, render_item, write_text_files
 from contextc.compiler.passes.agent_view import UNNAMED_AUTHOR
-from contextc.errors import describe_error
+from contextc.errors import InvalidInput, StoreCorrupt, describe_error
 from contextc.messages import Message
 from contextc.models.tokens import TokenCounter
 from contextc.prompts import escape_markers, with_tags
@@ -168,6 +169,15 @@ def _boundary(available: int, items: Sequence[Item]) -> int:
     return fitting[0] if fitting else steps[-1] if steps else start
 
 
+def _with_files(store: Store, draft: Draft, item: Item, message: Message) -> Message:
+    """Return a message with its text files as text, for the summary."""
+    blobs: dict[str, bytes] = {}
+    for name in list_blob_names([message]) if item.texts else ():
+        with suppress(InvalidInput, StoreCorrupt):  # a summary does without it
+            blobs[name] = store.blob(name)
+    return write_text_files(item, message, draft.provider.formatter, blobs, documents=False, fetchable=False)[0]
+
+
 def run_compaction_steps(
     store: Store,
     current: Compiled,
@@ -181,7 +191,7 @@ def run_compaction_steps(
     if planned is None:
         return None
     shown = [
-        render_item(item, messages.get(item.place), fetchable=False)
+        _with_files(store, draft, item, render_item(item, messages.get(item.place), fetchable=False))
         for item in planned.items
         if item.kind == "message" and item.place in messages
     ]

@@ -63,6 +63,8 @@ class Draft(Struct, frozen=True, kw_only=True):
     """Place of the message that opened the turn, if the log contains it although it is in the unread part."""
     revealed: Mapping[int, Message] = {}
     """Messages that were hidden when they arrived, by place."""
+    text_files: Mapping[str, bytes] = {}
+    """The bytes of files in the log that may be text, by blob name."""
     token_counts: Mapping[int, int] = {}
     """Known token counts of messages in the log, by place."""
     unanswered_calls: Mapping[str, int] = {}

@@ -1,8 +1,10 @@
-"""The tool `fetch_result`: reads a tool result that was left out of a request, or shortened."""
+"""The tool `fetch_result`: reads what was left out of a request or shortened: a tool result, or a text file."""
 
 import re
 
 from contextc.errors import InvalidInput, UnknownConversation, UnknownMessage
+from contextc.messages import Media
+from contextc.messages.text_files import read_text_file
 from contextc.store import Store
 from contextc.tools.spec import Tool
 
@@ -27,7 +29,9 @@ MAX_LENGTH = 20_000
 
 
 def result_id(seq: int, number: int) -> str:
-    """Return the id of a result for `fetch_result`: the message's seq, and the number of the result in it."""
+    """Return the id of a result for `fetch_result`: the message's seq, and the number of the result in it, or of the
+    media part in a user's message.
+    """
     return f"r{seq}" if number == 1 else f"r{seq}.{number}"
 
 
@@ -47,13 +51,16 @@ def fetch_result(
         (message,) = store.load(conversation, after=int(match[1]) - 1, until=int(match[1]))
     except (UnknownMessage, UnknownConversation, InvalidInput, ValueError):
         return f"There is no result {name} in this conversation."
-    results = message.tool_results
     number = int(match[2] or 1)
     if message.redacted:
         return f"The result {name} was removed."
-    if not 1 <= number <= len(results) or (message.author or agent) != agent:
+    texts = [result.text for result in message.tool_results]
+    if message.role == "user":
+        files = [part for part in message.parts if isinstance(part, Media)]
+        texts = [read_text_file(file, store.blob(file.blob) if file.blob else None) or "" for file in files]
+    if not 1 <= number <= len(texts) or (message.role != "user" and (message.author or agent) != agent):
         return f"There is no result {name} in this conversation."
-    text = results[number - 1].text
+    text = texts[number - 1]
     piece = text[start : start + count]
     rest = len(text) - start - len(piece)
     if rest > 0:

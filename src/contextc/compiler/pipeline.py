@@ -27,12 +27,14 @@ from contextc.compiler.ledger.row_encoding import (
     assemble_rows,
     hash_chunks,
     list_blob_names,
+    list_media,
 )
 from contextc.compiler.manifest_builder import build_account
 from contextc.compiler.options import Budget
 from contextc.compiler.passes import PASSES
 from contextc.compiler.request_head import NEW_ENCODER, CompileInput, build_head, find_prefix_change
 from contextc.messages import Message, hash_content, validate_message
+from contextc.messages.text_files import may_be_text
 from contextc.models.tokens import Calibration, TokenCounter, load_calibration, load_counts
 from contextc.providers import Provider
 from contextc.store import Reference, Store
@@ -122,6 +124,7 @@ def _draft(ask: CompileInput, *, why: str, resume: bool, changed: int, compacted
         unread_until=sight.unread_until,
         turn_opening=sight.turn_opening,
         revealed=sight.revealed,
+        text_files=_load_text_files(ask),
         token_counts=ask.counts,
         unanswered_calls=sight.unanswered_calls,
         pins=sight.pins,
@@ -136,6 +139,12 @@ def _draft(ask: CompileInput, *, why: str, resume: bool, changed: int, compacted
         changed=changed,
         remarks=(f"{sight.missing} of its messages are missing from the store",) if sight.missing else (),
     )
+
+
+def _load_text_files(ask: CompileInput) -> Mapping[str, bytes]:
+    messages = [*(message for _, message in ask.snapshot.log), *ask.snapshot.revealed.values()]
+    files = [media for message in messages for media in list_media(message) if media.blob and may_be_text(media)]
+    return ask.fetch((), [Message(role="user", parts=tuple(files))]).blobs if files else {}
 
 
 def _epochs_budget(budget: Budget, shrunk: int) -> Budget:

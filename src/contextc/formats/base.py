@@ -18,12 +18,13 @@ from contextc._json import JSON, JSONObject
 from contextc.errors import InvalidInput, InvalidReply, InvalidRequest
 from contextc.formats.identifiers import NameCodec
 from contextc.formats.lint_engine import ParsedRequest, RuleFinding, RuleSet
+from contextc.formats.media_encoding import ShortenFile, matches_type, with_text_files
 from contextc.formats.message_groups import mark_positions, merge_unordered_results, split_segments
 from contextc.formats.reasoning_policy import ReasoningPolicy, apply_policy
 from contextc.formats.reply_stream import ReplyStream
 from contextc.formats.request_settings import SettingsTable, rename_tools, tool_choice_settings
-from contextc.formats.stream import StreamReader
-from contextc.messages import AnyPart, Extra, Media, Message, Reasoning, system
+from contextc.formats.stream import StreamReader, as_json
+from contextc.messages import AnyPart, Extra, Media, Message, Reasoning, ToolResult, system
 from contextc.messages.pairing import PLACED_KEY, PairedHistory, PairingRepair, ResultPlacement, pair_tool_calls
 from contextc.tools.spec import NativeTool, Tool
 
@@ -142,6 +143,10 @@ class Formatter(ABC):
     """The class that reads streamed replies. None if no provider streams this format."""
     reply_stream: ClassVar[type[ReplyStream] | None] = None
     """The class that encodes replies as streams of this format. None if no client expects one."""
+    media_types: ClassVar[tuple[str, ...]] = ("*/*",)
+    """Patterns of the media types whose bytes are sent. Others are described in one line of text."""
+    text_documents: ClassVar[tuple[str, ...]] = ()
+    """Patterns of the types of text files that are sent as documents. All other text files are sent as text."""
     encoding_version: ClassVar[int] = 1
     """Incremented when the encoding of a segment changes: histories encoded before are then encoded again."""
     provider: str
@@ -155,6 +160,31 @@ class Formatter(ABC):
     def encode(self, segment: Sequence[Message], *, blobs: Mapping[str, bytes] = {}) -> EncodedSegment:
         """Encode one segment, whose calls and results are paired. The result does not depend on other segments."""
         return self._encode(self.name_codec.encode(apply_policy(segment, self.reasoning, self._replacement_for)), blobs)
+
+    def takes_media(self, mime_type: str) -> bool:
+        """Return True if the bytes of media of this type can be sent."""
+        return matches_type(mime_type, self.media_types)
+
+    def with_text_files(
+        self,
+        message: Message,
+        *,
+        blobs: Mapping[str, bytes] = {},
+        documents: bool = True,
+        describe_others: bool = False,
+        shorten: ShortenFile = lambda text, number: text,
+    ) -> tuple[Message, list[ConversionNote]]:
+        """Return a message as this format can send it, with text files as text, and notes on them.
+
+        `documents` is False for a model that takes no documents: all text files become text. `describe_others`
+        replaces all other media by a line of text.
+        """
+        if not any(isinstance(part, Media | ToolResult) for part in message.parts):
+            return message, []
+        native = self.text_documents if documents else ()
+        changed, files = with_text_files(message, blobs, native, shorten, describe_others=describe_others)
+        texts = [f"the file {file.name or 'without a name'} of type {file.mime_type}, into text" for file in files]
+        return changed, [ConversionNote("changed", text) for text in texts]
 
     def _replacement_for(self, reasoning: Reasoning) -> tuple[AnyPart, ...]:
         """Return the parts that replace reasoning which its provider would otherwise expect."""
@@ -307,7 +337,7 @@ class Formatter(ABC):
         self._check(history)
         prompt = _non_blank(system_prompt) if self.system_among_messages else None
         head = self.encode([system(prompt)]).messages if prompt else ()
-        return [*head, *self.encode_history(history)]
+        return [*head, *self.encode_history([self.with_text_files(message)[0] for message in history])]
 
     def get_system_prompt(self, system_prompt: str | None) -> str | None:
         """Return the system prompt if the format has a separate field for it, or None if it is one of the messages."""
@@ -347,12 +377,16 @@ class Formatter(ABC):
 
     def encode_with_notes(self, request: Request, *, blobs: Mapping[str, bytes] = {}) -> EncodedRequest:
         """Return the whole body of a request, with notes on what was changed to write it."""
-        messages = self.with_session_results(request, blobs=blobs)
+        messages, files = self.with_session_results(request, blobs=blobs), list[ConversionNote]()
+        if request.source != (self.extra_key, self.name):
+            inlined = [self.with_text_files(message, blobs=blobs) for message in messages]
+            messages, files = [message for message, _ in inlined], [note for _, notes in inlined for note in notes]
         if self.keeps_layout and request.source == (self.extra_key, self.name):
             written = self._write(request, PairedHistory([*messages], []), blobs)
             if not self.rules.lint(written.body):
                 return written
-        return self._write(request, self.pair_calls(messages), blobs)
+        written = self._write(request, self.pair_calls(messages), blobs)
+        return written._replace(notes=(*files, *written.notes)) if files else written
 
     def _write(self, request: Request, paired: PairedHistory, blobs: Mapping[str, bytes]) -> EncodedRequest:
         encoded = [self.encode(segment, blobs=blobs) for segment in split_segments(paired.messages)]
@@ -454,32 +488,9 @@ def append_text(holder: JSONObject, name: str, more: str) -> None:
     holder[name] = text
 
 
-def as_json(value: object) -> JSONObject:
-    """Return a reply or an event of any SDK as plain data."""
-    if isinstance(value, Mapping):
-        return dict(cast(Mapping[str, JSON], value))
-    # Classes of OpenAI and Anthropic have `to_dict`. Google's field names in JSON differ from those in Python.
-    dumps = (("to_dict", {"mode": "json"}), ("model_dump", {"mode": "json", "by_alias": True, "exclude_none": True}))
-    for name, options in dumps:
-        if callable(dump := getattr(value, name, None)):
-            return cast(JSONObject, dump(**options))
-    raise InvalidInput(
-        f"reply: expected an object of the vendor's SDK or a dict, got {type(value).__name__}",
-        fix="Pass the SDK's return value, or its JSON as a dict.",
-    )
-
-
 def text_of(value: JSON) -> str:
     """Return the value if it is a string, else ""."""
     return value if isinstance(value, str) else ""
-
-
-def describe_media(media: Media) -> str:
-    """Return one line of text that replaces media whose bytes cannot be sent."""
-    name = f" {media.name!r}" if media.name else ""
-    size = f", {media.size:,} bytes" if media.size else ""
-    where = f", {media.url}" if media.url else ""
-    return f"[{media.kind}{name}: {media.mime_type}{size}{where}; not shown]"
 
 
 def describe_tool(tool: NativeTool) -> str:

@@ -11,11 +11,11 @@ from contextc.formats.base import (
     Formatter,
     NoteAction,
     Request,
-    describe_media,
     extra_of,
     merge_extra,
     own_extra,
 )
+from contextc.formats.media_encoding import describe_media
 from contextc.formats.message_groups import APART_KEY
 from contextc.messages import AnyPart, Extra, Media, Message, ProviderBlock, Reasoning, Text, ToolCall, ToolResult
 from contextc.tools.spec import Tool

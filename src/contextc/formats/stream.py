@@ -9,12 +9,13 @@ with sessions also sends the session's id and position.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import ClassVar, Protocol, TypeAlias, cast
 
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
+from contextc.errors import InvalidInput
 from contextc.formats.identifiers import NameCodec
 from contextc.messages import Message, Reasoning, Text, ToolCall, ToolResult, tool_call
 
@@ -144,4 +145,19 @@ def is_error(event: JSONObject) -> bool:
     choices: JSON = event.get("choices")  # a gateway passes on an upstream error in a choice
     return isinstance(choices, list) and any(
         isinstance(each, dict) and bool(cast(JSONObject, each).get("error")) for each in cast(list[JSON], choices)
+    )
+
+
+def as_json(value: object) -> JSONObject:
+    """Return a reply or an event of any SDK as plain data."""
+    if isinstance(value, Mapping):
+        return dict(cast(Mapping[str, JSON], value))
+    # Classes of OpenAI and Anthropic have `to_dict`. Google's field names in JSON differ from those in Python.
+    dumps = (("to_dict", {"mode": "json"}), ("model_dump", {"mode": "json", "by_alias": True, "exclude_none": True}))
+    for name, options in dumps:
+        if callable(dump := getattr(value, name, None)):
+            return cast(JSONObject, dump(**options))
+    raise InvalidInput(
+        f"reply: expected an object of the vendor's SDK or a dict, got {type(value).__name__}",
+        fix="Pass the SDK's return value, or its JSON as a dict.",
     )

@@ -35,6 +35,7 @@ class PlainFormatter(Formatter):
     """Encodes messages as JSON, one for one."""
 
     name: ClassVar[str] = "contextc"
+    text_documents: ClassVar[tuple[str, ...]] = ("*/*",)
     name_codec: ClassVar[NameCodec] = NameCodec("contextc")
     provider = "contextc"
 

@@ -15,7 +15,7 @@ from contextc.compiler.body_splitting import split_elements
 from contextc.compiler.compiled import OBSERVED
 from contextc.compiler.ledger import repository
 from contextc.compiler.ledger.observed_compression import pack_record
-from contextc.compiler.ledger.row_encoding import has_media, has_signed_reasoning, hash_chunks
+from contextc.compiler.ledger.row_encoding import has_signed_reasoning, hash_chunks, list_media
 from contextc.compiler.manifest import ObservedFacts, RequestRecord, record_to_json
 from contextc.compiler.options import Budget
 from contextc.errors import ContextcError, StoreCorrupt
@@ -444,7 +444,7 @@ class ExchangeRecording:
             tokens=self.counter.count_message(message),
             opens=message.role == "user",
             signed=has_signed_reasoning(message, self.given.form.provider),
-            media=has_media(message),
+            media=bool(list_media(message)),
             results=max(1, len(message.tool_results)),
             verbatim=True,
         )

@@ -5,9 +5,9 @@ are rendered at every turn and sent at the end, in one block. Rendering happens 
 file or a clock, the compiler gets texts only.
 """
 
+from contextc.messages.escaping import MARKERS, SYSTEM_CONTEXT, Tag, escape_markers, with_tags
 from contextc.prompts.builder import Prompt, PromptBuilder, PromptWarning, RenderedFragment, hash_tools, heading_of
 from contextc.prompts.builtin_fragments import default_system_prompt
-from contextc.prompts.escaping import MARKERS, SYSTEM_CONTEXT, Tag, escape_markers, with_tags
 from contextc.prompts.fragment import AgentCard, Delegation, Lifecycle, PromptContext, PromptFragment, Renderer
 
 __all__ = [

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 
 from contextc._json import encode_canonical
 from contextc.config import read_settings
-from contextc.prompts.escaping import escape_markers, escaped_line
+from contextc.messages.escaping import escape_markers, escaped_line
 from contextc.prompts.fragment import DEFAULT_AGENT, AgentCard, Delegation, PromptContext, PromptFragment
 from contextc.tools.spec import Tool
 from contextc.tools.todos import format_todos

@@ -23,7 +23,7 @@ one; a summary; a notice about what was left out; a result that arrived after a 
 class Item(Struct, frozen=True, omit_defaults=True, gc=False, rename={
     "kind": "k", "place": "p", "role": "r", "tokens": "t", "opens": "o", "prefix": "x", "text": "w", "limit": "l",
     "decayed": "d", "bare": "b", "blind": "n", "failed": "f", "signed": "s", "media": "m",
-    "only": "y", "inline": "i", "results": "c", "fragment": "g", "hash": "h", "verbatim": "v",
+    "only": "y", "inline": "i", "results": "c", "fragment": "g", "hash": "h", "verbatim": "v", "texts": "e",
 }):  # fmt: skip
     """One message or inserted text of a request. `place` is the message's place; 0 if there is none."""
 
@@ -48,7 +48,7 @@ class Item(Struct, frozen=True, omit_defaults=True, gc=False, rename={
     signed: bool = False
     """True if it contains reasoning that its provider signed."""
     media: bool = False
-    """True if it contains images, audio, video or documents."""
+    """True if it contains images, audio, video or documents, other than text files that `texts` stands for."""
     only: tuple[str, ...] = ()
     """If set, only the results for these call ids are included."""
     inline: bool = False
@@ -63,6 +63,8 @@ class Item(Struct, frozen=True, omit_defaults=True, gc=False, rename={
     """Hash of the fragment's text; empty if the fragment is withdrawn."""
     verbatim: bool = False
     """True if other software sent the message: it is not escaped or changed."""
+    texts: bool = False
+    """True if it contains text files, and they are sent as text. `limit` also applies to them."""
 
 
 class FragmentCopy(NamedTuple):

@@ -7,7 +7,7 @@ Rendering an item and its message as the message that a model gets is determinis
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from operator import is_
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -20,16 +20,17 @@ from contextc.formats.base import (
     ConversionNote,
     EncodedSegment,
     Formatter,
-    describe_media,
     note_for_repair,
     split_segments,
 )
+from contextc.formats.media_encoding import describe_media
 from contextc.formats.reasoning_policy import ReasoningPolicy, apply_policy_to_message, contains_reasoning
 from contextc.messages import AnyPart, Media, Message, Reasoning, Text, ToolCall, ToolResult
+from contextc.messages.escaping import escape_markers
 from contextc.messages.message import UserNotice
+from contextc.messages.text_files import may_be_text
 from contextc.prompts import SYSTEM_CONTEXT
 from contextc.prompts.builder import SEPARATOR
-from contextc.prompts.escaping import escape_markers
 from contextc.store.ledger_schema import Item, LedgerRow, StoredRow
 
 REMOVED_TEXT = "[This message was removed.]"
@@ -68,7 +69,7 @@ def render_item(item: Item, message: Message | None, *, fetchable: bool = True) 
     if item.only:
         parts = select_results(parts, item.only)
     if item.blind:
-        parts = tuple([_described(part) for part in parts])
+        parts = tuple([_described(part, item.texts) for part in parts])
     if message.role == "user" or (item.role == "user" and message.role == "assistant"):
         parts = tuple([replace(part, text=escape_markers(part.text)) if type(part) is Text else part for part in parts])
     if item.failed:
@@ -91,13 +92,29 @@ def _prefixed(parts: tuple[AnyPart, ...], prefix: str) -> tuple[AnyPart, ...]:
     return (Text(prefix.rstrip()), *parts)
 
 
-def _described(part: AnyPart) -> AnyPart:
+def _described(part: AnyPart, texts: bool) -> AnyPart:
+    """Return a part with its media described. With `texts`, `write_text_files` decides about what may be text."""
     if type(part) is Media:
-        return Text(describe_media(part))
-    if type(part) is ToolResult and type(part.content) is not str:
-        return replace(part, content=tuple([Text(describe_media(each)) if type(each) is Media else each
-                                            for each in part.content]))  # fmt: skip
+        return part if texts and may_be_text(part) else Text(describe_media(part))
+    if isinstance(part, ToolResult) and not isinstance(part.content, str):
+        content = tuple([cast(Text | Media, _described(each, texts)) for each in part.content])
+        return replace(part, content=content)
     return part
+
+
+def write_text_files(
+    item: Item, message: Message, formatter: Formatter, blobs: Mapping[str, bytes], *, documents: bool, fetchable: bool
+) -> tuple[Message, list[ConversionNote]]:
+    """Return the rendered message of an item with its text files as text, and notes on them."""
+    if not item.texts or message.redacted:
+        return message, []
+
+    def shorten(text: str, number: int) -> str:
+        return shorten_text(text, item.limit, result_id(message.seq, number) if fetchable and number else "")
+
+    return formatter.with_text_files(
+        message, blobs=blobs, documents=documents, describe_others=item.blind, shorten=shorten
+    )
 
 
 def _shorten_result(result: ToolResult, item: Item, name: str, fetchable: bool) -> ToolResult:
@@ -110,13 +127,20 @@ def _shorten_result(result: ToolResult, item: Item, name: str, fetchable: bool) 
         return result if type(result.content) is str and len(text) <= len(line) else replace(result, content=line)
     if len(text) <= item.limit:
         return result
-    head, tail = item.limit * 3 // 4, item.limit // 4
-    gone = len(text) - head - tail
-    how = f' Call {FETCH_TOOL.name} with id "{name}" and offset {head} to read on.' if fetchable else ""
-    short = f"{text[:head]}\n[… {gone:,} characters were left out.{how} …]\n{text[-tail:]}"
+    short = shorten_text(text, item.limit, name if fetchable else "")
     if type(result.content) is str:
         return replace(result, content=short)
     return replace(result, content=(Text(short), *(part for part in result.content if type(part) is Media)))
+
+
+def shorten_text(text: str, limit: int, name: str) -> str:
+    """Return the head and the tail of a text above the limit. `name` is the id to fetch the rest with, if it can be."""
+    if not limit or len(text) <= limit:
+        return text
+    head, tail = limit * 3 // 4, limit // 4
+    gone = len(text) - head - tail
+    how = f' Call {FETCH_TOOL.name} with id "{name}" and offset {head} to read on.' if name else ""
+    return f"{text[:head]}\n[… {gone:,} characters were left out.{how} …]\n{text[-tail:]}"
 
 
 def _media(result: ToolResult) -> str:
@@ -141,17 +165,15 @@ def has_model_content(message: Message) -> bool:
     return any(type(part) is not UserNotice and not (type(part) is Text and not part.text) for part in message.parts)
 
 
-def has_media(message: Message) -> bool:
+def list_media(message: Message) -> list[Media]:
+    """Return the media of a message, including those in tool results."""
+    found: list[Media] = []
     for part in message.parts:
         if type(part) is Media:
-            return True
-        if (
-            type(part) is ToolResult
-            and type(part.content) is not str
-            and any(type(each) is Media for each in part.content)
-        ):
-            return True
-    return False
+            found.append(part)
+        elif type(part) is ToolResult and type(part.content) is not str:
+            found += [each for each in part.content if type(each) is Media]
+    return found
 
 
 def has_signed_reasoning(message: Message, provider: str) -> bool:
@@ -212,10 +234,12 @@ class _RowEncoder:
         end: str,
         ending: Callable[[], list[JSONObject]],
         *,
-        ours: bool,
+        draft: Draft,
     ) -> None:
-        """Create an encoder. With `ours`, contextc sets the cache breakpoints, so those in the messages are removed."""
-        self.formatter, self.settings, self.ours = formatter, settings, ours
+        self.formatter, self.settings, self.fetchable = formatter, settings, draft.fetchable
+        self.documents = "document" in draft.provider.model.media
+        self.ours = draft.provider.model.cache_points > 0
+        """True if contextc sets the cache breakpoints, so those in the messages are removed."""
         self.used, self.end, self.ending = used, end, ending
         self.notes: list[ConversionNote] = []
 
@@ -226,7 +250,7 @@ class _RowEncoder:
         sent.
         """
         formatter, spelled = self.formatter, self.formatter.name_codec.encode_id
-        paired = formatter.pair_calls(in_blocks(entries), used_ids=self.used)
+        paired = formatter.pair_calls(in_blocks(self._with_text_files(entries, blobs)), used_ids=self.used)
         messages = paired.messages
         ids = [spelled(part.id) for message in messages for part in message.parts if type(part) is ToolCall]
         open_calls: dict[str, str] = {}
@@ -254,6 +278,16 @@ class _RowEncoder:
             items, sum([item.tokens for item in items]), drop, tuple(ids), open_calls, self.end, bool(known)
         )
         return NewRow(row, join_messages(wire), wire)
+
+    def _with_text_files(self, entries: Sequence[DraftEntry], blobs: Mapping[str, bytes]) -> list[DraftEntry]:
+        found: list[DraftEntry] = []
+        for item, message in entries:
+            written, notes = write_text_files(
+                item, message, self.formatter, blobs, documents=self.documents, fetchable=self.fetchable
+            )
+            found.append(DraftEntry(item, written))
+            self.notes += notes
+        return found
 
     def _joined(self, encoded: Sequence[EncodedSegment]) -> tuple[int, list[JSONObject]]:
         """Return the number of preceding wire messages that are replaced, and the wire messages that follow."""
@@ -335,14 +369,14 @@ def _tail(
         used,
         _end(sealed),
         lambda: _ending(sealed),
-        ours=draft.provider.model.cache_points > 0,
+        draft=draft,
     )
     held = NO_PLACES
     if draft.resume:
         rows.end, rows.ending = HELD, lambda: [{"role": HELD}]
         held = frozenset([item.place for item in draft.standing.produced])
     blobs: Mapping[str, bytes] = {}
-    if any([item.media for item, _ in draft.tail]):
+    if any([item.media or item.texts for item, _ in draft.tail]):
         blobs = fetch((), [message for _, message in draft.tail]).blobs
     new: list[NewRow] = []
     for entries in slice_at_replies(draft.tail):
@@ -376,7 +410,7 @@ def _epoch(draft: Draft, formatter: Formatter, settings: JSONObject, fetch: Fetc
     missing = [item.place for item in wanted if item.place and item.kind == "message" and item.place not in known]
     fetched = fetch(missing, list(known.values()))
     known |= fetched.messages
-    rows = _RowEncoder(formatter, settings, set(), "", list, ours=draft.provider.model.cache_points > 0)
+    rows = _RowEncoder(formatter, settings, set(), "", list, draft=draft)
     new: list[NewRow] = []
     order: list[StoredRow | int] = []
     for part in plan:
@@ -429,17 +463,8 @@ def _ending(sealed: Sequence[StoredRow]) -> list[JSONObject]:
     return split_chunk(next((each.chunk for each in reversed(sealed) if each.chunk), b""))
 
 
-def _blobs(messages: Iterable[Message]) -> Iterator[str]:
-    for message in messages:
-        for part in message.parts:
-            if type(part) is Media and part.blob is not None:
-                yield part.blob
-            elif type(part) is ToolResult and type(part.content) is not str:
-                yield from (each.blob for each in part.content if type(each) is Media and each.blob is not None)
-
-
 def list_blob_names(messages: Iterable[Message]) -> list[str]:
-    return sorted(set(_blobs(messages)))
+    return sorted({media.blob for message in messages for media in list_media(message) if media.blob is not None})
 
 
 def hash_chunks(before: str, chunks: Iterable[bytes]) -> str:

@@ -20,15 +20,18 @@ from msgspec.structs import replace
 from contextc.compiler.draft import Draft, DraftEntry, LeftOutMessage
 from contextc.compiler.ledger.row_encoding import (
     apply_reasoning_policy,
-    has_media,
     has_model_content,
     has_signed_reasoning,
+    list_media,
     needs_no_escaping,
     render_item,
     select_results,
+    write_text_files,
 )
-from contextc.formats.base import describe_media
+from contextc.formats.media_encoding import bytes_of, describe_media, describe_text_file
 from contextc.messages import Media, Message, Reasoning, Text, ToolCall, ToolResult
+from contextc.messages.escaping import escape_markers
+from contextc.messages.text_files import read_text_file
 from contextc.models.model_info import find_entry
 from contextc.store.ledger_schema import Item
 from contextc.store.message_rows import SEQ_MASK
@@ -129,7 +132,8 @@ class _View:
         self.left: list[LeftOutMessage] = []
         self.remarks: list[str] = []
         self.waiting: list[int] = []
-        self.provider, self.media = draft.provider.formatter.provider, draft.provider.model.media
+        self.formatter, self.media = draft.provider.formatter, draft.provider.model.media
+        self.provider = self.formatter.provider
         self.oversized = int(draft.budget.available * draft.options.oversized)
 
     def result(self, produced: Collection[int]) -> Draft:
@@ -186,14 +190,17 @@ class _View:
             self._meet(message.author or UNNAMED_AUTHOR)
         signed = role == "assistant" and has_signed_reasoning(message, self.provider)
         foreign = signed and self.draft.provider.model.binds_reasoning and self._is_foreign(message)
+        media = list_media(message)
+        others = [each for each in media if self._read_file(each) is None]
         item = Item(
             place=where,
             role=role,
             opens=role == "user" and self.answered and (message.role == "user" or message.is_addressed_to(self.agent)),
             prefix="" if own or message.role == "system" else self._prefix(message),
             failed=message.status != "sent",
-            media=(media := has_media(message)),
-            blind=media and not self._takes_media(message),
+            media=bool(others),
+            blind=not all(map(self._takes, others)),
+            texts=len(others) < len(media),
             signed=signed and not foreign,
             bare=foreign,
         )
@@ -257,14 +264,16 @@ class _View:
     def add(self, item: Item, message: Message) -> None:
         shown = render_item(item, message, fetchable=self.draft.fetchable)
         tokens = item.tokens or (self.draft.token_counts.get(item.place) if shown is message else None)
-        if tokens is None:
-            tokens = self.draft.counter.count_message(shown)
-        if tokens > self.oversized and shown.role == "tool":
-            limit = _limit(shown, self.oversized, self.draft)
+        if tokens is None or (item.texts and not item.tokens):
+            tokens = self.draft.counter.count_message(self._as_sent(item, shown))
+        if tokens > self.oversized and (shown.role == "tool" or item.texts):
+            texts = [result.text for result in shown.tool_results]
+            texts += [text for media in list_media(message) if (text := self._read_file(media)) is not None]
+            limit = _limit(texts, self.oversized, self.draft)
             if limit:
                 item = replace(item, limit=limit)
                 shown = render_item(item, message, fetchable=self.draft.fetchable)
-                tokens = self.draft.counter.count_message(shown)
+                tokens = self.draft.counter.count_message(self._as_sent(item, shown))
         results = len(shown.tool_results) if shown.role == "tool" else 1
         if item.tokens != tokens or item.results != results:
             item = replace(item, tokens=tokens, results=results)
@@ -329,16 +338,20 @@ class _View:
             return f"[{sender}] "
         return ""
 
-    def _takes_media(self, message: Message) -> bool:
-        kinds = [part.kind for part in message.parts if type(part) is Media]
-        kinds += [
-            each.kind
-            for part in message.parts
-            if type(part) is ToolResult and type(part.content) is not str
-            for each in part.content
-            if type(each) is Media
-        ]
-        return all(kind in self.media for kind in kinds)
+    def _takes(self, media: Media) -> bool:
+        return media.kind in self.media and (not media.blob or self.formatter.takes_media(media.mime_type))
+
+    def _read_file(self, media: Media) -> str | None:
+        """Return the text of a text file, or None for other media."""
+        return read_text_file(media, bytes_of(media, self.draft.text_files))
+
+    def _as_sent(self, item: Item, shown: Message) -> Message:
+        """Return a rendered message with its text files as text."""
+        draft = self.draft
+        documents = "document" in self.media
+        return write_text_files(
+            item, shown, self.formatter, draft.text_files, documents=documents, fetchable=draft.fetchable
+        )[0]
 
     def _grouped(self, entries: list[DraftEntry]) -> list[DraftEntry]:
         """Return the entries with every result after its call. Messages between the two move behind the group.
@@ -411,12 +424,18 @@ class _View:
 
     def _told(self, item: Item, result: ToolResult) -> DraftEntry:
         content = (Text(result.content),) if isinstance(result.content, str) else result.content
-        said = "".join([describe_media(each) if isinstance(each, Media) else each.text for each in content])
+        said = "".join([self._late_text(each) for each in content])
         text = f"{_late_result_title(result.name, result.call_id)}\n{said}"
         told = Message(role="user", parts=(Text(text),))
         return DraftEntry(
             Item(place=item.place, kind="late", text=text, tokens=self.draft.counter.count_message(told)), told
         )
+
+    def _late_text(self, part: Text | Media) -> str:
+        if isinstance(part, Text):
+            return part.text
+        text = self._read_file(part)
+        return describe_media(part) if text is None else describe_text_file(part, escape_markers(text))
 
     def _part_of(self, entry: DraftEntry, ids: list[str]) -> DraftEntry:
         """Return the entry restricted to the results for these call ids."""
@@ -453,13 +472,9 @@ def _late_result_title(tool: str, call_id: str) -> str:
     return f"[The result of {tool}, call {call_id}, which was still missing:]"
 
 
-def _limit(shown: Message, tokens: int, draft: Draft) -> int:
-    """Return the maximum length in characters for results above this number of tokens; 0 if there are none."""
-    lengths = [
-        (len(result.text), counted)
-        for result in shown.tool_results
-        if (counted := draft.counter.count_text(result.text)) > tokens
-    ]
+def _limit(texts: Iterable[str], tokens: int, draft: Draft) -> int:
+    """Return the maximum length in characters for texts above this number of tokens; 0 if there are none."""
+    lengths = [(len(text), counted) for text in texts if (counted := draft.counter.count_text(text)) > tokens]
     return max(80, min(length * tokens // counted for length, counted in lengths) * 9 // 10) if lengths else 0
 
 

@@ -6,7 +6,9 @@ from contextc._json import JSONObject
 from contextc.formats.anthropic import decode
 from contextc.formats.anthropic.encode import (
     BETWEEN_KEY,
+    DOCUMENT_TYPES,
     FIELDS_KEY,
+    IMAGE_TYPES,
     encode_segment,
     encode_system,
     without_trailing_space,
@@ -50,6 +52,8 @@ class AnthropicFormatter(CodecFormatter):
     merges_neighbours = True
     result_placement = "after replies"
     requires_max_tokens = True
+    media_types = (*IMAGE_TYPES, *DOCUMENT_TYPES)
+    text_documents = ("text/plain",)
 
     def __init__(
         self, *, provider: str = "anthropic", system_between: bool = False, reasoning: ReasoningPolicy = "native"

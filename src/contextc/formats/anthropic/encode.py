@@ -141,7 +141,8 @@ class _Encoder(PartEncoder):
         source = self.source(part)
         if kind is None or source is None:
             return {"type": "text", "text": self.media_text(part)}
-        return {"type": kind, "source": source}
+        title: JSONObject = {"title": part.name} if part.name and kind == "document" else {}
+        return {"type": kind, "source": source, **title}
 
     def source(self, part: Media) -> JSONObject | None:
         data = part.data if part.data is not None else self.blobs.get(part.blob or "")

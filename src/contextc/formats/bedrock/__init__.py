@@ -62,6 +62,8 @@ class BedrockFormatter(AnthropicFormatter):
     requires_max_tokens = False
     tool_key = "toolSpec"
     placeholder_tool = PLACEHOLDER_TOOL
+    media_types = tuple(name for names in FORMATS.values() for name in names)
+    text_documents = tuple(name for name in FORMATS["document"] if name.startswith("text/"))
 
     def __init__(
         self,

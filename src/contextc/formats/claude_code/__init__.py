@@ -63,6 +63,7 @@ class ClaudeCodeFormatter(Formatter):
     merges_neighbours = True
     session_line_fields = ("type",)
     strict_tools = False
+    media_types, text_documents = AnthropicFormatter.media_types, AnthropicFormatter.text_documents
     layout_extra = (APART_KEY, BETWEEN_KEY, NAME_KEY, "id", "model", "stop_reason")
 
     def check_surroundings(self, message: JSONObject) -> Iterable[RuleFinding]:

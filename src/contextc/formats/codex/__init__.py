@@ -25,6 +25,7 @@ class CodexFormatter(CodecFormatter):
     """Codex. `messages` are the items of a thread, and the system prompt is `developerInstructions`."""
 
     name = "codex"
+    media_types = ("image/*", "audio/*")
     codec = Codec(decode.encode_tool, decode.decode_request, turn_decoding.decode_reply, turn_decoding.collect_turn)
     stream_reader = CodexStreamReader
     rules = RULES

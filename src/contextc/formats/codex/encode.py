@@ -30,8 +30,8 @@ from contextc.formats.codex.names_and_ids import NAMES
 from contextc.formats.encoder_decoder_base import PartEncoder
 from contextc.formats.media_encoding import to_data_url
 from contextc.messages import AnyPart, Extra, Media, Message, ProviderBlock, Reasoning, Text, ToolCall, ToolResult
+from contextc.messages.escaping import SYSTEM_CONTEXT
 from contextc.messages.message import UserNotice
-from contextc.prompts.escaping import SYSTEM_CONTEXT
 
 ITEM_KEY = "item"
 """Key in `extra`: the fields of an item in which our encoding would differ, such as its id."""

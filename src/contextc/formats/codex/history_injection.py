@@ -16,7 +16,7 @@ from contextc.formats.codex.encode import is_user_item
 from contextc.formats.codex.items import USER_BLOCKS
 from contextc.formats.openai_responses import OpenAIResponsesFormatter
 from contextc.messages import AnyPart, Message, ProviderBlock, Text
-from contextc.prompts.escaping import SYSTEM_CONTEXT
+from contextc.messages.escaping import SYSTEM_CONTEXT
 
 CONTINUE_TEXT = "Go on."
 """The prompt of a turn without user input."""
@@ -40,7 +40,7 @@ def split_prompt(items: Sequence[JSONObject]) -> HistoryAndPrompt:
 def to_response_items(items: Sequence[JSONObject], *, provider: str = PROVIDER) -> list[JSONObject]:
     """Return the items for `thread/inject_items`: whole messages, and every call with its output."""
     history = [each for message in decode_items(extract_items(items), provider) for each in _portable_message(message)]
-    return [_complete_item(item) for item in OpenAIResponsesFormatter().encode_history(history)]
+    return [_complete_item(item) for item in OpenAIResponsesFormatter().format(history)]
 
 
 def _input(item: JSONObject) -> Iterator[JSONObject]:

@@ -42,6 +42,7 @@ class GeminiFormatter(CodecFormatter):
     """
 
     name = "gemini"
+    media_types = ("image/*", "audio/*", "video/*", "application/pdf")
     codec = Codec(encode_tool, decode.decode_request, decode.decode_reply, decode.collect_events)
     stream_reader = GeminiStreamReader
     reply_stream = GeminiReplyStream

@@ -10,7 +10,10 @@ from contextc.formats.identifiers import IdentifierCodec, NameCodec
 from contextc.formats.mistral import decode
 from contextc.formats.mistral.call_ids import NineCharacterIds
 from contextc.formats.mistral.encode import (
+    AUDIO_TYPES,
+    DOCUMENT_TYPES,
     EMPTY_CONTENT,
+    IMAGE_TYPES,
     OBJECT_ARGUMENTS,
     ROLES_BEFORE_NO_SYSTEM,
     UNNAMED_RESULT,
@@ -31,6 +34,7 @@ class MistralFormatter(CodecFormatter):
     """Format of Mistral's chat completions. A last assistant message gets `prefix`: the model continues it."""
 
     name = "mistral"
+    media_types = (*IMAGE_TYPES, *AUDIO_TYPES, *DOCUMENT_TYPES)
     codec = Codec(encode_tool, decode.decode_request, decode.decode_reply, decode.gather)
     stream_reader = MistralStreamReader
     rules = RULES

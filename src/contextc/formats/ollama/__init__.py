@@ -7,7 +7,7 @@ from contextc.formats.base import EncodedSegment, Request
 from contextc.formats.encoder_decoder_base import Codec, CodecFormatter, merge_function_extra
 from contextc.formats.identifiers import NameCodec
 from contextc.formats.ollama import decode
-from contextc.formats.ollama.encode import encode_segment, encode_tool
+from contextc.formats.ollama.encode import IMAGE_TYPES, encode_segment, encode_tool
 from contextc.formats.ollama.request_settings import SETTINGS
 from contextc.formats.ollama.rules import RULES
 from contextc.formats.ollama.stream import OllamaStreamReader
@@ -38,6 +38,7 @@ class OllamaFormatter(CodecFormatter):
     """
 
     name = "ollama"
+    media_types = IMAGE_TYPES
     codec = Codec(encode_tool, decode.decode_request, decode.decode_reply, decode.gather)
     stream_reader = OllamaStreamReader
     rules = RULES

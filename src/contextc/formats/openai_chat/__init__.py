@@ -8,7 +8,7 @@ from contextc.formats.base import EncodedSegment, Formatter, Request
 from contextc.formats.encoder_decoder_base import merge_function_extra
 from contextc.formats.identifiers import IdentifierCodec, NameCodec
 from contextc.formats.openai_chat import cache_control, decode
-from contextc.formats.openai_chat.encode import encode_segment
+from contextc.formats.openai_chat.encode import AUDIO_FORMATS, DOCUMENT_TYPES, encode_segment
 from contextc.formats.openai_chat.reply_stream import ChatReplyStream
 from contextc.formats.openai_chat.request_settings import SETTINGS
 from contextc.formats.openai_chat.rules import RULES
@@ -29,6 +29,7 @@ class OpenAIFormatter(Formatter):
     """
 
     name = "openai_chat"
+    media_types = ("image/*", *AUDIO_FORMATS, *DOCUMENT_TYPES)
     stream_reader = ChatStreamReader
     reply_stream = ChatReplyStream
     rules = RULES

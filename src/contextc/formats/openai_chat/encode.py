@@ -19,6 +19,7 @@ from contextc.messages.message import UserNotice
 
 FIELD = details.FIELD
 REASONING_FIELDS = ("reasoning_content", "reasoning")
+DOCUMENT_TYPES = ("application/pdf", "application/msword", "application/rtf", "application/vnd.*")
 AUDIO_FORMATS = {"audio/wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
 
 

@@ -6,6 +6,7 @@ from contextc._json import JSON, JSONObject
 from contextc.formats.base import EncodedSegment, Request
 from contextc.formats.encoder_decoder_base import Codec, CodecFormatter
 from contextc.formats.identifiers import IdentifierCodec, NameCodec
+from contextc.formats.openai_chat.encode import DOCUMENT_TYPES
 from contextc.formats.openai_responses import decode
 from contextc.formats.openai_responses.encode import (
     ITEM,
@@ -32,6 +33,7 @@ class OpenAIResponsesFormatter(CodecFormatter):
     """Format of the Responses API. Its `messages` are the items of `input`; the system prompt is `instructions`."""
 
     name = "openai_responses"
+    media_types = ("image/*", *DOCUMENT_TYPES)
     codec = Codec(decode.encode_tool, decode.decode_request, decode.decode_reply, decode.gather)
     stream_reader = ResponsesStreamReader
     reply_stream = ResponsesReplyStream

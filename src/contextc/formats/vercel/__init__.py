@@ -19,6 +19,7 @@ class VercelFormatter(CodecFormatter):
     """Format of version 7 of the AI SDK. Reasoning is sent under the name of the provider that signed it."""
 
     name = "vercel"
+    text_documents = ("*/*",)
     codec = Codec(decode.encode_tool, decode.decode_request, decode.decode_reply, ui_messages.gather)
     keeps_layout = False  # `UIMessage`s are decoded too, and a result belongs beside its approval
     rules = RULES

@@ -13,9 +13,9 @@ from typing import assert_never, cast
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, decode
-from contextc.formats.base import EncodedSegment, describe_media, merge_extra, own_extra
+from contextc.formats.base import EncodedSegment, merge_extra, own_extra
 from contextc.formats.encoder_decoder_base import PartEncoder, simplify_content
-from contextc.formats.media_encoding import encode_base64
+from contextc.formats.media_encoding import describe_media, encode_base64
 from contextc.formats.vercel import ui_messages
 from contextc.messages import AnyPart, Extra, Media, Message, ProviderBlock, Reasoning, Text, ToolCall, ToolResult
 from contextc.messages.message import UserNotice

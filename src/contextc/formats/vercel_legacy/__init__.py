@@ -18,6 +18,7 @@ class VercelLegacyFormatter(CodecFormatter):
     """Format of old code and old logs. Later versions of the SDK silently remove `function_call`."""
 
     name = "vercel_legacy"
+    text_documents = ("*/*",)
     codec = Codec(decode.encode_tool, decode.decode_request, decode.decode_reply, decode.collect_messages)
     rules = RULES
     settings = SETTINGS

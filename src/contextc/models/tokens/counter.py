@@ -26,6 +26,7 @@ from typing import cast, final
 
 from contextc._json import JSON, JSONObject, encode, fix_surrogates
 from contextc.messages import AnyPart, Media, Message, ProviderBlock, Reasoning, Text, ToolCall, ToolResult
+from contextc.messages.text_files import read_text_file
 from contextc.models.tokens.media_counting import count_media_tokens
 from contextc.models.tokens.overhead_profiles import VERSION, OverheadProfile, ReasoningRetention, find_profile
 from contextc.models.tokens.tool_rendering import dump_json, get_properties, render_typescript, split_functions
@@ -127,6 +128,7 @@ def _load(name: str) -> Callable[[str], int] | None:
 
 FOREIGN_BLOCK_TOKENS = 12  # the line that replaces another provider's block
 SHORT, SHORT_KEPT = 32, 4_096
+TEXT_FILE_TOKENS = 24  # the lines around a text file, with its name
 SERVER_TOOL_TOKENS = 200  # a tool that the provider runs itself; the size of its definition is not published
 
 
@@ -223,7 +225,10 @@ class TokenCounter:
         return self._sealed(reasoning.signature or "")
 
     def _media(self, media: Media, blobs: Mapping[str, bytes]) -> int:
-        return count_media_tokens(media, self._profile.image_rule, blobs.get(media.blob) if media.blob else None)
+        data = blobs.get(media.blob) if media.blob else media.data
+        if (text := read_text_file(media, data)) is not None:
+            return self.count_text(text) + TEXT_FILE_TOKENS
+        return count_media_tokens(media, self._profile.image_rule, data)
 
     def _signature(self, part: Text | ToolCall) -> int:
         """Return the tokens of a thought signature, which Gemini attaches to the part after its thoughts."""

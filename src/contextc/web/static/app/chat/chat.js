@@ -118,7 +118,7 @@ function Conversation({ client, message, text }) {
       ${client.connection.value === "gone" && html`<p class="dock-note" role="status">This conversation was deleted elsewhere.</p>`}
       ${client.connection.value === "waiting" && state.running && html`<p class="dock-note" role="status">Reconnecting…</p>`}
       <${ModelNote} spec=${model} />
-      <${Composer} name=${client.name} running=${running} onSend=${send} onSteer=${(text) => client.steer(text)}
+      <${Composer} name=${client.name} running=${running} model=${model} onSend=${send} onSteer=${(text) => client.steer(text)}
         onFollowUp=${(text) => client.followUp(text)} onStop=${stop} onEditLast=${editLast}>
         <${ModelPicker} value=${model} onChange=${pick} />
         <${ContextMeter} gauge=${state.gauge} usage=${state.gauge?.usage ?? lastUsage(state)} model=${model}

@@ -1,25 +1,46 @@
 /** The message field. Enter sends. During a turn, Enter steers it, and Ctrl+Enter queues for the next turn. */
 import { html, useEffect, useLayoutEffect, useRef, useState } from "../html.js";
+import { get } from "../api.js";
 import { attempt, notify } from "../dialog.js";
 import { Icon, IconButton } from "../icons.js";
 import { oneLine } from "../format.js";
 import { keepDraft, loadDraft } from "./drafts.js";
-import { mediaPartFromFile } from "./media.js";
+import { isTextFile, mediaPartFromFile } from "./media.js";
+
+/** Return the types of attached files that the model does not get. It is only told that they exist. */
+function useUnsentTypes(media, model) {
+  const [unsent, setUnsent] = useState(new Set());
+  const types = [...new Set(media.filter((part) => !isTextFile(part)).map((part) => part.mime_type))].sort();
+  useEffect(() => {
+    let isCurrent = true;
+    const ask = (type) => get("media-support", { type, ...(model ? { model } : {}) })
+      .then(({ is_sent: isSent }) => (isSent ? [] : [type]), () => []);
+    Promise.all(types.map(ask)).then((found) => {
+      if (isCurrent) setUnsent(new Set(found.flat()));
+    });
+    return () => {
+      isCurrent = false;
+    };
+  }, [types.join(), model]);
+  return unsent;
+}
 
 /**
  * @param {object} props
  * @param {string} props.name the conversation; "" for a new one
  * @param {boolean} props.running
+ * @param {string} [props.model] the model that gets the message; "" for the server's own
  * @param {(input: string|object) => Promise<any>} props.onSend
  * @param {(text: string) => Promise<any>} [props.onSteer]
  * @param {(text: string) => Promise<any>} [props.onFollowUp]
  * @param {() => void} [props.onStop]
  * @param {() => void} [props.onEditLast]
  */
-export function Composer({ name, running, onSend, onSteer, onFollowUp, onStop, onEditLast, children, placeholder = "Message…" }) {
+export function Composer({ name, running, model = "", onSend, onSteer, onFollowUp, onStop, onEditLast, children, placeholder = "Message…" }) {
   const [draft] = useState(() => loadDraft(name));
   const [text, setText] = useState(draft.text);
   const [media, setMedia] = useState(draft.media);
+  const unsent = useUnsentTypes(media, model);
   const [busy, setBusy] = useState(false);
   const [over, setOver] = useState(false);
   const field = useRef(null);
@@ -97,11 +118,12 @@ export function Composer({ name, running, onSend, onSteer, onFollowUp, onStop, o
       onDragOver=${(event) => { event.preventDefault(); setOver(true); }} onDragLeave=${() => setOver(false)} onDrop=${onDrop}>
       ${media.length > 0 && html`
         <ul class="attached" aria-label="Attached">${media.map((part, index) => html`
-          <li class="chip">
+          <li class="chip ${unsent.has(part.mime_type) && !isTextFile(part) ? "unsent" : ""}">
             ${part.mime_type.startsWith("image/")
               ? html`<img src=${`data:${part.mime_type};base64,${part.data}`} alt="" />`
               : html`<${Icon} name="file" />`}
             <span>${oneLine(part.name || part.mime_type, 30)}</span>
+            ${unsent.has(part.mime_type) && !isTextFile(part) && html`<strong>not sent: this model cannot read it</strong>`}
             <${IconButton} class="small" icon="close" size=${12} label=${`Remove ${oneLine(part.name || "file", 30)}`}
               onClick=${() => setMedia(media.filter((_, at) => at !== index))} />
           </li>`)}</ul>`}

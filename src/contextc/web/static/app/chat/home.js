@@ -29,7 +29,7 @@ export function Home() {
       <${Mark} size=${44} />
       <h1>What do you want to ask?</h1>
       <p class="soft">Chat with a model and inspect exactly what it was sent.</p>
-      <${Composer} name="" running=${false} onSend=${begin}>
+      <${Composer} name="" running=${false} model=${model || known?.model || ""} onSend=${begin}>
         <${ModelPicker} value=${model || known?.model || ""} onChange=${setModel} />
       <//>
       <${ModelNote} spec=${model || known?.model || ""} />

@@ -39,17 +39,41 @@ function Picture({ part }) {
       <//>`}`;
 }
 
+const BINARY = ["application/pdf", "application/postscript"];
+/** Media parts that are text files. All models get their text. */
+const textFiles = new WeakSet();
+
+/** Return true if a part that `mediaPartFromFile` read is a text file. */
+export const isTextFile = (part) => textFiles.has(part);
+
+/** Return true if the bytes of a file are text. Browsers have no type for most source files, and wrong ones for some. */
+function isText(type, data) {
+  if (BINARY.includes(type) || /^image\/(?!svg)/.test(type)) return false;
+  if (data[0] === 0xff && data[1] === 0xfe || data[0] === 0xfe && data[1] === 0xff) return true;  // UTF-16
+  if (type.startsWith("text/")) return !data.includes(0);
+  if (data.some((byte) => byte < 9 || byte === 127 || (byte > 13 && byte < 32 && byte !== 27))) return false;
+  try {
+    new TextDecoder("utf-8", { fatal: true }).decode(data);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
 /** Read a pasted or dropped file as a media part. Files larger than `largest` are rejected. */
-export function mediaPartFromFile(file, largest = 20 << 20) {
-  const tooLarge = `${file.name || "The file"} is too large: at most ${bytes(largest)}, got ${bytes(file.size)}.`;
-  if (file.size > largest) return Promise.reject(new Error(tooLarge));
-  return new Promise((resolve, reject) => {
+export async function mediaPartFromFile(file, largest = 20 << 20) {
+  if (file.size > largest) {
+    throw new Error(`${file.name || "The file"} is too large: at most ${bytes(largest)}, got ${bytes(file.size)}.`);
+  }
+  const url = await new Promise((resolve, reject) => {
     const reader = new FileReader();
     reader.onerror = () => reject(new Error(`Could not read ${file.name}.`));
-    reader.onload = () => {
-      const data = reader.result.slice(reader.result.indexOf(",") + 1);
-      resolve({ type: "media", mime_type: file.type || "application/octet-stream", data, ...(file.name ? { name: file.name } : {}) });
-    };
+    reader.onload = () => resolve(reader.result);
     reader.readAsDataURL(file);
   });
+  const isTextual = isText(file.type, new Uint8Array(await file.arrayBuffer()));
+  const type = isTextual && /^(video|audio)\/|^$/.test(file.type) ? "text/plain" : file.type || "application/octet-stream";
+  const part = { type: "media", mime_type: type, data: url.slice(url.indexOf(",") + 1), ...(file.name ? { name: file.name } : {}) };
+  if (isTextual) textFiles.add(part);
+  return part;
 }
