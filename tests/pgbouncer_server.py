@@ -59,7 +59,7 @@ def running_pgbouncer(program: str, server: str, *, sessions: int) -> Generator[
 
 
 def _wait_for(port: int, process: "subprocess.Popen[bytes]", log: Path) -> None:
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while time.monotonic() < end and process.poll() is None:
         try:
             socket.create_connection(("127.0.0.1", port), 5).close()

@@ -118,9 +118,17 @@ class Terminal:
         os.write(self._master, keys.encode())
 
     def interrupt(self) -> None:
-        """Ctrl-C. Python's prompt is printed a little before it listens to signals."""
-        time.sleep(0.2)
+        """Ctrl-C, once it waits. Python's prompt is printed a little before it listens to signals."""
+        looks = 0
+        while looks < 3:
+            looks = looks + 1 if self._is_waiting() else 0
+            time.sleep(0.01)
         os.killpg(self.process.pid, signal.SIGINT)  # as a terminal does: whatever it has started hears it too
+
+    def _is_waiting(self) -> bool:
+        """Whether its main thread has nothing to do; one that is ready to run, but not let, has."""
+        state = Path(f"/proc/{self.process.pid}/stat")
+        return not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "S"
 
     def leave(self) -> int:
         """Wait for the end; the exit code."""

@@ -270,7 +270,7 @@ def test_options_reach_the_request(tmp_path: Path) -> None:
 
 def test_after_a_crash_it_is_reported_and_continues(tmp_path: Path) -> None:
     """Guarantee 3.6: what a dead process was writing is kept, and a completed tool is not run again."""
-    texts = [f"word{number} " for number in range(200)]
+    texts = [f"word{number} " for number in range(2_000)]
     slow = recorded(tmp_path / "slow.jsonl", calls("run_command", {"command": "echo x >> ran.txt"}), text_reply(*texts))
     child = subprocess.Popen(
         [sys.executable, "-m", "contextc", "chat", *STORE, "-m", f"{slow}?seconds=0.02", "-c", "demo", "--yes", "talk"],
@@ -325,7 +325,7 @@ def test_a_turn_that_waits_for_approval_is_reported_and_continues(tmp_path: Path
 
 def test_an_interrupted_pipe_keeps_the_partial_answer(tmp_path: Path) -> None:
     """Guarantee 11.10."""
-    texts = [f"word{number} " for number in range(200)]
+    texts = [f"word{number} " for number in range(2_000)]
     slow = recorded(tmp_path / "slow.jsonl", text_reply(*texts)) + "?seconds=0.05"
     child = subprocess.Popen(
         [sys.executable, "-m", "contextc", "chat", *STORE, "-m", slow, "-c", "demo", "talk"],

@@ -185,7 +185,7 @@ def test_ctrl_c_stops_the_programs_turn_and_the_next_one_continues(program: Prog
 
     def slowly(ask: AcceptedRequest) -> Fault | None:
         answer = ask.raw.decode()
-        return faults.slow(0.5) if "«u4»" in answer and "«u5»" not in answer else None
+        return faults.stalled(0.6) if "«u4»" in answer and "«u5»" not in answer else None
 
     def stop() -> None:
         terminal.interrupt()

@@ -87,7 +87,7 @@ def test_an_edit_is_shown_as_a_difference(tmp_path: Path) -> None:
 
 def test_ctrl_c_stops_a_turn_and_loses_nothing(tmp_path: Path) -> None:
     """Guarantee 11.10, and what follows: a second one at the prompt leaves, and another process goes on."""
-    texts = [f"word{number} " for number in range(200)]
+    texts = [f"word{number} " for number in range(2_000)]
     slow = recorded(tmp_path / "slow.jsonl", text_reply(*texts)) + "?seconds=0.05"
     with Terminal(tmp_path, "-m", slow, "--store", "sqlite:///chat.db", "-c", "demo") as terminal:
         terminal.wait_for("> ")
@@ -102,7 +102,7 @@ def test_ctrl_c_stops_a_turn_and_loses_nothing(tmp_path: Path) -> None:
         asked, partial = handle.load("demo")
     assert (asked.text, partial.status) == ("talk", "cancelled")
     assert partial.text.startswith("word0 word1 word2 word3 word4 word5 ")
-    assert not partial.text.endswith("word199 ")
+    assert not partial.text.endswith("word1999 ")
 
     fresh = recorded(tmp_path / "fresh.jsonl", text_reply("Here is all of it."))
     with Terminal(tmp_path, "-m", fresh, "--store", "sqlite:///chat.db", "--continue") as terminal:
@@ -135,15 +135,16 @@ def test_the_first_ctrl_c_at_the_prompt_explains_how_to_leave(tmp_path: Path) ->
 
 def test_a_line_typed_while_a_turn_runs_reaches_the_next_step(tmp_path: Path) -> None:
     """Guarantee 11.9: it steers. A command waits until the turn is over."""
-    first = calls("list_files", {}, *[f"word{number} " for number in range(60)])
-    model = recorded(tmp_path / "a.jsonl", first, text_reply("As you wish.")) + "?seconds=0.03"
-    with Terminal(tmp_path, "-m", model, "--store", "sqlite:///chat.db", "-c", "demo") as terminal:
+    first = calls("run_command", {"command": "until [ -e typed ]; do sleep 0.02; done"}, "word3 ")
+    model = recorded(tmp_path / "a.jsonl", first, text_reply("As you wish."))
+    with Terminal(tmp_path, "-m", model, "--store", "sqlite:///chat.db", "-c", "demo", "--yes") as terminal:
         terminal.wait_for("> ")
         terminal.type("talk")
         terminal.wait_for("word3 ")
         terminal.type("be brief")
         terminal.type("/todos")
         terminal.wait_for("queued for the next step: be brief")
+        (tmp_path / "typed").touch()
         terminal.wait_for("queued input is sent")
         terminal.wait_for("As you wish.")
         terminal.wait_for("The todo list is empty.")

@@ -1,7 +1,8 @@
 """A provider with scripted replies in Anthropic's format that records its requests.
 
 A line of the script is a reply, an exception to raise, or a function of the request that returns one of these. A reply
-is streamed event by event; `pause` seconds lie between two events, and `broken` cuts it off after so many.
+is streamed event by event; `pause` seconds lie between two events, and `broken` cuts it off after so many. After
+`silent` events, nothing comes before `until` is true; without it, nothing comes at all.
 """
 
 import asyncio
@@ -16,6 +17,8 @@ from contextc.errors import ProviderFailed
 from contextc.events import AnyEvent
 from contextc.providers.client import Endpoint, ProviderCall
 
+FIRST_WORD = 3
+"""The number of events up to the first word of a reply."""
 SONNET = "anthropic:claude-sonnet-4-5"
 
 
@@ -30,6 +33,8 @@ class Say(Struct, frozen=True, kw_only=True):
     output: int = 10
     pause: float = 0.0
     broken: int | None = None
+    silent: int | None = None
+    until: Callable[[], bool] | None = None
     malformed: str = ""
     """Arguments of the last call that are no JSON."""
 
@@ -103,6 +108,8 @@ class Scripted(Endpoint):
             for index, event in enumerate(line.events()):
                 if line.broken is not None and index >= line.broken:
                     raise ProviderFailed("anthropic", "transient", "the connection was cut")
+                while index == line.silent and not (line.until and line.until()):
+                    await asyncio.sleep(0.01)
                 if line.pause:
                     await asyncio.sleep(line.pause)
                 yield event

@@ -16,7 +16,7 @@ from contextc.events import TextDelta, TurnFinish
 from contextc.executor import Suspend
 from contextc.messages import ToolCall
 from contextc.tools import FunctionTool
-from tests.executor.scripted_provider import SONNET, Say, Scripted, add, call, kinds
+from tests.executor.scripted_provider import FIRST_WORD, SONNET, Say, Scripted, add, call, kinds
 
 
 class Closing(Scripted):
@@ -137,7 +137,7 @@ def test_texts_and_events_are_streamed() -> None:
 
 def test_leaving_a_stream_cancels_its_turn() -> None:
     """Guarantee 20.1: when the block is left, the turn has ended."""
-    agent = cc.Agent(SONNET, endpoint=Scripted([Say(text="a b c d e f", pause=0.05)]))
+    agent = cc.Agent(SONNET, endpoint=Scripted([Say(text="a b c d e f", silent=FIRST_WORD)]))
 
     async def main() -> None:
         async with agent.stream("count", conversation="demo") as run:
@@ -152,7 +152,7 @@ def test_leaving_a_stream_cancels_its_turn() -> None:
 
 def test_cancelling_a_run_cancels_its_turn() -> None:
     """Guarantee 20.1."""
-    agent = cc.Agent(SONNET, endpoint=Scripted([Say(text="a b c d e f", pause=0.05)]))
+    agent = cc.Agent(SONNET, endpoint=Scripted([Say(text="a b c d e f", silent=FIRST_WORD)]))
 
     async def main() -> None:
         task = asyncio.create_task(agent.run("count", conversation="demo"))

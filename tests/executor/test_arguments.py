@@ -272,7 +272,7 @@ def test_a_conversation_that_is_not_there_yet_can_be_watched(store: cc.Store) ->
         watching = asyncio.ensure_future(watches())
         await asyncio.sleep(0.01)
         await played(agent, "demo")
-        await asyncio.wait_for(watching, 5)
+        await asyncio.wait_for(watching, 60)
         return seen
 
     assert asyncio.run(watched()) == store.events("demo")

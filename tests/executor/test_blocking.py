@@ -14,7 +14,7 @@ def test_a_cancellation_is_raised_when_the_work_is_done() -> None:
 
     def work() -> None:
         begun.set()
-        may_end.wait(10)
+        may_end.wait(60)
         ended.append("stored")
 
     async def main() -> None:
@@ -82,7 +82,7 @@ def test_code_of_users_that_blocks_leaves_the_store_its_threads() -> None:
         ]
         await asyncio.sleep(0)  # so that each has taken its slot
         storing = asyncio.ensure_future(run_blocking(lambda: "stored", slots=STORE_SLOTS))
-        await asyncio.wait([storing], timeout=20)
+        await asyncio.wait([storing], timeout=60)
         was_stored = storing.done()
         may_end.set()
         await asyncio.gather(storing, *hanging)

@@ -13,7 +13,8 @@ import pytest
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.events import AnyEvent, TextDelta, TurnFinish
-from contextc.executor.event_hub import MAX_INBOX_EVENTS, POLL_SECONDS, POLLER_THREAD_NAME
+from contextc.executor import event_hub
+from contextc.executor.event_hub import MAX_INBOX_EVENTS, POLLER_THREAD_NAME
 from contextc.executor.model_call import FIRST_BATCH_SECONDS
 from contextc.executor.turn_store import TurnStore
 from contextc.providers.client import Endpoint, ProviderCall
@@ -65,7 +66,7 @@ def test_many_watchers_slow_and_quick_see_the_same(store: cc.Store) -> None:
         quick = [asyncio.create_task(until(executor.watch("demo"), 1)) for _ in range(20)]
         slow = [asyncio.create_task(until(executor.watch("demo"), 1, pause=0.004)) for _ in range(5)]
         turn = executor.start("demo", "go")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await turn.wait()
             return [*await asyncio.gather(*quick), *await asyncio.gather(*slow)]
 
@@ -186,11 +187,11 @@ def test_turns_of_another_process_are_seen_between_ones_own(tmp_path: Path) -> N
             for number in range(3):
                 mine = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=script(4))
                 await mine.start("demo", f"here {number}").wait()
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 return await asyncio.gather(*watchers)
 
         seen = asyncio.run(watched())
-        child.join(30)
+        child.join(60)
 
         assert child.exitcode == 0
         stored = store.events("demo")
@@ -199,24 +200,23 @@ def test_turns_of_another_process_are_seen_between_ones_own(tmp_path: Path) -> N
         assert {event.agent for event in stored} == {"assistant", "other"}
 
 
-def test_input_that_waits_is_seen_at_once(store: cc.Store) -> None:
-    """Guarantee 12.1: also where no turn runs."""
+def test_input_that_waits_is_seen_at_once(store: cc.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guarantee 12.1: also where no turn runs, and without a look into the store."""
+    monkeypatch.setattr(event_hub, "POLL_SECONDS", 3_600.0)
+    monkeypatch.setattr(event_hub, "CHECK_SECONDS", 3_600.0)
     executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([]))
 
-    async def watched() -> list[float]:
-        clock, took = asyncio.get_running_loop().time, list[float]()
+    async def watched() -> None:
         async with aclosing(executor.watch("demo")) as events:
             await executor.follow_up("demo", "first")
             await anext(events)
             for number in range(2, 6):
-                began, waiting = clock(), asyncio.ensure_future(anext(events))
+                waiting = asyncio.ensure_future(anext(events))
                 await asyncio.sleep(0.01)
                 await executor.follow_up("demo", "another")
                 assert (await waiting).number == number
-                took.append(clock() - began)
-        return took
 
-    assert min(asyncio.run(watched())) < POLL_SECONDS / 2
+    asyncio.run(asyncio.wait_for(watched(), 60))
 
 
 def test_idle_watchers_share_one_look_into_the_store(store: cc.Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,7 +282,7 @@ class Pausing(Endpoint):
                 yield event
             await written
         with suppress(TimeoutError):
-            self.was_heard = await asyncio.wait_for(self.heard.wait(), 20)
+            self.was_heard = await asyncio.wait_for(self.heard.wait(), 60)
         for event in (stop, last, end):
             yield event
 

@@ -40,13 +40,19 @@ def test_an_error_with_invalid_text_is_stored_and_frees_the_conversation(store: 
     assert kinds(asyncio.run(played(sound, "demo")))[-1] == "turn-finish"
 
 
+async def until_published(store: cc.Store) -> None:
+    """Wait until the progress of a tool is an event: it is published now and then, and not after the tool's end."""
+    while not any(isinstance(event, ToolProgress) for event in store.events("demo")):
+        await asyncio.sleep(0.01)
+
+
 def test_tool_progress_may_contain_invalid_text(store: cc.Store) -> None:
     """Guarantee 12.1: it is published with replacements."""
 
     async def read(context: ToolContext) -> str:
         """Read a file."""
         context.progress("caf\udce9")
-        await asyncio.sleep(0.4)
+        await until_published(store)
         return "empty"
 
     scripted = Scripted([Say(calls=(("c1", "read", {}),)), Say(text="done")])
@@ -185,7 +191,7 @@ def test_redaction_removes_text_from_events_about_calls_and_errors(tmp_path: Pat
     async def remove(name: str, context: ToolContext) -> str:
         """Remove something."""
         context.progress(f"removing {name}")
-        await asyncio.sleep(0.3)
+        await until_published(store)
         return f"removed {name}"
 
     def refused(_: JSONObject) -> Exception:

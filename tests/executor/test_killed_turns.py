@@ -23,7 +23,7 @@ from contextc.doctor import scan_store
 from contextc.events import TextDelta, TurnInterrupted, TurnStart
 from contextc.store.leases import PROCESS_ENDED, RESULT_PROCESS_ENDED
 from tests.conftest import often
-from tests.executor.scripted_provider import SONNET, Say, Scripted, kinds, played
+from tests.executor.scripted_provider import FIRST_WORD, SONNET, Say, Scripted, kinds, played
 
 KILLS = often(4, 60)
 STEPS, TOGETHER = 3, 3
@@ -187,7 +187,9 @@ def dies_in_the_stream(address: str) -> None:
     store = cc.open_store(address)
 
     async def dies() -> None:
-        executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([Say(text="one two three four", pause=0.05)]))
+        executor = cc.AgentExecutor(
+            store, SONNET, endpoint=Scripted([Say(text="one two three four", silent=FIRST_WORD)])
+        )
         async for event in executor.run("demo", "count"):
             if isinstance(event, TextDelta):
                 os.kill(os.getpid(), signal.SIGKILL)

@@ -258,7 +258,7 @@ def test_a_turn_cancelled_while_its_end_cannot_be_stored_is_reported_once(
             handles[0]._task.get_loop().call_soon_threadsafe(  # pyright: ignore[reportPrivateUsage]
                 lambda: (handles[0].cancel(), asked.set())
             )
-            assert asked.wait(20)
+            assert asked.wait(60)
             raise StoreFull("The disk is full.")
         return close(self, finish, **rest)  # pyright: ignore[reportArgumentType]
 

@@ -15,7 +15,7 @@ from contextc._json import JSONObject
 from contextc.errors import ProviderFailed
 from contextc.events import AnyEvent, InputDequeued, InputQueued, TextDelta, TurnFinish, TurnStart
 from contextc.store.turn_and_event_records import QueuedMessage
-from tests.executor.scripted_provider import SONNET, Say, Scripted, add, call, kinds, played
+from tests.executor.scripted_provider import FIRST_WORD, SONNET, Say, Scripted, add, call, kinds, played
 
 PROCESSES = multiprocessing.get_context("forkserver")
 
@@ -148,7 +148,7 @@ def test_nothing_is_lost_where_a_turn_ends_badly(store: cc.Store, failure: str) 
         follow_up(store, "then this")
 
     refused = ProviderFailed("anthropic", "auth", "no key")
-    slow = Say(text="one two three four five six", pause=0.05)
+    slow = Say(text="one two three four five six", silent=FIRST_WORD)
     provider = Scripted([then(talk, refused if failure == "error" else slow), Say(text="New."), Say(text="Then.")])
     executor = cc.AgentExecutor(store, SONNET, endpoint=provider)
 
@@ -262,7 +262,7 @@ def test_nothing_is_lost_where_the_process_dies(tmp_path: Path) -> None:
     address = f"sqlite:///{tmp_path}/queue.db"
     child = PROCESSES.Process(target=die_while_input_waits, args=(address,))
     child.start()
-    child.join(30)
+    child.join(60)
     assert child.exitcode == -signal.SIGKILL
     with cc.open_store(address) as store:
         assert waiting(store) == [("steer", "careful"), ("follow-up", "and this")]

@@ -111,7 +111,7 @@ class Company:
             audit.check(await person.turn())
         whole = self.store.events(conversation)
         with suppress(TimeoutError):
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 while len(watched) < len(whole):
                     await asyncio.sleep(0.01)
         watcher.cancel()

@@ -8,7 +8,7 @@ import contextc as cc
 from contextc.events import CompactionFinished, TurnFinish
 from contextc.messages import ToolCall
 from contextc.tools import FunctionTool
-from tests.executor.scripted_provider import SONNET, Say, Scripted, call
+from tests.executor.scripted_provider import FIRST_WORD, SONNET, Say, Scripted, call
 
 
 def sign(a: int, b: int) -> str:
@@ -46,11 +46,14 @@ def test_a_turn_reports_its_start_or_its_error(store: cc.Store) -> None:
     """Guarantee 3.2: one turn at a time, and starting another one raises an error at once."""
 
     async def talk() -> None:
-        agent = cc.AgentExecutor(store, SONNET, endpoint=Scripted([Say(text="a b c", pause=0.05)]))
+        refused = False
+        slow = Say(text="a b c", silent=FIRST_WORD, until=lambda: refused)
+        agent = cc.AgentExecutor(store, SONNET, endpoint=Scripted([slow]))
         turn = agent.start("demo", "Hello")
         assert await turn.begun() == 1
         with pytest.raises(cc.errors.ConversationBusy):
             await agent.start("demo", "Hello?").begun()
+        refused = True
         await turn.wait()
         assert await agent.start("demo").begun() == 0
 

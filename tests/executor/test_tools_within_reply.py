@@ -33,22 +33,23 @@ def shape(store: cc.Store) -> list[str]:
 def test_a_call_that_may_have_run_is_reported_to_the_model_after_a_cancel(store: cc.Store) -> None:
     """Guarantees 3.6, 9.8: finished calls stay, and the next request reports them."""
 
+    was_read = asyncio.Event()
+
     async def script(call: ProviderCall, number: int) -> AsyncGenerator[JSONObject, None]:
         yield said("I deploy.")
         yield asked("call_1", "deploy")
         if number == 1:
-            await asyncio.sleep(30)
+            was_read.set()
+            await asyncio.sleep(60)
         yield answered("call_1", "done", "deploy")
 
     async def work() -> None:
         turn = executor.start("demo", "Deploy it.")
-        while not program.calls:
-            await asyncio.sleep(0.01)
-        await asyncio.sleep(0.1)
+        await asyncio.wait_for(was_read.wait(), 60)
         turn.cancel()
         await turn.wait()
 
-    executor, program = agent(store, script)
+    executor, _ = agent(store, script)
     asyncio.run(work())
     assert shape(store) == ["user sent", "assistant sent", "tool sent"]
     assert "while this tool was running" in store.load("demo")[2].tool_results[0].text

@@ -11,7 +11,7 @@ import contextc as cc
 from contextc._json import JSONObject
 from contextc.errors import ConversationBusy
 from contextc.events import StepFinish, StepStart, TextDelta, ToolFailed, ToolFinished, TurnFinish, UsageReport
-from tests.executor.scripted_provider import SONNET, Say, Scripted, add, call, kinds, played, rebuilt
+from tests.executor.scripted_provider import FIRST_WORD, SONNET, Say, Scripted, add, call, kinds, played, rebuilt
 
 
 def test_a_turn_with_a_tool_publishes_all_events(store: cc.Store) -> None:
@@ -187,21 +187,21 @@ def test_usage_and_context_size_are_published(store: cc.Store) -> None:
 
 def test_a_slow_reply_is_published_in_pieces(store: cc.Store) -> None:
     """Guarantees 3.3, 12.1: batches, stored before they are published."""
-    provider = Scripted([Say(text="one two three four five six", pause=0.06)])
+    seen: list[int] = []
+    slow = Say(text="one two three four five six", silent=FIRST_WORD + 2, until=lambda: bool(seen))
+    provider = Scripted([slow])
     executor = cc.AgentExecutor(store, SONNET, endpoint=provider)
 
-    async def watched() -> list[int]:
-        seen: list[int] = []
+    async def watched() -> None:
         async for event in executor.run("demo", "count"):
             stored = {each.number for each in store.events("demo")}
             assert event.number in stored
             if isinstance(event, TextDelta):
                 seen.append(event.number)
-        return seen
 
-    pieces = asyncio.run(watched())
+    asyncio.run(watched())
 
-    assert len(pieces) > 1
+    assert len(seen) > 1
     deltas = [event for event in store.events("demo") if isinstance(event, TextDelta)]
     reply = store.load("demo")[-1]
     assert "".join(event.text for event in deltas) == reply.text == "one two three four five six"
@@ -211,15 +211,19 @@ def test_a_slow_reply_is_published_in_pieces(store: cc.Store) -> None:
 
 def test_a_second_turn_is_refused_or_waits(store: cc.Store) -> None:
     """Guarantee 3.2."""
-    provider = Scripted([Say(text="one two three", pause=0.05), Say(text="second")])
+    refused = False
+    slow = Say(text="one two three", silent=FIRST_WORD, until=lambda: refused)
+    provider = Scripted([slow, Say(text="second")])
     executor = cc.AgentExecutor(store, SONNET, endpoint=provider)
 
     async def both() -> str:
+        nonlocal refused
         first = executor.start("demo", "go")
-        await asyncio.sleep(0.1)
+        await first.begun()
         with pytest.raises(ConversationBusy):
             await played(executor, "demo", "me too")
-        events = [event async for event in executor.run("demo", "now me", wait=5)]
+        refused = True
+        events = [event async for event in executor.run("demo", "now me", wait=60)]
         assert (await first.wait()).finish == "stop"
         return str(events[-1])
 
@@ -228,7 +232,7 @@ def test_a_second_turn_is_refused_or_waits(store: cc.Store) -> None:
 
 
 def test_leaving_the_loop_cancels_the_turn(store: cc.Store) -> None:
-    provider = Scripted([Say(text="one two three four five six seven", pause=0.05)])
+    provider = Scripted([Say(text="one two three four five six seven", silent=FIRST_WORD)])
     executor = cc.AgentExecutor(store, SONNET, endpoint=provider)
 
     async def leaves() -> None:

@@ -21,7 +21,8 @@ from contextc.events import (
     TurnFinish,
 )
 from contextc.providers.client import ProviderCall
-from tests.executor.scripted_provider import SONNET, Say, Scripted, add, call, kinds, played, rebuilt
+from tests.executor.scripted_provider import FIRST_WORD, SONNET, Say, Scripted, add, call, kinds, played, rebuilt
+from tests.movable_clock import HOUR, Advance, run_with_clock
 
 
 def overloaded() -> ProviderFailed:
@@ -94,12 +95,18 @@ def test_the_limit_of_cost_ends_the_turn(store: cc.Store) -> None:
 
 def test_the_limit_of_time_ends_the_turn(store: cc.Store) -> None:
     """Guarantee 11.2: wall time per turn."""
-    provider = Scripted([Say(text="one two three four five six seven eight", pause=0.05)])
-    executor = cc.AgentExecutor(store, SONNET, limits=cc.Limits(seconds=0.4), endpoint=provider)
+    provider = Scripted([Say(text="one two three four", silent=FIRST_WORD)])
+    executor = cc.AgentExecutor(store, SONNET, limits=cc.Limits(seconds=HOUR), endpoint=provider)
 
-    events = asyncio.run(played(executor, "demo"))
+    async def main(advance: Advance) -> list[AnyEvent]:
+        events: list[AnyEvent] = []
+        async for event in executor.run("demo", "count"):
+            events.append(event)
+            if isinstance(event, TextDelta):
+                advance(HOUR)
+        return events
 
-    assert finish_of(events) == "max_seconds"
+    assert finish_of(run_with_clock(main)) == "max_seconds"
     assert store.load("demo")[-1].status == "cancelled"
     assert store.load("demo")[-1].text.startswith("one")
 
@@ -127,7 +134,7 @@ def test_a_custom_rule_may_end_the_turn_after_tools(store: cc.Store) -> None:
 
 def test_cancelling_during_the_stream_keeps_received_text(store: cc.Store) -> None:
     """Guarantee 11.10: partial text with its status, usage kept, the ledger does not move."""
-    provider = Scripted([Say(text="one two three four five six", pause=0.05), Say(text="Fresh.")])
+    provider = Scripted([Say(text="one two three four five six", silent=FIRST_WORD), Say(text="Fresh.")])
     executor = cc.AgentExecutor(store, SONNET, endpoint=provider)
 
     async def cancels() -> cc.TurnResult:
@@ -431,7 +438,7 @@ def test_a_pending_approval_does_not_block_other_calls(store: cc.Store) -> None:
 
     def decide(call: cc.ToolCall, tool: cc.tools.FunctionTool) -> bool:
         asked.set()
-        return answered.wait(10)
+        return answered.wait(60)
 
     waits = cc.AgentExecutor(
         store,

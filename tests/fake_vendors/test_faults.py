@@ -195,9 +195,10 @@ def test_the_transport_raises_the_errors_of_a_connection(
             await client.post(f"{url}/v1/messages", headers=headers, content=bytes_sent)
 
     with standin:
+        timeout = 0.2 if raised is httpx2.ReadTimeout else 60
         for client, url in (
-            (httpx2.AsyncClient(transport=standin.transport(), timeout=0.2), "http://standin"),
-            (httpx2.AsyncClient(verify=False, timeout=0.2), standin.url()),
+            (httpx2.AsyncClient(transport=standin.transport(), timeout=timeout), "http://standin"),
+            (httpx2.AsyncClient(verify=False, timeout=timeout), standin.url()),
         ):
             with pytest.raises(raised):
                 asyncio.run(post(client, url))

@@ -212,7 +212,7 @@ async def _read_stream(served: Any, path: str, query: str, last: bytes) -> bytes
         "path": path, "raw_path": path.encode(), "query_string": query.encode(), "root_path": "",
         "headers": [(b"host", b"127.0.0.1:8377")], "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 8377),
     }  # fmt: skip
-    await asyncio.wait_for(served(scope, receive, send), 20)
+    await asyncio.wait_for(served(scope, receive, send), 60)
     return bytes(body)
 
 

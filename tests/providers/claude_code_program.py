@@ -69,7 +69,7 @@ def last_text(body: JSONObject) -> str:
 
 
 def slow_where_asked(ask: AcceptedRequest) -> Fault | None:
-    return faults.slow(0.05) if last_text(ask.body) == SLOW else None
+    return faults.stalled(0.6) if last_text(ask.body) == SLOW else None
 
 
 def environment(home: Path) -> dict[str, str]:
@@ -156,7 +156,7 @@ def shown(record: RequestRecord) -> list[tuple[str, str]]:
     return [(role, _block_text(block)) for role, block in found if role != "system" and not _is_reminder(block)]
 
 
-async def gone(pid: int, seconds: float = 2.0) -> bool:
+async def gone(pid: int, seconds: float = 60.0) -> bool:
     """Return True if a process ends within the given seconds."""
     return await _becomes(lambda: not os.path.exists(f"/proc/{pid}"), seconds)
 

@@ -99,7 +99,7 @@ def loopback_in_a_thread(*answers: Answer) -> Generator[str, None, None]:
         yield url
     finally:
         loop.call_soon_threadsafe(over.set)
-        thread.join(5)
+        thread.join(60)
 
 
 def refused(status: int, body: JSONObject | str, **headers: str) -> Answer:

@@ -42,7 +42,7 @@ def test_codex_reports_at_once_that_a_login_is_missing(tmp_path: Path) -> None:
                 pass
 
     with pytest.raises(ProviderFailed, match="not logged in") as failed:
-        asyncio.run(asyncio.wait_for(work(), 30))
+        asyncio.run(asyncio.wait_for(work(), 60))
     assert failed.value.kind == "auth"
 
 

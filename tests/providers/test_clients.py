@@ -332,28 +332,27 @@ def test_an_unknown_provider_is_not_called_at_another_address() -> None:
 def test_the_loop_continues_while_an_sdk_is_loaded(vendor: Vendor) -> None:
     """Loading one takes a second or more, in which other turns go on."""
     code = f"""
-import asyncio, time
+import asyncio
 import contextc as cc
 from contextc.providers import ProviderCall
 provider = cc.provider({vendor.spec!r}, url="http://127.0.0.1:9", key="TEST_KEY")
-gaps = []
+ticks = 0
 async def tick():
+    global ticks
     while True:
-        before = time.monotonic()
         await asyncio.sleep(0.005)
-        gaps.append(time.monotonic() - before)
+        ticks += 1
 async def ask():
     task = asyncio.ensure_future(tick())
-    await asyncio.sleep(0.02)
-    before = time.monotonic()
+    await asyncio.sleep(0)
     try:
         async for _ in cc.endpoint(provider).stream(ProviderCall(provider=provider, body=b"{{}}")): pass
     except cc.errors.ProviderFailed:
-        print(max(gaps) < (time.monotonic() - before) / 2)
+        print(ticks)
 asyncio.run(ask())
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "True"
+    assert int(done.stdout) > 10
 
 
 def test_nothing_of_an_sdk_is_loaded_before_it_is_used() -> None:

@@ -177,7 +177,7 @@ def test_what_goes_wrong_for_a_moment_is_retried_in_the_turn(tmp_path: Path) -> 
                 first = await codex.ask(line, "one")
                 second = await codex.ask(line, "two", first)
                 third = await codex.ask(line, "three", second)
-                failed = await asyncio.wait_for(codex.ask(line, "It stays so", third), 10.0)
+                failed = await asyncio.wait_for(codex.ask(line, "It stays so", third), 60)
                 await codex.ask(line, "four", third, revert=True)
             assert [record.fault for record in standin.records[:5]] == ["", "overloaded", "", "cut", ""]
             assert [len(each.reader.notes) for each in (first, second, third)] == [0, 0, 1]

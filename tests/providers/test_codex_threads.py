@@ -131,7 +131,7 @@ def test_a_cancelled_turn_is_taken_back(tmp_path: Path) -> None:
                             begun.set()
 
                 task = asyncio.create_task(read())
-                await asyncio.wait_for(begun.wait(), 10)
+                await asyncio.wait_for(begun.wait(), 60)
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
                 third = await codex.ask(line, "three", first, revert=True)

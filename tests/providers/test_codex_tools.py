@@ -17,7 +17,7 @@ def last_item(ask: AcceptedRequest) -> JSONObject:
 
 async def ended(pid: int) -> None:
     """Wait for the end of a process, whose parent has yet to notice."""
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(60):
         while is_alive(pid):
             await asyncio.sleep(0.01)
 

@@ -197,7 +197,7 @@ def test_chunks_are_passed_on_as_they_arrive(tmp_path: Path) -> None:
             writer.write(post(close=False))
             got = b""
             while not got.endswith(b"0\r\n\r\n"):
-                data = await asyncio.wait_for(reader.read(65_536), 10)
+                data = await asyncio.wait_for(reader.read(65_536), 60)
                 got += data
                 seen.put_nowait(data)
             writer.close()
@@ -221,7 +221,7 @@ def test_the_request_is_passed_on_as_it_arrives(tmp_path: Path) -> None:
         async with RawUpstream(whole=serve) as upstream, running_relay(upstream.url, tmp_path) as relay:
             reader, writer = await relay.connect()
             writer.write(b"POST /up/v1/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nfirst")
-            await asyncio.wait_for(arrived.wait(), 10)
+            await asyncio.wait_for(arrived.wait(), 60)
             writer.write(b"last!")
             assert await reader.readexactly(len(OK)) == OK
             writer.close()

@@ -32,7 +32,7 @@ KILLS = often(0, 20)
 RANDOM: list[Moment] = [""] * KILLS
 MOMENTS: tuple[Moment, ...] = ("before", "first", "tool", *RANDOM, "last") if KILLS else ("last",)
 SEED = int(os.environ.get("CONTEXTC_PROGRAM_SEED", "1"))
-GONE_SECONDS = 10.0
+GONE_SECONDS = 60.0
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["tests.sessions.stress_simulation", "contextc.executor", "contextc.store.sqlite"])
 
@@ -132,7 +132,7 @@ def goes_on_until_killed(bench: Bench, moment: Moment, run: int) -> None:
         with cc.open_store(bench.address) as store:
             recorder = Noted(bench.tools, f"{run}x")
             agent, line = bench.agent(AgentSetup(store, bench.home), recorder, moment)
-            await agent.resume("talk", wait=10).wait()
+            await agent.resume("talk", wait=60).wait()
             await turn(agent, "talk", f"«u{run}» Hello.")
             line.armed, recorder.deadly = True, moment == "tool"
             for number in range(100):
@@ -147,7 +147,7 @@ def resumed(bench: Bench) -> tuple[list[Message], cc.AgentExecutor]:
     agent, line = bench.agent(AgentSetup(store, bench.home), Noted(bench.tools, "last"))
 
     async def work() -> None:
-        result = await agent.resume("talk", wait=10).wait()
+        result = await agent.resume("talk", wait=60).wait()
         assert result.finish == "stop"
         await line.close()
 

@@ -107,7 +107,7 @@ def killed(address: str) -> str:
     ours, theirs = PROCESSES.Pipe()
     child = PROCESSES.Process(target=die_in_the_middle, args=(address, theirs))
     child.start()
-    assert ours.poll(30), "the child did not get that far"
+    assert ours.poll(60), "the child did not get that far"
     uid = str(ours.recv())
     assert child.pid is not None
     os.kill(child.pid, signal.SIGKILL)

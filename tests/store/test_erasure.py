@@ -78,7 +78,7 @@ def test_content_that_a_reader_keeps_in_the_log_is_pending_until_it_is_gone(
             with cc.open_store(path) as other:
                 assert other.pending_erasure == 1, "another process is told, too"
                 other.append("other", cc.user("writers go on"))
-        assert gone.wait(30)
+        assert gone.wait(60)
         assert (is_on_disk(path), store.pending_erasure, list(scan_store(store))) == (False, 0, [])
 
 

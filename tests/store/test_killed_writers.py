@@ -39,7 +39,7 @@ def append_until_killed(address: str, run: int, pipe: Connection) -> None:
         elif kind == 2:
             pipe.send([store.append("demo", cc.user(f"{run}:{number}"), key=f"{run}:{number}").id])
         else:
-            with store.lease("demo", wait=10) as lease, store.stream(lease) as stream:
+            with store.lease("demo", wait=60) as lease, store.stream(lease) as stream:
                 stream.write(f"{run}:{number}")
                 stream.flush()
                 pipe.send([stream.end().id])
@@ -59,7 +59,7 @@ def test_every_append_that_returned_is_there_after_a_kill(
         child = PROCESSES.Process(target=append_until_killed, args=(address, run, theirs))
         child.start()
         theirs.close()
-        promised += ours.recv() if ours.poll(30) else []
+        promised += ours.recv() if ours.poll(60) else []
         time.sleep(chance.uniform(0, 0.02))
         assert child.pid is not None
         os.kill(child.pid, signal.SIGKILL)

@@ -18,7 +18,7 @@ def test_waiters_are_served_in_the_order_they_came() -> None:
     slots, order, threads = ConnectionSlots(1), list[int](), list[threading.Thread]()
 
     def wait(number: int) -> None:
-        with slots.take(20):
+        with slots.take(60):
             order.append(number)
 
     with slots.take(0):
@@ -28,7 +28,7 @@ def test_waiters_are_served_in_the_order_they_came() -> None:
             while len(slots._waiting) <= number:  # pyright: ignore[reportPrivateUsage]
                 threads[-1].join(0.001)
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
     assert order == [0, 1, 2, 3, 4]
 
 
@@ -44,7 +44,7 @@ def test_a_wait_has_an_end_and_leaves_nothing_behind() -> None:
     with slots.take(0):
         thread = threading.Thread(target=wait)
         thread.start()
-        thread.join(20)
+        thread.join(60)
     assert "All 1 connections of this store were in use for 0 s" in str(errors[0])
     with slots.take(0):
         pass
@@ -110,7 +110,7 @@ def test_leases_are_renewed_while_every_connection_waits(postgres_address: str) 
         began = store.read(lambda tx: tx.rows("SELECT expires FROM lease"))[0][0]
 
         def wait(tx: Transaction) -> None:
-            for _ in range(200):
+            for _ in range(1_200):
                 if tx.row(renewed, began, 0.0):
                     return
                 tx.row("SELECT pg_sleep(0.05)")
@@ -142,10 +142,10 @@ def test_a_server_with_no_connection_left_is_waited_for(postgres_address: str, p
 
             thread = threading.Thread(target=append)
             thread.start()
-            assert refused.wait(20)
+            assert refused.wait(60)
             assert done == []
             other.close()
-            thread.join(20)
+            thread.join(60)
             assert len(done) == 1
         finally:
             admin.execute(f"DROP OWNED BY {role}".encode())
@@ -171,19 +171,19 @@ def test_a_store_in_memory_is_closed_when_its_transaction_is_over() -> None:
 
     def work(tx: Transaction) -> object:
         began.set()
-        go_on.wait(20)
+        go_on.wait(60)
         return tx.row("SELECT 1")
 
     reader = threading.Thread(target=lambda: found.append(store.read(work)))
     closer = threading.Thread(target=store.close)
     reader.start()
-    began.wait(20)
+    began.wait(60)
     closer.start()
     closer.join(0.1)
     assert closer.is_alive()
     go_on.set()
     for thread in (reader, closer):
-        thread.join(20)
+        thread.join(60)
     assert found == [(1,)]
     with pytest.raises(cc.errors.StoreUnavailable, match="has been closed"):
         store.read(work)

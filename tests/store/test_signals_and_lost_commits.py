@@ -72,7 +72,7 @@ def test_a_signal_while_others_write_leaves_nothing_in_line(tmp_path: Path, alar
 
         def hold(_: Transaction) -> None:
             begun.set()
-            free.wait(20)
+            free.wait(60)
 
         def extend(text: str) -> threading.Thread:
             thread = threading.Thread(target=store.extend, args=("demo", [cc.user(text)]), daemon=True)
@@ -81,14 +81,14 @@ def test_a_signal_while_others_write_leaves_nothing_in_line(tmp_path: Path, alar
 
         holder = threading.Thread(target=store.write, args=(hold,), daemon=True)
         holder.start()
-        assert begun.wait(20)
+        assert begun.wait(60)
         behind = extend("1")
         alarm(0.3, KeyboardInterrupt)
         with pytest.raises(KeyboardInterrupt):
             store.extend("demo", [cc.user("interrupted")])
         free.set()
         for thread in (holder, behind, extend("2")):
-            thread.join(20)
+            thread.join(60)
             assert not thread.is_alive()
         store.append("demo", cc.user("3"))
         assert [message.text for message in store.load("demo")] == ["0", "1", "2", "3"]
@@ -116,7 +116,7 @@ def test_signals_that_come_at_any_moment_leave_no_waiter_behind(tmp_path: Path, 
                     acknowledged += 1
         stop.set()
         for thread in threads:
-            thread.join(20)
+            thread.join(60)
             assert not thread.is_alive()
         stored = len(store.load("main"))
         assert acknowledged <= stored <= acknowledged + 200  # a signal may come between a commit and the news of it
@@ -171,11 +171,11 @@ def test_a_signal_while_waiting_for_a_row_leaves_no_lock_behind(postgres_address
         def hold(tx: Transaction) -> None:
             tx.row("SELECT 1 FROM conversation WHERE name = ? FOR UPDATE", "demo")
             holding.set()
-            done.wait(20)
+            done.wait(60)
 
         holder = threading.Thread(target=other.write, args=(hold,))
         holder.start()
-        holding.wait(20)
+        holding.wait(60)
         alarm(0.3, Late)
         with pytest.raises(Late):
             store.append("demo", cc.user("late"))
@@ -278,11 +278,11 @@ def test_a_fork_and_a_delete_in_one_tree_take_turns(postgres_address: str) -> No
         def delete_slowly(tx: Transaction) -> None:
             branches.delete_conversation(tx, "a")
             deleted.set()
-            go_on.wait(20)
+            go_on.wait(60)
 
         thread = threading.Thread(target=other.write, args=(delete_slowly,))
         thread.start()
-        deleted.wait(20)
+        deleted.wait(60)
         threading.Timer(0.3, go_on.set).start()
         with pytest.raises(cc.errors.UnknownMessage):
             store.fork("f", "g", at=messages[7].uid)
@@ -301,11 +301,11 @@ def test_two_deletes_in_one_tree_leave_nothing(postgres_address: str) -> None:
         def delete_slowly(tx: Transaction) -> None:
             branches.delete_conversation(tx, "f")
             deleted.set()
-            go_on.wait(20)
+            go_on.wait(60)
 
         thread = threading.Thread(target=other.write, args=(delete_slowly,))
         thread.start()
-        deleted.wait(20)
+        deleted.wait(60)
         threading.Timer(0.3, go_on.set).start()
         store.delete("a")
         thread.join()

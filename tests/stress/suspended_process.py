@@ -9,10 +9,12 @@ import argparse
 import asyncio
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
+from contextlib import closing
 from pathlib import Path
 
 import contextc as cc
@@ -61,7 +63,7 @@ def suspended(address: str, *, lease_seconds: float, seconds: float = 0.0) -> li
         assert process.stdin is not None
         try:
             assert process.stdout.readline() == "started\n"
-            os.kill(process.pid, signal.SIGSTOP)
+            suspend(process.pid, address)
             end = time.monotonic() + seconds
             with cc.open_store(address) as store:
                 while time.monotonic() < end or left(store) > 0:
@@ -86,6 +88,24 @@ def suspended(address: str, *, lease_seconds: float, seconds: float = 0.0) -> li
         f"it is stored as {states}": states != [("finished", "stop")],
     }
     return [text for text, is_wrong in found.items() if is_wrong]
+
+
+def suspend(pid: int, address: str) -> None:
+    """Suspend a process that renews its lease; not while it holds the lock of a SQLite file, which all writers need."""
+    os.kill(pid, signal.SIGSTOP)
+    while address.startswith("sqlite") and _is_locked(address.removeprefix("sqlite:///")):
+        os.kill(pid, signal.SIGCONT)
+        time.sleep(0.01)
+        os.kill(pid, signal.SIGSTOP)
+
+
+def _is_locked(path: str) -> bool:
+    with closing(sqlite3.connect(path, timeout=0)) as connection:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            return True
+        return False
 
 
 def left(store: cc.Store) -> float:

@@ -5,7 +5,6 @@ import contextlib
 import contextvars
 import logging
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, cast
@@ -17,6 +16,7 @@ from hypothesis import given, strategies
 import contextc as cc
 from contextc._worker_threads import ConcurrencyLimit
 from contextc.tools import execution, unknown_tool_result
+from tests.movable_clock import HOUR, Advance, run_with_clock
 from tests.toolbox.run_call import Point, answer, call_of, look
 
 
@@ -225,18 +225,15 @@ def test_an_async_tool_that_will_not_be_cancelled_blocks_no_other_call() -> None
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.sleep(60)
 
-    async def run() -> float:
-        started = time.monotonic()
+    async def run() -> None:
         result = await cc.tool(stubborn, timeout=0.02).run(call_of("stubborn"))
         assert result.is_error
-        took = time.monotonic() - started
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             while not task.done():
                 task.cancel()
                 await asyncio.sleep(0)
-        return took
 
-    assert asyncio.run(run()) < 5
+    asyncio.run(run())
 
 
 def test_a_plain_function_runs_in_a_thread_and_is_reported_that_the_result_is_not_awaited() -> None:
@@ -244,18 +241,18 @@ def test_a_plain_function_runs_in_a_thread_and_is_reported_that_the_result_is_no
 
     def slow(context: cc.ToolContext) -> None:
         assert threading.current_thread() is not threading.main_thread()
-        if context.cancelled.wait(30):
+        if context.cancelled.wait(60):
             stopped.set()
 
     assert "had not ended after 0.02 seconds" in answer(slow, timeout=0.02).text
-    assert stopped.wait(5)
+    assert stopped.wait(60)
 
 
 def test_abandoned_threads_do_not_block_others() -> None:
     release = threading.Event()
 
     def stuck() -> None:
-        release.wait(30)
+        release.wait(60)
 
     async def run() -> list[cc.ToolResult]:
         tool = cc.tool(stuck, timeout=0.01)
@@ -273,12 +270,12 @@ def test_a_thread_that_ends_after_the_event_loop_is_not_an_error(caplog: pytest.
     release, ended = threading.Event(), threading.Event()
 
     def late() -> None:
-        release.wait(30)
+        release.wait(60)
         ended.set()
 
     answer(late, timeout=0.01)
     release.set()
-    assert ended.wait(5)
+    assert ended.wait(60)
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
@@ -289,7 +286,7 @@ def test_cancelling_a_call_passes_through_and_reaches_the_tool(on_loop: bool) ->
 
     def plain(context: cc.ToolContext) -> None:
         started.set()
-        if context.cancelled.wait(30):
+        if context.cancelled.wait(60):
             stopped.set()
 
     async def on_the_loop() -> None:
@@ -405,7 +402,7 @@ def test_a_tool_that_runs_another_does_not_wait_for_its_own_thread(monkeypatch: 
 
     async def both() -> list[cc.ToolResult]:
         made = cc.tool(outer)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             return await asyncio.gather(*[made.run(call_of("outer")) for _ in range(3)])
 
     assert [result.text for result in asyncio.run(both())] == ["from inside"] * 3
@@ -419,11 +416,35 @@ def test_the_time_of_a_tool_does_not_run_while_it_waits_for_a_thread(monkeypatch
     def work() -> str:
         return "done"
 
-    async def main() -> cc.ToolResult:
-        task = asyncio.ensure_future(cc.tool(work, timeout=0.05).run(call_of("work")))
-        await asyncio.wait({task}, timeout=0.1)
+    async def main(advance: Advance) -> cc.ToolResult:
+        task = asyncio.ensure_future(cc.tool(work, timeout=HOUR).run(call_of("work")))
+        for number in range(20):
+            await asyncio.sleep(0)
+            if number == 10:  # the task waits for a thread by now
+                advance(2 * HOUR)
         assert not task.done()
         slots.release()
         return await task
 
-    assert asyncio.run(main()).text == "done"
+    assert run_with_clock(main).text == "done"
+
+
+def test_the_time_of_a_tool_runs_from_its_start() -> None:
+    """Guarantee 11.2: its limit ends the call also where nothing else happens."""
+    started, over = threading.Event(), threading.Event()
+
+    def work() -> None:
+        started.set()
+        over.wait(60)
+
+    async def main(advance: Advance) -> cc.ToolResult:
+        task = asyncio.ensure_future(cc.tool(work, timeout=HOUR).run(call_of("work")))
+        while not started.is_set():
+            await asyncio.sleep(0.001)
+        advance(HOUR)
+        return await task
+
+    try:
+        assert run_with_clock(main).text.startswith("work had not ended after 3600 seconds")
+    finally:
+        over.set()

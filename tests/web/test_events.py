@@ -141,7 +141,7 @@ def test_a_closed_stream_stops_watching(server: Served) -> None:
         with listening(address(server)) as stream:
             next(stream)
     read_events(server.url, "demo")
-    for _ in range(500):
+    for _ in range(3_000):
         if not server.desk.deletions.count:
             break
         threading.Event().wait(0.02)

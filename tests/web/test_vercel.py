@@ -171,14 +171,15 @@ def test_a_page_stops_and_sends_another_message(server: Served, reader: Reader, 
 
 def test_a_page_that_is_loaded_again_continues_with_the_answer(server: Served, reader: Reader, tmp_path: Path) -> None:
     """Guarantees 12.1, 12.2: the answer comes from its beginning, and runs on meanwhile."""
-    slow = recorded(tmp_path / "slow.jsonl", text_reply(*[f"{n} " for n in range(60)]))
+    slow = recorded(tmp_path / "slow.jsonl", text_reply(*[f"{n} " for n in range(4_000)]))
     use(server, f"{slow}?seconds=0.05")
     reader.open("demo")
     reader.do('sendMessage({ text: "Count" })')
     expect(reader.page.locator("article.assistant .text")).to_contain_text("3 ")
-    asked = reader.messages[:1]
+    asked, already = reader.messages[:1], len(reader.texts()[1][1].split())
     reader.open("demo", resume=True, messages=asked)
-    expect(reader.page.locator("article.assistant .text")).to_contain_text("59", timeout=PATIENCE)
+    expect(reader.page.locator("article.assistant .text")).to_contain_text(f" {already + 20} ", timeout=PATIENCE)
+    httpx.post(f"{server.url}/api/conversations/demo/cancel", json={})
     reader.waits_for("ready")
     assert reader.texts() == stored(server)
     assert httpx.get(f"{server.url}/api/chat/demo/stream").status_code == 204
@@ -297,7 +298,7 @@ def test_what_is_refused_changes_nothing(server: Served, tmp_path: Path) -> None
     chat(server, user("One", "m1"))
     again = {"trigger": "regenerate-message", "messageId": "m1"}
     assert chat(server, user("One", "m1"), status=400, model="nobody:nothing", **again)[0]["kind"] == "InvalidSetting"
-    slow = recorded(tmp_path / "slow.jsonl", text_reply(*"abcdefgh" * 8)) + "?seconds=0.05"
+    slow = recorded(tmp_path / "slow.jsonl", text_reply(*"abcdefgh" * 500)) + "?seconds=0.05"
     begun = httpx.post(f"{server.url}/api/conversations/demo/turns", json={"input": "Two", "model": slow}).json()
     assert chat(server, user("One", "m1"), status=409, **again)[0]["kind"] == "ConversationBusy"
     assert stored(server)[:3] == [("user", "One"), ("assistant", "Good day."), ("user", "Two")]
