@@ -1,5 +1,6 @@
 """Each observed request goes to its conversation: by name, by the client's ids, by its content."""
 
+from itertools import count
 from typing import Any
 
 import pytest
@@ -104,6 +105,32 @@ def test_a_run_is_recognised_by_its_reply(store: cc.Store) -> None:
     assert see(store, "a", "b2", "c", reply="d").conversation == two.conversation
 
 
+@pytest.mark.parametrize("is_retried", [True, False])
+def test_a_later_run_does_not_join_one_that_was_retried(store: cc.Store, is_retried: bool) -> None:
+    """The second message is not a reply of a model: the client itself wrote it, as some do to give context."""
+    said = ("context", "understood", "hello")
+    ids = (f"run/{number}" for number in count())
+    failed = see(store, *said, status=429, exchange_id=next(ids)) if is_retried else None
+    one = see(store, *said, reply="b", exchange_id=next(ids))
+    assert failed is None or one.conversation == failed.conversation
+    two = see(store, *said, reply="b", exchange_id="other/1")
+    assert two.conversation != one.conversation
+
+
+def test_only_a_retry_of_the_same_run_continues_a_failed_request(store: cc.Store) -> None:
+    one = see(store, "a", exchange_id="run/1")
+    assert see(store, "a", reply="b", exchange_id="other/1").conversation != one.conversation
+    assert see(store, "a", reply="b", exchange_id="run/2").conversation == one.conversation
+
+
+def test_a_reply_that_is_generated_again_is_a_branch(store: cc.Store) -> None:
+    see(store, "a", reply="b")
+    first = see(store, "a", "b", "c", reply="d")
+    again = see(store, "a", "b", "c", reply="e")
+    assert again.conversation == first.conversation
+    assert texts(store, first.conversation) == ["a", "b", "c", "e"]
+
+
 def test_a_rewind_is_a_branch(store: cc.Store) -> None:
     see(store, "a", reply="b")
     seen = see(store, "a", "b", "c", reply="d")
@@ -186,6 +213,27 @@ def test_the_parent_of_a_sub_agent_called_it(store: cc.Store) -> None:
     agent = session(store, claude(task), "found", agent_id="x")
     kind, parent, place = link(store, agent)
     assert (kind, parent, place & 0xFFFFFFFF) == ("agent", caller.conversation, caller.request)
+
+
+def test_opencode_has_its_title_and_its_sub_agents_beside_its_conversation(store: cc.Store) -> None:
+    """For OpenAI it sends the header of Codex, too."""
+
+    def opencode(text: str, session: str, parent: str = "", **fields: object) -> ObservedRequest:
+        headers = {"session-id": session, "x-session-affinity": session, "x-parent-session-id": parent}
+        return cc.observe(
+            store, request=chat(text, **fields), reply=answer("ok"), format="openai_chat", headers=headers
+        )  # fmt: skip
+
+    tools = [{"type": "function", "function": {"name": "read", "parameters": {"type": "object"}}}]
+    title = opencode("Title of: hello", "ses_1")
+    main = opencode("hello", "ses_1", tools=tools)
+    agent = opencode("look", "ses_2", parent="ses_1", tools=tools)
+    assert [link(store, each)[:2] for each in (title, main, agent)] == [
+        ("side", main.conversation),
+        ("main", None),
+        ("agent", main.conversation),
+    ]
+    assert all([each.conversation.startswith("opencode-ses_1") for each in (title, main, agent)])
 
 
 def test_a_thread_of_codex_is_one_conversation(store: cc.Store) -> None:

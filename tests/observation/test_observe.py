@@ -33,6 +33,25 @@ def answer(text: str, *, input: int = 10, cached: int = 0) -> Wire:
     }  # fmt: skip
 
 
+def test_an_attribution_line_of_the_client_is_no_change_of_the_system_prompt() -> None:
+    """Claude Code begins each system prompt with another one. Its provider does not count it. The body stays exact."""
+    messages: list[Wire] = [{"role": "user", "content": "a"}]
+    with cc.open_store("memory:") as store:
+        seen: list[cc.observation.ObservedRequest] = []
+        for line, prompt in (("cch=1", "Be brief."), ("cch=2", "Be brief."), ("cch=2", "Be long.")):
+            system = [{"type": "text", "text": text} for text in (f"x-anthropic-billing-header: {line};", prompt)]
+            body = {"model": "claude-opus-5-5", "max_tokens": 9, "system": system, "messages": messages}
+            raw = json.dumps(body).encode()
+            reply = {"type": "message", "role": "assistant", "content": [{"type": "text", "text": "b"}]}
+            seen.append(cc.observe(store, request=raw, reply=reply, format="anthropic", conversation="x"))
+            assert rebuild(store, seen[-1].channel, formatter("anthropic"), seen[-1].request) == raw
+            messages += [
+                {"role": "assistant", "content": [{"type": "text", "text": "b"}]},
+                {"role": "user", "content": "c"},
+            ]
+        assert [each.record.why for each in seen] == ["first request", "", "system prompt changed"]
+
+
 def texts(store: cc.Store, name: str) -> list[str]:
     return [message.text for message in store.load(name)]
 

@@ -19,9 +19,12 @@ from typing import Any
 import httpx
 import httpx2
 import pytest
+from msgspec.structs import replace
 
 import contextc as cc
 from contextc.cli import watch
+from contextc.inspection.channel_ids import channel_id
+from contextc.proxy.spool_recording import RecordedExchange
 from contextc.proxy.traffic_summary import TrafficSummary
 from tests.fake_vendors import KEY, FakeVendors, Scripted, faults, listed
 from tests.forked_commands import run_contextc
@@ -199,6 +202,48 @@ def test_the_summary_names_only_commands_that_are_installed(
     monkeypatch.setattr(watch, "is_web_installed", lambda: False)
     watch.print_summary(summary, None)
     assert "look at it: contextc explain one" in capsys.readouterr().err
+
+
+def test_tokens_that_no_reply_reported_are_unknown(capsys: pytest.CaptureFixture[str]) -> None:
+    """Streams of OpenAI's Chat Completions report no usage unless the client asks for it."""
+    summary = TrafficSummary()
+    done = RecordedExchange(exchange="r/1", time=1, conversation="one", status="ok", estimate=1200)
+    summary.add(done)
+    watch.print_summary(summary, None)
+    errors = capsys.readouterr().err
+    assert "tokens: unknown · unknown cost\n" in errors
+    assert "not counted: 1 request for which no usage was reported, with about 1,200 tokens in\n" in errors
+    summary.add(replace(done, has_usage=True, input=10, output=2, cost=0.5))
+    watch.print_summary(summary, None)
+    assert "tokens: 10 in, 2 out · $0.5000\n" in capsys.readouterr().err
+
+
+def test_what_cost_most_is_about_requests_of_this_run_that_cost_something(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A session that is resumed has requests of earlier runs."""
+    address = f"sqlite:///{tmp_path}/s.db"
+    padding, summary = "word " * 3000, TrafficSummary()
+    with cc.open_store(address) as store:
+        said = [padding]
+        for number in range(4):
+            body = chat(*said, model="gpt-5", user="u")
+            body["messages"][0]["content"] = f"Now: 18:0{min(number, 2)}:12. {padding}"
+            seen = cc.observe(
+                store, request=body, reply=answer(f"a{number}", input=6000), format="openai_chat", conversation="x",
+                time=1_794_940_000_000 + number * 60_000, ended=1_794_940_001_000 + number * 60_000,
+            )  # fmt: skip
+            said += [f"a{number}", f"q{number}"]
+            if number == 2:
+                summary.requests += 1
+                summary.conversations["x"] = 1
+                summary.recorded.add(("x", channel_id(seen.channel), seen.request))
+    watch.print_most_expensive(summary, address)
+    assert "cost most: The system prompt changed (CAC006, 1 time, $" in capsys.readouterr().err
+    summary.recorded.clear()
+    summary.recorded.add(("x", "another", 9))
+    watch.print_most_expensive(summary, address)
+    assert not capsys.readouterr().err
 
 
 def test_attach_prints_a_line_per_recorded_request(tmp_path: Path) -> None:

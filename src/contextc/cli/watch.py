@@ -12,13 +12,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from threading import Event
 from types import FrameType
 from typing import Annotated
 
 import typer
+from msgspec.structs import replace
 
 from contextc.cli.browser_link import open_browser, redirect_file, with_token
 from contextc.cli.console import err, escape_markup, ignoring_failed_output, out, pluralize
@@ -43,6 +44,7 @@ from contextc.errors import ContextcError, InvalidSetting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from contextc.analysis.finding import Finding
     from contextc.proxy.proxy_server import ProxyServer
     from contextc.proxy.traffic_summary import TrafficSummary
 
@@ -246,15 +248,20 @@ def print_summary(summary: "TrafficSummary", store: str | None, reasons: Sequenc
             err.print(escape_markup(f"not recorded, because {reason}"), soft_wrap=True)
         return
     failed = f" ({summary.failed:,} failed or unfinished)" if summary.failed else ""
-    cost = f"${summary.cost:,.4f}" if summary.cost or not summary.without_cost else "unknown cost"
+    is_unknown = not summary.input and not summary.output and bool(summary.without_usage)
+    cost = f"${summary.cost:,.4f}" if summary.cost or not (summary.without_cost or is_unknown) else "unknown cost"
     cost += f" without {pluralize(summary.without_cost, 'request')}" if summary.cost and summary.without_cost else ""
+    tokens = "unknown" if is_unknown else f"{summary.input:,} in, {summary.output:,} out"
     lines = [
         f"contextc recorded {pluralize(summary.requests, 'request')}{failed} in "
         f"{pluralize(len(summary.conversations), 'conversation')}",
-        f"tokens: {summary.input:,} in, {summary.output:,} out · {cost}",
+        f"tokens: {tokens} · {cost}",
     ]
     if summary.without_usage:
-        lines.append(f"not counted: {pluralize(summary.without_usage, 'request')} for which no usage was reported")
+        lines.append(
+            f"not counted: {pluralize(summary.without_usage, 'request')} for which no usage was reported, with about "
+            f"{summary.estimate:,} tokens in"
+        )
     if summary.cache_share is not None and summary.rewrite_factor is not None:
         lines.append(
             f"cache: {summary.cache_share:.0%} of the input read, {summary.cache_write:,} tokens written · "
@@ -274,6 +281,24 @@ def print_summary(summary: "TrafficSummary", store: str | None, reasons: Sequenc
     sys.stderr.flush()
 
 
+def of_run(found: "Iterable[Finding]", recorded: Collection[tuple[str, str, int]]) -> "Iterator[Finding]":
+    """Return the findings about requests of a run, with the tokens and the cost of these requests only.
+
+    A finding about a whole conversation is returned if the conversation began in this run.
+    """
+    begun = {conversation for conversation, _, request in recorded if request == 1}
+    for each in found:
+        mine = [loss for loss in each.losses if (each.conversation, loss.channel, loss.request) in recorded]
+        if mine:
+            costs = [loss.cost for loss in mine if loss.cost is not None]
+            tokens = sum([loss.tokens for loss in mine])
+            yield replace(each, losses=tuple(mine), tokens=tokens, cost=sum(costs) if costs else None)
+        elif not each.losses and (
+            (each.conversation, each.channel, each.request) in recorded if each.request else each.conversation in begun
+        ):
+            yield each
+
+
 def print_most_expensive(summary: "TrafficSummary", store: str | None) -> None:
     """Print what cost most in the conversations of the run, on one line. Without a finding, print nothing.
 
@@ -281,21 +306,22 @@ def print_most_expensive(summary: "TrafficSummary", store: str | None) -> None:
     """
     if not 0 < summary.requests <= MAX_ANALYSED:
         return
-    from contextc.analysis import store_findings  # it takes time to import
+    from contextc.analysis.conversation_findings import findings  # it takes time to import
+    from contextc.analysis.findings_by_cause import group_by_cause
 
     try:
         with open_configured_store(store) as handle:
-            causes = store_findings(handle, list(summary.conversations)).causes
+            found = [each for name in summary.conversations for each in findings(handle, name)]
     except ContextcError:
         return
-    if not causes:
+    causes = group_by_cause(of_run(found, summary.recorded))
+    if not causes or not causes[0].cost:
         return
     most, example = causes[0], causes[0].examples[0]
-    cost = f", ${most.cost:,.4f}" if most.cost else ""
     option = f" --store {store}" if store else ""
     err.print(
         escape_markup(
-            f"cost most: {most.title} ({most.code}, {pluralize(most.count, 'time')}{cost}) · more: "
+            f"cost most: {most.title} ({most.code}, {pluralize(most.count, 'time')}, ${most.cost:,.4f}) · more: "
             f"contextc findings {shlex.quote(example.conversation)}{option}"
         ),
         soft_wrap=True,

@@ -27,6 +27,7 @@ class Client(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     agent: tuple[str, ...] = ()
     parent: tuple[str, ...] = ()
     agent_mark: str = ""
+    attribution: str = ""
     compacted: tuple[str, ...] = ()
     summary: str = ""
     side: tuple[str, ...] = ()
@@ -61,6 +62,12 @@ class ClientIds(Struct, frozen=True, kw_only=True):
 def known_clients() -> tuple[Client, ...]:
     tables = tomllib.loads(data_files("contextc.observation", ".toml")["clients.toml"])
     return tuple([msgspec.convert(each, Client) for each in tables["client"]])
+
+
+@cache
+def attributions() -> tuple[str, ...]:
+    """Return the beginnings of system blocks that differ at each request and are no part of what a provider caches."""
+    return tuple([client.attribution for client in known_clients() if client.attribution])
 
 
 def header_names() -> tuple[str, ...]:

@@ -1,8 +1,9 @@
 """Find the conversation of an observed request: by the caller's name, by the client's own ids, or by its content.
 
 By content, a request belongs to the conversation whose last request and reply it continues. Of several, the most recent
-one counts. A request that only begins like another one starts a conversation of its own, unless it repeats a request
-that got no answer, or ends with the last reply of the other one: then the client left out messages. Within one session
+one counts. A request that only begins like another one, or is the same as a first one, starts a conversation of its
+own, unless it repeats a request of this run that got no answer, or ends with the last reply of the other one: then the
+client left out messages. Within one session
 of a client, a request that continues nothing is a side request or a sub-agent if its system prompt and tools are other
 ones; otherwise the client rewrote its history. The parent of a sub-agent is the request whose reply called a tool with
 the sub-agent's task. A conversation with content of our own is never continued: a linked one takes what belongs to it.
@@ -26,6 +27,7 @@ from contextc.observation.conversation_index import (
     KnownThread,
     content_key,
     find_by_key,
+    has_key,
     has_own_content,
     last_of_channel,
     last_request,
@@ -67,11 +69,13 @@ def match_content(
     only: frozenset[int] | None = None,
     model: str = "",
     prefers: Callable[[Transaction, str], bool] | None = None,
+    is_retried: Callable[[Transaction, int], bool] = lambda _tx, _number: True,
 ) -> tuple[str, int] | None:
     """Return the conversation that a request continues by its content, and the place of the request it continues.
 
     `is_continuation` reports whether the elements after a position begin with the reply of a request. Of several
-    conversations, those that `prefers` accepts come first, then those with the same model.
+    conversations, those that `prefers` accepts come first, then those with the same model. `is_retried` reports whether
+    a client that repeats a failed request of a conversation goes on with it.
     """
     rewound: tuple[str, int] | None = None
     for index in range(len(keys) - 1, -1, -1):
@@ -86,17 +90,12 @@ def match_content(
                 continue
             is_last = last_of_channel(tx, place) == place & SEQ_MASK
             is_end = index == len(keys) - 1
-            if is_end and record.observed.status in ("error", "unanswered") and is_last:
-                return name, place  # a retry
+            is_failed = record.observed.status in ("error", "unanswered")
+            if is_end and is_failed and is_last and is_retried(tx, number):
+                return name, place
             if not is_end and is_last and is_continuation(tx, record, index + 1):
                 return name, place
-            if (
-                rewound is None
-                and (
-                    (is_end and (index > 0 or only is not None))
-                    or (not is_end and is_continuation(tx, record, index + 1))
-                )
-            ) or (rewound is None and only is not None and not is_end):
+            if rewound is None and (only is not None or (not is_end and is_continuation(tx, record, index + 1))):
                 rewound = name, place
     return rewound
 
@@ -142,7 +141,15 @@ class ConversationFinder:
         if ids.session and not ids.is_weak:
             return self._find_in_session(tx, ids.session)
         prefers = self._has_same_prompt
-        found = match_content(tx, given.parsed.keys, self.group, self._continues, model=given.model, prefers=prefers)
+        found = match_content(
+            tx,
+            given.parsed.keys,
+            self.group,
+            self._continues,
+            model=given.model,
+            prefers=prefers,
+            is_retried=self._is_of_run,
+        )
         found = found or self._match_reply(tx)
         base = names.base if names is not None else given.provider_name
         if self._is_side:
@@ -206,6 +213,16 @@ class ConversationFinder:
 
     def _response_key(self, response: str) -> bytes:
         return make_key("response", *([self.options.scope] if self.options.scope else []), response)
+
+    @property
+    def _run_key(self) -> bytes | None:
+        """The key of conversations with requests of this run of the proxy; None if the run is not known."""
+        run = self.options.key.rpartition("/")[0]
+        return make_key("run", self.options.scope, run) if run else None
+
+    def _is_of_run(self, tx: Transaction, conversation: int) -> bool:
+        key = self._run_key
+        return key is None or has_key(tx, key, conversation)
 
     @property
     def exchange_key(self) -> bytes:
@@ -391,6 +408,8 @@ class ConversationFinder:
             save_key(tx, self._linked, 0, conversation)
         if self.options.key:
             save_key(tx, self.exchange_key, place, conversation)
+        if (key := self._run_key) is not None:
+            save_key(tx, key, 0, conversation)
         if self._is_side:
             return
         if given.parsed.keys and not given.is_partial:

@@ -66,6 +66,10 @@ def find_by_key(tx: Transaction, key: bytes, model: str = "") -> list[tuple[int,
     ]
 
 
+def has_key(tx: Transaction, key: bytes, conversation: int) -> bool:
+    return tx.row("SELECT 1 FROM observed_key WHERE key = ? AND conversation = ?", key, conversation) is not None
+
+
 def save_key(tx: Transaction, key: bytes, place: int, conversation: int) -> None:
     tx.run(
         "INSERT INTO observed_key (key, place, conversation) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
@@ -160,7 +164,7 @@ def has_own_content(tx: Transaction, name: str, at: BranchTip) -> bool:
     last observed request, which was checked too, one request is read. Otherwise all of them are.
     """
     mark = make_key(OWN_CONTENT)
-    if tx.row("SELECT 1 FROM observed_key WHERE key = ? AND conversation = ?", mark, at.conversation) is not None:
+    if has_key(tx, mark, at.conversation):
         return True
     low, high = make_place(at.conversation, 0), make_place(at.conversation, SEQ_MASK)
     if tx.row("SELECT 1 FROM turn WHERE place BETWEEN ? AND ?", low, high) is not None:

@@ -10,7 +10,9 @@ from typing import NamedTuple
 from contextc._json import encode_canonical
 from contextc.compiler.request_head import get_tool_name
 from contextc.messages import Message, Text
+from contextc.messages.message import AnyPart
 from contextc.models.tokens import TokenCounter
+from contextc.observation.client_ids import attributions
 from contextc.observation.exchange_parser import ObservedInput, decode_head
 from contextc.prompts import PromptBuilder, PromptFragment, hash_tools
 from contextc.store.ledger_schema import HeadHashes
@@ -65,12 +67,20 @@ def _read(given: ObservedInput, counter: TokenCounter) -> HeadFacts:
 
 
 def _hash_prompt(prompt: Sequence[Message]) -> str:
-    """Return the hash of a system prompt. One text has the hash that the compiler gives to the same system prompt."""
-    parts = [part for message in prompt for part in message.parts]
+    """Return the hash of a system prompt. One text has the hash that the compiler gives to the same system prompt.
+
+    Attribution lines of clients do not count.
+    """
+    counted = [(message.role, [each for each in message.parts if not is_attribution(each)]) for message in prompt]
+    parts = [part for _, parts in counted for part in parts]
     if len(parts) == 1 and isinstance(parts[0], Text) and prompt[0].role == "system":
         rendered = PromptBuilder([PromptFragment("system_prompt", parts[0].text)]).render()
         return rendered.static_hash if rendered.static else ""
-    return _digest(encode_canonical([(message.role, message.parts) for message in prompt]))
+    return _digest(encode_canonical(counted))
+
+
+def is_attribution(part: AnyPart) -> bool:
+    return isinstance(part, Text) and part.text.startswith(attributions())
 
 
 def _digest(data: bytes) -> str:

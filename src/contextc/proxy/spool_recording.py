@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from contextc.compiler.manifest import RequestAction
 from contextc.errors import ContextcError, StoreError, describe_error
+from contextc.inspection.channel_ids import channel_id
 from contextc.observation import ObservedRequest, observe
 from contextc.observation.content_decoding import CannotDecode, decode_content, unreadable_reply
 from contextc.proxy.http1_framing import decode_chunks
@@ -23,7 +24,8 @@ from contextc.store import Store
 class RecordedExchange(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The result of an exchange, as the recorder reports it. `problem` is the reason if it was not recorded.
 
-    `is_gap` is False if the proxy has counted it already. `why` is the reason why the request does not extend the
+    `is_gap` is False if the proxy has counted it already. `channel` is the short id of its channel. `estimate` is the
+    input by our own count. `why` is the reason why the request does not extend the
     prefix of the previous one.
     """
 
@@ -32,10 +34,14 @@ class RecordedExchange(Struct, frozen=True, kw_only=True, omit_defaults=True):
     problem: str = ""
     is_gap: bool = False
     conversation: str = ""
+    channel: str = ""
+    request: int = 0
     provider: str = ""
     model: str = ""
     status: str = ""
     why: str = ""
+    estimate: int = 0
+    has_usage: bool = False
     input: int = 0
     output: int = 0
     cache_read: int = 0
@@ -151,11 +157,15 @@ def _reply(exchange: SpooledExchange, response: ResponseStart) -> object:
 
 
 def describe(id: str, exchange: SpooledExchange, seen: ObservedRequest) -> RecordedExchange:
-    usage = seen.usage
+    usage, budget = seen.usage, seen.record.budget
     return RecordedExchange(
         exchange=id,
         time=exchange.began,
         conversation=seen.conversation,
+        channel=channel_id(seen.channel),
+        request=seen.request,
+        estimate=budget.system + budget.tools + budget.used,
+        has_usage=usage is not None and bool(usage.input or usage.output),
         provider=seen.channel.provider,
         model=seen.channel.model,
         status=seen.status,

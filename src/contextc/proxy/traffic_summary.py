@@ -33,7 +33,11 @@ class TrafficSummary(Struct):
     cost: float = 0.0
     without_cost: int = 0
     without_usage: int = 0
+    estimate: int = 0
+    """The input of requests without usage, by our own count."""
     conversations: dict[str, int] = field(default_factory=dict[str, int])
+    recorded: set[tuple[str, str, int]] = field(default_factory=set[tuple[str, str, int]])
+    """Conversation, channel and number of each request."""
     breaks: Counter[str] = field(default_factory=Counter[str])
     actions: dict[str, ActionFigures] = field(default_factory=dict[str, ActionFigures])
     cache: CacheFigures = field(default_factory=CacheFigures)
@@ -53,9 +57,12 @@ class TrafficSummary(Struct):
             )
             if done.cost is not None:
                 self.cost += done.cost
-            elif done.input or done.output:
+            elif done.has_usage:
                 self.without_cost += 1
-            self.without_usage += done.status == "ok" and not (done.input or done.output)
+            if done.status == "ok" and not done.has_usage:
+                self.without_usage += 1
+                self.estimate += done.estimate
+            self.recorded.add((done.conversation, done.channel, done.request))
             self.conversations[done.conversation] = self.conversations.get(done.conversation, 0) + 1
             if done.why and done.why != FIRST_REQUEST:
                 self.breaks[done.why] += 1
