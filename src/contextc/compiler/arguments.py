@@ -427,13 +427,15 @@ class ArgumentCache:
         return PromptBuilder([PromptFragment("system_prompt", system_prompt, priority=0), *builder.fragments])
 
     def with_leading_messages(self, prompt: Prompt, lead: Mapping[int, Message]) -> Prompt:
-        """Return the prompt, preceded by the system messages with which the conversation begins."""
+        """Return a prompt without instructions, with the system messages that the conversation begins with as its
+        instructions.
+        """
         key = (id(prompt), *lead)
         if (found := self._leads.get(key)) is not None:
             return found[1]
         text = "\n\n".join([message.text for message in lead.values()])
         leading = PromptBuilder([PromptFragment("conversation", text)]).render()
-        return cache_put(self._leads, key, (prompt, replace(prompt, static=leading.static + prompt.static)))[1]
+        return cache_put(self._leads, key, (prompt, replace(prompt, static=prompt.static + leading.static)))[1]
 
     def _todos(self, channel: Channel) -> tuple[Todo, ...]:
         with suppress(InvalidInput):  # the conversation may not exist yet

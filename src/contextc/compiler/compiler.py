@@ -122,7 +122,7 @@ class MessageCompiler:
         channel = self.channel(conversation, agent=agent, directory=directory)
         prompt = self._arguments.render_prompt(channel, fragments, system_prompt, tools, context, directory)
         runs = f"{run or ''}|{','.join(sorted(running)) if running is not None else None}"
-        seen = self._loader.load(channel, runs, edit, rewind)
+        seen = self._loader.load(channel, runs, edit, rewind, has_instructions=bool(prompt.static))
         if upcoming:
             seen = seen.with_appended(upcoming)
         if seen.snapshot.leading:

@@ -283,15 +283,23 @@ class ContextLoader:
         return self.calibration is not None and self.calibration.samples > 0
 
     def load(
-        self, channel: Channel, runs: str, edit: tuple[Reference, Message] | None, rewind: Reference | None
+        self,
+        channel: Channel,
+        runs: str,
+        edit: tuple[Reference, Message] | None,
+        rewind: Reference | None,
+        *,
+        has_instructions: bool,
     ) -> LoadedContext:
         """Load a channel as it is now, or as it would be after an edit or a rewind."""
-        as_it_is = edit is None and rewind is None
-        return (self._load_next(channel) if as_it_is else None) or self._load_snapshot(channel, runs, edit, rewind)
+        seen = self._load_next(channel, has_instructions) if edit is None and rewind is None else None
+        return seen or self._load_snapshot(channel, runs, edit, rewind, has_instructions)
 
-    def _load_next(self, channel: Channel) -> LoadedContext | None:
+    def _load_next(self, channel: Channel, has_instructions: bool) -> LoadedContext | None:
         """Load the next step of a channel by the fast path; None if the full load is needed."""
         if self.calibration is None or (sight := load_next(self.store, self._cache, channel)) is None:
+            return None
+        if sight.leading and has_instructions:
             return None
         counts, fresh = dict[int, int](), dict[bytes, int]()
         if self.counter.exact:
@@ -300,7 +308,12 @@ class ContextLoader:
         return LoadedContext(sight, since.summary if since else None, counts, fresh)
 
     def _load_snapshot(
-        self, channel: Channel, runs: str, edit: tuple[Reference, Message] | None, rewind: Reference | None
+        self,
+        channel: Channel,
+        runs: str,
+        edit: tuple[Reference, Message] | None,
+        rewind: Reference | None,
+        has_instructions: bool,
     ) -> LoadedContext:
         room, read, counter = self.provider.model.window, 0, self.counter
         counted: dict[int, int] = {}
@@ -333,7 +346,15 @@ class ContextLoader:
             if self.skip_summarized and may_have_summaries(at := load_tip(tx, channel.conversation)):
                 since = repository.load_latest_summary(tx, channel.agent, at, counter.count_system)
             sight = load_snapshot(
-                tx, self._cache, channel, window=room, runs=runs, is_full=enough, until=upto, since=since
+                tx,
+                self._cache,
+                channel,
+                window=room,
+                runs=runs,
+                is_full=enough,
+                until=upto,
+                since=since,
+                has_instructions=has_instructions,
             )
             if self.calibration is None:
                 self.calibration = load_calibration(tx, self.provider.model_id)

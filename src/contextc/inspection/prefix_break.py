@@ -39,6 +39,7 @@ REASON_SENTENCES = {
     "new encoder version": "This version of contextc encodes the format differently than the previous one.",
     "the request before it was replaced": "The previous request was replaced before it was sent.",
     "messages that were sent are missing from the conversation": "Other software deleted messages from the store.",
+    "stored system messages keep their place": "System messages at the start were moved out of the system prompt.",
     "no session": "There is no session to resume, so a new session gets the whole context.",
     "an earlier prompt may be in the session": "A failed prompt may be in the session, so a new session begins.",
 }

@@ -6,7 +6,6 @@ The history is in memory or in a store. It does not depend on the formatter, whi
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import takewhile
 from typing import Any
 
 from msgspec.structs import replace
@@ -277,11 +276,12 @@ class MessageManager:
     def get_formatted_system_prompt(self) -> str | None:
         """Return the system prompt if the format has a field for it; None if it is among the messages.
 
-        System messages at the start of the history are part of it.
+        Without a system prompt, the system messages at the start of the history take its place.
         """
-        leading = takewhile(lambda message: message.role == "system", self.messages)
-        texts = [*(message.text for message in leading), self._system_prompt or ""]
-        return self._formatter.get_system_prompt("\n\n".join(text for text in texts if text.strip()) or None)
+        prompt = self._system_prompt
+        if prompt is None and next(iter(self.messages), user("")).role == "system":
+            prompt = "\n\n".join([message.text for message in self._compiled().snapshot.leading.values()])
+        return self._formatter.get_system_prompt(prompt or None)
 
     def get_formatted_tools(self, tools: Iterable[Tool | NativeTool | Mapping[str, Any]]) -> list[JSONObject]:
         """Return the tools in the formatter's shape. Calls in later replies use the names given here.

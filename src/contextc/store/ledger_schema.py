@@ -195,7 +195,9 @@ class ChannelState(Struct, frozen=True, omit_defaults=True, kw_only=True):
     turn: int = 0
     humans: tuple[str, ...] = ()
     lead: tuple[int, ...] | None = None
-    """Places of the system messages at the start of the conversation. They are part of the system prompt."""
+    """Places of the system messages at the start of the conversation, if they are its instructions, because none are
+    given.
+    """
     reserve: int = 0
     """Tokens reserved for the answer in this epoch, if the reserve had to shrink."""
     cut: bool = False

@@ -11,9 +11,8 @@ from msgspec import Struct
 from msgspec.structs import astuple, replace
 
 from contextc._json import encode
-from contextc.compiler.ledger import repository
+from contextc.compiler.ledger import log_check, repository
 from contextc.compiler.ledger.channel_row_cache import ChannelCache, ChannelCacheEntry
-from contextc.compiler.ledger.log_check import LOG_LOST, check_bases, has_lost_messages, is_tip_lost, without_rows
 from contextc.compiler.ledger.repository import Summary
 from contextc.messages import Message, decode_message
 from contextc.store import Store
@@ -34,7 +33,6 @@ from contextc.store.message_rows import (
 )
 from contextc.store.pins import load_pinned_places
 
-PARENT_DELETED = "the conversation it was forked from was deleted"
 BLOCK_SIZE = 512
 REPLIES_PER_BATCH = 32
 AUTHOR = b'],"author":'  # follows the parts of a stored message
@@ -73,7 +71,8 @@ class ChannelSnapshot(Struct, frozen=True, kw_only=True):
     """Calls whose results were removed while the calls remain, each with the place of its message."""
     pins: frozenset[int]
     leading: dict[int, Message]
-    """System messages at the start of the conversation, by place. They are part of the system prompt."""
+    """System messages at the start of a conversation, by place, if they are its instructions, because none are given.
+    """
     attempt: repository.OpenAttempt | None
     """A request that was not answered."""
     missing: int = 0
@@ -95,16 +94,20 @@ def load_snapshot(
     is_full: Callable[[Sequence[tuple[int, Message]]], bool],
     until: int | None = None,
     since: Summary | None = None,
+    has_instructions: bool = False,
 ) -> ChannelSnapshot:
     """Load a channel. `window` is the window in tokens; `is_full` reports whether messages, read backwards, fill it.
 
     `runs` identifies the caller's runs. `until` loads the conversation as if it ended there. `since` is a summary whose
-    messages are not read, so the cost depends on what came after it.
+    messages are not read, so the cost depends on what came after it. If the request `has_instructions`, system messages
+    at the start of the conversation are messages like others.
     """
     at = load_tip(tx, channel.conversation)
     number, version, shown, inherited, attempt = _load_cached(tx, cache, channel, at)
-    if is_tip_lost(tx, shown.standing, at):
-        shown = ChannelCacheEntry(number, version, without_rows(shown.standing, LOG_LOST))
+    if log_check.is_tip_lost(tx, shown.standing, at):
+        shown = ChannelCacheEntry(number, version, log_check.without_rows(shown.standing, log_check.LOG_LOST))
+    if has_instructions and shown.standing.lead:
+        shown = ChannelCacheEntry(number, version, log_check.without_rows(shown.standing, log_check.LEAD_MOVED))
     if until is not None and until < at.seq:
         at = replace(at, seq=until)
     standing = shown.standing
@@ -124,7 +127,7 @@ def load_snapshot(
     others = any([message.run is not None and message.run != current for _, message in log])
     stays = standing.runs == runs and kept is None and not others
     late = load_messages_at(tx, standing.waiting) if standing.waiting and not stays else dict[int, Message]()
-    lead = _lead(tx, at, standing, shown, log, unread)
+    lead = {} if has_instructions else _lead(tx, at, standing, shown, log, unread)
     if standing.lead is None:
         standing = replace(standing, lead=tuple(lead))
     pins = frozenset(load_pinned_places(tx, at)) if may_have_summaries(at) else frozenset[int]()
@@ -211,23 +214,23 @@ def _load_cached(
             return number, version, shown, False, attempt
         standing = repository.decode_state(channel.conversation, state)
         if standing.requests:
-            check_bases(tx, at)
+            log_check.check_bases(tx, at)
             rows = repository.load_rows(tx, standing.layout)
             if len(rows) < sum([last - first + 1 for _, first, last in standing.layout]):
-                rows, standing = [], without_rows(standing, PARENT_DELETED)
-            elif has_lost_messages(tx, [each.row for each in rows]):
-                rows, standing = [], without_rows(standing, LOG_LOST)
+                rows, standing = [], log_check.without_rows(standing, log_check.PARENT_DELETED)
+            elif log_check.has_lost_messages(tx, [each.row for each in rows]):
+                rows, standing = [], log_check.without_rows(standing, log_check.LOG_LOST)
             shown = ChannelCacheEntry.from_rows(number, version, standing, rows)
             warm.put(channel, shown)
             return number, version, shown, False, attempt
     else:
         number, version = 0, 0
-    check_bases(tx, at)
+    log_check.check_bases(tx, at)
     parent = _parent(tx, channel, at)
     if parent is None:
         return number, version, ChannelCacheEntry(number, version, ChannelState()), False, attempt
     rows = repository.load_rows(tx, parent.layout)
-    if is_tip_lost(tx, parent, at) or has_lost_messages(tx, [each.row for each in rows]):
+    if log_check.is_tip_lost(tx, parent, at) or log_check.has_lost_messages(tx, [each.row for each in rows]):
         return number, version, ChannelCacheEntry(number, version, ChannelState()), False, attempt
     standing = replace(parent, session=None, lost="", requests=0, rows=0, input=0)
     return number, version, ChannelCacheEntry.from_rows(number, version, standing, rows), True, attempt
@@ -330,10 +333,11 @@ def _lead(
     first = (
         _between(tx, at, edge, min(at.seq, edge + MAX_LEADING)) if unread or standing.seen > edge else log[:MAX_LEADING]
     )
+    sent = {item.place for each in shown.rows for item in each.row.items}
     return {
         where: message
         for where, message in takewhile(lambda each: each[1].role == "system" and each[1].audience is None, first)
-        if not message.redacted
+        if not message.redacted and where not in sent
     }
 
 

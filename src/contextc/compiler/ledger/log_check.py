@@ -24,6 +24,8 @@ from contextc.store.message_rows import (
 )
 
 LOG_LOST = "messages that were sent are missing from the conversation"
+PARENT_DELETED = "the conversation it was forked from was deleted"
+LEAD_MOVED = "stored system messages keep their place"
 PLACES_PER_QUERY = 512
 SEQ_BYTES = 4  # an id begins with the seq
 

@@ -14,6 +14,7 @@ const RESETS = new Map([
   ["new encoder version", "contextc was updated"],
   ["the request before it was replaced", "previous request was replaced"],
   ["messages that were sent are missing from the conversation", "messages were lost"],
+  ["stored system messages keep their place", "system messages were moved"],
   ["no session", "provider has no session"],
   ["an earlier prompt may be in the session", "a failed prompt may be in the session"],
 ]);
