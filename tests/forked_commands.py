@@ -17,7 +17,10 @@ import threading
 import traceback
 from collections.abc import Mapping
 from functools import cache
+from html import unescape
 from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from contextc._json import JSONObject
 from contextc.cli import COMMANDS
@@ -51,6 +54,14 @@ def run_contextc(
             check=False,
         )
     return _server().run(arguments, cwd, env, text)
+
+
+def read_link(line: str) -> str:
+    """Return the link with a token from a printed line, which names a file with it if it is not for a terminal."""
+    place = line.removesuffix(" (only you can read it)\n").removesuffix(" (only you can read it)").rpartition(" ")[2]
+    path = Path(url2pathname(urlsplit(place).path))
+    assert path.stat().st_mode & 0o077 == 0, "others can read it"
+    return unescape(path.read_text().partition('href="')[2].partition('"')[0])
 
 
 @cache

@@ -20,6 +20,7 @@ from contextc.web import server
 from contextc.web.app_state import ServerOptions
 from contextc.web.application import create_application
 from contextc.web.server import listen
+from tests.forked_commands import read_link
 from tests.web.fast_polling import poll_fast
 
 PATIENCE = 180.0
@@ -92,7 +93,7 @@ class Process:
         assert found is not None, f"it did not start: {line!r}"
         self.url = found[0].rstrip("/")
         self._port = int(self.url.rpartition(":")[2])
-        link = self._process.stdout.readline().strip()
+        link = read_link(self._process.stdout.readline())
         assert f"{self.url}/?token=" in link, f"it printed no link: {link!r}"
         self.login = "?token=" + link.partition("?token=")[2]
 

@@ -19,6 +19,7 @@ import contextc as cc
 from tests.cli.chat_terminal import calls, home, recorded, text_reply
 from tests.cli.conftest import Run
 from tests.conftest import some
+from tests.forked_commands import read_link
 from tests.web.sse_reader import read_events
 
 PATIENCE = 180.0
@@ -43,7 +44,7 @@ class Serving:
         found = re.search(r"http://\S+:(\d+)/", self.lines[0])
         assert found, self.lines
         self.url = f"http://127.0.0.1:{found[1]}"
-        self.link = "" if "--no-token" in arguments else self._line().rpartition(" ")[2]
+        self.link = "" if "--no-token" in arguments else read_link(self._line())
         self.token = unquote(self.link.partition("?token=")[2])
         headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
         self.asking = httpx.Client(base_url=self.url, headers=headers, timeout=PATIENCE)
@@ -103,6 +104,7 @@ def test_it_reports_where_it_is_and_ends_on_request(serve: Serve, tmp_path: Path
 def test_a_token_is_reported_once_and_needed(serve: Serve) -> None:
     server = serve("--token", "a token of my own")
     assert server.link == f"{server.url}/?token=a%20token%20of%20my%20own"
+    assert not [line for line in server.lines if "of%20my%20own" in line or "of my own" in line], "it may be a log"
     assert httpx.get(f"{server.url}/api/info").status_code == 401
     assert httpx.get(f"{server.url}/api/info", headers={"Authorization": "Bearer a token of my own"}).status_code == 200
     with httpx.Client(follow_redirects=True) as browser:

@@ -27,7 +27,7 @@ from contextc.inspection.channel_ids import channel_id
 from contextc.proxy.spool_recording import RecordedExchange
 from contextc.proxy.traffic_summary import TrafficSummary
 from tests.fake_vendors import KEY, FakeVendors, Scripted, faults, listed
-from tests.forked_commands import run_contextc
+from tests.forked_commands import read_link, run_contextc
 from tests.observation.test_observe import answer, chat
 from tests.proxy.raw_servers import post
 from tests.web.sse_reader import listening, until
@@ -155,8 +155,8 @@ def test_a_watched_program_is_recorded_shown_and_its_exit_code_returned(tmp_path
         )  # fmt: skip
         assert process.stderr is not None
         line = process.stderr.readline()
-        assert line.startswith("contextc shows the requests at http://127.0.0.1:")
-        found = LINK.search(line)
+        assert line.startswith("contextc shows the requests at file:///")
+        found = LINK.fullmatch(read_link(line))
         assert found is not None
         url, token, since = found.groups()
         headers = {"Authorization": f"Bearer {token}"}
@@ -356,7 +356,7 @@ def test_the_proxy_runs_until_a_signal(tmp_path: Path) -> None:
         printed = process.stdout.readline()
         while "bedrock" not in printed:
             printed += process.stdout.readline()
-        url = printed.split()[4]
+        url, link = printed.split()[4], read_link(printed.splitlines()[1])
         body = {"model": "claude-opus-4-5", "max_tokens": 9, "messages": [{"role": "user", "content": "I am a@b.org"}]}
         headers = {"x-api-key": KEY, "anthropic-version": "2023-06-01"}
         assert (
@@ -368,7 +368,9 @@ def test_the_proxy_runs_until_a_signal(tmp_path: Path) -> None:
         _, errors = process.communicate(timeout=180)
         assert json.loads(fake.records[0].raw) == body
     assert (process.returncode, errors) == (0, "")
-    assert f"export ANTHROPIC_BASE_URL={url}/t/{token}/anthropic " in printed
+    assert token not in printed, "it may be a log"
+    assert f"export ANTHROPIC_BASE_URL={url}/u/anthropic " in printed
+    assert link == f"{url}/t/{token}/contextc/status"
     with cc.open_store(f"sqlite:///{tmp_path}/s.db") as store:
         (name,) = [row[0] for row in store.read(lambda tx: tx.rows("SELECT name FROM conversation"))]
         assert store.load(name)[0].text.startswith("I am [redacted:mail:")
@@ -397,7 +399,7 @@ def test_a_proxy_that_is_killed_leaves_nothing_unrecorded(tmp_path: Path) -> Non
         )  # fmt: skip
         assert process.stdout is not None
         url = process.stdout.readline().split()[4]
-        base = process.stdout.readline().split()[1].partition("=")[2]
+        base = read_link(process.stdout.readline()).replace("contextc/status", "anthropic")
         assert re.fullmatch(rf"{url}/t/[\w-]{{43}}/anthropic", base)
         body = {"model": "claude-opus-4-5", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi."}]}
         headers = {"x-api-key": KEY, "anthropic-version": "2023-06-01"}

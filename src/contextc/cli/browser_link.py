@@ -8,6 +8,7 @@ import webbrowser
 from contextlib import ExitStack, suppress
 from html import escape
 from pathlib import Path
+from typing import TextIO
 from urllib.parse import quote
 
 
@@ -24,6 +25,11 @@ def redirect_file(link: str, stack: ExitStack) -> str:
             f'<meta http-equiv="refresh" content="0; url={escape(link)}"><a href="{escape(link)}">Open contextc</a>\n'
         )
     return Path(path).as_uri()
+
+
+def printed_link(link: str, output: TextIO, stack: ExitStack) -> str:
+    """Return a link with a token for a terminal. Other output may be a log: it gets the address of a file with it."""
+    return link if output.isatty() else f"{redirect_file(link, stack)} (only you can read it)"
 
 
 def with_token(address: str, secret: str) -> str:

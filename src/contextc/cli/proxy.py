@@ -4,13 +4,14 @@ import asyncio
 import signal
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from threading import Thread
 from types import FrameType
 from typing import Annotated
 
 import typer
 
+from contextc.cli.browser_link import printed_link
 from contextc.cli.console import err, escape_markup, out, pluralize
 from contextc.cli.open_store import StoreOption, open_configured_store
 from contextc.cli.server_options import TOKEN_VARIABLE, accepted_hosts, choose_token, display_host
@@ -96,7 +97,7 @@ def run(
     upstreams = load_upstreams(upstream or ())
     compile_patterns(redact)
     address = prepare_store(store)
-    with listen(host, port) as listening:
+    with ExitStack() as leaving, listen(host, port) as listening:
         proxy = ProxyServer(
             address,
             upstreams,
@@ -109,7 +110,13 @@ def run(
 
         def announce() -> None:
             out.print(f"contextc proxy is at [bold]{base}[/] · Ctrl-C stops it", soft_wrap=True)
-            print_setup(ProxyAddresses.make(base, secret), upstreams)
+            addresses = ProxyAddresses.make(base, secret)
+            if secret and not sys.stdout.isatty():  # it may be a log
+                link = printed_link(f"{addresses.secret}/contextc/status", sys.stdout, leaving)
+                out.print(f"with its token: {escape_markup(link)}", soft_wrap=True)
+                listed = ProxyAddresses.make(base, "TOKEN").listed
+                addresses = ProxyAddresses(listed, listed)
+            print_setup(addresses, upstreams)
             sys.stdout.flush()
             if not secret:
                 err.print(

@@ -25,7 +25,7 @@ from contextc.cli.agent_options import (
     check_positive,
     resolve_root,
 )
-from contextc.cli.browser_link import has_display, open_browser, redirect_file, with_token
+from contextc.cli.browser_link import has_display, open_browser, printed_link, redirect_file, with_token
 from contextc.cli.console import err, escape_markup, out
 from contextc.cli.open_store import StoreOption, open_configured_store
 from contextc.cli.proxy import PORT as PROXY_PORT
@@ -178,7 +178,8 @@ def _announce(address: str, secret: str, is_shown: bool, stack: ExitStack) -> No
     """Print the address when the server is ready, and open it in a browser if requested."""
     out.print(f"contextc is at [bold]{escape_markup(address)}[/] · Ctrl-C stops it", soft_wrap=True)
     if secret:
-        out.print(f"with its token: {escape_markup(with_token(address, secret))}", soft_wrap=True)
+        link = printed_link(with_token(address, secret), sys.stdout, stack)
+        out.print(f"with its token: {escape_markup(link)}", soft_wrap=True)
     else:
         err.print("[yellow]warning:[/] no token: every user of this machine can use this server.", soft_wrap=True)
     sys.stdout.flush()

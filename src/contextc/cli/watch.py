@@ -21,7 +21,7 @@ from typing import Annotated
 import typer
 from msgspec.structs import replace
 
-from contextc.cli.browser_link import open_browser, redirect_file, with_token
+from contextc.cli.browser_link import open_browser, printed_link, redirect_file, with_token
 from contextc.cli.console import err, escape_markup, ignoring_failed_output, out, pluralize
 from contextc.cli.open_store import StoreOption, open_configured_store
 from contextc.cli.proxy import (
@@ -161,7 +161,8 @@ def _announce(web: WebUIProcess, quiet: bool, open: bool, leaving: ExitStack) ->
         return
     link = f"{with_token(address, web.token)}#/live/{time.time_ns() // 1_000_000}"
     if not quiet:
-        err.print(f"contextc shows the requests at {escape_markup(link)}", soft_wrap=True)
+        shown = printed_link(link, sys.stderr, leaving)
+        err.print(f"contextc shows the requests at {escape_markup(shown)}", soft_wrap=True)
         sys.stderr.flush()
     if open:
         open_browser(redirect_file(link, leaving))
