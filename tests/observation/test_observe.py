@@ -192,6 +192,24 @@ def test_credentials_are_not_stored(tmp_path: Path) -> None:
     assert b"sk-secret" not in stored
 
 
+@pytest.mark.parametrize("shape", ["bytes", "text", "json", "events"])
+def test_a_credential_in_a_reply_is_not_stored(shape: str) -> None:
+    """Guarantee 16.5: some servers quote the key in their error."""
+    store, key = cc.open_store("memory:"), "sk-" + "K9x" * 9
+    error = {"error": {"type": "authentication_error", "message": f"Incorrect key: {key}"}}
+    reply: Any = {
+        "bytes": json.dumps(error).encode(), "text": json.dumps(error), "json": error,
+        "events": [{"choices": [{"index": 0, "delta": {"role": "assistant", "content": f"{key}!"}}]}],
+    }[shape]  # fmt: skip
+    seen = cc.observe(
+        store, request=chat("a"), reply=reply, format="openai_chat", headers={"Authorization": f"Bearer {key}"}
+    )
+    assert seen.record.observed is not None
+    shown = seen.record.observed.error + "".join(texts(store, seen.conversation))
+    assert key not in shown
+    assert "*" * len(key) in shown
+
+
 def test_redaction_removes_what_was_sent(store: cc.Store) -> None:
     seen = cc.observe(store, request=chat("a secret"), reply=answer("b"), format="openai_chat")
     store.redact(seen.conversation, 1)

@@ -64,6 +64,17 @@ def test_a_response_that_cannot_be_decoded_is_recorded_with_the_reason(memory: c
     assert "larger than 128 MB" in entry.record.observed.error
 
 
+def test_a_key_in_the_query_that_a_reply_quotes_is_not_stored(memory: cc.Store) -> None:
+    def handle(request: Any) -> Any:
+        return httpx.Response(400, json={"error": {"message": f"Bad request to {request.url}"}})
+
+    client = cc.tap(memory, httpx.Client(transport=httpx.MockTransport(handle)))
+    assert client.post(f"{URL}?key=query-0123456789", json=chat("a")).status_code == 400
+    (entry,) = load_timeline(memory, only(memory))
+    assert entry.record.observed is not None
+    assert entry.record.observed.error.endswith("?key=****************")
+
+
 @LIBRARIES
 def test_async(memory: cc.Store, library: Any) -> None:
     async def run() -> None:

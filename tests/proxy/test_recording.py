@@ -20,7 +20,7 @@ from contextc.providers.local.server_lock import is_locked
 from contextc.proxy.gap_log import GapLog
 from contextc.proxy.proxy_server import ProxyServer, listen
 from contextc.proxy.spool import Spool
-from contextc.proxy.spool_frames import LOCK_FILE, ExchangeStart, ResponseStart
+from contextc.proxy.spool_frames import FRAME, LOCK_FILE, ExchangeStart, ResponseStart, SpoolReader
 from contextc.proxy.spool_recording import RecordedExchange, SpoolRecorder
 from contextc.proxy.upstreams import parse_upstream
 from tests.conftest import often
@@ -90,7 +90,10 @@ def files_with(folder: Path, secret: bytes) -> list[str]:
 def test_requests_through_the_proxy_are_recorded_without_credentials(tmp_path: Path) -> None:
     """The body is stored to the byte. Keys in headers and in the query are in no file, at no time."""
     found: list[str] = []
-    with FakeVendors(Scripted([f"Answer {number}" for number in range(3)])) as fake, httpx2.Client() as client:
+    with (
+        FakeVendors(Scripted([f"Answer {number}" for number in range(3)])) as fake,
+        httpx2.Client(timeout=SECONDS) as client,
+    ):
         with running_proxy(tmp_path, fake.url()) as (proxy, url):
             for number in range(3):
                 answer = send(url, number, client, **{"x-contextc-conversation": f"talk {number}"})
@@ -116,7 +119,7 @@ def test_a_recorder_that_is_killed_records_everything_once(tmp_path: Path) -> No
     script = Scripted([f"Answer {number}" for number in range(count)])
     with (
         FakeVendors(script, strict=False) as fake,
-        httpx2.Client() as client,
+        httpx2.Client(timeout=SECONDS) as client,
         running_proxy(tmp_path, fake.url()) as (proxy, url),
     ):
         for number in range(count):
@@ -137,7 +140,7 @@ def test_a_store_that_cannot_be_opened_delays_the_record_only(tmp_path: Path) ->
     (tmp_path / "store.db").mkdir()
     with (
         FakeVendors(Scripted(["one", "two"]), strict=False) as fake,
-        httpx2.Client() as client,
+        httpx2.Client(timeout=SECONDS) as client,
         running_proxy(tmp_path, fake.url()) as (proxy, url),
     ):
         for number in range(2):
@@ -189,10 +192,58 @@ def test_a_spool_that_is_read_twice_is_recorded_once(tmp_path: Path) -> None:
     """A recorder that is killed between its transaction and the removal of the segment reads the exchange again."""
     store = cc.open_store("memory:")
     spooled(tmp_path / "run").close()
-    first = [done for _, done in SpoolRecorder(tmp_path / "run", store).record_ended() if done is not None]
+    killed = SpoolRecorder(tmp_path / "run", store).record_ended()
+    first = [next(killed)[1], next(killed)[1]][1:]
     again = record_all(tmp_path / "run", store)
     assert first == again
-    assert len(store.load(first[0].conversation)) == 2
+    assert len(store.load(again[0].conversation)) == 2
+
+
+def test_what_is_recorded_leaves_the_spool(tmp_path: Path) -> None:
+    """Guarantee 16.13: also if an exchange beside it is still open, or if it could not be recorded."""
+    store, folder = cc.open_store("memory:"), tmp_path / "run"
+    spool = Spool(folder, GapLog())
+    start = ExchangeStart(upstream="anthropic", url="https://api.anthropic.com/v1/messages", format="anthropic")
+    one, two, three = [spool.begin(start) for _ in range(3)]
+    for number, record in ((1, one), (2, two), (3, three)):
+        record.request(body_of(number))
+    for record, status in ((one, 200), (three, 200), (two, 200)):
+        record.sent()
+        record.response(ResponseStart(status=status))
+    one.reply(reply_of(1))
+    one.end("complete")
+    while not files_with(folder, b"Question 3"):  # what is dropped before is not written
+        time.sleep(0.001)
+    three.drop("it was too large")
+    recorder = SpoolRecorder(folder, store)
+    done = list[RecordedExchange]()
+    while len(done) < 2:
+        done += [each for _, each in recorder.record_ended() if each is not None]
+    assert {each.exchange: each.problem for each in done} == {"run/1": "", "run/3": "it was too large"}
+    assert files_with(folder, b"Question 2")
+    assert not [text for text in (b"Question 1", b"Answer 1", b"Question 3") if files_with(folder, text)]
+    two.reply(reply_of(2))
+    two.end("complete")
+    spool.close()
+    assert [done.exchange for done in record_all(folder, store)] == ["run/2"]
+    assert len(store.conversations()) == 2
+
+
+def test_an_erasure_that_was_interrupted_is_completed(tmp_path: Path) -> None:
+    """A recorder that was killed while it erased leaves frames without a beginning. The next one erases them, too."""
+    store, folder = cc.open_store("memory:"), tmp_path / "run"
+    spooled(folder).close()
+    (path,) = folder.glob("*.frames")
+    (exchange,) = SpoolReader(folder).read()
+    segment, first, _ = exchange.spans[0]
+    reader = SpoolReader(folder)
+    begin_end = FRAME.unpack(path.read_bytes()[first : first + FRAME.size])[4] + FRAME.size
+    exchange.spans[:] = [(segment, first, first + begin_end)]
+    reader.erase(exchange)
+    assert files_with(folder, b"Question 1")
+    recorder = SpoolRecorder(folder, store)
+    assert list(recorder.record_ended()) == []
+    assert not files_with(folder, b"Question 1")
 
 
 def test_the_spool_of_a_proxy_that_was_killed_is_recorded_by_the_next_one(tmp_path: Path) -> None:

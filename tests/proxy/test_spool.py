@@ -4,6 +4,7 @@
 
 import asyncio
 import errno
+import gzip
 import os
 import random
 import stat
@@ -13,12 +14,13 @@ from typing import Any
 
 import pytest
 
+from contextc.observation.credential_values import CredentialMask
 from contextc.proxy import spool as spool_module
 from contextc.proxy.gap_log import GapLog
 from contextc.proxy.spool import QUEUE_FULL, SPOOL_FULL, TOO_LARGE, Spool, SpoolLimits
 from contextc.proxy.spool_frames import ExchangeStart, ResponseStart, SpooledExchange, SpoolReader
 from tests.conftest import often
-from tests.proxy.raw_servers import OK, RawUpstream, post, running_relay
+from tests.proxy.raw_servers import OK, RawConnection, RawUpstream, post, running_relay
 
 START = ExchangeStart(upstream="up", url="http://up/v1/messages", format="anthropic")
 
@@ -214,3 +216,62 @@ def test_the_relay_does_not_wait_for_the_disk(tmp_path: Path, monkeypatch: pytes
             assert len(relay.recorded()) == 21
 
     asyncio.run(main())
+
+
+def chunked(data: bytes, size: int) -> bytes:
+    pieces = [data[at : at + size] for at in range(0, len(data), size)]
+    return b"".join([b"%x\r\n%b\r\n" % (len(each), each) for each in pieces]) + b"0\r\n\r\n"
+
+
+@pytest.mark.parametrize("shape", ["plain", "chunked", "gzip", "pieces", "stream", "unreadable"])
+def test_a_credential_that_the_upstream_quotes_is_not_written(tmp_path: Path, shape: str) -> None:
+    """The client gets the reply as it is. The record has asterisks, however the reply was split or compressed."""
+    key, cookie, query = "sk-ant-" + "K9x" * 9, "cookie-0123456789", "query-0123456789"
+    content = f'{{"error": {{"message": "Incorrect key: {key}, {cookie}, {query}"}}}}'.encode()
+    coded = gzip.compress(content) if shape == "gzip" else content
+    body = chunked(coded, 7) if shape == "chunked" else coded
+    status = b"200 OK" if shape in ("pieces", "stream") else b"401 Unauthorized"
+    framing = b"Transfer-Encoding: chunked" if shape == "chunked" else b"Content-Length: %d" % len(body)
+    encoding = {"gzip": b"Content-Encoding: gzip\r\n", "unreadable": b"Content-Encoding: gzip\r\n"}.get(shape, b"")
+    reply = b"HTTP/1.1 %b\r\n%b%b\r\n\r\n%b" % (status, encoding, framing, body)
+
+    async def answer(connection: RawConnection, request: bytes) -> None:
+        if shape != "pieces":
+            await connection.send(reply)
+            return
+        for at in range(0, len(reply), 11):
+            await connection.send(reply[at : at + 11])
+            await asyncio.sleep(0)
+
+    async def main() -> None:
+        async with RawUpstream(answer) as upstream, running_relay(upstream.url, tmp_path) as relay:
+            path = f"/up/v1/messages?key={query}"
+            headers = (f"Authorization: Bearer {key}", f"Cookie: a=b; session={cookie}")
+            assert (await relay.send(post(path, b"{}", *headers))).endswith(body)
+            (exchange,) = relay.recorded()
+        assert exchange.response is not None
+        if shape == "unreadable":
+            assert "cannot be read" in exchange.response.error
+            return
+        masked = content
+        for each in (key, cookie, query):
+            masked = masked.replace(each.encode(), b"*" * len(each))
+        assert b"".join(exchange.reply) == masked
+        assert exchange.response == ResponseStart(status=int(status[:3]))
+
+    asyncio.run(main())
+
+
+def test_masks_find_credentials_in_any_pieces() -> None:
+    generator = random.Random(5)
+    for _ in range(often(100, 2_000)):
+        keys = ["".join(generator.choices("ab", k=generator.randint(8, 10))) for _ in range(2)]
+        content = "".join([generator.choice([*keys, "a", "b", "ab", keys[0][:5]]) for _ in range(20)]).encode()
+        mask, found, at = CredentialMask(keys), b"", 0
+        while at < len(content):
+            size = generator.randint(1, 9)
+            found += mask.feed(content[at : at + size])
+            at += size
+        found += mask.finish()
+        assert len(found) == len(content)
+        assert not any(key.encode() in found for key in keys)

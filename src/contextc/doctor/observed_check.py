@@ -14,17 +14,14 @@ from contextc.compiler.ledger.row_encoding import hash_chunks
 from contextc.compiler.manifest import RequestRecord, record_from_json
 from contextc.doctor.findings import Finding
 from contextc.errors import StoreCorrupt
+from contextc.observation.credential_values import CREDENTIAL_FIELDS
 from contextc.observation.head_facts import hash_head
 from contextc.store import Store
 from contextc.store.backend_interface import Transaction
 from contextc.store.ledger_schema import Channel, RowRange, StoredRow
 from contextc.store.message_rows import SEQ_MASK, make_place
 
-CREDENTIAL_FIELDS = (
-    "authorization", "proxy-authorization", "x-api-key", "api-key", "api_key", "apikey", "x-goog-api-key",
-    "x-auth-token", "x-amz-security-token", "cookie", "set-cookie",
-)  # fmt: skip
-_FIELD = re.compile(b'"(?:%b)"' % "|".join(CREDENTIAL_FIELDS).encode(), re.IGNORECASE)
+_FIELD = re.compile(b'"(?:%b)"' % "|".join(sorted(CREDENTIAL_FIELDS)).encode(), re.IGNORECASE)
 _CREDENTIAL = re.compile(r"(?i:(?:bearer|basic)\s+)?[^\s\[\]{}<>$]{16,}|.*=[^\s;]{16,}.*", re.DOTALL)
 
 

@@ -29,7 +29,7 @@ def unreadable_reply(error: CannotDecode) -> dict[str, dict[str, str]]:
     return {"error": {"message": f"The reply cannot be read: {error}"}}
 
 
-def decode_content(body: bytes, encoding: str) -> bytes:
+def decode_content(body: bytes, encoding: str, limit: int = MAX_DECODED_BYTES) -> bytes:
     """Return the content of a body. Raise `CannotDecode` if it is damaged, too large or in an unknown encoding."""
     names = [each.strip().lower() for each in encoding.split(",") if each.strip()]
     if len(names) > MAX_ENCODINGS:
@@ -42,8 +42,8 @@ def decode_content(body: bytes, encoding: str) -> bytes:
         made = bytearray()
         for piece in DECODERS[name](body):
             made += piece
-            if len(made) > MAX_DECODED_BYTES:
-                raise CannotDecode(f"the {name} content is larger than {MAX_DECODED_BYTES >> 20} MB when decompressed")
+            if len(made) > limit:
+                raise CannotDecode(f"the {name} content is larger than {limit >> 20} MB when decompressed")
         body = bytes(made)
     return body
 

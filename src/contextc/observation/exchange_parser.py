@@ -306,7 +306,7 @@ def parse_reply(
     """Parse a reply: whole or as events, as bytes, text or JSON; None if there was none."""
     if reply is None:
         return ObservedReply(status="error" if (status or 0) >= FIRST_ERROR_STATUS else "unanswered")
-    value = _reply_value(reply)
+    value = reply_value(reply)
     if (special := parse_special_reply(value, status or 0)) is not None:
         return special
     try:
@@ -343,7 +343,8 @@ def parse_special_reply(value: JSON, status: int) -> ObservedReply | None:
     return None
 
 
-def _reply_value(reply: object) -> JSON:
+def reply_value(reply: object) -> JSON:
+    """Return a reply that was passed as bytes, text, JSON or events: its JSON, or its text if it is none."""
     if isinstance(reply, bytes | bytearray):
         reply = bytes(reply).decode("utf-8", "replace")
     if isinstance(reply, str):
@@ -406,7 +407,7 @@ _detector = FormatDetector()
 
 
 def _detect(body: JSONObject, url: str, reply: object) -> str:
-    value = _reply_value(reply) if reply is not None else None
+    value = reply_value(reply) if reply is not None else None
     return _detector.format_of(body, value, url)
 
 
@@ -419,7 +420,7 @@ def _provider_of(format: str, url: str) -> str:
 
 def _model_in_reply(reply: object) -> str:
     """Return the model that a reply names, where the request has it in its URL."""
-    value = _reply_value(reply) if reply is not None else None
+    value = reply_value(reply) if reply is not None else None
     if isinstance(value, str):
         found = MODEL_IN_TEXT.search(value)
         return found[1] if found else ""

@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 
 from contextc.errors import InvalidInput
 from contextc.observation.content_decoding import CannotDecode, decode_content, unreadable_reply
+from contextc.observation.credential_values import find_credentials, mask_value
 from contextc.observation.observe_exchange import observe
 from contextc.observation.redaction_patterns import Redaction, compile_patterns
 from contextc.providers.registry import formats_of_url
@@ -120,16 +121,17 @@ class _Recorder:
                 reply = decode_content(b"".join(exchange.chunks), response.headers.get("content-encoding", ""))
             except CannotDecode as error:
                 reply = unreadable_reply(error)
+        headers, query = dict(exchange.request.headers), exchange.request.url.query.decode("latin-1")
         url = str(exchange.request.url.copy_with(query=None))
         observe(
             self.store,
             request=exchange.body,
-            reply=reply or None,
+            reply=mask_value(reply, find_credentials(headers.items(), query)) or None,
             format=self.format,
             conversation=self.conversation,
             time=exchange.began,
             ended=now_ms(),
-            headers=dict(exchange.request.headers),
+            headers=headers,
             url=url,
             status=response.status_code if response is not None else None,
             redact=self.redact,

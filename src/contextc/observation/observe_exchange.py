@@ -1,10 +1,12 @@
 """Record one request that other software made, with its reply, as a caller passes them: `cc.observe`."""
 
 from collections.abc import Mapping, Sequence
+from urllib.parse import urlsplit
 
 from contextc.compiler.manifest import RequestAction
 from contextc.errors import InvalidInput
-from contextc.observation.exchange_parser import as_bytes, parse_input, parse_reply
+from contextc.observation.credential_values import find_credentials, mask_value
+from contextc.observation.exchange_parser import as_bytes, parse_input, parse_reply, reply_value
 from contextc.observation.observed_request import ObservedRequest
 from contextc.observation.record_options import RecordOptions
 from contextc.observation.recorder import record_exchange
@@ -35,7 +37,8 @@ def observe(
 
     `request` is the body as bytes or JSON. `reply` is whole or a list of events, as bytes, text or JSON; None if there
     was none. Times are in Unix milliseconds: `time` is when the request was sent, `ended` when its reply ended.
-    `headers` may contain the client's own ids; they are not stored. Without `conversation`, the conversation is found
+    `headers` may contain the client's own ids and credentials; they are not stored, and a reply that quotes such a
+    credential is stored without it. Without `conversation`, the conversation is found
     by these ids or by content. `redact` removes text before anything is stored: "keys", "tokens", "mail", regular
     expressions, or True for all built-in patterns. Such a request is marked inexact. An exchange with an `exchange_id`
     is recorded once: if it was recorded before, that record is returned. `parent` is the request that started this
@@ -45,6 +48,9 @@ def observe(
     began = time or append_and_load.now_ms()
     if not isinstance(began, int) or not isinstance(ended or 0, int):
         raise InvalidInput("time and ended: expected Unix milliseconds", got=(time, ended))
+    credentials = find_credentials((headers or {}).items(), urlsplit(url).query)
+    if reply is not None and credentials:
+        reply = mask_value(reply_value(reply), credentials)
     redactor = make_redactor(store, redact)
     sent, headers = as_bytes(request), headers or {}
     body = redactor.redact_body(sent) if redactor else sent

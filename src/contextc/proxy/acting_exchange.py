@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from contextc._worker_threads import run_in_thread
 from contextc.compiler.manifest import RequestAction
-from contextc.observation.content_decoding import CannotDecode, decode_content
 from contextc.providers import Provider
+from contextc.proxy.content_decoding import CannotDecode, decode_body
 from contextc.proxy.exchange import Exchange
-from contextc.proxy.http1_framing import Field, FramingError, Head, LengthBody, decode_chunks
+from contextc.proxy.http1_framing import Field, FramingError, Head, LengthBody
 from contextc.proxy.request_changes import Change, apply_changes, describe_failure, fix_request
 from contextc.proxy.request_fitting import fit_request
 from contextc.proxy.upstreams import find_format
@@ -99,7 +99,7 @@ class BufferedExchange(Exchange):
     def _content(self, raw: bytes) -> bytes:
         """Return the decoded body. Raise `CannotDecode` if its encoding is unknown."""
         encoding = b",".join(self._head.values(b"content-encoding")).decode("latin-1")
-        return decode_content(decode_chunks(raw) if self.body.is_chunked else raw, encoding)
+        return decode_body(raw, encoding, is_chunked=self.body.is_chunked)
 
 
 class ActingExchange(BufferedExchange):

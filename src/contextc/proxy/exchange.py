@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from contextc.compiler.manifest import RequestAction
 from contextc.errors import describe_error
+from contextc.observation.credential_values import find_credentials
 from contextc.proxy.access_checks import OWN_PREFIX, Refusal, check_access
 from contextc.proxy.http1_framing import (
     HEAD_END,
@@ -92,24 +93,22 @@ class Exchange:
         return self.relay.pool.take(self._server) if size <= MAX_REPLAY_BYTES else None
 
     def _begin_record(self, actions: tuple[RequestAction, ...] = ()) -> None:
-        path = self._target.partition(b"?")[0].decode("latin-1")
+        path, _, query = self._target.decode("latin-1").partition("?")
         format = find_format(path) if self.method == b"POST" and self.relay.spool is not None else None
         if format is None or self.relay.spool is None:
             return
         allowed = self.relay.recorded_headers
+        headers = [(field.name.decode(), field.value.decode("latin-1")) for field in self._head.fields]
         self._record = self.relay.spool.begin(
             ExchangeStart(
                 upstream=self._server.name,
                 url=self._server.record_url(path.removeprefix(self._server.path)),
                 format=format,
-                headers={
-                    field.name.decode(): field.value.decode("latin-1")
-                    for field in self._head.fields
-                    if field.name in allowed
-                },
+                headers={name: value for name, value in headers if name in allowed},
                 is_chunked=self.body.is_chunked,
                 actions=actions,
-            )
+            ),
+            find_credentials(headers, query),
         )
 
     async def _connect(self) -> None:

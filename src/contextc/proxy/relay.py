@@ -68,7 +68,7 @@ class Relay:
         self.pool = ConnectionPool()
         self.clients: set[ClientConnection] = set()
         self.requests = 0
-        self.recorded_headers = frozenset(name.encode() for name in (*header_names(), *CONTENT_HEADERS))
+        self.recorded_headers = frozenset([*header_names(), *CONTENT_HEADERS])
         self._server: asyncio.Server | None = None
         self._sweeping: asyncio.TimerHandle | None = None
 

@@ -8,7 +8,7 @@ itself is not affected.
 import os
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Event, Thread
@@ -17,7 +17,9 @@ from typing import BinaryIO, NamedTuple
 import msgspec
 
 from contextc.config import make_private_folder
+from contextc.observation.credential_values import CredentialMask
 from contextc.providers.local.server_lock import try_lock
+from contextc.proxy.content_decoding import CannotDecode, decode_body
 from contextc.proxy.gap_log import GapLog
 from contextc.proxy.spool_frames import (
     BEGIN,
@@ -42,6 +44,9 @@ from contextc.proxy.spool_frames import (
 BATCH_BYTES = 256 << 10
 BATCH_SECONDS = 0.05
 """Seconds between two writes. Frames that arrive meanwhile are written together."""
+FIRST_ERROR_STATUS = 400
+MAX_ERROR_BYTES = 1 << 20
+"""Bytes of the reply of a failed request that are recorded."""
 QUEUE_FULL = "the recorder's queue was full"
 SPOOL_FULL = "the spool was full"
 TOO_LARGE = "the exchange was too large"
@@ -62,13 +67,31 @@ def now_ms() -> int:
 
 
 class ExchangeRecord:
-    """One exchange that is being recorded. All methods are called by the relay's event loop, and none raises."""
+    """One exchange that is being recorded. All methods are called by the relay's event loop, and none raises.
 
-    __slots__ = ("_frames", "_is_over", "_size", "_spool", "began", "number")
+    The credentials of the request are removed from its reply. The reply of a failed request is held until its end and
+    decoded for that, because servers quote them there.
+    """
 
-    def __init__(self, spool: "Spool", number: int) -> None:
+    __slots__ = (
+        "_credentials",
+        "_frames",
+        "_held",
+        "_is_over",
+        "_mask",
+        "_response",
+        "_size",
+        "_spool",
+        "began",
+        "number",
+    )
+
+    def __init__(self, spool: "Spool", number: int, credentials: Sequence[str] = ()) -> None:
         self._spool, self.number, self.began = spool, number, now_ms()
         self._frames, self._size, self._is_over = 0, 0, False
+        self._credentials, self._mask = credentials, CredentialMask(credentials) if credentials else None
+        self._response: ResponseStart | None = None
+        self._held: list[bytes] = []
 
     def begin(self, start: ExchangeStart) -> None:
         self._put(BEGIN, msgspec.json.encode(start))
@@ -80,14 +103,42 @@ class ExchangeRecord:
         self._put(SENT)
 
     def response(self, start: ResponseStart) -> None:
+        if self._credentials and not start.error and start.status >= FIRST_ERROR_STATUS:
+            self._response = start
+            return
+        self._response = None
+        if start.encoding:
+            self._mask = None
         self._put(RESPONSE, msgspec.json.encode(start))
 
     def reply(self, data: bytes) -> None:
-        self._put(REPLY, data)
+        if self._response is not None:
+            if sum(map(len, self._held)) < MAX_ERROR_BYTES:
+                self._held.append(data)
+        elif data := self._mask.feed(data) if self._mask is not None else data:
+            self._put(REPLY, data)
 
     def end(self, outcome: str) -> None:
+        if self._response is not None:
+            self._put_error_reply(self._response)
+        if self._mask is not None and (rest := self._mask.finish()):
+            self._put(REPLY, rest)
         self._put(END, outcome.encode())
         self._is_over = True
+
+    def _put_error_reply(self, start: ResponseStart) -> None:
+        try:
+            content = decode_body(
+                b"".join(self._held), start.encoding, is_chunked=start.is_chunked, limit=MAX_ERROR_BYTES
+            )
+        except CannotDecode as error:
+            start = ResponseStart(status=start.status, error=f"The reply cannot be read: {error}")
+            self._put(RESPONSE, msgspec.json.encode(start))
+            return
+        self._put(RESPONSE, msgspec.json.encode(ResponseStart(status=start.status)))
+        mask = CredentialMask(self._credentials)
+        if masked := mask.feed(content) + mask.finish():
+            self._put(REPLY, masked)
 
     def drop(self, reason: str) -> None:
         """Leave the exchange out of the record."""
@@ -146,9 +197,9 @@ class Spool:
     def queued_bytes(self) -> int:
         return self._added - self._taken
 
-    def begin(self, start: ExchangeStart) -> ExchangeRecord:
+    def begin(self, start: ExchangeStart, credentials: Sequence[str] = ()) -> ExchangeRecord:
         self.count += 1
-        record = ExchangeRecord(self, self.count)
+        record = ExchangeRecord(self, self.count, credentials)
         record.begin(start)
         return record
 

@@ -2,7 +2,7 @@
 
 A frame is one event of an exchange: its beginning, bytes of the request, the response's head, bytes of the reply, its
 end. Frames of an exchange are numbered, so a missing one is noticed. The reader may run while a segment is being
-written: an incomplete frame at the end is read again later.
+written: an incomplete frame at the end is read again later. Once an exchange is recorded, its frames are overwritten.
 """
 
 import os
@@ -20,11 +20,12 @@ from contextc.compiler.manifest import RequestAction
 
 LOCK_FILE = "lock"
 SEGMENT_SUFFIX = ".frames"
-BEGIN, REQUEST, SENT, RESPONSE, REPLY, END, DROP, CLOSE = range(1, 9)
-"""Kinds of frames. SENT: the request is complete. DROP: the exchange is not recorded. CLOSE: the proxy has ended."""
+BEGIN, REQUEST, SENT, RESPONSE, REPLY, END, DROP, CLOSE, ERASED = range(1, 10)
+"""Kinds of frames. SENT: the request is complete. DROP: the exchange is not recorded. CLOSE: the proxy has ended.
+ERASED: the exchange is recorded, and its content was overwritten."""
 FRAME = Layout("<BQIQII")
 """Kind, exchange, number within the exchange, time in Unix milliseconds, length, checksum of the content."""
-READ_BYTES = 1 << 20
+ERASE_BYTES = 1 << 20
 
 
 class ExchangeStart(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -75,8 +76,8 @@ class SpooledExchange(Struct, kw_only=True):
     number: int
     start: ExchangeStart
     began: int
-    segment: int
-    """The first segment with frames of the exchange."""
+    spans: list[tuple[int, int, int]] = field(default_factory=list[tuple[int, int, int]])
+    """The places of its frames: segment, first and last byte."""
     response: ResponseStart | None = None
     request: list[bytes] = field(default_factory=list[bytes])
     reply: list[bytes] = field(default_factory=list[bytes])
@@ -101,7 +102,6 @@ class SpoolReader:
         self.is_closed = False
         self._open: dict[int, SpooledExchange] = {}
         self._segment, self._offset = 0, 0
-        self._removed = 0
 
     def read(self) -> Iterator[SpooledExchange]:
         """Return the exchanges that have ended since the last call, in the order in which they ended."""
@@ -124,11 +124,23 @@ class SpoolReader:
 
     def remove_read(self) -> None:
         """Remove the segments that have been read, and that no open exchange needs."""
-        first = min([exchange.segment for exchange in self._open.values()], default=self._segment)
+        needed = {span[0] for exchange in self._open.values() for span in exchange.spans}
         for segment in self._segments():
-            if segment < min(first, self._segment):
+            if segment < self._segment and segment not in needed:
                 with suppress(OSError):
                     (self.folder / segment_name(segment)).unlink()
+
+    def erase(self, exchange: SpooledExchange) -> None:
+        """Overwrite the content of an exchange that is recorded, or will not be."""
+        for span in exchange.spans:
+            self._erase(*span)
+
+    def _erase(self, segment: int, first: int, end: int) -> None:
+        with suppress(OSError), open(self.folder / segment_name(segment), "r+b", buffering=0) as file:
+            file.seek(first)
+            file.write(FRAME.pack(ERASED, 0, 0, 0, end - first - FRAME.size, 0))
+            while (at := file.tell()) < end:
+                file.write(bytes(min(end - at, ERASE_BYTES)))
 
     def remove_folder(self) -> None:
         """Remove everything. All exchanges must have been recorded."""
@@ -148,6 +160,9 @@ class SpoolReader:
                 kind, exchange, number, time, length, checksum = FRAME.unpack(head)
                 if os.fstat(file.fileno()).st_size < self._offset + FRAME.size + length:
                     return  # it is being written, or the segment was cut off
+                if kind == ERASED:
+                    self._offset = file.seek(length, os.SEEK_CUR)
+                    continue
                 data = file.read(length)
                 if not BEGIN <= kind <= CLOSE or zlib.crc32(data) != checksum:
                     return
@@ -158,14 +173,19 @@ class SpoolReader:
         if frame.kind == CLOSE:
             self.is_closed = True
             return None
+        span = (segment, self._offset - FRAME.size - len(frame.data), self._offset)
         if frame.kind == BEGIN:
             self._open[frame.exchange] = SpooledExchange(
-                number=frame.exchange, start=_decode_start(frame.data), began=frame.time, segment=segment, frames=1
+                number=frame.exchange, start=_decode_start(frame.data), began=frame.time, spans=[span], frames=1
             )
             return None
         exchange = self._open.get(frame.exchange)
-        if exchange is None:  # its beginning was dropped
+        if exchange is None:  # its beginning was dropped, or erased by a recorder that was killed
+            self._erase(*span)
             return None
+        if exchange.spans[-1][::2] == (segment, span[1]):
+            span = (segment, exchange.spans.pop()[1], span[2])
+        exchange.spans.append(span)
         if frame.kind == DROP:
             exchange.problem = _decode_drop(frame.data).reason
         elif frame.number != exchange.frames:

@@ -14,8 +14,8 @@ from contextc.compiler.manifest import RequestAction
 from contextc.errors import ContextcError, StoreError, describe_error
 from contextc.inspection.channel_ids import channel_id
 from contextc.observation import ObservedRequest, observe
-from contextc.observation.content_decoding import CannotDecode, decode_content, unreadable_reply
-from contextc.proxy.http1_framing import decode_chunks
+from contextc.observation.content_decoding import unreadable_reply
+from contextc.proxy.content_decoding import CannotDecode, decode_body
 from contextc.proxy.request_changes import lint_request
 from contextc.proxy.spool_frames import ResponseStart, SpooledExchange, SpoolReader
 from contextc.store import Store
@@ -95,6 +95,7 @@ class SpoolRecorder:
             id = exchange_id(self._run, exchange.number)
             yield id, None
             yield id, self._record(id, exchange)
+            self.reader.erase(exchange)
 
     def _record(self, id: str, exchange: SpooledExchange) -> RecordedExchange:
         """Record an exchange. Errors of the store are raised: then it is recorded later."""
@@ -118,11 +119,9 @@ class SpoolRecorder:
 
     def _observe(self, id: str, exchange: SpooledExchange) -> ObservedRequest:
         start, response = exchange.start, exchange.response or ResponseStart()
-        body = b"".join(exchange.request)
+        encoding = start.headers.get("content-encoding", "")
         try:
-            body = decode_content(
-                decode_chunks(body) if start.is_chunked else body, start.headers.get("content-encoding", "")
-            )
+            body = decode_body(b"".join(exchange.request), encoding, is_chunked=start.is_chunked)
         except CannotDecode as error:
             raise NotRecorded(f"request: {error}") from None
         actions = start.actions
@@ -151,7 +150,7 @@ def _reply(exchange: SpooledExchange, response: ResponseStart) -> object:
     if not reply:
         return None
     try:
-        return decode_content(decode_chunks(reply) if response.is_chunked else reply, response.encoding) or None
+        return decode_body(reply, response.encoding, is_chunked=response.is_chunked) or None
     except CannotDecode as error:
         return unreadable_reply(error)
 
