@@ -48,6 +48,30 @@ def test_a_refused_request_names_the_rule_that_it_broke() -> None:
     assert failed.evidence[0].after.startswith("messages.1: `tool_use` ids")
 
 
+def test_an_answered_request_breaks_no_rule() -> None:
+    """Guarantee 17.7: a provider's answer is evidence, and a rule that says otherwise is out of date."""
+    run = ObservedRun(tools=[define_tool("read")])
+    run.messages.append({"role": "user", "content": "Read.", "new_field": 1})
+    run.send({"type": "tool_use", "id": "toolu_1", "name": "read", "input": {}}, stop="tool_use")
+    assert cc.lint(run.body(), format="anthropic") != []
+    assert find(run, broken_rules) == []
+    run.ask("Never mind.")
+    run.fail(400, "messages.1: `tool_use` ids were found without `tool_result` blocks immediately after: toolu_1.")
+    (found,) = find(run, broken_rules)
+    assert "toolu_1" in found.title, "the field was accepted before, so it is not the reason"
+
+
+def test_what_lint_reported_of_an_answered_request_is_no_finding() -> None:
+    """Guarantee 17.7: the reports of earlier recordings count neither."""
+    run = ObservedRun()
+    run.ask("Hello.")
+    action = RequestAction(rule="lint", codes={"ANT026": 1}, changes=("ANT026 messages[0]",))
+    reply = {"type": "message", "role": "assistant", "content": [{"type": "text", "text": "Hi."}]}
+    seen = cc.observe(run.store, request=run.body(), reply=reply, status=200, actions=[action])
+    run.conversation = seen.conversation
+    assert find(run, broken_rules) == []
+
+
 def test_what_the_proxy_repaired_is_a_broken_rule() -> None:
     run = ObservedRun()
     run.ask("Hello.")

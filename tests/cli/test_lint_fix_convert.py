@@ -62,6 +62,18 @@ def test_lint_reads_the_requests_of_a_recording(run: Run) -> None:
     assert second["violations"] == json.loads(alone.stdout)
 
 
+def test_lint_reports_nothing_about_an_answered_request_of_a_log(run: Run) -> None:
+    """Guarantee 17.7: the provider accepted it, whatever our rules say."""
+    body: JSONObject = {"model": "gpt-5.6", "input": [{"role": "user", "content": "hi", "new_field": 1}]}
+    reply: JSONObject = {"object": "response", "status": "completed", "model": "gpt-5.6", "output": []}
+    error: JSONObject = {
+        "error": {"message": "Unknown parameter: 'input[0].new_field'.", "type": "invalid_request_error"}
+    }
+    lines = [{"request": body, "response": each} for each in (reply, error)]
+    found = run("lint", "-", "--json", text="\n".join(map(json.dumps, lines)))
+    assert [[each["code"] for each in entry["violations"]] for entry in json.loads(found.stdout)] == [[], ["OAR019"]]
+
+
 def test_lint_reads_the_requests_of_a_log(run: Run) -> None:
     """Guarantee 10.6: what `contextc import` reads, one exchange per line, is checked request by request."""
     lines: list[JSONObject] = [{"request": CHAT, "response": {"choices": []}}, {"level": "info"}, {"request": BROKEN}]

@@ -68,6 +68,27 @@ def test_blocks_are_checked_too() -> None:
     assert found.error == "messages.0.content.0.shoeSize: Extra inputs are not permitted"
 
 
+def test_codex_sends_a_field_of_its_own() -> None:
+    """OpenAI answers every request of Codex, so its field is known, in messages, calls and results."""
+    own: JSONObject = {"internal_chat_message_metadata_passthrough": {"turn_id": "t"}}
+    items: list[JSONObject] = [
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}], **own},
+        {"type": "function_call", "call_id": "a", "name": "look", "arguments": "{}", **own},
+        {"type": "function_call_output", "call_id": "a", "output": "1", **own},
+    ]
+    assert cc.fix({"model": "gpt-5.6", "input": items}, format="openai_responses") == (
+        {"model": "gpt-5.6", "input": items},
+        [],
+    )
+
+
+def test_an_answered_request_breaks_no_rule() -> None:
+    """Guarantee 17.7: the answer is evidence, and the list of fields may be out of date."""
+    body: JSONObject = {"model": "gpt-5.6", "input": [{"role": "user", "content": "hi", "new": 1}]}
+    assert [each.code for each in cc.lint(body, format="openai_responses")] == ["OAR019"]
+    assert cc.lint(body, format="openai_responses", answered=True) == []
+
+
 def fields(kind: object) -> set[str]:
     """The fields of a TypedDict, or of all in a union."""
     return {name for each in get_args(kind) or (kind,) for name in get_type_hints(each)}

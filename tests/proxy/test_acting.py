@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import httpx2
+import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
@@ -78,6 +79,52 @@ def test_lint_reports_and_changes_nothing(tmp_path: Path) -> None:
     (action,) = stored_actions(tmp_path, "talk")
     assert (action.rule, action.codes, action.more) == ("lint", {"ANT006": 1}, 0)
     assert "messages[1].content[0]" in action.changes[0]
+
+
+def test_lint_reports_nothing_about_an_answered_request(tmp_path: Path) -> None:
+    """Guarantee 17.7: whatever the rules say, the provider accepted it."""
+    body = valid().replace(b'"role": "user"', b'"role": "user", "new_field": 1')
+    assert lint_request(body, "anthropic", URL) is not None
+    with (
+        FakeVendors(Scripted(["Fine."]), strict=False) as fake,
+        httpx2.Client(timeout=SECONDS) as client,
+        running_proxy(tmp_path, fake.url(), acting=ActingOptions(lints=True, fixes=True)) as (proxy, url),
+    ):
+        assert send(client, url, body).status_code == 200
+        assert proxy.recorder.wait_for(1, SECONDS)
+        assert proxy.close()
+        assert [each.raw for each in fake.records] == [body]
+    assert stored_actions(tmp_path, "talk") == ()
+
+
+ADDED: list[tuple[str, JSONObject]] = [
+    ("anthropic", {"messages": [{"role": "user", "content": [{"type": "text", "text": "hi", "new": 1}]}]}),
+    ("anthropic", {"messages": [{"role": "user", "content": [{"type": "hologram"}]}, {"role": "user"}]}),
+    ("openai_responses", {"input": [{"role": "user", "content": "hi", "new": 1}]}),
+    ("openai_responses", {"input": [{"type": "telescope"}, {"type": "function_call_output", "output": "1"}]}),
+    ("openai_chat", {"messages": [{"role": "user", "content": "hi", "new": 1}]}),
+    ("openai_chat", {"messages": [{"role": "user", "content": [{"type": "hologram"}]}]}),
+    ("gemini", {"contents": [{"role": "user", "parts": [{"hologram": {}}]}]}),
+    ("bedrock", {"messages": [{"role": "user", "content": [{"text": "hi"}]}], "newConfig": {}}),
+    ("mistral", {"messages": [{"role": "user", "content": "hi", "new": 1}]}),
+]
+
+
+@pytest.mark.parametrize(("format", "body"), ADDED)
+def test_fix_leaves_what_the_provider_may_have_added(format: str, body: JSONObject) -> None:
+    """Guarantee 16.16: the answer is not known yet, and a client knows its provider better than a list of names."""
+    assert cc.lint(body, format=format) != []
+    assert fix_request(json.dumps(body).encode(), format, URL) is None
+
+
+def test_fix_repairs_beside_an_unknown_field() -> None:
+    """Guarantee 16.16: what is certain to be refused is repaired, and the rest keeps its fields."""
+    body = json.loads(broken())
+    body["messages"][0] = {**body["messages"][0], "new_field": {"a": 1}}
+    changed = fix_request(json.dumps(body).encode(), "anthropic", URL)
+    assert changed is not None
+    assert changed.action.codes == {"ANT006": 1}
+    assert json.loads(changed.body)["messages"][0] == body["messages"][0]
 
 
 def test_a_report_contains_no_redacted_text(tmp_path: Path) -> None:

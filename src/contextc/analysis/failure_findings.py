@@ -55,17 +55,22 @@ class FailedRequest(NamedTuple):
 def broken_rules(view: StoredConversation, code: FindingCode) -> Iterator[Finding]:
     """The provider refuses such a request, or would refuse it. [rules.md](rules.md) describes all rules.
 
-    Recognised: by the rules of `contextc lint`. Of each channel the refused requests and the last request of each epoch
-    are checked, at most 6 in all, but none whose exact body is unknown. If the provider accepted the request, the
-    finding is less certain. What `contextc proxy --lint` or `--fix` found is included, also if it was repaired. There
-    is one finding per rule and channel.
+    Recognised: by the rules of `contextc lint`. Of each channel the refused requests and the last unanswered request of
+    each epoch are checked, at most 6 in all, but none whose exact body is unknown. A request that was answered breaks
+    no rule, and a rule that it contradicts is not applied to the others of its channel. If a request was not refused,
+    the finding is less certain. What `contextc proxy --lint` or `--fix` found is included, also if it was repaired.
+    There is one finding per rule and channel.
     """
     for requests in view.channels.values():
         found: dict[str, list[Evidence]] = {}
         breaches: dict[str, str] = {}
         refused: set[str] = set()
-        for request in _requests_to_check(requests):
+        checked = _requests_to_check(requests)
+        contradicted = _contradicted_rules(view, requests) if checked else set[str]()
+        for request in checked:
             for violation in view.violations(request):
+                if violation.code in contradicted:
+                    continue
                 found.setdefault(violation.code, []).append(
                     _evidence(
                         request, violation.path, before=shorten(violation.error), after=shorten(violation.message)
@@ -76,7 +81,7 @@ def broken_rules(view: StoredConversation, code: FindingCode) -> Iterator[Findin
                     refused.add(violation.code)
         for request in requests:
             for action in request.observed.actions if request.observed is not None else ():
-                for name in action.codes:
+                for name in action.codes if action.rule != "lint" or not request.is_answered else ():
                     found.setdefault(name, []).append(
                         _evidence(
                             request, after=shorten("; ".join([f"{action.rule}: {each}" for each in action.changes]))
@@ -96,9 +101,15 @@ def broken_rules(view: StoredConversation, code: FindingCode) -> Iterator[Findin
 
 def _requests_to_check(requests: Sequence[RequestView]) -> list[RequestView]:
     refused = {_error_key(each): each for each in requests if _is_refused(each)}
-    last = {each.record.epoch: each for each in requests if each.status == "ok" and not _is_inexact(each)}
+    last = {each.record.epoch: each for each in requests if each.status == "unanswered" and not _is_inexact(each)}
     chosen = [*list(refused.values())[-MAX_CHECKED:], *reversed(list(last.values()))][:MAX_CHECKED]
     return sorted({id(each): each for each in chosen}.values(), key=lambda each: each.began)
+
+
+def _contradicted_rules(view: StoredConversation, requests: Sequence[RequestView]) -> set[str]:
+    """Return the rules that the last answered request breaks: the provider does not apply them."""
+    answered = next((each for each in reversed(requests) if each.is_answered and not _is_inexact(each)), None)
+    return {violation.code for violation in view.violations(answered)} if answered is not None else set()
 
 
 def _is_inexact(request: RequestView) -> bool:

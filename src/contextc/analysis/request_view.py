@@ -172,6 +172,11 @@ class RequestView:
         return "unanswered" if self.number > FIRST_UNANSWERED else "ok"
 
     @property
+    def is_answered(self) -> bool:
+        """True if the provider accepted the request."""
+        return self.observed.is_answered if self.observed is not None else self.status == "ok"
+
+    @property
     def is_session(self) -> bool:
         return self.record.mode == "resume" or bool(self.record.session)
 

@@ -11,7 +11,7 @@ from contextc.cli.explain import find_channels
 from contextc.cli.file_io import load_requests, read_input
 from contextc.cli.open_store import StoreOption, open_configured_store
 from contextc.cli.sarif import SarifOption, SarifResult, SarifRule, conversation_uri, file_uri, make_sarif
-from contextc.compiler.past_requests import load_channel_formatter, rebuild
+from contextc.compiler.past_requests import load_channel_formatter, rebuild, was_answered
 from contextc.errors import InvalidInput, InvalidSetting
 from contextc.formats.rules_docs import find_rule
 from contextc.interchange.open_any import recorded_requests
@@ -49,7 +49,10 @@ def run(
     json: JSONOption = False,
     sarif: SarifOption = False,
 ) -> None:
-    """Report every provider rule that a request violates. Exit code 1 if there is one."""
+    """Report every provider rule that a request violates. Exit code 1 if there is one.
+
+    A recorded request that was answered violates none.
+    """
     if json and sarif:
         raise InvalidSetting("--json and --sarif cannot be used together", fix="Pass one of them.")
     if (file is None) == (conversation is None):
@@ -61,7 +64,10 @@ def run(
         several = len(found) > 1
     elif (recorded := recorded_requests(data := read_input(file or "-"), format)) is not None:
         several = True
-        found = [(f"{where}, {known}", lint(body, format=known)) for where, body, known in recorded.requests]
+        found = [
+            (f"{each.label}, {each.format}", lint(each.body, format=each.format, answered=each.answered))
+            for each in recorded.requests
+        ]
         err.print(f"{recorded.kind}: {pluralize(len(found), 'model request')}", soft_wrap=True)
         if recorded.left_out:
             some = ", ".join(recorded.left_out[:MAX_LEFT_OUT]) + (
@@ -114,7 +120,9 @@ def _lint_stored(
         for each in find_channels(handle, conversation, model, None, None):
             form = load_channel_formatter(handle, each.channel)
             body = rebuild(handle, each.channel, form, request)
-            found.append((str(each.channel), lint(_decode_body(body, each.channel), format=form.name)))
+            answered = was_answered(handle, each.channel, request)
+            violations = lint(_decode_body(body, each.channel), format=form.name, answered=answered)
+            found.append((str(each.channel), violations))
     return found
 
 

@@ -28,6 +28,11 @@ class Fragment(Struct, frozen=True, kw_only=True):
     tokens: int = 0
 
 
+def is_success(code: int) -> bool:
+    """Return True if a provider answered with this HTTP status code."""
+    return 200 <= code < 300
+
+
 class RequestAction(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A finding or a change of the proxy in a request, because an option asked for it.
 
@@ -78,6 +83,11 @@ class ObservedFacts(Struct, frozen=True, omit_defaults=True, kw_only=True):
     actions: tuple[RequestAction, ...] = ()
     miss_reason: str = ""
     miss_tokens: int = 0
+
+    @property
+    def is_answered(self) -> bool:
+        """True if the provider accepted the request. It may have broken off its answer."""
+        return self.status in ("ok", "unfinished") or is_success(self.code)
 
     @property
     def latency(self) -> int | None:

@@ -319,6 +319,15 @@ def find_request(tx: Transaction, channel: Channel, request: int | None = None) 
     return found.number, wanted
 
 
+def was_answered(store: Store, channel: Channel, request: int | None = None) -> bool:
+    """Return True if a request was observed, and its provider answered it; by default the last one.
+
+    Requests of our own are still checked: a caller may commit any reply.
+    """
+    _, record = store.read(lambda tx: find_request(tx, channel, request))
+    return record.observed is not None and record.observed.is_answered
+
+
 def load_request_layout(
     tx: Transaction, number: int, request_record: RequestRecord
 ) -> tuple[tuple[RowRange, ...], RequestRecord]:

@@ -101,6 +101,10 @@ def is_reasoning(facts: ModelFacts, effort: JSON) -> bool:
     return effort is not None or bool(facts.efforts and "none" not in facts.efforts)
 
 
+UNKNOWN_NAME = "unknown_name"
+"""Fact of a malformed value: only its type or the name of a field is unknown. The provider may know it since."""
+
+
 class ParsedRequest(Struct, frozen=True, kw_only=True, dict=True):
     """A parsed request. `body` has the settings; it is empty if only messages were given.
 
@@ -113,6 +117,11 @@ class ParsedRequest(Struct, frozen=True, kw_only=True, dict=True):
     tools: tuple[RequestPart, ...] = ()
     malformed: tuple[RuleFinding, ...] = ()
     facts: ModelFacts = UNKNOWN_MODEL
+
+    @property
+    def has_unknown_names(self) -> bool:
+        """True if a malformed value may be of a type that the provider has added."""
+        return any(UNKNOWN_NAME in finding.facts for finding in self.malformed)
 
     @cached_property
     def merged(self) -> "list[RequestMessage]":
@@ -139,13 +148,15 @@ class Rule(NamedTuple):
     """A rule of a provider. `provider_message` is the provider's error text, a template for the facts of a finding.
 
     Decoding and encoding a request repairs most violations. `fix` repairs the others: it takes the body of a request
-    that breaks this rule, and returns one that does not.
+    that breaks this rule, and returns one that does not. `is_open`: the rule compares names with a list that the
+    provider may have extended since.
     """
 
     code: str
     check: RuleCheck
     provider_message: str
     fix: Fix | None = None
+    is_open: bool = False
 
     @property
     def title(self) -> str:
@@ -203,12 +214,12 @@ class RuleSet:
         self.rules: list[Rule] = []
 
     def register(
-        self, number: int, provider_message: str = "", *, fix: Fix | None = None
+        self, number: int, provider_message: str = "", *, fix: Fix | None = None, is_open: bool = False
     ) -> Callable[[RuleCheck], RuleCheck]:
         """Register a function as the rule with this number."""
 
         def enter(check: RuleCheck) -> RuleCheck:
-            self.rules.append(Rule(f"{self.prefix}{number:03d}", check, provider_message, fix))
+            self.rules.append(Rule(f"{self.prefix}{number:03d}", check, provider_message, fix, is_open))
             return check
 
         return enter

@@ -10,6 +10,7 @@ from typing import ClassVar, TypeAlias
 
 from contextc._json import JSON, JSONObject, json_type_name
 from contextc.formats.lint_engine import (
+    UNKNOWN_NAME,
     FieldTypes,
     JSONPath,
     ParsedRequest,
@@ -97,7 +98,7 @@ class RequestReader:
         elif is_list(content):
             for index, block in enumerate(content):
                 if wrong := self.block_error(block, shapes):
-                    self.refuse((*path, index), *wrong)
+                    self.refuse_typed(block, (*path, index), *wrong)
                 else:
                     yield self.part(block, (*path, index))
 
@@ -120,7 +121,7 @@ class RequestReader:
         for index, tool in enumerate(tools):
             path = (*base, index)
             if wrong := self.tool_error(tool):
-                self.refuse(path, *wrong)
+                self.refuse_typed(tool, path, *wrong)
             elif (name := self.tool_name(tool)) is not None:
                 yield RequestPart(kind="other", path=path, wire=tool, id=name)
 
@@ -135,6 +136,14 @@ class RequestReader:
         """Record a malformed value."""
         what = self.provider_text(path, field, message, detail)
         self.misshapen.append(make_finding(path, message, what=what))
+
+    def refuse_typed(self, value: JSON, path: JSONPath, field: str, message: str, detail: JSON = None) -> None:
+        """Record a malformed value that states its type. If only the type is unknown, the finding says so."""
+        before = len(self.misshapen)
+        self.refuse(path, field, message, detail)
+        if field.rpartition(".")[2] == "type" and isinstance(object_or_empty(value).get("type"), str):
+            for finding in self.misshapen[before:]:
+                finding.facts[UNKNOWN_NAME] = True
 
     def provider_text(self, path: JSONPath, field: str, message: str, detail: JSON) -> str:
         """Return the provider's error text for a malformed value."""

@@ -77,6 +77,11 @@ class Exchange(Struct, frozen=True, kw_only=True):
     is_chat: bool = True
     note: str = ""
 
+    @property
+    def is_answered(self) -> bool:
+        """True if the log has an answer, and not an error."""
+        return not self.failed and (self.reply is not None or bool(self.answers))
+
 
 class _FoundReply(Struct, frozen=True):
     """A reply, its HTTP status (0 if unknown), and whether its format is unknown."""

@@ -61,6 +61,7 @@ class RequestEntry(Struct, frozen=True, kw_only=True):
 class OpenedInput(Struct, frozen=True, kw_only=True):
     """An opened input: the format of `body` ("contextc" is our own), and the decoded request. `notes` describe other
     content. `requests` lists all requests of a log; `chosen` is the number of this one, 0 if there is no log.
+    `answered`: the provider answered it.
     """
 
     format: str
@@ -72,16 +73,26 @@ class OpenedInput(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     requests: tuple[RequestEntry, ...] = ()
     chosen: int = 0
+    answered: bool = False
+
+
+class LabelledRequest(NamedTuple):
+    """A request in a recording or a log, its position as text, and whether it was answered."""
+
+    label: str
+    body: JSONObject
+    format: str
+    answered: bool
 
 
 class RecordedInput(NamedTuple):
-    """The requests in a recording or a log: label, body and format of each. `kind` describes the file.
+    """The requests in a recording or a log. `kind` describes the file.
 
     `left_out` are the positions of entries without a chat request.
     """
 
     kind: str
-    requests: list[tuple[str, JSONObject, str]]
+    requests: list[LabelledRequest]
     left_out: tuple[str, ...] = ()
 
 
@@ -152,8 +163,7 @@ def recorded_requests(data: bytes, format: str | None = None) -> RecordedInput |
     detector = FormatDetector()
     asked = _chat_exchanges([exchange for placed in file.values() for exchange in found.read_exchanges(placed.value)])
     labelled = [
-        (f"request {number} of {len(asked)}", *_body_and_format(each, format, detector))
-        for number, each in enumerate(asked, 1)
+        _labelled(f"request {number} of {len(asked)}", each, format, detector) for number, each in enumerate(asked, 1)
     ]
     return RecordedInput("HAR recording", labelled)
 
@@ -172,12 +182,12 @@ def is_request_log(data: bytes) -> bool:
 
 def _logged_requests(file: InputFile, format: str | None) -> RecordedInput:
     detector = FormatDetector()
-    labelled: list[tuple[str, JSONObject, str]] = []
+    labelled: list[LabelledRequest] = []
     left_out: list[str] = []
     try:
         for placed in file.values():
             if asked := _chat_exchanges(_exchanges(placed.value)):
-                labelled.append((placed.position, *_body_and_format(asked[0], format, detector)))
+                labelled.append(_labelled(placed.position, asked[0], format, detector))
             else:
                 left_out.append(placed.position)
     except InvalidImport as error:
@@ -187,9 +197,10 @@ def _logged_requests(file: InputFile, format: str | None) -> RecordedInput:
     return RecordedInput("request log", labelled, tuple([*left_out, *file.notes]))
 
 
-def _body_and_format(exchange: Exchange, format: str | None, detector: FormatDetector) -> tuple[JSONObject, str]:
+def _labelled(label: str, exchange: Exchange, format: str | None, detector: FormatDetector) -> LabelledRequest:
     body = exchange.body or {}
-    return body, format or detector.format_of(body, exchange.reply, exchange.address)
+    name = format or detector.format_of(body, exchange.reply, exchange.address)
+    return LabelledRequest(label, body, name, exchange.is_answered)
 
 
 def _recognise(text: str, format: str | None, request: int | None) -> OpenedInput:
@@ -224,7 +235,14 @@ def _request(exchange: Exchange, format: str | None, notes: tuple[str, ...] = ()
     if exchange.body is None:
         raise InvalidRequest(NOT_RECOGNISED)
     name = format or FormatDetector().format_of(exchange.body or {}, exchange.reply, exchange.address)
-    return OpenedInput(format=name, kind="request", body=exchange.body, request=_read(name, exchange.body), notes=notes)
+    return OpenedInput(
+        format=name,
+        kind="request",
+        body=exchange.body,
+        request=_read(name, exchange.body),
+        notes=notes,
+        answered=exchange.is_answered,
+    )
 
 
 def _messages(values: list[JSON], format: str | None) -> OpenedInput:

@@ -13,11 +13,14 @@ from contextc.models import model
 from contextc.models.model_info import find_entry, has_open_weights, is_vendor_name
 
 
-def lint(body: JSON, *, format: str) -> list[Violation]:
+def lint(body: JSON, *, format: str, answered: bool = False) -> list[Violation]:
     """Return the violations in a request, or in a bare list of messages, from the first message to the last.
 
-    If the request names a known model, rules that apply to some models only are checked too.
+    If the request names a known model, rules that apply to some models only are checked too. `answered`: the provider
+    answered this request. So it breaks no rule, and a rule that says otherwise is out of date.
     """
+    if answered:
+        return []
     form = formatter(format)
     body = validate_json(body)
     return form.rules.lint(body, find_model_facts(form, body))

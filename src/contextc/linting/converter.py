@@ -77,7 +77,7 @@ def convert_between(
     notes += warnings
     facts = find_model_facts(after, body)
     if body.get(after.messages_key) and (broken := after.rules.lint(body, facts)):
-        body = repair_request(after, body, facts, bare=lists)
+        body = repair_request(after, body, lambda body: after.rules.lint(body, facts), bare=lists)
         notes += [ConversionNote("changed", f"what {each.code} forbids: {each.message}") for each in broken]
     made = ConvertedMessages(body.get(after.messages_key, [])) if lists else ConvertedBody(body)
     made.warnings = _deduplicate_notes(notes)

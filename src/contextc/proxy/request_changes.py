@@ -97,7 +97,10 @@ def lint_request(body: bytes, format: str, url: str) -> RequestAction | None:
 
 
 def fix_request(body: bytes, format: str, url: str) -> ChangedRequest | None:
-    """Return the request without what its provider would refuse; None if nothing was changed."""
+    """Return the request without what its provider would refuse; None if nothing was changed.
+
+    What the provider may have added since is kept: its answer is not known yet.
+    """
     if not is_complete_path(url):
         return None
     value = decode(body)
@@ -105,7 +108,7 @@ def fix_request(body: bytes, format: str, url: str) -> ChangedRequest | None:
         return None
     name = find_request_format(cast(JSONObject, value), format, url)
     form = formatter(name)
-    fixed, repairs = fix(cast(JSONObject, value), format=name)
+    fixed, repairs = fix(cast(JSONObject, value), format=name, keep_unknown=True)
     if not repairs or encode(fixed) == encode(value):
         return None
     left = {(each.code, each.path) for each in lint(fixed, format=name)}

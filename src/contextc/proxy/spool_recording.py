@@ -10,7 +10,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from contextc.compiler.manifest import RequestAction
+from contextc.compiler.manifest import RequestAction, is_success
 from contextc.errors import ContextcError, StoreError, describe_error
 from contextc.inspection.channel_ids import channel_id
 from contextc.observation import ObservedRequest, observe
@@ -125,8 +125,9 @@ class SpoolRecorder:
         except CannotDecode as error:
             raise NotRecorded(f"request: {error}") from None
         actions = start.actions
-        if self._lints and (found := lint_request(body, start.format, start.url)) is not None:
-            actions = (*actions, found)
+        if self._lints and not is_success(response.status):
+            found = lint_request(body, start.format, start.url)
+            actions = (*actions, found) if found is not None else actions
         return observe(
             self._store,
             request=body,

@@ -424,7 +424,7 @@ def check_no_forced_tool(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("tool_choice",), f"this model does not support `tool_choice` of type {kind!r}.")
 
 
-@rule(26, predicted_errors.UNKNOWN_FIELD, fix=fixes.without_unknown_fields)
+@rule(26, predicted_errors.UNKNOWN_FIELD, fix=fixes.without_unknown_fields, is_open=True)
 def check_known_fields(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Messages and blocks have only fields that Anthropic defines.
 

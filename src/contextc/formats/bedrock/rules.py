@@ -348,7 +348,7 @@ def _value_at(request: ParsedRequest, path: JSONPath) -> str:
     return str(found)[:100]
 
 
-@rule(29, predicted_errors.UNKNOWN_NAME, fix=fixes.without_unknown_fields)
+@rule(29, predicted_errors.UNKNOWN_NAME, fix=fixes.without_unknown_fields, is_open=True)
 def check_known_fields(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Objects have only members that the API description defines.
 

@@ -17,6 +17,7 @@ from contextc.formats.base import text_of
 from contextc.formats.coercion import as_arguments, as_role, as_text, without_fields, without_nulls
 from contextc.formats.gemini import predicted_errors
 from contextc.formats.lint_engine import (
+    UNKNOWN_NAME,
     FieldTypes,
     JSONPath,
     ParsedRequest,
@@ -175,7 +176,7 @@ class _Reader(RequestReader):
 
     def unknown(self, path: JSONPath, name: str) -> None:
         what = predicted_errors.UNKNOWN_NAME.format(name=name, where=format_google_path(path))
-        self.misshapen.append(make_finding(path, f"`{name}` is not a known field.", what=what))
+        self.misshapen.append(make_finding(path, f"`{name}` is not a known field.", what=what, **{UNKNOWN_NAME: True}))
 
     def provider_text(self, path: JSONPath, field: str, message: str, detail: JSON) -> str:
         template: str = detail or (

@@ -90,7 +90,7 @@ def check_assistant_content(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(turn.path, "this assistant message has neither content nor tool calls.")
 
 
-@rule(4, predicted_errors.EXTRA, fix=fixes.without_unknown_chunk_fields)
+@rule(4, predicted_errors.EXTRA, fix=fixes.without_unknown_chunk_fields, is_open=True)
 def check_known_fields(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Messages, chunks, calls and tools must have only the fields that Mistral defines.
 

@@ -160,7 +160,7 @@ class _Reader(RequestReader):
             here = (*path, "tool_calls", index)
             kind = "custom" if call.get("function") is None and "custom" in (call.get("type"), *call) else "function"
             if wrong := self.call_error(call, kind):
-                self.refuse(here, *wrong)
+                self.refuse_typed(call, here, *wrong)
             else:
                 yield RequestPart(kind="call", path=here, wire=call, id=call["id"], name=call[kind]["name"])
 

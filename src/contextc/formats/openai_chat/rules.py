@@ -428,7 +428,7 @@ def check_image_support(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(piece.path, "this model accepts only text.")
 
 
-@rule(25, predicted_errors.UNKNOWN_PARAMETER, fix=fixes.without_unknown_fields)
+@rule(25, predicted_errors.UNKNOWN_PARAMETER, fix=fixes.without_unknown_fields, is_open=True)
 def check_known_fields(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A message must have only fields that OpenAI or a compatible endpoint defines.
 

@@ -104,13 +104,16 @@ CONTROL_ITEMS = ("configuration_update", "compaction_trigger")
 INPUT_BLOCKS = ("input_text", "input_image", "input_file", "input_audio", "input_video")
 OUTPUT_BLOCKS = ("output_text", "refusal")
 RESULT_BLOCKS = {kind: BLOCKS[kind] for kind in INPUT_BLOCKS}
-MESSAGE_FIELDS = frozenset(("type", "role", "content", "id", "status", "phase"))
+CODEX_METADATA = "internal_chat_message_metadata_passthrough"
+"""A field that Codex sends in every item, and that OpenAI accepts."""
+MESSAGE_FIELDS = frozenset(("type", "role", "content", "id", "status", "phase", CODEX_METADATA))
 ITEM_FIELDS = {
-    "function_call": field_names(ITEMS["function_call"], "type", "id", "status", "namespace", "caller", "async"),
-    "function_call_output": field_names(
-        ITEMS["function_call_output"], "type", "id", "status", "namespace", "caller", "async", "name"
-    ),
-    "reasoning": field_names(ITEMS["reasoning"], "type", "id", "status"),
+    kind: field_names(ITEMS[kind], "type", "id", "status", CODEX_METADATA, *more)
+    for kind, more in {
+        "function_call": ("namespace", "caller", "async"),
+        "function_call_output": ("namespace", "caller", "async", "name"),
+        "reasoning": (),
+    }.items()
 }
 BLOCK_FIELDS = {
     kind: field_names(BLOCKS[kind], "type", "prompt_cache_breakpoint", *more)
@@ -187,7 +190,7 @@ class _Reader(RequestReader):
         if kind == "message":
             yield from super().message(wire, path)
         elif wrong := self.item_error(wire, kind):
-            self.refuse(path, *wrong)
+            self.refuse_typed(wire, path, *wrong)
             yield from _half(wire, kind, path)
         else:
             output = wire.get("output") if kind in ("function_call_output", "custom_tool_call_output") else None

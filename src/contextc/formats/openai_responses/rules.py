@@ -340,7 +340,7 @@ def check_sampling_settings(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding((setting,), f"reasoning models do not accept `{setting}`.", setting=setting)
 
 
-@rule(19, predicted_errors.UNKNOWN_PARAMETER, fix=fixes.without_unknown_fields)
+@rule(19, predicted_errors.UNKNOWN_PARAMETER, fix=fixes.without_unknown_fields, is_open=True)
 def check_known_fields(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Messages, calls and results must have only the fields that OpenAI defines.
 

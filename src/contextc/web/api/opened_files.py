@@ -62,7 +62,7 @@ def _view(body: OpenBody) -> OpenedView:
     found = open_text(body.text, body.format, request=body.request)
     account = OpenedRequest(found, body.model)
     judged = found.format != OWN_FORMAT
-    violations = lint(found.body, format=found.format) if judged else []
+    violations = lint(found.body, format=found.format, answered=found.answered) if judged else []
     return OpenedView(
         name=body.name,
         format=found.format,

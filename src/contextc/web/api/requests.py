@@ -12,6 +12,7 @@ from contextc.compiler.past_requests import (
     load_channel_provider,
     rebuild,
     rebuild_session_view,
+    was_answered,
 )
 from contextc.inspection.prefix_break import find_break
 from contextc.inspection.request_details import load_request_details
@@ -183,8 +184,9 @@ def show_difference(app: AppState, name: str, channel: str, number: int, query: 
 
 @endpoint("GET", "/conversations/{name}/requests/{channel}/{number}/lint")
 def show_findings(app: AppState, name: str, channel: str, number: int) -> RequestFindings:
-    """Return the lint findings of a request."""
+    """Return the lint findings of a request. An observed one that was answered has none."""
     found = find_channel(app.store, name, channel)
     formatter = load_channel_formatter(app.store, found)
     body = decode(rebuild(app.store, found, formatter, number))
-    return RequestFindings(format=formatter.name, violations=finding_views(lint(body, format=formatter.name)))
+    violations = lint(body, format=formatter.name, answered=was_answered(app.store, found, number))
+    return RequestFindings(format=formatter.name, violations=finding_views(violations))
