@@ -409,7 +409,7 @@ def loses_confirmation(store: cc.Store, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(store, "write", write_twice)
 
 
-@pytest.mark.parametrize("action", ["commit", "abort"])
+@pytest.mark.parametrize("action", ["commit", "commit of a streamed reply", "abort"])
 def test_a_transaction_whose_confirmation_is_lost_happens_once(
     store: cc.Store, monkeypatch: pytest.MonkeyPatch, action: str
 ) -> None:
@@ -418,15 +418,18 @@ def test_a_transaction_whose_confirmation_is_lost_happens_once(
     store.append("demo", cc.user("One."))
     compiled = compiler.compile("demo")
     compiler.begin(compiled)
+    reply = cc.assistant("First.")
+    if action == "commit of a streamed reply":
+        reply = store.append("demo", reply)
     with monkeypatch.context() as patch:
         loses_confirmation(store, patch)
-        if action == "commit":
-            stored = compiler.commit(compiled, produced=[cc.assistant("First.")])
+        if action != "abort":
+            stored = compiler.commit(compiled, produced=[reply])
             assert stored == store.load("demo")[1:]
         else:
             number = compiler.abort(compiled, "down")
             assert compiler.explain("demo", request=number).lines == compiled.manifest.lines
-    assert len(store.load("demo")) == (2 if action == "commit" else 1)
+    assert len(store.load("demo")) == (1 if action == "abort" else 2)
     assert len(everything(store)["manifest"]) == 1
     store.append("demo", cc.user("Two."))
     following = compiler.compile("demo").request

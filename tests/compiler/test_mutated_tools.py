@@ -1,9 +1,14 @@
-"""Tools that a caller changes in place between two requests: the next request has the current definition."""
+"""Data that a caller changes in place: tools that it passes, and requests that it gets.
+
+A changed tool is sent as it is now. A changed request changes no other one.
+"""
+
+from typing import cast
 
 import pytest
 
 import contextc as cc
-from contextc._json import JSONObject, decode
+from contextc._json import JSON, JSONObject, decode
 
 
 def lookup(**properties: JSONObject) -> cc.Tool:
@@ -63,3 +68,41 @@ def test_tools_that_stay_the_same_are_prepared_once(compiler: cc.MessageCompiler
     """Comparing the content must not make an agent's next step encode and count its tools again."""
     tools = [lookup(id={"type": "integer"})]
     assert compiler.compile("demo", tools=tools).tools is compiler.compile("demo", tools=tools).tools
+
+
+def spoil(value: JSON) -> None:
+    """Change every list and object inside a value."""
+    if isinstance(value, dict):
+        fields = cast(JSONObject, value)
+        for name, each in [*fields.items()]:
+            spoil(each)
+            fields[name] = "SPOILED"
+    elif isinstance(value, list):
+        items = cast(list[JSON], value)
+        for each in items:
+            spoil(each)
+        items.append("SPOILED")
+
+
+@pytest.mark.parametrize(
+    "spec",
+    ["openai-chat:gpt-4o", "openai:gpt-6.1-terra", "anthropic:claude-opus-5-5", "google:gemini-3-pro", "codex:m"],
+)
+def test_a_changed_request_changes_no_other_request(spec: str) -> None:
+    """Guarantee 9.2. A caller that adds something to one request must not find it in all later ones."""
+    store = cc.open_store("memory:")
+    compiler = cc.MessageCompiler(store, cc.provider(spec, window=20_000))
+    tools = [lookup(id={"type": "integer"})]
+    for number in range(3):
+        store.append("demo", cc.user(f"question {number}"))
+        compiled = compiler.compile("demo", system_prompt="Be brief.", tools=tools, settings={"metadata": {"a": "b"}})
+        sent, fields = compiled.body, compiled.session_head
+        assert decode(sent) == compiled.params == compiled.copy()
+        spoil(compiled.params)
+        spoil(compiled.arguments)
+        spoil(fields)
+        assert compiled.body == sent
+        assert compiled.copy() == decode(sent)
+        compiler.commit(compiled, cc.assistant(f"answer {number}"))
+        assert compiler.rebuild("demo") == sent
+        assert b"SPOILED" not in sent

@@ -1,6 +1,7 @@
 """A store that refuses a write during a turn: the turn ends, and published events equal stored ones."""
 
 import asyncio
+import gc
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from contextc.errors import StoreFull
 from contextc.events import TextDelta, TurnStart
 from contextc.store.backend_interface import Result, Transaction
 from contextc.store.sqlite import SQLiteStore
+from contextc.tools import ToolContext
 from tests.executor.scripted_provider import SONNET, Say, Scripted
 
 WRITES = 12
@@ -77,3 +79,26 @@ def test_a_turn_that_could_not_be_stored_reports_it(unwilling: Unwilling) -> Non
     unwilling.count_from_here(range(0))
     assert not unwilling.load("demo")
     assert not [event for event in unwilling.events("demo") if isinstance(event, TurnStart)]
+
+
+def test_progress_that_could_not_be_stored_is_logged(unwilling: Unwilling, caplog: pytest.LogCaptureFixture) -> None:
+    """Guarantee 11.2: the tool goes on. An exception that nothing awaits is printed by the event loop, much later."""
+    unexpected: list[object] = []
+
+    async def read(context: ToolContext) -> str:
+        """Read a file."""
+        unwilling.count_from_here(range(1, 1_000_000))
+        context.progress("half of it")
+        while "progress of call c1 was not stored" not in caplog.text:
+            await asyncio.sleep(0.01)
+        unwilling.count_from_here(range(0))
+        return "all of it"
+
+    async def run() -> cc.TurnResult:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: unexpected.append(context))
+        scripted = Scripted([Say(calls=(("c1", "read", {}),)), Say(text="done")])
+        return await cc.AgentExecutor(unwilling, SONNET, tools=[read], endpoint=scripted).start("demo", "go").wait()
+
+    assert asyncio.run(run()).finish == "stop"
+    gc.collect()
+    assert unexpected == []

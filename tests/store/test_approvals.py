@@ -13,6 +13,7 @@ from contextc.store import Approval, leases
 from contextc.store.append_and_load import now_ms
 from contextc.store.approvals import EXPIRED
 from contextc.store.backend_interface import Transaction
+from tests.compiler.test_attempts import loses_confirmation
 
 CALL = cc.ToolCall(id="c1", name="pay", arguments={"amount": 5})
 
@@ -79,6 +80,17 @@ def test_the_first_answer_counts_and_the_second_is_told_who_answered_when(store:
         "too much",
         "ann",
     )
+
+
+def test_a_long_reason_whose_confirmation_is_lost_is_stored_once(
+    store: cc.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guarantee 18.2. A reason is shortened when it is stored; the second try must know it again."""
+    ask(store)
+    with monkeypatch.context() as patch:
+        loses_confirmation(store, patch)
+        done = store.answer_approval("id-demo", False, reason="no " * 5_000, who="ann")
+    assert (done.state, len(done.reason)) == ("denied", 10_000)
 
 
 def test_of_answers_at_the_same_time_one_wins(store: cc.Store) -> None:

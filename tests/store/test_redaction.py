@@ -88,6 +88,15 @@ def test_messages_beyond_the_retention_age_are_redacted(store: cc.Store) -> None
     assert store.conversation("demo").revision == 1
 
 
+def test_many_old_messages_of_a_conversation_are_redacted_at_once(store: cc.Store) -> None:
+    """Guarantee 2.8. Ledgers and events of a conversation are read as a whole, so not once for every few messages."""
+    for name in ("one", "two"):
+        store.extend(name, [cc.user(f"old {number}", time=1_000) for number in range(510)])
+    assert store.expire(timedelta(days=1)) == 1_020
+    assert [store.conversation(name).revision for name in ("one", "two")] == [1, 1]
+    assert all(message.redacted for name in ("one", "two") for message in store.load(name))
+
+
 def test_retention_is_applied_when_a_store_is_opened(shared_address: str) -> None:
     with cc.open_store(shared_address) as store:
         store.extend("demo", [cc.user("old", time=1_000 + number) for number in range(1_200)])

@@ -64,7 +64,12 @@ class WireRequests:
             raise
         if prepared.is_unchanged:
             return WireRequest(preparer, prepared, None)
-        return WireRequest(preparer, prepared, self.formatter.format(_list_messages(prepared)))
+        request = WireRequest(preparer, prepared, None)
+        try:
+            return request._replace(messages=self.formatter.format(_list_messages(prepared)))
+        except BaseException as error:
+            self.abort(request, error)
+            raise
 
     def commit(self, request: WireRequest, reply: Message, usage: Usage | None = None) -> None:
         """Store the reply with its request."""

@@ -338,7 +338,10 @@ def _produced(
 
 
 def find_earlier_commit(
-    tx: Transaction, compiled: Compiled, entries: Sequence[append_and_load.PendingMessage]
+    tx: Transaction,
+    compiled: Compiled,
+    streamed: Sequence[Message],
+    entries: Sequence[append_and_load.PendingMessage],
 ) -> tuple[list[Message], ChannelCacheEntry, Tip] | None:
     """Return the result of an earlier try of this commit that succeeded although its confirmation was lost."""
     at = find_tip(tx, compiled.channel.conversation, True)
@@ -348,7 +351,7 @@ def find_earlier_commit(
         return None
     if standing.chain != compiled.state.chain:
         return None
-    stored = append_and_load.find_stored(tx, entries)
+    stored = [*load_streamed(tx, compiled, at, streamed), *append_and_load.find_stored(tx, entries)]
     shown = ChannelCacheEntry.from_rows(found[0], found[1], standing, repository.load_rows(tx, standing.layout))
     return stored, shown, at
 

@@ -1,7 +1,7 @@
 """A compiled request: its parameters, its bytes, and its manifest.
 
-Sealed content is shared with other requests of the channel: treat `params` as read-only, or use `copy()`. Bytes and
-parameters are built on first use.
+Sealed content is shared with other requests of the channel as bytes. Parameters are decoded from the bytes, so that a
+caller may change them: no other request has the same objects. Both are built on first use.
 """
 
 import os
@@ -11,7 +11,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Literal, NamedTuple, TypeAlias
 
-from contextc._json import JSONObject, encode
+from contextc._json import JSONObject, decode, encode
 from contextc.compiler.draft import CacheMark, Draft
 from contextc.compiler.ledger.channel_loader import ChannelSnapshot
 from contextc.compiler.ledger.channel_row_cache import join_messages, split_chunk
@@ -49,15 +49,6 @@ class HeadParts(NamedTuple):
         written = encode(body)
         before, _, after = written.partition(_MESSAGES_BYTES)
         return cls(key, body, settings, before, after, blake2b(written, digest_size=16).digest())
-
-    def params(self, messages: list[JSONObject], session: str | None) -> JSONObject:
-        around: list[JSONObject] = self.body[self.key]
-        body = {**self.body, self.key: [*around[:-1], *messages] if len(around) > 1 else messages}
-        return (
-            {name: session if value == SESSION_PLACEHOLDER else value for name, value in body.items()}
-            if session
-            else body
-        )
 
     def bytes(self, chunks: list[bytes], session: str | None) -> bytes:
         """Return the request as bytes, built from chunks of its messages. Empty chunks are skipped."""
@@ -194,13 +185,16 @@ class Compiled:
     def session_head(self) -> JSONObject:
         """System prompt, tools and settings with which the session began, also for a request that resumes it."""
         head = self._build_session_head()
-        return {name: value for name, value in head.body.items() if name != head.key}
+        return deepcopy({name: value for name, value in head.body.items() if name != head.key})
 
     @property
     def params(self) -> JSONObject:
-        """The request as plain data, as the API and most SDKs accept it; see `arguments`."""
+        """The request as plain data, as the API and most SDKs accept it; see `arguments`.
+
+        A change of it affects neither `body` nor other requests. To send and store the changed request, use `replace`.
+        """
         if self._params is None:
-            self._params = self.head.params(self._messages(), self.session_id)
+            self._params = self.copy()
         return self._params
 
     @property
@@ -241,8 +235,8 @@ class Compiled:
         self._decoded = None
 
     def copy(self) -> JSONObject:
-        """Return a deep copy of `params`, which may be changed."""
-        return deepcopy(self.params)
+        """Return the request that is sent as plain data of its own, whatever was changed in `params`."""
+        return decode(self.body)
 
     def _messages(self) -> list[JSONObject]:
         new, order = self.rows.new_rows, self.rows.order

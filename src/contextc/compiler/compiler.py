@@ -240,7 +240,7 @@ class MessageCompiler:
         def work(tx: Transaction) -> tuple[list[Message], ChannelCacheEntry | committing.CommitResult, Tip]:
             if lease is not None:
                 committing.check_lease_and_channel(tx, lease, compiled.channel)
-            if tx.is_retry and (done := committing.find_earlier_commit(tx, compiled, entries)) is not None:
+            if tx.is_retry and (done := committing.find_earlier_commit(tx, compiled, there, entries)) is not None:
                 return done
             if not there and (said := committing.append_at_tip(tx, compiled, entries)) is not None:
                 at, number, version, attempt = sight.tip, sight.channel, sight.version, None

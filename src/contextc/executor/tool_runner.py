@@ -12,7 +12,7 @@ import inspect
 import logging
 import secrets
 from collections.abc import Callable, Collection, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from time import monotonic
 from typing import cast
 
@@ -350,8 +350,14 @@ class ToolRunner:
             await asyncio.sleep(PROGRESS_SECONDS)
             text = self._progress.pop(call.id, "")
             if text and call.id in self._running:  # progress after the result is dropped
-                with suppress(LeaseLost):  # the turn has ended
+                try:
                     await run_blocking(self.turn_store.append_events, ToolProgress(id=call.id, text=text))
+                except LeaseLost:  # the turn has ended
+                    pass
+                except Exception as error:  # the result is stored with retries; progress is not worth one
+                    log.warning(
+                        "%s: progress of call %s was not stored: %s", self.turn_store.conversation, call.id, error
+                    )
 
         def note(text: str) -> None:
             waits = call.id in self._progress

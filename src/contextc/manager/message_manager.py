@@ -172,7 +172,7 @@ class MessageManager:
         call.
 
         If it does not fit, whole turns are left out, oldest first. Raises `ContextOverflow` if the last one alone does
-        not fit. `explain` lists what was left out. Treat the result as read-only: it is shared with the next one.
+        not fit. `explain` lists what was left out.
         """
         try:
             self._sent = self._compiled()

@@ -154,7 +154,7 @@ def answer(
         raise UnknownApproval(id)
     if current.state != "pending":
         same = (current.state == "allowed", current.reason, current.who, current.answered)
-        if tx.is_retry and same == (allow, reason, who, time):  # the previous attempt was committed
+        if tx.is_retry and same == (allow, reason[:MAX_REASON], who, time):  # the previous attempt was committed
             return current
         raise AlreadyAnswered(id, answer=current.state, who=current.who, answered=current.answered)
     if allow and current.client != (result is not None):

@@ -98,8 +98,18 @@ def get_repair_note(message: Message) -> JSONObject:
     return cast(JSONObject, note) if isinstance(note, dict) else {}
 
 
+OLD_MESSAGES_OF_TREE = (
+    "SELECT m.place FROM branch b JOIN message m"
+    " ON m.place BETWEEN b.number * 4294967296 AND b.number * 4294967296 + 4294967295"
+    " WHERE b.tree = ? AND m.redacted = 0 AND m.time < ?"
+)
+
+
 def redact_older(tx: Transaction, before: int, limit: int, after: int) -> tuple[int, int]:
-    """Redact up to `limit` messages older than `before` (ms), after a place. Return their number and the last place."""
+    """Redact messages older than `before` (ms): the first `limit` after a place, and all others of their trees.
+
+    Ledgers and events are read once per tree. Return the number of messages, and the place after which to continue.
+    """
     rows = tx.rows(
         "SELECT place FROM message WHERE place > ? AND redacted = 0 AND time < ? ORDER BY place LIMIT ?",
         after,
@@ -110,14 +120,17 @@ def redact_older(tx: Transaction, before: int, limit: int, after: int) -> tuple[
     for branch in sorted({where >> SEQ_BITS for (where,) in rows}):
         found = tx.row("SELECT tree FROM branch WHERE number = ?", branch)
         trees |= {found[0]} if found else set()
+    last, places = rows[-1][0] if rows else after, {where for (where,) in rows}
+    for tree in sorted(trees) if len(rows) == limit else ():
+        places |= {where for (where,) in tx.rows(OLD_MESSAGES_OF_TREE, tree, before)}
     for tree in sorted(trees):
         tx.row(f"SELECT 1 FROM branch WHERE number = ?{tx.dialect.row_lock}", tree)
         tx.run("UPDATE conversation SET revision = revision + 1 WHERE tree = ?", tree)
-    uids = [message.uid for (where,) in rows if (message := _redact_row(tx, where)) is not None]
+    uids = [message.uid for where in sorted(places) if (message := _redact_row(tx, where)) is not None]
     for tree in sorted(trees):
-        redact_ledgers(tx, tree, {where for (where,) in rows})
+        redact_ledgers(tx, tree, places)
         redact_events(tx, tree, uids)
-    return len(rows), rows[-1][0] if rows else after
+    return len(places), last
 
 
 def delete_unused_blobs(tx: Transaction, low: int, high: int) -> None:

@@ -26,25 +26,6 @@ ROW_BYTES = 400  # estimated memory of a row besides its wire form
 MAX_UNJOINED_ROWS = 24  # maximum number of rows that are not yet joined into the front chunk
 
 
-class _DecodedMessages:
-    """The wire messages of sealed rows as plain data, decoded on demand. `ends` has the end of each row."""
-
-    __slots__ = ("ends", "lock", "messages")
-
-    def __init__(self) -> None:
-        self.messages: list[JSONObject] = []
-        self.ends: list[int] = []
-        self.lock = threading.Lock()
-
-    def upto(self, sealed: list[StoredRow], count: int) -> list[JSONObject]:
-        if len(self.ends) < count:
-            with self.lock:
-                while len(self.ends) < count:
-                    self.messages += split_chunk(sealed[len(self.ends)].chunk)
-                    self.ends.append(len(self.messages))
-        return self.messages[: self.ends[count - 1]] if count else []
-
-
 class _RowPrefix(Sequence[StoredRow]):
     """The first rows of a growing list, without a copy: most steps read the last row only."""
 
@@ -89,7 +70,6 @@ class ChannelCacheEntry:
 
     __slots__ = (
         "_chunks",
-        "_flat",
         "_front",
         "_sealed",
         "count",
@@ -109,7 +89,6 @@ class ChannelCacheEntry:
         self._sealed = list(sealed)
         self._chunks = [each.chunk for each in sealed]
         self._front: tuple[int, bytes] = (0, b"")
-        self._flat = _DecodedMessages()
         self.count = len(self._sealed)
         self.used = {name for each in sealed for name in each.row.ids}
         self.size = sum(map(len, self._chunks)) + ROW_BYTES * self.count
@@ -141,8 +120,8 @@ class ChannelCacheEntry:
 
     @property
     def memory_bytes(self) -> int:
-        """Estimated bytes of memory: the rows, their joined form, and their plain data."""
-        return 4 * self.size
+        """Estimated bytes of memory: the rows, and their joined form."""
+        return 2 * self.size
 
     @property
     def rows(self) -> Sequence[StoredRow]:
@@ -154,7 +133,7 @@ class ChannelCacheEntry:
             return ChannelCacheEntry.from_rows(self.number, version, standing, rows, self.rows)
         later = ChannelCacheEntry.__new__(ChannelCacheEntry)
         later.number, later.version, later.standing, later.lead = self.number, version, standing, self.lead
-        later._sealed, later._chunks, later._flat = self._sealed, self._chunks, self._flat
+        later._sealed, later._chunks = self._sealed, self._chunks
         later._front, later.since = self._front, None
         later.used, later.size = self.used, self.size
         for each in rows:
@@ -175,8 +154,8 @@ class ChannelCacheEntry:
         return [front, *self._chunks[rows : self.count]] if front else self._chunks[rows : self.count]
 
     def list_messages(self) -> list[JSONObject]:
-        """Return all wire messages of these rows in a new list. The messages themselves are shared and read-only."""
-        return self._flat.upto(self._sealed, self.count)
+        """Return all wire messages of these rows as plain data."""
+        return split_chunk(b",".join([chunk for chunk in self.join_chunks() if chunk]))
 
 
 def split_chunk(chunk: bytes) -> list[JSONObject]:
