@@ -122,6 +122,11 @@ GEMINI: dict[str, JSON] = {
         _model({"text": "Hm.", "thought": True}, {"text": "", "thoughtSignature": SIGNATURE}),
         ASKED,
     ],
+    "names in the other spelling, beside null ones": [
+        ASKED,
+        _model({"function_call": {"name": "look", "args": {}}, "functionCall": None, "thought_signature": SIGNATURE}),
+        _asked({"function_response": {"name": "look", "response": {"output": "1"}}, "functionResponse": None}),
+    ],
     "names in the other spelling": [
         ASKED,
         _model({"function_call": {"name": "look", "args": {}, "id": None}, "thought_signature": SIGNATURE}),

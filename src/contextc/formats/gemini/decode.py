@@ -316,7 +316,7 @@ def _canonical_part(wire: JSONObject, also: tuple[str, ...] = ()) -> tuple[JSONO
     spelled: list[str] = []
     for name, value in wire.items():
         ours = SNAKE_CASE_NAMES.get(name, name) if "_" in name or name in also else name
-        if value is None or (ours != name and ours in wire):
+        if value is None or (ours != name and wire.get(ours) is not None):
             ours = name
         elif ours != name:
             spelled.append(name)
