@@ -79,6 +79,14 @@ def test_a_title_leaves_out_the_context_of_the_client(store: cc.Store) -> None:
     assert store.load("claude")[0].text == context * 2 + "Fix the test." + context, "the content is unchanged"
 
 
+def test_the_summary_of_a_compaction_is_no_title(store: cc.Store) -> None:
+    summary = "This session is being continued from a previous conversation that ran out of context. We fixed a bug."
+    for message in (cc.user(summary), cc.assistant("Understood."), cc.user("Now write a test.")):
+        store.append("compacted", message)
+    (found,) = store.overviews().found
+    assert found.title == "Now write a test."
+
+
 def test_a_fork_has_the_title_of_what_it_shares(store: cc.Store) -> None:
     store.extend("demo", [at("first", 10), at("answer", 20, "assistant"), at("second", 30)])
     store.fork("demo", "one", at=2)

@@ -342,7 +342,8 @@ def explain_miss(case: MissCase) -> tuple[FindingCode, Diagnosis] | None:
     if case.is_first:
         return _explain_first(case)
     if case.potential < case.rules.minimum:
-        return _first(case, [below_minimum]) if case.potential else None
+        # what was read before is cached, whatever our minimum: then only a pause explains it
+        return _first(case, [cache_expired if case.was_read else below_minimum]) if case.potential else None
     if case.is_missed_of_previous:
         return _first(case, [model_changed])
     if case.missed < case.threshold:

@@ -55,6 +55,7 @@ DESCRIPTIONS = {
     "key_order": ("the keys of its JSON have another order", "Write JSON with a fixed order of keys."),
     "reencoded": ("the same text is encoded differently", "Send earlier content again with exactly the same bytes."),
     "shortened": ("it was shortened", "Shorten results before they are first sent, and then leave them as they are."),
+    "media": ("its data changed", "Encode an image or a document once, and send the same bytes again."),
     "text": ("its text changed", "Keep what was sent before unchanged, and add what is new at the end."),
 }
 """The kinds of changes: a description, and a fix."""

@@ -154,6 +154,13 @@ class MissCase:
         return one.kind != "message" and same > SIMILAR * max(len(old), len(new))
 
     @property
+    def was_read(self) -> bool:
+        """True if the earlier request, which this one extends, was read from the cache."""
+        comparison = self.comparison
+        usage = comparison.before.usage if comparison is not None and comparison.is_extension else None
+        return usage is not None and bool(usage.cache_read)
+
+    @property
     def is_missed_before_break(self) -> bool:
         """True if both requests begin with almost all that could have been read: no difference explains the miss."""
         return self.comparison is not None and self.potential - self.comparison.shared_tokens < self.threshold
@@ -381,9 +388,13 @@ def compare_elements(old: Element | None, new: Element | None) -> tuple[TextChan
         one, other = text_of(one), text_of(other)
     leaf = find_leaf(one, other)
     before, after = (_text_of_leaf(each) for each in (leaf.before, leaf.after))
+    if old.type == new.type == "media" and min(len(before), len(after)) >= MEDIA_TEXT:
+        return TextChange("media", f"{len(before):,} characters", f"{len(after):,} characters"), leaf.path
     return recognise(before, after), leaf.path
 
 
+MEDIA_TEXT = 100
+"""Characters from which on a text of media is taken for its data, which tells a reader nothing."""
 _NOTHING = Element("message", "text", "", "", "", b"", b'""', "")
 
 

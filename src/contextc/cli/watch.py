@@ -162,7 +162,7 @@ def _announce(web: WebUIProcess, quiet: bool, open: bool, leaving: ExitStack) ->
     link = f"{with_token(address, web.token)}#/live/{time.time_ns() // 1_000_000}"
     if not quiet:
         shown = printed_link(link, sys.stderr, leaving)
-        err.print(f"contextc shows the requests at {escape_markup(shown)}", soft_wrap=True)
+        err.print(f"contextc shows the requests at\n{escape_markup(shown)}", soft_wrap=True)
         sys.stderr.flush()
     if open:
         open_browser(redirect_file(link, leaving))

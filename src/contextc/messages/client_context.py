@@ -17,9 +17,17 @@ CLIENT_CONTEXT_TAGS = (
 CLIENT_CONTEXT_HEADINGS = ("# AGENTS.md instructions",)
 """The beginning of a line that Codex writes before a block."""
 
+COMPACTION_SUMMARIES = (
+    "This session is being continued from a previous conversation",  # Claude Code
+    "Another language model started to solve this problem",  # Codex
+)
+"""The beginning of a text that replaces older messages. The client wrote it, not the user."""
+
 
 def remove_client_context(text: str) -> str:
     """Return a text without the blocks of its client at the beginning and the end; "" if there is nothing else."""
+    if text.startswith(COMPACTION_SUMMARIES):
+        return ""
     start, end = 0, len(text)
     while (after := _end_of_block(text, start)) > start:
         start = after

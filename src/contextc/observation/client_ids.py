@@ -29,7 +29,6 @@ class Client(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     agent_mark: str = ""
     attribution: str = ""
     compacted: tuple[str, ...] = ()
-    summary: str = ""
     side: tuple[str, ...] = ()
     side_fields: tuple[str, ...] = ()
     side_tools: str = ""
@@ -43,14 +42,13 @@ class ClientIds(Struct, frozen=True, kw_only=True):
 
     `agent` is "" in the main conversation of the session, and `parent` if that one started the sub-agent. `is_agent` is
     True for a sub-agent, also for one without an id. `is_certain` is True if every request with this session and agent
-    is of one conversation, or is a side request. `summary` is text that is in the first request after a compaction.
+    is of one conversation, or is a side request.
     """
 
     client: str = ""
     session: str = ""
     agent: str = ""
     parent: str = ""
-    summary: str = ""
     is_agent: bool = False
     is_side: bool = False
     is_certain: bool = False
@@ -95,7 +93,6 @@ def read_ids(headers: Mapping[str, str], body: JSONObject, url: str = "") -> Cli
             session=session,
             agent=agent,
             parent="" if parent == session else parent,
-            summary=client.summary,
             is_agent=bool(agent) or (bool(client.agent_mark) and client.agent_mark in str(body.get("system"))),
             is_side=is_counting or bool(_first(given, body, client.side)) or _is_side(client, body),
             is_certain=bool(agent) or client.one_per_agent,

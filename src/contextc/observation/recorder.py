@@ -20,6 +20,7 @@ from contextc.compiler.manifest import ObservedFacts, RequestRecord, record_to_j
 from contextc.compiler.options import Budget
 from contextc.errors import ContextcError, StoreCorrupt
 from contextc.messages import Message
+from contextc.messages.client_context import COMPACTION_SUMMARIES
 from contextc.models.tokens import TokenCounter
 from contextc.models.tokens.counter import get_counter
 from contextc.observation.chain_writer import append_answers, is_on_branch, place_messages
@@ -391,9 +392,11 @@ class ExchangeRecording:
 
     def _change(self, aligned: Alignment) -> str:
         """Return how the client changed its history; "" if it only added to it."""
-        ids, added = self.given.ids, self.given.parsed.bases[aligned.equal :]
-        has_summary = bool(ids.summary) and any(ids.summary.encode() in raw for raw in added)
-        return "compacted" if aligned.change and (ids.is_compacted or has_summary) else aligned.change
+        added = self.given.parsed.bases[aligned.equal :]
+        is_compacted = self.given.ids.is_compacted or any(
+            [text.encode() in raw for text in COMPACTION_SUMMARIES for raw in added]
+        )
+        return "compacted" if aligned.change and is_compacted else aligned.change
 
     def _reused(self, known: KnownChannel, aligned: Alignment) -> list[Segment]:
         """Return the leading rows of the request that the previous one had too."""
