@@ -8,16 +8,19 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
+from contextc.analysis.composition import compute_composition
+from contextc.analysis.conversation_loader import load_single_request
 from contextc.compiler.ledger.repository import load_rows
 from contextc.compiler.past_requests import explain, rebuild
 from contextc.doctor import scan_store
 from contextc.formats import formatter
+from contextc.inspection.request_details import compute_distribution, load_request_details
 from contextc.inspection.request_timeline import TimelineEntry, load_timeline
 from contextc.interchange import export_archive, import_files, import_transcript
 from contextc.interchange.har_export import ArchiveFormat
 from contextc.store.ledger_schema import RowRange
 from contextc.store.message_rows import SEQ_MASK
-from tests.transcript_files import CLAUDE_ID, GARDEN, claude_lines, codex_lines
+from tests.transcript_files import CLAUDE_ID, GARDEN, TranscriptMessage, claude_lines, codex_lines
 
 MORE = (*GARDEN, ("user", "And in winter?"), ("assistant", "Moss."))
 
@@ -61,6 +64,38 @@ def test_every_reply_of_a_claude_code_session_is_a_request(store: cc.Store) -> N
     assert [entry.record.why for entry in entries] == ["first request", "", ""]
     assert "What grows here?" in str(explain(store, entries[0].channel, 1))
     assert [each for each in scan_store(store) if each.kind == "fault"] == []
+
+
+def test_what_a_program_adds_is_not_spread_over_the_messages_of_its_transcript() -> None:
+    """Guarantee 6.2: a transcript lacks system prompt and tools. They are one figure, and messages keep their own."""
+    store = cc.open_store("memory:")
+    text = "The same long text. " * 400
+    messages: list[TranscriptMessage] = [
+        ("user", "What grows in the garden, and where does it come from?"),
+        *[each for number in (1, 2, 3) for each in (("call", f"bed {number}"), ("result", text))],
+        ("assistant", "Thyme does."),
+    ]
+    lines = claude_lines(messages, "/garden")
+    for line in lines:
+        if line["type"] == "assistant":
+            line["message"]["usage"] = {"input_tokens": 4, "cache_read_input_tokens": 17_000, "output_tokens": 20}
+    name = import_transcript(store, jsonl(lines)).conversation.name
+    channel = load_timeline(store, name)[0].channel
+    details = load_request_details(store, channel, 1)
+    assert details.budget.input == 17_004
+    assert details.tokens[0] < 30
+    assert details.tokens == [item.tokens for item in details.items]
+    assert compute_distribution(details).overhead == 17_004 - details.tokens[0]
+    account = str(explain(store, channel, 1))
+    assert f"overhead {17_004 - details.tokens[0]:,} tokens: added by the program, not in the transcript" in account
+    assert "redacted" not in account
+    assert "inexact: the stored body is not the one that was sent" in account
+    (history, added) = compute_composition(load_single_request(store, channel, 1)).nodes
+    assert (history.kind, history.tokens) == ("history", details.tokens[0])
+    assert (added.kind, added.tokens) == ("overhead", 17_004 - details.tokens[0])
+    (repeated,) = [each for each in cc.findings(store, name) if each.code == "WIN003"]
+    result = load_request_details(store, channel, 4).items[2].tokens
+    assert result * 0.8 <= repeated.tokens <= result * 3
 
 
 def test_a_session_that_grew_adds_its_new_calls(store: cc.Store) -> None:

@@ -354,3 +354,12 @@ def test_an_empty_reply_is_stored_and_not_sent_on() -> None:
         for sent in (manager.get_formatted_messages(), form.format(manager.messages)):
             roles = {message["role"] for message in sent}
             assert (form.name, len(manager.messages), roles) == (form.name, 3, {"user"})
+
+
+def test_an_account_without_a_limit_names_none() -> None:
+    """Guarantee 13.1: a figure of a trillion tokens is no limit of anybody."""
+    manager = cc.MessageManager(cc.OpenAIFormatter())
+    manager.add_user_message("Hello.")
+    account = str(manager.explain())
+    assert "available" not in account
+    assert "messages" in account

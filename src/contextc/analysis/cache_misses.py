@@ -293,7 +293,7 @@ def _should_report(each: _Request) -> bool:
         comparison = each.outlook.comparison
         return comparison is not None and comparison.is_extension and each.outlook.tokens > 0
     marks = each.now.marks
-    return bool(marks) and each.now.tokens_before(max(marks) + 1) * each.now.scale > each.rules.minimum * SURELY_LONG
+    return bool(marks) and each.now.charged_before(max(marks) + 1) > each.rules.minimum * SURELY_LONG
 
 
 class IgnoredBlocks:
@@ -320,7 +320,7 @@ class IgnoredBlocks:
             equal = count_equal(before, now, self.paths)
             if not now.head_part_at(equal) == before.head_part_at(equal) == "system":
                 break
-            start = now.tokens_before(equal + 1) * now.scale
+            start = now.charged_before(equal + 1)
             after = min(before.input, now.input) - start
             if now.usage.cache_read - start <= max(MISSED_TOKENS, after * IGNORED_SHARE):
                 break
@@ -417,7 +417,7 @@ def find_other_causes(case: MissCase, main: str) -> Iterator[str]:
     total = case.potential
 
     def loses(index: int) -> bool:
-        return total - now.tokens_before(index) * now.scale >= least
+        return total - now.charged_before(index) >= least
 
     differences = [_count_in_part(before, now, part) for part in range(3)]
     tools, system, rows = (None if at is None or at < comparison.shared else at for at in differences)

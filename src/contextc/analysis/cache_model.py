@@ -165,19 +165,19 @@ def _find_written(rules: CacheRules, now: RequestView) -> Iterator[tuple[int, in
     if not rules.explicit:
         lives = {now.count: rules.lifetime("")}
     for position, life in lives.items():
-        if min(now.tokens_before(position) * now.scale, now.input) >= rules.minimum:
+        if min(now.charged_before(position), now.input) >= rules.minimum:
             yield position, life, max(life, rules.kept) if not rules.explicit else life
 
 
 def _find_read(now: RequestView, read: int) -> int:
     """Return the number of elements that a request read from the cache."""
     ends = [*accumulate(now.tokens())]
-    return bisect_right(ends, read / now.scale) if now.scale else 0
+    return bisect_right(ends, (read - now.overhead) / now.scale) if now.scale else 0
 
 
 def _is_read(now: RequestView, position: int, read: int) -> bool:
     """Return True if a request read a prefix. Its size is known by our own count only."""
-    return bool(read) and now.tokens_before(position) * now.scale * READ_SHARE <= read
+    return bool(read) and now.charged_before(position) * READ_SHARE <= read
 
 
 def find_position(rules: CacheRules, entries: Sequence[CacheEntry], comparison: Comparison) -> int:
@@ -241,7 +241,7 @@ def count_positions(rules: CacheRules, request: RequestView, start: int, end: in
 def count_readable_tokens(rules: CacheRules, comparison: Comparison, position: int) -> int:
     """Return the tokens of a readable prefix as the provider counts them: whole blocks, and at least the minimum."""
     now, before = comparison.now, comparison.before
-    tokens = now.tokens_before(position) * now.scale
+    tokens: float = now.charged_before(position)
     if not rules.explicit and position and position == comparison.equal < min(before.count, now.count):
         tokens += _count_common_part(before, now, position) * now.scale
     whole = int(min(tokens, now.input)) // rules.block * rules.block

@@ -37,7 +37,7 @@ KIND_LABELS: dict[str, str] = {
     "history": "history",
     "reasoning": "earlier reasoning",
     "media": "media",
-    "overhead": "added by the provider",
+    "overhead": "added by the provider or program",
     "answer": "answers",
     "answer_reasoning": "reasoning",
 }

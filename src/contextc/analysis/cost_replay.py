@@ -201,7 +201,7 @@ def _price(request: ChangedRequest, rules: CacheRules, read: int) -> float:
     written = 0
     if request.writes or (usage.cache_read + usage.cache_write and (usage.cache_write or rules.explicit)):
         end = request.count if not rules.explicit else max([mark + 1 for mark in request.marks], default=0)
-        whole = round(request.tokens_before(end) * request.scale)
+        whole = request.charged_before(end)
         written = max(0, min(whole, total) - read) if whole >= rules.minimum else 0
     long = round(written * usage.cache_write_long / usage.cache_write) if usage.cache_write else 0
     found = Usage(input=total, output=usage.output, cache_read=read, cache_write=written, cache_write_long=long)

@@ -53,7 +53,7 @@ class RequestPrices:
         self._head = request.head_totals[2]
         rows = request.rows.totals[-1] if request.rows.totals else 0
         self._counted = self._head + rows
-        budget = request.record.budget
+        budget = request.record.counted_budget
         self.overhead = min(budget.overhead, self.total) if self._counted else self.total
         self.head_factor, self.row_factor = self._factors(rows)
         price = request.model.price if request.model is not None and usage is not None else None
@@ -67,7 +67,7 @@ class RequestPrices:
 
         They differ, because the budget of a request has calibrated figures, and rows of the ledger do not.
         """
-        budget, whole = self.request.record.budget, self.total - self.overhead
+        budget, whole = self.request.record.counted_budget, self.total - self.overhead
         head = budget.system + budget.tools if self._head else 0
         messages = max(0, budget.used - budget.overhead) if rows else 0
         if (self._head and not head) or (rows and not messages) or not head + messages:

@@ -157,7 +157,7 @@ def _make_usage(rules: CacheRules, now: RequestView, read: int) -> Usage:
     """Return the usage of a request that reads some tokens, and writes what follows them up to its last breakpoint."""
     written = 0
     if rules.explicit and now.marks:
-        end = min(round(now.tokens_before(max(now.marks) + 1) * now.scale), now.input)
+        end = min(now.charged_before(max(now.marks) + 1), now.input)
         written = end - read if end >= max(rules.minimum, read) else 0
     return with_long_writes(Usage(input=now.input, cache_read=read, cache_write=written), now.marks)
 

@@ -129,7 +129,7 @@ class MissCase:
         if comparison is None:
             return 0
         if comparison.is_extension:
-            return round(now.tokens_before(comparison.before.count) * now.scale)
+            return now.charged_before(comparison.before.count)
         if self.is_compaction:
             return min(comparison.before.input, now.input)
         before, shared = comparison.before, comparison.shared
@@ -137,7 +137,7 @@ class MissCase:
         repeated = (count_known_tokens if is_moved else count_repeated_tokens)(before, now, shared)
         if not repeated and self._is_similar_element(comparison.equal):
             repeated = now.tokens_before(comparison.equal + 1) - now.tokens_before(shared)
-        return round((now.tokens_before(shared) + repeated) * now.scale)
+        return now.overhead + round((now.tokens_before(shared) + repeated) * now.scale)
 
     def _is_similar_element(self, index: int) -> bool:
         comparison = self.comparison
@@ -178,7 +178,7 @@ class MissCase:
         least = min(previous.input, now.input)
         if not self.is_first:
             repeated = now.head_ends[2] + count_equal_rows(previous, now)
-            least = min(least, round(now.tokens_before(repeated) * now.scale))
+            least = min(least, now.charged_before(repeated))
         return max(0, least - self.read)
 
     @property
@@ -228,7 +228,7 @@ class MissCase:
         if self.outlook.tokens < self.estimated_potential - self.threshold:
             return None
         index = find_reformatted(comparison.before, self.now)
-        if index is None or self.read > self.now.tokens_before(index) * self.now.scale + self.threshold:
+        if index is None or self.read > self.now.charged_before(index) + self.threshold:
             return None
         return index
 

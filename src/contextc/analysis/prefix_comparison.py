@@ -46,7 +46,7 @@ class Comparison(Struct, frozen=True):
     @property
     def shared_tokens(self) -> int:
         """The tokens of the shared prefix, as the provider counts them."""
-        return round(self.now.tokens_before(self.shared) * self.now.scale)
+        return self.now.charged_before(self.shared)
 
 
 def compare_requests(

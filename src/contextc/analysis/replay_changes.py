@@ -61,12 +61,16 @@ class ChangedRequest(RequestView):
         original = self.original
         rows = original.rows.totals[-1] if original.rows.totals else 0
         counted = original.head_totals[2] + rows
-        return original.input / counted if counted else 1.0
+        return (original.input - self.overhead) / counted if counted else 1.0
+
+    @cached_property
+    def overhead(self) -> int:
+        return self.original.overhead
 
     @cached_property
     def input(self) -> int:
         """Input tokens as the provider would count them."""
-        return round(self.counted * self.scale) + self.extra
+        return self.overhead + round(self.counted * self.scale) + self.extra
 
     def change(
         self,
@@ -90,7 +94,7 @@ class ChangedRequest(RequestView):
 
 def count_fixed(request: RequestView) -> int:
     """Return the tokens that a compaction leaves: system prompt, tools, and the summary."""
-    return round(request.head_totals[2] * request.scale) + SUMMARY_TOKENS
+    return request.overhead + round(request.head_totals[2] * request.scale) + SUMMARY_TOKENS
 
 
 def drop_tools(requests: Sequence[ChangedRequest], unused: dict[str, set[str]]) -> None:
@@ -223,7 +227,7 @@ def compact(requests: Sequence[ChangedRequest], limit: int) -> None:
         if before is not None and count_common_prefix(before.original.rows.sections, request.rows.sections) < cut:
             cut, summary = 0, None  # the client itself changed its history
         used = _count_from(request, cut, summary)
-        if used * request.scale > limit:
+        if request.overhead + used * request.scale > limit:
             kept = _find_cut(request, limit)
             if kept > cut:
                 count += 1
@@ -261,7 +265,7 @@ def _price_summary(request: ChangedRequest, used: int) -> float:
     price = request.original.price
     if price is None:
         return 0.0
-    return (used * request.scale * price.cache_read + SUMMARY_TOKENS * price.output) / MILLION
+    return ((request.overhead + used * request.scale) * price.cache_read + SUMMARY_TOKENS * price.output) / MILLION
 
 
 def _replace_rows(request: ChangedRequest, cut: int, summary: Section) -> None:

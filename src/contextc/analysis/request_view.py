@@ -210,10 +210,19 @@ class RequestView:
         as results of tools that the provider ran. Our own count is that of all elements: the budget of a request of our
         own is calibrated, and its rows are not.
         """
-        counted = self.tokens_before(self.count) or self.estimated
-        factor = self.input / counted if counted else 1.0
-        is_likely = 1 / MAX_SCALE <= factor <= MAX_SCALE or abs(self.input - counted) < UNCERTAIN_TOKENS
+        counted, charged = self.tokens_before(self.count) or self.estimated, self.input - self.overhead
+        factor = charged / counted if counted else 1.0
+        is_likely = 1 / MAX_SCALE <= factor <= MAX_SCALE or abs(charged - counted) < UNCERTAIN_TOKENS
         return factor if is_likely else 1.0
+
+    @cached_property
+    def overhead(self) -> int:
+        """The tokens before the first element that the provider counted, and that the request does not contain."""
+        return min(self.record.counted_budget.overhead, self.input)
+
+    def charged_before(self, index: int) -> int:
+        """Return the tokens before an element as the provider counts them, with the overhead."""
+        return self.overhead + round(self.tokens_before(index) * self.scale) if index else 0
 
     def tokens_in_budget(self, start: int, tokens: int) -> int:
         """Return the tokens of a part of the messages as the inspector lists them: its share of the budget.

@@ -150,7 +150,8 @@ def _show_budget(budget: Budget) -> None:
     kinds = [
         ("system", "█", "magenta", budget.system),
         ("tools", "▓", "blue", budget.tools),
-        ("messages", "▒", "green", budget.used),
+        ("added by the provider or program", "▚", "cyan", budget.used - budget.messages),
+        ("messages", "▒", "green", budget.messages),
         ("reserve", "░", "yellow", budget.reserve),
         ("margin", "-", "dim", budget.margin),
     ]

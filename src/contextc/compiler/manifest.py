@@ -8,11 +8,14 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from contextc._json import JSONObject, decode, encode
 from contextc.compiler.draft import CacheMark, LeftOutMessage
 from contextc.compiler.options import Budget
 from contextc.messages import Usage
+from contextc.models.tokens import MAX_FACTOR
+from contextc.providers.registry import UNLIMITED_WINDOW
 from contextc.store.ledger_schema import Channel, RowRange
 
 TEXT_WIDTH = 60
@@ -65,9 +68,10 @@ class ObservedFacts(Struct, frozen=True, omit_defaults=True, kw_only=True):
     `gaps` are the separators of its messages: none if all are commas, one if all are equal. `marks` are the cache
     breakpoints by the index of their row, each with its offset. `began` and `ended` are in milliseconds; `ended` is
     when the reply ended. `error` is the text of an error reply, `error_type` its type or code, and `request_id` the
-    provider's id of the request, if the reply names it. `inexact`: content was redacted before storing.
-    `actions`: what options of the proxy found or changed. `miss_reason` is the word of the provider for what it found
-    about its cache, if it was asked and did say; `miss_tokens` are the tokens that it says were not read.
+    provider's id of the request, if the reply names it. `inexact`: the stored body is not the one that was sent. It was
+    put together from a transcript, or text was `redacted` before storing. `actions`: what options
+    of the proxy found or changed. `miss_reason` is the word of the provider for what it found about its cache, if it
+    was asked and did say; `miss_tokens` are the tokens that it says were not read.
     """
 
     gaps: tuple[str, ...] = ()
@@ -80,6 +84,7 @@ class ObservedFacts(Struct, frozen=True, omit_defaults=True, kw_only=True):
     began: int = 0
     ended: int = 0
     inexact: bool = False
+    redacted: bool = False
     actions: tuple[RequestAction, ...] = ()
     miss_reason: str = ""
     miss_tokens: int = 0
@@ -137,17 +142,42 @@ class RequestRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Set if other software sent the request."""
 
     @property
+    def is_transcript(self) -> bool:
+        """True if the body was put together from a transcript, which lacks the tools of its program."""
+        facts = self.observed
+        return facts is not None and facts.inexact and not facts.redacted and not self.budget.tools
+
+    @property
+    def counted_budget(self) -> Budget:
+        """The budget by our own count. What the provider counted beyond it, and no factor explains, is overhead.
+
+        The channel of a request of our own has learned its overhead. A transcript lacks the tools, and mostly the
+        system prompt, so all that is counted beyond it is overhead.
+        """
+        budget, usage = self.budget, self.usage
+        if self.observed is None or usage is None or self.partial:
+            return budget
+        counted = budget.input
+        if usage.input <= (counted if self.is_transcript else counted * MAX_FACTOR):
+            return budget
+        overhead = usage.input - counted
+        return replace(budget, used=budget.used + overhead, overhead=overhead)
+
+    @property
     def corrected_budget(self) -> Budget:
         """The budget, distributed according to the provider's own total; if it reported none, as estimated."""
         if self.usage is None or not self.usage.input or self.partial:
             return self.budget
-        return self.budget.with_total(self.usage.input)
+        return self.counted_budget.with_total(self.usage.input)
 
     @property
     def shared_tokens(self) -> int:
-        """`shared`, corrected like all other figures."""
-        counted = self.budget.input
-        return self.shared * self.corrected_budget.input // counted if counted else self.shared
+        """`shared`, corrected like all other figures. The overhead precedes everything, so it is shared too."""
+        counted, budget = self.budget.input, self.corrected_budget
+        if not counted or not self.shared:
+            return self.shared
+        overhead = budget.overhead if self.observed is not None else 0
+        return overhead + self.shared * (budget.input - overhead) // counted
 
 
 class ManifestLine(Struct, frozen=True, kw_only=True):
@@ -242,12 +272,8 @@ class Manifest:
             + (f", session {record.session}" if record.session else ""),
             *([describe_observed(record.observed)] if record.observed is not None else []),
             f"input {budget.input:,} tokens ({how}): system {budget.system:,}, tools {budget.tools:,}, messages "
-            f"{budget.used:,} of {budget.available:,} available ({budget.share:.0%}); reserve {budget.reserve:,}",
-            *(
-                [f"overhead {budget.overhead:,} tokens: counted by the provider beyond what is sent"]
-                if budget.overhead
-                else []
-            ),
+            f"{budget.messages:,}{describe_room(budget)}; reserve {budget.reserve:,}",
+            *([f"overhead {budget.overhead:,} tokens: {describe_overhead(record)}"] if budget.overhead else []),
             f"shared with the request before: {record.shared_tokens:,} tokens, {record.shared_bytes:,} bytes",
         ]
         rows = [("", "seq", "role", "tokens", "what", "why")]
@@ -270,12 +296,27 @@ class Manifest:
         return "\n".join([*top, *(f"! {remark}" for remark in record.remarks), "", *_table(rows)])
 
 
+def describe_room(budget: Budget) -> str:
+    """Return the limit of the messages, and how much of it is used; empty if there is no limit."""
+    if (budget.limit or budget.window) >= UNLIMITED_WINDOW:
+        return ""
+    return f" of {budget.available:,} available ({budget.share:.0%})"
+
+
+def describe_overhead(record: RequestRecord) -> str:
+    if record.is_transcript:
+        return "added by the program, not in the transcript"
+    return "counted by the provider beyond what is sent"
+
+
 def describe_observed(facts: ObservedFacts) -> str:
     """Return status, error, duration and exactness of an observed request."""
     code = f" {facts.code}" if facts.code else ""
     error = f" ({_shorten(facts.error)})" if facts.error else ""
     took = f", {facts.latency:,} ms" if facts.latency is not None else ""
-    inexact = "; inexact: text was redacted before it was stored" if facts.inexact else ""
+    inexact = "; inexact: text was redacted before it was stored" if facts.redacted else ""
+    if facts.inexact and not facts.redacted:
+        inexact = "; inexact: the stored body is not the one that was sent"
     return f"status {facts.status}{code}{error}{took}{inexact}"
 
 

@@ -115,12 +115,14 @@ class RequestDetails(Struct, frozen=True, kw_only=True):
 class TokenDistribution(Struct, frozen=True, kw_only=True):
     """Distribution of the tokens of a window, or of the limit below it. The parts add up to all of it.
 
-    `history` was sent before, `new` was not; `dynamic` are fragments rendered for a request. A request that exceeds its
+    `overhead` was counted by the provider beyond what the request contains. `history` was sent before, `new` was not;
+    `dynamic` are fragments rendered for a request. A request that exceeds its
     room uses the margin first, then the reserve.
     """
 
     system: int
     tools: int
+    overhead: int
     dynamic: int
     history: int
     new: int
@@ -338,7 +340,7 @@ def _branch_test(tx: Transaction, before: RequestRecord | None) -> Callable[[int
 def compute_distribution(request: RequestDetails) -> TokenDistribution:
     """Return the budget of a request by kind."""
     counted = {"dynamic": 0, "history": 0, "new": 0}
-    sizes = distribute(request.budget.used, [item.tokens for item in request.items])
+    sizes = distribute(request.budget.messages, [item.tokens for item in request.items])
     for index, (item, tokens) in enumerate(zip(request.items, sizes, strict=True)):
         counted[_kind(request, index, item)] += tokens
     return distribute_window(request.budget, **counted)
@@ -360,7 +362,7 @@ def _kind(seen: RequestDetails, index: int, item: Item) -> str:
 
 def distribute_window(budget: Budget, *, dynamic: int, history: int, new: int) -> TokenDistribution:
     """Return the whole window by kind. The budget's tokens for messages are distributed in proportion to our count."""
-    total, used = dynamic + history + new, budget.used
+    total, used = dynamic + history + new, budget.messages
     shares = [used * each // total if total else 0 for each in (dynamic, history, new)]
     shares[max(range(3), key=lambda index: (shares[index], index == 1))] += used - sum(shares)
     room = (budget.limit or budget.window) - budget.input
@@ -370,6 +372,7 @@ def distribute_window(budget: Budget, *, dynamic: int, history: int, new: int) -
     return TokenDistribution(
         system=budget.system,
         tools=budget.tools,
+        overhead=budget.used - used,
         dynamic=shares[0],
         history=shares[1],
         new=shares[2],

@@ -75,6 +75,7 @@ def observe(
         options=RecordOptions(
             key=exchange_id,
             inexact=body != sent,
+            redacted=body != sent,
             parent=(parent.channel, parent.request) if isinstance(parent, ObservedRequest) else parent or "",
             actions=tuple([redactor.redact_action(each) if redactor else each for each in actions]),
         ),

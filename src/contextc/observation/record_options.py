@@ -53,13 +53,14 @@ class StoredMessages(Struct, frozen=True, kw_only=True):
 
 
 class RecordOptions(Struct, frozen=True, kw_only=True):
-    """`key` identifies the exchange: it is recorded once. `inexact`: the body is not the one that was sent. `actions`:
-    what options of the proxy found or changed. `parent`: the request that started this sub-agent, or the name of its
-    conversation.
+    """`key` identifies the exchange: it is recorded once. `inexact`: the body is not the one that was sent, for example
+    because it was `redacted`. `actions`: what options of the proxy found or changed. `parent`: the request that started
+    this sub-agent, or the name of its conversation.
     """
 
     key: str = ""
     inexact: bool = False
+    redacted: bool = False
     actions: tuple[RequestAction, ...] = ()
     names: NewNames | None = None
     stored: StoredMessages | None = None

@@ -316,6 +316,7 @@ class ExchangeRecording:
                 began=self.began,
                 ended=self.ended,
                 inexact=self.options.inexact or is_redacted,
+                redacted=self.options.redacted or is_redacted,
                 actions=self.options.actions,
                 miss_reason=answer.diagnosis.reason,
                 miss_tokens=answer.diagnosis.missed,

@@ -70,7 +70,8 @@ class SharedCost(Struct, frozen=True, array_like=True):
 class SharedRequest(Struct, frozen=True, kw_only=True):
     """A request. It begins with the first `same` rows of the previous request in the file; `rows` follow.
 
-    Tokens of rows are to be multiplied by `scale`. `reply` are items. Unknown values are None.
+    Tokens of rows are to be multiplied by `scale`. `overhead` are tokens that the provider counted and no row has.
+    `reply` are items. Unknown values are None.
     """
 
     number: int
@@ -87,6 +88,7 @@ class SharedRequest(Struct, frozen=True, kw_only=True):
     cost: float | None
     window: int
     scale: float
+    overhead: int
     same: int
     rows: list[SharedRow]
     reply: list[int]
@@ -288,6 +290,7 @@ class _Collector:
             cost=request.cost,
             window=request.record.budget.window,
             scale=round(request.scale, 4),
+            overhead=request.overhead,
             same=same,
             rows=rows,
             reply=self._reply(messages),

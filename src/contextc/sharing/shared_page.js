@@ -242,7 +242,8 @@
       list.replaceChildren(...found.slice(0, shown).map(row));
       more.hidden = found.length <= shown;
       [filled, place, moves.hidden] = [search, [-1, -1], !search || !found.length];
-      status.textContent = `${found.length === all.length ? "" : `${number(found.length)} of `}${plural(all.length, "part")}: tools, system prompt, and each part of a message`;
+      status.textContent = `${found.length === all.length ? "" : `${number(found.length)} of `}${plural(all.length, "part")}: tools, system prompt, and each part of a message`
+        + (request.overhead ? `. ${number(request.overhead)} tokens were added by the provider or program, and are not recorded` : "");
     }
     /** Show further rows; those above stay as they are. */
     function grow() {

@@ -38,11 +38,12 @@ LineState: TypeAlias = Literal["shared", "new", "left", "shown"]
 
 
 class BudgetView(Struct, frozen=True, kw_only=True):
-    """Tokens by kind. From `system` to `free` they add up to `limit`, or to `window` if there is no limit.
+    """Tokens by kind. With `overhead`, those up to `free` add up to `limit`, or to `window` if there is no limit.
 
-    `used` are the tokens of all messages and `available` their limit. `input` are the tokens of the whole request and
-    `room` their limit. `wanted` are the tokens of the messages before trimming. `how` is the origin of the counts:
-    measured by the provider, counted exactly, or estimated. `estimated` is the estimate of `input` before sending.
+    `overhead` was counted by the provider, and is not in what was recorded. `used` are the tokens of all messages, with
+    the overhead, and `available` is their limit. `input` are the tokens of the whole request and `room` their limit.
+    `wanted` are the tokens of the messages before trimming. `how` is the origin of the counts: measured by the
+    provider, counted exactly, or estimated. `estimated` is the estimate of `input` before sending.
     """
 
     window: int | None
@@ -62,6 +63,7 @@ class BudgetView(Struct, frozen=True, kw_only=True):
     input: int
     room: int | None
     estimated: int
+    overhead: int = 0
 
 
 class PrefixBreakView(Struct, frozen=True, kw_only=True):
@@ -119,7 +121,8 @@ class ObservedView(Struct, frozen=True, kw_only=True):
 
     `status` is ok, error, unfinished (the reply broke off) or unanswered. `code` is the HTTP status, `error` the text
     of an error reply, and `error_type` its type or code. `began` and `ended` are Unix milliseconds, and `latency` the
-    milliseconds between them; null if they are unknown. `inexact` is true if text was redacted before it was stored.
+    milliseconds between them; null if they are unknown. `inexact` is true if the stored body is not the one that was
+    sent: it was put together from a transcript, or text was `redacted` before it was stored.
     """
 
     status: str
@@ -130,6 +133,7 @@ class ObservedView(Struct, frozen=True, kw_only=True):
     ended: int | None
     latency: int | None
     inexact: bool
+    redacted: bool = False
 
 
 class RequestSummary(Struct, frozen=True, kw_only=True):
@@ -300,6 +304,7 @@ def observed_view(facts: ObservedFacts | None) -> ObservedView | UnsetType:
         ended=facts.ended or None,
         latency=facts.latency,
         inexact=facts.inexact,
+        redacted=facts.redacted,
     )
 
 
@@ -312,6 +317,7 @@ def budget_view(budget: Budget, parts: TokenDistribution, estimated: int) -> Bud
         window=budget.window,
         system=parts.system,
         tools=parts.tools,
+        overhead=parts.overhead,
         dynamic=parts.dynamic,
         history=parts.history,
         new=parts.new,

@@ -10,7 +10,8 @@ import { PartsBar } from "./parts_bar.js";
 /**
  * @typedef {object} BudgetFigures
  * @property {number|null} window  the model's context window; null if the model is not known
- * @property {number} system @property {number} tools @property {number} dynamic @property {number} history
+ * @property {number} system @property {number} tools @property {number} overhead @property {number} dynamic
+ * @property {number} history
  * @property {number} new @property {number} reserve @property {number} margin @property {number} free
  * @property {number} used @property {number} available @property {string} how exact, measured or estimated
  * @property {number|null} limit @property {number} wanted tokens of the messages before trimming
@@ -20,6 +21,7 @@ import { PartsBar } from "./parts_bar.js";
 const KINDS = [
   ["system", "System prompt", "The same in every request until the next cache reset."],
   ["tools", "Tools", "Definitions of the tools."],
+  ["overhead", "Added by the provider or program", "Counted by the provider, but not in what was recorded."],
   ["history", "Already sent", "Messages that the previous request had too."],
   ["dynamic", "Dynamic fragments", "Prompt fragments that are rendered for each request, such as the time or a todo list."],
   ["new", "New in this request", "Messages that are sent for the first time."],

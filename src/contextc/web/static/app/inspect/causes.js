@@ -10,7 +10,7 @@ export const CAUSES = {
   history: ["History", "Messages of the user and the model, and calls of tools."],
   reasoning: ["Earlier reasoning", "Reasoning of earlier replies that is sent again."],
   media: ["Media", "Images, audio, video and documents."],
-  overhead: ["Added by the provider", "Counted by the provider beyond what was sent."],
+  overhead: ["Added by the provider or program", "Counted by the provider, but not in what was recorded. An imported transcript lacks the system prompt and tools of its program."],
   answer: ["Answers", "Output tokens."],
   answer_reasoning: ["Reasoning in answers", "Output tokens that are reasoning."],
 };

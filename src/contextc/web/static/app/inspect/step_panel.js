@@ -129,7 +129,7 @@ function Facts({ step, reply }) {
     ${step.epoch != null && label && html`<li class="tag ${step.reset !== false ? "new" : ""}">${label}</li>`}
     ${step.mode === "resume" && html`<li class="tag accent">${modeLabel(step.mode)}</li>`}
     ${failureLabel(step.observed) && html`<li class="tag bad">${failureLabel(step.observed)}</li>`}
-    ${step.observed?.inexact && html`<li class="tag warn" title="Text was redacted before it was stored">inexact</li>`}
+    ${step.observed?.inexact && html`<li class="tag warn" title=${step.observed.redacted ? "Text was redacted before it was stored" : "The stored body is not the one that was sent"}>inexact</li>`}
     ${step.input != null && html`<li>${number(step.input)} in, ${number(step.output)} out${reasoning}</li>`}
     ${step.cache_share != null && html`<li>${percent(step.cache_share)} from cache</li>`}
     ${step.cost != null && html`<li>${dollars(step.cost)}</li>`}
