@@ -151,6 +151,8 @@ class Formatter(ABC):
     """Incremented when the encoding of a segment changes: histories encoded before are then encoded again."""
     provider: str
     reasoning: ReasoningPolicy = "native"
+    system_between: bool | None = None
+    """True if the model accepts system messages between others. None: unknown, what was read so is sent so."""
 
     @property
     def extra_key(self) -> str:

@@ -87,6 +87,8 @@ class ModelFacts(Struct, frozen=True, kw_only=True):
     forced_tool_choice: bool = True
     prefill: bool = True
     tools_in_chat: bool = True
+    system_between: bool = True
+    system_ignored: bool = False
     media: tuple[str, ...] | None = None
     efforts: tuple[str, ...] = ()
 

@@ -6,6 +6,7 @@ The history is in memory or in a store. It does not depend on the formatter, whi
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from typing import Any
 
 from msgspec.structs import replace
@@ -76,6 +77,7 @@ class MessageManager:
         self._max_tokens, self._model = max_tokens, model
         self.formatter = formatter
         self._compiler: MessageCompiler | None = None
+        self._compiler_formatter: Formatter | None = None
         self._sent: Compiled | None = None
 
     @property
@@ -208,7 +210,8 @@ class MessageManager:
         )
 
     def _get_compiler(self) -> MessageCompiler:
-        if self._compiler is None or self._compiler.provider.formatter is not self._full_formatter:
+        if self._compiler is None or self._compiler_formatter is not self._full_formatter:
+            self._compiler_formatter = self._full_formatter
             self._compiler = MessageCompiler(self._store, _provider_for(self._full_formatter, self._model), fetch=False)
         return self._compiler
 
@@ -323,5 +326,8 @@ def _provider_for(formatter: Formatter, model_name: str | None) -> Provider:
         if model_name
         else Model(name="", vendor="", window=UNLIMITED_WINDOW, output=0, tokenizer="unknown")
     )
+    if formatter.system_between is None:
+        formatter = copy(formatter)
+        formatter.system_between = known.system_between and known.vendor == formatter.rules.vendor
     facts = replace(known, media=("image", "audio", "video", "document"), cache_points=0, binds_reasoning=False)
     return Provider(name=formatter.provider, model=facts, format=formatter.name, model_id=known.name, speaks=formatter)

@@ -50,6 +50,7 @@ class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     `window` limits input and output together, `output` limits one reply. `tokenizer` is an exact tokenizer, or the name
     of a vendor, whose tokens are estimated. `system_between`: accepts a system role between other messages.
+    `system_ignored`: a request with that role is accepted, but the role has no effect.
     `binds_reasoning`: signatures of its reasoning cover everything before them, so nothing there may change.
     `cache_minimum`: a shorter prefix is not cached. `cache_points`: the number of cache breakpoints, 0 for an implicit
     cache. `prefill`: continues a final assistant message. `tools_in_chat`: Chat Completions accepts tools while it
@@ -63,6 +64,7 @@ class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tokenizer: str = "unknown"
     media: tuple[MediaKind, ...] = ()
     system_between: bool = False
+    system_ignored: bool = False
     binds_reasoning: bool = False
     cache_minimum: int = 0
     cache_points: int = 0
@@ -108,6 +110,7 @@ class ModelFacts(TypedDict, total=False):
     tokenizer: str | None
     media: tuple[MediaKind, ...] | list[MediaKind] | None
     system_between: bool | None
+    system_ignored: bool | None
     binds_reasoning: bool | None
     cache_minimum: int | None
     cache_points: int | None

@@ -56,7 +56,7 @@ class AnthropicFormatter(CodecFormatter):
     text_documents = ("text/plain",)
 
     def __init__(
-        self, *, provider: str = "anthropic", system_between: bool = False, reasoning: ReasoningPolicy = "native"
+        self, *, provider: str = "anthropic", system_between: bool | None = None, reasoning: ReasoningPolicy = "native"
     ) -> None:
         self.provider, self.system_between, self.reasoning = provider, system_between, reasoning
 

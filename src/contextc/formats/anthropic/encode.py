@@ -22,7 +22,7 @@ DOCUMENT_TYPES = ("application/pdf", "text/plain")
 
 
 def encode_segment(
-    segment: Sequence[Message], *, provider: str, system_between: bool, blobs: Mapping[str, bytes]
+    segment: Sequence[Message], *, provider: str, system_between: bool | None, blobs: Mapping[str, bytes]
 ) -> EncodedSegment:
     encoder = _Encoder(provider, blobs)
     wire: list[JSONObject] = []
@@ -32,7 +32,7 @@ def encode_segment(
         role = "assistant" if said == "assistant" else "user"
         if said == "system":
             last = index > end
-            between = system_between or own_extra(message.extra, provider).get(BETWEEN_KEY)
+            between = own_extra(message.extra, provider).get(BETWEEN_KEY) if system_between is None else system_between
             before = wire[-1]["role"] if wire else None
             if last and (before == "system" or (between and before == "user")):
                 role = "system"
@@ -41,7 +41,12 @@ def encode_segment(
             blocks = encoder.blocks(message)
         fields = own_extra(message.extra, provider).get(FIELDS_KEY) if message.extra else None
         if fields:
-            wire.append({"role": "system" if said == "system" and not blocks else role, "content": blocks, **fields})
+            if said == "system" and not blocks:
+                if system_between is False:
+                    encoder.note("left out", f"{', '.join(fields)} of a system message, which the model does not take")
+                    continue
+                role = "system"
+            wire.append({"role": role, "content": blocks, **fields})
             continue
         if not blocks:
             continue

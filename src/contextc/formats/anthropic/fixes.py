@@ -6,6 +6,7 @@ from typing import cast
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.anthropic.lint_parser import find_unknown_fields, parse_request
+from contextc.formats.encoder_decoder_base import tag_system_blocks
 from contextc.formats.fix_builders import keep_messages, messages_of, without_fields
 from contextc.formats.lint_engine import JSONPath, remove_fields
 from contextc.formats.signature_check import is_valid_signature
@@ -62,6 +63,22 @@ def with_valid_thinking(body: JSONObject) -> JSONObject:
         kinds = ("thinking", "redacted_thinking")
         left = [b for b in blocks if b["type"] not in kinds or is_valid_signature(b.get("signature", b.get("data")))]
         messages += [{**message, "content": left}] if left else []
+    return {**body, "messages": messages}
+
+
+def with_tagged_system(body: JSONObject) -> JSONObject:
+    """Return the body with the text of each system message as tagged text of the user."""
+    messages: list[JSONObject] = []
+    for message in messages_of(body):
+        if message["role"] != "system":
+            messages.append(message)
+            continue
+        content = message["content"]
+        blocks: list[JSONObject] = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        if messages and messages[-1]["role"] == "user" and isinstance(messages[-1]["content"], list):
+            messages[-1] = {**messages[-1], "content": [*messages[-1]["content"], *tag_system_blocks(blocks)]}
+        elif blocks:
+            messages.append({"role": "user", "content": tag_system_blocks(blocks)})
     return {**body, "messages": messages}
 
 

@@ -436,3 +436,20 @@ def check_known_fields(request: ParsedRequest) -> Iterable[RuleFinding]:
     """
     if fixes.is_claude(request.body):
         yield from lint_parser.find_unknown_fields(request)
+
+
+@rule(27, predicted_errors.SYSTEM_ROLE, fix=fixes.with_tagged_system)
+def check_system_role(request: ParsedRequest) -> Iterable[RuleFinding]:
+    """Opus before 4.8, Sonnet before 5 and Haiku before 5.5 do not support system messages among the messages.
+
+    Checked if `model` names one of them.
+
+    Example: {"model": "claude-sonnet-4-5", "max_tokens": 100, "messages": [{"role": "user", "content": "hi"}, {"role":
+        "system", "content": "Be brief."}]}
+    Repair: the message becomes user text in `<system-reminder>`.
+    """
+    if request.facts.system_between or request.facts.system_ignored:
+        return
+    for message in request.messages:
+        if message.role == "system":
+            yield make_finding(message.path, "this model does not support system messages among the messages.")

@@ -69,7 +69,7 @@ class BedrockFormatter(AnthropicFormatter):
         self,
         *,
         provider: str = "bedrock",
-        system_between: bool = False,
+        system_between: bool | None = None,
         model: str | None = None,
         reasoning: ReasoningPolicy = "native",
     ) -> None:

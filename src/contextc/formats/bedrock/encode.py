@@ -37,7 +37,7 @@ def encode_segment(
     segment: Sequence[Message],
     *,
     provider: str,
-    system_between: bool,
+    system_between: bool | None,
     blobs: Mapping[str, bytes],
     model: str | None = None,
 ) -> EncodedSegment:
@@ -49,7 +49,7 @@ def encode_segment(
     for index, message in enumerate(segment):
         role = "assistant" if message.role == "assistant" else "user"
         if message.role == "system":
-            between = system_between or own_extra(message.extra, provider).get(BETWEEN_KEY)
+            between = own_extra(message.extra, provider).get(BETWEEN_KEY) if system_between is None else system_between
             if between and index > end and wire and wire[-1]["role"] in ("user", "system"):
                 role = "system"
             blocks = encoder.system(message, tagged=role == "user")
