@@ -14,7 +14,7 @@ import pytest
 import contextc as cc
 from contextc import providers
 from contextc._json import JSONObject, encode
-from contextc.errors import InvalidSetting
+from contextc.errors import InvalidSetting, ProviderFailed
 from contextc.providers import Provider, ProviderCall
 from contextc.store.partial_message_journal import join_deltas
 from tests.conftest import some
@@ -404,3 +404,28 @@ asyncio.run(ask())
     assert old.endswith(f" or newer, got '0.0.1'. Upgrade it: pip install --upgrade {extra}")
     assert broken.startswith(f"package {package} 99.1 cannot be imported: ModuleNotFoundError")
     assert broken.endswith(f"Reinstall it: pip install --force-reinstall {extra}")
+
+
+@pytest.mark.parametrize("form", ["openai_chat", "openai_responses", "anthropic", "gemini", "mistral", "ollama"])
+def test_a_redirect_is_not_followed(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guarantee 9.11: it would take the conversation to another address. The error names it, and is not retried."""
+    monkeypatch.setenv("STANDIN_KEY", "a-key-of-a-provider")
+
+    async def run() -> None:
+        async with loopback() as other:
+            moved = Answer(status=307, headers=(("location", f"{other.url}/v1/other"),))
+            async with loopback(moved) as server:
+                provider = cc.provider(
+                    f"standin-{form.replace('_', '-')}:m", url=f"{server.url}/v1", key="STANDIN_KEY", format=form,
+                    window=100_000, output=1_000,
+                )  # fmt: skip
+                executor = cc.AgentExecutor(cc.open_store("memory:"), provider)
+                done = await executor.start("x", "private").wait()
+                assert len(server.arrived) == 1
+            assert other.arrived == []
+            assert not other.open
+        assert isinstance(done.error, ProviderFailed)
+        assert (done.error.kind, done.error.status) == ("invalid", 307)
+        assert "redirects to http://127.0.0.1, and redirects are not followed" in str(done.error)
+
+    asyncio.run(run())

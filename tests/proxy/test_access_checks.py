@@ -148,8 +148,13 @@ def test_a_websocket_is_refused_so_that_clients_use_http(tmp_path: Path) -> None
 
 
 def test_the_head_of_a_request_is_limited(tmp_path: Path) -> None:
-    got, _ = ask(tmp_path, b"GET /up/ HTTP/1.1\r\nX: " + b"x" * 300_000)
-    assert error_of(got)[:2] == (431, "head_too_long")
+    """Whether or not it is complete when it is read."""
+    for size, ending in ((300_000, b""), (64 << 10, HEAD_END)):
+        got, requests = ask(tmp_path, b"GET /up/ HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * size + ending)
+        assert error_of(got)[:2] == (431, "head_too_long")
+        assert not requests
+    got, _ = ask(tmp_path, post("/up/", b"", f"X: {'x' * 60_000}"))
+    assert got.startswith(b"HTTP/1.1 200 OK")
 
 
 def test_the_status_has_no_credentials(tmp_path: Path) -> None:

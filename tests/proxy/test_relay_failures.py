@@ -306,3 +306,69 @@ def test_a_new_connection_that_closes_is_not_replaced(tmp_path: Path) -> None:
 
     upstream = RawUpstream(whole=serve)
     asyncio.run(run())
+
+
+def test_a_request_that_does_not_go_on_ends(tmp_path: Path) -> None:
+    """Its connections would be open for good. The time does not run while the upstream takes nothing."""
+    begun = b"POST /up/v1/files HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\nx"
+
+    async def main() -> None:
+        async with RawUpstream() as upstream, running_relay(upstream.url, tmp_path) as relay:
+            reader, writer = await relay.connect()
+            writer.write(begun)
+            while not upstream.connections:
+                await asyncio.sleep(0)
+            (client,) = relay.relay.clients
+            now = asyncio.get_running_loop().time()
+            client.transport.pause_reading()
+            client.check_time(now + 100)
+            client.transport.resume_reading()
+            client.check_time(now + 129)
+            assert client.exchange is not None
+            client.check_time(now + 131)
+            assert client.exchange is None
+            assert error_of(await reader.read())[:2] == (408, "request_timeout")
+            writer.close()
+
+    asyncio.run(main())
+
+
+def test_connections_are_limited(tmp_path: Path) -> None:
+    """One without a request makes room. If all have one, another is refused."""
+    release = asyncio.Event()
+
+    async def answer(connection: RawConnection, request: bytes) -> None:
+        await release.wait()
+        await connection.send(OK)
+
+    async def main() -> None:
+        async with RawUpstream(answer) as upstream, running_relay(upstream.url, tmp_path) as relay:
+            relay.relay.max_clients = 2
+            silent, writer = await relay.connect()
+            while not relay.relay.clients:
+                await asyncio.sleep(0)
+            calls = [asyncio.create_task(relay.send(post())) for _ in range(2)]
+            with contextlib.suppress(ConnectionError):
+                assert await silent.read() == b""
+            writer.close()
+            while len(upstream.requests) < 2:
+                await asyncio.sleep(0)
+            assert error_of(await relay.send(b""))[:2] == (503, "too_many_connections")
+            release.set()
+            assert all([each.endswith(b"ok") for each in await asyncio.gather(*calls)])
+
+    asyncio.run(main())
+
+
+def test_a_connection_without_a_request_ends(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with RawUpstream() as upstream, running_relay(upstream.url, tmp_path) as relay:
+            reader, writer = await relay.connect()
+            while not relay.relay.clients:
+                await asyncio.sleep(0)
+            (client,) = relay.relay.clients
+            client.check_time(asyncio.get_running_loop().time() + 31)
+            assert await reader.read() == b""
+            writer.close()
+
+    asyncio.run(main())

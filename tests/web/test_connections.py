@@ -11,11 +11,12 @@ import httpx
 import pytest
 
 import contextc as cc
+from contextc._http_access import SPARE_FILES, max_connections
 from contextc.web import connection_limits as connections
 from contextc.web import security
 from contextc.web import server as serving
 from contextc.web.app_state import ServerOptions
-from contextc.web.connection_limits import ConnectionLimiter, LimitedConnection, max_connections
+from contextc.web.connection_limits import ConnectionLimiter, LimitedConnection
 from tests.web.conftest import Served
 from tests.web.sse_reader import listening, until
 
@@ -141,4 +142,4 @@ def test_files_are_kept_for_the_store_and_for_providers() -> None:
     most = max_connections()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     assert soft == before[0] or soft <= hard
-    assert 0 < most <= soft - connections.SPARE_FILES
+    assert 0 < most <= soft - SPARE_FILES

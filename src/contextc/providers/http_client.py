@@ -12,6 +12,7 @@ from contextlib import aclosing, suppress
 from functools import cache
 from inspect import signature
 from typing import Any, ClassVar, NoReturn, Protocol, cast
+from urllib.parse import urlsplit
 
 from contextc._json import JSON, JSONObject, hash_blob
 from contextc._worker_threads import run_in_thread
@@ -25,6 +26,7 @@ from contextc.providers.timeout_errors import describe_timeout, exception_chain
 
 DRAIN_SECONDS = 0.2
 HEADER_LENGTH = 32
+REDIRECTS = (301, 302, 303, 307, 308)
 HTML_TYPES = ("text/html", "application/xhtml+xml")
 
 
@@ -178,7 +180,7 @@ class HTTPEndpoint(Endpoint):
     def _options(self, call: ProviderCall) -> Any:  # a private class of each SDK
         """Return headers and timeout of one call, in the form of these SDKs."""
         headers = {**self._omitted, **_conversation_headers(call), **call.headers}
-        options: JSONObject = {"headers": headers} if headers else {}
+        options: JSONObject = {"follow_redirects": False, **({"headers": headers} if headers else {})}
         return options if call.timeout is None else options | {"timeout": call.timeout}
 
     def _transient(self, message: str) -> ProviderFailed:
@@ -206,6 +208,16 @@ class HTTPEndpoint(Endpoint):
         return mask_secrets(self.provider.url) or f"the default of the client `{self.provider.client}`"
 
     def _refused(self, body: JSON, status: int, headers: Mapping[str, str]) -> ProviderFailed:
+        if status in REDIRECTS:
+            there = urlsplit(headers.get("location", ""))
+            where = f" to {there.scheme}://{there.hostname}" if there.hostname else ""
+            return ProviderFailed(
+                self.provider.name,
+                "invalid",
+                f"the server redirects{where}, and redirects are not followed: they would receive the conversation",
+                status=status,
+                way_out=f"Check the URL ({self._address()}), and use the final one.",
+            )
         return map_error(
             self.provider.name, self.error_table, body, status=status, headers=headers, secrets=self._secrets()
         )

@@ -99,11 +99,9 @@ class OpenAIEndpoint(HTTPEndpoint):
         """Return the call, with the id of a new conversation if it names none."""
         if msgspec.json.decode(call.body, type=_ConversationField).conversation is not None:
             return call
-        from openai import not_given
+        from openai.types.conversations import Conversation
 
-        headers: Any = {**self._omitted, **call.headers}  # Omit() is not a string
-        patience = not_given if call.timeout is None else call.timeout
-        made = await client.conversations.create(extra_headers=headers, timeout=patience)
+        made = await client.post("/conversations", cast_to=Conversation, body={}, options=self._options(call))
         name = encode({CONVERSATION: made.id})
         return msgspec.structs.replace(call, body=name[:-1] + b"," + call.body.lstrip()[1:])
 

@@ -273,6 +273,12 @@ class Exchange:
         self.client.exchange = None
 
     def check_time(self, now: float) -> None:
+        if not self.client.transport.is_reading():  # it waits for the upstream
+            self.client.last_data = now
+        is_sending = not self.body.is_done and not self._has_response
+        if is_sending and now - self.client.last_data > (limit := self.relay.timeouts.body):
+            self._fail(408, "request_timeout", f"Nothing of the request's body arrived for {limit:g} s. Send it again.")
+            return
         limit = self.relay.timeouts.silence
         if self.upstream is None or now - self.upstream.last_data < limit or not self.body.is_done:
             return

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from contextc._http_access import max_connections
 from contextc.observation.client_ids import header_names
 from contextc.proxy.access_checks import AccessRules, Refusal
 from contextc.proxy.client_processes import is_own_connection
@@ -24,32 +25,39 @@ from contextc.proxy.spool import Spool
 from contextc.proxy.upstream_connections import ConnectionPool
 from contextc.proxy.upstreams import Upstream
 
-MAX_HEAD_BYTES = 256 << 10
+MAX_HEAD_BYTES = 64 << 10
 HEAD_SECONDS, IDLE_SECONDS = 30.0, 300.0
 """Seconds in which a head must arrive, and after which an idle client is disconnected."""
+FILES_PER_CLIENT = 2
+"""Connections of one exchange: to its client, and to the upstream."""
 LINGER_SECONDS = 2.0
 SWEEP_SECONDS = 1.0
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 """Socket option that makes `close` send a TCP reset."""
 REASONS = {
-    400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 404: "Not Found", 413: "Content Too Large",
-    421: "Misdirected Request",
-    426: "Upgrade Required", 431: "Request Header Fields Too Large", 502: "Bad Gateway", 504: "Gateway Timeout",
+    400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 404: "Not Found", 408: "Request Timeout",
+    413: "Content Too Large", 421: "Misdirected Request", 426: "Upgrade Required",
+    431: "Request Header Fields Too Large", 502: "Bad Gateway", 503: "Service Unavailable", 504: "Gateway Timeout",
     505: "HTTP Version Not Supported",
 }  # fmt: skip
 
 
 class Timeouts(NamedTuple):
-    """Seconds to connect to an upstream, and without a byte from it. Model calls can take many minutes."""
+    """Seconds to connect to an upstream, and without a byte from it. Model calls can take many minutes.
+
+    `body` is for a client that has not sent its whole request: the seconds without a byte of it.
+    """
 
     connect: float = 30.0
     silence: float = 3600.0
+    body: float = 30.0
 
 
 class Relay:
     """The relay of one proxy. `describe` returns what `/contextc/status` shows.
 
-    `make_exchange` makes the exchange for the head of a request; options that change requests have others.
+    `make_exchange` makes the exchange for the head of a request; options that change requests have others. Without
+    `max_clients`, the limit of open files decides how many connections there may be.
     """
 
     def __init__(
@@ -61,12 +69,14 @@ class Relay:
         timeouts: Timeouts | None = None,
         describe: Callable[[], dict[str, object]] = dict[str, object],
         make_exchange: "Callable[[ClientConnection, bytes], Exchange]" = Exchange,
+        max_clients: int | None = None,
     ) -> None:
         self.upstreams, self.spool, self.describe = upstreams, spool, describe
         self.make_exchange = make_exchange
         self.access, self.timeouts = access or AccessRules(), timeouts or Timeouts()
         self.pool = ConnectionPool()
-        self.clients: set[ClientConnection] = set()
+        self.clients: dict[ClientConnection, None] = {}  # oldest first
+        self.max_clients = max_clients
         self.requests = 0
         self.recorded_headers = frozenset([*header_names(), *CONTENT_HEADERS])
         self._server: asyncio.Server | None = None
@@ -103,6 +113,19 @@ class Relay:
             raise Refusal(404, "unknown_upstream", f"No upstream at this path. Paths must begin with one of {names}.")
         return upstream, upstream.find_target(slash + rest) + question + query
 
+    def admit(self, client: "ClientConnection") -> bool:
+        """Add a connection. If there are too many, the oldest without a request is closed; False if all have one."""
+        # The limit of open files is not raised: programs that are started here would inherit it.
+        is_full = len(self.clients) >= (self.max_clients or max_connections(raises_limit=False) // FILES_PER_CLIENT)
+        waiting = next((each for each in self.clients if each.exchange is None), None) if is_full else None
+        if waiting is not None:
+            waiting.transport.abort()
+            self.clients.pop(waiting, None)
+        if is_full and waiting is None:
+            return False
+        self.clients[client] = None
+        return True
+
     def _sweep(self) -> None:
         """Close what took too long."""
         loop = asyncio.get_running_loop()
@@ -125,14 +148,15 @@ class ClientConnection(asyncio.Protocol):
         self.exchange: Exchange | None = None
         self._buffer = b""
         self._loop = asyncio.get_running_loop()
-        self._since = self._loop.time()
-        self._is_closing = False
+        self._since = self.last_data = self._loop.time()
+        self._is_closing = self._has_asked = False
         self.is_write_paused = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
-        self.relay.clients.add(self)
+        if not self.relay.admit(self):
+            self.refuse(Refusal(503, "too_many_connections", "The proxy has too many requests. Try again later."))
 
     @cached_property
     def is_own_user(self) -> bool:
@@ -141,7 +165,7 @@ class ClientConnection(asyncio.Protocol):
         return all(ends) and is_own_connection(*[each[:2] for each in ends])
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.relay.clients.discard(self)
+        self.relay.clients.pop(self, None)
         if self.exchange is not None:
             self.exchange.client_lost()
             self.exchange = None
@@ -149,16 +173,17 @@ class ClientConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._is_closing:  # the rest of a request that was answered early
             return
+        self.last_data = self._loop.time()
         if self.exchange is not None:
             self.exchange.request_data(data)
             return
         if not self._buffer:
-            self._since = self._loop.time()
+            self._since = self.last_data
         self._buffer += data
         self._read_head()
 
     def _read_head(self) -> None:
-        end = self._buffer.find(HEAD_END)
+        end = self._buffer.find(HEAD_END, 0, MAX_HEAD_BYTES + len(HEAD_END))
         if end < 0:
             if len(self._buffer) > MAX_HEAD_BYTES:
                 self.refuse(Refusal(431, "head_too_long", f"The head must be at most {MAX_HEAD_BYTES:,} bytes."))
@@ -173,6 +198,7 @@ class ClientConnection(asyncio.Protocol):
         except Refusal as refusal:
             self.refuse(refusal)
             return
+        self._has_asked = True
         self.exchange.start(rest)
 
     def keep_for_next(self, data: bytes) -> None:
@@ -238,7 +264,9 @@ class ClientConnection(asyncio.Protocol):
     def check_time(self, now: float) -> None:
         if self.exchange is not None:
             self.exchange.check_time(now)
-        elif not self._is_closing and now - self._since > (HEAD_SECONDS if self._buffer else IDLE_SECONDS):
+        elif not self._is_closing and now - self._since > (
+            HEAD_SECONDS if self._buffer or not self._has_asked else IDLE_SECONDS
+        ):
             self.transport.close()
 
     def pause_writing(self) -> None:

@@ -8,13 +8,13 @@ may stay open. Their number is limited by the open files of the process.
 
 import asyncio
 from collections import OrderedDict
-from contextlib import suppress
 from typing import Any
 
 from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
+from contextc._http_access import max_connections
 from contextc.web.url_parsing import ADMIT_KEY
 
 PENDING_SECONDS = 30.0
@@ -22,9 +22,6 @@ PENDING_SECONDS = 30.0
 MAX_PENDING = 256
 BURST_SECONDS = 2.0
 """Seconds that more connections than that may be pending."""
-MAX_CONNECTIONS = 10_000
-SPARE_FILES = 128
-"""Files that are reserved for the store, providers and tools."""
 
 
 class ConnectionLimiter:
@@ -114,21 +111,3 @@ class LimitedConnection(H11Protocol):
         if not self.transport.is_closing() and not self.transport.get_write_buffer_size():
             self._all.add(self, self.loop.time())
         super().on_response_complete()
-
-
-def max_connections() -> int:
-    """Return the maximum number of connections by the open-file limit, which is raised first."""
-    try:
-        import resource
-    except ModuleNotFoundError:  # Windows has no such limit
-        return MAX_CONNECTIONS
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MAX_CONNECTIONS + SPARE_FILES
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        with suppress(OSError, ValueError):  # macOS has a lower limit of its own
-            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
-        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY:
-        return MAX_CONNECTIONS
-    return max(1, min(MAX_CONNECTIONS, soft - max(SPARE_FILES, soft // 4)))
