@@ -124,6 +124,18 @@ def test_codex_gets_an_option_for_its_login(tmp_path: Path, status: str, url: st
     assert command[2] == f'openai_base_url="{LISTED}/openai/v1"', "`codex exec` prefers that key to its login"
 
 
+def test_gemini_cli_is_not_made_to_choose_another_way_to_log_in(tmp_path: Path) -> None:
+    """Behind a base URL it would, and would then refuse it, unless the user has chosen one."""
+    setup, _ = set_up_in(tmp_path, ["gemini"], {"GEMINI_API_KEY": "k"})
+    assert "GOOGLE_GEMINI_BASE_URL" not in setup.changed
+    assert "/auth" in setup.unrecorded[0]
+    (tmp_path / ".gemini").mkdir()
+    (tmp_path / ".gemini" / "settings.json").write_text('{"security": {"auth": {"selectedType": "gemini-api-key"}}}')
+    setup, _ = set_up_in(tmp_path, ["gemini"], {"GEMINI_API_KEY": "k"})
+    assert setup.changed["GOOGLE_GEMINI_BASE_URL"] == f"{PROXY}/gemini"
+    assert not setup.unrecorded
+
+
 def test_codex_is_not_led_to_an_address_that_it_does_not_read() -> None:
     """It ignores `OPENAI_BASE_URL`. Programs that it starts do not."""
     changed, command, upstreams = set_up(["codex", "exec"], OPENAI_BASE_URL="https://other.example/v1")

@@ -212,9 +212,11 @@ def test_tokens_that_no_reply_reported_are_unknown(capsys: pytest.CaptureFixture
     errors = capsys.readouterr().err
     assert "tokens: unknown · unknown cost\n" in errors
     assert "not counted: 1 request for which no usage was reported, with about 1,200 tokens in\n" in errors
-    summary.add(replace(done, has_usage=True, input=10, output=2, cost=0.5))
+    summary.add(replace(done, has_usage=True, input=10, output=2, cost=0.5, cache_read=9, why="tools changed"))
     watch.print_summary(summary, None)
-    assert "tokens: 10 in, 2 out · $0.5000\n" in capsys.readouterr().err
+    errors = capsys.readouterr().err
+    assert "tokens: 10 in, 2 out · $0.5000\n" in errors
+    assert "prefix broken" not in errors, "most of it was read from the cache"
 
 
 def test_what_cost_most_is_about_requests_of_this_run_that_cost_something(

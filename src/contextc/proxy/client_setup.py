@@ -61,6 +61,14 @@ class AddressFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     fields: dict[str, str] = {}
 
 
+class Requirement(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    programs: tuple[str, ...]
+    variable: str
+    paths: tuple[str, ...]
+    field: str
+    reason: str
+
+
 class Hint(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     client: str
     upstream: str
@@ -78,6 +86,7 @@ class ClientTables(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     setting: tuple[EnvironmentSetting, ...]
     program: tuple[Program, ...]
     file: tuple[AddressFile, ...]
+    requirement: tuple[Requirement, ...]
     hint: tuple[Hint, ...]
     unrecorded: tuple[Unrecorded, ...]
 
@@ -154,6 +163,13 @@ def set_up_client(
     """
     program, tables = program_name(command[0]), client_tables()
     in_files = find_file_addresses(program, environment, folder or Path.cwd())
+    missing = {
+        each.variable: each.reason
+        for each in tables.requirement
+        if program in each.programs
+        and each.variable not in already_set
+        and not any([_sets(_read(path), each.field) for path in _files(each.paths, environment, folder or Path.cwd())])
+    }
     changed: dict[str, str] = {}
     used: dict[str, Upstream] = {}
     for variable in tables.variable:
@@ -165,6 +181,7 @@ def set_up_client(
             and (
                 variable.only_if_set
                 or variable.name in in_files
+                or variable.name in missing
                 or any([each in others for each in variable.alternatives])
             )
         )
@@ -181,6 +198,7 @@ def set_up_client(
             changed[name] = ",".join(dict.fromkeys([*hosts, "127.0.0.1", "localhost"]))
     options = [] if OPTIONS in in_files else _options(command, environment, proxy.listed, upstreams)
     reasons = [each.reason for each in tables.unrecorded if program in each.names]
+    reasons += missing.values()
     for name, (field, path) in in_files.items():
         fix = f"Set {name} in the environment instead." if name else "Leave it out, and set the upstream instead."
         if name not in already_set:
@@ -239,21 +257,24 @@ def find_file_addresses(program: str, environment: Mapping[str, str], folder: Pa
     for table in client_tables().file:
         if table.programs and program not in table.programs:
             continue
-        for path in _files(table, environment, folder):
+        for path in _files(table.paths, environment, folder):
             text = _read(path)
             for field, variable in {**names, **table.fields}.items():
-                if field in text and re.search(
-                    rf'^(?!\s*(?:#|//)).*(?<![\w.-]){field}["\']?\s*[=:]', text, re.MULTILINE
-                ):
+                if _sets(text, field):
                     found.setdefault(variable, (field, path))
     return found
 
 
-def _files(table: AddressFile, environment: Mapping[str, str], folder: Path) -> Iterator[Path]:
+def _sets(text: str, field: str) -> bool:
+    pattern = rf'^(?!\s*(?:#|//)).*(?<![\w.-]){field}["\']?\s*[=:]'
+    return field in text and re.search(pattern, text, re.MULTILINE) is not None
+
+
+def _files(paths: Sequence[str], environment: Mapping[str, str], folder: Path) -> Iterator[Path]:
     home = environment.get("HOME") or environment.get("USERPROFILE")
     places = [folder, *folder.parents]
     places += [Path(home)] if home and Path(home) not in places else []
-    for path in table.paths:
+    for path in paths:
         first, _, rest = path.partition("/")
         if first.startswith("$"):
             value = environment.get(first[1:])

@@ -9,6 +9,8 @@ from contextc.models.cache_figures import CacheFigures
 from contextc.proxy.spool_recording import RecordedExchange
 
 FIRST_REQUEST = "first request"
+READ_SHARE = 0.9
+"""The share of the input that was read from the cache from which on a change has not broken the prefix."""
 
 
 class ActionFigures(Struct):
@@ -64,7 +66,8 @@ class TrafficSummary(Struct):
                 self.estimate += done.estimate
             self.recorded.add((done.conversation, done.channel, done.request))
             self.conversations[done.conversation] = self.conversations.get(done.conversation, 0) + 1
-            if done.why and done.why != FIRST_REQUEST:
+            is_read = done.cache_read >= READ_SHARE * done.input > 0
+            if done.why and done.why != FIRST_REQUEST and not is_read:
                 self.breaks[done.why] += 1
             for action in done.actions:
                 figures = self.actions.setdefault(action.rule, ActionFigures())
