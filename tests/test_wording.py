@@ -15,6 +15,7 @@ UNWANTED = re.compile(
 """Use the words of docs/glossary.md: model, client, caller; repair or fix; vendor; manually; again."""
 OPENINGS = re.compile(r"(What|Who|Where|How|Whether|Which|Whose|Whom)\b")
 """A docstring starts with a verb or with the noun it defines."""
+OPENING_DOCSTRING = re.compile(rf'"""{OPENINGS.pattern}')
 PAGES = sorted([*ROOT.glob("docs/*.md"), ROOT / "README.md", ROOT / "ARCHITECTURE.md"])
 MODULES = sorted((ROOT / "src" / "contextc").rglob("*.py"))
 CODE = re.compile(r"```.*?```|`[^`]*`|<!--.*?-->", re.DOTALL)
@@ -56,7 +57,10 @@ def test_errors_and_docstrings_use_the_text_of_the_glossary() -> None:
     """A docstring starts with a verb or a noun, and every module has one."""
     wrong: list[str] = []
     for path in MODULES:
-        tree, name = ast.parse(path.read_text()), path.relative_to(ROOT)
+        text, name = path.read_text(), path.relative_to(ROOT)
+        if text.startswith('"""') and not UNWANTED.search(text) and not OPENING_DOCSTRING.search(text):
+            continue  # to parse all of them takes seconds
+        tree = ast.parse(text)
         statements = [*_statements(tree)]
         wrong += [f"{name}:{line}: {text}" for line, text in _raised(statements) if UNWANTED.search(text)]
         wrong += [

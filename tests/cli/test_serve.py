@@ -127,20 +127,20 @@ def test_others_than_this_machine_need_a_token_that_is_made_if_none_is_given(ser
     assert (code, token in errors) == (0, False)
 
 
-def test_the_token_of_the_environment_is_taken(serve: Serve) -> None:
-    server = serve(CONTEXTC_TOKEN="from-the-environment")
+def test_the_token_of_the_environment_is_taken_and_an_origin_may_be_written_in_any_form(serve: Serve) -> None:
+    """A browser says an origin in small letters, and without the port that goes without saying. That no browser can be
+    opened is not a failure.
+    """
+    origins = ("--origin", "http://LOCALHOST:3000", "--origin", "https://Chat.example:443/")
+    server = serve("--open", *origins, CONTEXTC_TOKEN="from-the-environment", BROWSER=os.devnull, DISPLAY="")
     assert server.token == "from-the-environment"
     assert httpx.get(f"{server.url}/api/info").status_code == 401
-
-
-def test_an_allowed_origin_may_be_written_in_any_form(serve: Serve) -> None:
-    """A browser says an origin in small letters, and without the port that goes without saying."""
-    server = serve("--origin", "http://LOCALHOST:3000", "--origin", "https://Chat.example:443/")
     for origin in ("http://localhost:3000", "https://chat.example"):
         answer = server.asking.get("/api/conversations", headers={"Origin": origin})
         assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (200, origin)
     other = {"Origin": "https://chat.example:80"}
     assert server.asking.get("/api/conversations", headers=other).status_code == 403
+    assert server.end()[0] == 0
 
 
 def test_a_port_that_is_taken_is_reported(run: Run) -> None:
@@ -243,12 +243,6 @@ def test_a_second_signal_ends_it_at_once_without_a_traceback(serve: Serve, tmp_p
     found = again.asking.get("/api/conversations/demo/messages").json()["messages"]
     assert found[-1]["parts"][0]["text"].startswith("word word")
     assert found[-1]["status"] in ("cancelled", "error")
-
-
-def test_a_browser_that_cannot_be_opened_is_not_a_failure(serve: Serve) -> None:
-    server = serve("--open", BROWSER=os.devnull, DISPLAY="")
-    assert server.asking.get("/api/info").status_code == 200
-    assert server.end()[0] == 0
 
 
 def test_by_default_this_machine_needs_a_token_too(serve: Serve) -> None:

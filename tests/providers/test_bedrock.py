@@ -19,6 +19,7 @@ from contextc.providers.bedrock import BedrockEndpoint
 from contextc.providers.bedrock.event_stream import EventStreamParser
 from contextc.providers.bedrock.threaded_response import CURRENT, ThreadedResponse
 from contextc.providers.stream_parsers import MalformedEvent
+from tests.conftest import some
 from tests.fake_vendors import KEY
 from tests.providers.loopback_server import Answer, Arrived, Loopback, loopback, refused
 from tests.providers.vendors.bedrock import MODEL, VENDOR, frame
@@ -214,45 +215,45 @@ def test_what_others_send_is_logged_as_ever(caplog: pytest.LogCaptureFixture) ->
     assert "Making request for somebody" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("status", "code", "expected", "kind"),
-    [
-        (429, "ThrottlingException", "Too many requests, please wait before trying again.", "rate"),
-        (429, "ThrottlingException", "Too many tokens per day, please wait before trying again.", "quota"),
-        (400, "ServiceQuotaExceededException", "Your request exceeds the service quota for your account.", "quota"),
-        (408, "ModelTimeoutException", "Model has timed out in processing the request.", "transient"),
-        (429, "ModelNotReadyException", "Model is not ready for inference.", "transient"),
-        (424, "ModelErrorException", "The system encountered an unexpected error during processing.", "transient"),
-        (503, "ServiceUnavailableException", "Bedrock is unable to process your request.", "transient"),
-        (500, "InternalServerException", "The system encountered an unexpected error.", "transient"),
-        (403, "AccessDeniedException", "You don't have access to the model with the specified model ID.", "auth"),
-        (403, "UnrecognizedClientException", "The security token included in the request is invalid.", "auth"),
-        (403, "ExpiredTokenException", "The security token included in the request is expired", "auth"),
-        (403, "InvalidSignatureException", "The request signature we calculated does not match.", "auth"),
-        (400, "ValidationException", "The provided model identifier is invalid.", "invalid"),
-        (400, "ValidationException", "Input is too long for requested model.", "context"),
-        (
-            400,
-            "ValidationException",
-            "The model returned the following errors: input length and `max_tokens` exceed context limit: 1 + 2 > 2",
-            "context",
-        ),
-        (400, "ValidationException", "too many total text bytes: 26000000 > 25000000", "context"),
-        (
-            400,
-            "ValidationException",
-            "Too many input tokens. Max input tokens: 300000, request input token count: 300001",
-            "context",
-        ),
-        (
-            400,
-            "ValidationException",
-            "The model returned the following errors: This model's maximum context length is 131072 tokens.",
-            "context",
-        ),
-        (404, "ResourceNotFoundException", "This model version has reached the end of its life.", "invalid"),
-    ],
-)
+ERRORS = [
+    (429, "ThrottlingException", "Too many requests, please wait before trying again.", "rate"),
+    (429, "ThrottlingException", "Too many tokens per day, please wait before trying again.", "quota"),
+    (400, "ServiceQuotaExceededException", "Your request exceeds the service quota for your account.", "quota"),
+    (408, "ModelTimeoutException", "Model has timed out in processing the request.", "transient"),
+    (429, "ModelNotReadyException", "Model is not ready for inference.", "transient"),
+    (424, "ModelErrorException", "The system encountered an unexpected error during processing.", "transient"),
+    (503, "ServiceUnavailableException", "Bedrock is unable to process your request.", "transient"),
+    (500, "InternalServerException", "The system encountered an unexpected error.", "transient"),
+    (403, "AccessDeniedException", "You don't have access to the model with the specified model ID.", "auth"),
+    (403, "UnrecognizedClientException", "The security token included in the request is invalid.", "auth"),
+    (403, "ExpiredTokenException", "The security token included in the request is expired", "auth"),
+    (403, "InvalidSignatureException", "The request signature we calculated does not match.", "auth"),
+    (400, "ValidationException", "The provided model identifier is invalid.", "invalid"),
+    (400, "ValidationException", "Input is too long for requested model.", "context"),
+    (
+        400,
+        "ValidationException",
+        "The model returned the following errors: input length and `max_tokens` exceed context limit: 1 + 2 > 2",
+        "context",
+    ),
+    (400, "ValidationException", "too many total text bytes: 26000000 > 25000000", "context"),
+    (
+        400,
+        "ValidationException",
+        "Too many input tokens. Max input tokens: 300000, request input token count: 300001",
+        "context",
+    ),
+    (
+        400,
+        "ValidationException",
+        "The model returned the following errors: This model's maximum context length is 131072 tokens.",
+        "context",
+    ),
+    (404, "ResourceNotFoundException", "This model version has reached the end of its life.", "invalid"),
+]
+
+
+@pytest.mark.parametrize(("status", "code", "expected", "kind"), some(ERRORS, 7))
 def test_its_error_is_understood(status: int, code: str, expected: str, kind: FailureKind) -> None:
     """Guarantees 11.11, 7.6: the code comes in a header, with an address behind it."""
     failed = failing(

@@ -76,6 +76,7 @@ def test_a_tool_of_the_clis_own_is_asked_for_and_may_be_denied(tmp_path: Path) -
         assert (tmp_path / "forbidden").exists()
 
 
+@pytest.mark.thorough
 def test_without_a_host_the_clis_own_rules_decide(tmp_path: Path) -> None:
     """Without an approver, a call that needs approval does not run."""
     with FakeVendors(then_done(calling("Bash", command="touch forbidden", description="Touch"))) as standin:
@@ -198,7 +199,7 @@ def test_a_setting_that_the_cli_does_not_have_is_refused(tmp_path: Path, setting
             (None, {"env": {KEY_NAME: "sk-wrong-key-000"}}, "auth", 401),
             (faults.listed(faults.cut()), {}, "transient", None),
         ],
-        2,
+        1,
     ),
 )
 def test_what_the_api_refuses_is_reported_as_everywhere(

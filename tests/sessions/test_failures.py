@@ -23,7 +23,6 @@ from tests.sessions.cli_agents import (
     Marked,
     ProgramUnderTest,
     answered,
-    each_program,
     marks,
     run_turns,
     turn,
@@ -56,7 +55,7 @@ def children() -> set[int]:
     return found
 
 
-@with_program(CLAUDE)
+@with_program(CODEX)
 def test_an_overloaded_api_and_then_success(program: ProgramUnderTest, setup: AgentSetup) -> None:
     """Guarantee 9.8: a prompt that failed is in the session, and is taken back before it is sent again."""
     plan = faults.listed(None, faults.overloaded())
@@ -95,7 +94,7 @@ def test_an_overloaded_api_in_the_middle_of_a_turn_costs_none_of_its_steps(
     assert [message.status for message in setup.store.load("talk")] == ["sent"] * 8
 
 
-@each_program
+@with_program(CODEX)
 def test_the_program_is_killed_in_the_stream(program: ProgramUnderTest, setup: AgentSetup) -> None:
     """Guarantee 9.8."""
 

@@ -10,6 +10,7 @@ from starlette.testclient import TestClient
 import contextc as cc
 from contextc._json import JSON, JSONObject
 from contextc.formats.registry import format_names
+from tests.conftest import often
 from tests.web.hostile_json import BODY
 
 UNANSWERED: JSONObject = {
@@ -100,7 +101,9 @@ def test_what_cannot_be_taken_is_refused_with_a_message(client: TestClient, path
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=often(20, 600),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(body=BODY, format=st.none() | st.sampled_from(format_names()), target=st.sampled_from(format_names()))
 def test_nothing_that_is_thrown_at_it_is_our_fault(

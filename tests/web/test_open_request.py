@@ -12,6 +12,7 @@ from starlette.testclient import TestClient
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.interchange import export_lines
+from tests.conftest import often
 from tests.web.hostile_json import BODY
 from tests.web.sample_conversations import Life
 
@@ -288,7 +289,9 @@ def test_unknown_content_is_refused_with_a_message(client: TestClient) -> None:
 
 
 @settings(
-    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=often(20, 800),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(values=st.lists(BODY, min_size=1, max_size=3), lines=st.booleans(), cut=st.integers(0, 3))
 def test_nothing_that_is_pasted_is_our_fault(client: TestClient, values: list[object], lines: bool, cut: int) -> None:

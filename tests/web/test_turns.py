@@ -15,9 +15,9 @@ import contextc as cc
 from contextc._json import JSONObject
 from contextc.executor.turn_store import TurnStore
 from contextc.messages import encode_message
+from contextc.web import model_executors
 from contextc.web.app_state import ServerOptions
 from contextc.web.application import create_application
-from contextc.web.model_executors import MAX_EXECUTORS
 from contextc.web.turn_manager import ApprovalView
 from tests.cli.chat_terminal import calls, home, recorded, refuses, text_reply
 from tests.web.conftest import Served
@@ -371,9 +371,12 @@ def test_old_messages_are_summarized_on_request(server: Served, tmp_path: Path) 
     assert post(server, "nobody/compact", 404, model=model)["error"]["kind"] == "UnknownConversation"
 
 
-def test_lines_that_are_unused_are_closed_and_no_turn_is_kept(server: Served, tmp_path: Path) -> None:
+def test_lines_that_are_unused_are_closed_and_no_turn_is_kept(
+    server: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Memory is bounded: what is over is in the store, and nowhere else."""
-    for number in range(MAX_EXECUTORS + 4):
+    monkeypatch.setattr(model_executors, "MAX_EXECUTORS", 3)
+    for number in range(6):
         model = recorded(tmp_path / f"model{number}.jsonl", text_reply("Hello."))
         post(server, f"demo{number}/turns", 202, input="Hi", model=model)
         read_events(server.url, f"demo{number}")
@@ -382,7 +385,7 @@ def test_lines_that_are_unused_are_closed_and_no_turn_is_kept(server: Served, tm
     while running.running_conversations and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not running.running_conversations
-    assert len(running.executors) == MAX_EXECUTORS
+    assert len(running.executors) == 3
 
 
 def test_a_body_that_cannot_be_read_reports_where(server: Served) -> None:
