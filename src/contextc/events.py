@@ -283,6 +283,8 @@ AnyEvent: TypeAlias = (
 )
 TEXT_FIELDS = ("text", "arguments", "error")
 """Fields that may contain text of a message."""
+ERROR_FIELDS = ("error", "failure", "fallback")
+"""Fields with the text of an error, which may quote any message that was sent."""
 
 encode_event = msgspec.json.Encoder().encode
 decode_event = msgspec.json.Decoder(AnyEvent).decode

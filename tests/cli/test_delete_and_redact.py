@@ -80,6 +80,22 @@ def test_a_message_on_a_branch_that_was_left_is_redacted(run: Run, filled: str) 
     }
 
 
+def test_a_text_is_redacted_wherever_it_is(run: Run, filled: str) -> None:
+    with cc.open_store(filled) as store:
+        store.set_title("demo", "about the secret")
+    assert "no terminal" in run("redact", "demo", "--text", "the secret", "--store", filled).stderr
+    done = run("redact", "demo", "--text", "-", "--yes", "--store", filled, text="the secret\n")
+    assert done.stdout == "redacted 1 message of demo and removed the text elsewhere\n"
+    with cc.open_store(filled) as store:
+        assert ([each.redacted for each in store.load("demo")], store.overview("demo").title) == (
+            [False, True, False],
+            "about ",
+        )
+    again = run("redact", "demo", "--text", "the secret", "--yes", "--json", "--store", filled)
+    assert json.loads(again.stdout) == {"conversation": "demo", "uids": [], "pending_erasure": 0}
+    assert "Pass one of them" in run("redact", "demo", "--yes", "--store", filled).stderr
+
+
 @pytest.mark.parametrize("number", ["0", "4", "nobody"])
 def test_a_message_that_is_not_there_is_named_before_anything_is_asked(run: Run, filled: str, number: str) -> None:
     refused = run("redact", "demo", number, "--store", filled)

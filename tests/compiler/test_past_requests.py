@@ -6,6 +6,7 @@ import pytest
 
 import contextc as cc
 from contextc.compiler.ledger.channel_row_cache import get_channel_cache
+from tests.store.stored_text import find_secrets
 
 READ = cc.Tool(name="read", description="Reads a file.", parameters={"type": "object", "properties": {}})
 PROVIDERS = ("anthropic:claude-opus-5-5", "openai:gpt-6.1-terra", "openai-chat:gpt-4.1", "gemini:gemini-3-pro-preview")
@@ -164,3 +165,54 @@ def test_a_result_that_was_left_out_can_be_fetched(store: cc.Store) -> None:
     for wrong in ("r9", "r1", "r3.2", "x", None, 3):
         assert "no result" in fetch(id=wrong) or "no id" in fetch(id=wrong)
     assert fetch(id="r3", offset="x", length=None).startswith("line 0")
+
+
+def step(store: cc.Store, compiler: cc.MessageCompiler, text: str) -> None:
+    store.append("demo", cc.user(text))
+    compiled = compiler.compile("demo", system_prompt="You are a coder.")
+    with compiler.attempt(compiled) as attempt:
+        attempt.commit(cc.assistant("ok"))
+
+
+@pytest.mark.parametrize("is_other", [False, True])
+def test_requests_after_a_redacted_system_message_are_built_again(shared_address: str, is_other: bool) -> None:
+    """Guarantee 13.2: what a compiler knows to be stored ends with a redaction, by this handle or by another one."""
+    with cc.open_store(shared_address) as store, cc.open_store(shared_address) as other:
+        compiler = cc.MessageCompiler(store, PROVIDERS[0])
+        step(store, compiler, "one")
+        store.reset("demo")
+        secret = store.append("demo", cc.system("customer 4711 is angry"))
+        step(store, compiler, "two")
+        (other if is_other else store).redact("demo", secret.uid)
+        step(store, compiler, "three")
+        step(store, compiler, "four")
+        assert [b"You are a coder." in compiler.rebuild("demo", number) for number in (1, 3, 4)] == [True] * 3
+        with pytest.raises(cc.errors.InvalidInput, match="redacted since"):
+            compiler.rebuild("demo", 2)
+        assert find_secrets(store, {"text": "4711"}) == {}
+
+
+def test_a_system_message_leaves_prompts_of_branches_that_were_left(store: cc.Store) -> None:
+    """Guarantee 2.8: a prompt is searched for the text, whatever the conversation begins with now."""
+    compiler = cc.MessageCompiler(store, PROVIDERS[0])
+    secret = store.append("demo", cc.system("customer 4711 is angry"))
+    step(store, compiler, "one")
+    store.rewind("demo", 0)
+    step(store, compiler, "two")
+    store.redact("demo", secret)
+    assert find_secrets(store, {"text": "4711"}) == {}
+    step(store, compiler, "three")
+    assert [len(compiler.rebuild("demo", number)) > 0 for number in (2, 3)] == [True, True]
+
+
+def test_a_system_message_redacted_while_the_model_answers_is_not_stored(store: cc.Store) -> None:
+    """Guarantee 2.8: its prompt was not stored yet, so nothing showed that it had changed."""
+    compiler = cc.MessageCompiler(store, PROVIDERS[0])
+    store.extend("demo", [cc.system("customer 4711 is angry"), cc.user("hi")])
+    compiled = compiler.compile("demo")
+    compiler.begin(compiled)
+    store.redact("demo", 1)
+    with pytest.raises(cc.errors.StaleCompile, match="redacted"):
+        compiler.commit(compiled, cc.assistant("ok"))
+    compiler.abort(compiled, "refused: customer 4711 is angry")
+    assert find_secrets(store, {"text": "4711"}) == {}

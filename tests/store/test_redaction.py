@@ -7,6 +7,7 @@ import pytest
 
 import contextc as cc
 from contextc.doctor import scan_store
+from tests.store.stored_text import find_secrets
 
 SECRET = "card 4242 4242 4242 4242"
 
@@ -61,6 +62,45 @@ def test_the_root_holds_nothing_to_redact(store: cc.Store) -> None:
     store.append("demo", cc.user("a"))
     with pytest.raises(cc.errors.UnknownMessage, match="The root holds no content"):
         store.redact("demo", 0)
+
+
+def test_copies_on_other_branches_go_with_a_message(store: cc.Store) -> None:
+    """Guarantee 2.8: a client that edits its history sends all that follows again."""
+    store.extend("demo", [cc.user("a"), cc.user(SECRET), cc.user(SECRET)])
+    store.edit("demo", 1, cc.user("b"))
+    store.extend("demo", [cc.user(SECRET), cc.user("other")])
+    store.redact("demo", 2)
+    first, second = [store.load("demo", branch=each.number) for each in store.branches("demo")]
+    assert [each.redacted for each in first] == [False, True, True]
+    assert [each.redacted for each in second] == [False, True, False]
+    store.extend("same", [cc.user("yes"), cc.user("no"), cc.user("yes")])
+    store.redact("same", 3)
+    assert [each.redacted for each in store.load("same")] == [False, False, True], "an equal message is no copy"
+
+
+def test_a_text_is_redacted_wherever_it_is_stored(store: cc.Store) -> None:
+    """Guarantee 2.8: also as JSON in a string, with other spellings of its characters, and in a file."""
+    text = 'pä"ss\nwörd'
+    call = cc.tool_call("c1", "f", {"query": f"is {text} right"})
+    media = cc.Media(mime_type="text/plain", data=f"a {text} b".encode())
+    store.extend("demo", [cc.user("hi"), cc.assistant(tool_calls=[call]), cc.tool_result("c1", "f", {"found": text})])
+    store.append("demo", cc.user(media))
+    store.add_todo("demo", f"change {text.splitlines()[0]}")
+    store.set_title("demo", 'pä"ss is a title')
+    store.enqueue("demo", cc.user(text))
+    assert [message.seq for message in store.redact_text("demo", text)] == [2, 3, 4]
+    assert [message.redacted for message in store.load("demo")] == [False, True, True, True]
+    assert [each.message.text for each in store.queued("demo")] == ["[removed]"]
+    assert store.redact_text("demo", 'pä"ss') == []
+    assert (store.overview("demo").title, store.todos("demo")[0].text) == (" is a title", "change [removed]")
+    assert find_secrets(store, {"text": 'pä"ss'}) == {}
+
+
+def test_a_text_that_is_too_short_is_refused(store: cc.Store) -> None:
+    """It would be in nearly everything."""
+    store.append("demo", cc.user("abc"))
+    with pytest.raises(cc.errors.InvalidInput, match="at least 4 characters"):
+        store.redact_text("demo", "abc")
 
 
 def test_nothing_of_it_is_left_in_the_files(tmp_path: Path) -> None:

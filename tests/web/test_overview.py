@@ -188,3 +188,15 @@ def test_a_hit_leads_to_its_message_in_a_request(client: TestClient, store: cc.S
     assert find(5) == {"channel": "", "request": 0, "line": None}
     assert client.get(f"/api/conversations/{life.name}/messages/99/request").status_code == 404
     assert client.get("/api/conversations/nowhere/messages/1/request").status_code == 404
+
+
+def test_a_search_follows_titles_that_change(client: TestClient, store: cc.Store) -> None:
+    """A redacted message must not be found by its text; a new title must be."""
+    store.begin("a")
+    assert names(overview(client, search="4711")) == []
+    store.append("a", cc.user("customer 4711"))
+    assert names(overview(client, search="4711")) == ["a"]
+    store.redact("a", 1)
+    assert names(overview(client, search="4711")) == []
+    store.set_title("a", "order 4712")
+    assert names(overview(client, search="4712")) == ["a"]

@@ -160,8 +160,9 @@ def _check_branch(tx: Transaction, compiled: Compiled, at: Tip) -> None:
 
 
 def _is_redacted(tx: Transaction, compiled: Compiled) -> bool:
-    """Return True if the new rows contain content that has been redacted."""
+    """Return True if the new rows or the system prompt contain content that has been redacted."""
     wanted = [item.place for row in compiled.rows.new_rows for item in row.row.items if item.place]
+    wanted += compiled.snapshot.leading
     return any(message.redacted for message in load_messages_at(tx, wanted).values())
 
 

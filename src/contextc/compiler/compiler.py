@@ -70,7 +70,7 @@ class MessageCompiler:
             model.tokenizer, provider=self.provider.formatter.provider, model=model.name
         )
         self._heads: dict[object, HeadParts] = {}
-        self._heads_stored: set[tuple[int, bytes]] = set()
+        self._heads_stored: dict[int, tuple[bytes, int]] = {}  # only valid at this version: a redaction removes heads
         self._arguments = ArgumentCache(store, self.provider, self.counter, self.options)
         self._cache = get_channel_cache(store)
         self._loader = ContextLoader(store, self.provider, self.counter, self._cache)
@@ -261,7 +261,7 @@ class MessageCompiler:
                 session=ProviderSession(session_id, cursor) if session_id else None,
                 notes=notes,
                 shortened=shortened,
-                head_is_stored=(number, compiled.head.hash) in self._heads_stored,
+                head_is_stored=(compiled.head.hash, version) == self._heads_stored.get(number),
                 open_attempt=committing.find_remaining_attempt(compiled, attempt),
             )
             save_counts(tx, self.counter.tokenizer, compiled.new_token_counts)
@@ -294,7 +294,7 @@ class MessageCompiler:
             self._loader.calibration = calibration
         if len(self._heads_stored) >= MAX_KNOWN_HEADS:
             self._heads_stored.clear()
-        self._heads_stored.add((shown.number, compiled.head.hash))
+        self._heads_stored[shown.number] = compiled.head.hash, shown.version
         self._cache.put(compiled.channel, shown)
         self.store.cache_tip(compiled.channel.conversation, end)
         log.info(
@@ -325,7 +325,8 @@ class MessageCompiler:
             if tx.is_retry and attempt is not None and attempt.token == compiled.token and attempt.kept:
                 return attempt.kept  # the previous try was committed, and only its confirmation was lost
             kept = committing.save_unanswered(tx, compiled, usage)
-            repository.save_failure(tx, found.number, compiled.token, said[:2000], kept)
+            quoted = said[:2000] if kept else ""  # an error may quote what was redacted meanwhile
+            repository.save_failure(tx, found.number, compiled.token, quoted, kept)
             return kept
 
         kept = self.store.write(work, repeatable=True)

@@ -315,7 +315,10 @@ def find_request(tx: Transaction, channel: Channel, request: int | None = None) 
     if request is not None and request != wanted.request:
         if not 1 <= request < wanted.request:
             raise UnknownRequest(channel.conversation, channel, request, last=wanted.request)
-        wanted = record_from_json(repository.load_manifests(tx, found.number, request, limit=1)[0])
+        some = repository.load_manifests(tx, found.number, request, limit=1)
+        wanted, latest = record_from_json(some[0]) if some else wanted, wanted.request
+        if wanted.request != request:  # its manifest could not be read, and was removed by a redaction
+            raise UnknownRequest(channel.conversation, channel, request, last=latest)
     return found.number, wanted
 
 

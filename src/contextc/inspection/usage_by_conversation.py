@@ -30,6 +30,7 @@ class ConversationState(NamedTuple):
     """A conversation, and what differs after a change of its requests: `key`.
 
     `client` is None if contextc itself made the requests. `last_active` is in seconds, `created` in milliseconds.
+    `revision` changes with every edit and redaction. `title` is empty unless a person has given one.
     """
 
     number: int
@@ -40,6 +41,8 @@ class ConversationState(NamedTuple):
     client: str | None
     kind: str
     key: tuple[int, ...]
+    revision: int = 0
+    title: str = ""
 
 
 class UsagePortion(NamedTuple):
@@ -90,12 +93,23 @@ def load_conversation_states(tx: Transaction) -> list[ConversationState]:
     rows = tx.rows(
         "SELECT c.number, c.name, c.branch, c.created, c.spoken, o.client, COALESCE(o.kind, ''),"
         " (SELECT max(place) FROM event"
-        " WHERE place BETWEEN c.number * 4294967296 AND c.number * 4294967296 + 4294967295)"
+        " WHERE place BETWEEN c.number * 4294967296 AND c.number * 4294967296 + 4294967295), c.revision, c.title"
         " FROM conversation c LEFT JOIN observed_conversation o ON o.conversation = c.number"
     )
     return [
-        ConversationState(number, name, branch, created, spoken, client, kind, (last or 0, *versions.get(name, ())))
-        for number, name, branch, created, spoken, client, kind, last in rows
+        ConversationState(
+            number,
+            name,
+            branch,
+            created,
+            spoken,
+            client,
+            kind,
+            (last or 0, revision, *versions.get(name, ())),
+            revision,
+            title,
+        )
+        for number, name, branch, created, spoken, client, kind, last, revision, title in rows
     ]
 
 

@@ -10,7 +10,7 @@ from contextc.errors import StoreCorrupt
 from contextc.observation.chain_writer import find_repaired, is_copy
 from contextc.store.backend_interface import Transaction
 from contextc.store.ledger_schema import Channel, ChannelState, RowRange
-from contextc.store.message_rows import SEQ_BITS, SEQ_MASK, BranchTip, make_place
+from contextc.store.message_rows import SEQ_BITS, SEQ_MASK, BranchTip, decode_row, make_place
 
 Kind: TypeAlias = Literal["main", "agent", "side"]
 MAX_CANDIDATES = 64
@@ -200,7 +200,7 @@ def load_observed_places(tx: Transaction, conversation: str) -> set[int] | None:
             if attempt is not None:
                 return None
             for body in repository.load_manifests(tx, channel, SEQ_MASK):
-                record = record_from_json(unpack_record(body))
+                record = decode_row(record_from_json, body, "The manifest of a request")
                 if record.observed is None:
                     return None
                 places.update(record.produced)

@@ -12,11 +12,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from contextc._json import JSONObject, fix_surrogates_in_json
-from contextc.errors import AlreadyAnswered, InvalidInput, UnknownApproval
+from contextc.errors import AlreadyAnswered, InvalidInput, StoreCorrupt, UnknownApproval
 from contextc.events import ApprovalAnswered
 from contextc.store.append_and_load import now_ms
 from contextc.store.backend_interface import Row, Transaction
 from contextc.store.message_rows import decode_row
+from contextc.store.transaction_engine import log_warning
 from contextc.store.turn_and_event_records import append_events, load_turns_by_number
 from contextc.store.turn_queue import defer_continuation
 
@@ -77,9 +78,13 @@ def load_turn_approvals(tx: Transaction, conversation: int, turn: int) -> list[A
 
 
 def load_pending(tx: Transaction, conversation: str | None = None) -> list[Approval]:
-    """Return the pending approvals of one conversation, or of the whole store, oldest first. Some may be expired."""
+    """Return the pending approvals of one conversation, or of the whole store, oldest first. Some may be expired.
+
+    Unreadable ones are logged and left out of the list of the whole store.
+    """
     which, values = (" AND c.name = ?", [conversation]) if conversation is not None else ("", [])
-    return _decoded(tx.rows(f"{SELECT} WHERE a.unused = 1 AND a.answered = 0{which} ORDER BY a.number", *values))
+    rows = tx.rows(f"{SELECT} WHERE a.unused = 1 AND a.answered = 0{which} ORDER BY a.number", *values)
+    return _decoded(rows) if conversation is not None else _decoded_readable(rows)
 
 
 def load_waiting_names(tx: Transaction) -> frozenset[str]:
@@ -98,7 +103,11 @@ def load_answered_turns(tx: Transaction) -> list[tuple[str, str, int]]:
     )
     found: list[tuple[str, str, int]] = []
     for conversation, number, first in rows:
-        turn = load_turns_by_number(tx, conversation, [number]).get(number)
+        try:
+            turn = load_turns_by_number(tx, conversation, [number]).get(number)
+        except StoreCorrupt as error:
+            log_warning(f"turn {number} of conversation {conversation} is left out: {error}")
+            continue
         name = tx.row("SELECT name FROM conversation WHERE number = ?", conversation)
         if first and name is not None and turn is not None and turn.state == "waiting":
             found.append((name[0], turn.agent, number))
@@ -182,12 +191,18 @@ def withdraw(tx: Transaction, conversation: int, turn: int, *, hosted_only: bool
                 save_started(tx, each)
 
 
-def redact_approvals(tx: Transaction, conversation: int, steps: Collection[tuple[object, object]]) -> None:
-    """Remove what approvals quote of the messages of some steps (turn and index)."""
-    for turn in sorted({turn for turn, _ in steps if isinstance(turn, int)}):
-        for each in load_turn_approvals(tx, conversation, turn):
-            if (each.turn, each.step) in steps and (each.arguments or each.reason or each.result):
-                _update(tx, replace(each, arguments={}, reason="", result=""))
+def redact_approvals(tx: Transaction, conversation: int, steps: Collection[tuple[object, object]] | None) -> None:
+    """Remove what approvals quote of the messages of some steps (turn and index), or of all. Unreadable ones go."""
+    for number, body in tx.rows("SELECT number, body FROM approval WHERE conversation = ?", conversation):
+        try:
+            each = decode_row(_approval_from_json, body, "Approval")
+        except StoreCorrupt as error:
+            log_warning(f"approval {number} is removed: {error}")
+            tx.run("DELETE FROM approval WHERE number = ?", number)
+            continue
+        is_theirs = steps is None or (each.turn, each.step) in steps
+        if is_theirs and (each.arguments or each.reason or each.result):
+            _update(tx, replace(each, arguments={}, reason="", result=""))
 
 
 def _load_locked(tx: Transaction, id: str) -> tuple[int, Approval | None]:
@@ -244,6 +259,16 @@ def _encode(approval: Approval) -> bytes:
         return msgspec.json.encode(bare)
     except UnicodeEncodeError:  # a lone surrogate in the arguments of the call
         return msgspec.json.encode(fix_surrogates_in_json(msgspec.to_builtins(bare)))
+
+
+def _decoded_readable(rows: Sequence[Row]) -> list[Approval]:
+    found: list[Approval] = []
+    for row in rows:
+        try:
+            found += _decoded([row])
+        except StoreCorrupt as error:
+            log_warning(f"an approval of conversation {row[1]!r} is left out: {error}")
+    return found
 
 
 def _decoded(rows: Sequence[Row]) -> list[Approval]:

@@ -167,6 +167,7 @@ class AsyncStore:
     delete = AwaitedMethod(AnyStore.delete)
     delete_selected = AwaitedMethod(AnyStore.delete_selected)
     redact = AwaitedMethod(AnyStore.redact)
+    redact_text = AwaitedMethod(AnyStore.redact_text)
     expire = AwaitedMethod(AnyStore.expire)
     drop_transcript = AwaitedMethod(AnyStore.drop_transcript)
     todos = AwaitedMethod(AnyStore.todos)

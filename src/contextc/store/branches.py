@@ -44,6 +44,7 @@ from contextc.store.message_rows import (
 )
 from contextc.store.redaction import delete_unused_blobs
 from contextc.store.todos import copy_todos as copy_todos
+from contextc.store.transaction_engine import log_warning
 from contextc.store.turn_and_event_records import copy_trigger_states as copy_trigger_states
 from contextc.store.turn_and_event_records import delete_records as drop_turns
 
@@ -77,8 +78,14 @@ LIST_CONVERSATIONS = (
 
 
 def list_conversations(tx: Transaction) -> list[Conversation]:
-    """Return all conversations, read in one query."""
-    return [_conversation_from_row(tx, row) for row in tx.rows(LIST_CONVERSATIONS)]
+    """Return all conversations, read in one query. Damaged ones are logged and left out; the doctor reports them."""
+    found: list[Conversation] = []
+    for row in tx.rows(LIST_CONVERSATIONS):
+        try:
+            found.append(_conversation_from_row(tx, row))
+        except StoreCorrupt as error:
+            log_warning(f"{error} The list of conversations leaves it out.")
+    return found
 
 
 def _conversation_from_row(tx: Transaction, row: Row) -> Conversation:

@@ -10,13 +10,14 @@ text. A row that cannot be decoded raises `StoreCorrupt` with its location and a
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 from msgspec import MsgspecError, Struct
 
 from contextc.errors import InvalidInput, StoreCorrupt, UnknownBranch, UnknownConversation, UnknownMessage
 from contextc.messages import Message, decode_message
-from contextc.store.backend_interface import Transaction
+from contextc.store.backend_interface import Row, Transaction
 from contextc.store.conversation_types import Reference
 
 Value = TypeVar("Value")
@@ -75,6 +76,15 @@ def decode_row(decode: Callable[[Source], Value], body: Source, what: str) -> Va
 
 def decode_rows(decode: Callable[[bytes], Value], bodies: Iterable[bytes], what: str) -> list[Value]:
     return decode_row(lambda given: [decode(body) for body in given], bodies, what)
+
+
+def decode_readable(decode: Callable[[bytes], Value], rows: Iterable[Row]) -> list[tuple[int, Value]]:
+    """Decode rows of a place and a body. Unreadable ones are left out; the doctor reports them."""
+    found: list[tuple[int, Value]] = []
+    for where, body in rows:
+        with suppress(*DECODE_ERRORS):
+            found.append((where, decode(body)))
+    return found
 
 
 def bytes_or_none(value: object) -> bytes | None:

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterable
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
 
@@ -30,6 +30,7 @@ from contextc.store.conversation_list import ConversationOverview, ConversationP
 from contextc.store.conversation_types import DEFAULT_AGENT, Branch, Conversation, Lease, Reference
 from contextc.store.message_rows import DOCTOR_HINT, BranchTip, bytes_or_none, check_name
 from contextc.store.session_transcripts import TranscriptKey
+from contextc.store.text_redaction import check_redacted_text
 from contextc.store.transaction_engine import Connection
 from contextc.store.turn_and_event_records import QueuedMessage, QueueKind, StepRecord, TurnRecord
 from contextc.store.turn_controls import TurnControls
@@ -38,6 +39,7 @@ from contextc.tools.todos import Todo, TodoChange, TodoState, numbered_todos, va
 if TYPE_CHECKING:
     from contextc.store.async_store import AsyncStore
 
+Result = TypeVar("Result")
 EXPIRE_BATCH = 500
 MAX_CACHED_TIPS = 10_000
 
@@ -276,14 +278,16 @@ class Store(TurnControls[Connection]):
         `pending_erasure` is above 0 while the content is still in the files of the store.
         """
 
-        def work(tx: Transaction) -> Message:
-            message = redaction.redact_message(tx, conversation, target)
-            self._record_erasure(tx)
-            return message
+        return self._erase(lambda tx: redaction.redact_message(tx, conversation, target))
 
-        message = self.write(work)
-        self._erase_removed_content()
-        return message
+    def redact_text(self, conversation: str, text: str) -> list[Message]:
+        """Remove a text permanently from all that is stored of a conversation and its forks. Return the messages of it.
+
+        Messages with the text lose their content, as with `redact`. In titles, todos, queued input, approvals, errors
+        and states of triggers the text is replaced. System prompts and requests with it can no longer be rebuilt.
+        """
+        check_redacted_text(text)
+        return self._erase(lambda tx: redaction.redact_text(tx, conversation, text))
 
     def expire(self, age: timedelta) -> int:
         """Redact every message older than `age`. Return their number.
@@ -317,12 +321,19 @@ class Store(TurnControls[Connection]):
     def drop_transcript(self, key: TranscriptKey) -> None:
         """Remove a provider's transcript of a session permanently: one subpath of it, or all."""
 
-        def work(tx: Transaction) -> None:
-            session_transcripts.delete_transcript(tx, key)
-            self._record_erasure(tx)
+        self._erase(lambda tx: session_transcripts.delete_transcript(tx, key), repeatable=True)
 
-        self.write(work, repeatable=True)
+    def _erase(self, remove: Callable[[Transaction], Result], *, repeatable: bool = False) -> Result:
+        """Remove content in one transaction, then from the files of the store."""
+
+        def work(tx: Transaction) -> Result:
+            result = remove(tx)
+            self._record_erasure(tx)
+            return result
+
+        result = self.write(work, repeatable=repeatable)
         self._erase_removed_content()
+        return result
 
     @property
     def pending_erasure(self) -> int:

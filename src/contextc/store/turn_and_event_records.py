@@ -29,7 +29,7 @@ from contextc.messages import AnyPart, Media, Message, Text, Usage, decode_messa
 from contextc.messages.pairing import find_open_calls
 from contextc.store.append_and_load import load_between, load_messages, now_ms
 from contextc.store.backend_interface import Transaction
-from contextc.store.message_rows import SEQ_BITS, SEQ_MASK, decode_row, decode_rows, load_branch_end
+from contextc.store.message_rows import SEQ_BITS, SEQ_MASK, decode_readable, decode_row, decode_rows, load_branch_end
 
 MAX_EVENT_TEXT = 2_000  # characters of a text that an event includes; its message has the rest
 Call = TypeVar("Call")
@@ -388,15 +388,14 @@ def load_steps(tx: Transaction, conversation: int, turn: int | None) -> list[Ste
 
 
 def load_last_steps(tx: Transaction, conversations: Sequence[int]) -> dict[int, StepRecord]:
-    """Return the last step of each conversation, by conversation number."""
+    """Return the last step of each conversation, by conversation number. Unreadable ones are left out."""
     rows = tx.rows(
         "SELECT s.place, s.body FROM conversation c JOIN step s ON s.place = (SELECT max(place) FROM step"
         " WHERE place BETWEEN c.number * 4294967296 AND c.number * 4294967296 + 4294967295)"
         f" WHERE c.number IN ({', '.join('?' for _ in conversations)})",
         *conversations,
     )
-    found = decode_rows(_step_from_json, [body for _, body in rows], "Step")
-    return {where >> SEQ_BITS: step for (where, _), step in zip(rows, found, strict=True)}
+    return {where >> SEQ_BITS: step for where, step in decode_readable(_step_from_json, rows)}
 
 
 # ── queued input ──────────────────────────────────────────────────────────────────────────────────────────────────────

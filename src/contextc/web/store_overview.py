@@ -101,7 +101,7 @@ class StoreOverview:
         self._known: dict[int, _KnownConversation] = {}
         self._states: dict[int, ConversationState] = {}
         self._missing: list[ConversationState] = []
-        self._titles: dict[tuple[int, int], str] = {}
+        self._titles: dict[int, tuple[object, str]] = {}
         self._findings: dict[int, tuple[tuple[int, ...], FindingsSummary]] = {}
 
     def refresh(self, *, with_titles: bool = False, seconds: float | None = None) -> int:
@@ -126,6 +126,7 @@ class StoreOverview:
         for gone in [number for number in self._known if number not in self._states]:
             del self._known[gone]
             self._findings.pop(gone, None)
+            self._titles.pop(gone, None)
         for each in states:
             known = self._known.get(each.number)
             if known is None or known.state.key != each.key or known.state.name != each.name:
@@ -136,15 +137,20 @@ class StoreOverview:
 
     def _read_titles(self, deadline: float) -> int:
         """Read titles, at least some. Return the number of those that are missing."""
-        missing = [each for each in self._states.values() if (each.number, each.branch) not in self._titles]
+        missing = [each for each in self._states.values() if self._find_title(each) is None]
         for start in range(0, len(missing), BATCH):
             if start and time.monotonic() > deadline:
                 return len(missing) - start
             some = missing[start : start + BATCH]
             titles = self._store.read(partial(_load_titles, numbers=[each.number for each in some]))
             for each in some:
-                self._titles[each.number, each.branch] = titles.get(each.number, "").casefold()
+                self._titles[each.number] = _title_key(each), titles.get(each.number, "").casefold()
         return 0
+
+    def _find_title(self, state: ConversationState) -> str | None:
+        """Return the title of a conversation; None if it had none yet, or was not read since it changed."""
+        key, title = self._titles.get(state.number, (None, ""))
+        return title if title and key == _title_key(state) else None
 
     def _read(self, some: Sequence[ConversationState]) -> None:
         usage = self._store.read(lambda tx: load_usage(tx, some))
@@ -179,8 +185,7 @@ class StoreOverview:
         return [
             each
             for each in known
-            if wanted in each.state.name.casefold()
-            or wanted in self._titles.get((each.state.number, each.state.branch), "")
+            if wanted in each.state.name.casefold() or wanted in (self._find_title(each.state) or "")
         ]
 
     def all_sources(self) -> dict[str, int]:
@@ -203,6 +208,11 @@ class StoreOverview:
         """Keep the findings of a conversation until its requests change."""
         with self._lock:
             self._findings[number] = key, summary
+
+
+def _title_key(state: ConversationState) -> object:
+    """Return what differs after the title of a conversation may have changed."""
+    return state.branch, state.revision, state.title
 
 
 def add_up(portions: Iterable[UsagePortion]) -> Figures:
