@@ -107,7 +107,7 @@ def test_another_value_fails_with_the_reason() -> None:
 
     play = Play([seven])
     play.at(TriggerContext())
-    assert play.failures == [("seven", "a trigger must return a string, a Say or None, got int.")]
+    assert play.failures == [("seven", "a trigger must return a string, a TriggerMessage or None, got int.")]
 
 
 def test_what_cannot_be_a_trigger_is_refused_where_it_is_written() -> None:

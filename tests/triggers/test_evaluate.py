@@ -130,7 +130,7 @@ def test_a_user_notice_trigger_never_sends_to_a_model() -> None:
             Returning(name="bad", result="words"),
             "`check` must return a pair of a TriggerMessage (or None) and a state, got str.",
         ),
-        (Returning(name="bad", result=("words", NOTHING)), "message must be a Say or None, got str."),
+        (Returning(name="bad", result=("words", NOTHING)), "message must be a TriggerMessage or None, got str."),
         (
             Returning(name="bad", result=(None, [1])),
             "state must be a dict, got list. Return a JSON-compatible dict, {} for no state.",
@@ -142,16 +142,19 @@ def test_a_user_notice_trigger_never_sends_to_a_model() -> None:
         ),
         (
             Returning(name="bad", result=(TriggerMessage(text=" "), NOTHING)),
-            "Say: text must not be blank. Return None for no message.",
+            "TriggerMessage: text must not be blank. Return None for no message.",
         ),
-        (Returning(name="bad", result=(TriggerMessage(text=cast(str, 7)), NOTHING)), "Say: text must not be blank."),
+        (
+            Returning(name="bad", result=(TriggerMessage(text=cast(str, 7)), NOTHING)),
+            "TriggerMessage: text must not be blank.",
+        ),
         (
             Returning(name="bad", result=(TriggerMessage(text="x", stop=""), NOTHING)),
-            "Say: stop must be a non-empty finish reason, got ''.",
+            "TriggerMessage: stop must be a non-empty finish reason, got ''.",
         ),
         (
             Returning(name="bad", result=(TriggerMessage(text="x", level=cast(int, "9")), NOTHING)),
-            "Say: level must be an integer",
+            "TriggerMessage: level must be an integer",
         ),
     ],
 )

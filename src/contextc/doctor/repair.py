@@ -1,4 +1,4 @@
-"""Repair of stored conversations, as `examine` announced it, in one transaction per conversation.
+"""Repair of stored conversations, as the doctor's findings announce it, in one transaction per conversation.
 
 No message is changed or removed. A call without a result gets one at the end, and a ledger that names lost messages is
 emptied. For all other problems, a new branch with the repaired messages becomes the current one, and the old branch

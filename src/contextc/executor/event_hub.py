@@ -315,7 +315,7 @@ async def watch_batches(
     """Yield events in batches as `watch` does, until `done` returns True.
 
     With `heartbeat`, an empty batch follows after so many seconds without events, and after a wake-up without events. A
-    given `inbox` must already be registered with the hub; `look=False` means that it has missed no event.
+    given `inbox` must already be registered with the hub; `read_first=False` means that it has missed no event.
     """
     box = inbox or Inbox()
     if inbox is None:

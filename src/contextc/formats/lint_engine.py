@@ -1,7 +1,7 @@
 """The lint engine: parsed requests, rules of providers, and findings.
 
 A request may come from any source and be broken in any way. It is first *parsed* into turns and their parts (texts,
-calls, results, reasoning), each with its path. A part without a valid shape is recorded in `misshapen`, and other rules
+calls, results, reasoning), each with its path. A part without a valid shape is recorded in `malformed`, and other rules
 ignore it. A rule is a function from a parsed request to findings. Its docstring is its entry in the docs: rule, reason,
 an example that breaks it, and the repair.
 

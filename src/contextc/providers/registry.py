@@ -401,7 +401,7 @@ def _config_tables() -> dict[str, JSONObject]:
 def _apply_config(
     written: JSONObject, model_id: str, model_facts: JSONObject, own: dict[str, bool | str], format: str | None
 ) -> str | None:
-    """Fill `own` and `told` from the user's configuration and return the format.
+    """Fill `own` and `model_facts` from the user's configuration and return the format.
 
     Values that the caller passed win, and so do those in the model's own table.
     """

@@ -188,7 +188,7 @@ class TransactionEngine(ABC, Generic[Connection]):
     def write(self, work: Callable[[Transaction], Result], *, repeatable: bool = False) -> Result:
         """Run work in one transaction. It is retried after a conflict, so it must have no other effects.
 
-        `repeatable` work checks `tx.again` and finds the changes of an earlier attempt. It is retried even if the
+        `repeatable` work checks `tx.is_retry` and finds the changes of an earlier attempt. It is retried even if the
         connection broke during commit and the server does not report the outcome.
         """
         return self._run_with_retries(work, writing=True, repeatable=repeatable)

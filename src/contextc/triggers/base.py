@@ -2,7 +2,7 @@
 
 A trigger is a frozen value with a pure, synchronous `check`: it gets a moment and its own state, and returns a message
 and its new state. It reads no clock and writes nothing. The moment contains the time, and the caller stores the state
-together with the message. Equal moments therefore give equal messages, in another process too. `evaluate` decides
+together with the message. Equal moments therefore give equal messages, in another process too. `evaluation` decides
 whether a message is allowed (`once`, cooldown, other triggers of the group).
 """
 
@@ -33,7 +33,8 @@ class ResourceUsage(Struct, frozen=True, kw_only=True):
 
 def _no_resources() -> ResourceUsage:
     raise InvalidInput(
-        "Moment: resources are not set", fix="Pass Moment(resources=contextc.triggers.read_resources, …)."
+        "TriggerContext: resources are not set",
+        fix="Pass TriggerContext(resources=contextc.triggers.read_resources, …).",
     )
 
 

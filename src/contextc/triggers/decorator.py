@@ -2,8 +2,7 @@
 
 The function gets the moment and returns a text, a `TriggerMessage`, or None for no message. A function with a second
 parameter also gets its state, and returns a pair: the message and the new state. Any other return value is a failure,
-which
-`evaluate` reports. An async function is rejected when it is defined.
+which `evaluation` reports. An async function is rejected when it is defined.
 
 If a function without state returns the same text step after step, the message is sent once. It is sent again after the
 function returned something else, or after trimming has removed it from the request. With a cooldown it is sent again
@@ -118,4 +117,4 @@ def _as_message(returned: object) -> TriggerMessage | None:
     if iscoroutine(returned):
         returned.close()
         raise InvalidInput("a trigger must be a synchronous function, got an async one", fix="Define it with `def`.")
-    raise InvalidInput(f"a trigger must return a string, a Say or None, got {type(returned).__name__}.")
+    raise InvalidInput(f"a trigger must return a string, a TriggerMessage or None, got {type(returned).__name__}.")

@@ -264,15 +264,16 @@ def _validated_state(own: object) -> JSONObject:
 
 def _validated_message(trigger: Trigger, say: object) -> TriggerMessage:
     if not isinstance(say, TriggerMessage):
-        raise InvalidInput(f"message must be a Say or None, got {type(say).__name__}.")
+        raise InvalidInput(f"message must be a TriggerMessage or None, got {type(say).__name__}.")
     if not isinstance(say.text, str) or not say.text.strip():
-        raise InvalidInput("Say: text must not be blank", fix="Return None for no message.")
+        raise InvalidInput("TriggerMessage: text must not be blank", fix="Return None for no message.")
     if type(say.level) is not int or say.kind not in get_args(TriggerKind):
         raise InvalidInput(
-            f'Say: level must be an integer and kind "system" or "hint", got level={say.level!r}, kind={say.kind!r}.'
+            'TriggerMessage: level must be an integer and kind "system" or "hint", '
+            f"got level={say.level!r}, kind={say.kind!r}."
         )
     if say.stop is not None and (not isinstance(say.stop, str) or not say.stop):
-        raise InvalidInput("Say: stop must be a non-empty finish reason", got=say.stop)
+        raise InvalidInput("TriggerMessage: stop must be a non-empty finish reason", got=say.stop)
     return replace(
         say,
         text=fix_surrogates(say.text),

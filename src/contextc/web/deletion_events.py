@@ -1,7 +1,7 @@
 """Notification of event streams when their conversation is deleted.
 
 An event stream has no end of its own. A deletion in this process ends the streams at once. Deletions by other processes
-are found by the thread that polls for events (`executor.watching`).
+are found by the thread that polls for events (`executor.event_hub`).
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Events of a running Codex: notifications of the app-server, or the lines of `codex exec --json`.
 
-Display and storage share one pass over the events: `Gathering.read` returns what an event adds, and the steps keep
+Display and storage share one pass over the events: `EventCollector.read` returns what an event adds, and the steps keep
 everything. A step is one answer of the model with the results of its tools. It ends where the usage of the model call
 is reported, or where the model continues after a result. Events of other threads, such as those of sub-agents, are
 ignored.
