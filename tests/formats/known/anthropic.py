@@ -12,7 +12,7 @@ from tests.formats.known import PARTIAL, Blocks, Refused
 
 FORM = "anthropic.types.message_create_params.MessageCreateParamsNonStreaming"
 BETA = "anthropic.types.beta.message_create_params.MessageCreateParamsNonStreaming"
-SETTINGS: JSONObject = {"model": "claude-sonnet-4-5", "max_tokens": 100}  # a history may end with its own words
+SETTINGS: JSONObject = {"model": "claude-next", "max_tokens": 100}  # unknown: takes system messages, and a last reply
 MODEL = "anthropic:claude-sonnet-4-5"
 UNANSWERED, ORPHAN = "ANT006", "ANT008"
 BLANK_REFUSED = True
