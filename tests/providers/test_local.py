@@ -17,6 +17,7 @@ from typing import Any, cast
 import pytest
 
 import contextc as cc
+from contextc._file_lock import is_locked
 from contextc._json import JSONObject
 from contextc.config import read_settings
 from contextc.errors import InvalidSetting, ProviderFailed
@@ -24,7 +25,6 @@ from contextc.providers import Provider, ProviderCall, endpoint
 from contextc.providers.local import LocalServer, ensure_server, find_model_file, running_server, stop_server
 from contextc.providers.local.model_path import check_installed
 from contextc.providers.local.server_control import server_folder
-from contextc.providers.local.server_lock import is_locked
 from tests.conftest import give_up, some
 
 MODEL = "SmolLM2-135M-Instruct"

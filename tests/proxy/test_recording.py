@@ -14,9 +14,9 @@ import httpx2
 import pytest
 
 import contextc as cc
+from contextc._file_lock import is_locked
 from contextc.inspection.request_timeline import load_timeline
 from contextc.observation.content_decoding import MAX_DECODED_BYTES, CannotDecode, decode_content
-from contextc.providers.local.server_lock import is_locked
 from contextc.proxy.gap_log import GapLog
 from contextc.proxy.proxy_server import ProxyServer, listen
 from contextc.proxy.spool import Spool

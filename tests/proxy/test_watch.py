@@ -23,9 +23,9 @@ from msgspec.structs import replace
 
 import contextc as cc
 from contextc.cli import watch
-from contextc.inspection.channel_ids import channel_id
 from contextc.proxy.spool_recording import RecordedExchange
 from contextc.proxy.traffic_summary import TrafficSummary
+from contextc.store.channel_ids import channel_id
 from tests.fake_vendors import KEY, FakeVendors, Scripted, faults, listed
 from tests.forked_commands import read_link, run_contextc
 from tests.observation.test_observe import answer, chat

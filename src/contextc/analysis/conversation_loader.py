@@ -19,10 +19,10 @@ from contextc.compiler.manifest import Fragment, RequestRecord, record_from_json
 from contextc.compiler.past_requests import find_channel_model, find_request, load_request_layout
 from contextc.errors import ContextcError, StoreCorrupt
 from contextc.formats import formatter
-from contextc.inspection.channel_ids import channel_id
 from contextc.providers.registry import format_of_provider
 from contextc.store import Store
 from contextc.store.backend_interface import Transaction
+from contextc.store.channel_ids import channel_id
 from contextc.store.ledger_schema import Channel, ChannelState, Item, RowRange, StoredRow, extend_layout
 from contextc.store.message_rows import FIRST_UNANSWERED, SEQ_MASK, find_tip, make_place
 from contextc.store.observed_conversation_sources import load_sources

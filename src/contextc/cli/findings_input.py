@@ -14,10 +14,10 @@ from contextc.cli.console import err, escape_markup, progress_bar
 from contextc.cli.import_ import import_named_files
 from contextc.cli.open_store import open_configured_store
 from contextc.errors import InvalidInput, InvalidSetting, UnknownConversation
-from contextc.inspection.channel_ids import channel_id
 from contextc.interchange.found_conversation import to_name
 from contextc.observation.observed_request import ObservedRequest
 from contextc.store import Store, open_store
+from contextc.store.channel_ids import channel_id
 
 if TYPE_CHECKING:
     from contextc.analysis import ConversationCacheReads, ConversationCosts, Evidence, Finding, WhatIf

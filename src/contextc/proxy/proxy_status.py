@@ -9,7 +9,7 @@ from threading import Event, Thread
 import msgspec
 from msgspec import Struct
 
-from contextc.providers.local.server_lock import is_locked
+from contextc._file_lock import is_locked
 from contextc.proxy.spool_folder import find_spool_folder
 from contextc.proxy.spool_frames import LOCK_FILE
 

@@ -18,8 +18,8 @@ from threading import Thread
 import msgspec
 from msgspec import Struct
 
+from contextc._file_lock import hold_lock
 from contextc.errors import StoreError
-from contextc.providers.local.server_lock import hold_lock
 from contextc.proxy.spool_frames import LOCK_FILE
 from contextc.proxy.spool_recording import RecordedExchange, SpoolRecorder, other_runs
 from contextc.store import Store, open_store

@@ -16,9 +16,9 @@ from typing import BinaryIO, NamedTuple
 
 import msgspec
 
+from contextc._file_lock import try_lock
 from contextc.config import make_private_folder
 from contextc.observation.credential_values import CredentialMask
-from contextc.providers.local.server_lock import try_lock
 from contextc.proxy.content_decoding import CannotDecode, decode_body
 from contextc.proxy.gap_log import GapLog
 from contextc.proxy.spool_frames import (

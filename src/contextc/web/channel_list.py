@@ -6,9 +6,9 @@ from msgspec import Struct
 
 from contextc.compiler.ledger import repository
 from contextc.errors import UnknownChannel
-from contextc.inspection.channel_ids import channel_id as channel_id
 from contextc.providers.registry import has_sessions
 from contextc.store import Store
+from contextc.store.channel_ids import channel_id as channel_id
 from contextc.store.ledger_schema import Channel
 
 

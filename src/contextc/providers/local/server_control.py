@@ -22,10 +22,10 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from contextc._file_lock import hold_lock, is_locked
 from contextc._json import hash_blob
 from contextc.config import find_data_folder, make_private_folder
 from contextc.errors import ProviderFailed
-from contextc.providers.local.server_lock import hold_lock, is_locked
 
 PACKAGE_ROOT = Path(__file__).parents[3]
 START_SECONDS = 120.0

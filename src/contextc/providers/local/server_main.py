@@ -14,9 +14,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from contextc._file_lock import try_lock
 from contextc.providers.local.model_path import chat_template
 from contextc.providers.local.server_control import LocalServer, ServerFolder
-from contextc.providers.local.server_lock import try_lock
 
 LOCK_SECONDS = 5.0
 MAX_PAUSE = 1.0

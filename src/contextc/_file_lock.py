@@ -1,6 +1,6 @@
 """File lock of a process. The operating system releases it when the process ends, however it ends.
 
-A held lock shows that a server is running. A process id would not, because the system reuses process ids.
+A held lock shows that a server or a proxy is running. A process id would not, because the system reuses process ids.
 """
 
 import os
