@@ -235,3 +235,35 @@ def test_a_redacted_text_is_nowhere(planted: cc.Store, tmp_path: Path) -> None:
             planted.redact_text(conversation.name, secret)
     assert find_secrets(planted, SECRETS, folder) == {}
     assert [each for each in scan_store(planted) if each.kind == "fault"] == []
+
+
+def test_keys_in_recorded_traffic_are_never_stored(store: cc.Store, tmp_path: Path) -> None:
+    """Guarantee 16.5: they are removed from bodies, replies and errors; headers and URLs are not stored."""
+    keys = {
+        where: f"sk-ant-api03-{where:a<60}{index}"
+        for index, where in enumerate(("body", "reply", "error", "header", "query"))
+    }
+    body: JSONObject = {
+        "model": MODEL,
+        "max_tokens": 9,
+        "messages": [{"role": "user", "content": f"use {keys['body']}"}],
+    }
+    reply: JSONObject = {
+        "type": "message",
+        "role": "assistant",
+        "content": [{"type": "text", "text": f"ok {keys['reply']}"}],
+    }
+    error: JSONObject = {"type": "error", "error": {"type": "x", "message": f"bad key {keys['error']}"}}
+    for answer, status in ((reply, 200), (error, 401)):
+        cc.observe(
+            store,
+            request=encode(body),
+            reply=encode(answer),
+            status=status,
+            headers={"x-api-key": keys["header"], "x-session-id": keys["header"]},
+            url=f"https://api.anthropic.com/v1/messages?key={keys['query']}",
+            redact=("keys",),
+        )
+    folder = tmp_path if store.address.startswith("sqlite") else None
+    assert find_secrets(store, keys, folder) == {}
+    assert find_secrets(store, {"placeholder": "[redacted:keys:"}, folder)
