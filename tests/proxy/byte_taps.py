@@ -17,7 +17,7 @@ from contextc.proxy.http1_framing import HEAD_END, Body, parse_head, request_bod
 EXCEPTIONS = (b"host", b"connection", b"keep-alive", b"proxy-connection", b"te", b"upgrade")
 """Header fields of one connection, which differ between the two ends."""
 OWN_PREFIX = b"x-contextc-"
-HELD_SECONDS = 15.0
+HELD_SECONDS = 60.0
 EVENT_STREAMS = (b"text/event-stream", b"application/vnd.amazon.eventstream")
 READ_SIZE = 65_536
 BINARY_SIZE = 100

@@ -12,6 +12,7 @@ import pytest
 from contextc.proxy import relay as relay_module
 from contextc.proxy.http1_framing import HEAD_END
 from contextc.proxy.relay import Timeouts
+from tests.movable_clock import HOUR, Advance, run_with_clock
 from tests.proxy.raw_servers import OK, RawConnection, RawUpstream, post, running_relay
 
 RESET = struct.pack("ii", 1, 0)
@@ -191,25 +192,30 @@ def test_a_silent_upstream_ends_after_the_time_limit(
     tmp_path: Path, begun: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(relay_module, "SWEEP_SECONDS", 0.01)
+    asked = asyncio.Event()
 
     async def answer(connection: RawConnection, request: bytes) -> None:
         await connection.send(begun)
+        asked.set()
         await connection.reader.read(1)
 
-    async def main() -> None:
-        timeouts = Timeouts(silence=0.05)
+    async def main(advance: Advance) -> None:
+        timeouts = Timeouts(silence=HOUR)
         async with RawUpstream(answer) as upstream, running_relay(upstream.url, tmp_path, timeouts=timeouts) as relay:
             reader, writer = await relay.connect()
             writer.write(post(close=False))
             if begun:
                 await reader.readuntil(b"1\r\na\r\n")
+                advance(2 * HOUR)
                 with pytest.raises(ConnectionError):
                     await reader.read()
             else:
+                await asyncio.wait_for(asked.wait(), 60)
+                advance(2 * HOUR)
                 assert error_of(await reader.read())[:2] == (504, "upstream_timeout")
             writer.close()
 
-    asyncio.run(main())
+    run_with_clock(main)
 
 
 def test_redirects_are_passed_on_and_not_followed(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def serving(files: int) -> Generator[Server]:
             yield Server(process, int(line.partition("127.0.0.1:")[2].partition("/")[0]))
         finally:
             process.terminate()
-            process.wait(20)
+            process.wait(60)
 
 
 async def streams(server: Server, count: int, conversations: int) -> bool:
