@@ -21,6 +21,8 @@ HELD_SECONDS = 60.0
 EVENT_STREAMS = (b"text/event-stream", b"application/vnd.amazon.eventstream")
 READ_SIZE = 65_536
 BINARY_SIZE = 100
+LAST_CHUNK = b"0\r\n\r\n"
+"""Nothing waits for this: a client that has got the last event may leave before it comes."""
 
 
 class WireMessage(NamedTuple):
@@ -151,8 +153,9 @@ class ByteTaps:
                     writer.write(part)
                     await writer.drain()
                     if is_reply and tap is self.upstream_side and messages.is_event_stream:
-                        for piece in filter(None, pieces):
-                            await self._wait_for(piece, messages)
+                        for piece in pieces:
+                            if piece not in (b"", LAST_CHUNK):
+                                await self._wait_for(piece, messages)
             messages.end()
         finally:
             for each in pair:
