@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from contextc.observation.credential_values import find_credentials
 from contextc.proxy.http1_framing import HEAD_END, decode_chunks
 from contextc.proxy.spool import SpoolLimits
 from tests.conftest import often
@@ -91,6 +92,18 @@ class Case:
         lines = [line for line in self.answer_lines if not HOP_BY_HOP.match(line) or line.startswith(b"x-contextc")]
         return b"\r\n".join([start, *lines, *closing]) + HEAD_END + self.reply
 
+    @property
+    def recorded_reply(self) -> bytes:
+        """An error may quote a key that is cut by the framing, so it is recorded without it."""
+        fields = [(name.decode(), value.strip().decode("latin-1")) for name, _, value in self._fields(self.lines)]
+        has_key = find_credentials(fields, self.query[1:].decode())
+        is_chunked = any(b"chunked" in value.lower() for _, _, value in self._fields(self.answer_lines))
+        return decode_chunks(self.reply) if has_key and self.status >= 400 and is_chunked else self.reply
+
+    @staticmethod
+    def _fields(lines: list[bytes]) -> list[tuple[bytes, bytes, bytes]]:
+        return [line.partition(b":") for line in lines]
+
 
 def _kept(lines: list[bytes]) -> list[bytes]:
     return [line for line in lines if not HOP_BY_HOP.match(line)]
@@ -145,7 +158,7 @@ def test_random_requests_and_responses_are_equal_at_both_ends(tmp_path: Path) ->
         cases = [Case(number) for number in range(count)]
         posts = [each for each in cases if each.method == b"POST" and each.path.endswith((b"messages", b"completions"))]
         assert sorted([b"".join(each.request) for each in recorded]) == sorted([each.body for each in posts])
-        assert sorted([b"".join(each.reply) for each in recorded]) == sorted([each.reply for each in posts])
+        assert sorted([b"".join(each.reply) for each in recorded]) == sorted([each.recorded_reply for each in posts])
         assert not relay.gaps.counts
 
     asyncio.run(main())
