@@ -84,7 +84,7 @@ def append_at_tip(
     if entry.admitted.blobs or entry.admitted.message.uid:
         return None
     message, row = append_and_load.build_row(at, entry)
-    stored = tx.run(append_and_load.APPEND_AT_TIP, *row, *append_and_load.tip_conditions(at))
+    stored = tx.run(append_and_load.APPEND_AT_TIP, *append_and_load.values_at_tip(row, at))
     if stored != 1:
         return None
     set_last_active(tx, at, message.time)

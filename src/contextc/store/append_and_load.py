@@ -288,16 +288,16 @@ def _uid(entry: PendingMessage, branch: int, seq: int) -> str:
 
 
 INSERT_MESSAGE = "INSERT INTO message (place, id, time, body) VALUES (?, ?, ?, ?)"
-APPEND_AT_TIP = (
-    "INSERT INTO message (place, id, time, body) SELECT ?, ?, ?, ?"
-    " WHERE EXISTS (SELECT 1 FROM conversation WHERE number = ? AND branch = ? AND revision = ?)"
-    " AND EXISTS (SELECT 1 FROM message WHERE place = ? AND id = ?) ON CONFLICT DO NOTHING"
+APPEND_AT_TIP = (  # SQLite; without an id the row is ignored. A SELECT as the source would need a temporary table
+    "INSERT OR IGNORE INTO message (place, id, time, body) VALUES (?, (SELECT ? FROM conversation WHERE number = ?"
+    " AND branch = ? AND revision = ? AND EXISTS (SELECT 1 FROM message WHERE place = ? AND id = ?)), ?, ?)"
 )
 
 
-def tip_conditions(tip: BranchTip) -> tuple[int, int, int, int, bytes]:
-    """Return the last values of `APPEND_AT_TIP`: the branch is current, and its last message is where it was seen."""
-    return tip.conversation, tip.branch, tip.revision, make_place(tip.branch, tip.seq), tip.id
+def values_at_tip(row: tuple[int, bytes, int, bytes], tip: BranchTip) -> tuple[object, ...]:
+    """Return the values of `APPEND_AT_TIP`: the branch must be current, and its last message where it was seen."""
+    place, identity, time, body = row
+    return place, identity, tip.conversation, tip.branch, tip.revision, place - 1, tip.id, time, body
 
 
 def insert_conversation(tx: Transaction, conversation: str, root_id: bytes | None = None) -> BranchTip:

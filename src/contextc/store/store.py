@@ -440,9 +440,7 @@ class Store(TurnControls[Connection]):
         if tip is None or entry.admitted.blobs or entry.admitted.message.uid or entry.time // 1000 != tip.last_active:
             return None
         message, values = append_and_load.build_row(tip, entry)
-        if not self._run_single_statement(
-            append_and_load.APPEND_AT_TIP, (*values, *append_and_load.tip_conditions(tip))
-        ):
+        if not self._run_single_statement(append_and_load.APPEND_AT_TIP, append_and_load.values_at_tip(values, tip)):
             return None
         self._tips[conversation] = replace(tip, seq=message.seq, id=values[1])
         return message

@@ -41,10 +41,9 @@ MAX_LEADING = 8
 FOLLOWING = (
     "SELECT m.place, m.id, m.body FROM channel h, conversation c, message m"
     " WHERE h.number = ? AND h.version = ? AND h.attempt IS NULL AND c.number = ? AND c.branch = ? AND c.revision = ?"
-    " AND EXISTS (SELECT 1 FROM message t WHERE t.place = ? AND t.id = ?)"
-    f" AND m.place > ? AND m.place <= ? ORDER BY m.place LIMIT {BLOCK_SIZE}"
+    f" AND m.place >= ? AND m.place <= ? ORDER BY m.place LIMIT {BLOCK_SIZE}"
 )
-"""Messages after a place, on condition that channel and conversation are unchanged up to there."""
+"""Messages from a place on, on condition that channel and conversation are unchanged."""
 
 
 class ChannelSnapshot(Struct, frozen=True, kw_only=True):
@@ -171,10 +170,10 @@ def load_next(store: Store, cache: ChannelCache, channel: Channel) -> ChannelSna
         return None
     number, _, branch, revision, seq, tip, _ = astuple(since.tip)
     first, last = make_place(branch, seq), make_place(branch, SEQ_MASK)
-    rows = store.try_read_statement(
-        FOLLOWING, shown.number, shown.version, number, branch, revision, first, tip, first, last
-    )
-    if not rows or len(rows) == BLOCK_SIZE or rows[-1][0] - first != len(rows):
+    rows = store.try_read_statement(FOLLOWING, shown.number, shown.version, number, branch, revision, first, last)
+    if not rows or len(rows) == BLOCK_SIZE or rows[-1][0] - first != len(rows) - 1:
+        return None
+    if rows.pop(0)[1] != tip or not rows:  # the last known message was lost, or nothing is new
         return None
     try:
         new = [(where, decode_message(body)) for where, _, body in rows]
