@@ -73,7 +73,7 @@ def test_the_bar_is_the_request_and_the_gauge_is_the_window(seen: Seen, model: M
         expect(person.page.get_by_test_id("step").get_by_role("heading", level=2)).to_contain_text(request)
         expect(bar(person)).to_have_attribute("aria-label", f"{tokens:,} input tokens by cause")
         found = parts(person)
-        assert {"System prompt", "Tool definitions", "History", "Added by the provider"} == {*found}
+        assert {"System prompt", "Tool definitions", "History", "Added by the provider or program"} == {*found}
         assert sum(found.values()) == tokens
         gauge = budget.get_by_test_id("window-gauge")
         expect(gauge).to_contain_text(f"Context window 3,600 · used: {tokens:,} of 3,600 tokens")

@@ -17,7 +17,7 @@ from tests.web.hostile_json import BODY
 from tests.web.sample_conversations import Life
 
 DATA = Path(__file__).parent.parent / "data"
-KINDS = ("system", "tools", "dynamic", "history", "new", "reserve", "margin", "free")
+KINDS = ("system", "tools", "overhead", "dynamic", "history", "new", "reserve", "margin", "free")
 CHAT: JSONObject = {
     "model": "gpt-4o",
     "max_completion_tokens": 500,

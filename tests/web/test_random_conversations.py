@@ -20,7 +20,7 @@ from tests.compiler.test_random_conversations import Life, life
 from tests.conftest import often
 from tests.web.sample_conversations import strings_in
 
-KINDS = ("system", "tools", "dynamic", "history", "new", "reserve", "margin", "free")
+KINDS = ("system", "tools", "overhead", "dynamic", "history", "new", "reserve", "margin", "free")
 GONE = ("redacted", "another form")
 SEEDS = range(often(2, 30))
 
@@ -74,7 +74,7 @@ class Looking:
         budget = view["budget"]
         room = max(budget["limit"] or budget["window"], budget["system"] + budget["tools"] + budget["used"])
         assert sum(budget[kind] for kind in KINDS) == room
-        assert budget["dynamic"] + budget["history"] + budget["new"] == budget["used"]
+        assert budget["overhead"] + budget["dynamic"] + budget["history"] + budget["new"] == budget["used"]
         broke = view["shared"]["broke"]
         assert bool(broke["why"]) == bool(view["why"])
         assert view["why"] or not broke["where"]

@@ -13,7 +13,7 @@ from contextc.web.channel_list import channel_id
 from tests.compiler.session_conversation import Talk, keeper
 from tests.web.sample_conversations import SONNET, Asking, Life, provider_of
 
-KINDS = ("system", "tools", "dynamic", "history", "new", "reserve", "margin", "free")
+KINDS = ("system", "tools", "overhead", "dynamic", "history", "new", "reserve", "margin", "free")
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from tests.compiler.session_conversation import Talk, keeper
 from tests.web.sample_conversations import GPT, SONNET, Asking, Life, provider_of
 
 FORMATS = (GPT, SONNET, "openai:gpt-5.2", "gemini:gemini-2.5-pro")
-KINDS = ("system", "tools", "dynamic", "history", "new", "reserve", "margin", "free")
+KINDS = ("system", "tools", "overhead", "dynamic", "history", "new", "reserve", "margin", "free")
 
 
 @pytest.fixture(params=FORMATS)
@@ -55,7 +55,7 @@ def test_the_budget_by_kind_is_the_whole_window(client: TestClient, busy: Life) 
         answer = ask.request(number)
         budget = answer["budget"]
         assert sum(budget[kind] for kind in KINDS) == budget["window"] == 3_600
-        assert budget["dynamic"] + budget["history"] + budget["new"] == budget["used"]
+        assert budget["overhead"] + budget["dynamic"] + budget["history"] + budget["new"] == budget["used"]
         assert min(budget[kind] for kind in KINDS) >= 0
         assert budget["new"] > 0
         assert answer["counts"]["lines"] == answer["counts"]["shown"] + answer["counts"]["left"]
