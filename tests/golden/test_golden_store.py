@@ -25,7 +25,14 @@ from tests.golden.json_compare import assert_same
 from tests.golden.scenario import play
 from tests.golden.store_content import GOLDEN, SCHEMA, read, rows
 
-ADDED = ("event.body<error>.failure.", "event.body<retry>.failure.", "conversation.title", "lease.request")
+ADDED = (
+    "event.body<error>.failure.",
+    "event.body<retry>.failure.",
+    "conversation.title",
+    "lease.request",
+    "channel.state.tip",
+    "overlay.body.anchor_id",
+)
 """Fields that were added since the recording. Stores without them are read as before."""
 ADDED_EVENTS = {"approval-answer", "turn-waiting"}
 

@@ -216,8 +216,12 @@ class ConversationFinder:
 
     @property
     def _run_key(self) -> bytes | None:
-        """The key of conversations with requests of this run of the proxy; None if the run is not known."""
-        run = self.options.key.rpartition("/")[0]
+        """The key of conversations with requests of this run of the proxy; None if the run is not known.
+
+        The keys of imported exchanges name files and requests, not runs.
+        """
+        is_imported = self.options.names is not None or self.options.stored is not None
+        run = "" if is_imported else self.options.key.rpartition("/")[0]
         return make_key("run", self.options.scope, run) if run else None
 
     def _is_of_run(self, tx: Transaction, conversation: int) -> bool:

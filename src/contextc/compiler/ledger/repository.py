@@ -10,7 +10,7 @@ makes it inapplicable.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.json import Decoder, Encoder
 from msgspec.structs import replace
 
@@ -336,8 +336,8 @@ class StoredSummary(Struct, frozen=True, kw_only=True):
     time: int = 0
     humans: tuple[str, ...] = ()
     opening: int | None = None
-    anchor_id: str = ""
-    """Id of the message at the anchor; empty in summaries of older versions."""
+    anchor_id: str | UnsetType = UNSET
+    """Id of the message at the anchor; unset in summaries of older versions."""
 
 
 _encode_summary = Encoder().encode
@@ -367,13 +367,13 @@ def is_summary_lost(body: bytes, identity: object) -> bool:
 
 
 def _is_anchored(stored: StoredSummary, identity: object) -> bool:
-    return identity is not None and stored.anchor_id in ("", to_id(identity).hex())
+    return identity is not None and stored.anchor_id in (UNSET, to_id(identity).hex())
 
 
 def save_summary(tx: Transaction, at: BranchTip, agent: str, anchor: int, overlay: StoredSummary) -> bool:
     """Store a summary. Returns False if there is one at that anchor already."""
     row = tx.row("SELECT id FROM message WHERE place = ?", anchor)
-    overlay = replace(overlay, anchor_id=to_id(row[0]).hex() if row else "")
+    overlay = replace(overlay, anchor_id=to_id(row[0]).hex() if row else UNSET)
     made = tx.run(
         "INSERT INTO overlay (tree, agent, anchor, body) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
         at.tree,
