@@ -19,6 +19,7 @@ import pytest
 from hypothesis import settings
 
 import contextc as cc
+from tests.package_environments import OWN_AUTHORITIES
 from tests.pgbouncer_server import find_pgbouncer, running_pgbouncer
 
 T = TypeVar("T")
@@ -46,18 +47,23 @@ def some(cases: Sequence[T], count: int) -> Sequence[T]:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Let HTTP clients trust one authority: to read all of them takes 50 ms for each client, and no test needs any."""
-    if "SSL_CERT_FILE" in os.environ:
+    if OWN_AUTHORITIES in os.environ:  # a worker of the tests has the environment of the process that started it
         return
     import certifi
 
     text = Path(certifi.where()).read_text()
     folder = tempfile.mkdtemp(prefix="contextc-authority-")
+    own = os.environ.get("SSL_CERT_FILE")
 
     def clean_up() -> None:
         shutil.rmtree(folder, ignore_errors=True)
         os.environ.pop("SSL_CERT_FILE", None)
+        os.environ.pop(OWN_AUTHORITIES, None)
+        if own is not None:
+            os.environ["SSL_CERT_FILE"] = own
 
     config.add_cleanup(clean_up)
+    os.environ[OWN_AUTHORITIES] = own or ""
     os.environ["SSL_CERT_FILE"] = str(Path(folder) / "authority.pem")
     Path(folder, "authority.pem").write_text(text[: text.index(LAST_LINE) + len(LAST_LINE)])
 

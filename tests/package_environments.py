@@ -25,6 +25,8 @@ TEST_SECONDS = 3600
 REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*(\[[^\]]*\])?\s*(.*)")
 TEST_PACKAGES = ("certifi", "h11", "hypothesis", "jsonschema", "psycopg[binary]", "pytest", "pytest-xdist")
 """Packages that the tests of an environment import."""
+OWN_AUTHORITIES = "TESTS_OWN_SSL_CERT_FILE"
+"""What SSL_CERT_FILE was before the tests changed it, for what really asks a registry."""
 
 
 class Unavailable(Exception):
@@ -124,6 +126,14 @@ def _install(python: Path, arguments: Sequence[str]) -> None:
         raise Unavailable(refused or done.stderr.strip())
 
 
+def _environment() -> dict[str, str]:
+    """Return the environment with the certificate authorities of this machine."""
+    found = dict(os.environ)
+    if (own := found.pop(OWN_AUTHORITIES, None)) is not None:
+        found.pop("SSL_CERT_FILE", None)
+    return {**found, "SSL_CERT_FILE": own} if own else found
+
+
 def _run(command: Sequence[str | Path], given: str | None = None) -> subprocess.CompletedProcess[str]:
     try:
         return subprocess.run(
@@ -133,6 +143,7 @@ def _run(command: Sequence[str | Path], given: str | None = None) -> subprocess.
             text=True,
             timeout=INSTALL_SECONDS,
             check=False,
+            env=_environment(),
         )
     except subprocess.SubprocessError as error:
         raise Unavailable(f"{command[0]}: {error}") from error
