@@ -272,7 +272,9 @@ def read_settings(
 
 
 SECRET_PATTERN = re.compile(
-    r"([?&][^=&]*(?:pass|pwd|secret|token|key|credential|signature)[^=&]*=)[^&#]*", re.IGNORECASE
+    r"([?&](?:(?!pass|pwd|secret|token|key|credential|signature)[^=&?])*+"
+    r"(?:pass|pwd|secret|token|key|credential|signature)[^=&?]*+=)[^&#]*",
+    re.IGNORECASE,
 )
 
 

@@ -20,7 +20,9 @@ REENCODED = 64
 MAX_ADDED = 160
 """Characters of a text with a clock that is new."""
 ATTRIBUTION = re.compile(
-    r"x-anthropic-billing-header|\bcch=|\bcc_version=|x-[a-z-]*(?:billing|attribution)[a-z-]*:", re.I
+    r"x-anthropic-billing-header|\bcch=|\bcc_version=|"
+    r"(?<![a-z-])x-(?:(?!billing|attribution)[a-z-])*+(?:billing|attribution)[a-z-]*+:",
+    re.I,
 )
 CLOCK = re.compile(r"\d{1,2}:\d{2}(?::\d{2})?")
 DATE = re.compile(

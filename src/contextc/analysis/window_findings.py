@@ -50,7 +50,7 @@ REMINDER_TAGS = (
     *("system-reminder", "system_reminder", "dynamic-context", "environment_context", "environment_details"),
     *("system-warning", "system_warning", "user_info", "additional_data"),
 )
-REMINDER = re.compile(rf"<({'|'.join(REMINDER_TAGS)})\b[^>]*>(.*?)</\1>", re.S)
+REMINDER = re.compile(rf"<({'|'.join(REMINDER_TAGS)})\b[^<>]*+>")
 REMINDER_START = tuple([f"<{tag}" for tag in REMINDER_TAGS])
 REMINDER_BYTES = re.compile("|".join(REMINDER_START).encode())
 MAX_EVIDENCE = 20
@@ -452,9 +452,23 @@ def _find_reminders(run: ChannelRun) -> Iterator[_Reminder]:
     for found in sorted(run.occurrences(1, _has_reminder), key=lambda each: (each.first, each.stay.row, each.index)):
         element = found.element
         text = element.text
-        for match in REMINDER.finditer(text):
-            size = len(match[0]) / max(1, len(text))
-            yield _Reminder(found, f"{match[1]} {_kind_of(match[2])}", match[0], size)
+        for tag, start, inside, end in _elements(text):
+            whole = text[start : end + len(f"</{tag}>")]
+            yield _Reminder(found, f"{tag} {_kind_of(text[inside:end])}", whole, len(whole) / max(1, len(text)))
+
+
+def _elements(text: str) -> Iterator[tuple[str, int, int, int]]:
+    """Yield the tag of each reminder, and where it, its content and its end tag start, without those inside another."""
+    ended, unclosed = 0, set[str]()
+    for match in REMINDER.finditer(text):
+        tag = match[1]
+        if match.start() < ended or tag in unclosed:
+            continue
+        if (end := text.find(f"</{tag}>", match.end())) < 0:
+            unclosed.add(tag)
+            continue
+        yield tag, match.start(), match.end(), end
+        ended = end + len(f"</{tag}>")
 
 
 def _has_reminder(element: Element) -> bool:

@@ -21,7 +21,7 @@ from contextc.tools.schemas import type_schema
 T = TypeVar("T")
 PLACE = "output_type"
 WRAPPED_FIELD = "value"
-CODE_BLOCK = re.compile(r"```[\w-]*\s*\n(.*?)\n?\s*```", re.DOTALL)
+CODE_BLOCK = re.compile(r"```[\w-]*+[^\S\n]*+\n(.*?)```", re.DOTALL)
 MAX_NAME_CHARACTERS = 64
 STRICT_KEYWORDS = ("type", "enum", "description")
 DESCRIBED_KEYWORDS = (

@@ -35,7 +35,7 @@ SUMMARY_INSTRUCTIONS = (
     "no closing words."
 )
 SUMMARY_REQUEST = "Write the new summary of all of this now."
-_FENCE = re.compile(r"<(?=\s*/?\s*(?:transcript|summary-so-far)\b)", re.IGNORECASE)
+_FENCE = re.compile(r"<(?=\s*+(?:/\s*+)?(?:transcript|summary-so-far)\b)", re.IGNORECASE)
 MAX_RESULT_CHARACTERS = 2_000
 MAX_SUMMARY_TOKENS = 2_000
 

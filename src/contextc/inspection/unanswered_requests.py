@@ -22,7 +22,7 @@ from contextc.store.turn_and_event_records import StepRecord, TurnRecord
 CANCELLED = "cancelled"
 REASON_TEXTS = {CANCELLED: "It was stopped.", "": "The reason is unknown."}
 OPEN_TEXT = "No answer is stored. The request may still be in progress."
-CLASS_PREFIX = re.compile(r"[A-Z]\w*: (?=.)", re.DOTALL)
+CLASS_PREFIX = re.compile(r"\b[A-Z]\w*+: (?=.)", re.DOTALL)
 
 
 class UnansweredRequest(NamedTuple):

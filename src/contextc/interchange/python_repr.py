@@ -12,8 +12,8 @@ from contextc._json import JSON, encode
 
 MAX_LENGTH = 4_000_000
 MAX_DEPTH = 60
-STRING = re.compile(r"""'(?:\\.|[^'\\\n])*+'|"(?:\\.|[^"\\\n])*+"|['"]""", re.DOTALL)
-"""A string, or a single quote that starts none."""
+STRING = re.compile(r"""'(?:\\.|[^'\\\n])*+'|"(?:\\.|[^"\\\n])*+"|(['"]).*""", re.DOTALL)
+"""A string, or all after a single quote that starts none."""
 PLAIN = re.compile(r"(?:[\[\]{}(),:\s]|True\b|False\b|None\b|-?\d+(?:\.\d*)?(?:e[+-]?\d+)?)*+")
 OPERATOR = re.compile(r"[\w\])}]\s*[-\[({]")
 """A call, a subscript or a subtraction, which no printed value contains."""
@@ -38,7 +38,7 @@ def _without_strings(text: str) -> str | None:
     pieces: list[str] = []
     at = 0
     for found in STRING.finditer(text):
-        if len(found[0]) == 1:
+        if found[1]:
             return None
         pieces += [text[at : found.start()], "0"]
         at = found.end()

@@ -13,15 +13,21 @@ from collections.abc import Iterable, Iterator, Mapping
 
 _SEPARATORS = re.compile(r"[._:@\s]+")
 _REGION = re.compile(r"(?:us-gov|us|eu|apac|global|jp|au|ca|sa)-")
-_SUFFIX = re.compile(
-    r"""(?:-(?:
-        \d{8} | \d{4}-\d\d-\d\d | \d\d-\d\d(?:\d\d)? | \d{3,4}      # 20251101, 2025-04-14, 05-20, 09-2025, 0613, 001
-      | v\d+(?:-\d+)? | latest | preview | beta | exp | experimental
-      | \d+(?:-\d+)?[bm] | instruct | it | q\d[a-z0-9-]* | fp\d+ | fp8 | bf16 | awq | cloud   # sizes and packings
-      | free | thinking | extended | nitro | floor | online | exacto                        # a router's tags
-    ))*""",
-    re.X,
+_SUFFIXES = tuple(
+    re.compile(rf"-(?:{each})(?![^-])")
+    for each in (
+        r"\d{8}|\d{3,4}"  # 20251101, 0613, 001
+        r"|v\d+|latest|preview|beta|exp|experimental"
+        r"|\d+[bm]|instruct|it|fp\d+|bf16|awq|cloud"  # sizes and packings
+        r"|free|thinking|extended|nitro|floor|online|exacto",  # a router's tags
+        r"\d\d-\d\d(?:\d\d)?|v\d+-\d+|\d+-\d+[bm]",  # 05-20, 09-2025
+        r"\d{4}-\d\d-\d\d",  # 2025-04-14
+        r"q\d[a-z0-9-]*",
+    )
 )
+"""What may follow the name of an entry: one, two or three words, and one with all that follows."""
+MAX_LENGTH = 200
+"""No name of a model is longer. Names come from requests of other programs, too."""
 _MONTH = re.compile(r"-\d{4}(?![^-])")
 
 
@@ -41,13 +47,25 @@ def iter_name_variants(name: str, vendors: Iterable[str]) -> Iterator[str]:
 
 def match_entry(name: str, entries: Mapping[str, object], vendors: Iterable[str] = ()) -> str | None:
     """Return the longest entry, in dashed form, that matches this name."""
+    if len(name) > MAX_LENGTH:
+        return None
     for spelling in iter_name_variants(name, vendors):
         end = len(spelling)
         while end > 0:
-            if spelling[:end] in entries and _SUFFIX.fullmatch(spelling, end):
+            if spelling[:end] in entries and _has_suffixes_only(spelling, end):
                 return None if _is_of_another_month(spelling, end, entries) else spelling[:end]
             end = spelling.rfind("-", 0, end)
     return None
+
+
+def _has_suffixes_only(spelling: str, start: int) -> bool:
+    """Return True if all words from a position on are suffixes. Each position is examined once."""
+    reached = {start}
+    while start not in (-1, len(spelling)):
+        if start in reached:
+            reached |= {match.end() for each in _SUFFIXES if (match := each.match(spelling, start))}
+        start = spelling.find("-", start + 1)
+    return len(spelling) in reached
 
 
 def _is_of_another_month(spelling: str, end: int, entries: Mapping[str, object]) -> bool:

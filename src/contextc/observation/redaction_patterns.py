@@ -7,9 +7,10 @@ text has the same placeholder in one store, so prefixes still compare, and the t
 import json
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
+from string import ascii_letters, digits
 from typing import NamedTuple, TypeAlias, TypeGuard, cast
 from weakref import WeakKeyDictionary
 
@@ -28,12 +29,24 @@ Redaction: TypeAlias = bool | str | re.Pattern[str] | Sequence[str | re.Pattern[
 """Names of `BUILTIN_PATTERNS` and regular expressions. True stands for all built-in patterns, False for none."""
 START = r"(?:(?<![A-Za-z0-9_\\])|(?<=\\[bfnrt]))"
 """The start of a word, also after an escape such as `\\n` in JSON within a text."""
+LETTERS = ascii_letters + digits
 KEY_BYTES, HASH_BYTES = 32, 8
 OWN = "pattern"
-BUILTIN_PATTERNS: dict[str, tuple[str, ...]] = {
+
+
+class Around(NamedTuple):
+    """A secret around a sign, such as that of a mail address. A search for its left side would start at every place of
+    a long run, so the sign is searched: what is right of it, then the letters left of it, and in them the start."""
+
+    left: str
+    letters: str
+    right: str
+
+
+BUILTIN_PATTERNS: dict[str, tuple[str | Around, ...]] = {
     "keys": (
         r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
-        START + r"(?:sk|pk|rk)[-_](?:[a-z]+[0-9]*[-_])*[A-Za-z0-9_-]{16,}",  # OpenAI, Anthropic, OpenRouter, Stripe
+        START + r"(?:sk|pk|rk)[-_][A-Za-z0-9_-]{16,}",  # OpenAI, Anthropic, OpenRouter, Stripe
         START + r"AIza[A-Za-z0-9_-]{35}",  # Google
         START + r"(?:AKIA|ASIA|ABIA)[A-Z0-9]{16}(?![A-Z0-9])",  # AWS
         START + r"(?:gh[opsur]_[A-Za-z0-9]{30,}|github_pat_[A-Za-z0-9_]{30,}|glpat-[A-Za-z0-9_-]{20,})",
@@ -43,7 +56,9 @@ BUILTIN_PATTERNS: dict[str, tuple[str, ...]] = {
         r"""\\?["']?\s*[:=]\s*\\?["']?(?P<secret>[A-Za-z0-9_\-./+=]{16,})""",
     ),
     "tokens": (
-        START + r"eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?",  # JSON web tokens
+        Around(  # JSON web tokens
+            START + r"eyJ(?=[A-Za-z0-9_-]{8})", LETTERS + "_-", r"\.(?=([A-Za-z0-9_-]{8,}+(?:\.[A-Za-z0-9_-]*+)?))"
+        ),
         r"(?i:\b(?:bearer|basic))\s+(?P<secret>[A-Za-z0-9_\-.~+/]{16,}=*)",
         START + r"ya29\.[A-Za-z0-9_-]{20,}",
         r"(?i:(?:token|passw(?:or)?d|passphrase|client[-_ ]?secret))"
@@ -51,12 +66,15 @@ BUILTIN_PATTERNS: dict[str, tuple[str, ...]] = {
         r"://[^\s/:@\"']*:(?P<secret>[^\s/@\"']+)@",
     ),
     "mail": (
-        START
-        + r"[A-Za-z0-9._%+-]+@(?![0-9]x\.)[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?(?:\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}",
+        Around(
+            START + r"[A-Za-z0-9._%+-]",
+            LETTERS + "._%+-",
+            r"@(?=((?![0-9]x\.)[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?(?:\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}))",
+        ),
     ),
 }
 PLACEHOLDER = re.compile(r"(\[redacted:[a-z]+:[0-9a-f]{16}\])")
-_JSON_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_JSON_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 _keys: WeakKeyDictionary[Store, bytes] = WeakKeyDictionary()
 _clean: set[tuple[tuple["NamedPattern", ...], bytes]] = set()
 """Hashes of texts without a match. The requests of a conversation repeat most texts, which are not searched again."""
@@ -64,10 +82,32 @@ MAX_CLEAN, MIN_CLEAN_LENGTH = 50_000, 200
 
 
 class NamedPattern(NamedTuple):
-    """A pattern and the name of its placeholders. A group `secret` is the part to remove; without it, the match is."""
+    """A pattern and the name of its placeholders. A group `secret` is the part to remove; without it, the match is.
+
+    With `left`, the pattern finds a sign and what is right of it, see `Around`.
+    """
 
     name: str
     pattern: re.Pattern[str]
+    left: re.Pattern[str] | None = None
+    letters: str = ""
+
+    def spans(self, text: str) -> Iterator[tuple[int, int]]:
+        """Yield the start and the end of each part to remove."""
+        if self.left is None:
+            group: str | int = "secret" if "secret" in self.pattern.groupindex else 0
+            yield from (match.span(group) for match in self.pattern.finditer(text))
+            return
+        done = 0
+        for sign in self.pattern.finditer(text):
+            at = sign.start()
+            if at < done:
+                continue
+            first = done + len(text[done:at].rstrip(self.letters))
+            done = sign.end()
+            if (start := self.left.search(text, first, at)) is not None:
+                done = sign.end(1)
+                yield start.start(), done
 
 
 def compile_patterns(redact: Redaction | None) -> tuple[NamedPattern, ...]:
@@ -84,7 +124,13 @@ def compile_patterns(redact: Redaction | None) -> tuple[NamedPattern, ...]:
 
 @lru_cache
 def _builtin(name: str) -> tuple[NamedPattern, ...]:
-    return tuple([NamedPattern(name, re.compile(each, re.DOTALL)) for each in BUILTIN_PATTERNS[name]])
+    return tuple([_compile_builtin(name, each) for each in BUILTIN_PATTERNS[name]])
+
+
+def _compile_builtin(name: str, given: str | Around) -> NamedPattern:
+    if isinstance(given, str):
+        return NamedPattern(name, re.compile(given, re.DOTALL))
+    return NamedPattern(name, re.compile(given.right), re.compile(given.left), given.letters)
 
 
 def _compile(given: object) -> re.Pattern[str]:
@@ -115,12 +161,12 @@ class Redactor:
         self._patterns, self._key = patterns, key
 
     def redact_text(self, text: str) -> str:
-        for name, pattern in self._patterns:
+        for pattern in self._patterns:
             if "[redacted:" not in text:
-                text = self._replace(name, pattern, text)
+                text = self._replace(pattern, text)
                 continue
             pieces = PLACEHOLDER.split(text)  # every second piece is a placeholder
-            text = "".join([each if at % 2 else self._replace(name, pattern, each) for at, each in enumerate(pieces)])
+            text = "".join([each if at % 2 else self._replace(pattern, each) for at, each in enumerate(pieces)])
         return text
 
     def redact_body(self, body: bytes) -> bytes:
@@ -178,14 +224,12 @@ class Redactor:
             return raw
         return json.dumps(redacted, ensure_ascii=b"\\u" in raw).encode()
 
-    def _replace(self, name: str, pattern: re.Pattern[str], text: str) -> str:
-        group: str | int = "secret" if "secret" in pattern.groupindex else 0
+    def _replace(self, pattern: NamedPattern, text: str) -> str:
         found: list[str] = []
         at = 0
-        for match in pattern.finditer(text):
-            start, end = match.span(group)
+        for start, end in pattern.spans(text):
             if start < end:
-                found += [text[at:start], self._placeholder(name, text[start:end])]
+                found += [text[at:start], self._placeholder(pattern.name, text[start:end])]
                 at = end
         return "".join([*found, text[at:]]) if found else text
 

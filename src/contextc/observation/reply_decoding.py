@@ -27,7 +27,7 @@ LINE_END = re.compile(r"\r\n|\n|\r")  # line ends of a stream; other line breaks
 DATA_LINE = re.compile(r"data:\s*\{")
 STREAM_END = "[DONE]"
 FRAME = re.compile(
-    r":(event|exception)-type\x07.{2}(\w+?)(?:\r:content-type\x07.*?)?\r:message-type\x07.{2}\w+?(?=\{)", re.S
+    r":(event|exception)-type\x07.{2}(\w++)(?:\r:content-type\x07.{0,200}?)?\r:message-type\x07.{2}\w++(?=\{)", re.S
 )
 """The headers of an event in an AWS event stream, up to its payload."""
 FRAME_START = 400

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from contextc.messages import Media, Message, ToolResult
 
 TRUNCATION_WORDS = r"clear|omit|remov|truncat|elid|elis|prun|compact|trimm|shorten|redact|dropp|not shown|no longer"
-TRUNCATION_NOTE = re.compile(rf"\s*[\[(<{{][^\n]*({TRUNCATION_WORDS})[^\n]*[\])>}}]\s*", re.IGNORECASE)
+TRUNCATION_NOTE = re.compile(rf"\s*[\[(<{{](?=[^\n]*(?:{TRUNCATION_WORDS}))[^\n]*[\])>}}]\s*", re.IGNORECASE)
 TRUNCATION_MARK = re.compile(rf"\.\.\.|…|{TRUNCATION_WORDS}|chars|more|too long", re.IGNORECASE)
 MAX_NOTE_LENGTH = 200
 MIN_COMMON_PREFIX = 100  # characters; an equal prefix of this length is not a coincidence

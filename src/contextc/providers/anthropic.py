@@ -27,7 +27,7 @@ TABLE = ErrorTable(
             r"prompt is too long|input length and `?max_tokens`? exceed|exceeds? (the )?context (limit|window)",
             "context",
         ),
-        (r"credit balance is too low|reached your specified .*usage limits|purchase credits", "quota"),
+        (r"credit balance is too low|reached your specified .{0,200}usage limits|purchase credits", "quota"),
     ),
     types={
         "permission_error": "auth",

@@ -51,7 +51,7 @@ LOGIN = re.compile(r"(?<=://)[^\s/@]+(?=@)")
 PACKED_LOGIN = re.compile(r"(?i:\bbasic\s+)([\w+/\-]{4,}={0,2})")
 MASK = "[key]"
 URL_SAFE = str.maketrans("-_", "+/")
-TAGS = re.compile(r"<(?:style|script).*?</(?:style|script)>|<[^>]*>", re.DOTALL)
+TAGS = re.compile(r"<(?:style|script)\b[^<>]*+>.*?(?:</(?:style|script)>|\Z)|<[^<>]*+>", re.DOTALL)
 
 
 class ErrorTable(Struct, frozen=True, kw_only=True):

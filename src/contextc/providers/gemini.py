@@ -26,7 +26,7 @@ KEY_VARIABLES = "GEMINI_API_KEY or GOOGLE_API_KEY"
 TABLE = ErrorTable(
     codes={"API_KEY_INVALID": "auth", "UNAUTHENTICATED": "auth", "BILLING_DISABLED": "quota"},
     patterns=(
-        (r"input token count .*exceeds|exceeds the maximum number of tokens", "context"),
+        (r"input token count .{0,200}exceeds|exceeds the maximum number of tokens", "context"),
         (r"api key (not valid|expired|not found)|pass a valid api key", "auth"),
         (r"PerDay|enable billing|billing account|prepayment credits", "quota"),
     ),

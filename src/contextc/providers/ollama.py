@@ -35,14 +35,14 @@ TABLE = ErrorTable(
             r"does not support|is not supported (by|for) this model|must be of (type|an array)|invalid (think|format)",
             "invalid",
         ),
-        (r"more system memory|model .*not found|try pulling it", "invalid"),
-        (r"reached your .*usage limit", "quota"),
+        (r"more system memory|model .{0,200}not found|try pulling it", "invalid"),
+        (r"reached your .{0,200}usage limit", "quota"),
         (r"unauthorized", "auth"),
         (r"server busy|maximum pending requests", "transient"),
     ),
 )
 FIXES = (
-    (r"model .*not found", "Pull the model (`ollama pull {model}`), or check its name with `ollama list`."),
+    (r"model .{0,200}not found", "Pull the model (`ollama pull {model}`), or check its name with `ollama list`."),
     (r"does not support thinking", 'Disable thinking: settings={{"think": False}}.'),
     (r"does not support tools", "Use a model that supports tools, or pass no tools."),
     (r"more system memory", "Set a smaller window, cc.provider(…, window=8_192), or use a smaller model."),

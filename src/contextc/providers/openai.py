@@ -43,11 +43,12 @@ TABLE = ErrorTable(
     },
     patterns=(
         (
-            r"maximum context length|exceeds? the (model's )?(available )?context|context (window|length|size).*exceed",
+            r"maximum context length|exceeds? the (model's )?(available )?context"
+            r"|context (window|length|size).{0,200}exceed",
             "context",
         ),
         (r"input tokens exceed|maximum prompt length|prompt is too long|exceeded model token limit", "context"),
-        (r"request too large for .* tokens per min", "context"),  # waiting would not help
+        (r"request too large for .{0,200} tokens per min", "context"),  # waiting would not help
         (
             r"insufficient (balance|credits|funds)|exceeded your current quota|credit balance|requires more credits",
             "quota",

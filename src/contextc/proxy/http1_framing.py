@@ -13,7 +13,7 @@ HEAD_END = b"\r\n\r\n"
 LINE_END = b"\r\n"
 MAX_LINE = 16 << 10
 """Maximum bytes of a line within a chunked body: a chunk size with extensions, or a trailer field."""
-FIELD = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([^\x00\r\n]*?)[ \t]*")
+FIELD = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*+([^\x00\r\n]*+)")
 REQUEST_LINE = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+) ([\x21-\x7e]+) HTTP/(1\.[01])")
 STATUS_LINE = re.compile(rb"HTTP/(1\.[01]) ([1-9][0-9][0-9])(?: [^\x00\r\n]*)?")
 CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[^\x00\r\n]*)?")
@@ -71,7 +71,7 @@ def parse_head(raw: bytes) -> Head:
         match = FIELD.fullmatch(line)
         if match is None:
             raise FramingError("a header line is invalid")
-        fields.append(Field(match[1].lower(), match[2], line))
+        fields.append(Field(match[1].lower(), match[2].rstrip(b" \t"), line))
     return Head(start, fields)
 
 

@@ -15,8 +15,8 @@ ShareRedactions: TypeAlias = Sequence[str | re.Pattern[str]]
 """Names of `SHARE_REDACTIONS`, and regular expressions."""
 PATHS = (
     r"(?:[A-Za-z]:[\\/]|\\\\|~/|\.{1,2}/|(?<![\w.:/<])/(?=[\w.~-]))[^\s\"'`<>|*?(),;\[\]{}]+",  # absolute, home, ./
-    r"(?<![\w/.@-])[\w.@+-]+(?:/[\w.@+-]+)*/[\w@+-]*\.[A-Za-z][A-Za-z0-9]{0,7}\b",  # relative, with an extension
-    r"(?<![\w/.@-])[\w.@+-]+(?:/[\w.@+-]+){2,}",  # relative, of three parts or more
+    r"(?<![\w/.@+-])[\w.@+-]+(?:/[\w.@+-]+)*/[\w@+-]*\.[A-Za-z][A-Za-z0-9]{0,7}\b",  # relative, with an extension
+    r"(?<![\w/.@+-])[\w.@+-]+(?:/[\w.@+-]+){2,}",  # relative, of three parts or more
     r"(?<![\w/.@-])[\w-]+\.(?:py|pyi|ipynb|js|jsx|ts|tsx|mjs|json|jsonl|ya?ml|toml|md|rst|txt|csv|tsv|xlsx?|docx?|pptx?|pdf"
     r"|html?|css|scss|sql|sh|bash|ps1|bat|go|rs|c|h|cc|cpp|hpp|java|kt|swift|rb|php|pl|lua|r|ini|cfg|conf|env|lock|log|xml"
     r"|png|jpe?g|gif|svg|webp|zip|tar|gz|db|sqlite|pem|key|crt)\b",

@@ -34,11 +34,14 @@ MEDIA_TYPES = {
     ".woff2": "font/woff2",
 }
 """Files with other extensions are not served."""
-IMPORT_MAP = re.compile(rb'<script type="importmap">(.*?)</script>', re.DOTALL)
+IMPORT_MAP = re.compile(rb'<script type="importmap">([^<]*+)</script>')
 MODULE_SCRIPT = re.compile(rb'<script type="module" src="([^"]+)">')
 RELATIVE_URL = re.compile(rb'((?:href|src)=")(?![a-z]+:|[/#])(?:\./)?|("\./)(?=vendor/)')
 VERSIONED_PATH = re.compile(r"/v/([0-9a-f]{16})(/.+)")
-STATIC_IMPORT = re.compile(r"""^(?:import|export)\b[^"';]*?from\s*["'](\.[^"']+)["']""", re.MULTILINE)
+STATIC_IMPORT = re.compile(
+    r"""^(?:import|export)\b(?:(?!from\s*["']|\n(?:import|export)\b)[^"';])*+from\s*+["'](\.[^"'\n]++)["']""",
+    re.MULTILINE,
+)
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'{maps}; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
     "font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -73,7 +76,8 @@ class StaticFiles:
         is_current = versioned is not None and versioned[1] == self._version
         caching = "public, max-age=31536000, immutable" if is_current else "no-cache"
         headers = {"ETag": file.tag, "Cache-Control": caching, "Content-Security-Policy": file.policy}
-        if file.tag in re.split(r"\s*,\s*", Headers(scope=scope).get("if-none-match", "").replace("W/", "")):
+        known = Headers(scope=scope).get("if-none-match", "").replace("W/", "").split(",")
+        if file.tag in [each.strip() for each in known]:
             answer = Response(status_code=304, headers=headers)
         else:
             answer = Response(file.data, headers={**headers, "Content-Type": MEDIA_TYPES[path.suffix]})

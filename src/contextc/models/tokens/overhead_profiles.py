@@ -163,9 +163,9 @@ LLAMA = replace(OPEN, name="llama", request=30)
 RESPONSES = r"openai|openai_responses|azure"
 OLDER_GPT = r"(.*\W)?(chat)?gpt-[34].*"
 OLDER_CLAUDE = r"|.*claude-(3.*|[a-z]+-[34]([-.@:][0-6])?([-.@:]\d{8}.*|[-.@:]\D.*)?)"
-ANY = r"(?s:.*)"
+ANY = r".*"
 PROFILES: tuple[tuple[Pattern[str], Pattern[str], Pattern[str], OverheadProfile], ...] = tuple(
-    (re.compile(tokenizer), re.compile(provider), re.compile(model), profile)
+    (re.compile(tokenizer, re.DOTALL), re.compile(provider, re.DOTALL), re.compile(model, re.DOTALL), profile)
     for tokenizer, provider, model, profile in (
         (r"o200k_harmony|gpt[-_]oss", ANY, ANY, GPT_OSS),
         (r"cl100k_base", ANY, ANY, replace(OPENAI_OLDER, vocabulary="cl100k_base")),

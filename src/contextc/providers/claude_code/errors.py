@@ -22,9 +22,9 @@ LIMITS: dict[str, tuple[FailureKind, str]] = {
 TABLE = ErrorTable(
     codes=ANTHROPIC.codes,
     patterns=(
-        (r"No conversation found with session ID|not a valid session|Session ID .* is already in use", "session"),
+        (r"No conversation found with session ID|not a valid session|Session ID .{0,200} is already in use", "session"),
         (r"Invalid API key|Not logged in|run /login|OAuth token|authentication_failed", "auth"),
-        (r"usage limit reached|hit your .*limit", "quota"),
+        (r"usage limit reached|hit your .{0,200}limit", "quota"),
         *ANTHROPIC.patterns,
     ),
     types=ANTHROPIC.types,

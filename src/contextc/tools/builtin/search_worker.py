@@ -68,9 +68,17 @@ def _expand_braces(glob: str) -> list[str]:
 
 
 def _glob_regex(glob: str) -> str:
-    segments = glob.split("/") if "/" in glob else ["**", glob]
-    found = ["(?:[^/]+/)*" if each == "**" else _segment_regex(each) + "/" for each in segments[:-1]]
-    return "".join(found) + (".*" if segments[-1] == "**" else _segment_regex(segments[-1]))
+    *folders, last = glob.split("/") if "/" in glob else ["**", glob]
+    groups: list[list[str]] = [[]]
+    for each in folders:
+        if each == "**":
+            groups.append([])
+        else:
+            groups[-1].append(_segment_regex(each) + "/")
+    first, *rest = ["".join(each) for each in groups]
+    middle = "".join(f"(?>(?:[^/]+/)*?{each})" for each in rest[:-1] if each)
+    end = f"(?:[^/]+/)*{rest[-1]}" if rest else ""
+    return first + middle + end + (".*" if last == "**" else _segment_regex(last))
 
 
 def _segment_regex(segment: str) -> str:
