@@ -182,7 +182,7 @@ def test_what_is_around_a_message_is_refused_where_it_is_not_stored() -> None:
         (cc.formats.ClaudeCodeFormatter(), {"type": "user", "message": message, "uuid": "1"}, "uuid"),
         (cc.formats.ClaudeCodeFormatter(), {"type": "user", "message": {**message, "id": "1"}}, "message.id"),
         (cc.formats.CodexFormatter(), {"method": "item/completed", "params": {"item": item, "turnId": "1"}}, "item"),
-        (cc.formats.OllamaFormatter(), {**message, "images": ["not base64!"]}, "images[0].images"),
+        (cc.formats.OllamaFormatter(), {**message, "images": ["not base64!"]}, "images[0]"),
     ):
         manager = cc.MessageManager(form)
         with pytest.raises(cc.errors.InvalidMessage) as caught:

@@ -176,6 +176,7 @@ class UnknownMessage(InvalidInput, LookupError):
         super().__init__(
             f"Conversation {conversation!r} has no message {reference!r}",
             fix=hint or "Pass a seq, uid or id that `store.load()` returns.",
+            case="hint" if hint else "",
         )
 
 

@@ -191,3 +191,35 @@ def test_names_of_tools_are_checked_for_models_of_openai_alone(model: str, codes
     tools: list[JSON] = [{"type": "function", "name": "files.read", "parameters": {"type": "object"}, "strict": False}]
     body: JSONObject = {"model": model, "input": [{"role": "user", "content": "hi"}], "tools": tools}
     assert [violation.code for violation in cc.lint(body, format="openai_responses")] == codes
+
+
+WRONG_TYPES: list[tuple[str, JSON, str]] = [
+    ("openai_chat", "hi", "Invalid type for 'messages': expected an array, but got a string instead."),
+    ("openai_chat", [7], "Invalid type for 'messages[0]': expected an object, but got an integer instead."),
+    (
+        "openai_chat",
+        [{"role": "user", "content": 1.5}],
+        "Invalid type for 'messages[0].content': expected one of a string or array, but got a decimal instead.",
+    ),
+    (
+        "openai_chat",
+        [{"role": None, "content": "x"}],
+        "Invalid type for 'messages[0].role': expected a string, but got null instead.",
+    ),
+    ("openai_chat", [{"role": "user"}], "Missing required parameter: 'messages[0].content'."),
+    ("anthropic", "hi", "messages: Input should be a valid list"),
+    ("anthropic", [{"role": "user"}], "messages.0: content: Field required"),
+    ("anthropic", [{"role": "user", "content": 3}], "messages.0: content: Input should be a valid string"),
+    ("mistral", "hi", "body.messages: Input should be a valid list"),
+    (
+        "ollama",
+        [{"role": "user", "content": 3}],
+        "json: cannot unmarshal number into Go struct field ChatRequest.messages.content of type string",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "messages", "error"), WRONG_TYPES)
+def test_the_error_text_of_a_wrong_type_is_the_vendors(name: str, messages: JSON, error: str) -> None:
+    """The type that is expected, and the one that was given, in the words of the vendor."""
+    assert cc.lint({"model": "m", "max_tokens": 9, "messages": messages}, format=name)[0].error == error

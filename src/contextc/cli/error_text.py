@@ -4,7 +4,8 @@ An error of the library states its fix for a Python caller. Where the command li
 library's. The replacement is chosen by the class of the error and by its `case`. Other errors are shown as they are.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from typing import TypeAlias
 
 from contextc.errors import (
@@ -44,22 +45,25 @@ def _window(error: ContextcError) -> str:
 
 def _format(error: ContextcError) -> str:
     """Return the fix for an unknown format. The name may be a provider's, whose format is known."""
-    from contextc.providers.registry import format_of_provider  # it takes time to import
+    return format_fix(error.detail)
 
-    format = format_of_provider(error.detail)
-    guesses = error.fix.partition("?")[0].removeprefix("Did you mean ").split(" or ")
-    if not format or format in guesses:
-        return error.fix
-    known = error.fix[error.fix.index("Known formats") :]
-    return f"It is the name of a provider. Did you mean {format}? {known}"
+
+def format_fix(name: str, archives: Sequence[str] = ()) -> str:
+    """Return the fix for an unknown format, with the formats of archives where those are allowed, too."""
+    from contextc.formats.registry import close_formats, did_you_mean, format_names  # they take time to import
+    from contextc.providers.registry import format_of_provider
+
+    close = close_formats(name) or get_close_matches(name.lower(), archives, n=1)
+    format = format_of_provider(name)
+    meant = did_you_mean(close)
+    if format and format not in close:
+        meant = f"It is the name of a provider. {did_you_mean([format])}"
+    more = f" For all requests of the conversation: {', '.join(archives)}." if archives else ""
+    return f"{meant}Known formats: {', '.join(format_names())}.{more}"
 
 
 def _rule(error: ContextcError) -> str:
     return f"{error.fix} `contextc rule` lists all rules, `contextc rule ANT` those of a prefix."
-
-
-def _message(error: ContextcError) -> str:
-    return error.fix.replace("that `store.load()` returns", "of the conversation")
 
 
 def _login(error: ContextcError) -> str:
@@ -76,7 +80,7 @@ OWN_ENDPOINT = "For your own endpoint, set url below [providers.{}] in contextc.
 
 FIXES: dict[tuple[type[ContextcError], str], Fix] = {
     (UnknownConversation, ""): _conversation,
-    (UnknownMessage, ""): _message,
+    (UnknownMessage, ""): "Pass a seq, uid or id of the conversation.",
     (UnknownBranch, ""): "`contextc list{}` shows how many branches a conversation has.",
     (ConversationBusy, ""): _busy,
     (UnknownModel, ""): _window,

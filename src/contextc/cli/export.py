@@ -2,12 +2,13 @@
 
 import os
 import sys
-from difflib import get_close_matches
+from collections.abc import Callable
 from typing import Annotated, BinaryIO
 
 import typer
 
-from contextc.cli.console import err, escape_markup, progress_bar
+from contextc.cli.console import err, escape_at_terminal, escape_markup, progress_bar
+from contextc.cli.error_text import format_fix
 from contextc.cli.file_io import open_private, write_output
 from contextc.cli.open_store import StoreOption, open_configured_store
 from contextc.errors import InvalidSetting
@@ -74,7 +75,7 @@ def run(
                 err.print(escape_markup(warning), soft_wrap=True)
         elif output == "-":
             try:
-                _write(handle, conversation, sys.stdout.buffer)
+                _write(handle, conversation, sys.stdout.buffer, escape_at_terminal)
             except BrokenPipeError:  # the reader closed the pipe, which is not an error
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return
@@ -91,10 +92,7 @@ def _check_format(format: str) -> None:
     except InvalidSetting as error:
         if error.case != "format":
             raise
-        close = get_close_matches(format.lower(), REQUEST_FORMATS, n=1)
-        meant = f"Did you mean {close[0]}? " if close and error.fix.startswith("Known formats") else ""
-        fix = f"{meant}{error.fix} For all requests of the conversation: {', '.join(REQUEST_FORMATS)}."
-        raise InvalidSetting(error.problem, fix=fix, case=error.case, detail=error.detail) from None
+        raise InvalidSetting(error.problem, fix=format_fix(format, REQUEST_FORMATS)) from None
 
 
 def _parse_request(text: str) -> tuple[str, int]:
@@ -118,8 +116,10 @@ def _write_file(store: Store, conversation: str, output: str) -> None:
             os.remove(partial)
 
 
-def _write(store: Store, conversation: str, target: BinaryIO) -> None:
+def _write(
+    store: Store, conversation: str, target: BinaryIO, change: Callable[[bytes], bytes] = lambda line: line
+) -> None:
     with progress_bar("exporting") as report:
         for line in export_lines(store, conversation, report):
-            target.write(line + b"\n")
+            target.write(change(line) + b"\n")
         target.flush()

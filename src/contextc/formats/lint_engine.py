@@ -12,6 +12,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
+from enum import Enum
 from functools import cached_property
 from inspect import getdoc
 from typing import Literal, NamedTuple, TypeAlias, cast
@@ -270,10 +271,41 @@ def format_dotted_path(path: JSONPath) -> str:
     return ".".join(map(str, path if not path or isinstance(path[0], str) else ("messages", *path)))
 
 
-def schema_error(value: object, fields: FieldTypes) -> tuple[str, str] | None:
-    """Return the first invalid field of an object and a message, or None if all fields are valid."""
+class Problem(Enum):
+    """What is wrong with a field."""
+
+    MISSING = "missing"
+    TYPE = "type"
+    VALUE = "value"
+
+
+class Fault(NamedTuple):
+    """An invalid field ("" for the value itself), and our message. A format words its provider's error from the rest.
+
+    `expected` are the types that are accepted, and `got` is the value, if the problem is the type. `detail` is what
+    the provider's error depends on otherwise.
+    """
+
+    field: str
+    message: str
+    problem: Problem = Problem.VALUE
+    expected: tuple[type, ...] = ()
+    got: JSON = None
+    detail: JSON = None
+
+    def inside(self, name: str) -> "Fault":
+        """Return the fault of an object in the field `name`."""
+        return self._replace(field=f"{name}.{self.field}")
+
+
+def missing_field(field: str, name: str = "") -> Fault:
+    return Fault(field, f"`{name or field}` is missing.", Problem.MISSING)
+
+
+def schema_error(value: object, fields: FieldTypes) -> Fault | None:
+    """Return the first fault of an object, or None if all fields are valid."""
     if not isinstance(value, dict):
-        return "", f"expected an object, got {_type_name(value)}."
+        return Fault("", f"expected an object, got {type_name(value)}.", Problem.TYPE, (dict,), cast(JSON, value))
     given = cast(JSONObject, value)
     for name, kinds in fields.items():
         plain = name if name[-1] != "?" else name[:-1]
@@ -282,12 +314,12 @@ def schema_error(value: object, fields: FieldTypes) -> tuple[str, str] | None:
             continue
         if each is None and (name != plain or plain not in given):
             if name == plain:
-                return plain, f"`{plain}` is missing."
+                return missing_field(plain)
             continue
         wanted = kinds if isinstance(kinds, tuple) else (kinds,)
         if kinds is not object and (not isinstance(each, wanted) or (isinstance(each, bool) and bool not in wanted)):
             expected = " or ".join(TYPE_NAMES[kind] for kind in wanted)
-            return plain, f"`{plain}` must be {expected}, got {_type_name(each)}."
+            return Fault(plain, f"`{plain}` must be {expected}, got {type_name(each)}.", Problem.TYPE, wanted, each)
     return None
 
 
@@ -431,5 +463,5 @@ def _sort_key(path: JSONPath) -> tuple[tuple[int, int | str], ...]:
     return tuple((0, step) if isinstance(step, int) else (1, step) for step in path)
 
 
-def _type_name(value: object) -> str:
+def type_name(value: object) -> str:
     return "null" if value is None else TYPE_NAMES.get(type(value), type(value).__name__)

@@ -4,7 +4,7 @@ A new format needs no entry anywhere else. A plugin is a `Formatter` class under
 `contextc.formats`; lint rules are optional.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
@@ -44,18 +44,22 @@ def formatter(name: str) -> Formatter:
     if not is_format(name):
         raise InvalidSetting(
             f"Format {name!r} not found",
-            fix=f"{_suggestion(name)}Known formats: {', '.join(format_names())}.",
+            fix=f"{did_you_mean(close_formats(name))}Known formats: {', '.join(format_names())}.",
             case="format",
             detail=name,
         )
     return _class_in(name)()
 
 
-def _suggestion(name: str) -> str:
+def close_formats(name: str) -> list[str]:
+    """Return the formats whose names are similar to an unknown one."""
     written = name.lower().replace("-", "_").replace(".", "_")
     found = [each for each in format_names() if each.startswith(written)] if written else []
-    found = found or get_close_matches(written, format_names(), n=1)
-    return f"Did you mean {' or '.join(found)}? " if found else ""
+    return found or get_close_matches(written, format_names(), n=1)
+
+
+def did_you_mean(names: Sequence[str]) -> str:
+    return f"Did you mean {' or '.join(names)}? " if names else ""
 
 
 def find_formatter_class(name: str) -> type[Formatter] | None:

@@ -6,25 +6,26 @@ ignore it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import ClassVar, TypeAlias
+from typing import ClassVar
 
 from contextc._json import JSON, JSONObject, json_type_name
 from contextc.formats.lint_engine import (
     UNKNOWN_NAME,
+    Fault,
     FieldTypes,
     JSONPath,
     ParsedRequest,
     PartKind,
+    Problem,
     RequestMessage,
     RequestPart,
     RuleFinding,
     make_finding,
+    missing_field,
     schema_error,
 )
 from contextc.formats.request_settings import is_list, is_object, list_or_empty, object_or_empty
 
-Fault: TypeAlias = tuple[str, str] | tuple[str, str, JSON]
-"""An invalid field, our message, and anything else that the provider's error text depends on."""
 TYPED: FieldTypes = {"type": str}
 ROLES = ("user", "assistant", "system")
 """Roles of messages that consist of blocks, whatever the provider."""
@@ -69,13 +70,13 @@ class RequestReader:
             for index, wire in enumerate(given):
                 yield from self.message(wire, (*base, index))
         elif self.messages_required and base and self.messages_key not in self.body:
-            self.refuse((), self.messages_key, f"`{self.messages_key}` is missing.")
+            self.refuse((), missing_field(self.messages_key))
         else:
-            self.refuse(base, "", self.messages_error)
+            self.refuse(base, Fault("", self.messages_error, Problem.TYPE, (list,), given))
 
     def message(self, wire: JSON, path: JSONPath) -> Iterable[RequestMessage]:
         if wrong := self.message_error(wire):
-            self.refuse(path, *wrong)
+            self.refuse(path, wrong)
         else:
             yield RequestMessage(role=self.role(wire), path=path, wire=wire, parts=tuple(self.parts(wire, path)))
 
@@ -98,7 +99,7 @@ class RequestReader:
         elif is_list(content):
             for index, block in enumerate(content):
                 if wrong := self.block_error(block, shapes):
-                    self.refuse_typed(block, (*path, index), *wrong)
+                    self.refuse_typed(block, (*path, index), wrong)
                 else:
                     yield self.part(block, (*path, index))
 
@@ -114,14 +115,15 @@ class RequestReader:
 
     def tools(self, given: JSON) -> Iterable[RequestPart]:
         if given is not None and not is_list(given):
-            self.refuse((self.tools_key,), "", self.tools_error.format(given=json_type_name(given)))
+            message = self.tools_error.format(given=json_type_name(given))
+            self.refuse((self.tools_key,), Fault("", message, Problem.TYPE, (list,), given))
         return self.listed_tools(list_or_empty(given), (self.tools_key,))
 
     def listed_tools(self, tools: list[JSON], base: JSONPath) -> Iterator[RequestPart]:
         for index, tool in enumerate(tools):
             path = (*base, index)
             if wrong := self.tool_error(tool):
-                self.refuse_typed(tool, path, *wrong)
+                self.refuse_typed(tool, path, wrong)
             elif (name := self.tool_name(tool)) is not None:
                 yield RequestPart(kind="other", path=path, wire=tool, id=name)
 
@@ -132,47 +134,48 @@ class RequestReader:
         """Return the name of a tool with a valid shape; None if its provider runs it."""
         return tool["name"]
 
-    def refuse(self, path: JSONPath, field: str, message: str, detail: JSON = None) -> None:
+    def refuse(self, path: JSONPath, fault: Fault) -> None:
         """Record a malformed value."""
-        what = self.provider_text(path, field, message, detail)
-        self.misshapen.append(make_finding(path, message, what=what))
+        self.misshapen.append(
+            make_finding(path, fault.message, what=self.provider_text(path, fault), field=fault.field)
+        )
 
-    def refuse_typed(self, value: JSON, path: JSONPath, field: str, message: str, detail: JSON = None) -> None:
+    def refuse_typed(self, value: JSON, path: JSONPath, fault: Fault) -> None:
         """Record a malformed value that states its type. If only the type is unknown, the finding says so."""
         before = len(self.misshapen)
-        self.refuse(path, field, message, detail)
-        if field.rpartition(".")[2] == "type" and isinstance(object_or_empty(value).get("type"), str):
+        self.refuse(path, fault)
+        if fault.field.rpartition(".")[2] == "type" and isinstance(object_or_empty(value).get("type"), str):
             for finding in self.misshapen[before:]:
                 finding.facts[UNKNOWN_NAME] = True
 
-    def provider_text(self, path: JSONPath, field: str, message: str, detail: JSON) -> str:
+    def provider_text(self, path: JSONPath, fault: Fault) -> str:
         """Return the provider's error text for a malformed value."""
-        return message
+        return fault.message
 
 
-def tagged_error(value: JSON, shapes: Mapping[str, FieldTypes], noun: str = "block") -> tuple[str, str] | None:
+def tagged_error(value: JSON, shapes: Mapping[str, FieldTypes], noun: str = "block") -> Fault | None:
     """Return the first fault of an object whose `type` states its fields; None if there is none."""
     if wrong := schema_error(value, TYPED):
         return wrong
     if (fields := shapes.get(value["type"])) is None:
-        return "type", f"unknown {noun} type {value['type']!r}."
+        return Fault("type", f"unknown {noun} type {value['type']!r}.")
     return schema_error(value, fields)
 
 
-def nested_error(name: str, value: object, fields: FieldTypes) -> tuple[str, str] | None:
+def nested_error(name: str, value: object, fields: FieldTypes) -> Fault | None:
     """Return the first fault of an object in the field `name`; None if there is none."""
     wrong = schema_error(value, fields)
-    return (f"{name}.{wrong[0]}", wrong[1]) if wrong else None
+    return wrong.inside(name) if wrong else None
 
 
-def block_message_error(wire: JSON, content: type | tuple[type, ...]) -> tuple[str, str] | None:
+def block_message_error(wire: JSON, content: type | tuple[type, ...]) -> Fault | None:
     """Return the first fault of a message that consists of blocks and has content of this type; None without one."""
     if wrong := schema_error(wire, {"role": str, "content": content}):
         return wrong
     if wire["role"] not in ROLES:
-        return "role", f'invalid role {wire["role"]!r}: expected "user" or "assistant".'
+        return Fault("role", f'invalid role {wire["role"]!r}: expected "user" or "assistant".')
     foreign = first_field(wire, FOREIGN_FIELDS)
-    return (foreign, f"`{foreign}` is not a known field of a message.") if foreign else None
+    return Fault(foreign, f"`{foreign}` is not a known field of a message.") if foreign else None
 
 
 def first_field(wire: JSONObject, names: Iterable[str]) -> str | None:

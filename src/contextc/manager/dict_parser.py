@@ -4,7 +4,6 @@ A dict may be in the shape of the formatter's own provider, of OpenAI's chat, or
 (`toolCalls`, `toolCallId`). The shapes are tried in this order. A shape matches if it supports every field.
 """
 
-import re
 from collections import ChainMap
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, cast
@@ -21,10 +20,6 @@ from contextc.messages import AnyPart, Message, Reasoning, ToolCall, ToolResult
 from contextc.messages.pairing import find_open_calls
 
 CHAT = "openai_chat"
-FIELD_IN_MESSAGE = re.compile(
-    r"(?:nothing here is called |(?:the |unknown |unexpected |no )?field |there is no |unknown )?`(\w+)`"
-)
-"""Matches the name of the invalid field in the message of a finding."""
 REPLY_FIELDS = {"usage", "stop_reason", "choices", "candidates", "output"}
 """Fields of whole replies."""
 MISSING_VALUES = ("", "unknown")
@@ -171,8 +166,8 @@ def _mismatch_error(given: JSONObject, misfits: list[_Mismatch]) -> InvalidMessa
     """Return the error for the shape that matches best: only unknown fields are wrong, else the deepest error."""
     finding = max(misfits, key=lambda each: (each.nearly, len(each.finding.path))).finding
     path = finding.path[1:]
-    if (named := FIELD_IN_MESSAGE.match(finding.message)) and path[-1:] != (named[1],):
-        path = (*path, named[1])
+    if field := finding.facts.get("field"):
+        path = (*path, *str(field).split("."))
     meant = {name: camel for camel, name in CAMEL_CASE_NAMES.items() if camel in given}
     field = format_path(tuple(meant.get(str(step), step) for step in path))
     names = " or ".join(dict.fromkeys(each.form.name for each in misfits))

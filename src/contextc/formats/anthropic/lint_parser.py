@@ -5,25 +5,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextc._json import JSON, JSONObject, encode
 from contextc.formats.coercion import ROLE_ALIASES, as_arguments, inner_tool, text_block, text_message, tool_schema
 from contextc.formats.lint_engine import (
+    Fault,
     FieldTypes,
     JSONPath,
     ParsedRequest,
     PartKind,
+    Problem,
     RequestPart,
     RuleFinding,
     field_names,
     schema_error,
     unknown_field_findings,
 )
-from contextc.formats.request_parser import (
-    ROLES,
-    TYPED,
-    Fault,
-    RequestReader,
-    block_message_error,
-    nested_error,
-    tagged_error,
-)
+from contextc.formats.request_parser import ROLES, TYPED, RequestReader, block_message_error, nested_error, tagged_error
 from contextc.formats.request_settings import is_list, is_object, list_or_empty, object_or_empty
 
 CACHE: FieldTypes = {"cache_control?": dict}
@@ -83,10 +77,9 @@ PART_KINDS: dict[str, PartKind] = {
     "image": "media",
     "document": "media",
 }
-PROVIDER_TEXTS = {
-    "messages must be a list.": "Input should be a valid list",
-    "system must be a string or a list of text blocks.": "Input should be a valid string",
-}
+PROVIDER_TEXTS = {Problem.MISSING: "Field required", Problem.TYPE: "Input should be a valid {kind}"}
+TYPES = {str: "string", list: "list", dict: "dictionary", bool: "boolean", int: "integer", float: "number"}
+"""Anthropic's names of types."""
 
 
 class _Reader(RequestReader):
@@ -107,7 +100,7 @@ class _Reader(RequestReader):
         if wrong or block["type"] not in ("image", "document"):
             return wrong
         if (fields := SOURCE_TYPES.get(str(block["source"].get("type")))) is None:
-            return "source.type", "`source` must have a known `type`."
+            return Fault("source.type", "`source` must have a known `type`.")
         return nested_error("source", block["source"], fields)
 
     def part(self, block: JSONObject, path: JSONPath) -> RequestPart:
@@ -121,7 +114,8 @@ class _Reader(RequestReader):
     def system(self) -> Iterable[RequestPart]:
         system: JSON = self.body.get("system")
         if system is not None and not isinstance(system, str) and not is_list(system):
-            self.refuse(("system",), "", "system must be a string or a list of text blocks.")
+            message = "system must be a string or a list of text blocks."
+            self.refuse(("system",), Fault("", message, Problem.TYPE, (str, list), system))
         return self.blocks(list_or_empty(system), ("system",), {"text": BLOCK_TYPES["text"]})
 
     def tool_error(self, tool: JSON) -> Fault | None:
@@ -130,9 +124,11 @@ class _Reader(RequestReader):
     def tool_name(self, tool: JSONObject) -> str | None:
         return tool["name"] if _is_custom(tool) else None
 
-    def provider_text(self, path: JSONPath, field: str, message: str, detail: JSON) -> str:
-        what = "Field required" if message.endswith("missing.") else PROVIDER_TEXTS.get(message, message)
-        return f"{field}: {what}" if field else what
+    def provider_text(self, path: JSONPath, fault: Fault) -> str:
+        what = PROVIDER_TEXTS.get(fault.problem, fault.message)
+        if fault.problem is Problem.TYPE:
+            what = what.format(kind=TYPES[fault.expected[0]])
+        return f"{fault.field}: {what}" if fault.field else what
 
 
 parse_request = _Reader.parse

@@ -19,8 +19,15 @@ from contextc.formats.bedrock.schema import (
     find_schema_faults,
 )
 from contextc.formats.coercion import ROLE_ALIASES, as_arguments, as_text, inner_tool, tool_schema, without_nulls
-from contextc.formats.lint_engine import JSONPath, ParsedRequest, PartKind, RequestPart, schema_error
-from contextc.formats.request_parser import ROLES, Fault, RequestReader, block_message_error
+from contextc.formats.lint_engine import (
+    Fault,
+    JSONPath,
+    ParsedRequest,
+    PartKind,
+    RequestPart,
+    schema_error,
+)
+from contextc.formats.request_parser import ROLES, RequestReader, block_message_error
 from contextc.formats.request_settings import is_list, is_object, list_or_empty, object_or_empty
 
 PART_KINDS: dict[str, PartKind] = {
@@ -47,11 +54,11 @@ class _Reader(RequestReader):
 
     def pieces(self, content: JSON, path: JSONPath, shape: Schema) -> Iterator[RequestPart]:
         if not is_list(content):
-            self.refuse(path, "", "expected a list.")
+            self.refuse(path, Fault("", "expected a list."))
         for index, block in enumerate(list_or_empty(content)):
             here = (*path, index)
             if wrong := _schema_error(block, shape):
-                self.refuse(here, *wrong)
+                self.refuse(here, wrong)
                 continue
             yield _piece(block, here)
             if "toolResult" in block:
@@ -62,7 +69,7 @@ class _Reader(RequestReader):
 
     def tools(self, given: JSON) -> Iterator[RequestPart]:
         if "toolConfig" in self.body and (wrong := schema_error(given, {"tools": list})):
-            self.refuse(("toolConfig",), *wrong)
+            self.refuse(("toolConfig",), wrong)
         elif "toolConfig" in self.body:
             yield from self.listed_tools(given["tools"], ("toolConfig", "tools"))
         self.settings()
@@ -79,19 +86,19 @@ class _Reader(RequestReader):
         for each in find_schema_faults(self.body, BODY):
             if each.fault == "shape" and each.path[:2] not in places and each.path[:1] not in places:
                 places.add(each.path[:2])
-                self.refuse(each.path[:2], ".".join(map(str, each.path[2:])), each.message)
+                self.refuse(each.path[:2], Fault(".".join(map(str, each.path[2:])), each.message))
 
-    def provider_text(self, path: JSONPath, field: str, message: str, detail: JSON) -> str:
-        return f"{field}: {message}" if field else message
+    def provider_text(self, path: JSONPath, fault: Fault) -> str:
+        return f"{fault.field}: {fault.message}" if fault.field else fault.message
 
 
 parse_request = _Reader.parse
 
 
-def _schema_error(block: JSON, shape: Schema) -> tuple[str, str] | None:
+def _schema_error(block: JSON, shape: Schema) -> Fault | None:
     """Return the path and message of the first shape fault in a block, or None."""
     found = next((each for each in find_schema_faults(block, shape) if each.fault == "shape"), None)
-    return None if found is None else (".".join(map(str, found.path)), found.message)
+    return None if found is None else Fault(".".join(map(str, found.path)), found.message)
 
 
 def find_faults(request: ParsedRequest) -> Iterator[SchemaFault]:

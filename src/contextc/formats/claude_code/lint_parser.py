@@ -17,6 +17,7 @@ from contextc.formats.claude_code.message_lines import (
 from contextc.formats.claude_code.transcript_chain import active_lines
 from contextc.formats.coercion import text_block, without_fields
 from contextc.formats.lint_engine import (
+    Fault,
     JSONPath,
     ParsedRequest,
     RequestMessage,
@@ -24,7 +25,7 @@ from contextc.formats.lint_engine import (
     schema_error,
     unknown_field_findings,
 )
-from contextc.formats.request_parser import TYPED, Fault, RequestReader
+from contextc.formats.request_parser import TYPED, RequestReader
 from contextc.formats.request_settings import is_list, is_object, object_or_empty
 from contextc.formats.stream import NOTE_EVENT
 
@@ -42,12 +43,12 @@ class _Reader(RequestReader):
     def messages(self, given: JSON, base: JSONPath) -> Iterable[RequestMessage]:
         prompt: JSON = self.body.get("system_prompt")
         if prompt is not None and not isinstance(prompt, str | dict):
-            self.refuse(("system_prompt",), "", "system_prompt must be a string or an object.")
+            self.refuse(("system_prompt",), Fault("", "system_prompt must be a string or an object."))
         if not is_list(given):
             return super().messages(given, base)
         for index, each in enumerate(given):
             if wrong := _line_error(each):
-                self.refuse((*base, index), *wrong)
+                self.refuse((*base, index), wrong)
         return list(self.turns(given, base)) or _run_results(given, base)
 
     def turns(self, lines: list[JSON], base: JSONPath) -> Iterator[RequestMessage]:
@@ -101,7 +102,7 @@ def _line_error(line: JSON) -> Fault | None:
     if is_program_event(line):
         return None
     if line["type"] not in MESSAGE_TYPES:
-        return "type", f"unknown line type {line['type']!r}."
+        return Fault("type", f"unknown line type {line['type']!r}.")
     return schema_error(line, {"message": dict})
 
 

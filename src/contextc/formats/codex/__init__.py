@@ -39,7 +39,9 @@ class CodexFormatter(CodecFormatter):
 
     def check_surroundings(self, message: JSONObject) -> Iterable[RuleFinding]:
         if is_event(message) or is_rollout_line(message):
-            yield make_finding((0,), "`item` must be given alone, not in an event or a line of a rollout file.")
+            yield make_finding(
+                (0,), "`item` must be given alone, not in an event or a line of a rollout file.", field="item"
+            )
 
     def __init__(self, *, provider: str = "codex", reasoning: ReasoningPolicy = "native") -> None:
         self.provider, self.reasoning = provider, reasoning

@@ -25,18 +25,21 @@ from contextc.formats.codex.items import (
 )
 from contextc.formats.coercion import as_list, as_text, inner_tool, tool_schema, without_fields, without_wrong_types
 from contextc.formats.lint_engine import (
+    Fault,
     FieldTypes,
     JSONPath,
     ParsedRequest,
     PartKind,
+    Problem,
     RequestMessage,
     RequestPart,
     RuleFinding,
     field_names,
+    missing_field,
     schema_error,
     unknown_field_findings,
 )
-from contextc.formats.request_parser import Fault, RequestReader, tagged_error
+from contextc.formats.request_parser import RequestReader, tagged_error
 from contextc.formats.request_settings import is_list, is_object, list_or_empty, object_or_empty
 
 INSTRUCTIONS_FIELD, TOOLS_FIELD = "developerInstructions", "dynamicTools"
@@ -78,7 +81,7 @@ class _Reader(RequestReader):
     def messages(self, given: JSON, base: JSONPath) -> Iterator[RequestMessage]:
         """Yield the items. Of an item in several events, only the last state."""
         if not is_list(given) and (given is not None or not base):
-            self.refuse(base, "", self.messages_error)
+            self.refuse(base, Fault("", self.messages_error, Problem.TYPE, (list,), given))
         items = list_or_empty(given)
         inner = [_item_in_event(wire) for wire in items]
         last = {str(item["id"]): index for index, item in enumerate(inner) if item is not None and "id" in item}
@@ -95,11 +98,11 @@ class _Reader(RequestReader):
             else:
                 yield from self.message(item, path)
         if self.body.get(INSTRUCTIONS_FIELD) is not None and not isinstance(self.body[INSTRUCTIONS_FIELD], str):
-            self.refuse((INSTRUCTIONS_FIELD,), "", f"{INSTRUCTIONS_FIELD} must be a string.")
+            self.refuse((INSTRUCTIONS_FIELD,), Fault("", f"{INSTRUCTIONS_FIELD} must be a string."))
 
     def message(self, wire: JSON, path: JSONPath) -> Iterator[RequestMessage]:
         if wrong := tagged_error(wire, ITEM_FIELDS, "item") or _item_error(wire, wire["type"]):
-            self.refuse(path, *wrong)
+            self.refuse(path, wrong)
             return
         user = wire["type"] in USER_ITEMS
         parts = (
@@ -122,8 +125,9 @@ class _Reader(RequestReader):
     def tool_error(self, tool: JSON) -> Fault | None:
         return schema_error(tool, {"name": str, "description": str, "type?": str}) or _tool_error(tool)
 
-    def provider_text(self, path: JSONPath, field: str, message: str, detail: JSON) -> str:
-        return f"missing field `{field}`" if message.endswith("missing.") else message.rstrip(".")
+    def provider_text(self, path: JSONPath, fault: Fault) -> str:
+        is_missing = fault.problem is Problem.MISSING
+        return f"missing field `{fault.field}`" if is_missing else fault.message.rstrip(".")
 
 
 parse_request = _Reader.parse
@@ -154,31 +158,31 @@ def _item_in_event(wire: JSON) -> JSONObject | None:
 def _block_error(block: JSON, shapes: Mapping[str, FieldTypes]) -> Fault | None:
     wire = object_or_empty(block)
     if wire.get("type") == "image" and "image" in shapes and wire.get("url") is None and wire.get("fileId") is None:
-        return "url", "`url` is missing."
+        return missing_field("url")
     return tagged_error(block, shapes)
 
 
 def _item_error(item: JSONObject, kind: str) -> Fault | None:
     """Return the field and message of a fault inside an item with all its fields, or None."""
     if "status" in ITEM_TYPES[kind] and kind != "imageGeneration" and item["status"] not in STATES:
-        return "status", f"`status` must be one of {', '.join(STATES)}, got {item['status']!r}."
+        return Fault("status", f"`status` must be one of {', '.join(STATES)}, got {item['status']!r}.")
     if kind in ("dynamicToolCall", "mcpToolCall") and "arguments" not in item:
-        return "arguments", "`arguments` is missing."
+        return missing_field("arguments")
     for name in REASONING_TEXTS if kind == "reasoning" else ():
         if any(not isinstance(each, str) for each in list_or_empty(item.get(name))):
-            return name, f"`{name}` must be a list of strings."
+            return Fault(name, f"`{name}` must be a list of strings.")
     for block in _list_field(item, kind, "contentItems"):
         if wrong := _block_error(block, RESULT_BLOCKS):
-            return "contentItems", f"`contentItems` has an invalid block: {wrong[1]}"
+            return Fault("contentItems", f"`contentItems` has an invalid block: {wrong.message}")
     for change in _list_field(item, kind, "changes"):
         if wrong := schema_error(change, CHANGE_FIELDS):
-            return "changes", f"`changes` has an invalid change: {wrong[1]}"
+            return Fault("changes", f"`changes` has an invalid change: {wrong.message}")
     for name in ("fragments", "commandActions"):
         if any(not is_object(each) for each in _list_field(item, kind, name)):
-            return name, f"`{name}` must be a list of objects."
+            return Fault(name, f"`{name}` must be a list of objects.")
     result: JSON = item.get("result")
     if kind == "mcpToolCall" and result is not None and not is_list(result.get("content")):
-        return "result", "`result` must have a list as its `content`."
+        return Fault("result", "`result` must have a list as its `content`.")
     return None
 
 
@@ -194,7 +198,7 @@ def _tool_error(tool: JSONObject) -> Fault | None:
         case "namespace":
             return schema_error(tool, {"tools": list})
         case kind:
-            return "type", f"unknown tool type {kind!r}."
+            return Fault("type", f"unknown tool type {kind!r}.")
 
 
 def coerce_value(value: JSON, path: JSONPath) -> JSON:

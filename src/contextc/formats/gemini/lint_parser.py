@@ -18,21 +18,24 @@ from contextc.formats.coercion import as_arguments, as_role, as_text, without_fi
 from contextc.formats.gemini import predicted_errors
 from contextc.formats.lint_engine import (
     UNKNOWN_NAME,
+    Fault,
     FieldTypes,
     JSONPath,
     ParsedRequest,
     PartKind,
+    Problem,
     RequestMessage,
     RequestPart,
     RuleFinding,
     field_names,
     format_path,
     make_finding,
+    missing_field,
     schema_error,
     side_of,
 )
 from contextc.formats.open_calls import OpenCalls
-from contextc.formats.request_parser import Fault, RequestReader, nested_error
+from contextc.formats.request_parser import RequestReader, nested_error
 from contextc.formats.request_settings import is_list, is_object, object_or_empty
 
 ROLES = ("user", "model", "function", "tool")  # the last two are for results: formerly, and in Google's examples
@@ -98,7 +101,7 @@ class _Reader(RequestReader):
 
     def messages(self, given: JSON, base: JSONPath) -> Iterable[RequestMessage]:
         if given is not None and not isinstance(given, list | dict):
-            self.refuse(base, "", self.messages_error)
+            self.refuse(base, Fault("", self.messages_error, Problem.TYPE, (list,), given))
             return ()
         return _with_ids([turn for path, wire in iter_list(given, base) for turn in self.message(wire, path)])
 
@@ -115,7 +118,7 @@ class _Reader(RequestReader):
     def is_content(self, wire: JSON, path: JSONPath) -> bool:
         """Return True if this is a content. Record its faults other than those of its role and parts."""
         if wrong := schema_error(wire, CONTENT):
-            self.refuse(path, *wrong)
+            self.refuse(path, wrong)
             return False
         for name in without_nulls(without_fields(wire, ("role", "parts"))):
             self.unknown(path, name)
@@ -132,7 +135,7 @@ class _Reader(RequestReader):
     def pieces(self, part: JSON, path: JSONPath, content: JSONPath, among: Iterable[str]) -> Iterator[RequestPart]:
         """Yield the parsed part, or none if it is misshapen."""
         if wrong := schema_error(part, {}):
-            self.refuse(path, *wrong)
+            self.refuse(path, wrong)
             return
         given = with_camel_case(part)
         fields = [name for name in given if name in among]
@@ -144,12 +147,12 @@ class _Reader(RequestReader):
             self.unknown(path, strangers[0])
             return
         if not fields and "audioTranscription" not in given:
-            self.refuse(path, "", "this part has no data field.", predicted_errors.NO_DATA)
+            self.refuse(path, Fault("", "this part has no data field.", detail=predicted_errors.NO_DATA))
             return
         faults = (_data_error(name, given) for name in fields)
         wrong = schema_error(given, COMMON_PART_FIELDS) or next(filter(None, faults), None)
         if wrong:
-            self.refuse(path, *wrong)
+            self.refuse(path, wrong)
         for name in fields or ["audioTranscription"]:
             if not wrong or PART_KINDS.get(name) in ("call", "result"):
                 yield from _piece(name, given, part, path)
@@ -165,24 +168,25 @@ class _Reader(RequestReader):
         """Yield the declared functions."""
         for path, tool in iter_list(given, ("tools",)):
             if wrong := schema_error(tool, {f"{name}?": (list, dict) for name in TOOLS_NAMES}):
-                self.refuse(path, *wrong)
+                self.refuse(path, wrong)
                 continue
             for name in TOOLS_NAMES:
                 for here, function in iter_list(tool.get(name), (*path, name)):
                     if wrong := schema_error(function, {"name": str, "description?": str}):
-                        self.refuse(here, *wrong)
+                        self.refuse(here, wrong)
                     else:
                         yield RequestPart(kind="other", path=here, wire=function, id=function["name"])
 
     def unknown(self, path: JSONPath, name: str) -> None:
         what = predicted_errors.UNKNOWN_NAME.format(name=name, where=format_google_path(path))
-        self.misshapen.append(make_finding(path, f"`{name}` is not a known field.", what=what, **{UNKNOWN_NAME: True}))
+        facts = {"what": what, "field": name, UNKNOWN_NAME: True}
+        self.misshapen.append(make_finding(path, f"`{name}` is not a known field.", **facts))
 
-    def provider_text(self, path: JSONPath, field: str, message: str, detail: JSON) -> str:
-        template: str = detail or (
-            predicted_errors.MISSING if message.endswith("missing.") else predicted_errors.WRONG_TYPE
-        )
-        return template.format(where=format_google_path((*path, field) if field else path), what=message)
+    def provider_text(self, path: JSONPath, fault: Fault) -> str:
+        is_missing = fault.problem is Problem.MISSING
+        template: str = fault.detail or (predicted_errors.MISSING if is_missing else predicted_errors.WRONG_TYPE)
+        where = format_google_path((*path, fault.field) if fault.field else path)
+        return template.format(where=where, what=fault.message)
 
 
 parse_request = _Reader.parse
@@ -198,19 +202,19 @@ def _data_error(name: str, part: JSONObject) -> Fault | None:
     if wrong := nested_error(name, inside, DATA_TYPES[name]):
         return wrong
     if inside.get("name") == "":
-        return f"{name}.name", "`name` is missing."
+        return missing_field(f"{name}.name", "name")
     media = iter_list(inside.get("parts"), ()) if name == "functionResponse" else ()
     wrong = next(filter(None, (_media_error(each) for _, each in media)), None)
-    return (f"{name}.{wrong[0]}", wrong[1]) if wrong else None
+    return wrong.inside(name) if wrong else None
 
 
 def _media_error(part: JSON) -> Fault | None:
     if wrong := schema_error(part, {}):
-        return "parts", wrong[1]
+        return wrong._replace(field="parts")
     given = with_camel_case(part)
     fields = [name for name in given if name in RESULT_DATA]
     if len(fields) != 1:
-        return "parts", "`parts` of a result must be media, each `inlineData` or `fileData`."
+        return Fault("parts", "`parts` of a result must be media, each `inlineData` or `fileData`.")
     return _data_error(fields[0], given)
 
 

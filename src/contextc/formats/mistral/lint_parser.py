@@ -9,9 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextc._json import JSON, JSONObject
 from contextc.formats.coercion import text_block, text_message, without_fields, without_nulls, without_wrong_types
 from contextc.formats.lint_engine import (
+    Fault,
     FieldTypes,
     JSONPath,
     PartKind,
+    Problem,
     RequestPart,
     field_names,
     format_dotted_path,
@@ -20,7 +22,7 @@ from contextc.formats.lint_engine import (
 from contextc.formats.mistral import predicted_errors
 from contextc.formats.openai_chat import lint_parser as chat
 from contextc.formats.openai_chat.lint_parser import CAMEL_CASE_NAMES, find_function
-from contextc.formats.request_parser import TYPED, Fault, RequestReader, first_field
+from contextc.formats.request_parser import TYPED, RequestReader, first_field
 from contextc.formats.request_settings import is_object, list_or_empty, object_or_empty
 
 __all__ = [
@@ -102,19 +104,23 @@ class _Reader(RequestReader):
             return wrong
         if (role := wire["role"]) not in ROLES:
             message = f"invalid role {role!r}: expected system, user, assistant or tool."
-            return "role", message, _wrong_tag_message("role", role, ROLES)
+            return Fault("role", message, detail=_wrong_tag_message("role", role, ROLES))
         if role != "tool" and wire.get("tool_call_id") is not None:
-            return "tool_call_id", "only a tool message may have a `tool_call_id`.", predicted_errors.EXTRA
+            return Fault(
+                "tool_call_id", "only a tool message may have a `tool_call_id`.", detail=predicted_errors.EXTRA
+            )
         if role == "tool" and wire.get("tool_calls"):
-            return "tool_calls", "a tool message cannot contain tool calls.", predicted_errors.EXTRA
+            return Fault("tool_calls", "a tool message cannot contain tool calls.", detail=predicted_errors.EXTRA)
         if camel := first_field(wire, CAMEL_CASE_NAMES):
-            return camel, f"`{camel}` must be written `{CAMEL_CASE_NAMES[camel]}`.", predicted_errors.EXTRA
+            return Fault(
+                camel, f"`{camel}` must be written `{CAMEL_CASE_NAMES[camel]}`.", detail=predicted_errors.EXTRA
+            )
         if wrong := _error(wire, ROLES[role]):
             return wrong
         if (index := chat.find_unnamed_call(wire)) is None:
             return None
         message = f"`tool_calls[{index}]` does not name the tool to call."
-        return f"tool_calls.{index}.function.name", message, predicted_errors.MISSING
+        return Fault(f"tool_calls.{index}.function.name", message, detail=predicted_errors.MISSING)
 
     def parts(self, wire: JSONObject, path: JSONPath) -> Iterator[RequestPart]:
         if wire["role"] == "tool":
@@ -123,7 +129,7 @@ class _Reader(RequestReader):
         for index, call in enumerate(wire.get("tool_calls") or []):
             here = (*path, "tool_calls", index)
             if wrong := _error(call, CALL) or _error(call["function"], FUNCTION, "function."):
-                self.refuse(here, *wrong)
+                self.refuse(here, wrong)
             else:
                 name = call["function"]["name"]
                 yield RequestPart(kind="call", path=here, wire=call, id=call.get("id") or "", name=name)
@@ -145,11 +151,11 @@ class _Reader(RequestReader):
     def tool_name(self, tool: JSONObject) -> str | None:
         return None if _runs_at_provider(tool) else tool["function"]["name"]
 
-    def provider_text(self, path: JSONPath, field: str, message: str, detail: JSON) -> str:
-        where = vendor_path((*path, *field.removesuffix(".").split(".")) if field else path)
-        return (detail or (_type_message(list) if message.endswith("a list.") else predicted_errors.MISSING)).format(
-            where=where
-        )
+    def provider_text(self, path: JSONPath, fault: Fault) -> str:
+        where = vendor_path((*path, *fault.field.removesuffix(".").split(".")) if fault.field else path)
+        if fault.problem is Problem.TYPE:
+            return predicted_errors.WRONG_TYPE.format(where=where, kind=TYPE_NAMES[fault.expected[0]])
+        return (fault.detail or predicted_errors.MISSING).format(where=where)
 
 
 parse_request = _Reader.parse
@@ -165,21 +171,13 @@ def _chunk_error(chunk: JSON, kinds: Mapping[str, FieldTypes], before: str = "")
         return wrong
     if (kind := chunk["type"]) in kinds:
         return _error(chunk, kinds[kind], before)
-    return f"{before}type", f"unknown chunk type {kind!r}.", _wrong_tag_message("type", kind, kinds)
+    return Fault(f"{before}type", f"unknown chunk type {kind!r}.", detail=_wrong_tag_message("type", kind, kinds))
 
 
 def _error(value: object, fields: FieldTypes, before: str = "") -> Fault | None:
-    """Return the fault of a value that is not an object with these fields, with Mistral's error text."""
-    if (wrong := schema_error(value, fields)) is None:
-        return None
-    name, message = wrong
-    kinds = fields.get(name, fields.get(f"{name}?", dict))
-    text = _type_message(kinds[0] if isinstance(kinds, tuple) else kinds)
-    return before + name, message, predicted_errors.MISSING if "missing" in message else text
-
-
-def _type_message(kind: type) -> str:
-    return predicted_errors.WRONG_TYPE.format(where="{where}", kind=TYPE_NAMES[kind])
+    """Return the fault of a value that is not an object with these fields."""
+    wrong = schema_error(value, fields)
+    return wrong._replace(field=before + wrong.field) if wrong else None
 
 
 def _wrong_tag_message(field: str, value: str, known: Iterable[str]) -> str:

@@ -381,4 +381,6 @@ def _pydantic_choices(words: Sequence[str]) -> str:
 
 def _unknown_field_findings(path: JSONPath, wire: JSONObject, fields: FieldTypes, *more: str) -> Iterator[RuleFinding]:
     for name in unknown_field_names(wire, fields, *more):
-        yield make_finding(path, f"`{name}` is not a field that Mistral defines.", where=vendor_path((*path, name)))
+        yield make_finding(
+            path, f"`{name}` is not a field that Mistral defines.", field=name, where=vendor_path((*path, name))
+        )

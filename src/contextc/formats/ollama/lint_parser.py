@@ -22,9 +22,11 @@ from contextc.formats.coercion import (
     without_wrong_types,
 )
 from contextc.formats.lint_engine import (
+    Fault,
     FieldTypes,
     JSONPath,
     ParsedRequest,
+    Problem,
     RequestMessage,
     RequestPart,
     RuleFinding,
@@ -37,7 +39,7 @@ from contextc.formats.lint_engine import (
 from contextc.formats.media_encoding import decode_base64, from_data_url
 from contextc.formats.ollama import predicted_errors
 from contextc.formats.ollama.call_matching import CallMatcher, is_assistant_message
-from contextc.formats.request_parser import Fault, RequestReader, nested_error
+from contextc.formats.request_parser import RequestReader, nested_error
 from contextc.formats.request_settings import is_list, is_object, list_or_empty, object_or_empty
 
 ROLES = ("system", "user", "assistant", "tool")
@@ -110,7 +112,7 @@ class _Reader(RequestReader):
         self.given, self.seen = given, CallMatcher(list_or_empty(given))
         for name, kind in SETTINGS.items():
             if wrong := schema_error(self.body, {name: kind}):
-                self.refuse((wrong[0],), "", wrong[1], self.body[wrong[0]])
+                self.refuse((wrong.field,), wrong._replace(field=""))
         return super().messages(given, base)
 
     def role(self, wire: JSONObject) -> str:
@@ -118,14 +120,14 @@ class _Reader(RequestReader):
 
     def message_error(self, wire: JSON) -> Fault | None:
         if wrong := schema_error(wire, MESSAGE):
-            return *wrong, wire
+            return wrong
         if (role := wire["role"].lower()) not in ROLES:
-            return "role", f"invalid role {wire['role']!r}: expected system, user, assistant or tool."
+            return Fault("role", f"invalid role {wire['role']!r}: expected system, user, assistant or tool.")
         calls = list_or_empty(wire.get("tool_calls"))
         if role == "tool" and calls:
-            return "tool_calls", "a tool message cannot contain tool calls."
+            return Fault("tool_calls", "a tool message cannot contain tool calls.")
         nameless = next((number for number, call in enumerate(calls) if not _is_named(call)), None)
-        missing = "tool_calls", f"`tool_calls[{nameless}]` does not name the tool to call."
+        missing = Fault("tool_calls", f"`tool_calls[{nameless}]` does not name the tool to call.")
         return None if nameless is None else missing
 
     def parts(self, wire: JSONObject, path: JSONPath) -> Iterator[RequestPart]:
@@ -142,11 +144,12 @@ class _Reader(RequestReader):
             if isinstance(image, str):
                 yield RequestPart(kind="media", path=(*path, "images", number), wire={}, text=image)
             else:
-                self.refuse((*path, "images", number), "", "an image must be a base64 string.", image)
+                fault = Fault("", "an image must be a base64 string.", Problem.TYPE, (str,), image)
+                self.refuse((*path, "images", number), fault)
         for number, call in enumerate(wire.get("tool_calls") or []):
             here = (*path, "tool_calls", number)
             if wrong := _function_error(call, CALL, FUNCTION):
-                self.refuse(here, *wrong)
+                self.refuse(here, wrong)
             else:
                 call_id = self.seen.add_call(call)
                 yield RequestPart(kind="call", path=here, wire=call, id=call_id, name=call["function"]["name"])
@@ -157,22 +160,19 @@ class _Reader(RequestReader):
     def tool_name(self, tool: JSONObject) -> str | None:
         return tool["function"]["name"]
 
-    def provider_text(self, path: JSONPath, field: str, message: str, detail: JSON) -> str:
-        """Return Go's error. `detail` is the object that holds the field. Go does not report missing fields."""
-        lists = {self.messages_error: self.given, self.tools_error: self.body.get("tools")}
-        detail = lists.get(message, detail)
-        for name in field.split(".") if field else ():
-            detail = object_or_empty(detail).get(name)
-        return _go_error((*path, *field.split(".")) if field else path, detail)
+    def provider_text(self, path: JSONPath, fault: Fault) -> str:
+        """Return Go's error. Go reports wrong types only."""
+        if fault.problem is not Problem.TYPE:
+            return ""
+        return _go_error((*path, *fault.field.split(".")) if fault.field else path, fault.got)
 
 
 parse_request = _Reader.parse
 
 
 def _function_error(wire: JSON, fields: FieldTypes, inner_fields: FieldTypes) -> Fault | None:
-    """Return the first fault of a call or a tool, with the object itself."""
-    wrong = schema_error(wire, fields) or nested_error("function", wire["function"], inner_fields)
-    return (*wrong, wire) if wrong else None
+    """Return the first fault of a call or a tool."""
+    return schema_error(wire, fields) or nested_error("function", wire["function"], inner_fields)
 
 
 def _go_error(path: JSONPath, value: JSON) -> str:

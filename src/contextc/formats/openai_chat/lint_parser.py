@@ -7,7 +7,7 @@ models.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Literal
+from typing import Literal, cast
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.coercion import (
@@ -22,10 +22,12 @@ from contextc.formats.coercion import (
     without_nulls,
 )
 from contextc.formats.lint_engine import (
+    Fault,
     FieldTypes,
     JSONPath,
     ParsedRequest,
     PartKind,
+    Problem,
     RequestPart,
     RuleFinding,
     field_names,
@@ -34,7 +36,7 @@ from contextc.formats.lint_engine import (
     unknown_field_findings,
 )
 from contextc.formats.openai_chat import predicted_errors
-from contextc.formats.request_parser import TYPED, Fault, RequestReader, first_field, nested_error
+from contextc.formats.request_parser import TYPED, RequestReader, first_field, nested_error
 from contextc.formats.request_settings import is_list, is_object, object_or_empty
 
 OPENAI_MODEL = re.compile(r"(ft:)?(gpt-(?!oss)|chatgpt-|o[1-9](-|$))")
@@ -149,7 +151,7 @@ class _Reader(RequestReader):
             return wrong
         if (role := wire["role"]) not in ROLES:
             message = f"invalid role {role!r}: expected one of {', '.join(ROLES)}."
-            return "role", message, _wrong_value(role, _join_names(ROLES))
+            return Fault("role", message, detail=_wrong_value(role, _join_names(ROLES)))
         return schema_error(wire, ROLE_FIELDS[role]) or _misplaced_field_error(wire) or _unnamed_call_error(wire)
 
     def parts(self, wire: JSONObject, path: JSONPath) -> Iterator[RequestPart]:
@@ -160,7 +162,7 @@ class _Reader(RequestReader):
             here = (*path, "tool_calls", index)
             kind = "custom" if call.get("function") is None and "custom" in (call.get("type"), *call) else "function"
             if wrong := self.call_error(call, kind):
-                self.refuse_typed(call, here, *wrong)
+                self.refuse_typed(call, here, wrong)
             else:
                 yield RequestPart(kind="call", path=here, wire=call, id=call["id"], name=call[kind]["name"])
 
@@ -169,7 +171,7 @@ class _Reader(RequestReader):
             return wrong
         kind = block["type"]
         if (fields := ALL_PARTS.get(kind)) is None:
-            unknown = "type", f"unknown part type {kind!r}.", _wrong_value(kind, _join_names(PARTS))
+            unknown = Fault("type", f"unknown part type {kind!r}.", detail=_wrong_value(kind, _join_names(PARTS)))
             return None if self.vendor == "other" else unknown
         if self.vendor != "other" and kind in NESTED_FIELDS:
             fields = {kind: dict}
@@ -182,7 +184,9 @@ class _Reader(RequestReader):
         if wrong := schema_error(call, {"id": str, ("type" if self.vendor == "openai" else "type?"): str}):
             return wrong
         if call.get("type") not in ("function", "custom", None):
-            return "type", f"unknown tool call type {call['type']!r}.", _wrong_value(call["type"], TOOL_TYPES)
+            return Fault(
+                "type", f"unknown tool call type {call['type']!r}.", detail=_wrong_value(call["type"], TOOL_TYPES)
+            )
         if (wrong := schema_error(call, {kind: dict})) or self.vendor != "other":
             return wrong or _nested_error(call, kind)
         written = is_object(call[kind].get("arguments"))
@@ -194,21 +198,21 @@ class _Reader(RequestReader):
             return wrong
         if kind in ("function", "custom"):
             return schema_error(tool, {kind: dict}) or schema_error(tool[kind], FUNCTION_DEFINITION)
-        unknown = "type", f"unknown tool type {kind!r}.", _wrong_value(kind, TOOL_TYPES)
+        unknown = Fault("type", f"unknown tool type {kind!r}.", detail=_wrong_value(kind, TOOL_TYPES))
         return unknown if self.vendor == "openai" else None
 
     def tool_name(self, tool: JSONObject) -> str | None:
         kind = _tool_kind(tool)
         return tool[kind]["name"] if kind in ("function", "custom") else None
 
-    def provider_text(self, path: JSONPath, field: str, message: str, detail: JSON) -> str:
-        where = vendor_path((*path, *field.split(".")) if field else path) or "messages"
-        what: str = detail or (predicted_errors.MISSING if message.endswith("missing.") else "")
-        if not what:
-            expected, _, given = message.removesuffix(".").partition(" must be ")[2].partition(", not ")
-            expected, given = expected or "an object", given or "something else"
+    def provider_text(self, path: JSONPath, fault: Fault) -> str:
+        where = vendor_path((*path, *fault.field.split(".")) if fault.field else path) or "messages"
+        what: str = fault.detail or predicted_errors.MISSING
+        if fault.problem is Problem.TYPE:
+            first, *rest = [predicted_errors.TYPES[each] for each in fault.expected]
+            expected = " or ".join([f"one of {first}", *[each.partition(" ")[2] for each in rest]]) if rest else first
+            given = "null" if fault.got is None else predicted_errors.TYPES[type(cast(object, fault.got))]
             what = predicted_errors.WRONG_TYPE.format(where=where, expected=expected, given=given)
-            what = what.replace("a list", "an array")
         return what.replace("{where}", where)
 
 
@@ -226,12 +230,16 @@ def _wrong_value(value: JSON, known: str) -> str:
 def _misplaced_field_error(message: JSONObject) -> Fault | None:
     """Return the error for a field of another role or library, such as a camel-case name; None if there is none."""
     if message["role"] != "tool" and message.get("tool_call_id") is not None:
-        return "tool_call_id", "only a tool message may have a `tool_call_id`.", predicted_errors.UNKNOWN_PARAMETER
+        return Fault(
+            "tool_call_id", "only a tool message may have a `tool_call_id`.", detail=predicted_errors.UNKNOWN_PARAMETER
+        )
     if camel := first_field(message, CAMEL_CASE_NAMES):
-        return camel, f"`{camel}` must be written `{CAMEL_CASE_NAMES[camel]}`.", predicted_errors.UNKNOWN_PARAMETER
+        return Fault(
+            camel, f"`{camel}` must be written `{CAMEL_CASE_NAMES[camel]}`.", detail=predicted_errors.UNKNOWN_PARAMETER
+        )
     if message["role"] == "tool" and (message.get("tool_calls") or message.get("function_call")):
         what = predicted_errors.ASSISTANT_ONLY.format(what="tool calls")
-        return "tool_calls", "a tool message cannot contain tool calls.", what
+        return Fault("tool_calls", "a tool message cannot contain tool calls.", detail=what)
     return None
 
 
@@ -239,7 +247,9 @@ def _unnamed_call_error(message: JSONObject) -> Fault | None:
     """Return the error for a call that does not name its tool; None if all do."""
     if (index := find_unnamed_call(message)) is not None:
         name = f"tool_calls[{index}]"
-        return f"{name}.function.name", f"`{name}` does not name the tool to call.", predicted_errors.MISSING
+        return Fault(
+            f"{name}.function.name", f"`{name}` does not name the tool to call.", detail=predicted_errors.MISSING
+        )
     function: JSON = message.get("function_call")
     return nested_error("function_call", function, NESTED_FIELDS["function"]) if function else None
 

@@ -44,6 +44,15 @@ TOOLS_AND_EFFORT = (
 )
 TEXT_ONLY = "Invalid content type. image_url is only supported by certain models."
 
+TYPES: dict[type, str] = {
+    str: "a string",
+    dict: "an object",
+    list: "an array",
+    bool: "a boolean",
+    int: "an integer",
+    float: "a decimal",
+}
+"""OpenAI's names of types."""
 MISSING = "Missing required parameter: '{where}'."
 WRONG_TYPE = "Invalid type for '{where}': expected {expected}, but got {given} instead."
 WRONG_VALUE = "Invalid value: '{value}'. Supported values are: {known}."

@@ -95,7 +95,9 @@ def check_content_not_empty(request: ParsedRequest) -> Iterable[RuleFinding]:
     """
     for turn in request.messages:
         if turn.wire.get("content") == [] and not fixes.has_calls(turn.wire):
-            yield make_finding(turn.path, "`content` is an empty list.", where=f"{vendor_path(turn.path)}.content")
+            yield make_finding(
+                turn.path, "`content` is an empty list.", field="content", where=f"{vendor_path(turn.path)}.content"
+            )
 
 
 @rule(5, predicted_errors.EMPTY_LIST, fix=fixes.without_empty_lists)

@@ -12,10 +12,12 @@ from msgspec.structs import replace
 from contextc._json import JSON, JSONObject
 from contextc.formats.coercion import as_list, as_text, text_message
 from contextc.formats.lint_engine import (
+    Fault,
     FieldTypes,
     JSONPath,
     ParsedRequest,
     PartKind,
+    Problem,
     RequestMessage,
     RequestPart,
     RuleFinding,
@@ -24,7 +26,7 @@ from contextc.formats.lint_engine import (
     schema_error,
     unknown_field_findings,
 )
-from contextc.formats.request_parser import TYPED, Fault, RequestReader, first_field, tagged_error
+from contextc.formats.request_parser import TYPED, RequestReader, first_field, tagged_error
 from contextc.formats.request_settings import is_list, is_object, list_or_empty, object_or_empty
 
 ROLES = ("user", "assistant", "system", "developer")
@@ -95,7 +97,7 @@ PAIRS = {
 RESULTS = {result: call for call, result in PAIRS.items()}
 ALSO_ANSWERS = {"function_call_output": ("tool_search_call",)}
 """Further types of calls that a type of result may answer."""
-UNKNOWN_TOOL_ITEM = re.compile(r".+(_call|_call_output|_output)|mcp_.+|.*:.*")
+UNKNOWN_TOOL_ITEM = re.compile(r".+(?:_call|_output)|mcp_.+|[^:\n]*+:.*")
 """Type names of tool items. An unknown type of this form may be a new one, and is accepted."""
 OPENAI_MODEL = re.compile(r"(ft:)?(gpt-(?!oss)|o\d|chatgpt-|codex-|computer-use-)")
 CLIENT_RESULTS = ("function_call_output", "local_shell_call_output", "mcp_approval_response")
@@ -180,17 +182,17 @@ class _Reader(RequestReader):
             yield from super().messages(given, base)
         instructions: JSON = self.body.get("instructions")
         if instructions is not None and not isinstance(instructions, str):
-            self.refuse(("instructions",), "", "the instructions must be a string.")
+            self.refuse(("instructions",), Fault("", "the instructions must be a string."))
 
     def message(self, wire: JSON, path: JSONPath) -> Iterator[RequestMessage]:
         if wrong := schema_error(wire, {"type?": str, "role?": str, "id?": str, "name?": str}):
-            self.refuse(path, *wrong)
+            self.refuse(path, wrong)
             return
         kind = wire.get("type") or ("message" if "role" in wire else "item_reference")
         if kind == "message":
             yield from super().message(wire, path)
         elif wrong := self.item_error(wire, kind):
-            self.refuse_typed(wire, path, *wrong)
+            self.refuse_typed(wire, path, wrong)
             yield from _half(wire, kind, path)
         else:
             output = wire.get("output") if kind in ("function_call_output", "custom_tool_call_output") else None
@@ -203,25 +205,25 @@ class _Reader(RequestReader):
         if wrong := schema_error(wire, {"role": str, "content": (str, list)}):
             return wrong
         if (role := wire["role"]) not in ROLES:
-            return "role", f"invalid role {role!r}: expected user, assistant, system or developer.", role
+            return Fault("role", f"invalid role {role!r}: expected user, assistant, system or developer.", detail=role)
         name = first_field(wire, FOREIGN_FIELDS)
-        return (name, f"a message cannot have `{name}`: calls and results are separate items.") if name else None
+        return Fault(name, f"a message cannot have `{name}`: calls and results are separate items.") if name else None
 
     def item_error(self, item: JSONObject, kind: str) -> Fault | None:
         if kind not in ITEMS and not self.lenient and not UNKNOWN_TOOL_ITEM.fullmatch(kind):
-            return "type", f"unknown item type {kind!r}.", kind
+            return Fault("type", f"unknown item type {kind!r}.", detail=kind)
         if wrong := schema_error(item, (OTHER_VENDOR_ITEMS if self.lenient else ITEMS).get(kind, {})):
             return wrong
         if kind == "additional_tools" and item.get("role") != "developer":
-            return "role", "`role` must be developer for an item that adds tools.", item.get("role")
+            return Fault("role", "`role` must be developer for an item that adds tools.", detail=item.get("role"))
         return _reasoning_error(item) if kind == "reasoning" and not self.lenient else None
 
     def block_error(self, block: JSON, shapes: Mapping[str, FieldTypes] | None) -> Fault | None:
         wrong = tagged_error(block, BLOCKS if shapes is None else shapes)
-        if wrong is None or wrong[0] != "type":
+        if wrong is None or wrong.field != "type":
             return wrong
         kind: JSON = block.get("type")
-        return None if self.lenient and isinstance(kind, str) and kind not in BLOCKS else (*wrong, kind)
+        return None if self.lenient and isinstance(kind, str) and kind not in BLOCKS else wrong._replace(detail=kind)
 
     def tools(self, given: JSON) -> Iterator[RequestPart]:
         return (replace(tool, name=tool.id) for tool in super().tools(given))
@@ -233,11 +235,12 @@ class _Reader(RequestReader):
     def tool_name(self, tool: JSONObject) -> str | None:
         return tool["name"] if tool["type"] in CLIENT_TOOLS else None
 
-    def provider_text(self, path: JSONPath, field: str, message: str, detail: JSON) -> str:
-        if detail is not None:
-            return f"Invalid value: '{detail}'."
-        where = vendor_path((*path, field) if field else path)
-        return f"Missing required parameter: '{where}'." if message.endswith("missing.") else f"Invalid '{where}'."
+    def provider_text(self, path: JSONPath, fault: Fault) -> str:
+        if fault.detail is not None:
+            return f"Invalid value: '{fault.detail}'."
+        where = vendor_path((*path, fault.field) if fault.field else path)
+        is_missing = fault.problem is Problem.MISSING
+        return f"Missing required parameter: '{where}'." if is_missing else f"Invalid '{where}'."
 
 
 parse_request = _Reader.parse
@@ -270,7 +273,7 @@ def _reasoning_error(item: JSONObject) -> Fault | None:
     for name in ("summary", "content"):
         for thought in list_or_empty(item.get(name)):
             if wrong := tagged_error(thought, REASONING_BLOCKS):
-                return name, f"`{name}` has an invalid block: {wrong[1]}"
+                return Fault(name, f"`{name}` has an invalid block: {wrong.message}")
     return None
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextc._json import JSON, JSONObject
 from contextc.formats.coercion import without_fields
 from contextc.formats.lint_engine import (
+    Fault,
     FieldTypes,
     JSONPath,
     PairingErrors,
@@ -19,10 +20,11 @@ from contextc.formats.lint_engine import (
     RuleFinding,
     field_names,
     make_finding,
+    missing_field,
     schema_error,
     unknown_field_findings,
 )
-from contextc.formats.request_parser import TYPED, Fault, RequestReader, first_field, nested_error, tagged_error
+from contextc.formats.request_parser import TYPED, RequestReader, first_field, nested_error, tagged_error
 from contextc.formats.request_settings import is_list, is_object, list_or_empty, object_or_empty
 from contextc.formats.vercel import ui_messages
 from contextc.formats.vercel.schema import (
@@ -56,14 +58,16 @@ class _Reader(RequestReader):
     answered = False
     """True if a user message follows, so that open approval requests are void."""
 
-    def refuse(self, path: JSONPath, field: str, message: str, detail: JSON = None) -> None:
-        rule, says = detail or ("", "")
-        what = says or (f"{field}: Invalid input" if field else "Invalid input")
-        self.misshapen.append(make_finding(path, message, what=what, rule=rule, role=field))
+    def refuse(self, path: JSONPath, fault: Fault) -> None:
+        rule, says = fault.detail or ("", "")
+        what = says or (f"{fault.field}: Invalid input" if fault.field else "Invalid input")
+        self.misshapen.append(
+            make_finding(path, fault.message, what=what, rule=rule, role=fault.got, field=fault.field)
+        )
 
     def messages(self, given: JSON, base: JSONPath) -> Iterator[RequestMessage]:
         if not is_list(given) and (given is not None or self.body.get("prompt") is None):
-            self.refuse(base, "", self.messages_error)
+            self.refuse(base, Fault("", self.messages_error))
         messages = list_or_empty(given)
         users = [number for number, each in enumerate(messages) if object_or_empty(each).get("role") == "user"]
         last = max(users, default=0)
@@ -80,9 +84,10 @@ class _Reader(RequestReader):
         if wrong := schema_error(wire, {"role": str}):
             return wrong
         if (role := wire["role"]) not in CONTENT:
-            return role, f"invalid role {role!r}: expected system, user, assistant or tool.", ("role", "")
+            message = f"invalid role {role!r}: expected system, user, assistant or tool."
+            return Fault("role", message, got=role, detail=("role", ""))
         if name := first_field(wire, REMOVED_FIELDS):
-            return name, f"the SDK removes `{name}`: calls must be parts of `content`.", ("stripped", "")
+            return Fault(name, f"the SDK removes `{name}`: calls must be parts of `content`.", detail=("stripped", ""))
         return schema_error(wire, {"content": CONTENT[role], **OPTIONS})
 
     def parts(self, wire: JSONObject, path: JSONPath) -> Iterable[RequestPart]:
@@ -98,23 +103,23 @@ class _Reader(RequestReader):
             here = (*path, "output", "value")
             for place, each in enumerate(block["output"]["value"]):
                 if wrong := _part_error(each, OUTPUT_PARTS):
-                    self.refuse((*here, place), *wrong)
+                    self.refuse((*here, place), wrong)
         return _piece(block, path)
 
     def shown(self, wire: JSONObject, path: JSONPath) -> Iterator[RequestMessage]:
         """Parse a `UIMessage` as turns."""
         wrong = schema_error(wire, {"role": str, "id?": str})
         if wrong is None and wire["role"] not in ("system", "user", "assistant"):
-            wrong = "role", f"invalid role {wire['role']!r}: expected system, user or assistant."
+            wrong = Fault("role", f"invalid role {wire['role']!r}: expected system, user or assistant.")
         if wrong:
-            self.refuse(path, *wrong)
+            self.refuse(path, wrong)
             return
         said: list[RequestPart] = []
         answers: list[RequestPart] = []
         for number, part in enumerate(wire["parts"]):
             here = (*path, "parts", number)
             if wrong := _ui_part_error(part):
-                self.refuse(here, *wrong)
+                self.refuse(here, wrong)
                 said.append(RequestPart(kind="other", path=here, wire={"type": ""}))
             elif part["type"] in ("step-start", "steering-message") and wire["role"] == "assistant":
                 yield from _step(wire, path, said, answers)
@@ -137,22 +142,22 @@ class _Reader(RequestReader):
             for number, each in enumerate(given if listed else [given] if given is not None else []):
                 if (listed or not isinstance(each, str)) and (wrong := schema_error(each, {"content": str, **OPTIONS})):
                     message = "a system prompt must be a string, or a system message with one."
-                    self.refuse((name, number) if listed else (name,), wrong[0], message)
+                    self.refuse((name, number) if listed else (name,), Fault(wrong.field, message))
         return ()
 
     def tools(self, given: JSON) -> Iterator[RequestPart]:
         if given is not None and not is_object(given) and not is_list(given):
-            self.refuse(("tools",), "", "the tools must be an object, keyed by tool name.")
+            self.refuse(("tools",), Fault("", "the tools must be an object, keyed by tool name."))
         listed = is_list(given)
         fields: FieldTypes = {"name" if listed else "name?": str, "description?": str, "inputSchema?": dict}
         for name, tool in enumerate(list_or_empty(given)) if listed else object_or_empty(given).items():
             wrong = schema_error(tool, fields)
             if wrong is None and tool.get("type") not in TOOL_TYPES:
-                wrong = "type", f"unknown tool type {tool['type']!r}."
+                wrong = Fault("type", f"unknown tool type {tool['type']!r}.")
             if wrong is None and "parameters" in tool and tool.get("inputSchema") is None:
-                wrong = "inputSchema", "`inputSchema` is missing: `parameters` is its name in older versions."
+                wrong = Fault("inputSchema", "`inputSchema` is missing: `parameters` is its name in older versions.")
             if wrong:
-                self.refuse(("tools", name), *wrong)
+                self.refuse(("tools", name), wrong)
             else:
                 yield RequestPart(
                     kind="other", path=("tools", name), wire=tool, id=tool["name"] if listed else str(name)
@@ -286,11 +291,11 @@ def _is_call(part: JSON) -> bool:
 
 def _part_error(part: JSON, shapes: Mapping[str, FieldTypes]) -> Fault | None:
     if wrong := tagged_error(part, shapes, "part"):
-        return (*wrong, ("input", "")) if wrong[0] == "input" else wrong
+        return wrong._replace(detail=("input", "")) if wrong.field == "input" else wrong
     if part["type"] == "tool-result":
         output: JSON = part["output"]
         if (form := str(output.get("type"))) not in OUTPUTS:
-            return "output", f"unknown output type {form!r}."
+            return Fault("output", f"unknown output type {form!r}.")
         return nested_error("output", output, OUTPUTS[form])
     return _file_data_error(part.get("data", part.get("image", part.get("url"))), located="url" in part)
 
@@ -307,18 +312,19 @@ def _ui_part_error(part: JSON) -> Fault | None:
         return wrong or (_file_data_error(part["url"], located=True) if located else None)
     wrong = schema_error(part, {**CALL, **({"toolName": str} if kind == "dynamic-tool" else {})})
     if wrong is None and part["state"] not in STATES:
-        wrong = "state", f"unknown state {part['state']!r} of a tool call."
+        wrong = Fault("state", f"unknown state {part['state']!r} of a tool call.")
     if wrong is None and part.get("approval"):
         wrong = schema_error(part["approval"], {"id": str, "approved?": bool, "reason?": str})
     if wrong is None and part["state"] == "output-error":
         wrong = schema_error(part, {"errorText": str})
     for name, state in STATE_FIELDS.items():
         if wrong is None and part["state"] != state and part.get(name) is not None:
-            wrong = name, f"a tool call in the state {part['state']} cannot have `{name}`."
+            wrong = Fault(name, f"a tool call in the state {part['state']} cannot have `{name}`.")
     if wrong:
         return wrong
     given = "input" in part or (part["state"] == "output-error" and "rawInput" in part)
-    return None if given or part["state"] == "input-streaming" else ("input", "`input` is missing.", ("input", ""))
+    missing = missing_field("input")._replace(detail=("input", ""))
+    return None if given or part["state"] == "input-streaming" else missing
 
 
 def _file_data_error(data: JSON, *, located: bool) -> Fault | None:
@@ -327,12 +333,12 @@ def _file_data_error(data: JSON, *, located: bool) -> Fault | None:
     inline: JSON = holder.get("data") if holder.get("type") == "data" else None
     if isinstance(inline, str) and inline.startswith("data:"):
         says = 'Data URLs are not valid inline data. Pass them as { type: "url", url } instead.'
-        return "data", "expected base64, got a data URL.", ("data", says)
+        return Fault("data", "expected base64, got a data URL.", detail=("data", says))
     if not isinstance(data, str):
         return None
     if data.startswith("data:") and "," not in data:
         says = f"Invalid data URL format in content {data[:40]}"
-        return "data", "this data URL contains no data.", ("data", says)
+        return Fault("data", "this data URL contains no data.", detail=("data", says))
     if located and not URL.fullmatch(data):
-        return "url", f"{data[:40]!r} is not a URL.", ("data", "Invalid URL")
+        return Fault("url", f"{data[:40]!r} is not a URL.", detail=("data", "Invalid URL"))
     return None

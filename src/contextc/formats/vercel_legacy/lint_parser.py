@@ -5,6 +5,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from contextc._json import JSON, JSONObject
 from contextc.formats.coercion import ROLE_ALIASES, as_role, as_text, text_message
 from contextc.formats.lint_engine import (
+    Fault,
     FieldTypes,
     JSONPath,
     PairingErrors,
@@ -13,11 +14,12 @@ from contextc.formats.lint_engine import (
     RequestPart,
     RuleFinding,
     field_names,
+    missing_field,
     schema_error,
     unknown_field_findings,
 )
 from contextc.formats.open_calls import OpenCalls
-from contextc.formats.request_parser import TYPED, Fault, RequestReader, first_field, nested_error
+from contextc.formats.request_parser import TYPED, RequestReader, first_field, nested_error
 from contextc.formats.request_settings import is_list, is_object, list_or_empty, object_or_empty
 from contextc.formats.vercel_legacy.decode import written_function
 from contextc.formats.vercel_legacy.encode import ATTACHMENTS
@@ -74,8 +76,8 @@ class _Reader(RequestReader):
     def tool_error(self, tool: JSON) -> Fault | None:
         return schema_error(tool, FUNCTION_DEFINITION)
 
-    def provider_text(self, path: JSONPath, field: str, message: str, detail: JSON) -> str:
-        return f"'{field}' is not valid." if field else message
+    def provider_text(self, path: JSONPath, fault: Fault) -> str:
+        return f"'{fault.field}' is not valid." if fault.field else fault.message
 
 
 parse_request = _Reader.parse
@@ -162,15 +164,15 @@ def tool_invocations(wire: JSONObject) -> list[JSON]:
 def _message_error(wire: JSONObject) -> Fault | None:
     role = wire["role"]
     if role not in ROLES:
-        return "role", f"invalid role {role!r}: expected system, user, assistant or function."
+        return Fault("role", f"invalid role {role!r}: expected system, user, assistant or function.")
     if role == "data":
         return schema_error(wire, ID_FIELDS)
     if wrong := schema_error(wire, RESULT_MESSAGE if role in RESULT_ROLES else MESSAGE):
         return wrong
     if wire.get("content") is None and not first_field(wire, CONTENT_SUBSTITUTES):
-        return "content", "`content` is missing."
+        return missing_field("content")
     if role in RESULT_ROLES and first_field(wire, CONTENT_SUBSTITUTES[:3]):
-        return "role", f"a message of role {role} cannot contain calls."
+        return Fault("role", f"a message of role {role} cannot contain calls.")
     function: JSON = wire.get("function_call")
     if is_object(function) and (wrong := nested_error("function_call", function, FUNCTION)):
         return wrong
@@ -189,7 +191,7 @@ def _nested_error(wire: JSONObject) -> Fault | None:
         if wrong := nested_error("toolInvocations", each, INVOCATION):
             return wrong
         if each["state"] not in STATES:
-            return "toolInvocations.state", f"unknown state {each['state']!r} of a tool call."
+            return Fault("toolInvocations.state", f"unknown state {each['state']!r} of a tool call.")
     errors = (nested_error(ATTACHMENTS, each, ATTACHMENT) for each in list_or_empty(wire.get(ATTACHMENTS)))
     return next(filter(None, errors), None)
 
