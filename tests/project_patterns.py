@@ -10,7 +10,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import Any, NamedTuple, cast
 
 import contextc
 from contextc.analysis import cache_rules
@@ -90,9 +91,11 @@ def _inside(value: object, seen: set[int]) -> Iterator[re.Pattern[Any]]:
     if isinstance(value, re.Pattern):
         yield value
     elif isinstance(value, Mapping):
-        yield from (each for inner in list(value.values()) for each in _inside(inner, seen))
+        values = list(cast(Mapping[object, object], value).values())
+        yield from (each for inner in values for each in _inside(inner, seen))
     elif isinstance(value, list | tuple | set | frozenset):
-        yield from (each for inner in list(value) for each in _inside(inner, seen))
+        values = list(cast(Iterable[object], value))
+        yield from (each for inner in values for each in _inside(inner, seen))
     elif type(value).__module__.startswith("contextc."):
         names = getattr(value, "__struct_fields__", None) or list(getattr(value, "__dict__", {}))
         yield from (each for name in names for each in _inside(getattr(value, name, None), seen))
@@ -125,13 +128,13 @@ def _methods() -> dict[tuple[str, str], set[str]]:
 def _of_calls() -> Iterator[Used]:
     for module, tree in _modules().items():
         for call, function in _calls(tree, ""):
-            name, given = call.func.attr, call.args[0]  # type: ignore[union-attr]
+            name, given = cast(ast.Attribute, call.func).attr, call.args[0]
             where = f"{module}:{function or '(module)'}"
             if isinstance(given, ast.Constant):
                 if name == "compile" and not function:
                     continue  # a value of the module
                 method = name if name in ANCHORED else "search"
-                yield Used(where, re.compile(given.value, _flags(call)), method)
+                yield Used(where, re.compile(cast(str, given.value), _flags(call)), method)
             elif function and where not in BUILT and where not in GIVEN_BY_USERS:
                 raise AssertionError(
                     f"{where}: builds a regular expression. Name it in BUILT of {Path(__file__).name}."
@@ -149,7 +152,7 @@ def _calls(node: ast.AST, function: str) -> Iterator[tuple[ast.Call, str]]:
 
 
 def _flags(call: ast.Call) -> int:
-    place = {"sub": 4, "subn": 4, "split": 3, "compile": 1}.get(call.func.attr, 2)  # type: ignore[union-attr]
+    place = {"sub": 4, "subn": 4, "split": 3, "compile": 1}.get(cast(ast.Attribute, call.func).attr, 2)
     given = [*call.args[place : place + 1], *[each.value for each in call.keywords if each.arg == "flags"]]
     return int(eval(ast.unparse(given[0]), {"re": re})) if given else 0
 
@@ -196,7 +199,7 @@ def _schemas(value: object, seen: set[int]) -> Iterator[str]:
         yield value.pattern
         yield from (each for name in value.__struct_fields__ for each in _schemas(getattr(value, name), seen))
     elif isinstance(value, Mapping):
-        yield from (each for inner in value.values() for each in _schemas(inner, seen))
+        yield from (each for inner in cast(Mapping[str, object], value).values() for each in _schemas(inner, seen))
 
 
 def _bedrock_schemas() -> list[re.Pattern[str]]:
@@ -210,12 +213,17 @@ def _structured_output() -> list[re.Pattern[str]]:
 
 
 def _share() -> list[re.Pattern[str]]:
-    return [share_redaction._compile_files([]), share_redaction._compile_files(["src/app.py", "notes", "a-b"])]
+    compile_files = _private(share_redaction, "_compile_files")
+    return [compile_files([]), compile_files(["src/app.py", "notes", "a-b"])]
+
+
+def _private(module: ModuleType, name: str) -> Callable[..., Any]:
+    return getattr(module, name)
 
 
 BUILT: dict[str, tuple[Callable[[], Iterable[re.Pattern[Any]]], str]] = {
     "contextc._installed_packages:_oldest_version": (lambda: _texts(["""extra == ['"]web['"]"""]), "search"),
-    "contextc.analysis.cache_rules:_read_entry": (lambda: _inside(cache_rules._load(), set()), "search"),
+    "contextc.analysis.cache_rules:_read_entry": (lambda: _inside(_private(cache_rules, "_load")(), set()), "search"),
     "contextc.formats.bedrock.schema:_violated_constraint": (_bedrock_schemas, "fullmatch"),
     "contextc.formats.identifiers:__init__": (lambda: (), "search"),  # values of the formats' modules
     "contextc.formats.rule_checks:complete": (lambda: _texts([re.escape("{…}") + r",\s+…"]), "search"),
@@ -234,7 +242,14 @@ BUILT: dict[str, tuple[Callable[[], Iterable[re.Pattern[Any]]], str]] = {
     "contextc.providers.error_mapping:failure_kind": (_error_tables, "search"),
     "contextc.providers.ollama:_helped": (lambda: _texts([each for each, _ in ollama.FIXES], re.I), "search"),
     "contextc.providers.structured_output:has_structured_output": (_structured_output, "fullmatch"),
-    "contextc.proxy.upstreams:_recorded_paths": (lambda: [each for each, _ in upstreams._recorded_paths()], "search"),
+    "contextc.proxy.client_setup:_sets": (
+        lambda: _texts([r"""^(?![^\S\n]*+(?:#|//)).*(?<![\w.-])base_url["']?\s*[=:]"""], re.MULTILINE),
+        "search",
+    ),
+    "contextc.proxy.upstreams:_recorded_paths": (
+        lambda: _inside(_private(upstreams, "_recorded_paths")(), set()),
+        "search",
+    ),
     "contextc.sharing.share_redaction:_compile_files": (_share, "search"),
     "contextc.tools.builtin.search_worker:glob_pattern": (
         lambda: [search_worker.glob_pattern(each) for each in GLOBS],

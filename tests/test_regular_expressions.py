@@ -13,7 +13,7 @@ from tests.hostile_runs import grows_too_fast, hostile_runs
 from tests.project_patterns import Used, project_patterns
 
 SLOW = {
-    "two repetitions of the same letters": (r"a+b?a+c", "search"),
+    "two repetitions of the same letters": (r"a+b?a+c", "match"),
     "a start at every letter": (r"[a-z.]+@", "search"),
     "one in another": (r"(?:a+)+b", "match"),
     "an end far away": (r"<a>.*?</a>", "search"),
@@ -48,7 +48,7 @@ def test_every_expression_of_the_package_is_found() -> None:
 @pytest.mark.parametrize("group", range(GROUPS))
 def test_every_expression_is_linear_on_hostile_runs(group: int) -> None:
     """A tool result of a megabyte must not hold the process for minutes."""
-    assert [each for used in patterns()[group::GROUPS] for each in _slow(used, 60)] == []
+    assert [each for used in patterns()[group::GROUPS] for each in _slow(used, 40)] == []
 
 
 @pytest.mark.thorough

@@ -173,11 +173,8 @@ class UnknownMessage(InvalidInput, LookupError):
 
     def __init__(self, conversation: str, reference: object, *, hint: str = "") -> None:
         self.conversation, self.reference = conversation, reference
-        super().__init__(
-            f"Conversation {conversation!r} has no message {reference!r}",
-            fix=hint or "Pass a seq, uid or id that `store.load()` returns.",
-            case="hint" if hint else "",
-        )
+        fix, case = (hint, "hint") if hint else ("Pass a seq, uid or id that `store.load()` returns.", "")
+        super().__init__(f"Conversation {conversation!r} has no message {reference!r}", fix=fix, case=case)
 
 
 class UnknownBranch(InvalidInput, LookupError):

@@ -1,6 +1,11 @@
 """`lint`, `fix`, `convert` and `rule` as processes, and conversations from and to provider requests."""
 
 import json
+import os
+import pty
+import subprocess
+import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import cast
 
@@ -320,3 +325,31 @@ def test_what_fix_and_convert_write_is_readable_by_its_owner_alone(run: Run, tmp
     for command, *more in (["fix", "-f", "openai_chat"], ["convert", "--from", "openai_chat", "--to", "gemini"]):
         run(command, "-", *more, "-o", f"{command}.json", text=json.dumps(CHAT))
         assert (tmp_path / f"{command}.json").stat().st_mode & 0o777 == 0o600
+
+
+def test_json_at_a_terminal_cannot_control_it(tmp_path: Path) -> None:
+    """Control characters and those that change the direction of text become escapes, which mean the same."""
+    hostile = "\x9b31m\u202eEVIL\u200f\U000e0001 é"
+    file = tmp_path / "request.json"
+    body = {"model": "claude-opus-5-5", "max_tokens": 9, "messages": [{"role": "user", "content": hostile}]}
+    file.write_text(json.dumps(body, ensure_ascii=False))
+    for arguments in (["fix", str(file), "-f", "anthropic"], ["convert", str(file), "--to", "openai_chat"]):
+        printed = at_terminal([*arguments])
+        assert hostile[:-1] not in printed
+        assert "\\u009b31m\\u202eEVIL\\u200f\\udb40\\udc01 é" in printed
+        assert hostile in json.dumps(json.loads(printed), ensure_ascii=False)
+
+
+def at_terminal(arguments: list[str]) -> str:
+    """Return what a command prints at a terminal."""
+    program = [sys.executable, "-m", "contextc", *arguments]
+    master, terminal = pty.openpty()
+    with subprocess.Popen(program, stdin=subprocess.DEVNULL, stdout=terminal, stderr=subprocess.PIPE) as process:
+        os.close(terminal)
+        printed = b""
+        with suppress(OSError):  # the end of the program's side
+            while piece := os.read(master, 1 << 16):
+                printed += piece
+        os.close(master)
+        assert process.wait() == 0, process.stderr and process.stderr.read()
+    return printed.decode()

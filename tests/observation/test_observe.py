@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import contextc as cc
+from contextc._json import JSONObject
 from contextc.compiler.past_requests import explain, rebuild
 from contextc.formats import formatter
 from contextc.inspection.request_details import compute_distribution, load_request_details, page_lines
@@ -303,3 +304,33 @@ def test_an_exchange_with_an_id_is_recorded_once(store: cc.Store) -> None:
     assert texts(store, first.conversation)[-4:] == ["one", "two", "three", "four"]
     store.delete(first.conversation)
     assert cc.observe(store, request=chat("one"), reply=answer("two"), exchange_id="run/1").request == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"conversation": "\ud800"}, "conversation: contains a lone surrogate"),
+        ({"exchange_id": "\udc00"}, "exchange_id: contains a lone surrogate"),
+        ({"parent": "\ud800"}, "parent: contains a lone surrogate"),
+        ({"model": "\ud800"}, "model: contains a lone surrogate"),
+        ({"provider": "\ud800"}, "provider: contains a lone surrogate"),
+        ({"url": "http://[::1"}, "url: not a valid URL"),
+        ({"request": {"messages": [10**5000]}}, "more than 4,300 digits"),
+        ({"reply": {"x": float("nan")}}, "is not a number JSON can hold"),
+    ],
+)
+def test_arguments_that_cannot_be_stored_are_refused_with_their_name(options: dict[str, Any], problem: str) -> None:
+    """A program that observes its own requests catches errors of this package only."""
+    given: dict[str, Any] = {"request": {"messages": [{"role": "user", "content": "hi"}]}, **options}
+    with cc.open_store("memory:") as store, pytest.raises(cc.errors.InvalidInput, match=problem):
+        cc.observe(store, **given)
+
+
+def test_lone_surrogates_in_what_was_sent_are_replaced() -> None:
+    """Programs cut emoji in two. The rest of the request is worth keeping."""
+    request: JSONObject = {"model": "m", "messages": [{"role": "user", "content": "a\ud83db"}]}
+    reply = {"choices": [{"index": 0, "message": {"role": "assistant", "content": "c\ud83d"}, "finish_reason": "stop"}]}
+    with cc.open_store("memory:") as store:
+        for given in (request, json.dumps(request, ensure_ascii=False)):
+            seen = cc.observe(store, request=given, reply=reply, headers={"session-id": "\udc80"}, redact=True)
+            assert [each.text for each in store.load(seen.conversation)][-2:] == ["a\ufffdb", "c\ufffd"]

@@ -182,3 +182,23 @@ def test_only_a_store_without_any_row_is_removed_as_empty(path: Path) -> None:
         connection.execute("DELETE FROM blob")
     remove_empty_store(str(path))
     assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "CREATE TRIGGER evil AFTER INSERT ON message BEGIN UPDATE message SET body = x'00'; END;",
+        "ALTER TABLE todo RENAME TO kept; CREATE VIEW todo AS SELECT * FROM kept;",
+        "CREATE VIEW more AS SELECT * FROM message;",
+        "CREATE TABLE mine (text);",
+    ],
+)
+def test_a_backup_with_objects_that_are_not_ours_is_refused(path: Path, copy: Path, script: str) -> None:
+    """A trigger in a file from elsewhere would change what is stored later."""
+    with closing(sqlite3.connect(copy)) as file:
+        file.executescript(script)
+    before = path.read_bytes()
+    with pytest.raises(cc.errors.StoreCorrupt, match="is not part of a contextc store"):
+        restore(copy, f"sqlite:///{path}")
+    assert path.read_bytes() == before
+    assert not list(path.parent.glob("*.restoring"))

@@ -1,4 +1,4 @@
-"""Fuzz `lint`, `fix` and `convert` with damaged requests of every format.
+"""Fuzz `lint`, `fix`, `convert` and `observe` with damaged requests of every format.
 
 A damaged request may be refused, with an error of the documented tree. Nothing else may be raised, a fixed request
 breaks no rule, and a converted one breaks none of the target's. `main` prints the seed and the number of the first
@@ -6,6 +6,7 @@ request, which reproduce a failure: `python -m tests.stress.fuzz_formats --seed 
 """
 
 import argparse
+import json
 import sys
 import time
 import traceback
@@ -28,6 +29,8 @@ Spot: TypeAlias = tuple[JSON, JSON]
 """A container, and the key or index of one value in it."""
 SHARE = 5_000
 """After so many requests `main` says how far it is."""
+OBSERVED = 500
+"""So many requests are recorded in one store."""
 LARGEST = 2_500
 """Bodies with more characters are left out: small ones find the same faults faster."""
 
@@ -89,6 +92,38 @@ NOT_JSON: tuple[Callable[[], JSON], ...] = (
     lambda: _nested(150),
 )
 """What is refused wherever it stands; it is tried rarely, because the rest of such a request is not looked at."""
+HEADERS: tuple[dict[str, str], ...] = (
+    {},
+    {"x-contextc-conversation": "a"},
+    {"x-claude-code-session-id": "s1", "x-claude-code-agent-id": "\ud800"},
+    {"session-id": "x", "thread-id": "y"},
+    {"session-id": "\udc80", "\ud800": "y"},
+    {"x-contextc-conversation": "a" * 5000},
+    {"x-contextc-conversation": "a\0b"},
+    {"x-contextc-parent": "a", "x-contextc-conversation": "b"},
+)
+URLS = (
+    "",
+    "https://api.anthropic.com/v1/messages",
+    "http://x/v1/chat/completions",
+    "::::",
+    "http://[::1",
+    "\ud800://x",
+    "http://a:b/c",
+)
+REPLIES: tuple[JSON, ...] = (
+    None,
+    {"id": "r", "choices": [{"index": 0, "message": {"role": "assistant", "content": "x"}, "finish_reason": "stop"}]},
+    {"type": "message", "role": "assistant", "content": [{"type": "text", "text": "x"}], "usage": {"input_tokens": 1}},
+    {"candidates": [{"content": {"role": "model", "parts": [{"text": "x"}]}}], "usageMetadata": {}},
+    {
+        "id": "r",
+        "output": [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "x"}]}],
+    },
+    {"error": {"type": "x", "message": "y"}},
+    [{"type": "message_start", "message": {"role": "assistant", "content": []}}, {"type": "message_stop"}],
+    [{"choices": [{"delta": {"content": "x"}}]}, {"choices": [{"delta": {}, "finish_reason": "stop"}]}],
+)
 WORDS = ("role", "type", "kind", "status", "state", "name")
 """Keys whose values are words of a format; they are replaced by words that some other format has there."""
 
@@ -296,6 +331,43 @@ def failures(case: Case, targets: Sequence[str]) -> Iterator[Failure]:
                 yield _raised(f"convert to {target}", case, error)
 
 
+def observe_failure(store: cc.Store, case: Case, random: Random) -> Failure | None:
+    """What is wrong with how a request and a damaged reply are recorded, with odd ids, addresses and options."""
+    draw = Draw(random, samples(), list(spots(reply := copied(random.choice(REPLIES)))))
+    if draw.spots:
+        random.choice((_replace, _delete, _rename))(draw, random.choice(draw.spots))
+    try:
+        cc.observe(
+            store,
+            request=_sent(case.body, random),
+            reply=reply,
+            format=random.choice((None, case.format)),
+            headers=random.choice(HEADERS),
+            url=random.choice(URLS),
+            model=random.choice(("", "m", "\ud800")),
+            provider=random.choice(("", "openai", "\udfff")),
+            status=random.choice((None, 200, 500, 0)),
+            conversation=random.choice((None, None, "a", "\ud800", "a\0b")),
+            exchange_id=random.choice(("", "1", "\udc00")),
+            parent=random.choice((None, None, "p", "\ud800")),
+            redact=random.choice((None, None, ["keys"], True)),
+        )
+    except Exception as error:
+        return None if _is_refusal(error) else _raised("observe", case, error)
+    return None
+
+
+def _sent(body: JSON, random: Random) -> bytes | JSONObject:
+    if random.random() < 0.5:
+        return cast(JSONObject, body)
+    try:
+        data = json.dumps(body).encode()
+    except (TypeError, ValueError, RecursionError):
+        return cast(JSONObject, body)
+    at = random.randrange(len(data) + 1)
+    return random.choice((data, data, data[:at], data[:at] + bytes([random.randrange(256)]) + data[at + 1 :]))
+
+
 def _is_refusal(error: Exception) -> bool:
     """Whether an error says what is wrong with a request, and does not just hand on that something failed inside."""
     return isinstance(error, cc.ContextcError) and error.__cause__ is None
@@ -357,12 +429,15 @@ def fuzz(seed: int, first: int, count: int, targets: int, source: Samples) -> tu
     """Check so many requests; how often each failure was found, and its first request."""
     times: Counter[str] = Counter()
     found: dict[str, Failure] = {}
-    for number in range(first, first + count):
-        case = damaged(seed, number, source)
-        chosen = [NAMES[(number + step) % len(NAMES)] for step in range(targets)]
-        for failure in failures(case, chosen):
-            times[failure.what] += 1
-            found.setdefault(failure.what, failure)
+    for start in range(first, first + count, OBSERVED):
+        with cc.open_store("memory:") as store:
+            for number in range(start, min(start + OBSERVED, first + count)):
+                case = damaged(seed, number, source)
+                chosen = [NAMES[(number + step) % len(NAMES)] for step in range(targets)]
+                observed = observe_failure(store, case, Random(f"{seed}:{number}:observe"))
+                for failure in (*failures(case, chosen), *([observed] if observed else [])):
+                    times[failure.what] += 1
+                    found.setdefault(failure.what, failure)
     return times, found
 
 

@@ -216,3 +216,19 @@ def test_the_built_in_tools_are_reported_whole_and_pass_every_rule(tmp_path: Pat
         provider = cc.provider(model, window=100_000, output=1_000)
         compiled = cc.MessageCompiler(store, provider).compile("demo", tools=tools)
         assert cc.lint(dict(compiled.params), format=provider.format) == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems cannot find a process that left the group")
+def test_a_process_that_left_the_group_ends_with_its_command(tmp_path: Path) -> None:
+    """`setsid` takes it out of the process group; nothing may be left running."""
+    detach = "setsid sh -c 'echo $$ >> pids; exec sleep 300' & while [ ! -s pids ]; do :; done"
+    run(command_tool(tmp_path), command=detach)
+    assert all_end(numbers_in(tmp_path / "pids"))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems cannot find a process that left the group")
+def test_a_process_that_left_the_group_ends_when_time_is_up(tmp_path: Path) -> None:
+    detach = "(setsid sh -c 'echo $$ >> pids; exec sleep 300' &); while [ ! -s pids ]; do :; done; sleep 300"
+    result = run(command_tool(tmp_path), command=detach, seconds=2)
+    assert "stopped after 2 seconds" in result.text
+    assert all_end(numbers_in(tmp_path / "pids"))

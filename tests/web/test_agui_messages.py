@@ -99,3 +99,9 @@ def test_stored_messages_are_messages_of_agui() -> None:
     assert call["toolCalls"][0]["function"] == {"name": "read", "arguments": '{"path":"x"}'}
     assert first == {"id": "t", "role": "tool", "toolCallId": "1", "content": "text"}
     assert second == {"id": "t-1", "role": "tool", "toolCallId": "2", "content": "no file", "error": "no file"}
+
+
+@pytest.mark.parametrize("name", ["role", "name", "toolCallId", "error"])
+def test_fields_that_are_not_strings_are_refused_with_their_path(name: str) -> None:
+    with pytest.raises(InvalidRequest, match=rf"messages\[0\]\.{name}: must be a string, got 'dict'"):
+        decode_messages([{"role": "tool", "id": "t", "content": "x", name: {"a": 1}}])

@@ -1,6 +1,7 @@
 """Functions that the commands share: consoles, common options, progress, confirmation, text blocks."""
 
 import os
+import re
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -75,9 +76,26 @@ def replace_control_characters(text: str) -> str:
 
 
 def print_json(value: object) -> None:
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
+    sys.stdout.write(escape_at_terminal(msgspec.json.format(msgspec.json.encode(value), indent=2)).decode() + "\n")
 
 
+def escape_at_terminal(json: bytes) -> bytes:
+    """Return JSON for standard output. At a terminal, control characters and those that change the direction of text
+    become escapes, such as `\\u202e`: the same JSON, which cannot control the terminal."""
+    if not sys.stdout.isatty():
+        return json
+    return UNSAFE.sub(_escape_character, json.decode(errors="backslashreplace")).encode()
+
+
+def _escape_character(match: re.Match[str]) -> str:
+    character = match[0]
+    if character.isprintable():
+        return character
+    units = character.encode("utf-16-be")
+    return "".join([f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2)])
+
+
+UNSAFE = re.compile(r"[^\x20-\x7e\n\t\r]|\r(?!\n)")
 INDENT = 4
 
 

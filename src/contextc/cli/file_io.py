@@ -4,7 +4,7 @@ import os
 import sys
 from contextlib import suppress
 
-from contextc.cli.console import err
+from contextc.cli.console import err, escape_at_terminal
 from contextc.errors import InvalidRequest, InvalidSetting
 from contextc.formats import format_names
 from contextc.interchange.open_any import detect_format, is_request_log
@@ -80,7 +80,7 @@ def write_output(file: str, data: bytes) -> None:
     """Write a file completely or not at all. Only its owner can read it."""
     if file == "-":
         try:
-            sys.stdout.buffer.write(data)
+            sys.stdout.buffer.write(escape_at_terminal(data))
             sys.stdout.buffer.flush()
         except BrokenPipeError:  # the reader closed the pipe, which is not an error
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -272,7 +272,7 @@ def format_dotted_path(path: JSONPath) -> str:
 
 
 class Problem(Enum):
-    """What is wrong with a field."""
+    """The kind of a fault."""
 
     MISSING = "missing"
     TYPE = "type"

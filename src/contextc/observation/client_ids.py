@@ -78,10 +78,19 @@ def header_names() -> tuple[str, ...]:
     return tuple(dict.fromkeys([name for name in places if not name.startswith(IN_BODY)]))
 
 
+def host_and_path(url: str) -> tuple[str, str]:
+    """Return the host and the path of a URL; both are "" if it is invalid."""
+    try:
+        found = urlsplit(url)
+    except ValueError:
+        return "", ""
+    return found.hostname or "", found.path
+
+
 def read_ids(headers: Mapping[str, str], body: JSONObject, url: str = "") -> ClientIds:
     """Return the ids in the headers and the body of a request. `body` needs no messages."""
     given = {name.lower(): value for name, value in headers.items()}
-    is_counting = COUNTING_PATH.search(urlsplit(url).path) is not None
+    is_counting = COUNTING_PATH.search(host_and_path(url)[1]) is not None
     for client in known_clients():
         session = _session(client, given, body)
         if not session:

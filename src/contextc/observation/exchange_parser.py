@@ -6,14 +6,24 @@ from functools import lru_cache
 from hashlib import blake2b
 from threading import Lock
 from typing import Literal, NamedTuple, TypeAlias, cast
-from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from contextc._common_prefix import count_common_prefix
-from contextc._json import JSON, JSONObject, as_object, as_objects, decode, decode_json, encode
+from contextc._json import (
+    JSON,
+    JSONObject,
+    as_object,
+    as_objects,
+    decode,
+    decode_json,
+    encode,
+    find_json_problem,
+    fix_surrogates,
+    fix_surrogates_in_json,
+)
 from contextc.compiler.body_splitting import (
     Element,
     comparable_bytes,
@@ -27,7 +37,7 @@ from contextc.formats.base import Formatter, Request, as_json
 from contextc.linting.tolerant_decoding import coerce_request
 from contextc.messages import Message, Text, Usage, validate_message
 from contextc.observation.cache_diagnostics import NO_DIAGNOSIS, CacheDiagnosis, read_cache_diagnosis
-from contextc.observation.client_ids import ClientIds, read_ids
+from contextc.observation.client_ids import ClientIds, host_and_path, read_ids
 from contextc.observation.format_detection import FormatDetector
 from contextc.observation.generated_call_ids import has_generated_ids
 from contextc.observation.reply_decoding import DECODE_ERRORS, DecodedReply, decode_logged_reply
@@ -354,15 +364,16 @@ def reply_value(reply: object) -> JSON:
             return reply
     if isinstance(reply, Sequence):
         given = cast(Sequence[object], reply)
-        return [each.decode("utf-8", "replace") if isinstance(each, bytes) else each for each in given]
+        return [_event_value(each) for each in given]
     try:
-        return as_json(reply)
+        value = as_json(reply)
     except InvalidInput:
         raise InvalidInput(
             "reply: expected bytes, text, a dict or a list of events",
             got=type(reply).__name__,
             fix="Pass it as it arrived.",
         ) from None
+    return _encodable(value, "reply")
 
 
 def _error_text(value: JSON) -> str:
@@ -395,12 +406,29 @@ def as_bytes(request: object) -> bytes:
     if isinstance(request, bytes | bytearray):
         return bytes(request)
     if isinstance(request, str):
-        return request.encode()
+        return fix_surrogates(request).encode()
     if isinstance(request, Mapping):
-        return encode(dict(cast(Mapping[str, JSON], request)))
+        return encode(_encodable(dict(cast(Mapping[str, JSON], request)), "request"))
     raise InvalidInput(
         "request: expected bytes, text or a dict", got=type(request).__name__, fix="Pass the body as it was sent."
     )
+
+
+def _event_value(event: object) -> JSON:
+    if isinstance(event, bytes):
+        return event.decode("utf-8", "replace")
+    return _encodable(cast(JSON, event), "reply") if isinstance(event, dict | str) else event
+
+
+def _encodable(value: JSON, name: str) -> JSON:
+    """Return a value that JSON and the store can hold: lone surrogates are replaced. Raise InvalidInput otherwise."""
+    if (found := find_json_problem(value, name)) is not None:
+        raise InvalidInput(f"{found[0]}: {found[1].rstrip('.')}")
+    try:
+        encode(value)
+    except UnicodeEncodeError:
+        return fix_surrogates_in_json(value)
+    return value
 
 
 _detector = FormatDetector()
@@ -413,7 +441,7 @@ def _detect(body: JSONObject, url: str, reply: object) -> str:
 
 def _provider_of(format: str, url: str) -> str:
     """Return the provider of a format, preferably the one whose name is in the address."""
-    host = urlsplit(url).hostname or ""
+    host = host_and_path(url)[0]
     names = sorted(provider_names(), key=lambda name: name.partition("-")[0] not in host)
     return next((name for name in names if format_of_provider(name) == format), format)  # each reads the configuration
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
 
+from contextc._json import fix_surrogates
 from contextc.compiler.manifest import RequestAction
 from contextc.errors import InvalidInput
 from contextc.observation.credential_values import find_credentials, mask_value
@@ -48,11 +49,15 @@ def observe(
     began = time or append_and_load.now_ms()
     if not isinstance(began, int) or not isinstance(ended or 0, int):
         raise InvalidInput("time and ended: expected Unix milliseconds", got=(time, ended))
-    credentials = find_credentials((headers or {}).items(), urlsplit(url).query)
+    named = {"conversation": conversation, "url": url, "model": model, "provider": provider, "parent": parent}
+    for name, text in (*named.items(), ("exchange_id", exchange_id)):
+        _check_text(name, text)
+    headers = {fix_surrogates(name): fix_surrogates(value) for name, value in (headers or {}).items()}
+    credentials = find_credentials(headers.items(), urlsplit(url).query)
     if reply is not None and credentials:
         reply = mask_value(reply_value(reply), credentials)
     redactor = make_redactor(store, redact)
-    sent, headers = as_bytes(request), headers or {}
+    sent = as_bytes(request)
     body = redactor.redact_body(sent) if redactor else sent
     given = parse_input(
         body,
@@ -80,3 +85,15 @@ def observe(
             actions=tuple([redactor.redact_action(each) if redactor else each for each in actions]),
         ),
     )
+
+
+def _check_text(name: str, given: object) -> None:
+    """Raise InvalidInput for text that is not Unicode, and for an invalid URL."""
+    if not isinstance(given, str):
+        return
+    if fix_surrogates(given) != given:
+        raise InvalidInput(f"{name}: contains a lone surrogate", got=given, fix="Pass valid Unicode text.")
+    try:
+        urlsplit(given if name == "url" else "")
+    except ValueError:
+        raise InvalidInput("url: not a valid URL", got=given, fix="Pass the address of the request.") from None

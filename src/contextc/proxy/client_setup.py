@@ -266,7 +266,7 @@ def find_file_addresses(program: str, environment: Mapping[str, str], folder: Pa
 
 
 def _sets(text: str, field: str) -> bool:
-    pattern = rf'^(?!\s*(?:#|//)).*(?<![\w.-]){field}["\']?\s*[=:]'
+    pattern = rf'^(?![^\S\n]*+(?:#|//)).*(?<![\w.-]){field}["\']?\s*[=:]'
     return field in text and re.search(pattern, text, re.MULTILINE) is not None
 
 

@@ -12,7 +12,7 @@ from contextlib import closing, suppress
 from contextc.errors import InvalidSetting, SchemaTooNew, StoreBusy, StoreCorrupt, StoreError, StoreUnavailable
 from contextc.store import open_for_inspection
 from contextc.store.migrations import migrations
-from contextc.store.sqlite import SQLiteStore, remove_if_exists, sync_to_disk
+from contextc.store.sqlite import SQLITE, SQLiteStore, remove_if_exists, sync_to_disk
 
 SIDE_FILES = ("-wal", "-shm", "-journal")
 WAIT_SECONDS = 1.0
@@ -50,6 +50,7 @@ def restore(source: str | os.PathLike[str], address: str) -> str | None:
     if version == 0:
         raise StoreCorrupt(f"{source}: not a contextc store", fix="Give the file of a backup.")
     try:
+        _check_objects(source, partial, version)
         aside = _move_aside(path)
         os.replace(partial, path)
         sync_to_disk(os.path.dirname(os.path.abspath(path)))
@@ -59,6 +60,23 @@ def restore(source: str | os.PathLike[str], address: str) -> str | None:
         with suppress(OSError):
             os.remove(partial)
     return aside
+
+
+def _check_objects(source: str, path: str, version: int) -> None:
+    """Raise StoreCorrupt if a file has a trigger, a view or a table that no migration made: they could change what is
+    stored later. Its tables and indexes must have their own type, too."""
+    query = "SELECT type, name FROM sqlite_master WHERE name NOT LIKE 'sqlite~_%' ESCAPE '~'"
+    with closing(sqlite3.connect(":memory:")) as own, closing(sqlite3.connect(path)) as copy:
+        for statement in [each for step in migrations()[:version] for each in step.statements]:
+            own.execute(SQLITE.translate_ddl(statement))
+        known = {*own.execute(query).fetchall(), ("table", "schema_version")}
+        foreign = sorted(set(copy.execute(query).fetchall()) - known)
+    if foreign:
+        kind, name = foreign[0]
+        raise StoreCorrupt(
+            f"{source}: {kind} {name!r} is not part of a contextc store",
+            fix="Give the file of another backup. Nothing was changed.",
+        )
 
 
 def check_backup_file(source: str) -> None:

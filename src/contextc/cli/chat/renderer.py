@@ -13,7 +13,7 @@ from rich.text import Text
 from contextc._json import parse_object
 from contextc.app.sanitize import sanitize
 from contextc.cli.chat.formatting import format_call, render_meter, to_one_line
-from contextc.cli.console import pluralize
+from contextc.cli.console import escape_at_terminal, pluralize
 from contextc.events import (
     AnyEvent,
     ApprovalAnswered,
@@ -241,7 +241,7 @@ class JSONRenderer:
     def show(self, event: AnyEvent) -> None:
         if isinstance(event, TurnStart | ErrorOccurred):
             self.error_shown = isinstance(event, ErrorOccurred)
-        sys.stdout.buffer.write(encode_event(event) + b"\n")
+        sys.stdout.buffer.write(escape_at_terminal(encode_event(event)) + b"\n")
         sys.stdout.buffer.flush()
 
     def note(self, text: str) -> None:

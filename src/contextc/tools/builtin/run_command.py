@@ -1,7 +1,9 @@
 """The run_command tool: a shell command in the folder, with a person's approval.
 
 The command leads a process group of its own. When it exits, times out or is cancelled, the whole group is killed,
-including background processes. Of its output the beginning and the end are kept, up to a fixed size.
+including background processes. On Linux, processes that left the group (`setsid`) are killed, too: they have inherited
+a variable that marks the command. Only one that also emptied its environment is not found, and on other systems none
+that left the group. Of its output the beginning and the end are kept, up to a fixed size.
 
 A command gets only allowed environment variables, because its output is stored and sent to a model: paths, locale,
 terminal, time zone, tool chains. Any other variable may hold a credential (PGPASSWORD, DATABASE_URL, AWS_…), and no
@@ -11,6 +13,7 @@ deny-list is complete.
 import ctypes
 import os
 import re
+import secrets
 import selectors
 import shutil
 import signal
@@ -58,6 +61,8 @@ ALLOWED_VARIABLES = frozenset(
 )
 """Names of the environment variables that a command gets."""
 PR_SET_DUMPABLE = 4
+MARK = "CONTEXTC_COMMAND"
+"""A variable that marks the processes of one command."""
 URL_CREDENTIALS = re.compile(r"://[^/\s]*@")
 ANSI_SEQUENCES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
 
@@ -122,10 +127,11 @@ class ShellCommand:
     def __init__(self, command: str, folder: Path, environment: Mapping[str, str], most: int) -> None:
         shell = shutil.which("bash") or "/bin/sh"
         self.output = _OutputBuffer(most)
+        self.mark = f"{MARK}={secrets.token_hex(16)}"
         self.process = subprocess.Popen(
             [shell, "-c", command],
             cwd=folder,
-            env=environment,
+            env={**environment, **dict([self.mark.split("=")])},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -180,7 +186,7 @@ class ShellCommand:
         return os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def terminate(self, patience: float) -> None:
-        """Terminate the whole process group: SIGTERM if it still runs, then SIGKILL."""
+        """Terminate the whole process group: SIGTERM if it still runs, then SIGKILL. Then what has left the group."""
         if not self.has_ended():
             self.send_signal(signal.SIGTERM)
             deadline = time.monotonic() + patience
@@ -188,10 +194,31 @@ class ShellCommand:
                 time.sleep(POLL_SECONDS)
         self.send_signal(signal.SIGKILL)
         self.process.wait()
+        deadline = time.monotonic() + GRACE_SECONDS
+        while _kill_marked(self.mark.encode()) and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)
 
     def send_signal(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, number)
+
+
+def _kill_marked(mark: bytes) -> bool:
+    """Kill the processes with a mark in their environment. Return True if there were any."""
+    if sys.platform != "linux":
+        return False
+    found = False
+    for name in os.listdir("/proc"):
+        with suppress(OSError):  # it has ended, or belongs to somebody else
+            if name.isdecimal() and mark in Path(f"/proc/{name}/environ").read_bytes().split(b"\0"):
+                handle = os.pidfd_open(int(name))
+                try:  # read again: the number may belong to another process by now
+                    if mark in Path(f"/proc/{name}/environ").read_bytes().split(b"\0"):
+                        signal.pidfd_send_signal(handle, signal.SIGKILL)
+                        found = True
+                finally:
+                    os.close(handle)
+    return found
 
 
 class _OutputBuffer:

@@ -10,6 +10,7 @@ from contextc.errors import InvalidRequest
 from contextc.messages import AnyPart, Media, Message, Reasoning, Text
 from contextc.store.history_comparison import original_uid
 
+OPTIONAL_TEXTS = ("role", "name", "toolCallId", "error")
 DEFAULT_MIME_TYPES = {
     "image": "image/png",
     "audio": "audio/mpeg",
@@ -25,6 +26,9 @@ def decode_messages(client_messages: list[JSONObject]) -> list[Message]:
         role, uid, content = each.get("role"), each.get("id"), each.get("content")
         if not isinstance(uid, str):
             raise InvalidRequest("must be a string", path=f"messages[{index}].id", got=type(uid).__name__)
+        for name in OPTIONAL_TEXTS:
+            if not isinstance(value := each.get(name), str | None):
+                raise InvalidRequest("must be a string", path=f"messages[{index}].{name}", got=type(value).__name__)
         if role == "user":
             found.append(Message(role="user", uid=uid, parts=_parts(content, f"messages[{index}].content")))
         elif role in ("assistant", "tool"):
