@@ -258,6 +258,7 @@ BUILT: dict[str, tuple[Callable[[], Iterable[re.Pattern[Any]]], str]] = {
 }
 """Functions that build expressions, what they build, and how it is used."""
 GIVEN_BY_USERS = {
+    "contextc.observation.limited_search:main",
     "contextc.observation.redaction_patterns:_compile",
     "contextc.tools.builtin.search_worker:main",
     "contextc.web.api.export:_compile",

@@ -225,3 +225,22 @@ def test_an_empty_secret_is_left() -> None:
 
 def test_a_body_with_an_invalid_escape_and_no_match_is_left_as_it_is() -> None:
     assert redactor("keys").redact_body(b'["\\ud800 \\q"]') == b'["\\ud800 \\q"]'
+
+
+def test_a_text_that_takes_an_own_expression_too_long_is_removed_whole(caplog: pytest.LogCaptureFixture) -> None:
+    """It runs in a process with a time limit: a tool result must not stop the recorder, nor keep what was to go."""
+    slow = redactor(re.compile(r"(?:[a-z]+)+\d"))
+    with caplog.at_level(logging.WARNING, "contextc.observation"):
+        assert PLACEHOLDER.fullmatch(slow.redact_text("a" * 200_000))
+    assert "takes too long on a text of 200000 characters" in caplog.text
+    assert PLACEHOLDER.sub("…", slow.redact_text("THE WORDS ARE: secret7, and so on")) == "THE WORDS ARE: …, and so on"
+
+
+def test_own_expressions_find_the_same_as_python_does() -> None:
+    texts = ["nothing of the kind is here", "x1 and x22 and x333 and so on", "x1", "ünï x7 \ud83d x8 more of it"]
+    for own in (re.compile(r"x\d+"), re.compile(r"x(?P<secret>\d+)"), re.compile("X(.)", re.IGNORECASE)):
+        group = "secret" if own.groupindex else 0
+        for text in texts:
+            removed = [match[group] for match in own.finditer(text)]
+            kept = PLACEHOLDER.split(redactor(own).redact_text(text))[::2]
+            assert "".join([each for pair in zip(kept, [*removed, ""], strict=True) for each in pair]) == text

@@ -2,9 +2,12 @@
 
 A match is replaced by a placeholder. It has a hash of the removed text, keyed with a random key of the store: the same
 text has the same placeholder in one store, so prefixes still compare, and the text cannot be guessed from it elsewhere.
+The expressions of this package take time in proportion to the text. An expression of a user may not: it has a time
+limit, see `limited_search`. A text that takes longer is removed as a whole.
 """
 
 import json
+import logging
 import re
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +25,7 @@ from contextc.compiler.manifest import RequestAction
 from contextc.errors import InvalidInput
 from contextc.messages import Message
 from contextc.observation.exchange_parser import ObservedReply
+from contextc.observation.limited_search import SearchTooSlow, find_spans
 from contextc.store import Store
 from contextc.store.backend_interface import Transaction
 
@@ -73,6 +77,7 @@ BUILTIN_PATTERNS: dict[str, tuple[str | Around, ...]] = {
         ),
     ),
 }
+_log = logging.getLogger("contextc.observation")
 PLACEHOLDER = re.compile(r"(\[redacted:[a-z]+:[0-9a-f]{16}\])")
 _JSON_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 _keys: WeakKeyDictionary[Store, bytes] = WeakKeyDictionary()
@@ -94,6 +99,9 @@ class NamedPattern(NamedTuple):
 
     def spans(self, text: str) -> Iterator[tuple[int, int]]:
         """Yield the start and the end of each part to remove."""
+        if self.name == OWN:
+            yield from find_spans(self.pattern, text)
+            return
         if self.left is None:
             group: str | int = "secret" if "secret" in self.pattern.groupindex else 0
             yield from (match.span(group) for match in self.pattern.finditer(text))
@@ -227,10 +235,17 @@ class Redactor:
     def _replace(self, pattern: NamedPattern, text: str) -> str:
         found: list[str] = []
         at = 0
-        for start, end in pattern.spans(text):
-            if start < end:
-                found += [text[at:start], self._placeholder(pattern.name, text[start:end])]
-                at = end
+        try:
+            for start, end in pattern.spans(text):
+                if start < end:
+                    found += [text[at:start], self._placeholder(pattern.name, text[start:end])]
+                    at = end
+        except SearchTooSlow:
+            expression = pattern.pattern.pattern
+            _log.warning(
+                "redact: %r takes too long on a text of %d characters, which is removed", expression, len(text)
+            )
+            return self._placeholder(pattern.name, text)
         return "".join([*found, text[at:]]) if found else text
 
     def _placeholder(self, name: str, secret: str) -> str:
