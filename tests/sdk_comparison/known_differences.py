@@ -52,13 +52,13 @@ OPENAI = ("openai_chat", "openai_responses")
 
 DIFFERENCES: Sequence[Difference] = (
     Difference(
-        "the name of a document",
+        "the name of a document in a result",
         ("anthropic",),
+        "the `title` of the document, as outside of results",
         "left out",
-        "the `title` of the document",
-        "our format has no word for it yet",
-        anthropic.without_titles,
-        "a document",
+        "the model can speak of it by its name",
+        anthropic.with_result_titles,
+        "a result with a document",
     ),
     Difference(
         "system messages before all others",
@@ -293,6 +293,15 @@ DIFFERENCES: Sequence[Difference] = (
         "the API misses that message: “provided without its required following item”",
         openai.without_idle_reasoning,
         "reasoning that was encrypted",
+    ),
+    Difference(
+        "text files",
+        ("gemini",),
+        "text with the file's name",
+        "bytes without a name",
+        "the model can speak of it by its name, and every model reads text",
+        gemini.text_files_as_text,
+        "a text file",
     ),
     Difference(
         "the place of a result",

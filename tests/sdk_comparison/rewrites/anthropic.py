@@ -4,7 +4,7 @@ from itertools import takewhile
 
 from contextc._json import JSONObject
 from contextc.formats.base import OPENING_TEXT
-from contextc.messages import Text
+from contextc.messages import Media, Text
 from tests.sdk_comparison.rewrites.bodies import RewriteContext, is_blank, merged, objects, tagged
 
 
@@ -22,10 +22,17 @@ def space_before_the_last_words(body: JSONObject, context: RewriteContext) -> No
         blocks[-1]["text"] = last.rstrip()
 
 
-def without_titles(body: JSONObject, context: RewriteContext) -> None:
-    for thing in objects(body["messages"]):
-        if thing.get("type") == "document" and "source" in thing:
-            thing.pop("title", None)
+def with_result_titles(body: JSONObject, context: RewriteContext) -> None:
+    results = context.results()
+    for block in objects(body["messages"]):
+        result = results.get(block.get("tool_use_id", "")) if block.get("type") == "tool_result" else None
+        if result is None or isinstance(result.content, str) or isinstance(block["content"], str):
+            continue
+        named = [part.name for part in result.content if isinstance(part, Media) and part.kind == "document"]
+        documents = [each for each in block["content"] if each["type"] == "document"]
+        for document, name in zip(documents, named, strict=False):
+            if name:
+                document["title"] = name
 
 
 def without_blanks(body: JSONObject, context: RewriteContext) -> None:

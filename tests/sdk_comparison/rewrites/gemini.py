@@ -1,11 +1,30 @@
 """Rewrite the SDK's bodies for Google to our form."""
 
+from base64 import b64encode
 from typing import cast
 
 from contextc._json import JSONObject
 from contextc.formats.base import OPENING_TEXT
-from contextc.messages import Reasoning, Text
+from contextc.formats.media_encoding import describe_text_file
+from contextc.messages import Media, Reasoning, Text
+from contextc.messages.escaping import escape_markers
+from contextc.messages.text_files import read_text_file
 from tests.sdk_comparison.rewrites.bodies import RewriteContext
+
+
+def text_files_as_text(body: JSONObject, context: RewriteContext) -> None:
+    files = {
+        (part.mime_type, b64encode(part.data).decode()): part
+        for part in context.parts()
+        if isinstance(part, Media) and part.data is not None and read_text_file(part, part.data) is not None
+    }
+    for content in body["contents"]:
+        for index, part in enumerate(content["parts"]):
+            sent: JSONObject = part.get("inlineData", {})
+            file = files.get((sent.get("mimeType", ""), sent.get("data", "")))
+            if file is not None:
+                text = read_text_file(file, file.data)
+                content["parts"][index] = {"text": describe_text_file(file, escape_markers(text or ""))}
 
 
 def opened(body: JSONObject, context: RewriteContext) -> None:
