@@ -147,7 +147,9 @@ def test_wrong_calls_are_explained(run: Run, filled: str, tmp_path: Path) -> Non
 
 
 def test_watch_names_what_cost_most(filled: str, capsys: pytest.CaptureFixture[str]) -> None:
-    print_most_expensive(TrafficSummary(requests=7, conversations={"run": 7}), filled)
+    with cc.open_store(filled) as store:
+        recorded = {("run", each.channel, number) for each in cc.findings(store, "run") for number in range(1, 8)}
+    print_most_expensive(TrafficSummary(requests=7, conversations={"run": 7}, recorded=recorded), filled)
     line = " ".join(capsys.readouterr().err.split())
     assert line.startswith("cost most: ")
     assert line.endswith(f"more: contextc findings run --store {filled}")
