@@ -207,9 +207,14 @@ WRONG_TYPES: list[tuple[str, JSON, str]] = [
         "Invalid type for 'messages[0].role': expected a string, but got null instead.",
     ),
     ("openai_chat", [{"role": "user"}], "Missing required parameter: 'messages[0].content'."),
+    (
+        "openai_responses",
+        [{"role": "user", "content": 3}],
+        "Invalid type for 'input[0].content': expected one of a string or array, but got an integer instead.",
+    ),
     ("anthropic", "hi", "messages: Input should be a valid list"),
-    ("anthropic", [{"role": "user"}], "messages.0: content: Field required"),
-    ("anthropic", [{"role": "user", "content": 3}], "messages.0: content: Input should be a valid string"),
+    ("anthropic", [{"role": "user"}], "messages.0.content: Field required"),
+    ("anthropic", [{"role": "user", "content": 3}], "messages.0.content: Input should be a valid string"),
     ("mistral", "hi", "body.messages: Input should be a valid list"),
     (
         "ollama",
@@ -222,4 +227,5 @@ WRONG_TYPES: list[tuple[str, JSON, str]] = [
 @pytest.mark.parametrize(("name", "messages", "error"), WRONG_TYPES)
 def test_the_error_text_of_a_wrong_type_is_the_vendors(name: str, messages: JSON, error: str) -> None:
     """The type that is expected, and the one that was given, in the words of the vendor."""
-    assert cc.lint({"model": "m", "max_tokens": 9, "messages": messages}, format=name)[0].error == error
+    body = {"model": "m", "max_tokens": 9, formatter(name).messages_key: messages}
+    assert cc.lint(body, format=name)[0].error == error

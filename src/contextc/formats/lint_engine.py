@@ -254,7 +254,8 @@ class RuleSet:
         path = (
             finding.path if not finding.path or isinstance(finding.path[0], str) else (self.messages_key, *finding.path)
         )
-        return rule.provider_message.format(**{"where": format_dotted_path(path), **finding.facts})
+        steps = [step for step in str(finding.facts.get("field", "")).split(".") if step]
+        return rule.provider_message.format(**{"where": format_dotted_path((*path, *steps)), **finding.facts})
 
 
 def make_finding(path: JSONPath, message: str, **facts: object) -> RuleFinding:

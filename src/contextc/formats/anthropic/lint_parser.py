@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 
 from contextc._json import JSON, JSONObject, encode
+from contextc.formats.anthropic import predicted_errors
 from contextc.formats.coercion import ROLE_ALIASES, as_arguments, inner_tool, text_block, text_message, tool_schema
 from contextc.formats.lint_engine import (
     Fault,
@@ -77,7 +78,6 @@ PART_KINDS: dict[str, PartKind] = {
     "image": "media",
     "document": "media",
 }
-PROVIDER_TEXTS = {Problem.MISSING: "Field required", Problem.TYPE: "Input should be a valid {kind}"}
 TYPES = {str: "string", list: "list", dict: "dictionary", bool: "boolean", int: "integer", float: "number"}
 """Anthropic's names of types."""
 
@@ -125,10 +125,9 @@ class _Reader(RequestReader):
         return tool["name"] if _is_custom(tool) else None
 
     def provider_text(self, path: JSONPath, fault: Fault) -> str:
-        what = PROVIDER_TEXTS.get(fault.problem, fault.message)
         if fault.problem is Problem.TYPE:
-            what = what.format(kind=TYPES[fault.expected[0]])
-        return f"{fault.field}: {what}" if fault.field else what
+            return predicted_errors.WRONG_TYPE.format(kind=TYPES[fault.expected[0]])
+        return predicted_errors.MISSING if fault.problem is Problem.MISSING else fault.message
 
 
 parse_request = _Reader.parse

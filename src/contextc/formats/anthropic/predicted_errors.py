@@ -1,6 +1,8 @@
 """Error texts of Anthropic for refused requests, by cause."""
 
 MALFORMED = "{where}: {what}"
+MISSING = "Field required"
+WRONG_TYPE = "Input should be a valid {kind}"
 NO_MESSAGES = "messages: at least one message is required"
 EMPTY_CONTENT = "{where}: all messages must have non-empty content except for the optional final assistant message"
 BLANK_TEXT = "messages: text content blocks must contain non-whitespace text"

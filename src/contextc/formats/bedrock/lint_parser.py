@@ -88,9 +88,6 @@ class _Reader(RequestReader):
                 places.add(each.path[:2])
                 self.refuse(each.path[:2], Fault(".".join(map(str, each.path[2:])), each.message))
 
-    def provider_text(self, path: JSONPath, fault: Fault) -> str:
-        return f"{fault.field}: {fault.message}" if fault.field else fault.message
-
 
 parse_request = _Reader.parse
 

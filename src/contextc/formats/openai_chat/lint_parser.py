@@ -208,15 +208,20 @@ class _Reader(RequestReader):
     def provider_text(self, path: JSONPath, fault: Fault) -> str:
         where = vendor_path((*path, *fault.field.split(".")) if fault.field else path) or "messages"
         what: str = fault.detail or predicted_errors.MISSING
-        if fault.problem is Problem.TYPE:
-            first, *rest = [predicted_errors.TYPES[each] for each in fault.expected]
-            expected = " or ".join([f"one of {first}", *[each.partition(" ")[2] for each in rest]]) if rest else first
-            given = "null" if fault.got is None else predicted_errors.TYPES[type(cast(object, fault.got))]
-            what = predicted_errors.WRONG_TYPE.format(where=where, expected=expected, given=given)
-        return what.replace("{where}", where)
+        return wrong_type_text(where, fault) or what.replace("{where}", where)
 
 
 parse_request = _Reader.parse
+
+
+def wrong_type_text(where: str, fault: Fault) -> str:
+    """Return OpenAI's error for a value of a wrong type; "" for another fault."""
+    if fault.problem is not Problem.TYPE:
+        return ""
+    first, *rest = [predicted_errors.TYPES[each] for each in fault.expected]
+    expected = " or ".join([f"one of {first}", *[each.partition(" ")[2] for each in rest]]) if rest else first
+    given = "null" if fault.got is None else predicted_errors.TYPES[type(cast(object, fault.got))]
+    return predicted_errors.WRONG_TYPE.format(where=where, expected=expected, given=given)
 
 
 def _tool_kind(tool: JSONObject) -> JSON:

@@ -26,6 +26,7 @@ from contextc.formats.lint_engine import (
     schema_error,
     unknown_field_findings,
 )
+from contextc.formats.openai_chat.lint_parser import wrong_type_text
 from contextc.formats.request_parser import TYPED, RequestReader, first_field, tagged_error
 from contextc.formats.request_settings import is_list, is_object, list_or_empty, object_or_empty
 
@@ -182,7 +183,8 @@ class _Reader(RequestReader):
             yield from super().messages(given, base)
         instructions: JSON = self.body.get("instructions")
         if instructions is not None and not isinstance(instructions, str):
-            self.refuse(("instructions",), Fault("", "the instructions must be a string."))
+            fault = Fault("", "the instructions must be a string.", Problem.TYPE, (str,), instructions)
+            self.refuse(("instructions",), fault)
 
     def message(self, wire: JSON, path: JSONPath) -> Iterator[RequestMessage]:
         if wrong := schema_error(wire, {"type?": str, "role?": str, "id?": str, "name?": str}):
@@ -239,8 +241,9 @@ class _Reader(RequestReader):
         if fault.detail is not None:
             return f"Invalid value: '{fault.detail}'."
         where = vendor_path((*path, fault.field) if fault.field else path)
-        is_missing = fault.problem is Problem.MISSING
-        return f"Missing required parameter: '{where}'." if is_missing else f"Invalid '{where}'."
+        if fault.problem is Problem.MISSING:
+            return f"Missing required parameter: '{where}'."
+        return wrong_type_text(where, fault) or f"Invalid '{where}'."
 
 
 parse_request = _Reader.parse

@@ -60,7 +60,7 @@ class _Reader(RequestReader):
 
     def refuse(self, path: JSONPath, fault: Fault) -> None:
         rule, says = fault.detail or ("", "")
-        what = says or (f"{fault.field}: Invalid input" if fault.field else "Invalid input")
+        what = says or "Invalid input"
         self.misshapen.append(
             make_finding(path, fault.message, what=what, rule=rule, role=fault.got, field=fault.field)
         )
