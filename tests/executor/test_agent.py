@@ -173,6 +173,8 @@ INTERRUPTED = """if True:
     import contextc as cc
     from contextc.providers.replay import Replay
 
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the tests may run in the background, where it is ignored
+
     async def wait() -> str:  # on the loop's thread: a signal that comes just before the loop waits is handled after it
         signal.raise_signal(signal.SIGINT)
         await asyncio.sleep(600)

@@ -1,7 +1,7 @@
 """The run_command tool: a shell command in the folder, with a person's approval.
 
 The command leads a process group of its own. When it exits, times out or is cancelled, the whole group is killed,
-including background processes. On Linux, processes that left the group (`setsid`) are killed, too: they have inherited
+including background processes. On Linux, processes that left the group are killed, too: they have inherited
 a variable that marks the command. Only one that also emptied its environment is not found, and on other systems none
 that left the group. Of its output the beginning and the end are kept, up to a fixed size.
 
