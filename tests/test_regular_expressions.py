@@ -9,6 +9,7 @@ from functools import cache
 
 import pytest
 
+from tests.conftest import often
 from tests.hostile_runs import grows_too_fast, hostile_runs
 from tests.project_patterns import Used, project_patterns
 
@@ -19,7 +20,6 @@ SLOW = {
     "an end far away": (r"<a>.*?</a>", "search"),
     "a date in two ways": (r"(?:-(?:\d{4}-\d\d|\d{4}|\d\d))*", "fullmatch"),
 }
-GROUPS = 8
 
 patterns = cache(project_patterns)
 
@@ -37,22 +37,10 @@ def test_runs_derived_from_an_expression_find_slow_ones(name: str) -> None:
     assert _slow(Used(name, re.compile(pattern), method), 100)
 
 
-def test_every_expression_of_the_package_is_found() -> None:
-    """Those of modules, of data files, of functions, and of the scripts of the web UI."""
+def test_every_expression_is_linear_on_hostile_runs() -> None:
+    """A tool result of a megabyte must not hold the process for minutes. One test: to find them all takes seconds."""
     found = {each.where.partition(":")[0] for each in patterns()}
-    assert {"contextc.observation.redaction_patterns", "contextc.observation.client_ids"} <= found
-    assert {"contextc.analysis.changed_text.DATE", "web/static/app/markdown.js"} <= found
+    assert {"contextc.observation.redaction_patterns", "contextc.observation.client_ids"} <= found, "functions and data"
+    assert {"contextc.analysis.changed_text.DATE", "web/static/app/markdown.js"} <= found, "modules and scripts"
     assert len(patterns()) > 250
-
-
-@pytest.mark.parametrize("group", range(GROUPS))
-def test_every_expression_is_linear_on_hostile_runs(group: int) -> None:
-    """A tool result of a megabyte must not hold the process for minutes."""
-    assert [each for used in patterns()[group::GROUPS] for each in _slow(used, 40)] == []
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("group", range(GROUPS))
-def test_every_expression_is_linear_on_many_hostile_runs(group: int) -> None:
-    """More runs for each expression."""
-    assert [each for used in patterns()[group::GROUPS] for each in _slow(used, 700)] == []
+    assert [each for used in patterns() for each in _slow(used, often(40, 700))] == []
