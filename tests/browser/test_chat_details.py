@@ -212,6 +212,7 @@ def test_a_pending_approval_is_visible_everywhere(person: Person, model: Model) 
     person.page.reload()
     expect(entry.get_by_test_id("needs-approval")).to_be_visible()
     person.chat(name)
+    expect(person.page.get_by_test_id("call-state")).to_have_text("needs approval")  # the page came after the event
     person.page.get_by_test_id("approval").get_by_role("button", name="Allow").click()
     expect(person.rows("assistant").last.locator(".prose")).to_have_text("Done.")
     person.sees_ended()

@@ -10,6 +10,8 @@ import os
 import resource
 import signal
 import sqlite3
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager
@@ -18,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import msgspec
 import pytest
 
 import contextc as cc
@@ -26,6 +29,7 @@ from contextc.errors import StoreFull
 from contextc.proxy.gap_log import GapLog
 from contextc.proxy.proxy_server import ProxyServer, listen
 from contextc.proxy.proxy_status import ProxyStatus, read_statuses
+from contextc.proxy.recorder_process import RecorderSettings
 from contextc.proxy.spool import SPOOL_FULL, Spool, SpoolLimits
 from contextc.proxy.spool_frames import ExchangeStart, ResponseStart
 from contextc.proxy.spool_recording import SpoolRecorder
@@ -272,3 +276,21 @@ def test_a_full_store_loses_nothing_and_records_once(tmp_path: Path) -> None:
         assert [each.problem for each in done] == ["", "", ""]
         assert len(store.read(lambda tx: tx.rows("SELECT * FROM manifest"))) == 3
     assert not (tmp_path / "run").exists()
+
+
+def test_a_recorder_gives_up_if_proxy_and_store_are_gone(tmp_path: Path) -> None:
+    """Guarantee 16.12: no process is left that waits for a deleted folder; the spool keeps the exchanges."""
+    (tmp_path / "not-a-folder").write_text("")
+    settings = RecorderSettings(store=f"sqlite:///{tmp_path}/not-a-folder/store.db", folder=str(tmp_path), run="1")
+    command = [sys.executable, "-m", "contextc.proxy.recorder_process"]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with process, process.stdout as lines:
+        process.stdin.write(msgspec.json.encode(settings) + b"\n")
+        process.stdin.flush()
+        assert "error" in json.loads(lines.readline())
+        assert process.poll() is None  # it waits for the store
+        process.stdin.close()
+        process.stdin = None
+        assert process.wait(SECONDS) == 1

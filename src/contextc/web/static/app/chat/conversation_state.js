@@ -92,11 +92,18 @@ function viewed(state, view) {
     sending: view.running || !newer ? state.sending : state.sending.filter((each) => each.seq),
     queued: newer ? view.queued : state.queued,
     approvals: newer ? view.approvals : state.approvals,
+    tools: newer ? waitingFor(view.approvals, base.tools) : base.tools,
     running: newer ? view.running : state.running,
     gauge: gaugeOf(state.gauge, view.gauge, { isOther: Boolean(state.view) && !same }),
     last: Math.max(state.last, fresh ? view.last_event : 0),
     past: state.view ? state.past : { until: view.last_event, read: 0 },
   });
+}
+
+/** Return the known calls, with those that wait for an approval: their events may be older than the view. */
+function waitingFor(approvals, tools) {
+  const waiting = approvals.map(({ call, name }) => [call, { ...tools.get(call), state: "waiting", name }]);
+  return waiting.length ? new Map([...tools, ...waiting]) : tools;
 }
 
 /** Return the context use of the last request. It counts until the next request is estimated. */
