@@ -345,7 +345,8 @@ def parallel_request(case: MissCase) -> Diagnosis | None:
     "CAC012",
     "breakpoint_missing",
     title="No cache breakpoint covers the earlier messages",
-    fix="Set a cache breakpoint at the last message of every request.",
+    fix="Set a cache breakpoint at the last message of every request. In a program of others, "
+    "only its makers can do that: report it to them.",
 )
 def breakpoint_missing(case: MissCase) -> Diagnosis | None:
     """The provider caches only up to breakpoints. The request, or the one before, has none near its end."""

@@ -54,7 +54,7 @@ class RecorderEvent(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ProxyInput:
-    """What the proxy announces on standard input, until it is gone."""
+    """Standard input: the proxy announces new frames there, and closes it when it ends."""
 
     def __init__(self) -> None:
         self._announced: queue.SimpleQueue[None] = queue.SimpleQueue()
