@@ -58,7 +58,7 @@ MOST_LOADED = {
     "lint": 40,
     "AnthropicFormatter": 40,
     "open_store": 45,
-    "SessionManager": 50,
+    "SessionManager": 51,
 }
 
 

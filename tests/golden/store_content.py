@@ -181,7 +181,9 @@ def stored(store: cc.Store) -> JSONObject:
             "events": as_json(store.events(name)),
             "queued": as_json(store.queued(name)),
             "triggers": _triggers(store, name),
-            "sessions": [as_json(msgspec.structs.astuple(each)) for each in cc.SessionManager(store).sessions(name)],
+            "sessions": [  # without `shown`, which is newer than the files
+                as_json(msgspec.structs.astuple(each)[:8]) for each in cc.SessionManager(store).sessions(name)
+            ],
         }  # fmt: skip
     keys = (TranscriptKey("garden", "session-1"), TranscriptKey("garden", "session-1", "side"))
     found["transcripts"] = [store.read(lambda tx, key=key: session_transcripts.load_entries(tx, key)) for key in keys]

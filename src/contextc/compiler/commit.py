@@ -124,8 +124,11 @@ def lock_channel(tx: Transaction, compiled: Compiled) -> tuple[int, int, reposit
 
 
 def find_remaining_attempt(compiled: Compiled, attempt: repository.OpenAttempt | None) -> repository.OpenAttempt | None:
-    """Return the attempt that stays open after the commit, because a session may contain its prompt."""
-    if attempt is None or not compiled.provider.session_resumption:
+    """Return the attempt that stays open after the commit, because a session may contain its prompt.
+
+    One that was open when the request was compiled is not: the request began a new session, or reverted this one.
+    """
+    if attempt is None or attempt == compiled.snapshot.attempt or not compiled.provider.session_resumption:
         return None
     return attempt if attempt.token != compiled.token or attempt.doubtful else None
 

@@ -20,6 +20,7 @@ from contextc.models.tokens import TokenCounter
 from contextc.prompts import Prompt
 from contextc.providers import Provider
 from contextc.store.ledger_schema import ChannelState, Item, StoredRow
+from contextc.store.message_rows import SEQ_MASK
 
 CacheMark: TypeAlias = Literal["head", "previous", "end"]
 """Position of a cache breakpoint: after the head, after the end of the previous request, or at the end."""
@@ -90,6 +91,15 @@ class Draft(Struct, frozen=True, kw_only=True):
     kept: tuple[Item, ...] | None = None
     changed: int = -1
     """Index in `kept` from which the prefix differs from the previous one; -1 if not determined yet."""
+
+    @property
+    def held_places(self) -> frozenset[int]:
+        """Places of the messages in the tail that the resumed session has already."""
+        held = self.standing.held
+        known = [item.place for item in self.standing.produced]
+        if held:
+            known += [item.place for item, _ in self.tail if item.place and item.place & SEQ_MASK <= held]
+        return frozenset(known)
 
 
 def verify_draft(draft: Draft) -> Draft:

@@ -119,6 +119,8 @@ class RequestRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
     session: str = ""
     """The session that was resumed. `gave` is the session id that the provider returned."""
     gave: str = ""
+    held: int = 0
+    """The seq up to which the session had the log, if a caller set its cursor before this request."""
     new: int = 0
     fragments: tuple[Fragment, ...] = ()
     """The fragments of the prompt, set where an epoch or a fork begins."""

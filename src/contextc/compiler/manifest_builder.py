@@ -83,7 +83,8 @@ def build_account(
             [item.bare for each in sight.cached.rows for item in each.row.items]
         )
     fragments = _fragments(ask, draft)
-    first = not sight.state.requests  # a fork begins with rows of its parent, without a new epoch
+    # a fork begins with rows of its parent, and a session whose cursor was set with none, without a new epoch
+    first = not sight.state.requests or bool(sight.state.held)
     record = RequestRecord(
         request=sight.state.requests + 1,
         mode="resume" if draft.resume else "full",
@@ -96,6 +97,7 @@ def build_account(
         marks=draft.marks,
         added=len(assembled.new_rows) if assembled.order is None else len(assembled.order),
         session=session,
+        held=sight.state.held if draft.resume else 0,
         new=draft.new,
         fragments=tuple(fragments()) if draft.epoch or first else (),
         left=draft.left,
@@ -200,7 +202,7 @@ def _lines(ask: CompileInput, draft: Draft, used: int) -> list[ManifestLine]:
         items = [item for each in draft.rows for item in each.row.items] + [entry.item for entry in draft.tail]
     left = {**ask.load_left_out(ask.snapshot, items), **{each.place: each.why for each in draft.left}}
     held = sum([len(each.row.items) for each in draft.rows]) if draft.resume else 0
-    produced = [item.place for item in draft.standing.produced] if draft.resume else ()
+    produced = draft.held_places if draft.resume else ()
     return build_lines(
         items,
         left,

@@ -129,7 +129,10 @@ def explain(store: Store, channel: Channel, request: int | None = None) -> Manif
         held, produced = 0, tuple[int, ...]()
         if record.mode == "resume":
             held = sum([len(row.row.items) for row in past.rows[: len(past.rows) - record.added]])
-            produced = store.read(lambda tx: _produced(tx, past.number, record.request - 1))
+            if record.held:
+                produced = tuple([item.place for item in items if 0 < item.place & SEQ_MASK <= record.held])
+            else:
+                produced = store.read(lambda tx: _produced(tx, past.number, record.request - 1))
         return build_lines(
             items,
             left,

@@ -54,8 +54,9 @@ def compile_request(ask: CompileInput) -> Compiled:
     if standing.requests and not standing.layout and standing.lost:
         why = standing.lost
     changed, compacted = -1, _is_newer(ask.summary, standing)
-    if standing.requests or standing.layout:
-        breaks = find_prefix_change(ask, standing.head, resume)
+    if standing.requests or standing.layout or standing.held:
+        is_known = bool(standing.head.encoder) or not standing.held  # a session that was adopted has an unknown head
+        breaks = find_prefix_change(ask, standing.head, resume) if is_known else ""
         why = (
             why
             or sight.reason
@@ -224,6 +225,7 @@ def _next_state(ask: CompileInput, draft: Draft, assembled: AssembledRows) -> Ch
         summary=_summary_place(ask, draft, standing),
         reserve=_shrunk_reserve(ask, draft, standing),
         input=0,
+        held=0,
     )
 
 

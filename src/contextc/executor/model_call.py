@@ -200,7 +200,8 @@ class ReplyStream:
     @property
     def session_id(self) -> str | None:
         """The session that the reply belongs to."""
-        return (self.reader.session or None) if self.compiled.provider.session_resumption else None
+        provider = self.compiled.provider
+        return (self.reader.find_session(provider.session_field) or None) if provider.session_resumption else None
 
     def _queue_parts(self, parts: Sequence[AnyPart]) -> None:
         """Queue received parts, each with the uid of its message.

@@ -430,7 +430,7 @@ class TurnRunner:
                 message,
                 produced=produced,
                 session_id=incoming.session_id,
-                cursor=reader.cursor,
+                cursor=reader.find_cursor(compiled.provider.session_field),
                 notes=reader.notes,
                 shortened=reader.compacted,
                 lease=record.lease,

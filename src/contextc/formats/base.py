@@ -315,8 +315,8 @@ class Formatter(ABC):
     def _decode_reply(self, reply: JSONObject) -> Message: ...
 
     def session_id_of(self, reply: JSONObject, field: str) -> str:
-        """Return the id of the session that a reply belongs to, or "". `field` is the request setting for this id."""
-        return text_of(reply.get("id"))
+        """Return the session that a reply belongs to, or "": its `field`, as in a request, or else its `id`."""
+        return text_of(reply.get(field)) or text_of(reply.get("id"))
 
     def decode_stream(self, events: Iterable[object]) -> Message:
         """Return the whole reply from its events, objects of the vendor's SDK or JSON. The stream may be incomplete."""

@@ -73,6 +73,25 @@ class StreamReader(ABC):
             return [part for part in self.message().parts if isinstance(part, Text | Reasoning | ToolCall)]
         return [self._decode_names(delta) for delta in self._deltas(event)]
 
+    def find_session(self, field: str) -> str:
+        """Return the id of the session that this reply belongs to, or "".
+
+        An event has it in `field`, the request setting that names the session. Otherwise it is what the format itself
+        calls its session, or the `id` of an event.
+        """
+        if not field:
+            return self.session
+        return self._find_text(field, field) or self.session or self._find_text("id", "id")
+
+    def find_cursor(self, field: str) -> str:
+        """Return the position of the session after this reply: the `cursor` of an event that has the session, or ""."""
+        return self.cursor or (self._find_text("cursor", field) or self._find_text("cursor", "id") if field else "")
+
+    def _find_text(self, wanted: str, beside: str) -> str:
+        """Return the last text of this name in events that also have another."""
+        found = (event.get(wanted) for event in reversed(self.events) if event.get(beside))
+        return next((text for text in found if text and isinstance(text, str)), "")
+
     def message(self) -> Message:
         """Return the whole reply so far."""
         if self._unstreamed is not None:

@@ -59,7 +59,7 @@ class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     - `keeps_static`: a session keeps its first system prompt and ignores later ones.
     - `compacts_itself`: the provider shortens the history of a session.
     - `resends_head`: system prompt and tools are sent with every request.
-    - `session_field`: the request setting that names the session, if there is one.
+    - `session_field`: the request setting that names the session, if there is one. Replies return its id in it, too.
     - `speaks`: a formatter that replaces the one derived from the other fields.
     - `client`: the module of `contextc.providers` that sends the requests.
     - `url`: the base URL. "" uses the default of the vendor's SDK.
@@ -161,15 +161,16 @@ class ProviderFacts(ModelFacts, total=False):
     keeps_static: bool
     compacts_itself: bool
     resends_head: bool
+    session_field: str
     client: str
     url: str
     key: str
 
 
 FLAG_FIELDS = tuple(field.name for field in fields(Provider) if field.type is bool)
-CLIENT_FIELDS = ("client", "url", "key")
+TEXT_FIELDS = ("client", "url", "key", "session_field")
 CONFIG_KEYS: dict[str, type] = {
-    **dict.fromkeys((*CLIENT_FIELDS, "format", "model"), str),
+    **dict.fromkeys((*TEXT_FIELDS, "format", "model"), str),
     **dict.fromkeys(("window", "output"), int),
     **dict.fromkeys(FLAG_FIELDS, bool),
 }
@@ -207,7 +208,7 @@ def provider(
     model_facts: JSONObject = {"window": window, "output": output}
     own: dict[str, bool | str] = {}
     for fact, value in facts.items():
-        if (fact in FLAG_FIELDS and isinstance(value, bool)) or (fact in CLIENT_FIELDS and isinstance(value, str)):
+        if (fact in FLAG_FIELDS and isinstance(value, bool)) or (fact in TEXT_FIELDS and isinstance(value, str)):
             own[fact] = value
         elif fact in MODEL_FACTS:
             model_facts[fact] = value
@@ -222,13 +223,11 @@ def provider(
         given = {fact: value for fact, value in model_facts.items() if value is not None}
         model_facts = {**entry["facts"], **({"output": None} if "window" in given else {}), **given}
     format_name = _check_format(name, format or entry.get("format", DEFAULT_FORMAT))
-    known: dict[str, bool | str] = {fact: entry[fact] for fact in (*FLAG_FIELDS, *CLIENT_FIELDS) if fact in entry}
+    known: dict[str, bool | str] = {fact: entry[fact] for fact in (*FLAG_FIELDS, *TEXT_FIELDS) if fact in entry}
     if "url" in own or client_of_format(format_name) != client_of_format(entry.get("format", DEFAULT_FORMAT)):
-        known = {
-            fact: value for fact, value in known.items() if fact not in ("url", "key")
-        }  # they belong to another address
+        known = {fact: value for fact, value in known.items() if fact not in ("url", "key")}  # of another address
     try:
-        found = model(
+        served = model(
             model_id, open_weights=_has_open_weights(format_name, entry.get("format", DEFAULT_FORMAT)), **model_facts
         )
     except UnknownModel as error:
@@ -239,14 +238,14 @@ def provider(
             model_id, close=error.close, problem=problem, fix=fix, case="provider", detail=name
         ) from None
     plain = Provider(
-        name=name,
-        model=found,
-        format=format_name,
-        model_id=model_id,
-        session_field=entry.get("session_field", ""),
-        client=client_of_format(format_name),
+        name=name, model=served, format=format_name, model_id=model_id, client=client_of_format(format_name)
     )
-    return replace(plain, **known | own)
+    found = replace(plain, **known | own)
+    if own.get("session_field") and not found.session_resumption:
+        raise InvalidSetting(
+            "session_field: only providers with sessions have one", fix="Pass session_resumption=True."
+        )
+    return found
 
 
 def unknown_provider_message(name: str) -> tuple[str, str]:
@@ -406,7 +405,7 @@ def _apply_config(
     Values that the caller passed win, and so do those in the model's own table.
     """
     elsewhere = "url" in own or (format is not None and client_of_format(format) != client_of_format(written["format"]))
-    for fact in (*FLAG_FIELDS, *CLIENT_FIELDS):
+    for fact in (*FLAG_FIELDS, *TEXT_FIELDS):
         if fact in written and not (elsewhere and fact in ("url", "key")):
             own.setdefault(fact, written[fact])
     for fact in ("window", "output"):
@@ -477,9 +476,9 @@ def _check_format(name: str, format: str) -> str:
 def _unknown_field(fact: str, value: object) -> InvalidSetting:
     if fact in FLAG_FIELDS:
         return InvalidSetting(f"{fact}: must be True or False", got=value)
-    if fact in CLIENT_FIELDS:
+    if fact in TEXT_FIELDS:
         return InvalidSetting(f"{fact}: must be a string, got {type(value).__name__}.")
-    names = ", ".join(("format", *CLIENT_FIELDS, *FLAG_FIELDS, *MODEL_FACTS))
+    names = ", ".join(("format", *TEXT_FIELDS, *FLAG_FIELDS, *MODEL_FACTS))
     return InvalidSetting(f"{fact}: unknown field of a provider or a model", fix=f"Expected one of: {names}.")
 
 

@@ -206,6 +206,8 @@ class ChannelState(Struct, frozen=True, omit_defaults=True, kw_only=True):
     summary: int = 0
     """The place up to which a summary replaces the messages."""
     session: ProviderSession | None = None
+    held: int = 0
+    """The seq up to which the session has the log, if a caller set it. No rows are stored for it then."""
     lost: str = ""
     """The reason why there is no session any more."""
     input: int = 0

@@ -109,6 +109,8 @@ def load_snapshot(
         shown = ChannelCacheEntry(number, version, log_check.without_rows(shown.standing, log_check.LEAD_MOVED))
     if until is not None and until < at.seq:
         at = replace(at, seq=until)
+    if log_check.is_cursor_void(shown.standing, at):
+        shown = ChannelCacheEntry(number, version, log_check.without_rows(shown.standing, log_check.CURSOR_VOID))
     standing = shown.standing
     kept, why = None, ""
     if standing.branch != at.branch or standing.revision != at.revision or until is not None:
@@ -212,7 +214,7 @@ def _load_cached(
         if (shown := warm.get(channel, number, version)) is not None:
             return number, version, shown, False, attempt
         standing = repository.decode_state(channel.conversation, state)
-        if standing.requests:
+        if standing.requests or standing.held:
             log_check.check_bases(tx, at)
             rows = repository.load_rows(tx, standing.layout)
             if len(rows) < sum([last - first + 1 for _, first, last in standing.layout]):
@@ -231,7 +233,7 @@ def _load_cached(
     rows = repository.load_rows(tx, parent.layout)
     if log_check.is_tip_lost(tx, parent, at) or log_check.has_lost_messages(tx, [each.row for each in rows]):
         return number, version, ChannelCacheEntry(number, version, ChannelState()), False, attempt
-    standing = replace(parent, session=None, lost="", requests=0, rows=0, input=0)
+    standing = replace(parent, session=None, held=0, lost="", requests=0, rows=0, input=0)
     return number, version, ChannelCacheEntry.from_rows(number, version, standing, rows), True, attempt
 
 

@@ -26,6 +26,7 @@ from contextc.store.message_rows import (
 LOG_LOST = "messages that were sent are missing from the conversation"
 PARENT_DELETED = "the conversation it was forked from was deleted"
 LEAD_MOVED = "stored system messages keep their place"
+CURSOR_VOID = "the conversation changed after the cursor of the session was set"
 PLACES_PER_QUERY = 512
 SEQ_BYTES = 4  # an id begins with the seq
 
@@ -35,7 +36,7 @@ def is_tip_lost(tx: Transaction, standing: ChannelState, at: BranchTip) -> bool:
 
     `at` is the end of the conversation. States of older versions have no id, so only a shorter log is noticed.
     """
-    if not standing.branch or not standing.requests:
+    if not standing.branch or not (standing.requests or standing.held):
         return False
     if not standing.tip:
         return standing.branch == at.branch and at.seq < standing.seen
@@ -54,6 +55,12 @@ def is_message_lost(tx: Transaction, branch: int, identity: bytes, at: BranchTip
         for parent, _, _ in split_by_branch(load_lineage(tx, branch), seq - 1, seq):
             row = tx.row("SELECT id FROM message WHERE place = ?", make_place(parent, seq))
     return row is None or to_id(row[0]) != identity
+
+
+def is_cursor_void(standing: ChannelState, at: BranchTip) -> bool:
+    """Return True if a cursor was set, and the messages up to it may be others now, or end before it."""
+    there = (standing.branch, standing.revision)
+    return standing.held > at.seq or bool(standing.held and there != (at.branch, at.revision))
 
 
 def has_lost_messages(tx: Transaction, rows: Iterable[LedgerRow]) -> bool:

@@ -374,7 +374,7 @@ def _tail(
     held = NO_PLACES
     if draft.resume:
         rows.end, rows.ending = HELD, lambda: [{"role": HELD}]
-        held = frozenset([item.place for item in draft.standing.produced])
+        held = draft.held_places
     blobs: Mapping[str, bytes] = {}
     if any([item.media or item.texts for item, _ in draft.tail]):
         blobs = fetch((), [message for _, message in draft.tail]).blobs

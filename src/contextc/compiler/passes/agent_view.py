@@ -138,6 +138,7 @@ class _View:
 
     def result(self, produced: Collection[int]) -> Draft:
         draft = self.draft
+        held = draft.standing.held if draft.resume else 0
         entries = _with_placeholders(self._grouped(self.entries))
         standing = replace(
             draft.standing,
@@ -152,7 +153,12 @@ class _View:
             draft,
             standing=standing,
             tail=tuple(entries),
-            new=sum([item.role != "assistant" and item.place not in produced for item, _ in entries]),
+            new=sum(
+                [
+                    item.role != "assistant" and item.place not in produced and item.place & SEQ_MASK > held
+                    for item, _ in entries
+                ]
+            ),
             left=tuple(self.left),
             remarks=(*draft.remarks, *self.remarks),
         )

@@ -60,6 +60,7 @@ INPUT_ITEMS = (  # items without a role that come from the caller, not from the 
 )
 CALLER_SUFFIXES = ("_output", "_response")  # of types of items that come from the caller
 TOOL_SEARCH = "tool_search"
+SESSION_FIELDS = ("previous_response_id", "conversation")
 """The name of a call with which the model searches the client's tools. It is an item type of its own."""
 TEXTS = ("input_text", "output_text", "text")
 TEXT_DELTAS = {  # by type of delta: the list it extends, the name of its index, and the block type
@@ -140,9 +141,14 @@ def is_model_output(item: JSONObject) -> bool:
 
 
 def find_session(reply: JSONObject, field: str) -> str:
-    """Return the session of a response: its conversation, or its own id if it was stored."""
+    """Return the session of a response: its conversation, or its own id if it was stored.
+
+    Another `field` than these two is one of a provider's own.
+    """
     if reply.get("store") is False:
         return ""
+    if field not in SESSION_FIELDS and (named := text_of(reply.get(field))):
+        return named
     conversation: JSON = reply.get("conversation")
     within = cast(JSONObject, conversation) if isinstance(conversation, dict) else {"id": conversation}
     return text_of((within if field == "conversation" else reply).get("id"))

@@ -9,7 +9,13 @@ from collections.abc import Iterable
 from typing import cast
 
 from contextc._json import JSONObject, encode
-from contextc.formats.openai_responses.decode import TEXTS, TOOL_SEARCH, find_session, is_client_search
+from contextc.formats.openai_responses.decode import (
+    SESSION_FIELDS,
+    TEXTS,
+    TOOL_SEARCH,
+    find_session,
+    is_client_search,
+)
 from contextc.formats.stream import Delta, StreamDecoder, StreamReader
 from contextc.messages import Reasoning, Text, ToolCall, tool_call
 
@@ -45,6 +51,9 @@ class ResponsesStreamReader(StreamReader):
             said = cast(JSONObject, response)
             self.session = find_session(said, "conversation" if said.get("conversation") else "")
         return super().read(event)
+
+    def find_session(self, field: str) -> str:
+        return self.session if field in SESSION_FIELDS else super().find_session(field)
 
     def _is_whole(self, event: JSONObject) -> bool:
         return "type" not in event and isinstance(event.get("output"), list)
