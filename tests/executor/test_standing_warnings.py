@@ -283,3 +283,94 @@ def test_every_request_of_random_turns_is_true(store: cc.Store, seed: int) -> No
         assert memory >= 0.75 or on_memory != [b"warning"]
         low, high = MARKS[b"".join(on_context)]
         assert low - ROOM <= share_of(executor, number) < high + ROOM
+
+
+class Answering(Scripted):
+    """A model that answers every message at once, with so many words."""
+
+    def __init__(self, words: int) -> None:
+        super().__init__([lambda _: Say(text="word " * words, input=0)])
+
+
+@pytest.mark.parametrize("summarize", [None, short], ids=["cut", "compaction"])
+def test_no_request_gets_a_warning_and_its_end_at_once(summarize: Callable[..., str] | None) -> None:
+    """Guarantee 11.4: in a small window a warning itself can be too long for the request. Then that is trimmed first,
+    and the messages are about what is left. Each has the percentage of its own request, for messages of many sizes.
+    """
+    model, spoken, told = cc.provider(SONNET, window=2_000, output=500), 0, set[bytes]()
+    for size in (30, 44, 65, 67, 96, 120):
+        line, store = Answering(size), cc.open_store("memory:")
+        executor = cc.AgentExecutor(
+            store, model, triggers=context_triggers(), endpoint=line, summarize=summarize, system_prompt="Be short."
+        )
+        for number in range(1, 14):
+            events = asyncio.run(played(executor, "demo", f"question {number} " + "text " * size))
+            news = [event.text for event in events if isinstance(event, SystemMessageCreated)]
+            assert len(news) <= 1, (size, number, news)
+            for word, percentage in WORD.findall("".join(news).encode()):
+                told.add(word)
+                spoken += 1
+                assert int(percentage) == int(100 * share_of(executor, number) + 1e-9), (size, number, news)
+    assert told >= {b"warning", b"critical"}
+    assert spoken > 3
+
+
+@pytest.mark.parametrize("tools", [[], [read]], ids=["no tools", "tools"])
+def test_a_trigger_text_that_is_too_long_is_shortened_and_can_be_read_on(tools: list[Callable[..., str]]) -> None:
+    """The request has its beginning, its end, and how much is missing. The conversation has all of it."""
+
+    @trigger("manual", once=True)
+    def manual(moment: TriggerContext) -> str:
+        return "BEGIN " + "page " * 20_000 + "END"
+
+    line, store = Answering(3), cc.open_store("memory:")
+    model = cc.provider(SONNET, window=8_000, output=500)
+    executor = cc.AgentExecutor(store, model, tools=tools, triggers=[manual], endpoint=line)
+
+    for text in ("go", "again"):
+        asyncio.run(played(executor, "demo", text))
+
+    assert [turn.finish for turn in store.turns("demo")] == ["stop", "stop"]
+    (stored,) = [message for message in store.load("demo") if message.role == "system"]
+    assert len(stored.text) == 100_009
+    for body in line.bodies:
+        assert b"BEGIN page" in body
+        assert b"page END" in body
+        assert len(body) < 20_000
+    missing = re.search(rb"\[\xe2\x80\xa6 ([\d,]+) characters were left out\.(.*?) \xe2\x80\xa6\]", line.bodies[0])
+    assert missing is not None
+    assert int(missing[1].replace(b",", b"")) > 80_000
+    offset = re.search(rb"offset (\d+)", missing[2])
+    assert (offset is not None) is bool(tools)
+    if offset is not None:
+        wanted = cc.ToolCall(
+            id="f1", name="fetch_result", arguments={"id": f"r{stored.seq}", "offset": int(offset[1]), "length": 99}
+        )
+        assert executor.compiler.fetch("demo", wanted).startswith(stored.text[int(offset[1]) :][:99])
+        assert "no result" in executor.compiler.fetch("demo", wanted, agent="other")
+
+
+def test_a_trigger_message_never_takes_the_place_of_what_was_asked() -> None:
+    """A question that fits alone is answered, however full the window is: messages of triggers are left out first."""
+
+    @trigger("rules")
+    def rules(moment: TriggerContext) -> str:
+        return "Rules: " + "rule " * 300
+
+    model = cc.provider(SONNET, window=2_000, output=500)
+    for size in range(770, 1_131, 45):
+        alone, line = Answering(3), Answering(3)
+        asked = "question " + "text " * size
+        bare = cc.AgentExecutor(cc.open_store("memory:"), model, endpoint=alone, summarize=None)
+        executor = cc.AgentExecutor(
+            cc.open_store("memory:"),
+            model,
+            triggers=[rules, *cc.default_triggers()],
+            endpoint=line,
+            summarize=None,
+        )
+
+        asyncio.run(played(bare, "demo", asked))
+        for _ in range(3):
+            asyncio.run(played(executor, "demo", asked))
+        assert all(asked.strip().encode() in body for body in line.bodies)

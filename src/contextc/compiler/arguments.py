@@ -67,6 +67,7 @@ class CompileArguments(AgentArguments, total=False):
     edit: tuple[Reference, Message] | None
     rewind: Reference | None
     upcoming: Sequence[Message]
+    headroom: int
 
 
 def check_store(store: object) -> None:
@@ -119,6 +120,7 @@ def check_compile_arguments(
     rewind: object,
     dry_run: bool,
     upcoming: object = (),
+    headroom: object = 0,
 ) -> None:
     check_name(agent, "agent")
     if system_prompt is not None and not isinstance(system_prompt, str):
@@ -129,6 +131,8 @@ def check_compile_arguments(
     for name, value in (("budget", budget), ("output", output)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
             raise InvalidInput(f"{name} must be a positive number of tokens", got=value, fix="Pass an integer above 0.")
+    if isinstance(headroom, bool) or not isinstance(headroom, int) or headroom < 0:
+        raise InvalidInput("headroom must be a number of tokens", got=headroom, fix="Pass an integer, 0 for none.")
     if settings is not None and not isinstance(settings, dict):
         raise InvalidInput(
             f"settings must be a dict, got {_type_name(settings)}", fix="Use the field names of the provider's API."

@@ -98,12 +98,13 @@ class MessageCompiler:
         edit: tuple[Reference, Message] | None = None,
         rewind: Reference | None = None,
         upcoming: Sequence[Message] = (),
+        headroom: int = 0,
     ) -> Compiled:
         """Compile the request that one model gets now. Nothing is stored, and nothing is sent.
 
         `budget` limits the whole input; the default is the model's window minus a reserve for the answer. `dry_run`
         compiles without the intention to send, also after an `edit` or a `rewind` that is not stored, or with
-        `upcoming` messages.
+        `upcoming` messages. A request that has less than `headroom` tokens left is trimmed as if it were too long.
         """
         arguments.check_compile_arguments(
             agent=agent,
@@ -114,6 +115,7 @@ class MessageCompiler:
             edit=edit,
             rewind=rewind,
             upcoming=upcoming,
+            headroom=headroom,
             dry_run=dry_run,
         )
         provider = self.provider
@@ -147,6 +149,7 @@ class MessageCompiler:
             fetch=self._loader.fetch_messages,
             head_cache=self._heads,
             retry=retry,
+            headroom=headroom,
             dry_run=dry_run,
             load_left_out=lambda sight, items: past_requests.load_left_out_reasons(
                 self.store, channel, sight.tip.branch, sight.tip.seq, sight.state.requests + 1, items
@@ -389,24 +392,14 @@ class MessageCompiler:
         return Channel(conversation, agent, self.provider.name, self.provider.model_id, where)
 
     def explain(
-        self,
-        conversation: str,
-        request: int | None = None,
-        *,
-        agent: str = DEFAULT_AGENT,
-        directory: str | None = None,
+        self, conversation: str, request: int | None = None, *, agent: str = DEFAULT_AGENT, directory: str | None = None
     ) -> Manifest:
         """Return the manifest of a committed request; by default of the last one."""
         self.store.conversation(conversation)
         return past_requests.explain(self.store, self.channel(conversation, agent=agent, directory=directory), request)
 
     def rebuild(
-        self,
-        conversation: str,
-        request: int | None = None,
-        *,
-        agent: str = DEFAULT_AGENT,
-        directory: str | None = None,
+        self, conversation: str, request: int | None = None, *, agent: str = DEFAULT_AGENT, directory: str | None = None
     ) -> bytes:
         """Return the bytes of a committed request exactly as they were sent; by default of the last one."""
         self.store.conversation(conversation)

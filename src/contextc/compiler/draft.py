@@ -75,6 +75,8 @@ class Draft(Struct, frozen=True, kw_only=True):
     compacted: bool = False
     """True if the summary is newer than the one that was sent, and must be used now."""
     factor: float = 1.0
+    headroom: int = 0
+    """Tokens that must be left; otherwise the context is trimmed."""
 
     breakpoints_left: int = 0
     """Number of cache breakpoints that may still be set: the model's maximum minus those of the caller."""

@@ -1,4 +1,7 @@
-"""The tool `fetch_result`: reads what was left out of a request or shortened: a tool result, or a text file."""
+"""The tool `fetch_result`: reads what was left out of a request or shortened.
+
+That is a tool result, a text file, or the text of a trigger.
+"""
 
 import re
 
@@ -58,6 +61,8 @@ def fetch_result(
     if message.role == "user":
         files = [part for part in message.parts if isinstance(part, Media)]
         texts = [read_text_file(file, store.blob(file.blob) if file.blob else None) or "" for file in files]
+    elif message.trigger and (message.audience in (None, agent) or str(message.audience).startswith(f"{agent} on ")):
+        texts = [message.text]
     if not 1 <= number <= len(texts) or (message.role != "user" and (message.author or agent) != agent):
         return f"There is no result {name} in this conversation."
     text = texts[number - 1]

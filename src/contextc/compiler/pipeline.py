@@ -134,6 +134,7 @@ def _draft(ask: CompileInput, *, why: str, resume: bool, changed: int, compacted
         breakpoints_left=terms.breakpoints_left,
         reencode=standing.head.encoder not in ("", terms.head.encoder),
         factor=ask.factor,
+        headroom=ask.headroom,
         budget=terms.budget if why else _epochs_budget(terms.budget, standing.reserve),
         epoch=why,
         kept=kept,

@@ -85,6 +85,7 @@ class CompileInput(Struct, frozen=True, kw_only=True):
     fetch: FetchMessages
     head_cache: dict[object, HeadParts]
     retry: bool = False
+    headroom: int = 0
     dry_run: bool = False
     load_left_out: Callable[[ChannelSnapshot, Sequence[Item]], Mapping[int, str]]
     """Return what earlier requests left out, by place, with the reason."""

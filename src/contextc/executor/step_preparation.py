@@ -21,6 +21,7 @@ from contextc.executor.agent_config import AgentConfig
 from contextc.executor.turn_store import TurnStore
 from contextc.executor.turn_totals import TurnState
 from contextc.messages import Message
+from contextc.store.message_rows import SEQ_MASK
 from contextc.store.turn_and_event_records import TurnRecord
 from contextc.tools.todos import Todo
 from contextc.triggers import (
@@ -61,6 +62,11 @@ class UsageMessages(NamedTuple):
     states: dict[str, JSONObject]
     verdicts: list[Evaluation]
 
+    @property
+    def stop(self) -> str | None:
+        """The finish reason with which the turn must end, or None."""
+        return next((verdict.stop for verdict in self.verdicts if verdict.stop is not None), None)
+
 
 class StepPreparer:
     """Prepares the steps of one turn."""
@@ -83,12 +89,14 @@ class StepPreparer:
         """The todos as of the first trigger evaluation in this step."""
         self._provider_compacted = False
         """True if the provider compacted its own session with the request before this step."""
+        self._headroom = 0
+        """The tokens of messages that did not fit in the request of this step, so that it must be trimmed."""
 
     def prepare(self, index: int) -> PreparedStep:
         """Prepare the request of step `index`, counted from 1."""
         if index > 1:
             self.turn_store.take_steering_input()
-        self._due_times, self._todos, self._provider_compacted = [], None, False
+        self._due_times, self._todos, self._provider_compacted, self._headroom = [], None, False, 0
         whens: list[TriggerTime] = ["session_start"] if index == 1 and self._starts_session() else []
         return self._evaluate_step([*whens, "before_step"], index)
 
@@ -124,6 +132,7 @@ class StepPreparer:
             budget=self.turn_state.budget,
             retry=self.turn_state.finish == "pause",
             upcoming=upcoming,
+            headroom=self._headroom,
             dry_run=bool(upcoming),
             **self._compile_arguments,
         )
@@ -140,41 +149,53 @@ class StepPreparer:
     def add_usage_messages(self, prepared: PreparedStep, index: int, *, sums_up: bool = False) -> PreparedStep:
         """Add messages about context usage to the request and, if it starts an epoch, repeat warnings that still hold.
 
-        These messages need tokens. If they start an epoch or trim more, the request is evaluated again. With `sums_up`
-        the method returns instead, so that messages are summarized first.
+        These messages need tokens. If the request has no room for them, it is trimmed first and evaluated again, so
+        that no request contains both a warning and its end. With `sums_up` the method returns instead of trimming, so
+        that messages are summarized first.
         """
         compiled, states, *_ = prepared
         if not self.triggers or not compiled.is_new:
             return prepared
         for _ in range(MAX_ROUNDS):
-            starts = bool(compiled.draft.epoch)
             said = self._exact_usage_messages(compiled, index, states)
+            if said is None:
+                compiled = self.compile()
+                if sums_up and leaves_messages_out(compiled):
+                    return PreparedStep(compiled, states, needs_summary=True)
+                continue
             states |= said.states
             self._provider_compacted = False
             for verdict in said.verdicts:
                 self.turn_store.report_failures(verdict, step=index)
-            stop = next((verdict.stop for verdict in said.verdicts if verdict.stop is not None), None)
             if said.messages:
                 self.turn_store.store_trigger_messages(said.messages, states, step=index if index > 1 else None)
                 compiled, states = self.compile(), {}
-            if stop is not None:
-                return PreparedStep(compiled, states, stop)
+            if said.stop is not None:
+                return PreparedStep(compiled, states, said.stop)
             if not said.messages or not compiled.draft.epoch:
                 break
-            if sums_up and not starts and leaves_messages_out(compiled):
-                return PreparedStep(compiled, states, needs_summary=True)
         return PreparedStep(compiled, states)
 
-    def _exact_usage_messages(self, compiled: Compiled, index: int, before: dict[str, JSONObject]) -> UsageMessages:
-        """Return the messages about a request, with the figures that it has once they are included."""
+    def _exact_usage_messages(
+        self, compiled: Compiled, index: int, before: dict[str, JSONObject]
+    ) -> UsageMessages | None:
+        """Return the messages about a request, with the figures that it has once they are included.
+
+        A message that would no longer hold with itself in the request, or that does not fit, is left out. Return None,
+        and set the headroom, if the request must be trimmed to have room for them.
+        """
         said = self._evaluate_usage(compiled, index, before)
-        for _ in range(MAX_ROUNDS if said.messages else 0):
-            exact = self._evaluate_usage(self.compile(self.turn_store.trigger_messages(said.messages)), index, before)
-            names, texts = ([(trigger.name, say.text) for trigger, say in each.messages] for each in (said, exact))
-            if [name for name, _ in names] != [name for name, _ in texts]:
-                break
+        for _ in range(MAX_ROUNDS if said.messages and said.stop is None else 0):
+            longer = self.compile(self.turn_store.trigger_messages(said.messages))
+            if longer.draft.epoch and not compiled.draft.epoch:
+                self._headroom = max(1, longer.budget.wanted - compiled.budget.used)
+                return None
+            if any(each.place & SEQ_MASK > compiled.snapshot.tip.seq for each in longer.draft.left):
+                return UsageMessages([], {}, [])
+            exact = self._evaluate_usage(longer, index, before)
+            texts = [[(trigger.name, say.text) for trigger, say in each.messages] for each in (said, exact)]
             said = exact
-            if names == texts:
+            if not exact.messages or texts[0] == texts[1]:
                 break
         return said
 
@@ -203,8 +224,8 @@ class StepPreparer:
         """Return the trigger messages in a request that starts an epoch."""
         places = [item.place for item in compiled.draft.kept or () if item.role == "system" and item.place]
         found = self.turn_store.store.read(lambda tx: load_messages_at(tx, places)) if places else {}
-        metas = [found[where].meta or {} for where in places if where in found]
-        return [(str(meta["trigger"]), meta.get("closes") is True) for meta in metas if "trigger" in meta]
+        messages = [found[where] for where in places if where in found and found[where].trigger]
+        return [(message.trigger, (message.meta or {}).get("closes") is True) for message in messages]
 
     def _evaluate_step(
         self, whens: list[TriggerTime], index: int, before: dict[str, JSONObject] | None = None

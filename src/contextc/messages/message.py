@@ -253,6 +253,11 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fi
     def tool_results(self) -> tuple[ToolResult, ...]:
         return tuple([part for part in self.parts if type(part) is ToolResult])
 
+    @property
+    def trigger(self) -> str:
+        """The name of the trigger that added this system message; empty if none did."""
+        return str((self.meta or {}).get("trigger", "")) if self.role == "system" else ""
+
     def is_addressed_to(self, agent: str) -> bool:
         """Return True if this is a message from another agent to this agent, which counts as input."""
         return (

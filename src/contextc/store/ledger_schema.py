@@ -37,7 +37,7 @@ class Item(Struct, frozen=True, omit_defaults=True, gc=False, rename={
     prefix: str = ""
     text: str = ""
     limit: int = 0
-    """Results longer than this are shortened to their head and tail."""
+    """Results, and texts of triggers, longer than this are shortened to their head and tail."""
     decayed: bool = False
     """True if results are replaced by a stub that tells how to fetch them."""
     bare: bool = False

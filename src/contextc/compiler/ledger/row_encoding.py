@@ -64,6 +64,9 @@ def render_item(item: Item, message: Message | None, *, fetchable: bool = True) 
             if type(part) is ToolResult:
                 results += 1
                 part = _shorten_result(part, item, result_id(message.seq, results), fetchable)
+            elif type(part) is Text and message.trigger:
+                name = result_id(message.seq, 1) if fetchable else ""
+                part = replace(part, text=shorten_text(part.text, item.limit, name))
             shorter.append(part)
         parts = tuple(shorter)
     if item.only:

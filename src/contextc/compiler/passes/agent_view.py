@@ -272,8 +272,8 @@ class _View:
         tokens = item.tokens or (self.draft.token_counts.get(item.place) if shown is message else None)
         if tokens is None or (item.texts and not item.tokens):
             tokens = self.draft.counter.count_message(self._as_sent(item, shown))
-        if tokens > self.oversized and (shown.role == "tool" or item.texts):
-            texts = [result.text for result in shown.tool_results]
+        if tokens > self.oversized and (shown.role == "tool" or item.texts or message.trigger):
+            texts = [result.text for result in shown.tool_results] or [message.text] * bool(message.trigger)
             texts += [text for media in list_media(message) if (text := self._read_file(media)) is not None]
             limit = _limit(texts, self.oversized, self.draft)
             if limit:

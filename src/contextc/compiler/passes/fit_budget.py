@@ -5,7 +5,7 @@ are dropped (oldest first), then the oldest steps of one long turn. It goes down
 and with it the provider's cache, is stable for many steps. Calls and results are already grouped and are never
 separated. The new message, pinned messages, the latest summary and the step that waits for an answer are never dropped.
 If these alone do not fit, nothing is sent. A message that is too long, and was never answered, is protected only until
-the next one comes.
+the next one comes. A new message of a trigger is not protected: it is left out before anything that must stay.
 
     Before (available 1,000)            After (low mark 700)
     user       Find the bug.     50     user       Find the bug.                        50
@@ -46,7 +46,8 @@ def fit_budget(draft: Draft) -> Draft:
     draft = _with_measured_tokens(draft, tail)
     if draft.resume and draft.provider.compacts_itself and not draft.unread_until:
         return draft
-    if draft.budget.used > draft.budget.available * draft.options.high or draft.unread_until or draft.compacted:
+    too_long = draft.budget.used + draft.headroom > draft.budget.available * draft.options.high
+    if too_long or draft.unread_until or draft.compacted:
         return _begin_epoch(draft, draft.epoch or "over budget", cut=True)
     if draft.epoch:
         return _begin_epoch(draft, draft.epoch, cut=False)
@@ -195,6 +196,7 @@ class _Trimmer:
         """The provider's overhead in tokens by our count. Trimming does not reduce it."""
         self.total = self.overhead + sum([item.tokens for item in items])
         self.left: list[LeftOutMessage] = []
+        self.from_triggers = {entry.item.place for entry in draft.tail if entry.message.trigger}
 
     def trim(self) -> list[Item]:
         if self.options.policy == "sliding_window":
@@ -379,7 +381,9 @@ class _Trimmer:
             if self.total + tokens * dropped <= target:
                 break
             for slot in unit:
-                if slot.item.kind != "dynamic":  # the latest copy would not be sent again
+                if slot.item.place in self.from_triggers:
+                    self._drop(slot, "no room for a trigger's message")
+                elif slot.item.kind != "dynamic":  # the latest copy would not be sent again
                     dropped = self._drop(slot, "its step was cut away") or dropped
         if dropped:
             start = next((index for index in range(self.turns[-1], len(self.slots)) if self.slots[index].gone), 0)
@@ -397,15 +401,15 @@ class _Trimmer:
         First texts before its first step, then its steps, last what came after the last reply. The message that opened
         the turn and the newest message are excluded.
         """
-        newest = max((index for index, slot in enumerate(self.slots) if slot.item.place), default=0)
+        newest = self._newest()
         first = steps[0] if steps else len(self.slots)
         room = int(self.budget.available / self.factor)
 
         def texts(start: int, end: int) -> Iterator[Sequence[_TrimSlot]]:
-            for index in range(start, end):
-                item = self.slots[index].item
-                if index != newest and not item.opens and item.place and item.role in ("user", "system"):
-                    yield (self.slots[index],)
+            slots = [slot for index, slot in enumerate(self.slots[start:end], start) if index != newest]
+            for slot in sorted(slots, key=lambda slot: slot.item.place not in self.from_triggers):
+                if not slot.item.opens and slot.item.place and slot.item.role in ("user", "system"):
+                    yield (slot,)
 
         for unit in texts(self.turns[-1], first):
             yield unit, self.target if steps else room
@@ -418,11 +422,19 @@ class _Trimmer:
     def _drop_single(self) -> None:
         """Drop single messages from the front until the request fits, and keep the newest (policy `sliding_window`)."""
         room = int(self.budget.available / self.factor)
-        newest = max((index for index, slot in enumerate(self.slots) if slot.item.place), default=0)
-        for slot in self.slots[:newest]:
+        newest = self._newest()
+        for index, slot in enumerate(self.slots):
             if self.total <= room:
                 return
-            self._drop(slot, "cut away")
+            if index != newest:
+                self._drop(slot, "cut away")
+
+    def _newest(self) -> int:
+        """Return the index of the newest message, other than those of triggers."""
+        places = [slot.item.place for slot in self.slots]
+        return max(
+            (index for index, where in enumerate(places) if where and where not in self.from_triggers), default=0
+        )
 
     def _drop(self, slot: _TrimSlot, why: str, *, forced: bool = False) -> bool:
         if slot.gone or (slot.pinned and not forced):
