@@ -69,6 +69,7 @@ class Prose(NamedTuple):
     known: frozenset[str] = frozenset()
 
 
+@cache
 def _source() -> tuple[set[str], list[Prose]]:
     """Return all words of the code, and its prose."""
     words: set[str] = set()
@@ -96,20 +97,19 @@ def _source() -> tuple[set[str], list[Prose]]:
     return words, prose
 
 
-def _pages() -> Iterator[Prose]:
+@cache
+def _pages() -> list[Prose]:
+    pages: list[Prose] = []
     for path in sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]):
         name, text = str(path.relative_to(ROOT)), path.read_text()
         if name not in OLD_NAMES:
             known = frozenset(word for block in CODE_BLOCK.findall(text) for word in WORD.findall(block))
-            yield Prose(name, CODE_BLOCK.sub("", text), known)
-
-
-WORDS, DOCSTRINGS = _source()
-PAGES = list(_pages())
+            pages.append(Prose(name, CODE_BLOCK.sub("", text), known))
+    return pages
 
 
 def _quoted() -> Iterator[tuple[Prose, str]]:
-    for prose in (*DOCSTRINGS, *PAGES):
+    for prose in (*_source()[1], *_pages()):
         for found in QUOTED.finditer(prose.text):
             if NAME.fullmatch(found[1]):
                 yield prose, found[1]
@@ -121,7 +121,7 @@ def test_every_quoted_name_exists() -> None:
         f"{prose.place}: `{quoted}`: {word}"
         for prose, quoted in _quoted()
         for word in WORD.findall(re.sub(r"\"[^\"]*\"|'[^']*'", "", quoted))
-        if word not in WORDS and word not in FOREIGN and word not in prose.known
+        if word not in _source()[0] and word not in FOREIGN and word not in prose.known
     }
     assert sorted(wrong) == []
 
@@ -150,7 +150,7 @@ def test_no_table_has_a_former_name_of_a_parameter() -> None:
         for found in FORMER.finditer(path.read_text())
         for old in found[1].split(",")
     }
-    rows = [(page.place, row) for page in PAGES for row in re.findall(r"^\| `(\w+)` \|", page.text, re.MULTILINE)]
+    rows = [(page.place, row) for page in _pages() for row in re.findall(r"^\| `(\w+)` \|", page.text, re.MULTILINE)]
     assert "again" in former
     assert [(place, name) for place, name in rows if name in former] == []
 

@@ -7,6 +7,7 @@ from contextc.analysis import WhatIf, what_if
 from tests.analysis.observed_run import ObservedRun, define_tool, words
 from tests.analysis.traces import load
 from tests.analysis.traces.measure import record
+from tests.conftest import some
 
 READ, WRITE = 0.30, 3.75
 
@@ -103,7 +104,7 @@ def test_breakpoints_are_left_alone_where_they_are_right() -> None:
 
 
 def test_compaction_costs_in_short_runs_and_saves_in_long_ones() -> None:
-    for steps, is_cheaper in ((6, False), (200, True)):
+    for steps, is_cheaper in ((6, False), (120, True)):
         run = ObservedRun(tools=[define_tool("read")])
         run.ask("Go.")
         for number in range(steps):
@@ -143,7 +144,7 @@ def test_conversations_without_prices_have_nothing_to_replay() -> None:
 
 def test_predictions_are_near_what_simulated_providers_charge() -> None:
     errors: list[float] = []
-    for trace in load("tune")[::5]:
+    for trace in some(load("tune"), 20):
         store = cc.open_store("memory:")
         for name in dict.fromkeys([each.conversation for each in record(store, trace)]):
             error = what_if(store, name).error

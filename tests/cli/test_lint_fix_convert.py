@@ -15,6 +15,7 @@ import contextc as cc
 from contextc._json import JSONObject
 from contextc.formats import format_names, formatter
 from tests.cli.conftest import Run
+from tests.conftest import some
 
 BROKEN: JSONObject = {
     "model": "claude-opus-5-5",
@@ -276,7 +277,7 @@ def test_rule_lists_those_of_one_format(run: Run) -> None:
     assert run("rule", "--format", "nobody").returncode == 2
 
 
-@pytest.mark.parametrize("format", format_names())
+@pytest.mark.parametrize("format", some(format_names(), 4))
 def test_conversations_go_out_and_come_in_as_requests(run: Run, tmp_path: Path, format: str) -> None:
     """Guarantee 3.8: every format in both directions."""
     address = f"sqlite:///{tmp_path}/chat.db"

@@ -58,11 +58,12 @@ class Account:
         self.available, self.before = compiled.budget.available, now
 
 
+QUICK = (("openai_responses", 8_000), ("gemini", 8_000), ("anthropic", 32_000))
 WINDOWS = [
     (format, window)
     for format in having("MODEL")
     for window in (8_000, 32_000, 200_000)
-    if THOROUGH or window == 8_000 or (format, window) == ("anthropic", 32_000)
+    if THOROUGH or (format, window) in QUICK
 ]
 
 

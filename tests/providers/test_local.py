@@ -159,7 +159,7 @@ def test_a_tool_is_called_where_one_must_be(
     """With `tool_choice` "required" a valid call comes back, and nothing else; piece by piece through our own line."""
     use(monkeypatch, shared)
     provider = cc.provider("local")
-    must: JSONObject = {"tool_choice": "required", "chat_template_kwargs": {"must_call": True}, "max_tokens": 48}
+    must: JSONObject = {"tool_choice": "required", "chat_template_kwargs": {"must_call": True}, "max_tokens": 32}
     compiled = asked(provider, "What is in a.py?", {**provider.stream_settings, **must}, (READ_FILE,))
     reader = provider.formatter.create_reader()
     for event in asyncio.run(events_of(provider, compiled.body)):
