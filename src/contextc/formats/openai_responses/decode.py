@@ -60,8 +60,9 @@ INPUT_ITEMS = (  # items without a role that come from the caller, not from the 
 )
 CALLER_SUFFIXES = ("_output", "_response")  # of types of items that come from the caller
 TOOL_SEARCH = "tool_search"
-SESSION_FIELDS = ("previous_response_id", "conversation")
 """The name of a call with which the model searches the client's tools. It is an item type of its own."""
+SESSION_FIELDS = ("previous_response_id", "conversation")
+"""The settings of a request that name its session."""
 TEXTS = ("input_text", "output_text", "text")
 TEXT_DELTAS = {  # by type of delta: the list it extends, the name of its index, and the block type
     "response.output_text.delta": ("content", "content_index", "output_text", "text"),
