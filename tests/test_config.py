@@ -255,3 +255,21 @@ def test_the_session_gap_is_an_hour_unless_it_is_set(tmp_path: Path) -> None:
         cc.errors.InvalidSetting, match=r"session_gap \(CONTEXTC_SESSION_GAP\) must be seconds, .* got 'soon'"
     ):
         wrong.parse_session_gap()
+
+
+def test_the_policy_is_configured_in_a_file_or_a_variable(tmp_path: Path) -> None:
+    """Guarantee 7.4: for chats and the web UI. A project's file needs trust, because it changes what a model reads."""
+    environment = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "config")}
+    (tmp_path / "config" / "contextc").mkdir(parents=True)
+    assert read_settings(environment=environment, folder=str(tmp_path)).parse_policy() == "default"
+    (tmp_path / "config" / "contextc" / "contextc.toml").write_text('policy = "sliding_window"\n')
+    assert read_settings(environment=environment, folder=str(tmp_path)).parse_policy() == "sliding_window"
+    (tmp_path / "contextc.toml").write_text('policy = "default"\n')
+    with pytest.raises(cc.errors.InvalidSetting, match="not trusted, but it sets policy"):
+        read_settings(environment=environment, folder=str(tmp_path))
+    wrong = read_settings(environment={**environment, "CONTEXTC_POLICY": "window"}, folder=str(tmp_path))
+    with pytest.raises(
+        cc.errors.InvalidSetting,
+        match=r"policy \(CONTEXTC_POLICY\) must be default or sliding_window, got 'window'",
+    ):
+        wrong.parse_policy()

@@ -37,6 +37,20 @@ def test_a_history_is_handed_to_any_vendor_in_its_own_shape() -> None:
     assert manager.get_formatted_messages()[4]["content"] == ""
 
 
+def test_a_sliding_window_leaves_out_single_messages() -> None:
+    """Guarantee 7.4: as in the compiler, within `max_tokens` or the window of the model less its longest answer."""
+    manager = cc.MessageManager(cc.OpenAIFormatter(), "S", 120, policy="sliding_window")
+    for number in range(9):
+        manager.add_user_message(f"question {number} " + "word " * 8)
+        manager.add_assistant_message(f"answer {number} " + "word " * 8)
+    manager.add_user_message("the new message")
+    sent = manager.get_formatted_messages()
+    assert [message["role"] for message in sent[:2]] == ["system", "assistant"]
+    assert sent[-1]["content"] == "the new message"
+    with pytest.raises(cc.errors.InvalidSetting, match="policy"):
+        cc.MessageManager(cc.OpenAIFormatter(), policy="window")  # pyright: ignore[reportArgumentType]
+
+
 def test_the_system_prompt_may_change_and_go() -> None:
     """Guarantee 8.5: an empty one produces no message."""
     manager = cc.MessageManager(cc.OpenAIFormatter(), "a")

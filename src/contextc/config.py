@@ -19,7 +19,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from functools import lru_cache
-from typing import NamedTuple, cast
+from typing import Literal, NamedTuple, TypeAlias, cast, get_args
 
 from contextc._json import json_type_name
 from contextc.errors import InvalidSetting
@@ -47,6 +47,8 @@ SYSTEM_PROMPT = (
 MAX_DAYS = 1_000_000
 RETENTION_UNITS = {"d": "days", "h": "hours"}
 SIZE_UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+PolicyName: TypeAlias = Literal["default", "sliding_window"]
+POLICY_NAMES: tuple[str, ...] = get_args(PolicyName)
 SECONDS_PER_UNIT = {"s": 1, "m": 60, "h": 3_600}
 
 
@@ -70,6 +72,8 @@ class Settings(NamedTuple):
     """Names of additional environment variables for commands of `run_command`, separated by commas."""
     session_gap: Setting = Setting("1h", "default")
     """The pause after an agent's last turn that makes its next turn begin a session."""
+    policy: Setting = Setting("default", "default")
+    """How messages are left out when the window is full: `default` or `sliding_window`."""
     observation_keep_days: Setting = Setting("", "default")
     """The age in days at which observed conversations are deleted; empty means never."""
     observation_max_bytes: Setting = Setting("", "default")
@@ -118,6 +122,14 @@ class Settings(NamedTuple):
 
     def parse_session_gap(self) -> int:
         return _parse_seconds("session_gap", self.session_gap)
+
+    def parse_policy(self) -> PolicyName:
+        """Return the policy of agents in chats and in the web UI."""
+        if self.policy.value not in POLICY_NAMES:
+            raise InvalidSetting(
+                f"policy ({self.policy.source}) must be {' or '.join(POLICY_NAMES)}", got=self.policy.value
+            )
+        return cast(PolicyName, self.policy.value)
 
 
 def _parse_seconds(name: str, setting: Setting) -> int:
@@ -242,6 +254,7 @@ def read_settings(
         "local_idle": Setting("5m", "default"),
         "command_environment": Setting("", "default"),
         "session_gap": Setting("1h", "default"),
+        "policy": Setting("default", "default"),
         "observation_keep_days": Setting("", "default"),
         "observation_max_bytes": Setting("", "default"),
     }

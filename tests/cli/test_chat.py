@@ -268,6 +268,20 @@ def test_options_reach_the_request(tmp_path: Path) -> None:
     assert manifest.budget.limit == 5000
 
 
+def test_the_policy_is_an_option_or_a_setting(tmp_path: Path) -> None:
+    """Guarantee 7.4: with `sliding_window`, the longest answer is reserved as a whole, and there is no margin."""
+    model = recorded(tmp_path / "a.jsonl", text_reply("One."))
+    for name, options, variable in (
+        ("a", (), ""),
+        ("b", ("--policy", "sliding_window"), ""),
+        ("c", (), "sliding_window"),
+    ):
+        assert chat(tmp_path, "-m", model, "-c", name, *options, "hi", CONTEXTC_POLICY=variable).returncode == 0
+    with cc.open_store(tmp_path / "chat.db") as store:
+        compiler = cc.MessageCompiler(store, cc.provider("replay:a", window=32_000, output=4_000))
+        assert [compiler.explain(name).budget.margin > 0 for name in ("a", "b", "c")] == [True, False, False]
+
+
 def test_after_a_crash_it_is_reported_and_continues(tmp_path: Path) -> None:
     """Guarantee 3.6: what a dead process was writing is kept, and a completed tool is not run again."""
     texts = [f"word{number} " for number in range(2_000)]

@@ -199,6 +199,77 @@ def test_the_reserve_is_the_models_longest_output_by_the_letter_and_capped_by_de
     assert (ours.budget.reserve, ours.budget.margin) == (8_000, 1_000)
 
 
+def test_the_default_policy_can_reserve_the_longest_output_too() -> None:
+    """Guarantee 7.1: the option `reserve`. A reserve as large as the window shrinks before anything overflows."""
+    for output, shown in ((60_000, 60_000), (100_000, 4_000)):
+        provider = cc.provider("openai-chat:gpt-4o", window=100_000, output=output)
+        request = compiled(*long_talk(2), provider=provider, options={"reserve": "full"})
+        assert request.budget.reserve == shown
+        assert sent_messages(request)[-1] == ("user", "the new message")
+    tiny = cc.provider("openai-chat:gpt-4o", window=4_000, output=4_000)
+    request = compiled(*long_talk(2), provider=tiny, options={"reserve": "full"})
+    assert (sent_messages(request), request.budget.reserve) == ([("user", "the new message")], 2_000)
+
+
+@pytest.mark.parametrize("output", [1, 3_000, 3_600, 3_900, 3_980, 3_990, 3_995, 3_999, 4_000])
+@pytest.mark.parametrize("prompt", [None, "Be brief."], ids=["no prompt", "prompt"])
+def test_the_history_is_what_fits_beside_prompt_new_message_and_the_longest_answer(
+    output: int, prompt: str | None
+) -> None:
+    """Guarantee 7.1. If nothing fits, the system prompt and the new message are sent, and the answer gets the rest."""
+    log = long_talk(40)
+    provider = cc.provider("openai-chat:gpt-4o", window=4_000, output=output)
+    request = compiled(*log, provider=provider, prompt=prompt)
+    counter = cc.MessageCompiler(cc.open_store("memory:"), provider).counter
+    *history, new = [counter.count_message(message) for message in log]
+    available = 4_000 - request.budget.system - new - output
+    while history and sum(history) > available:
+        history.pop(0)
+    expected = [*([prompt] if prompt else []), *(message.text for message in log[len(log) - 1 - len(history) :])]
+    assert [content for _, content in sent_messages(request)] == expected
+    assert request.budget.reserve == min(output, 4_000 - request.budget.system - new)
+
+
+def test_a_reserve_that_had_to_shrink_is_computed_again_for_the_next_request() -> None:
+    """Guarantee 7.1: one long message does not change what later requests keep."""
+    store = cc.open_store("memory:")
+    compiler = cc.MessageCompiler(store, SMALL, policy="sliding_window")
+    store.append("demo", cc.user("word " * 250))
+    long = compiler.compile("demo")
+    assert 0 < long.budget.reserve < 100
+    compiler.commit(long, cc.assistant("yes"))
+    store.append("demo", cc.user("short"))
+    next_request = compiler.compile("demo")
+    assert sent_messages(next_request) == [("assistant", "yes"), ("user", "short")]
+    assert next_request.budget.reserve == 100
+
+
+def test_calls_keep_their_results_and_the_question_stays_while_the_agent_works() -> None:
+    """Guarantees 5.4, 7.3: the messages of a step are left out together, and the user's message is not."""
+    log = [cc.user("old"), cc.assistant("old answer"), cc.user("the question")]
+    for number in range(6):
+        log.append(cc.assistant(tool_calls=[cc.tool_call(f"c{number}", "look", {"n": number})]))
+        log.append(cc.tool_result(f"c{number}", "look", f"result {number} " + "word " * 20))
+    for output in range(60, 300, 20):
+        provider = cc.provider("openai-chat:gpt-4o", window=300, output=output)
+        messages: list[JSONObject] = compiled(*log, provider=provider).params["messages"]
+        kept = [message for message in messages if message["role"] != "user"]
+        assert [message["content"] for message in messages if message["role"] == "user"][-1] == "the question"
+        assert messages[-1]["tool_call_id"] == "c5"
+        assert [message["role"] for message in kept][-2:] == ["assistant", "tool"]
+        called = [call["id"] for message in kept for call in message.get("tool_calls", ())]
+        assert called == [message["tool_call_id"] for message in kept if message["role"] == "tool"]
+
+
+def test_the_policy_uses_no_summaries() -> None:
+    """Guarantee 7.5: a summary that no request would contain is refused, and not made at a model's cost."""
+    store = cc.open_store("memory:")
+    store.extend("demo", long_talk(20))
+    compiler = cc.MessageCompiler(store, SMALL, policy="sliding_window")
+    with pytest.raises(cc.errors.InvalidSetting, match="sliding_window uses no summaries"):
+        compiler.compact("demo", lambda messages, previous: "summary")
+
+
 def test_ours_keeps_whole_turns_and_goes_down_to_the_low_mark() -> None:
     """Guarantees 7.2, 7.4, beside the seed's rule."""
     ours = compiled(*long_talk(20), provider=SMALL, options={})
@@ -232,4 +303,6 @@ def test_cuts_by_the_letter_are_announced_each_time() -> None:
 def test_the_former_name_of_the_policy_is_accepted() -> None:
     with cc.open_store("memory:") as store:
         old, new = (cc.MessageCompiler(store, SMALL, policy=name) for name in ("seed_b", "sliding_window"))
+        named, default = cc.MessageCompiler(store, SMALL, policy="default"), cc.MessageCompiler(store, SMALL)
     assert old.options == new.options
+    assert named.options == default.options

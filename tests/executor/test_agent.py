@@ -62,6 +62,21 @@ def test_a_run_is_a_turn_of_the_executor() -> None:
     assert [turn.finish for turn in agent.store.turns(result.conversation)] == ["stop"]
 
 
+def test_a_sliding_window_leaves_out_old_messages_without_asking_for_a_summary() -> None:
+    """Guarantee 7.4: the same option for agents, executors and compilers."""
+    provider = Scripted([Say(text=f"answer {number} " + "word " * 20, input=300) for number in range(6)])
+    small = cc.provider("anthropic:claude-sonnet-4-5", window=600, output=400)
+    agent = cc.Agent(small, endpoint=provider, policy="sliding_window", triggers=())
+
+    for number in range(6):
+        agent.run_sync(f"question {number}", conversation="demo")
+
+    assert len(provider.requests) == 6
+    sent = str(provider.requests[-1]["messages"])
+    assert "question 5" in sent
+    assert "question 0" not in sent
+
+
 def test_each_run_is_a_new_conversation_unless_one_is_named() -> None:
     """Guarantee 20.1."""
     provider = Scripted([Say(text="one"), Say(text="two"), Say(text="three")])

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from contextc.app.model_selection import LOCAL_CLIENT, ModelChoice
-from contextc.config import read_settings
+from contextc.config import PolicyName, read_settings
 from contextc.executor import AgentExecutor, Limits
 from contextc.executor.agent_config import Approve
 from contextc.prompts import PromptBuilder
@@ -31,13 +31,18 @@ def build_agent(
     system: str | None = None,
     budget: int | None = None,
     output: int | None = None,
+    policy: PolicyName | None = None,
     limits: Limits | None = None,
     approve: Approve | None = None,
     progress: Callable[[str], object] | None = None,
 ) -> tuple[AgentExecutor, Endpoint]:
-    """Return an agent and its client, which the caller closes. `progress` gets the start-up steps of a local model."""
+    """Return an agent and its client, which the caller closes. `progress` gets the start-up steps of a local model.
+
+    `policy` replaces the configured one.
+    """
     options = {"progress": progress} if model.provider.client == LOCAL_CLIENT and progress is not None else {}
     found = build_tools(choose_tools(model.provider, tools), root)
+    settings = read_settings()
     line = endpoint(model.provider, store=store, **model.client_options, **options)
     executor = AgentExecutor(
         store,
@@ -52,7 +57,8 @@ def build_agent(
         limits=limits,
         approve=approve,
         endpoint=line,
-        session_gap=read_settings().parse_session_gap(),
+        session_gap=settings.parse_session_gap(),
+        policy=policy or settings.parse_policy(),
     )
     return executor, line
 

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from contextc.config import PolicyName
 from contextc.errors import InvalidSetting
 
 AgentOption = Annotated[str, typer.Option("--agent", help="The name of the agent.")]
@@ -19,6 +20,10 @@ ToolsOption = Annotated[
 RootOption = Annotated[Path, typer.Option("--root", help="The working directory of tools.")]
 StepsOption = Annotated[int | None, typer.Option("--steps", help="Limit of steps per turn (default: 250).")]
 BudgetOption = Annotated[int | None, typer.Option("--budget", help="Limit of the whole input in tokens.")]
+PolicyOption = Annotated[
+    PolicyName | None,
+    typer.Option("--policy", help="How messages are left out when the window is full (default: configured)."),
+]
 OutputOption = Annotated[int | None, typer.Option("--output", help="Limit of an answer in tokens.")]
 
 

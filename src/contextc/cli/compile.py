@@ -6,7 +6,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from contextc.cli.agent_options import check_positive
+from contextc.cli.agent_options import PolicyOption, check_positive
 from contextc.cli.console import JSONOption, err, escape_markup, out, print_json
 from contextc.cli.file_io import read_input, write_output
 from contextc.cli.import_ import FormatOption
@@ -75,6 +75,7 @@ def run(
     strategy: Annotated[
         TrimStrategy, typer.Option("--strategy", help="How context is trimmed: chunked or oldest.")
     ] = "chunked",
+    policy: PolicyOption = None,
     source: Annotated[
         str | None, typer.Option("--from", help="Compile a file instead of a conversation; - for standard input.")
     ] = None,
@@ -119,6 +120,7 @@ def run(
                 edit=edit,
                 rewind=rewind,
                 strategy=strategy,
+                policy=policy or read_settings().parse_policy(),
             )
             remark = target.remark if budget is None else ""
             _print(compiled, remark, body=body, json=json, show_edit_cost=edit is not None or rewind is not None)

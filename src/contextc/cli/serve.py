@@ -18,6 +18,7 @@ from contextc.cli.agent_options import (
     AgentOption,
     BudgetOption,
     OutputOption,
+    PolicyOption,
     RootOption,
     StepsOption,
     SystemOption,
@@ -59,6 +60,7 @@ def run(
     root: RootOption = Path("."),
     budget: BudgetOption = None,
     output: OutputOption = None,
+    policy: PolicyOption = None,
     steps: StepsOption = None,
     token: Annotated[
         str | None,
@@ -124,6 +126,7 @@ def run(
         system=read_system_prompt(system),
         budget=budget,
         output=output,
+        policy=policy,
         steps=steps,
         queue=queue_name if queue else "",
         approval_timeout=approval_timeout,

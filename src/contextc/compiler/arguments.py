@@ -36,8 +36,8 @@ from contextc.tools.todos import Todo
 if TYPE_CHECKING:  # importing it loads asyncio
     from contextc.tools import ToolLike
 
-POLICY_ALIASES: dict[object, str] = {"seed_b": "sliding_window"}
-"""Former values of the option `policy`."""
+POLICY_ALIASES: dict[object, str] = {"default": "", "seed_b": "sliding_window"}
+"""Other names for values of the option `policy`."""
 TRANSPORT_FIELDS = ("extra_headers", "extra_query", "extra_body", "timeout", "api_key", "http_options")
 COMPILER_FIELDS = ("messages", "contents", "input", "tools", "system", "systemInstruction", "instructions")
 """Fields that the compiler writes itself. `model` may be set: some endpoints have several names for one model."""

@@ -20,7 +20,7 @@ from contextc.compiler.draft import Draft
 from contextc.compiler.ledger import repository
 from contextc.compiler.ledger.row_encoding import list_blob_names, render_item, write_text_files
 from contextc.compiler.passes.agent_view import UNNAMED_AUTHOR
-from contextc.errors import InvalidInput, StoreCorrupt, describe_error
+from contextc.errors import InvalidInput, InvalidSetting, StoreCorrupt, describe_error
 from contextc.messages import Message
 from contextc.models.tokens import TokenCounter
 from contextc.prompts import escape_markers, with_tags
@@ -186,6 +186,8 @@ def run_compaction_steps(
 ) -> CompactionSteps:
     """Summarize the old part of a conversation as one agent sees it, and store the summary; None if there is none."""
     draft, available = whole.draft, current.budget.available
+    if draft.options.slides:
+        raise InvalidSetting("compaction: the policy sliding_window uses no summaries", fix="Use the default policy.")
     messages = load_messages([item.place for item in _items(draft) if item.place])
     planned = plan_summary(draft, available, messages)
     if planned is None:

@@ -103,6 +103,15 @@ class Draft(Struct, frozen=True, kw_only=True):
             known += [item.place for item, _ in self.tail if item.place and item.place & SEQ_MASK <= held]
         return frozenset(known)
 
+    @property
+    def oversized(self) -> int:
+        """Tokens above which a result or a text file is shortened. A reserve counts for at most half of the window."""
+        budget = self.budget
+        available = budget.available
+        if self.options.slides or self.options.reserve == "full":
+            available = max(available, ((budget.limit or budget.window) - budget.system - budget.tools) // 2)
+        return int(available * self.options.oversized)
+
 
 def verify_draft(draft: Draft) -> Draft:
     _check_once([entry.item for entry in draft.tail])

@@ -10,6 +10,9 @@ from msgspec.structs import replace
 from contextc.formats.reasoning_policy import ReasoningPolicy
 
 TrimStrategy: TypeAlias = Literal["chunked", "oldest"]
+TrimPolicy: TypeAlias = Literal["", "sliding_window"]
+PolicyArgument: TypeAlias = Literal["", "default", "sliding_window", "seed_b"]
+"""A policy as callers name it: `default` is the empty one, and `seed_b` the former name of `sliding_window`."""
 
 
 class CompilerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -33,14 +36,22 @@ class CompilerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     fetch: bool = True
     """True if `fetch_result` is added to the tools."""
     reasoning: ReasoningPolicy = "native"
-    policy: Literal["", "sliding_window"] = ""
-    """`sliding_window` drops single messages from the front, reserves the model's maximum output, and joins reasoning
-    into the text.
+    reserve: Literal["capped", "full"] = "capped"
+    """`full` reserves the whole output: the requested length, else the model's maximum."""
+    policy: TrimPolicy = ""
+    """`sliding_window` drops single messages from the front, reserves the whole output, joins reasoning into the text,
+    and uses no summaries.
     """
 
     @property
+    def slides(self) -> bool:
+        """True if the policy is `sliding_window`."""
+        return self.policy == "sliding_window"
+
+    @property
     def reasoning_policy(self) -> ReasoningPolicy:
-        return "inline" if self.policy == "sliding_window" else self.reasoning
+        """The reasoning policy that applies: the policy `sliding_window` has one of its own."""
+        return "inline" if self.slides else self.reasoning
 
 
 class CompilerOptionArguments(TypedDict, total=False):
@@ -59,8 +70,8 @@ class CompilerOptionArguments(TypedDict, total=False):
     keep_media: int
     fetch: bool
     reasoning: ReasoningPolicy
-    policy: Literal["", "sliding_window", "seed_b"]
-    """`seed_b` is the former name of `sliding_window`."""
+    reserve: Literal["capped", "full"]
+    policy: PolicyArgument
 
 
 class Budget(Struct, frozen=True, kw_only=True):

@@ -240,7 +240,12 @@ def _summary_place(ask: CompileInput, draft: Draft, standing: ChannelState) -> i
 
 
 def _shrunk_reserve(ask: CompileInput, draft: Draft, standing: ChannelState) -> int:
-    """Return the reserve if it had to shrink for this epoch, else 0. Later requests of the epoch do not exceed it."""
+    """Return the reserve if it had to shrink for this epoch, else 0. Later requests of the epoch do not exceed it.
+
+    The policy `sliding_window` computes the reserve of each request by itself.
+    """
+    if ask.options.slides:
+        return 0
     if draft.kept is None:
         return standing.reserve
     return draft.budget.reserve if draft.budget.reserve < ask.terms.budget.reserve else 0

@@ -111,9 +111,9 @@ def compute_budget(
     window = model.window
     wanted = output if output is not None else min(model.output, OUTPUT)
     reserve = min(wanted, LONGEST_OUTPUT, window // 2)
-    if options.policy == "sliding_window":
+    if options.slides or options.reserve == "full":
         reserve = min(output or model.output, window)
-    margin = max(MARGIN, window // 100) if window > SMALL_WINDOW and options.policy != "sliding_window" else 0
+    margin = max(MARGIN, window // 100) if window > SMALL_WINDOW and not options.slides else 0
     limit = None
     if budget is not None:
         if budget <= 0:

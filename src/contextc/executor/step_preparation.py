@@ -80,7 +80,7 @@ class StepPreparer:
     ) -> None:
         self.config, self.turn_store, self.turn_state = config, turn_store, turn_state
         self.triggers, self._compile_arguments = config.step_triggers, compile_arguments
-        self._has_summaries = config.summarize is not None
+        self._has_summaries = config.summarize is not None and not config.compiler.options.slides
         self._agent_triggers = [each for each in self.triggers if each.scope == "agent"]
         self._channel_triggers = [each for each in self.triggers if each.scope == "channel"]
         self._due_times: list[TriggerTime] = []

@@ -13,8 +13,9 @@ from msgspec.structs import replace
 
 from contextc._json import JSONObject
 from contextc.compiler import Compiled, MessageCompiler
+from contextc.compiler.arguments import as_options
 from contextc.compiler.manifest import Manifest, RequestRecord
-from contextc.compiler.options import Budget
+from contextc.compiler.options import Budget, CompilerOptionArguments, PolicyArgument
 from contextc.errors import InvalidMessage, InvalidSetting, StaleCompile, UnknownConversation
 from contextc.formats.base import Formatter, as_json
 from contextc.formats.registry import detect_tool_format
@@ -52,12 +53,14 @@ class MessageManager:
         max_tokens: int | None = None,
         *,
         model: str | None = None,
+        policy: PolicyArgument = "",
         store: Store | None = None,
         conversation: str = "conversation",
     ) -> None:
         """Create a history. `formatter` is a `Formatter`, or any object with `format` and `get_system_prompt`.
 
         `max_tokens` limits everything that is sent: system prompt, tools and messages. `model` selects the tokenizer.
+        `policy="sliding_window"` leaves out single messages, oldest first, in place of whole turns.
         `store` and `conversation` select where the history is stored; the default is memory.
         """
         if max_tokens is not None and (
@@ -75,6 +78,8 @@ class MessageManager:
         self._held: list[JSONObject] = []
         self._store, self._conversation = store if store is not None else open_store("memory:"), conversation
         self._max_tokens, self._model = max_tokens, model
+        self._options: CompilerOptionArguments = {"fetch": False, "policy": policy}
+        as_options(self._options)
         self.formatter = formatter
         self._compiler: MessageCompiler | None = None
         self._compiler_formatter: Formatter | None = None
@@ -212,7 +217,9 @@ class MessageManager:
     def _get_compiler(self) -> MessageCompiler:
         if self._compiler is None or self._compiler_formatter is not self._full_formatter:
             self._compiler_formatter = self._full_formatter
-            self._compiler = MessageCompiler(self._store, _provider_for(self._full_formatter, self._model), fetch=False)
+            self._compiler = MessageCompiler(
+                self._store, _provider_for(self._full_formatter, self._model), **self._options
+            )
         return self._compiler
 
     @property

@@ -11,6 +11,7 @@ from contextc._worker_threads import run_blocking
 from contextc.analysis.analysed_conversations import AnalysedConversations
 from contextc.app.agent_factory import ToolSelection, build_agent
 from contextc.app.model_selection import ModelChoice, resolve_model
+from contextc.config import PolicyName
 from contextc.errors import ContextcError
 from contextc.executor import AgentExecutor, Limits, Suspend
 from contextc.executor.event_hub import event_hub
@@ -42,6 +43,8 @@ class ServerOptions(Struct, frozen=True, kw_only=True):
     system: str | None = None
     budget: int | None = None
     output: int | None = None
+    policy: PolicyName | None = None
+    """The policy of agents; None is the configured one."""
     steps: int | None = None
     approval_timeout: float | None = None
     """Seconds after which a pending approval is denied; None: never."""
@@ -147,6 +150,7 @@ class AppState:
             system=options.system,
             budget=options.budget,
             output=options.output,
+            policy=options.policy,
             limits=Limits() if options.steps is None else Limits(steps=options.steps),
         )
 

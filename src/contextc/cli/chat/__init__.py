@@ -9,6 +9,7 @@ from contextc.cli.agent_options import (
     AgentOption,
     BudgetOption,
     OutputOption,
+    PolicyOption,
     RootOption,
     StepsOption,
     SystemOption,
@@ -47,6 +48,7 @@ def run(
     steps: StepsOption = None,
     budget: BudgetOption = None,
     output: OutputOption = None,
+    policy: PolicyOption = None,
     url: Annotated[str | None, typer.Option("--url", help="The address of your own endpoint for --model.")] = None,
     window: Annotated[
         int | None, typer.Option("--window", help="The context window of that model in tokens, if it is not known.")
@@ -83,6 +85,7 @@ def run(
         steps=steps,
         budget=budget,
         output=output,
+        policy=policy,
         url=url,
         window=window,
         key=key,

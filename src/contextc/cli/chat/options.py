@@ -8,6 +8,7 @@ from contextc.app.agent_factory import ToolSelection
 from contextc.app.default_conversation_names import time_based_names
 from contextc.cli.chat.formatting import to_one_line
 from contextc.cli.file_io import read_input
+from contextc.config import PolicyName
 from contextc.errors import InvalidSetting
 from contextc.store import Store
 
@@ -30,6 +31,7 @@ class ChatOptions(Struct, frozen=True, kw_only=True):
     steps: int | None = None
     budget: int | None = None
     output: int | None = None
+    policy: PolicyName | None = None
     url: str | None = None
     window: int | None = None
     key: str | None = None

@@ -332,6 +332,7 @@ class ChatSession:
             system=read_system_prompt(options.system),
             budget=options.budget,
             output=options.output,
+            policy=options.policy,
             limits=Limits() if options.steps is None else Limits(steps=options.steps),
             approve=self._approve(),
             progress=self.renderer.note,

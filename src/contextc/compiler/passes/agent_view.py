@@ -59,7 +59,7 @@ def _view_of_results(draft: Draft) -> Draft | None:
     if not calls or len(calls) != len(said.tool_calls) or not _is_plain(said, draft):
         return None
     entries = [DraftEntry(reply, said)]
-    oversized = int(draft.budget.available * draft.options.oversized)
+    oversized = draft.oversized
     for where, message in log[1:]:
         if message.role != "tool" or not _is_plain(message, draft):
             return None
@@ -134,7 +134,7 @@ class _View:
         self.waiting: list[int] = []
         self.formatter, self.media = draft.provider.formatter, draft.provider.model.media
         self.provider = self.formatter.provider
-        self.oversized = int(draft.budget.available * draft.options.oversized)
+        self.oversized = draft.oversized
 
     def result(self, produced: Collection[int]) -> Draft:
         draft = self.draft

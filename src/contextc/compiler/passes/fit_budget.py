@@ -16,8 +16,9 @@ the next one comes. A new message of a trigger is not protected: it is left out 
 """
 
 from collections.abc import Collection, Iterator, Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate, groupby, pairwise
 from math import ceil
+from operator import itemgetter
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -199,7 +200,7 @@ class _Trimmer:
         self.from_triggers = {entry.item.place for entry in draft.tail if entry.message.trigger}
 
     def trim(self) -> list[Item]:
-        if self.options.policy == "sliding_window":
+        if self.options.slides:
             self._drop_single()
         else:
             self._set_aside()
@@ -420,14 +421,21 @@ class _Trimmer:
                 yield unit, room
 
     def _drop_single(self) -> None:
-        """Drop single messages from the front until the request fits, and keep the newest (policy `sliding_window`)."""
+        """Drop single messages from the front until the request fits (policy `sliding_window`).
+
+        A message with calls counts as one with their results. The newest one stays, other than those of triggers, and
+        a user's newest message.
+        """
         room = int(self.budget.available / self.factor)
-        newest = self._newest()
-        for index, slot in enumerate(self.slots):
+        groups = list(accumulate([slot.item.role != "tool" for slot in self.slots]))
+        newest = groups[self._newest()]
+        said = [slot for slot in self.slots if slot.item.role == "user" and slot.item.kind == "message"][-1:]
+        for group, slots in groupby(zip(groups, self.slots, strict=True), key=itemgetter(0)):
             if self.total <= room:
                 return
-            if index != newest:
-                self._drop(slot, "cut away")
+            for _, slot in slots:
+                if group != newest and not any(slot is each for each in said):
+                    self._drop(slot, "cut away")
 
     def _newest(self) -> int:
         """Return the index of the newest message, other than those of triggers."""
@@ -446,7 +454,11 @@ class _Trimmer:
         return True
 
     def _shrink_reserve(self) -> None:
-        budget = self.budget
-        over = int(self.total * self.factor) - budget.available
-        if over > 0 and budget.reserve > MIN_RESERVE:
-            self.budget = replace(budget, reserve=MIN_RESERVE)  # in one step, so that the next requests fit too
+        budget, used = self.budget, int(self.total * self.factor)
+        if used <= budget.available or not budget.reserve:
+            return
+        if self.options.slides:  # the newest message is sent in any case, with the rest of the window for the answer
+            rest = budget.window - budget.system - budget.tools - used
+            self.budget = replace(budget, reserve=max(1, min(rest, budget.reserve)))
+        elif budget.reserve > (least := min(MIN_RESERVE, budget.window // 2)):
+            self.budget = replace(budget, reserve=least)  # in one step, so that the next requests fit too

@@ -9,6 +9,7 @@ from contextc.analysis.expected_cache import expect_cache
 from contextc.app import model_selection
 from contextc.app.agent_factory import build_prompt, build_tools, choose_tools
 from contextc.compiler.past_requests import load_channel_provider
+from contextc.config import read_settings
 from contextc.errors import InvalidSetting
 from contextc.inspection.prefix_break import preview_break
 from contextc.inspection.preview import find_channels, load_last_budget, load_last_request, preview_request
@@ -66,6 +67,7 @@ def show_next(app: AppState, name: str, query: NextQuery) -> NextRequestView:
         budget=last.limit if last is not None else app.options.budget,
         edit=None if query.edit is None else (query.edit, query.text or ""),
         rewind=query.rewind,
+        policy=app.options.policy or read_settings().parse_policy(),
     )
     expected = expect_cache(app.store, compiled, now_ms())
     seen = replace(preview_request_details(app.store, compiled), expected=expected.usage if expected else None)
