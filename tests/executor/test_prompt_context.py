@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import contextc as cc
-from contextc._json import encode
+from contextc._json import JSONObject, encode
 from contextc.errors import InvalidInput, InvalidSetting
 from contextc.events import StepStart, SystemMessageCreated, UsageReport
 from contextc.executor.turn_store import TurnStore
@@ -216,3 +216,141 @@ def test_events_report_the_usage_of_the_whole_request() -> None:
     (report,) = [event for event in events if isinstance(event, UsageReport)]
     assert begun.used > 300
     assert (report.used, report.available) == (5_010, begun.available)
+
+
+def delegations(request: JSONObject) -> str:
+    return encode(request["messages"][-1]).decode()
+
+
+def test_a_turn_may_have_a_prompt_context_of_its_own() -> None:
+    """A delegation that has ended since; the executor keeps its own context for other turns."""
+    store, provider = cc.open_store("memory:"), Scripted([Say(text="ok")] * 4)
+    waiting = cc.prompts.PromptContext(delegations=(cc.prompts.Delegation(to="bob", task="T1"),))
+    prompt = cc.PromptBuilder().with_builtin("delegations")
+    executor = cc.AgentExecutor(store, SONNET, fragments=prompt, context=waiting, endpoint=provider)
+
+    async def play() -> None:
+        await executor.start("demo", "one").wait()
+        await executor.start("demo", "two", context=cc.prompts.PromptContext()).wait()
+        async for _ in executor.run("demo", "three"):
+            pass
+        async for _ in executor.run("demo", "four", context=cc.prompts.PromptContext()):
+            pass
+
+    asyncio.run(play())
+    found = [("T1" in said, "(withdrawn)" in said) for said in map(delegations, provider.requests)]
+    assert found == [(True, False), (False, True), (True, False), (False, True)]
+
+
+def test_the_context_of_an_executor_can_be_set() -> None:
+    """It holds from the next turn on, and is checked as in the constructor."""
+    store, provider = cc.open_store("memory:"), Scripted([Say(text="ok")] * 2)
+    prompt = cc.PromptBuilder().with_builtin("delegations")
+    executor = cc.AgentExecutor(store, SONNET, fragments=prompt, endpoint=provider)
+    executor.context = cc.prompts.PromptContext(delegations=(cc.prompts.Delegation(to="bob", task="T1"),))
+    asyncio.run(played(executor, "demo", "one"))
+
+    executor.context = None
+    asyncio.run(played(executor, "demo", "two"))
+
+    assert ["T1" in said or "(withdrawn)" in said for said in map(delegations, provider.requests)] == [True, True]
+    with pytest.raises(InvalidSetting, match=r"context must be a cc\.prompts\.PromptContext or a function, got dict"):
+        executor.context = {}  # type: ignore[assignment]
+
+
+def test_a_function_returns_the_context_of_each_step() -> None:
+    """It gets the name of the conversation, and sees what a tool has changed."""
+    tasks, names = ["T1"], list[str]()
+
+    def context(conversation: str) -> cc.prompts.PromptContext:
+        names.append(conversation)
+        return cc.prompts.PromptContext(delegations=tuple([cc.prompts.Delegation(to="b", task=task) for task in tasks]))
+
+    def finish() -> str:
+        """Finish the task."""
+        return str(tasks.pop())
+
+    provider = Scripted([Say(calls=(("1", "finish", {}),)), Say(text="done")])
+    prompt = cc.PromptBuilder().with_builtin("delegations")
+    executor = cc.AgentExecutor(
+        cc.open_store("memory:"), SONNET, tools=[finish], fragments=prompt, context=context, endpoint=provider
+    )
+
+    asyncio.run(played(executor, "demo", "go"))
+
+    assert ["(withdrawn)" in said for said in map(delegations, provider.requests)] == [False, True]
+    assert names == ["demo", "demo"]
+
+
+def test_a_context_function_must_fit_and_return_a_context() -> None:
+    """The first is an error of the constructor, the second one of the turn."""
+    store, provider = cc.open_store("memory:"), Scripted([Say(text="ok")])
+    with pytest.raises(InvalidSetting, match=r"does not accept the arguments of context\(conversation\)"):
+        cc.AgentExecutor(store, SONNET, context=lambda: None)  # type: ignore[arg-type]
+    executor = cc.AgentExecutor(store, SONNET, context=lambda name: name, endpoint=provider)  # type: ignore[arg-type]
+
+    async def play() -> Exception | None:
+        return (await executor.start("demo", "one").wait()).error
+
+    error = asyncio.run(play())
+    assert isinstance(error, InvalidSetting)
+    assert "must return a cc.prompts.PromptContext or None, got str" in str(error)
+
+
+@pytest.mark.parametrize("name", ["contxt", "limits", "agent", "system_prompt", "triggers"])
+def test_an_assignment_without_effect_is_refused(name: str) -> None:
+    """An executor and an agent are configured by their constructors."""
+    executor = cc.AgentExecutor(cc.open_store("memory:"), SONNET)
+    for each in (executor, executor.asking(None), cc.Agent(SONNET)):
+        with pytest.raises(AttributeError, match=name):
+            setattr(each, name, None)
+
+
+def test_an_agent_runs_with_a_context_of_the_call() -> None:
+    """The same parameter as that of an executor."""
+    provider = Scripted([Say(text="ok")])
+    agent = cc.Agent(SONNET, instructions=cc.PromptBuilder().with_builtin("delegations"), endpoint=provider)
+
+    agent.run_sync("go", context=cc.prompts.PromptContext(delegations=(cc.prompts.Delegation(to="bob", task="T1"),)))
+
+    assert "T1" in delegations(provider.requests[0])
+
+
+def team(store: cc.Store, name: str, *says: Say) -> cc.AgentExecutor:
+    return cc.AgentExecutor(store, SONNET, agent=name, tools=[add], endpoint=Scripted(list(says)))
+
+
+def test_the_answer_of_a_delegate_wakes_the_agent_that_asked() -> None:
+    """It is addressed to that agent, and only the answer is: not the message with its tool calls."""
+    store = cc.open_store("memory:")
+    pm = team(store, "pm", Say(text="Thanks."))
+    coder = team(store, "coder", Say(text="I add.", calls=(("1", "add", {"a": 1, "b": 2}),)), Say(text="It is 3."))
+    store.append("team", cc.user("What is 1 + 2?", author="ann"))
+    store.append("team", cc.assistant("Please add.", author="pm", recipients=("coder",)))
+
+    asyncio.run(played(coder, "team", None))
+    asyncio.run(played(pm, "team", None))
+
+    said = [(message.author, message.recipients, message.text) for message in store.load("team")[2:]]
+    assert said == [
+        ("coder", (), "I add."),
+        ("coder", (), ""),
+        ("coder", ("pm",), "It is 3."),
+        ("pm", (), "Thanks."),
+    ]
+
+
+def test_two_agents_do_not_reply_to_each_other_without_end() -> None:
+    """A reply to a request is not a request; another message to the delegate is one again."""
+    store = cc.open_store("memory:")
+    pm, coder = team(store, "pm", *[Say(text="pm")] * 3), team(store, "coder", *[Say(text="coder")] * 3)
+    finishes: list[list[str]] = []
+
+    async def play() -> None:
+        for _ in range(2):
+            store.append("team", cc.assistant("Go on.", author="pm", recipients=("coder",)))
+            finishes.append([(await agent.start("team").wait()).finish for agent in (coder, pm, coder, pm, coder)])
+
+    asyncio.run(play())
+    assert finishes == [["stop", "stop", "nothing to do", "nothing to do", "nothing to do"]] * 2
+    assert [message.recipients for message in store.load("team")] == [("coder",), ("pm",), ()] * 2

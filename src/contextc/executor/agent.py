@@ -17,13 +17,22 @@ from contextc.compiler.arguments import as_provider
 from contextc.compiler.options import CompilerOptionArguments
 from contextc.errors import InvalidInput, InvalidSetting
 from contextc.executor import agent_config
-from contextc.executor.agent_config import Approve, PrepareMessages, ShouldContinue, Summarize, Suspend, TurnInput
+from contextc.executor.agent_config import (
+    Approve,
+    ContextSource,
+    PrepareMessages,
+    ShouldContinue,
+    Summarize,
+    Suspend,
+    TurnInput,
+)
 from contextc.executor.agent_executor import AgentExecutor
 from contextc.executor.agent_run import AgentResult, AgentRun
 from contextc.executor.limits import Limits
 from contextc.executor.output_type import OutputType, output_type_of
 from contextc.executor.turn_handle import Turn
-from contextc.prompts import PromptBuilder, PromptContext, PromptFragment
+from contextc.messages import Message
+from contextc.prompts import PromptBuilder, PromptFragment
 from contextc.providers import Provider
 from contextc.providers.client import Endpoint
 from contextc.providers.structured_output import accepts_schema, has_structured_output, structured_output_settings
@@ -49,7 +58,7 @@ class AgentOptions(CompilerOptionArguments, total=False):
     budget: int | None
     output: int | None
     directory: str | None
-    context: PromptContext | None
+    context: ContextSource | None
     run: str | None
     summarize: Summarize | Literal["model"] | None
     on_prepare_messages: PrepareMessages | None
@@ -70,6 +79,8 @@ class Agent(Generic[T]):
     `triggers` are the default ones unless given; `()` disables them. `approve` is called before a tool that requires
     approval runs. All other options are those of `AgentExecutor`.
     """
+
+    __slots__ = ("__weakref__", "_output", "_owns_store", "executor")
 
     @overload
     def __init__(
@@ -152,7 +163,14 @@ class Agent(Generic[T]):
     def name(self) -> str:
         return self.executor.agent
 
-    def run_sync(self, input: TurnInput, *, conversation: str | None = None, wait: float = 0) -> AgentResult[T]:
+    def run_sync(
+        self,
+        input: TurnInput,
+        *,
+        conversation: str | None = None,
+        wait: float = 0,
+        context: ContextSource | None = None,
+    ) -> AgentResult[T]:
         """Run a turn and return its result, for code without an event loop. `run` describes the arguments.
 
         A client of the provider is opened for the call, and closed after it.
@@ -162,18 +180,34 @@ class Agent(Generic[T]):
                 "run_sync cannot be called while an event loop runs in this thread",
                 fix="Use `await agent.run(…)`, or `async for text in agent.stream(…)`.",
             )
-        return asyncio.run(self._run_and_close(self.stream(input, conversation=conversation, wait=wait)))
+        run = self.stream(input, conversation=conversation, wait=wait, context=context)
+        return asyncio.run(self._run_and_close(run))
 
-    async def run(self, input: TurnInput, *, conversation: str | None = None, wait: float = 0) -> AgentResult[T]:
+    async def run(
+        self,
+        input: TurnInput,
+        *,
+        conversation: str | None = None,
+        wait: float = 0,
+        context: ContextSource | None = None,
+    ) -> AgentResult[T]:
         """Run a turn and return its result. Raises the error that ended it, if any. Cancelling it cancels the turn.
 
         Each run is a new conversation unless `conversation` names one, which is continued or created. `wait` is the
-        number of seconds to wait while another turn of this agent is running there.
+        number of seconds to wait while another turn of this agent is running there. `context` replaces the agent's
+        prompt context for this run.
         """
-        async with self.stream(input, conversation=conversation, wait=wait) as run:
+        async with self.stream(input, conversation=conversation, wait=wait, context=context) as run:
             return await run.result()
 
-    def stream(self, input: TurnInput, *, conversation: str | None = None, wait: float = 0) -> AgentRun[T]:
+    def stream(
+        self,
+        input: TurnInput,
+        *,
+        conversation: str | None = None,
+        wait: float = 0,
+        context: ContextSource | None = None,
+    ) -> AgentRun[T]:
         """Return a run that starts when it is read: its texts, its events, and its result. `run` has the arguments."""
         messages = agent_config.input_messages(input, self.name)
         if not messages and conversation is None:
@@ -181,13 +215,19 @@ class Agent(Generic[T]):
                 "input must not be None for a new conversation", fix="Pass a text, or name the conversation to answer."
             )
         named = f"{datetime.now():%Y-%m-%d-%H%M%S}-{token_hex(4)}" if conversation is None else conversation
-        start = partial(self.executor.start, named, messages or None, wait=wait)
-        return self._make_run(named, start, len(messages), wait)
+        agent_config.check_prompt_context(context)
+        start = partial(self.executor.start, named, wait=wait, context=context)
+        return self._make_run(named, partial(start, messages or None), start, len(messages))
 
-    async def resume(self, conversation: str, *, wait: float = 0) -> AgentResult[T]:
+    async def resume(
+        self, conversation: str, *, wait: float = 0, context: ContextSource | None = None
+    ) -> AgentResult[T]:
         """Continue a turn that waits for approval and has an answer, or whose process died, and return its result."""
-        start = partial(self.executor.resume, conversation, wait=wait)
-        async with self._make_run(conversation, start, 1, wait) as run:
+        resume, start = (
+            partial(call, conversation, wait=wait, context=context)
+            for call in (self.executor.resume, self.executor.start)
+        )
+        async with self._make_run(conversation, resume, start, 1) as run:
             return await run.result()
 
     async def close(self) -> None:
@@ -202,16 +242,11 @@ class Agent(Generic[T]):
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    def _make_run(self, conversation: str, start: Callable[[], Turn], inputs: int, wait: float) -> AgentRun[T]:
+    def _make_run(
+        self, conversation: str, start: Callable[[], Turn], start_again: Callable[[Message], Turn], inputs: int
+    ) -> AgentRun[T]:
         check_name(conversation)
-        return AgentRun(
-            self.store,
-            conversation,
-            start,
-            lambda request: self.executor.start(conversation, request, wait=wait),
-            self._output,
-            inputs,
-        )
+        return AgentRun(self.store, conversation, start, start_again, self._output, inputs)
 
     async def _run_and_close(self, run: AgentRun[T]) -> AgentResult[T]:
         try:

@@ -41,6 +41,8 @@ its provider supports that."""
 Summarize: TypeAlias = Callable[[Sequence[Message], str | None], str | Awaitable[str]]
 PrepareMessages: TypeAlias = Callable[[JSONObject, int], JSONObject | Awaitable[JSONObject | None] | None]
 ShouldContinue: TypeAlias = Callable[[Message, Sequence[Message]], bool]
+ContextSource: TypeAlias = PromptContext | Callable[[str], PromptContext | None]
+"""The prompt context of an agent's turns, or a function of the conversation's name that returns it for each step."""
 
 
 class Suspend(Struct, frozen=True, kw_only=True):
@@ -114,7 +116,8 @@ class AgentConfig:
     provider: Provider
     compiler: MessageCompiler
     compile_arguments: AgentArguments
-    """Arguments of every `compile` call, without the budget."""
+    """Arguments of every `compile` call, without the budget and the prompt context."""
+    context: ContextSource | None
     budget: int | None
     run: str | None
     directory: str
@@ -133,6 +136,19 @@ class AgentConfig:
     lease_seconds: float
     session_gap: float
     owner: TurnOwner | None = None
+
+    def arguments_for(self, conversation: str) -> AgentArguments:
+        """Return the arguments of a `compile` call, with the prompt context that holds now."""
+        context = self.context
+        if context is None or isinstance(context, PromptContext):
+            return {**self.compile_arguments, "context": context}
+        found = context(conversation)
+        if found is not None and not isinstance(found, PromptContext):
+            raise InvalidSetting(
+                f"context: the function must return a cc.prompts.PromptContext or None, got {_type_name(found)}",
+                fix="Return cc.prompts.PromptContext(project=…), or None.",
+            )
+        return {**self.compile_arguments, "context": found}
 
 
 TurnInput: TypeAlias = str | Message | Sequence[str | Message] | None
@@ -250,13 +266,19 @@ def check_client(client: object) -> None:
         )
 
 
-def check_prompt_context(context: object, run: object) -> None:
-    """Check the prompt context of an agent's turns and the run that its messages belong to."""
-    if context is not None and not isinstance(context, PromptContext):
+def check_prompt_context(context: object) -> None:
+    """Check the prompt context of an agent's turns."""
+    if callable(context):
+        check_callback("context", context, parameters=("conversation",), sync=True)
+    elif context is not None and not isinstance(context, PromptContext):
         raise InvalidSetting(
-            f"context must be a cc.prompts.PromptContext, got {_type_name(context)}",
-            fix="Pass cc.prompts.PromptContext(project=…), or omit it.",
+            f"context must be a cc.prompts.PromptContext or a function, got {_type_name(context)}",
+            fix="Pass cc.prompts.PromptContext(project=…), a function of the conversation, or omit it.",
         )
+
+
+def check_run(run: object) -> None:
+    """Check the run that an agent's messages belong to."""
     if run is not None and (not isinstance(run, str) or not run):
         raise InvalidSetting("run must be a non-empty string", got=run, fix="Name the run, or omit it.")
 

@@ -27,6 +27,7 @@ from contextc.executor.agent_config import (
     AgentConfig,
     Approve,
     ClientCache,
+    ContextSource,
     PrepareMessages,
     ShouldContinue,
     Summarize,
@@ -67,10 +68,13 @@ class AgentExecutor:
     tools have run. `resources` reads memory and CPU usage when a trigger needs them. A turn that starts more than
     `session_gap` seconds after this agent's previous turn starts a session.
 
-    `context` is the prompt context that fragments are rendered with: recipient, delegations, agents, project. The
-    default recipient is the author of the message that opens the turn. `run` names the run that the agent's messages
-    belong to. All other options are passed to the compiler.
+    `context` is the prompt context that fragments are rendered with: recipient, delegations, agents, project. It may be
+    a function of the conversation's name, which is called before each step. The default recipient is the author of the
+    message that opens the turn. `run` names the run that the agent's messages belong to. All other options are passed
+    to the compiler. Of an executor, only `context` can be set later; other assignments raise an error.
     """
+
+    __slots__ = ("__weakref__", "_turns", "config")
 
     @renamed_parameters(surroundings="context")
     def __init__(
@@ -87,7 +91,7 @@ class AgentExecutor:
         budget: int | None = None,
         output: int | None = None,
         directory: str | None = None,
-        context: PromptContext | None = None,
+        context: ContextSource | None = None,
         run: str | None = None,
         limits: Limits | None = None,
         approve: Approve | Suspend | None = None,
@@ -121,7 +125,8 @@ class AgentExecutor:
         agent_config.check_callback("should_continue", should_continue, parameters=("reply", "results"), sync=True)
         agent_config.check_callback("resources", resources, parameters=(), sync=True)
         agent_config.check_client(endpoint)
-        agent_config.check_prompt_context(context, run)
+        agent_config.check_prompt_context(context)
+        agent_config.check_run(run)
         agent_config.check_seconds("lease_seconds", lease_seconds)
         agent_config.check_seconds("session_gap", session_gap)
         if summarize != "model":
@@ -146,9 +151,9 @@ class AgentExecutor:
                 "settings": {**provider.settings, **provider.stream_settings, **prose, **(settings or {})},
                 "output": output,
                 "directory": directory,
-                "context": context,
                 "run": run,
             },
+            context=context,
             budget=budget,
             run=run,
             directory=directory or "",
@@ -222,46 +227,74 @@ class AgentExecutor:
         return self.config.session_gap
 
     @property
+    def context(self) -> ContextSource | None:
+        """The prompt context of later turns. A turn that runs keeps its own."""
+        return self.config.context
+
+    @context.setter
+    def context(self, context: ContextSource | None) -> None:
+        self.config = self._with_context(context).config
+
+    @property
     def compile_arguments(self) -> AgentArguments:
-        """The arguments of `compiler.compile` for this agent's requests, without the budget."""
-        return self.config.compile_arguments
+        """The arguments of `compiler.compile` for this agent's requests, without the budget and a context that is a
+        function.
+        """
+        context = self.config.context
+        return {**self.config.compile_arguments, "context": context if isinstance(context, PromptContext) else None}
 
     # ── turns ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     @renamed_parameters(given="input")
-    def run(self, conversation: str, input: TurnInput = None, *, wait: float = 0) -> AsyncGenerator[AnyEvent, None]:
+    def run(
+        self, conversation: str, input: TurnInput = None, *, wait: float = 0, context: ContextSource | None = None
+    ) -> AsyncGenerator[AnyEvent, None]:
         """Run a turn and yield its events. Leaving the loop early cancels the turn.
 
         Without input the turn takes the next queued input, or answers the last unanswered message. `wait` is the number
-        of seconds to wait while another turn of this agent is running. An error that ends the turn is raised after the
+        of seconds to wait while another turn of this agent is running. `context` replaces the prompt context for this
+        turn, and for those that follow it because input was queued. An error that ends the turn is raised after the
         last event. To start the next turn right after leaving early, close the generator first
         (`contextlib.aclosing`).
         """
-        return run_turn(lambda: self.start(conversation, input, wait=wait))
+        return run_turn(lambda: self.start(conversation, input, wait=wait, context=context))
 
     @renamed_parameters(given="input")
-    def start(self, conversation: str, input: TurnInput = None, *, wait: float = 0) -> Turn:
+    def start(
+        self, conversation: str, input: TurnInput = None, *, wait: float = 0, context: ContextSource | None = None
+    ) -> Turn:
         """Start a turn in a background task. Keep the returned handle: it has the events, `cancel` and the result.
 
         If a turn of this agent waits for approval, the input is queued, and the `finish` of the result is `waiting`.
         """
-        return self._start_turn(
-            conversation, agent_config.input_messages(input, self.config.agent), resume=False, wait=wait
-        )
+        messages = agent_config.input_messages(input, self.config.agent)
+        return self._start_turn(conversation, messages, resume=False, wait=wait, context=context)
 
-    def resume(self, conversation: str, *, wait: float = 0) -> Turn:
+    def resume(self, conversation: str, *, wait: float = 0, context: ContextSource | None = None) -> Turn:
         """Continue a turn whose process died, or that waits for approval and has an answer.
 
         While no approval is answered, the turn ends with the error `TurnWaits`. Without such a turn, behave as `start`
         without input.
         """
-        return self._start_turn(conversation, [], resume=True, wait=wait)
+        return self._start_turn(conversation, [], resume=True, wait=wait, context=context)
 
-    def _start_turn(self, conversation: str, given: list[Message], *, resume: bool, wait: float) -> Turn:
+    def _start_turn(
+        self, conversation: str, given: list[Message], *, resume: bool, wait: float, context: ContextSource | None
+    ) -> Turn:
         agent_config.check_turn_arguments(conversation, wait)
-        turn = Turn(self.config, conversation, given, resume=resume, wait=wait)
+        config = self.config if context is None else self._with_context(context).config
+        turn = Turn(config, conversation, given, resume=resume, wait=wait)
         self._turns.add(turn)
         return turn
+
+    def _with_context(self, context: ContextSource | None) -> Self:
+        agent_config.check_prompt_context(context)
+        return self._copy(replace(self.config, context=context))
+
+    def _copy(self, config: AgentConfig) -> Self:
+        other = copy(self)
+        other.config = config
+        return other
 
     @renamed_parameters(given="input")
     async def steer(self, conversation: str, input: str | Message) -> QueuedMessage:
@@ -293,7 +326,8 @@ class AgentExecutor:
     async def compact(self, conversation: str) -> CompactionResult | None:
         """Summarize old messages now, as is done when the context is full. Return None if there is nothing to do."""
         config = self.config
-        steps = config.compiler.compaction(conversation, budget=config.budget, **config.compile_arguments)
+        asked = config.arguments_for(conversation)
+        steps = config.compiler.compaction(conversation, budget=config.budget, **asked)
         done, _ = await run_compaction(steps, partial(summarize_messages, config))
         if done is not None and not done.already:
             await run_blocking(self._publish_compaction, conversation, done)
@@ -302,15 +336,11 @@ class AgentExecutor:
     def asking(self, approve: Approve | Suspend | None) -> Self:
         """Return a copy of this agent with another `approve` callback, for one conversation. It shares the client."""
         agent_config.check_approve(approve)
-        other = copy(self)
-        other.config = replace(self.config, approve=approve)
-        return other
+        return self._copy(replace(self.config, approve=approve))
 
     def owned_by(self, owner: TurnOwner) -> Self:
         """Return a copy of this agent whose turns can be taken back. It shares the client."""
-        other = copy(self)
-        other.config = replace(self.config, owner=owner)
-        return other
+        return self._copy(replace(self.config, owner=owner))
 
     async def close(self) -> None:
         """Close this event loop's client of the provider."""

@@ -10,6 +10,8 @@ import logging
 from collections.abc import Generator, Sequence
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from contextc._json import JSONObject
 from contextc.compiler import Compiled
 from contextc.compiler.arguments import AgentArguments
@@ -21,6 +23,7 @@ from contextc.executor.agent_config import AgentConfig
 from contextc.executor.turn_store import TurnStore
 from contextc.executor.turn_totals import TurnState
 from contextc.messages import Message
+from contextc.prompts import PromptContext
 from contextc.store.message_rows import SEQ_MASK
 from contextc.store.turn_and_event_records import TurnRecord
 from contextc.tools.todos import Todo
@@ -76,10 +79,9 @@ class StepPreparer:
         config: AgentConfig,
         turn_store: TurnStore,
         turn_state: TurnState,
-        compile_arguments: AgentArguments,
     ) -> None:
         self.config, self.turn_store, self.turn_state = config, turn_store, turn_state
-        self.triggers, self._compile_arguments = config.step_triggers, compile_arguments
+        self.triggers, self._compile_arguments = config.step_triggers, config.compile_arguments
         self._has_summaries = config.summarize is not None and not config.compiler.options.slides
         self._agent_triggers = [each for each in self.triggers if each.scope == "agent"]
         self._channel_triggers = [each for each in self.triggers if each.scope == "channel"]
@@ -96,9 +98,18 @@ class StepPreparer:
         """Prepare the request of step `index`, counted from 1."""
         if index > 1:
             self.turn_store.take_steering_input()
+        self._compile_arguments = self._load_arguments()
         self._due_times, self._todos, self._provider_compacted, self._headroom = [], None, False, 0
         whens: list[TriggerTime] = ["session_start"] if index == 1 and self._starts_session() else []
         return self._evaluate_step([*whens, "before_step"], index)
+
+    def _load_arguments(self) -> AgentArguments:
+        """Return the arguments of this step's `compile` calls. The recipient is by default the turn's sender."""
+        asked, sender = self.config.arguments_for(self.turn_store.conversation), self.turn_store.opening_author
+        context = asked.get("context") or PromptContext()
+        if context.responding_to is None and sender is not None:
+            asked["context"] = replace(context, responding_to=sender)
+        return asked
 
     def prepare_after_compaction(
         self, index: int, done: CompactionFinished, states: dict[str, JSONObject]

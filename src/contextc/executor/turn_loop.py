@@ -17,7 +17,6 @@ from msgspec.structs import replace
 from contextc._json import JSONObject
 from contextc._worker_threads import CALLBACK_SLOTS, as_exception, run_blocking
 from contextc.compiler import Compiled
-from contextc.compiler.arguments import AgentArguments
 from contextc.compiler.ledger.known_sessions import SessionManager
 from contextc.errors import ContextcError, LeaseLost, ProviderFailed
 from contextc.events import RetryScheduled, ToolStart
@@ -39,7 +38,6 @@ from contextc.executor.turn_result import TurnResult
 from contextc.executor.turn_store import CANCELLED_REASON, FAILED_REASON, TurnStore
 from contextc.executor.turn_totals import TurnState, total_usage
 from contextc.messages import Message
-from contextc.prompts import PromptContext
 from contextc.providers.client import Endpoint
 from contextc.store.turn_queue import PROCESS_LESS_STATES
 from contextc.triggers import TriggerContext
@@ -76,12 +74,8 @@ class TurnRunner:
 
     def _reset(self) -> None:
         config = self.config = with_client_tools(self._agent_config, self.turn_store.client_tools)
-        asked: AgentArguments = config.compile_arguments
-        context = asked.get("context") or PromptContext()
-        if context.responding_to is None and self.turn_store.opening_author is not None:
-            asked = {**asked, "context": replace(context, responding_to=self.turn_store.opening_author)}
         self.turn_state = TurnState(self.turn_store.turn, config.budget, config.resources)
-        self.preparer = StepPreparer(config, self.turn_store, self.turn_state, asked)
+        self.preparer = StepPreparer(config, self.turn_store, self.turn_state)
 
     async def run(self, *, cancelled: bool = False) -> None:
         """Run the turns and append the result of each to `results`. With `cancelled`, end the first one immediately."""
@@ -412,6 +406,8 @@ class TurnRunner:
         incoming, messages, compiled, tools = answered
         *produced, message = messages
         calls = message.tool_calls
+        if record.reply_to and not calls and message.finish != "pause":
+            message = replace(message, recipients=record.reply_to)
         usage, spent = progress.totals_with(messages, compiled.provider.model)
         also, ended = record.finish_step(
             rest=incoming.unjournaled_parts(),

@@ -234,7 +234,7 @@ class TurnStore(TurnApprovals):
         if not isinstance(at, Message):
             here = load_tip(tx, self.conversation)
             at = append_and_load.load_between(tx, here.branch, (at or here.seq) - 1, at or here.seq)[0]
-        self._set_sender(at)
+        self._set_sender(tx, at)
         turn = TurnRecord(number=0, agent=self.agent, opened=at.seq, opening=at.uid, started=now_ms())
         return records.insert_turn(tx, self.lease.root, turn)
 

@@ -53,7 +53,9 @@ class TurnTransactions:
     ) -> None:
         self.store, self.conversation, self.agent, self.lease, self.run = store, conversation, agent, lease, run
         self.opening_author: str | None = None
-        """The author of the message that opened the turn."""
+        """The author of the message that opened the turn, if the turn answers that author."""
+        self.reply_to: tuple[str, ...] = ()
+        """The agent that asked for the turn's reply."""
         self.client_tools: tuple[Tool, ...] = ()
         """The tools that the client of the turn runs itself."""
         self.channel, self._channel_triggers = channel, frozenset(channel_triggers)
@@ -147,14 +149,28 @@ class TurnTransactions:
         branch = load_tip(tx, self.conversation).branch if branch is None else branch
         opening = records.find_opening_message(tx, branch, turn)
         if opening is not None:
-            self._set_sender(opening)
+            self._set_sender(tx, opening)
         return opening is not None
 
-    def _set_sender(self, opening: Message) -> None:
-        """Set the sender to the author of the opening message, if the turn answers that message, and its tools."""
+    def _set_sender(self, tx: Transaction, opening: Message) -> None:
+        """Set the sender to the author of the opening message, if the turn answers that message, and its tools.
+
+        Another agent that asks gets the reply. The reply of an agent that this one has asked is not answered: otherwise
+        two agents would reply to each other without end.
+        """
         self.client_tools = read_definitions(opening)
-        is_input = opening.role == "user" or opening.is_addressed_to(self.agent)
-        self.opening_author = opening.author if is_input else None
+        is_asked = opening.is_addressed_to(self.agent) and not self._is_reply(tx, opening)
+        self.opening_author = opening.author if opening.role == "user" or is_asked else None
+        self.reply_to = (opening.author,) if is_asked and opening.author is not None else ()
+
+    def _is_reply(self, tx: Transaction, message: Message) -> bool:
+        """Return True if another agent wrote a message in a turn that a message of this agent opened."""
+        if not message.turn:
+            return False
+        turn = records.load_turns_by_number(tx, self.lease.root, [message.turn]).get(message.turn)
+        here = load_tip(tx, self.conversation)
+        asked = records.find_opening_message(tx, here.branch, turn) if turn is not None else None
+        return asked is not None and asked.author == self.agent
 
     def _answer_open_calls(self, tx: Transaction, why: str, turn: TurnRecord) -> list[Message]:
         """Append error results for the open calls of a turn that is over, started or not, and return them."""
