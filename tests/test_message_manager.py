@@ -62,7 +62,7 @@ def test_the_system_prompt_may_change_and_go() -> None:
 
 
 def test_plain_dicts_are_taken_and_wrong_ones_refused() -> None:
-    """Seed C's own messages; an unknown role is an error, not a log line."""
+    """An unknown role is an error, not a log line."""
     manager = cc.MessageManager(cc.OpenAIFormatter())
     for message in (
         {"role": "system", "content": "careful"},
@@ -217,7 +217,7 @@ def test_dicts_of_the_formatters_own_provider_are_taken_too() -> None:
 
 
 def test_openais_own_dicts_are_taken_as_they_are() -> None:
-    """Seed C: a result without a name, content in blocks, the developer's role."""
+    """A result without a name, content in blocks, the developer's role."""
     manager = cc.MessageManager(cc.AnthropicFormatter())
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw=="}}
     function = {"name": "look", "arguments": "{}"}

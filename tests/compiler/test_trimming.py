@@ -216,7 +216,7 @@ def test_a_chunked_cut_goes_down_to_the_low_mark_and_stays_there(high: float, lo
 
 
 def test_oldest_drops_just_enough_whole_turns() -> None:
-    """Guarantee 7.4, seed B: with one turn more it would not fit."""
+    """Guarantee 7.4: with one turn more it would not fit."""
     compiler = compiler_for(window=3_000, options={"strategy": "oldest"})
     seen = 0
     for index in range(30):

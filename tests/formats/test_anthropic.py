@@ -71,7 +71,7 @@ def test_a_history_with_everything_becomes_one_body() -> None:
 
 
 def test_the_system_prompt_has_a_place_of_its_own() -> None:
-    """Guarantee 8.5, seed C."""
+    """Guarantee 8.5."""
     assert PLAIN.get_system_prompt("Be brief.") == "Be brief."
     assert PLAIN.get_system_prompt("") is None
     assert PLAIN.format([cc.user("hi")], "Be brief.") == [{"role": "user", "content": [text("hi")]}]

@@ -69,7 +69,7 @@ def test_a_history_with_everything_becomes_one_list() -> None:
 
 
 def test_the_system_prompt_is_one_of_the_messages() -> None:
-    """Guarantee 8.5, seed C."""
+    """Guarantee 8.5."""
     assert CHAT.get_system_prompt("Be brief.") is None
     assert CHAT.format([cc.user("hi")], "") == [{"role": "user", "content": "hi"}]
 

@@ -32,7 +32,7 @@ def test_by_default_only_providers_that_require_reasoning_get_it() -> None:
 
 @pytest.mark.parametrize("name", format_names())
 def test_inline_joins_reasoning_into_the_text(name: str) -> None:
-    """Guarantee 2.4: `inline`, seed B: content and reasoning in the order of the parts."""
+    """Guarantee 2.4: `inline`: content and reasoning in the order of the parts."""
     wire = made(name, "inline").format(HISTORY)
     assert "I have to read it. Let me look." in str(wire)
     assert "sig" not in str(wire).replace("thoughtSignature", "").replace("skip_thought_signature_validator", "")

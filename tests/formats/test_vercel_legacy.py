@@ -41,7 +41,7 @@ HISTORY = [
 
 
 def test_a_history_with_everything_becomes_one_list() -> None:
-    """Guarantee 10.3: seed C kept the first of parallel calls and no ids; here all survive, each with its result."""
+    """Guarantee 10.3: parallel calls survive, each with its result."""
     assert LEGACY.format(HISTORY, "Be brief.") == [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "What is this?", "experimental_attachments": [PICTURE]},
@@ -235,7 +235,7 @@ def test_whole_messages_of_a_reply_are_gathered() -> None:
 
 
 def test_tools_are_functions_and_the_system_prompt_is_a_message() -> None:
-    """Guarantee 10.1, seed C: the shape has no place of its own for the system prompt."""
+    """Guarantee 10.1: the shape has no place of its own for the system prompt."""
     tool = Tool(name="f", description="Does.", parameters={"type": "object"})
     assert LEGACY.encode_request(Request(messages=(cc.user("hi"),), tools=(tool,))) == {
         "messages": [{"role": "user", "content": "hi"}],

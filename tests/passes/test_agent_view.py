@@ -271,7 +271,7 @@ BROKEN = (
 
 
 def test_failed_and_cancelled_messages_are_left_out_by_default() -> None:
-    """Guarantee 4.5: `exclude`, as seed B has it."""
+    """Guarantee 4.5: `exclude`."""
     talk = Talk(*BROKEN)
     assert sent_messages(talk.shown()) == [("user", "one"), ("user", "two")]
     assert talk.left_out() == [(2, "it ended as error"), (3, "it ended as cancelled")]

@@ -274,7 +274,7 @@ def test_where_the_model_takes_a_system_role_between_others_they_have_it() -> No
 
 
 def test_at_the_head_they_are_system_prompts_and_the_manifest_counts_the_cost() -> None:
-    """Guarantee 8.3: as seed A draws it; every change is a new prefix."""
+    """Guarantee 8.3: every change is a new prefix."""
     talk = Talk(placement="head")
     talk.add(cc.user("one"))
     assert sent_contents(talk.step(IDENTITY, state("busy"))) == [

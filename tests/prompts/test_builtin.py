@@ -125,7 +125,7 @@ def test_what_is_not_built_in_is_refused() -> None:
 
 
 def test_the_system_prompt_is_configured_and_comes_first(tmp_path: Path) -> None:
-    """Guarantee 8.1, seed B goal 1: the configured prompt begins every call. Variables win over the file."""
+    """Guarantee 8.1: the configured prompt begins every call. Variables win over the file."""
     environment = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
     assert default_system_prompt(environment=environment, folder=str(tmp_path)) == SYSTEM_PROMPT
     (tmp_path / "contextc").mkdir()
@@ -138,7 +138,7 @@ def test_the_system_prompt_is_configured_and_comes_first(tmp_path: Path) -> None
 
 
 def test_an_empty_system_prompt_means_none(tmp_path: Path) -> None:
-    """Guarantee 8.5, seed B: omitted when empty. An empty variable switches off what a file says."""
+    """Guarantee 8.5: omitted when empty. An empty variable switches off what a file says."""
     (tmp_path / "contextc").mkdir()
     (tmp_path / "contextc" / "contextc.toml").write_text('system_prompt = ""\n')
     users = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}

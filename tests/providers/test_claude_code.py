@@ -36,7 +36,7 @@ pytest.importorskip("claude_agent_sdk")
 
 
 def test_a_session_continues_in_one_program_which_is_given_only_what_is_new(tmp_path: Path) -> None:
-    """Guarantee 9.4: seed A's problem: a history that is sent again would be in the request twice. A path in a prompt
+    """Guarantee 9.4: a history that is sent again would be in the request twice. A path in a prompt
     is text, and no file is read for it."""
     with FakeVendors(echo) as standin:
 

@@ -10,7 +10,7 @@ def leads(*shares: float) -> list[str]:
 
 
 def test_it_warns_at_80_and_90_per_cent_of_what_is_available_once_each() -> None:
-    """Guarantee 11.5, seed D: the warning comes in the middle of a turn, and is not repeated."""
+    """Guarantee 11.5: the warning comes in the middle of a turn, and is not repeated."""
     assert leads(0.5, 0.79, 0.8, 0.85, 0.9, 0.97, 1.2) == [
         "",
         "",

@@ -83,7 +83,7 @@ def test_a_reply_cut_at_the_output_limit_is_reported_each_time() -> None:
 
 
 def test_every_ten_calls_are_a_user_notice_only() -> None:
-    """Guarantee 11.7, seed D: calls that run together may skip the ten itself."""
+    """Guarantee 11.7: calls that run together may skip the ten itself."""
     play = Play(limit_triggers())
     texts: list[int] = []
     for calls in (1, 9, 10, 11, 19, 23, 24, 30):

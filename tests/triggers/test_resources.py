@@ -15,7 +15,7 @@ def moment(step: int, *, memory: float = 0.1, cpu: float = 0.1) -> TriggerContex
 
 
 def test_memory_warns_once_and_reports_when_it_is_over() -> None:
-    """Guarantee 11.5, seed D: enter and exit texts."""
+    """Guarantee 11.5: enter and exit texts."""
     play = Play(resource_triggers())
     course = [0.5, 0.85, 0.99, 0.75, 0.74, 0.84]
     texts = [[message.text for message in play.at(moment(step, memory=share))] for step, share in enumerate(course, 1)]

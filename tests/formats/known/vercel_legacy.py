@@ -44,7 +44,7 @@ def _schema() -> Draft202012Validator:
 
 def _message() -> JSONObject:
     """`CreateMessage` of @ai-sdk/ui-utils 0.0.50, and what of it is for which role, as its comments say. Beyond it: the
-    `reasoning` of version 1, and null for a call's content, which the type forbids and seed C sends."""
+    `reasoning` of version 1, and null for a call's content, which the type forbids."""
     text = {"type": "string"}
     call = object_schema("name arguments", name=text, arguments=text)
     listed = object_schema("id type function", id=text, type=text, function=call)

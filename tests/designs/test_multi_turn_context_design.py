@@ -1,6 +1,6 @@
 """The policy `sliding_window` and the default policy, compared with one list of expectations.
 
-Requests are in OpenAI's chat format, which is the one the seed writes: `{role: 'system', content}` and so on.
+Requests are in OpenAI's chat format, which is the one the document writes: `{role: 'system', content}` and so on.
 """
 
 from collections.abc import Sequence
@@ -48,7 +48,7 @@ def long_talk(turns: int) -> list[cc.Message]:
 
 @BOTH
 def test_the_model_sees_prior_messages(options: CompilerOptionArguments) -> None:
-    """Seed B: multi-turn works."""
+    """Design B: multi-turn works."""
     log = (cc.user("My name is Ann."), cc.assistant("Hello Ann."), cc.user("What is my name?"))
     assert sent_messages(compiled(*log, options=options)) == [
         ("user", "My name is Ann."),
@@ -59,7 +59,7 @@ def test_the_model_sees_prior_messages(options: CompilerOptionArguments) -> None
 
 @BOTH
 def test_the_system_prompt_is_the_first_message(options: CompilerOptionArguments) -> None:
-    """Seed B: prepended when non-empty."""
+    """Design B: prepended when non-empty."""
     assert sent_messages(compiled(cc.user("hi"), prompt="Be brief.", options=options)) == [
         ("system", "Be brief."),
         ("user", "hi"),
@@ -69,12 +69,12 @@ def test_the_system_prompt_is_the_first_message(options: CompilerOptionArguments
 @BOTH
 @pytest.mark.parametrize("prompt", ["", None, "  "], ids=["empty", "none", "blank"])
 def test_an_empty_system_prompt_is_omitted(options: CompilerOptionArguments, prompt: str | None) -> None:
-    """Seed B; Guarantee 8.5."""
+    """Design B; Guarantee 8.5."""
     assert sent_messages(compiled(cc.user("hi"), prompt=prompt, options=options)) == [("user", "hi")]
 
 
 def test_truncation_drops_single_messages_from_the_front_until_the_rest_fits() -> None:
-    """Seed B, truncation strategy, to the letter: one message less would not have been enough, one more not needed."""
+    """Design B, truncation strategy, to the letter: one less would not have been enough, one more not needed."""
     log = long_talk(8)
     request = compiled(*log, provider=SMALL, prompt="Be brief.")
     shown = sent_messages(request)
@@ -104,7 +104,7 @@ def test_truncation_by_the_letter_may_begin_with_an_answer_and_ours_never_does()
 @BOTH
 @pytest.mark.parametrize("window", [150, 200, 300, 500, 1_000])
 def test_the_new_user_message_is_always_there(options: CompilerOptionArguments, window: int) -> None:
-    """Seed B: appended last, outside the truncation; Guarantee 7.3."""
+    """Design B: appended last, outside the truncation; Guarantee 7.3."""
     provider = cc.provider("openai-chat:gpt-4o", window=window, output=40)
     assert sent_messages(compiled(*long_talk(20), provider=provider, options=options))[-1] == (
         "user",
@@ -113,7 +113,7 @@ def test_the_new_user_message_is_always_there(options: CompilerOptionArguments, 
 
 
 def test_the_new_user_message_stays_where_a_dynamic_block_follows_it() -> None:
-    """Seed B, with what it does not know of: the block is not the newest message."""
+    """Design B, with what it does not know of: the block is not the newest message."""
     store = cc.open_store("memory:")
     store.extend("demo", long_talk(8))
     block = cc.PromptFragment("state", "busy " * 150, "dynamic")
@@ -131,7 +131,7 @@ def test_a_new_message_that_does_not_fit_is_an_error_with_every_figure() -> None
 
 @BOTH
 def test_failed_and_pending_messages_are_excluded(options: CompilerOptionArguments) -> None:
-    """Seed B: only `status === 'sent'`."""
+    """Design B: only `status === 'sent'`."""
     store = cc.open_store("memory:")
     store.append("demo", cc.user("one"))
     store.append("demo", cc.assistant("half an ans", status="error", error="overloaded"))
@@ -146,7 +146,7 @@ def test_failed_and_pending_messages_are_excluded(options: CompilerOptionArgumen
 
 
 def test_assistant_blocks_are_concatenated_in_order() -> None:
-    """Seed B: `content` and `reasoning_content` blocks, joined in order. Guarantee 2.4: inline."""
+    """Design B: `content` and `reasoning_content` blocks, joined in order. Guarantee 2.4: inline."""
     blocks = [cc.Reasoning(text="Let me think. "), cc.Text("It is 4"), cc.Reasoning(text=" (surely)"), cc.Text(".")]
     log = (cc.user("2 + 2?"), cc.assistant(blocks), cc.user("Sure?"))
     assert sent_messages(compiled(*log))[1] == ("assistant", "Let me think. It is 4 (surely).")
@@ -271,7 +271,7 @@ def test_the_policy_uses_no_summaries() -> None:
 
 
 def test_ours_keeps_whole_turns_and_goes_down_to_the_low_mark() -> None:
-    """Guarantees 7.2, 7.4, beside the seed's rule."""
+    """Guarantees 7.2, 7.4, beside the document's rule."""
     ours = compiled(*long_talk(20), provider=SMALL, options={})
     oldest = compiled(*long_talk(20), provider=SMALL, options={"strategy": "oldest"})
     assert len(sent_messages(ours)) % 2 == 1

@@ -1,4 +1,4 @@
-"""Seed A's behaviour table, diagram and edge cases, with our decision where the seed contradicts itself.
+"""Design document A's behaviour table, diagram and edge cases, with our decision where the document contradicts itself.
 
 The stateful provider is one in facts: it remembers a conversation by itself, a session belongs to a directory, and its
 turns have no system channel.
@@ -26,7 +26,7 @@ SentMessage = tuple[str, object]
 
 
 class Desk:
-    """One agent at work: the record, and a compiler made again for each execution, as the seed asks."""
+    """One agent at work: the record, and a compiler made again for each execution, as the document asks."""
 
     def __init__(self, provider: cc.Provider, fragments: Sequence[cc.PromptFragment] = ()) -> None:
         self.provider, self.fragments = provider, fragments
@@ -47,7 +47,7 @@ class Desk:
             attempt.commit(produced=produced, session_id=session if self.provider.session_resumption else None)
 
     def work(self) -> None:
-        """Messages [0] to [4] of the seed's diagram: asked, and answered with a tool call in between."""
+        """Messages [0] to [4] of the document's diagram: asked, and answered with a tool call in between."""
         self.add(cc.user("Help me build a feature"))
         self.answer(self.compile(), cc.assistant("I'll help with that", tool_calls=[READ]))
         self.add(cc.tool_result("c1", "read_file", "<file contents>"))
@@ -72,7 +72,7 @@ def sent_messages(compiled: cc.Compiled) -> list[SentMessage]:
 
 
 def test_a_stateless_provider_gets_all_prompts_and_the_full_history() -> None:
-    """Seed A, table, first line; the copy of the dynamic prompts in the history is current, so there is only one."""
+    """Design A, table, first line; the copy of the dynamic prompts in the history is current, so there is only one."""
     desk = Desk(STATELESS, FRAGMENTS)
     desk.work()
     desk.add(cc.user("Now add tests"))
@@ -82,7 +82,7 @@ def test_a_stateless_provider_gets_all_prompts_and_the_full_history() -> None:
 
 
 def test_a_stateful_provider_without_a_session_gets_all_prompts_and_the_full_history() -> None:
-    """Seed A, table, second line; Guarantee 9.4."""
+    """Design A, table, second line; Guarantee 9.4."""
     desk = Desk(STATEFUL, FRAGMENTS)
     desk.add(
         cc.user("Help me build a feature"),
@@ -102,7 +102,7 @@ def test_a_stateful_provider_without_a_session_gets_all_prompts_and_the_full_his
 
 
 def test_a_stateful_provider_with_a_session_gets_dynamic_prompts_as_user_text_and_the_delta() -> None:
-    """Seed A, table, third line; Guarantee 9.4."""
+    """Design A, table, third line; Guarantee 9.4."""
     desk = Desk(STATEFUL, FRAGMENTS)
     desk.work()
     desk.add(cc.user("Now add tests"))
@@ -112,14 +112,14 @@ def test_a_stateful_provider_with_a_session_gets_dynamic_prompts_as_user_text_an
 
 
 def test_the_diagram() -> None:
-    """Seed A, cursor management: "on resume, only messages [5] and [6] are sent". Guarantee 9.1."""
+    """Design A, cursor management: "on resume, only messages [5] and [6] are sent". Guarantee 9.1."""
     desk = Desk(STATEFUL, FRAGMENTS[:2])
     desk.work()
     desk.add(cc.user("Now add tests"), cc.system("Supervision: run the linter as well."))
     log = desk.store.load("demo")
     assert [(message.seq - 1, message.role) for message in log] == [
         (0, "user"),
-        (1, "assistant"),  # the seed counts the call of this message as [2]; here it is a part of it
+        (1, "assistant"),  # the document counts the call of this message as [2]; here it is a part of it
         (2, "tool"),
         (3, "assistant"),
         (4, "user"),
@@ -132,7 +132,7 @@ def test_the_diagram() -> None:
 
 
 def test_the_diagram_message_by_message() -> None:
-    """Seed A: messages [0] to [6] as the seed numbers them, with text and call as messages of their own."""
+    """Design A: messages [0] to [6] as the document numbers them, with text and call as messages of their own."""
     desk = Desk(STATEFUL)
     desk.add(cc.user("Help me build a feature"))
     desk.answer(
@@ -156,12 +156,27 @@ def test_the_diagram_message_by_message() -> None:
     ]
 
 
+def test_every_turn_has_its_own_copy_of_dynamic_prompts_on_request() -> None:
+    """Guarantee 8.3. Design A sends them at every turn. By default a copy that is still current is not repeated."""
+    counts: dict[int, list[int]] = {}
+    for refresh in (0, 20_000):
+        store = cc.open_store("memory:")
+        compiler = cc.MessageCompiler(store, STATELESS, refresh=refresh)
+        for number in range(3):
+            store.append("demo", cc.user(f"question {number}"))
+            compiled = compiler.compile("demo", fragments=FRAGMENTS)
+            counts.setdefault(refresh, []).append(compiled.body.count(b"add tests"))
+            with compiler.attempt(compiled) as attempt:
+                attempt.commit(cc.assistant(f"answer {number}"))
+    assert counts == {0: [1, 2, 3], 20_000: [1, 1, 1]}
+
+
 # ── the cursor ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_every_new_message_is_sent_however_many_there_are(count: int) -> None:
-    """The seed's cursor loses the first of two, and sends nothing where there is one."""
+    """The document's cursor loses the first of two, and sends nothing where there is one."""
     desk = Desk(STATEFUL)
     desk.work()
     new = [f"new {number}" for number in range(count)]
@@ -170,7 +185,7 @@ def test_every_new_message_is_sent_however_many_there_are(count: int) -> None:
 
 
 def test_on_success_exactly_what_was_compiled_is_acknowledged() -> None:
-    """Guarantee 9.7: what arrived meanwhile stays outstanding; the seed's count at the end would swallow it."""
+    """Guarantee 9.7: what arrived meanwhile stays outstanding; the document's count at the end would swallow it."""
     desk = Desk(STATEFUL)
     desk.work()
     desk.add(cc.user("Now add tests"))
@@ -181,7 +196,7 @@ def test_on_success_exactly_what_was_compiled_is_acknowledged() -> None:
 
 
 def test_on_abort_the_delta_is_sent_again_from_a_known_place() -> None:
-    """Seed A: keep on abort. Guarantee 9.8: the session is brought back first, because it may have kept the prompt."""
+    """Design A: keep on abort. Guarantee 9.8: the session is brought back first, as it may have kept the prompt."""
     desk = Desk(STATEFUL)
     desk.work()
     desk.add(cc.user("Now add tests"))
@@ -208,7 +223,7 @@ def test_on_abort_a_session_that_cannot_be_brought_back_is_given_up() -> None:
 
 
 def test_the_cursor_does_not_move_before_the_stream_has_completed() -> None:
-    """Seed A, implementation notes; Guarantee 9.7: compile and begin move nothing."""
+    """Design A, implementation notes; Guarantee 9.7: compile and begin move nothing."""
     desk = Desk(STATEFUL)
     desk.work()
     desk.add(cc.user("Now add tests"))
@@ -222,7 +237,7 @@ def test_the_cursor_does_not_move_before_the_stream_has_completed() -> None:
 
 
 def test_another_working_directory_has_no_session() -> None:
-    """Seed A, session mismatch; Guarantee 9.5. Back in the first one, its session goes on."""
+    """Design A, session mismatch; Guarantee 9.5. Back in the first one, its session goes on."""
     desk = Desk(STATEFUL, FRAGMENTS)
     desk.work()
     desk.add(cc.user("Now add tests"))
@@ -233,7 +248,7 @@ def test_another_working_directory_has_no_session() -> None:
 
 
 def test_a_cursor_that_no_longer_holds_means_full_context_and_a_new_session() -> None:
-    """Seed A, cursor invalidation; Guarantee 9.6: full history never goes into an existing session."""
+    """Design A, cursor invalidation; Guarantee 9.6: full history never goes into an existing session."""
     desk = Desk(STATEFUL, FRAGMENTS)
     desk.work()
     desk.store.edit("demo", 1, cc.user("Help me build another feature"))
@@ -248,7 +263,7 @@ def test_a_cursor_that_no_longer_holds_means_full_context_and_a_new_session() ->
 
 
 def test_a_session_that_was_declared_lost_is_not_used_and_the_manifest_gives_the_reason() -> None:
-    """Seed A, reset on session invalidation; Guarantees 9.5, 9.6."""
+    """Design A, reset on session invalidation; Guarantees 9.5, 9.6."""
     desk = Desk(STATEFUL, FRAGMENTS)
     desk.work()
     desk.add(cc.user("Now add tests"))
@@ -259,7 +274,7 @@ def test_a_session_that_was_declared_lost_is_not_used_and_the_manifest_gives_the
 
 
 def test_injections_between_two_turns_appear_in_the_delta() -> None:
-    """Seed A, injections: supervision, a nudge, a delegation's result are log entries. Guarantee 8.4."""
+    """Design A, injections: supervision, a nudge, a delegation's result are log entries. Guarantee 8.4."""
     desk = Desk(STATEFUL)
     desk.work()
     desk.add(
@@ -275,7 +290,7 @@ def test_injections_between_two_turns_appear_in_the_delta() -> None:
 
 
 def test_a_delta_holds_the_result_whose_call_the_session_made() -> None:
-    """Seed A, tool consistency; Guarantee 5.4: the cut respects pairs, and the call itself is not sent again."""
+    """Design A, tool consistency; Guarantee 5.4: the cut respects pairs, and the call itself is not sent again."""
     desk = Desk(STATEFUL)
     desk.add(cc.user("Help me build a feature"))
     desk.answer(desk.compile(), cc.assistant("Let me look.", tool_calls=[READ]))
@@ -308,7 +323,7 @@ def test_static_prompts_do_change_and_a_session_that_ignores_that_is_reported() 
 
 
 def test_no_content_is_sent_twice() -> None:
-    """Seed A, the problem statement: what a session was sent over many turns is the history, once."""
+    """Design A, the problem statement: what a session was sent over many turns is the history, once."""
     desk = Desk(STATEFUL, FRAGMENTS[:2])
     session: list[SentMessage] = []
     for number in range(5):

@@ -1,16 +1,17 @@
-"""Seed D's scenario: one long turn with warnings, and a process that is killed during it."""
+"""Design document D's scenario: one long turn with warnings, and a process that is killed during it."""
 
 import asyncio
 import multiprocessing
 import os
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 import contextc as cc
 from contextc._json import JSONObject, decode, encode
-from contextc.events import SystemMessageCreated
+from contextc.events import SystemMessageCreated, UserNoticeCreated
 from contextc.providers import Provider
 from contextc.triggers import ResourceUsage, memory_trigger
 from tests.conftest import some
@@ -78,9 +79,9 @@ def warnings_in(body: bytes) -> list[str]:
     return [mark for _, mark in sorted(found)]
 
 
-def test_warnings_come_once_with_the_next_request_and_stay(store: cc.Store) -> None:
+def test_warnings_come_once_with_the_next_request_and_stay() -> None:
     """Guarantees 11.3, 11.4, 11.6: 110 tool calls; memory at step 40, context at 80 % and 90 % in the middle."""
-    project = Project()
+    store, project = cc.open_store("memory:"), Project()
 
     asyncio.run(played(agent(store, project), "demo", "understand this project"))
 
@@ -134,3 +135,108 @@ async def resumed(executor: cc.AgentExecutor) -> cc.TurnResult:
 
 def told(store: cc.Store) -> list[tuple[object, ...]]:
     return [(each.role, each.parts, each.turn, each.step, each.audience) for each in store.load("demo")]
+
+
+def test_the_flow_diagram() -> None:
+    """Guarantee 11.3. Design D: three files are read, memory is at 85 %, then the context at 82 %. A warning is in the
+    request of the next step, and the step after it goes on.
+    """
+    usage = iter([100, 200, 18_500, 18_600])
+    used = iter([0.5, 0.85, 0.85, 0.85])
+    files = tuple(call(number, "read_file", path=f"{number}.py") for number in range(3))
+    script = [
+        Say(calls=files, input=next(usage)),
+        Say(text="Careful.", calls=(call(3, "read_file", path="d.py"),), input=next(usage)),
+    ]
+    model = Scripted(
+        [
+            *script,
+            Say(text="I will sum up.", calls=(call(4, "read_file", path="e.py"),), input=next(usage)),
+            Say(text="Done.", input=next(usage)),
+        ]
+    )
+    store = cc.open_store("memory:")
+    executor = cc.AgentExecutor(
+        store,
+        small(),
+        tools=[read_file],
+        triggers=[*cc.default_triggers(), memory_trigger()],
+        endpoint=model,
+        resources=lambda: ResourceUsage(memory=next(used), cpu=0.1),
+        summarize=None,
+    )
+
+    asyncio.run(played(executor, "demo", "understand this project"))
+
+    memory, context = ["Memory warning"], ["Memory warning", "Context warning"]
+    assert [warnings_in(body) for body in model.bodies] == [[], memory, memory, context]
+    assert [each.trigger for each in store.events("demo") if isinstance(each, SystemMessageCreated)] == [
+        "memory",
+        "context_80",
+    ]
+
+
+def write_file(path: str, content: str) -> str:
+    """Write a file."""
+    return "written"
+
+
+def test_a_turn_may_end_after_steps_that_changed_nothing() -> None:
+    """Guarantee 11.2. Design D goes on only after tools that write: `should_continue` is where such a rule belongs."""
+
+    def has_writes(reply: cc.Message, results: Sequence[cc.Message]) -> bool:
+        return any(each.name == "write_file" for each in reply.tool_calls)
+
+    script = [
+        Say(calls=(call(1, "write_file", path="a.py", content="1"), call(2, "read_file", path="a.py"))),
+        Say(calls=(call(3, "read_file", path="b.py"),)),
+    ]
+    store, model = cc.open_store("memory:"), Scripted(script)
+    executor = cc.AgentExecutor(
+        store, small(), tools=[read_file, write_file], endpoint=model, should_continue=has_writes
+    )
+
+    asyncio.run(played(executor, "demo"))
+
+    (turn,) = store.turns("demo")
+    assert (turn.steps, turn.finish) == (2, "stop")
+    assert [each.role for each in store.load("demo")][-1] == "tool"
+
+
+def test_notices_come_at_the_interval_that_is_set() -> None:
+    """Guarantee 11.7. Design D checks every ten tool calls within a step: here after every second one."""
+
+    @cc.trigger("busy", kind="hint", at="mid_step")
+    def busy(moment: cc.TriggerContext) -> str | None:
+        return f"{moment.tool_calls} calls, {moment.share:.0%} of the context" if moment.tool_calls % 2 == 0 else None
+
+    calls = tuple(call(number, "read_file", path=f"{number}.py") for number in range(1, 7))
+    store, model = cc.open_store("memory:"), Scripted([Say(calls=calls), Say(text="Done.")])
+    executor = cc.AgentExecutor(store, small(), tools=[read_file], endpoint=model, triggers=[busy])
+
+    asyncio.run(played(executor, "demo"))
+
+    hints = [each.text for each in store.events("demo") if isinstance(each, UserNoticeCreated)]
+    assert [text.partition(",")[0] for text in hints] == ["2 calls", "4 calls", "6 calls"]
+    assert not any(b"of the context" in body for body in model.bodies)
+
+
+def test_the_documents_hook_can_be_written_with_ours() -> None:
+    """Guarantee 11.8. Design D skips the first step and adds a system message to the messages of later ones."""
+
+    def on_prepare_messages(request: JSONObject, step: int) -> JSONObject | None:
+        if step == 1:
+            return None
+        notice = {"role": "user", "content": f"<system-message>Step {step}.</system-message>"}
+        return {**request, "messages": [*request["messages"], notice]}
+
+    script = [Say(calls=(call(1, "read_file", path="a.py"),)), Say(text="Done.")]
+    store, model = cc.open_store("memory:"), Scripted(script)
+    executor = cc.AgentExecutor(
+        store, small(), tools=[read_file], endpoint=model, on_prepare_messages=on_prepare_messages
+    )
+
+    asyncio.run(played(executor, "demo"))
+
+    assert [b"Step 2." in body for body in model.bodies] == [False, True]
+    assert rebuilt(executor, "demo", 2) == model.bodies
