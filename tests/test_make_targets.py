@@ -60,7 +60,7 @@ def test_every_program_that_is_named_exists() -> None:
     missing: list[str] = []
     for file, text in texts("src/**/*.py", "tests/**/*.py", "benchmarks/**/*.py"):
         for module, argument, path in PROGRAM.findall(text):
-            if path and not (ROOT / path).exists():
+            if path and "__pycache__" not in path and not (ROOT / path).exists():
                 missing.append(f"{file}: {path}")
             if module and module != "tests.stress.NAME" and find_spec(module) is None:
                 missing.append(f"{file}: {module}")

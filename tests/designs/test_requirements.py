@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from msgspec import Struct, convert
 
+from contextc.compiler.options import CompilerOptions
+
 TESTS = Path(__file__).parent.parent
 TABLES = sorted(Path(__file__).parent.glob("*.toml"))
 
@@ -67,3 +69,11 @@ def test_every_requirement_has_tests_that_exist(table: Path) -> None:
             assert path.name.startswith("test_"), f"{row.id}: {test} must be in a file that pytest collects"
             assert path.is_file(), f"{row.id}: {file} must exist"
             assert name in names_of_tests(path) if name else names_of_tests(path), f"{row.id}: {test} must exist"
+
+
+def test_options_that_offer_what_a_document_asks_for_exist() -> None:
+    """An option that was renamed would leave its author without what was asked for."""
+    texts = [row.option for table in TABLES for row in read_requirements(table)]
+    named = [name for text in texts for name in re.findall(r"MessageCompiler\(…, (\w+)=", text)]
+    assert len(named) > 4
+    assert {*named} <= {*CompilerOptions.__struct_fields__}

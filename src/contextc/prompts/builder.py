@@ -93,7 +93,7 @@ EMPTY_CONTEXT = PromptContext()
 
 
 class PromptBuilder:
-    """`PromptBuilder([fragment, …]).with_builtin().render(surroundings)`."""
+    """Renders a prompt from fragments: `PromptBuilder([fragment, …]).with_builtin().render(context)`."""
 
     def __init__(self, fragments: Iterable[PromptFragment] = ()) -> None:
         self._built_in: dict[str, PromptFragment] = {}
