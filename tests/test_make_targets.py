@@ -21,7 +21,7 @@ ADAPTERS = ROOT / "src" / "contextc" / "adapters"
 WITHOUT_TESTS_OF_VERSIONS = {"all", "local", "mistral"}
 """Extras that are others together, need a model, or are the package of another."""
 PROGRAM = re.compile(r"python\s+(?:-m\s+(tests[\w.]*\w)(?:\s+(\w+))?|((?:benchmarks|examples)/[\w/.]+\.py))")
-PATH = re.compile(r"(?<![\w/.])(?:benchmarks|examples|tests)/[\w/.-]*\w")
+PATH = re.compile(r"(?<![\w/.])(?:benchmarks|examples|tests)/(?!__pycache__)[\w/.-]*\w")
 TARGET = re.compile(r"`make ([a-z][a-z-]*)|--no-print-directory (?:-j2 )?([a-z][a-z -]*)")
 NAMES = {"STRESS": {*RUNS}, "PROOFS": {*proof_names()}, "FRAMEWORKS": {*FRAMEWORKS}, "PACKAGES": {*PACKAGE_TESTS}}
 """The names that are allowed in a variable of a target."""
@@ -60,7 +60,7 @@ def test_every_program_that_is_named_exists() -> None:
     missing: list[str] = []
     for file, text in texts("src/**/*.py", "tests/**/*.py", "benchmarks/**/*.py"):
         for module, argument, path in PROGRAM.findall(text):
-            if path and "__pycache__" not in path and not (ROOT / path).exists():
+            if path and not (ROOT / path).exists():
                 missing.append(f"{file}: {path}")
             if module and module != "tests.stress.NAME" and find_spec(module) is None:
                 missing.append(f"{file}: {module}")
