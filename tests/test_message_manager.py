@@ -59,6 +59,8 @@ def test_the_system_prompt_may_change_and_go() -> None:
     assert (manager.get_system_prompt(), manager.get_formatted_messages()[0]["content"]) == ("b", "b")
     manager.set_system_prompt("")
     assert (manager.get_system_prompt(), len(manager.get_formatted_messages())) == (None, 1)
+    with pytest.raises(cc.errors.InvalidSetting, match="system_prompt must be a string, got int"):
+        manager.set_system_prompt(5)  # pyright: ignore[reportArgumentType]  # what is wrong is tested
 
 
 def test_plain_dicts_are_taken_and_wrong_ones_refused() -> None:
@@ -150,6 +152,51 @@ def test_operations_are_logged_and_content_only_at_debug(caplog: pytest.LogCaptu
     with caplog.at_level(logging.DEBUG, "contextc"):
         manager.add_user_message("my secret")
     assert "my secret" in caplog.text
+
+
+def test_refusals_results_and_changes_of_the_formatter_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Guarantee 13.3: what happened at INFO, content at DEBUG, and keys at no level."""
+    key = "sk-abcdef0123456789abcdef"
+
+    def talk() -> None:
+        manager = cc.MessageManager(cc.OpenAIFormatter(), f"my prompt {key}")
+        manager.set_system_prompt(f"my prompt {key}")
+        manager.add_user_message("go")
+        manager.add_assistant_message(None, [cc.tool_call("c1", "look", {"q": f"my arguments {key}"})])
+        manager.add_tool_result("c1", "look", f"my result {key}")
+        with pytest.raises(cc.errors.InvalidMessage):
+            manager.add_message({"role": f"robot {key}", "content": "x"})
+        with pytest.raises(cc.errors.InvalidMessage):
+            manager.add_tool_result("", "look", "x")
+        with pytest.raises(cc.errors.InvalidReply):
+            manager.add_reply({"content": "x"})
+        manager.formatter = cc.AnthropicFormatter()
+
+    with caplog.at_level(logging.INFO, "contextc"):
+        talk()
+    quiet = caplog.text
+    assert "refused a message: InvalidMessage, field role" in quiet
+    assert "refused a message: InvalidReply" in quiet
+    assert "changed the formatter to anthropic" in quiet
+    assert quiet.count("refused a message") == 3
+    assert "my " not in quiet
+    assert "robot" not in quiet
+    with caplog.at_level(logging.DEBUG, "contextc"):
+        talk()
+    assert all(text in caplog.text for text in ("my prompt", "my arguments", "my result", "robot"))
+    assert key not in caplog.text
+
+
+def test_media_that_the_model_does_not_take_are_described() -> None:
+    """Guarantee 10.3: the facts of the model are those that the compiler uses. Without a model all media are sent."""
+    image = cc.Media(mime_type="image/png", data=b"\x89PNG\r\n\x1a\n" + b"0" * 40)
+    sent: dict[str | None, str] = {}
+    for model in ("deepseek-chat", "gpt-4o", None):
+        manager = cc.MessageManager(cc.OpenAIFormatter(), model=model)
+        manager.add_user_message([cc.Text("See: "), image])
+        sent[model] = str(manager.get_formatted_messages())
+    assert ["base64" in sent[model] for model in sent] == [False, True, True]
+    assert "not shown" in sent["deepseek-chat"]
 
 
 def test_replies_are_taken_as_the_vendors_sdks_return_them() -> None:
@@ -269,6 +316,20 @@ def test_any_object_with_two_methods_is_a_formatter() -> None:
             needs_more()
 
 
+class Lines:
+    """A formatter with one method: the system prompt has no field of its own."""
+
+    def format(self, history: Sequence[cc.Message], system_prompt: str | None) -> list[str]:
+        return [*([system_prompt] if system_prompt else []), *(message.text for message in history)]
+
+
+def test_a_formatter_needs_no_method_for_the_system_prompt() -> None:
+    """Guarantee 14.3: `get_system_prompt` is optional."""
+    manager = cc.MessageManager(Lines(), "Be brief.")
+    manager.add_user_message("look")
+    assert (manager.get_formatted_messages(), manager.get_formatted_system_prompt()) == (["Be brief.", "look"], None)
+
+
 class Kept(Pairs):
     """Keeps the messages it was given."""
 
@@ -296,7 +357,7 @@ def test_what_lacks_a_method_is_not_a_formatter() -> None:
         with pytest.raises(cc.errors.InvalidSetting, match="expected an object with `format`"):
             cc.MessageManager(wrong)  # pyright: ignore[reportArgumentType]  # what is wrong is tested
     manager = cc.MessageManager(cc.OpenAIFormatter())
-    with pytest.raises(cc.errors.InvalidSetting, match="it has no method get_system_prompt"):
+    with pytest.raises(cc.errors.InvalidSetting, match="it is a string"):
         manager.formatter = "{}"  # pyright: ignore[reportAttributeAccessIssue]  # what is wrong is tested
 
 

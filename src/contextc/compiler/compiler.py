@@ -6,7 +6,6 @@ together with ledger and manifest in one transaction, or raises and changes noth
 
 import logging
 import os
-import re
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Unpack
@@ -37,9 +36,11 @@ from contextc.compiler.request_head import AnyTool, CompileInput
 from contextc.errors import ContextcError, InvalidInput, NothingNew
 from contextc.formats.base import as_json
 from contextc.messages import Message, ToolCall, Usage, validate_message
+from contextc.messages.message import to_plain_text
 from contextc.models.tokens import Calibration, TokenCounter, get_counter, save_calibration, save_counts
 from contextc.prompts import PromptContext
 from contextc.providers import Provider
+from contextc.providers.error_mapping import mask_secrets
 from contextc.store import Lease, Reference, Store, append_and_load
 from contextc.store.backend_interface import Transaction
 from contextc.store.conversation_types import DEFAULT_AGENT
@@ -50,7 +51,6 @@ if TYPE_CHECKING:  # importing it loads asyncio
     from contextc.tools import ToolLike
 
 log = logging.getLogger("contextc.compiler")
-SECRET = re.compile(r"(?i)(?<![a-z0-9])(?:sk-|bearer\s+|aiza|key[-_])[\w.*-]{6,}")  # error texts may quote keys
 ALWAYS_SAVED_SAMPLES = 20  # after this many samples, a calibration is stored only if it changed
 MAX_KNOWN_HEADS = 1_000
 
@@ -301,13 +301,11 @@ class MessageCompiler:
         self._cache.put(compiled.channel, shown)
         self.store.cache_tip(compiled.channel.conversation, end)
         log.info(
-            "%s: stored request %d for %s (%s, epoch %d)",
-            *_log_fields(compiled),
-            compiled.mode,
-            compiled.state.epoch,
+            "%s: stored request %d for %s (%s, epoch %d)", *_log_fields(compiled), compiled.mode, compiled.state.epoch
         )
         for message in stored if log.isEnabledFor(logging.DEBUG) else ():
-            log.debug("%s: text of message %d: %s", compiled.channel.conversation, message.seq, message.text)
+            content = mask_secrets(to_plain_text(message))
+            log.debug("%s: content of message %d: %s", compiled.channel.conversation, message.seq, content)
         return stored
 
     def abort(self, compiled: Compiled, error: BaseException | str = "aborted", *, usage: Usage | None = None) -> int:
@@ -318,7 +316,7 @@ class MessageCompiler:
         the request; 0 if it is not stored, because some of its content was deleted or redacted meanwhile.
         """
         self._check(compiled)
-        said = SECRET.sub("***", error if isinstance(error, str) else f"{type(error).__name__}: {error}")
+        said = mask_secrets(error if isinstance(error, str) else f"{type(error).__name__}: {error}")
 
         def work(tx: Transaction) -> int:
             found = repository.find_channel(tx, compiled.channel)
@@ -474,6 +472,7 @@ class Attempt:
         notes: Sequence[str] = (),
         shortened: bool = False,
     ) -> list[Message]:
+        """Store the reply and end the attempt. `MessageCompiler.commit` describes the arguments."""
         stored = self.compiler.commit(
             self.compiled,
             reply,

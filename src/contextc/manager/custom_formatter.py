@@ -1,4 +1,4 @@
-"""Custom formatters: any object with `format` and `get_system_prompt`.
+"""Custom formatters: any object with `format`, and `get_system_prompt` if the system prompt has a field of its own.
 
 The compiler encodes a history segment by segment, and such an object encodes all of it at once. So the compiler uses
 `PlainFormatter`, which writes messages as JSON. The result is decoded and passed to the object.
@@ -20,14 +20,14 @@ from contextc.tools.spec import Tool
 
 @runtime_checkable
 class HistoryFormatter(Protocol):
-    """The interface that `MessageManager` requires of a formatter. Every `Formatter` has it."""
+    """The interface that `MessageManager` requires of a formatter. Every `Formatter` has it.
+
+    A second method is optional: `get_system_prompt(system_prompt)` returns the system prompt if it has a field of its
+    own, and None if `format` includes it in the messages.
+    """
 
     def format(self, history: Sequence[Message], system_prompt: str | None) -> list[Any]:
         """Return the messages of a request. Every call in `history` is followed by its result."""
-        ...
-
-    def get_system_prompt(self, system_prompt: str | None) -> str | None:
-        """Return the system prompt if it has a field of its own; None if `format` includes it in the messages."""
         ...
 
 

@@ -5,7 +5,8 @@ The history is in memory or in a store. It does not depend on the formatter, whi
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from copy import copy
 from typing import Any
 
@@ -16,7 +17,7 @@ from contextc.compiler import Compiled, MessageCompiler
 from contextc.compiler.arguments import as_options
 from contextc.compiler.manifest import Manifest, RequestRecord
 from contextc.compiler.options import Budget, CompilerOptionArguments, PolicyArgument
-from contextc.errors import InvalidMessage, InvalidSetting, StaleCompile, UnknownConversation
+from contextc.errors import ContextcError, InvalidMessage, InvalidSetting, StaleCompile, UnknownConversation
 from contextc.formats.base import Formatter, as_json
 from contextc.formats.registry import detect_tool_format
 from contextc.manager.custom_formatter import HistoryFormatter, PlainFormatter
@@ -31,14 +32,17 @@ from contextc.messages import (
     tool_result,
     user,
 )
+from contextc.messages.message import to_plain_text
 from contextc.models import Model, model
 from contextc.providers import Provider
+from contextc.providers.error_mapping import mask_secrets
 from contextc.store import Store, open_store
 from contextc.tools.spec import NativeTool, Tool
 
 log = logging.getLogger("contextc.manager")
 
 UNLIMITED_WINDOW = 1 << 40
+ALL_MEDIA = ("image", "audio", "video", "document")
 CallLike = ToolCall | Mapping[str, Any]
 """A tool call as `ToolCall`, or as OpenAI writes it: `{"id": …, "function": {"name": …, "arguments": "…"}}`."""
 
@@ -57,11 +61,12 @@ class MessageManager:
         store: Store | None = None,
         conversation: str = "conversation",
     ) -> None:
-        """Create a history. `formatter` is a `Formatter`, or any object with `format` and `get_system_prompt`.
+        """Create a history. `formatter` is a `Formatter`, or any object with `format` (see `HistoryFormatter`).
 
-        `max_tokens` limits everything that is sent: system prompt, tools and messages. `model` selects the tokenizer.
-        `policy="sliding_window"` leaves out single messages, oldest first, in place of whole turns.
-        `store` and `conversation` select where the history is stored; the default is memory.
+        `max_tokens` limits everything that is sent: system prompt, tools and messages. `model` selects the tokenizer,
+        and which media are sent: others are described in words. `policy="sliding_window"` leaves out single messages,
+        oldest first, in place of whole turns. `store` and `conversation` select where the history is stored; the
+        default is memory.
         """
         if max_tokens is not None and (
             isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < 1
@@ -71,7 +76,7 @@ class MessageManager:
                 got=max_tokens,
                 fix="Pass the limit for system prompt, tools and messages.",
             )
-        self._system_prompt = system_prompt or None
+        self._system_prompt = _check_prompt(system_prompt)
         self._tools: tuple[Tool | NativeTool, ...] = ()
         self._calls = CallIndex()
         self._calls_at: str = ""
@@ -92,16 +97,19 @@ class MessageManager:
 
     @formatter.setter
     def formatter(self, formatter: HistoryFormatter) -> None:
-        lacking = [name for name in ("format", "get_system_prompt") if not callable(getattr(formatter, name, None))]
-        if lacking or isinstance(formatter, type):
-            why = f"it has no method {' and no method '.join(lacking)}" if lacking else "it is a class"
+        is_class, has_format = isinstance(formatter, type), callable(getattr(formatter, "format", None))
+        if is_class or not has_format or isinstance(formatter, str):  # a string has another method `format`
+            why = "it is a class" if is_class else "it is a string" if has_format else "it has no method format"
             raise InvalidSetting(
-                f"formatter: expected an object with `format` and `get_system_prompt`, got {formatter!r}: {why}",
+                f"formatter: expected an object with `format`, got {formatter!r}: {why}",
                 fix="Pass a formatter such as cc.OpenAIFormatter().",
             )
         self._store_held()
+        is_change = hasattr(self, "_formatter")
         self._formatter = formatter
         self._full_formatter = formatter if isinstance(formatter, Formatter) else PlainFormatter()
+        if is_change:
+            log.info("changed the formatter to %s", self._name)
 
     def add_message(self, message: Message | Mapping[str, Any]) -> Message:
         """Add a `Message` or a dict, and return the last message that was stored.
@@ -112,8 +120,10 @@ class MessageManager:
         Responses API is stored together with the item after it, which it belongs to; until then the message has no
         `id`.
         """
-        if isinstance(message, Message):
-            return self._add([message])
+        with _logging_refusals():
+            return self._add([message]) if isinstance(message, Message) else self._add_dict(message)
+
+    def _add_dict(self, message: Mapping[str, Any]) -> Message:
         if isinstance(message, str):
             raise InvalidMessage("message must be a Message or a dict, got str", fix='Use add_user_message("…").')
         plain = as_json(message)
@@ -121,6 +131,7 @@ class MessageManager:
         found = parse_dict(plain, form, self._known_calls(), self._held)
         if found.formatter is form and found.is_incomplete:
             self._held.append(plain)
+            log.info("held back an item until the next one: %s", found.messages[-1].role)
             return found.messages[-1]
         messages = [found.formatter.name_codec.restore_names(each, self._tools) for each in found.messages]
         held = self._held
@@ -144,34 +155,37 @@ class MessageManager:
         return self._add([replace(each, uid="") for each in messages])  # in older SDKs one reply's messages share an id
 
     def add_user_message(self, content: Content) -> Message:
-        return self.add_message(user(content))
+        """Add a user's message: a text, or parts such as `cc.Text` and `cc.Media`."""
+        with _logging_refusals():
+            return self._add([user(content)])
 
     def add_assistant_message(
         self, content: Content | None = None, tool_calls: Sequence[CallLike] | None = None
     ) -> Message:
-        return self.add_message(
-            assistant(
-                content,
-                tool_calls=[
-                    each if isinstance(each, ToolCall) else parse_call(as_json(each)) for each in tool_calls or ()
-                ],
-            )
-        )
+        """Add a model's message with its tool calls: `cc.ToolCall`s, or dicts as OpenAI writes them."""
+        with _logging_refusals():
+            calls = [each if isinstance(each, ToolCall) else parse_call(as_json(each)) for each in tool_calls or ()]
+            return self._add([assistant(content, tool_calls=calls)])
 
     def add_tool_result(self, tool_call_id: str, name: str, result: object, *, is_error: bool = False) -> Message:
-        return self.add_message(tool_result(tool_call_id, name, result, is_error=is_error))
+        """Add the result of a tool call. Anything but a string is stored as JSON."""
+        with _logging_refusals():
+            return self._add([tool_result(tool_call_id, name, result, is_error=is_error)])
 
     def add_reply(self, reply: object) -> Message:
         """Add a model's reply: the object that the vendor's SDK returned, or its JSON."""
         form = self._require_full_formatter("read replies")
-        return self._add([form.name_codec.restore_names(form.decode_reply(reply), self._tools)])
+        with _logging_refusals():
+            return self._add([form.name_codec.restore_names(form.decode_reply(reply), self._tools)])
 
     def set_system_prompt(self, prompt: str | None) -> None:
-        self._system_prompt = prompt or None
+        """Replace the system prompt of later requests. None or an empty text removes it."""
+        self._system_prompt = _check_prompt(prompt)
         log.info("set the system prompt: %d characters", len(prompt or ""))
-        log.debug("system prompt: %s", prompt)
+        _log_content("system prompt: %s", prompt or "")
 
     def get_system_prompt(self) -> str | None:
+        """Return the system prompt; None if there is none."""
         return self._system_prompt
 
     def get_formatted_messages(self) -> list[Any]:
@@ -242,7 +256,7 @@ class MessageManager:
         for message in stored:
             self._calls.add(message)
             log.info("added message %d: %s", message.seq, message.role)
-            log.debug("text of message %d: %s", message.seq, message.text)
+            _log_content(f"content of message {message.seq}: %s", to_plain_text(message))
         self._calls_at = stored[-1].id if alone else ""
         return stored[-1]
 
@@ -291,7 +305,8 @@ class MessageManager:
         prompt = self._system_prompt
         if prompt is None and next(iter(self.messages), user("")).role == "system":
             prompt = "\n\n".join([message.text for message in self._compiled().snapshot.leading.values()])
-        return self._formatter.get_system_prompt(prompt or None)
+        read = getattr(self._formatter, "get_system_prompt", None)  # a custom formatter may have none
+        return None if read is None else read(prompt or None)
 
     def get_formatted_tools(self, tools: Iterable[Tool | NativeTool | Mapping[str, Any]]) -> list[JSONObject]:
         """Return the tools in the formatter's shape. Calls in later replies use the names given here.
@@ -305,6 +320,7 @@ class MessageManager:
             else detect_tool_format(tool, form).decode_tools([dict(tool)])[0]
             for tool in tools
         )
+        log.info("formatted %d tools for %s", len(self._tools), self._name)
         return form.encode_tools(self._tools)
 
     def reset(self) -> None:
@@ -326,15 +342,39 @@ class MessageManager:
         return [*self._store.load(self._conversation, after=edge), *held]
 
 
+@contextmanager
+def _logging_refusals() -> Generator[None]:
+    """Log a message that is refused: the field, and at DEBUG the whole error, which may quote the message."""
+    try:
+        yield
+    except ContextcError as error:
+        field = getattr(error, "field", "")
+        log.info("refused a message: %s%s", type(error).__name__, f", field {field}" if field else "")
+        _log_content("reason of the refusal: %s", str(error))
+        raise
+
+
+def _check_prompt(prompt: object) -> str | None:
+    if prompt is not None and not isinstance(prompt, str):
+        raise InvalidSetting(f"system_prompt must be a string, got {type(prompt).__name__}", fix="Pass text, or None.")
+    return prompt or None
+
+
+def _log_content(text: str, content: str) -> None:
+    """Log content at DEBUG, without what looks like a key."""
+    if log.isEnabledFor(logging.DEBUG):
+        log.debug(text, mask_secrets(content))
+
+
 def _provider_for(formatter: Formatter, model_name: str | None) -> Provider:
     """Return a provider with only a formatter, and an unlimited window if no model is named."""
     known = (
         model(model_name)
         if model_name
-        else Model(name="", vendor="", window=UNLIMITED_WINDOW, output=0, tokenizer="unknown")
+        else Model(name="", vendor="", window=UNLIMITED_WINDOW, output=0, tokenizer="unknown", media=ALL_MEDIA)
     )
     if formatter.system_between is None:
         formatter = copy(formatter)
         formatter.system_between = known.system_between and known.vendor == formatter.rules.vendor
-    facts = replace(known, media=("image", "audio", "video", "document"), cache_points=0, binds_reasoning=False)
+    facts = replace(known, cache_points=0, binds_reasoning=False)
     return Provider(name=formatter.provider, model=facts, format=formatter.name, model_id=known.name, speaks=formatter)

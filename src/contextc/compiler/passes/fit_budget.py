@@ -428,7 +428,7 @@ class _Trimmer:
         """
         room = int(self.budget.available / self.factor)
         groups = list(accumulate([slot.item.role != "tool" for slot in self.slots]))
-        newest = groups[self._newest()]
+        newest = groups[self._newest()] if groups else 0
         said = [slot for slot in self.slots if slot.item.role == "user" and slot.item.kind == "message"][-1:]
         for group, slots in groupby(zip(groups, self.slots, strict=True), key=itemgetter(0)):
             if self.total <= room:
