@@ -1,5 +1,6 @@
 """The public API: its names, and the time to import them."""
 
+import inspect
 import pkgutil
 import re
 import subprocess
@@ -8,6 +9,7 @@ import tomllib
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from types import FunctionType
 from typing import cast
 
 import pytest
@@ -23,6 +25,29 @@ def test_every_public_name_is_there_and_nothing_else_is_promised() -> None:
     assert sorted(cc.__all__) == cc.__all__ == dir(cc)
     with pytest.raises(AttributeError, match="no attribute 'nope'"):
         cc.nope  # noqa: B018  # pyright: ignore[reportUnknownMemberType, reportAttributeAccessIssue]
+
+
+def test_every_public_class_function_and_method_has_a_docstring() -> None:
+    """`help(cc.Agent)` and an editor have nothing else to show."""
+    folder = ROOT / "src" / "contextc"
+    packages = ["contextc", *(f"contextc.{path.parent.name}" for path in folder.glob("*/__init__.py"))]
+    modules = [import_module(name) for name in (*packages, "contextc.errors", "contextc.events")]
+    missing: set[str] = set()
+    for module in modules:
+        names: list[str] = getattr(module, "__all__", [] if module.__name__ in packages else list(vars(module)))
+        for name in names:
+            value: object = getattr(module, name)
+            if name.startswith("_") or not isinstance(value, type | FunctionType):
+                continue
+            if not value.__module__.startswith("contextc"):
+                continue
+            if not value.__doc__:
+                missing.add(f"{value.__module__}.{name}")
+            for key, member in vars(value).items() if isinstance(value, type) else ():
+                is_code = isinstance(member, FunctionType | property | classmethod | staticmethod)
+                if is_code and not key.startswith("_") and not inspect.getdoc(getattr(value, key)):
+                    missing.add(f"{value.__module__}.{name}.{key}")
+    assert sorted(missing) == []
 
 
 def test_every_exception_is_in_the_tree_and_public() -> None:

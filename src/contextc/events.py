@@ -72,11 +72,15 @@ class StepFinish(Event, frozen=True, tag="step-finish"):
 
 
 class TextDelta(Event, frozen=True, tag="text-delta"):
+    """More text of the message that is being written."""
+
     uid: str
     text: str
 
 
 class ReasoningDelta(Event, frozen=True, tag="reasoning-delta"):
+    """More reasoning of the message that is being written."""
+
     uid: str
     text: str
 
@@ -122,6 +126,8 @@ class TurnWaiting(Event, frozen=True, tag="turn-waiting"):
 
 
 class ToolStart(Event, frozen=True, tag="tool-start"):
+    """A tool call begins to run."""
+
     id: str
     name: str
 

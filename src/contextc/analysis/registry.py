@@ -34,6 +34,7 @@ class FindingCode(Struct, frozen=True, kw_only=True):
 
     @property
     def group(self) -> Group:
+        """The group that the first letters of the code name."""
         return GROUPS[self.code[:3]]
 
     def make(

@@ -96,6 +96,7 @@ class RequestView:
 
     @property
     def channel(self) -> Channel:
+        """The channel that the request was sent on."""
         return self._channel.channel
 
     @property
@@ -131,6 +132,7 @@ class RequestView:
 
     @property
     def observed(self) -> ObservedFacts | None:
+        """The facts of a request that other software made; None for a request of contextc."""
         return self.record.observed
 
     @property
@@ -149,6 +151,7 @@ class RequestView:
 
     @property
     def cost(self) -> float | None:
+        """The price of the request in dollars; None if its model or its usage is not known."""
         return cost(self.model, self.usage) if self.model is not None and self.usage is not None else None
 
     @cached_property
@@ -167,6 +170,7 @@ class RequestView:
 
     @property
     def status(self) -> str:
+        """The state of the request: `ok`, `unanswered`, or the status of an observed one."""
         if self.record.observed is not None:
             return self.record.observed.status
         return "unanswered" if self.number > FIRST_UNANSWERED else "ok"
@@ -178,6 +182,7 @@ class RequestView:
 
     @property
     def is_session(self) -> bool:
+        """True if the provider keeps the messages in a session."""
         return self.record.mode == "resume" or bool(self.record.session)
 
     @property

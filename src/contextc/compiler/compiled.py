@@ -126,6 +126,7 @@ class Compiled:
 
     @property
     def budget(self) -> Budget:
+        """The token budget of the request, and what of it is used."""
         return self.draft.budget
 
     @property
@@ -137,10 +138,12 @@ class Compiled:
 
     @property
     def record(self) -> RequestRecord:
+        """The part of the manifest that is stored with the request."""
         return self.account.record
 
     @property
     def manifest(self) -> Manifest:
+        """The account of the request: each message, whether it is included, and why not."""
         return self.account.manifest
 
     @property

@@ -225,14 +225,17 @@ class Manifest:
 
     @property
     def fragments(self) -> tuple[Fragment, ...]:
+        """The prompt fragments, and which of them the request contains."""
         return tuple(self._read_fragments())
 
     @property
     def mode(self) -> str:
+        """The mode of the request: `full`, or `resume` if it has only what the session lacks."""
         return self.record.mode
 
     @property
     def epoch(self) -> int:
+        """The number of the epoch that the request belongs to."""
         return self.record.epoch
 
     @property
@@ -246,6 +249,7 @@ class Manifest:
         return self.record.corrected_budget
 
     def as_json(self) -> JSONObject:
+        """Return the manifest as JSON, as `contextc explain --json` prints it."""
         facts: JSONObject = decode(encode(self.record))
         budget = self.budget
         return {

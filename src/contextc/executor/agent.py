@@ -157,10 +157,12 @@ class Agent(Generic[T]):
 
     @property
     def store(self) -> Store:
+        """The store that holds the agent's conversations."""
         return self.executor.store
 
     @property
     def name(self) -> str:
+        """The name that the agent writes under."""
         return self.executor.agent
 
     def run_sync(

@@ -176,54 +176,67 @@ class AgentExecutor:
 
     @property
     def store(self) -> Store:
+        """The store that holds the conversations."""
         return self.config.store
 
     @property
     def agent(self) -> str:
+        """The name that the agent writes under."""
         return self.config.agent
 
     @property
     def provider(self) -> Provider:
+        """The provider and model that are called."""
         return self.config.provider
 
     @property
     def compiler(self) -> MessageCompiler:
+        """The compiler of this agent's requests."""
         return self.config.compiler
 
     @property
     def tools(self) -> Mapping[str, FunctionTool]:
+        """The tools that run in this process, by name."""
         return self.config.tools
 
     @property
     def limits(self) -> Limits:
+        """The limits of a turn."""
         return self.config.limits
 
     @property
     def budget(self) -> int | None:
+        """The limit of the whole input in tokens; None if only the window limits it."""
         return self.config.budget
 
     @property
     def directory(self) -> str:
+        """The working directory of the agent; empty if it has none."""
         return self.config.directory
 
     @property
     def approve(self) -> Approve | Suspend | None:
+        """The callback that approves tool calls, or a `Suspend`."""
         return self.config.approve
 
     @property
     def should_continue(self) -> ShouldContinue | None:
+        """The callback that decides whether the turn continues after tools have run."""
         return self.config.should_continue
 
     @property
     def resources(self) -> Callable[[], ResourceUsage]:
+        """The function that reads memory and CPU usage for triggers."""
         return self.config.resources
 
     @property
     def lease_seconds(self) -> float:
+        """The seconds after which the lease of a dead process expires."""
         return self.config.lease_seconds
 
     @property
     def session_gap(self) -> float:
+        """The pause in seconds after which the next turn starts a session."""
         return self.config.session_gap
 
     @property

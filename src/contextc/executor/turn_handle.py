@@ -56,6 +56,7 @@ class Turn:
 
     @property
     def done(self) -> bool:
+        """True if the turn has ended."""
         return self._task.done()
 
     async def begun(self) -> int:

@@ -22,4 +22,5 @@ class TurnResult(Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
+        """The text of the final answer; empty if there is none."""
         return self.message.text if self.message is not None else ""

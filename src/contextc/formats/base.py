@@ -240,7 +240,8 @@ class Formatter(ABC):
         return {**body, tools_key: tools} if (tools := self.encode_tools(request.tools)) else body
 
     @abstractmethod
-    def encode_tool(self, tool: Tool) -> JSONObject: ...
+    def encode_tool(self, tool: Tool) -> JSONObject:
+        """Return a tool definition in this format."""
 
     def encode_tools(self, tools: Sequence[Tool | NativeTool]) -> list[JSONObject]:
         """Return the tool definitions to send. Tools that only another provider has are left out."""
@@ -354,9 +355,9 @@ class Formatter(ABC):
             )
 
     def encode_history(self, history: Sequence[Message], *, blobs: Mapping[str, bytes] = {}) -> list[JSONObject]:
-        return self.join(
-            [self.encode(segment, blobs=blobs) for segment in split_segments(self.pair_calls(history).messages)]
-        )
+        """Return a history as the messages of a request, with missing results filled in."""
+        segments = split_segments(self.pair_calls(history).messages)
+        return self.join([self.encode(segment, blobs=blobs) for segment in segments])
 
     def pair_calls(self, history: Sequence[Message], *, used_ids: Collection[str] = ()) -> PairedHistory:
         """Return the history with every result next to its call, and with unique call ids if this format requires them.

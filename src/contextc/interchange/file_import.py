@@ -78,6 +78,7 @@ class ImportSummary(Struct, frozen=True, kw_only=True):
 
     @property
     def refused(self) -> int:
+        """The number of conversations that could not be imported."""
         return sum(each.error is not None for each in self.conversations)
 
     def total(self, field: str) -> int:

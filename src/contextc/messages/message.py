@@ -110,6 +110,7 @@ class Media(Part, frozen=True, tag="media", kw_only=True):
 
     @property
     def kind(self) -> Literal["image", "audio", "video", "document"]:
+        """The kind of media that the MIME type names."""
         family = self.mime_type.partition("/")[0]
         return family if family in ("image", "audio", "video") else "document"
 
@@ -247,10 +248,12 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fi
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
+        """The tool calls of the message, in order."""
         return tuple([part for part in self.parts if type(part) is ToolCall])
 
     @property
     def tool_results(self) -> tuple[ToolResult, ...]:
+        """The tool results of the message, in order."""
         return tuple([part for part in self.parts if type(part) is ToolResult])
 
     @property
@@ -280,6 +283,7 @@ def canonical_content(message: Message) -> bytes:
 
 
 def hash_content(message: Message) -> bytes:
+    """Return a hash of the content of a message. Equal content has the same hash."""
     return blake2b(canonical_content(message), digest_size=HASH_BYTES, person=b"contextc content").digest()
 
 

@@ -169,6 +169,7 @@ def list_vendor_models(vendors: Iterable[str]) -> tuple[str, ...]:
 
 
 def list_vendors() -> tuple[str, ...]:
+    """Return the names of all vendors with known models, sorted."""
     return tuple(sorted(load_catalog().vendors))
 
 

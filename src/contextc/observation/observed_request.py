@@ -23,6 +23,7 @@ class ObservedRequest(Struct, frozen=True, kw_only=True):
 
     @property
     def conversation(self) -> str:
+        """The name of the conversation that the request belongs to."""
         return self.channel.conversation
 
     @property
@@ -37,6 +38,7 @@ class ObservedRequest(Struct, frozen=True, kw_only=True):
 
     @property
     def usage(self) -> Usage | None:
+        """The tokens that the provider counted; None if it reported none."""
         return self.record.usage
 
     @property

@@ -77,6 +77,7 @@ class Prompt(Struct, frozen=True):
 
     @property
     def static_text(self) -> str:
+        """The static fragments as one text: the system prompt."""
         return SEPARATOR.join([fragment.text for fragment in self.static])
 
     @property
@@ -86,6 +87,7 @@ class Prompt(Struct, frozen=True):
 
     @property
     def static_hash(self) -> str:
+        """A hash of the static fragments. If it changes, the prefix changes."""
         return hash_text("".join([fragment.hash for fragment in self.static]).encode())
 
 

@@ -92,6 +92,7 @@ class AsyncStream:
 
     @property
     def uid(self) -> str:
+        """The uid of the message that is being written."""
         return self.stream.uid
 
     @property

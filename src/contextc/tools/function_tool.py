@@ -40,6 +40,7 @@ class FunctionTool(Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def name(self) -> str:
+        """The name that the model calls the tool by."""
         return self.tool.name
 
     async def run(

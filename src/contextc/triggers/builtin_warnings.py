@@ -193,6 +193,7 @@ class ToolCallCountTrigger(Trigger, frozen=True, kw_only=True):
 
 
 def limit_triggers() -> list[Trigger]:
+    """Return the triggers that warn before a limit of the turn is reached: steps, calls, cost, time."""
     return [
         step_limit_trigger(),
         tool_call_limit_trigger(),
@@ -221,6 +222,7 @@ class OpenTodosTrigger(Trigger, frozen=True, kw_only=True):
 
 
 def todo_triggers() -> list[Trigger]:
+    """Return the triggers that remind of open todos."""
     return [
         _open_todos_trigger(
             "todos_at_start", "session_start", lambda count: f"Todos: this session begins with work left, {count}"
@@ -252,6 +254,7 @@ CGROUP = Path("/sys/fs/cgroup")
 
 
 def memory_trigger(enter: float = 0.85, exit: float = 0.75) -> Trigger:
+    """Return a trigger that warns of high memory usage, and reports when it is over."""
     return ThresholdTrigger(
         name="memory",
         priority=30,
@@ -272,6 +275,7 @@ def memory_trigger(enter: float = 0.85, exit: float = 0.75) -> Trigger:
 
 
 def cpu_trigger(enter: float = 0.9, exit: float = 0.7) -> Trigger:
+    """Return a trigger that warns of high CPU usage, and reports when it is over."""
     return ThresholdTrigger(
         name="cpu",
         priority=31,
@@ -293,6 +297,7 @@ def _cpu_recovered_text(moment: TriggerContext) -> str:
 
 
 def resource_triggers() -> list[Trigger]:
+    """Return the triggers for memory and CPU usage."""
     return [memory_trigger(), cpu_trigger()]
 
 

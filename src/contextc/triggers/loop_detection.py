@@ -73,6 +73,7 @@ class RepeatedErrorTrigger(Trigger, frozen=True, kw_only=True):
 
 
 def progress_triggers() -> list[Trigger]:
+    """Return the triggers that warn of a turn without progress: repeated calls and repeated errors."""
     return [
         NoProgressTrigger(name="no_progress", group=PROGRESS_GROUP, priority=40),
         RepeatedErrorTrigger(name="repeated_error", group=PROGRESS_GROUP, priority=41),

@@ -93,6 +93,7 @@ class TurnWorker:
 
     @property
     def is_stopping(self) -> bool:
+        """True if the worker takes no more turns, and ends after the running steps."""
         return self._is_stopping
 
     def stop(self) -> None:

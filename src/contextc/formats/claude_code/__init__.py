@@ -107,6 +107,7 @@ class ClaudeCodeFormatter(Formatter):
         return seal_session_results(request.messages, provider=self.provider, blobs=blobs)
 
     def encode_tool(self, tool: Tool) -> JSONObject:
+        """Return a tool definition in Anthropic's format."""
         return encode_tool(tool)
 
     def _decode_request(self, body: JSONObject) -> Request:

@@ -97,6 +97,7 @@ class OpenAIFormatter(Formatter):
         return merge_function_extra(ours, extra, self.provider)
 
     def encode_tool(self, tool: Tool) -> JSONObject:
+        """Return a tool definition in the format of OpenAI's chat."""
         return decode.encode_tool(tool)
 
     def _decode_request(self, body: JSONObject) -> Request:
