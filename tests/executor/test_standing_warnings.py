@@ -20,8 +20,6 @@ HIGH = 20
 BUDGET = 3_000
 MARKS = {b"": (0, 0.8), b"warning": (0.75, 0.9), b"critical": (0.85, 1), b"recovered": (0, 0.8)}
 """Between which shares of the available tokens each message on the context holds; a level is left below its mark."""
-ROOM = 0.03
-"""What is said in the same step takes room itself."""
 WORD = re.compile(rb"Context (warning|critical|recovered): (\d+) %")
 
 
@@ -112,9 +110,9 @@ def test_every_request_of_a_long_turn_is_true(store: cc.Store, summarize: Callab
     for number, (start, body) in enumerate(zip(starts, line.bodies, strict=True), 1):
         share, words = share_of(executor, number), WORD.findall(body)
         low, high = MARKS[words[-1][0] if words else b""]
-        assert low - ROOM <= share < high + ROOM, (start.step, words, share)
+        assert low <= share < high, (start.step, words, share)
         if start.step in said(events, "Context"):
-            assert abs(int(words[-1][1]) - 100 * share) <= 1.5, "a message gives the figure of its own request"
+            assert int(words[-1][1]) == int(100 * share + 1e-9), "a message gives the figure of its own request"
 
 
 def test_a_retried_request_contains_a_repeated_text_once(store: cc.Store) -> None:
@@ -282,7 +280,7 @@ def test_every_request_of_random_turns_is_true(store: cc.Store, seed: int) -> No
         assert memory < 0.85 or on_memory == [b"warning"]
         assert memory >= 0.75 or on_memory != [b"warning"]
         low, high = MARKS[b"".join(on_context)]
-        assert low - ROOM <= share_of(executor, number) < high + ROOM
+        assert low <= share_of(executor, number) < high
 
 
 class Answering(Scripted):
