@@ -11,6 +11,7 @@ from contextc._json import JSON, JSONObject, decode, encode
 from contextc.messages import ToolCall, ToolResult
 from contextc.providers import ProviderCall, endpoint, provider
 from contextc.providers.claude_code.client import ClaudeCodeEndpoint
+from contextc.providers.client import Deliver
 from tests.fake_vendors import KEY, AcceptedRequest, FakeVendors, Fault, Reply, RequestRecord, faults
 
 MODEL = "claude-opus-5-5"
@@ -56,6 +57,12 @@ class Host:
     async def run(self, call: ToolCall) -> ToolResult:
         self.ran.append(call)
         return ToolResult(call_id=call.id, name=call.name, content=self.result)
+
+    async def admit(self, call: ToolCall) -> str:
+        return ""
+
+    async def between_calls(self, deliver: Deliver) -> str:
+        return ""
 
 
 def echo(ask: AcceptedRequest) -> Reply:

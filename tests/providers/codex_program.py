@@ -13,6 +13,7 @@ from contextc._json import JSONObject, decode, encode
 from contextc.formats.stream import StreamReader
 from contextc.messages import ToolCall, ToolResult
 from contextc.providers import Provider, ProviderCall
+from contextc.providers.client import Deliver
 from contextc.providers.codex.client import CodexEndpoint
 from tests.fake_vendors import KEY, FakeVendors, RequestRecord
 
@@ -62,6 +63,12 @@ class Host:
     async def run(self, call: ToolCall) -> ToolResult:
         self.ran.append(call)
         return ToolResult(call_id=call.id, name=call.name, content=f"{call.arguments['thing']} is there")
+
+    async def admit(self, call: ToolCall) -> str:
+        return ""
+
+    async def between_calls(self, deliver: Deliver) -> str:
+        return ""
 
 
 class Codex:

@@ -16,6 +16,7 @@ from contextc.compiler.ledger.channel_row_cache import ChannelCacheEntry, Commit
 from contextc.compiler.ledger.log_check import LOG_LOST, is_message_lost
 from contextc.compiler.ledger.row_encoding import apply_reasoning_policy, has_signed_reasoning, list_media, render_item
 from contextc.compiler.manifest import record_from_json, record_to_json
+from contextc.compiler.passes.agent_view import view_inserted_messages
 from contextc.errors import StaleCompile
 from contextc.messages import Message, Usage
 from contextc.models.tokens import TokenCounter
@@ -197,7 +198,7 @@ def write_commit(
     else:
         sealed = [fresh[each] if isinstance(each, int) else each for each in assembled.order]
         layout = _layout(sealed)
-    items = _produced(compiled, counter, messages, branch, usage)
+    items, humans = _produced(compiled, counter, messages, branch, usage)
     final = next((message for message in reversed(messages) if message.role == "assistant"), None)
     standing = replace(
         compiled.state,
@@ -208,6 +209,7 @@ def write_commit(
         branch=compiled.snapshot.tip.branch,  # as compiled: the next request handles what happened since
         revision=compiled.snapshot.tip.revision,
         produced=items,
+        humans=humans,
         answered=compiled.state.answered if final is None else not final.tool_calls,
         session=None if compiled.replaced else session,
         replaced=compiled.replaced,
@@ -321,12 +323,20 @@ def _since(compiled: Compiled, stored: Sequence[Message], end: Tip) -> CommitTai
 
 def _produced(
     compiled: Compiled, counter: TokenCounter, stored: Sequence[Message], branch: int, usage: Usage | None
-) -> tuple[Item, ...]:
-    """Return the items of the reply, as later requests will send it."""
+) -> tuple[tuple[Item, ...], tuple[str, ...]]:
+    """Return the items of the reply, as later requests will send it, and the people that the model knows.
+
+    System and user messages among them are those that the model got in the middle of its reply.
+    """
     provider = compiled.formatter.provider
     replies = sum([message.role == "assistant" for message in stored])
+    inserted = [(make_place(branch, message.seq), message) for message in stored if message.role in ("system", "user")]
+    entries, humans = view_inserted_messages(compiled.draft, inserted) if inserted else ({}, compiled.state.humans)
     items: list[Item] = []
     for message in stored:
+        if (entry := entries.get(make_place(branch, message.seq))) is not None:
+            items.append(entry.item)
+            continue
         item = Item(
             place=make_place(branch, message.seq),
             role=message.role,
@@ -338,7 +348,7 @@ def _produced(
         if usage is not None and usage.output and replies == 1 and message.role == "assistant":
             tokens = usage.output - (0 if item.signed or item.inline else usage.reasoning)
         items.append(replace(item, tokens=max(tokens, 0) or counter.count_message(render_item(item, message))))
-    return tuple(items)
+    return tuple(items), humans
 
 
 def find_earlier_commit(

@@ -8,8 +8,8 @@ several messages. They are journaled as one message with the results among its p
 import asyncio
 import inspect
 import random
-from collections.abc import Sequence
-from contextlib import aclosing
+from collections.abc import Generator, Sequence
+from contextlib import aclosing, contextmanager
 from itertools import groupby
 from operator import itemgetter
 from time import monotonic
@@ -107,6 +107,11 @@ class ReplyStream:
         self._uids = {0: self.first_message.uid}
         self._message_index, self._after_result, self.has_run_tools = 0, False, False
         self._unflushed: list[Piece] = []
+        self.stored: list[Message] = []
+        """The part of the reply that is already stored, with the messages that the model got within it."""
+        self.failure: Exception | None = None
+        """The error of a host that could not store something."""
+        self._last_stored_call, self._is_published, self._is_paused = "", False, False
         self._batches, self._write_seconds = 0, 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._flushing: asyncio.Task[None] | None = None
@@ -114,7 +119,7 @@ class ReplyStream:
     @property
     def has_started(self) -> bool:
         """True if a part of the reply has arrived, or the provider has run one of our tools."""
-        return bool(self._unflushed or self._batches or self.has_run_tools)
+        return bool(self._unflushed or self._batches or self.has_run_tools or self.stored)
 
     @property
     def journal_uid(self) -> str:
@@ -134,7 +139,7 @@ class ReplyStream:
             revert=compiled.revert_to is not None,
             session_opening=lambda: {} if compiled.replaced else compiled.session_head,
             directory=compiled.channel.directory or self.directory,
-            host=OrderedHost(self, host) if host is not None else None,
+            host=host,
         )
         _receiving.add(self)
         try:
@@ -151,11 +156,38 @@ class ReplyStream:
         finally:
             _receiving.discard(self)
             await self._finish_flush()
+        if self.failure is not None:
+            raise self.failure
         if not self.reader.finished:
             raise ProviderFailed(compiled.provider.name, "transient", "the stream ended before the reply did")
         is_long = len(self.reader.events) > YIELD_EVERY_EVENTS
         messages = await run_blocking(self.received_messages) if is_long else self.received_messages()
-        return complete_reply(messages) if compiled.provider.runs_tools else messages
+        return (
+            [*self.stored, *complete_reply(messages, self.first_message)] if compiled.provider.runs_tools else messages
+        )
+
+    def complete_part(self) -> list[Message]:
+        """Return the messages since the last stored one, if they end with results and no call is open; else none."""
+        messages = [] if self._unflushed else self.received_messages()
+        if not messages or messages[-1].role != "tool" or any(find_open_calls(messages)):
+            return []
+        return [replace(message, finish="tool_calls") if message.tool_calls else message for message in messages]
+
+    @contextmanager
+    def paused(self) -> Generator[None]:
+        """Journal nothing inside the block, which may store the part that is journaled."""
+        self._is_paused = True
+        try:
+            yield
+        finally:
+            self._is_paused = False
+            if self._unflushed:
+                self._schedule_flush()
+
+    def mark_stored(self, part: Sequence[Message]) -> None:
+        """Record that the part so far is stored. What follows has a journal of its own."""
+        self.stored += part
+        self._last_stored_call, self._batches = part[-1].tool_results[-1].call_id, 0
 
     async def flush(self) -> None:
         """Wait until the parts received so far are stored and published."""
@@ -167,8 +199,14 @@ class ReplyStream:
                 self._timer.cancel()
                 self._start_flush()
 
+    async def flush_all(self) -> None:
+        """Wait until nothing that was received before is unwritten."""
+        await self.flush()
+        if self._flushing is not None:
+            await asyncio.wait({self._flushing})
+
     def received_messages(self) -> list[Message]:
-        """Return the messages received so far, as they are stored. The last one is the final answer, if complete."""
+        """Return the messages received so far that are not stored yet. The last is the final answer, if complete."""
         try:
             said = self.reader.messages()
         except PARSE_ERRORS as error:
@@ -179,10 +217,13 @@ class ReplyStream:
             message = self._with_turn_fields(message)
             if message.role == "assistant":
                 place = self.reader.message_starts[replies] if self.reader.message_starts else replies
-                if self._batches and place in self._uids:
+                if self._is_published and place in self._uids:
                     message = replace(message, uid=self._uids[place], time=self.first_message.time)
                 replies += 1
             found.append(message)
+        if last := self._last_stored_call:
+            place = max([index for index, message in enumerate(found, 1) if last in _call_ids(message)], default=0)
+            return found[place:]
         return found
 
     def _with_turn_fields(self, said: Message) -> Message:
@@ -248,7 +289,7 @@ class ReplyStream:
 
     def _start_flush(self) -> None:
         self._timer = None
-        if self._flushing is None and self._unflushed:
+        if self._flushing is None and self._unflushed and not self._is_paused:
             self._flushing = asyncio.get_running_loop().create_task(self._flush())
             self._flushing.add_done_callback(self._on_flushed)
 
@@ -267,7 +308,9 @@ class ReplyStream:
         pieces, self._unflushed = _split_surrogate(_join_pieces(self._unflushed))
         if not pieces:
             return
-        number, self._batches = self._batches, self._batches + 1
+        if not self._batches:
+            self.first_message = replace(self.first_message, uid=pieces[0][0])
+        number, self._batches, self._is_published = self._batches, self._batches + 1, True
         began = monotonic()
         try:
             await run_blocking(self.turn_store.append_journal, self.first_message, number, pieces)
@@ -291,26 +334,15 @@ _receiving: WeakSet[ReplyStream] = WeakSet()
 """The replies that are being received in this process."""
 
 
-class OrderedHost:
-    """A tool host that stores and publishes the reply so far before it serves a call from the middle of it."""
-
-    def __init__(self, incoming: ReplyStream, host: Host) -> None:
-        self._stream, self._host = incoming, host
-
-    async def approve(self, call: ToolCall) -> str:
-        await self._stream.flush()
-        return await self._host.approve(call)
-
-    async def run(self, call: ToolCall) -> ToolResult:
-        await self._stream.flush()
-        self._stream.has_run_tools = True
-        return await self._host.run(call)
+def _call_ids(message: Message) -> set[str]:
+    """Return the ids of the calls and results in a message."""
+    return {call.id for call in message.tool_calls} | {result.call_id for result in message.tool_results}
 
 
-def complete_reply(messages: list[Message]) -> list[Message]:
+def complete_reply(messages: list[Message], begun: Message) -> list[Message]:
     """Complete the reply of a provider that runs tools itself: every call has a result, and an answer comes last.
 
-    The answer may be empty.
+    The answer may be empty. `begun` has the fields of the reply.
     """
     found: list[Message] = []
     still = [(id(message), call) for message, call in find_open_calls(messages)]
@@ -326,9 +358,8 @@ def complete_reply(messages: list[Message]) -> list[Message]:
                 for asker, call in still
                 if asker == id(asking)
             ]
-    if found and found[-1].role != "assistant":
-        last = found[-1]
-        found.append(Message(role="assistant", author=last.author, turn=last.turn, step=last.step, finish="stop"))
+    if not found or found[-1].role != "assistant":
+        found.append(Message(role="assistant", author=begun.author, turn=begun.turn, step=begun.step, finish="stop"))
     return found
 
 

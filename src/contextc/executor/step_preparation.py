@@ -21,7 +21,7 @@ from contextc.errors import ContextOverflow
 from contextc.events import CompactionFinished
 from contextc.executor.agent_config import AgentConfig
 from contextc.executor.turn_store import TurnStore
-from contextc.executor.turn_totals import TurnState
+from contextc.executor.turn_totals import KEPT_STEPS, TurnState
 from contextc.messages import Message
 from contextc.prompts import PromptContext
 from contextc.store.message_rows import SEQ_MASK
@@ -282,6 +282,40 @@ class StepPreparer:
         return self.add_usage_messages(
             PreparedStep(compiled, states), index, sums_up=self._has_summaries and before is None
         )
+
+    def context_within_reply(
+        self, compiled: Compiled, messages: Sequence[Message], calls: int, index: int
+    ) -> TriggerContext:
+        """Return the context of triggers within the reply to step `index`, after these messages of it."""
+        turn, state = self.turn_store.turn, self.turn_state
+        budget, counter = compiled.budget, self.config.compiler.counter
+        replies = [place for place, message in enumerate(messages) if message.role == "assistant"]
+        measured = next((place for place in reversed(replies) if messages[place].usage is not None), None)
+        usage = None if measured is None else messages[measured].usage
+        if measured is None or usage is None or not (used := compiled.measured_input(usage)):
+            more = sum([counter.count_message(message) for message in messages])
+        else:
+            results = sum([counter.count_message(message) for message in messages[measured + 1 :]])
+            more = used + usage.output + results - budget.input
+        context = state.trigger_context(
+            "before_step",
+            compiled,
+            replace(turn, tool_calls=turn.tool_calls + calls),
+            self.config.limits,
+            step=index + len(replies),
+            todos=self.turn_store.store.todos(self.turn_store.conversation, turn.agent),
+            more=more,
+            results=messages[-2 * KEPT_STEPS :],
+            after_cut=True,
+        )
+        _, cost = state.totals_with(messages, compiled.provider.model)
+        return replace(context, cost=cost, finish="tool_calls")
+
+    def evaluate_within_reply(self, context: TriggerContext, index: int) -> Evaluation:
+        """Evaluate all triggers between two calls of a reply to step `index`."""
+        verdict = evaluate_triggers(self.triggers, context, self.turn_store.trigger_states)
+        self.turn_store.report_failures(verdict, step=index)
+        return verdict
 
     def _new_compactions(self, compiled: Compiled) -> list[tuple[str, JSONObject]]:
         """Return the compactions that precede this request: the provider's own, and a new summary."""

@@ -24,6 +24,7 @@ from contextc.events import ApprovalAnswered, ApprovalRequest, ToolProgress, Too
 from contextc.executor.agent_config import AgentConfig, ApprovalAnswer, Approve, Suspend
 from contextc.executor.client_tools import is_client_tool
 from contextc.executor.event_hub import watch
+from contextc.executor.limits import MAX_TOOL_CALLS
 from contextc.executor.turn_store import NOT_RUN_RESULT, TurnStore
 from contextc.messages import Message, ToolCall, ToolResult
 from contextc.store import Approval, Store
@@ -75,7 +76,13 @@ class ToolRunner:
         """Indexes of the calls that were left open, because they need an answer."""
         self._announced: list[ToolCall] = []
         """The calls whose start is stored."""
-        self._hosted_calls, self._exclusive_lock = 0, asyncio.Lock()
+        self.admitted: set[str] = set()
+        """Ids of calls within the reply that a provider was allowed to make."""
+        self.refused: set[str] = set()
+        """Ids of calls within the reply that a limit did not allow."""
+        self.ended: str | None = None
+        """The finish reason of the turn, if it must end with this reply."""
+        self._noticed_calls, self._exclusive_lock = 0, asyncio.Lock()
 
     def allowed_calls(self, calls: Sequence[ToolCall]) -> Sequence[ToolCall]:
         """Return the calls that the tool call limits allow."""
@@ -267,21 +274,36 @@ class ToolRunner:
         tool = self.config.tools.get(call.name)
         return tool is not None and tool.approval and not call.malformed
 
+    def admit(self, call: ToolCall) -> str:
+        """Return "" if the limit of tool calls allows a call within the reply, else why not. Then the turn ends."""
+        if call.id in self.admitted:
+            return ""
+        if self._calls_left is None or len(self.admitted) < self._calls_left:
+            self.admitted.add(call.id)
+            return ""
+        self.refused.add(call.id)
+        self.ended = MAX_TOOL_CALLS
+        return NOT_RUN_RESULT.format(why="its limit of tool calls")
+
+    def count_calls(self, messages: Sequence[Message]) -> int:
+        """Return the number of calls that a provider made within these messages, and beside them by its sub-agents."""
+        made = [call.id for message in messages for call in message.tool_calls if call.id not in self.refused]
+        return len(made) + len(self.admitted.difference(made))
+
+    def notice_hosted_calls(self) -> None:
+        """Evaluate the `mid_step` triggers for the calls within the reply."""
+        verdict = self._evaluate_mid_step(self._calls_before + len(self.admitted))
+        if verdict.messages or verdict.states:
+            self.turn_store.store_trigger_messages(verdict.messages, verdict.states, step=self.step)
+
     async def run_hosted_call(self, call: ToolCall) -> ToolResult:
         """Run a call that a provider makes in the middle of its reply, under the same rules as other calls.
 
         The call is stored before it runs, if the provider has reported it. The result is stored with the reply.
         """
-        self._hosted_calls += 1
-        if self._calls_left is not None and self._hosted_calls > self._calls_left:
-            return _error_result(call, NOT_RUN_RESULT.format(why="its limit of tool calls"))
-        verdict = await run_blocking(
-            self._evaluate_mid_step, self._calls_before + self._hosted_calls, slots=CALLBACK_SLOTS
-        )
-        if verdict.messages or verdict.states:
-            await run_blocking(
-                lambda: self.turn_store.store_trigger_messages(verdict.messages, verdict.states, step=self.step)
-            )
+        if refusal := self.admit(call):
+            return _error_result(call, refusal)
+        await run_blocking(self.notice_hosted_calls, slots=CALLBACK_SLOTS)
         if not self._needs_approval(call):
             self._announced.append(call)
             await run_blocking(
@@ -291,6 +313,10 @@ class ToolRunner:
         is_parallel = tool is None or (tool.parallel and not tool.approval)
         async with self._parallel_slots if is_parallel else self._exclusive_lock:
             return await self.run_call(call)
+
+    async def ask_hosted_approval(self, call: ToolCall) -> str:
+        """Ask for approval of a tool that the provider runs. Return the reason why it must not, or ""."""
+        return await self.ask_approval(call, tool(Tool(name=call.name), _provider_tool, approval=True))
 
     async def ask_approval(self, call: ToolCall, tool: FunctionTool) -> str:
         """Ask for approval. Return the reason why the call must not run, empty if it was approved."""
@@ -332,8 +358,9 @@ class ToolRunner:
 
     def _evaluate_mid_step(self, number: int) -> Evaluation:
         """Evaluate the `mid_step` triggers, which create user notices."""
-        if not self.mid_step_triggers:
+        if not self.mid_step_triggers or number <= self._noticed_calls:
             return Evaluation()
+        self._noticed_calls = number
         verdict = evaluate_triggers(
             self.mid_step_triggers,
             self._trigger_context(self._result_tokens, number, tuple(self._results)),
@@ -368,22 +395,6 @@ class ToolRunner:
 
         tasks: set[asyncio.Task[None]] = set()
         return lambda text: cast(None, loop.call_soon_threadsafe(note, str(text)[:500]))
-
-
-class ToolHost:
-    """Serves a provider that runs tools itself: runs our tools for it, and asks for approval of its own.
-
-    The results are part of the provider's reply and are stored with it.
-    """
-
-    def __init__(self, tools: ToolRunner) -> None:
-        self._runner = tools
-
-    async def approve(self, call: ToolCall) -> str:
-        return await self._runner.ask_approval(call, tool(Tool(name=call.name), _provider_tool, approval=True))
-
-    async def run(self, call: ToolCall) -> ToolResult:
-        return await self._runner.run_hosted_call(call)
 
 
 async def _read_answer(store: Store, conversation: str, approval: str, after: int) -> ApprovalAnswer:

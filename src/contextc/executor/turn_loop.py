@@ -31,9 +31,10 @@ from contextc.executor.model_call import (
     apply_prepare_callback,
     retry_delay,
 )
+from contextc.executor.program_host import STOP_REQUEST, STOPPED, ProgramHost
 from contextc.executor.step_preparation import PreparedStep, StepPreparer
 from contextc.executor.summarizer import run_compaction, summarize
-from contextc.executor.tool_runner import ToolHost, ToolRunner
+from contextc.executor.tool_runner import ToolRunner
 from contextc.executor.turn_result import TurnResult
 from contextc.executor.turn_store import CANCELLED_REASON, FAILED_REASON, TurnStore
 from contextc.executor.turn_totals import TurnState, total_usage
@@ -43,10 +44,8 @@ from contextc.store.turn_queue import PROCESS_LESS_STATES
 from contextc.triggers import TriggerContext
 
 log = logging.getLogger("contextc.executor")
-WAITING, STOPPED, HANDED_OVER = "waiting", "stopped", "handed over"
-"""Finish reasons: the turn was suspended until an approval is answered; it was stopped after a step; another process
-continues it."""
-STOP_REQUEST = "stop"
+WAITING, HANDED_OVER = "waiting", "handed over"
+"""Finish reasons: the turn was suspended until an approval is answered; another process continues it."""
 RETRY_BUDGET_SHARE = 0.75
 MAX_CONTINUATIONS = 2
 """How many replies in a row that reached the output limit are continued."""
@@ -215,7 +214,7 @@ class TurnRunner:
                     return WAITING
                 finish = await self._run_unstarted_calls()
             else:
-                finish = self._finish_reason(results)
+                finish = answered.tools.ended or self._finish_reason(results)
             if finish is not None:
                 return finish
 
@@ -296,7 +295,8 @@ class TurnRunner:
                 owner = self.config.owner
                 async with nullcontext() if owner is None else owner.model_call(self.config.provider):
                     await run_blocking(self._start_step, compiled, index, states)
-                    return ReceivedReply(incoming, await incoming.receive(endpoint, ToolHost(tools)), compiled, tools)
+                    host = ProgramHost(incoming, tools, self.preparer)
+                    return ReceivedReply(incoming, await incoming.receive(endpoint, host), compiled, tools)
             except BaseException as error:
                 if self.turn_store.step is before or isinstance(
                     error, GeneratorExit
@@ -376,15 +376,16 @@ class TurnRunner:
             calls = {call.id for message in partial for call in message.tool_calls}
             self.turn_store.running_calls |= calls - tools.pending_approvals
             turn = self.turn_store.turn
-            self.turn_store.turn = replace(turn, tool_calls=turn.tool_calls + len(calls))
-        rest = incoming.unjournaled_parts()
+            made = tools.count_calls([*incoming.stored, *partial])
+            self.turn_store.turn = replace(turn, tool_calls=turn.tool_calls + made)
+        rest, before = incoming.unjournaled_parts(), incoming.stored
 
         def work() -> None:
-            kept = self.config.compiler.abort(compiled, why, usage=total_usage(partial))
-            self.turn_store.fail_step(partial, stream, why, rest, kept=kept)
+            kept = self.config.compiler.abort(compiled, why, usage=total_usage([*before, *partial]))
+            self.turn_store.fail_step(partial, stream, why, rest, before=before, kept=kept)
 
-        if partial:
-            self.turn_state.add_reply(partial, compiled.provider.model)
+        if partial or before:
+            self.turn_state.add_reply([*before, *partial], compiled.provider.model)
             self.turn_store.turn = replace(self.turn_store.turn, usage=self.turn_state.usage, cost=self.turn_state.cost)
         await run_blocking(work)
 
@@ -415,8 +416,9 @@ class TurnRunner:
             compiled=compiled,
             usage=usage,
             cost=spent,
-            calls=len(tools.allowed_calls(calls)) + sum([len(each.tool_calls) for each in produced]),
+            calls=len(tools.allowed_calls(calls)) + tools.count_calls(produced),
             starting=tools.calls_without_approval(calls),
+            stored_before=len(incoming.stored),
         )
         reader = incoming.reader
 

@@ -246,46 +246,57 @@ class TurnStore(TurnApprovals):
 
     # ── input and trigger messages ────────────────────────────────────────────────────────────────────────────────────
 
-    def take_steering_input(self) -> list[Message]:
-        """Append the queued steering input to the conversation and return its messages."""
+    def has_steering_input(self) -> bool:
+        """Return True if steering input is queued. A request to end the turn is passed on."""
         asked = records.SELECT_STEERING_AND_REQUEST, self.lease.root, self.agent, self.conversation, self.agent
         rows = self.store.try_read_statement(*asked)  # runs before every step, as a single statement if possible
         found = [kind for (kind,) in (rows if rows is not None else self.store.read(lambda tx: tx.rows(*asked)))]
         for kind in found:
             self._report_request("" if kind == "steer" else kind)
-        if "steer" not in found:
-            return []
+        return "steer" in found
 
-        def work(tx: Transaction) -> tuple[list[Message], list[AnyEvent]]:
-            waiting = records.load_queue(tx, self.lease.root, self.agent)
-            before = load_tip(tx, self.conversation).seq
-            _, taken = self._take_queued(tx, [each for each in waiting if each.kind == "steer"])
-            return append_and_load.load_messages(tx, self.conversation, after=before), taken
-
-        return self._write(work)
+    def take_steering_input(self) -> None:
+        """Append the queued steering input to the conversation."""
+        if self.has_steering_input():
+            self._write(lambda tx: (None, self._take_steering(tx)))
 
     def store_trigger_messages(
-        self, says: Sequence[tuple[Trigger, TriggerMessage]], states: Mapping[str, JSONObject], *, step: int | None
-    ) -> None:
+        self,
+        says: Sequence[tuple[Trigger, TriggerMessage]],
+        states: Mapping[str, JSONObject],
+        *,
+        step: int | None,
+        reply: Sequence[Message] = (),
+        stream: str = "",
+    ) -> tuple[list[Message], list[Message]]:
         """Store trigger messages and states. `step` is the step that the messages precede, if any.
 
-        Text of kind `system` becomes a message for the model, a `hint` only an event for people.
+        Text of kind `system` becomes a message for the model, a `hint` only an event for people. `reply` is the part
+        of a running reply that comes before them, journaled as `stream`. Then steering input is also stored, as far as
+        it is text. Return that part, and the messages after it.
         """
         spoken = [trigger for trigger, say in says if say.kind == "system"]
+        parts = [self._entry(message) for message in reply]
         entries = [self._entry(message) for message in self.trigger_messages(says, step=step)]
         hints = [(trigger, say) for trigger, say in says if say.kind == "hint"]
 
-        def work(tx: Transaction) -> tuple[None, list[AnyEvent]]:
+        def work(tx: Transaction) -> tuple[tuple[list[Message], list[Message]], list[AnyEvent]]:
+            if stream:
+                partial_message_journal.delete_stream(tx, stream)
+            before = append_and_load.append_messages(tx, self.conversation, parts) if parts else []
+            taken = self._take_steering(tx, only_text=True) if parts else []
+            steered = append_and_load.load_messages(tx, self.conversation, after=before[-1].seq) if taken else []
             stored = append_and_load.append_messages(tx, self.conversation, entries) if entries else []
             self._save_states(tx, states)
             events: list[AnyEvent] = [
                 SystemMessageCreated(seq=message.seq, uid=message.uid, text=message.text, trigger=trigger.name)
                 for message, trigger in zip(stored, spoken, strict=True)
             ]
-            return None, [*events, *_notices(hints)]
+            return (before, [*steered, *stored]), [*taken, *events, *_notices(hints)]
 
-        self._write(work, step=step or 0)
+        stored = self._write(work, step=step or 0)
         self.trigger_states |= states
+        return stored
 
     def trigger_messages(
         self, says: Sequence[tuple[Trigger, TriggerMessage]], *, step: int | None = None
@@ -352,10 +363,12 @@ class TurnStore(TurnApprovals):
         cost: float | None,
         calls: int,
         starting: Sequence[ToolCall],
+        stored_before: int,
     ) -> tuple[Callable[[Transaction, list[Message]], None], Callable[[], None]]:
         """Return the write to run with the reply, and a callback for after the commit.
 
-        The write stores the step, its usage, the remaining deltas and the tools that start.
+        The write stores the step, its usage, the remaining deltas and the tools that start. `stored_before` is the
+        number of messages of the reply that were stored earlier.
         """
         assert self.step is not None, "start_step must run before finish_step"
         begun, tries = self.step, list[tuple[StepRecord, TurnRecord, list[AnyEvent]]]()
@@ -370,7 +383,7 @@ class TurnStore(TurnApprovals):
             steps, tool_calls = self.turn.steps + 1, self.turn.tool_calls + calls
             turn = replace(self.turn, steps=steps, tool_calls=tool_calls, usage=usage, cost=cost)
             records.save_turn(tx, root, turn)
-            events = delta_events(rest, None if stream else stored)
+            events = delta_events(rest, None if stream else stored[stored_before:])
             last = next((message.usage for message in reversed(stored) if message.usage is not None), None)
             if spent is not None and last is not None:
                 used = (compiled.measured_input(last) or compiled.budget.input) + last.output
@@ -397,11 +410,18 @@ class TurnStore(TurnApprovals):
         self._write(work)
 
     def fail_step(
-        self, partial: Sequence[Message], stream: str, error: str, rest: Sequence[Piece] = (), *, kept: int = 0
+        self,
+        partial: Sequence[Message],
+        stream: str,
+        error: str,
+        rest: Sequence[Piece] = (),
+        *,
+        before: Sequence[Message] = (),
+        kept: int = 0,
     ) -> None:
         """Store the received part of an interrupted reply with its status, and publish `rest`, its unpublished parts.
 
-        `kept` is the number under which its request was stored.
+        `before` is the part that was stored earlier, `kept` the number under which the request was stored.
         """
         entries = [self._entry(message) for message in partial if message.parts]
 
@@ -410,9 +430,10 @@ class TurnStore(TurnApprovals):
                 partial_message_journal.delete_stream(tx, stream)
             stored = append_and_load.append_messages(tx, self.conversation, entries) if entries else []
             if self.step is not None:
-                usage, took = total_usage(partial), now_ms() - self.step.started
+                usage, took = total_usage([*before, *partial]), now_ms() - self.step.started
                 failed = replace(self.step, state="failed", error=error, usage=usage, kept=kept, milliseconds=took)
-                failed = replace(failed, seq=stored[0].seq, uid=stored[0].uid) if stored else failed
+                first = next(iter([*before, *stored]), None)
+                failed = replace(failed, seq=first.seq, uid=first.uid) if first is not None else failed
                 records.save_step(tx, self.lease.root, failed)
             records.save_turn(tx, self.lease.root, self.turn)
             if not stored:

@@ -6,6 +6,7 @@ with the check of its lease.
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import takewhile
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -15,7 +16,7 @@ from contextc._worker_threads import defer
 from contextc.events import AnyEvent, InputDequeued
 from contextc.executor.client_tools import read_definitions
 from contextc.executor.event_hub import event_hub
-from contextc.messages import AnyPart, Message, validate_message
+from contextc.messages import AnyPart, Message, Text, validate_message
 from contextc.messages.pairing import find_open_calls
 from contextc.store import Lease, Store, append_and_load, branches, leases
 from contextc.store import turn_and_event_records as records
@@ -143,6 +144,13 @@ class TurnTransactions:
                 seq = stored.seq
                 events.append(InputDequeued(queued=each.number, seq=seq, uid=stored.uid))
         return seq, events
+
+    def _take_steering(self, tx: Transaction, *, only_text: bool = False) -> list[AnyEvent]:
+        """Move queued steering input into the conversation, with `only_text` up to the first that has other parts."""
+        waiting = [each for each in records.load_queue(tx, self.lease.root, self.agent) if each.kind == "steer"]
+        if only_text:
+            waiting = [*takewhile(lambda each: all(type(part) is Text for part in each.message.parts), waiting)]
+        return self._take_queued(tx, waiting)[1]
 
     def _is_turn_on_branch(self, tx: Transaction, turn: TurnRecord, branch: int | None = None) -> bool:
         """Return True if the message that opened a turn is on a branch, by default on the current one."""

@@ -9,23 +9,30 @@ generator that `stream` returned, or cancel the task that reads it.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from importlib import import_module
 from types import TracebackType
-from typing import Protocol, Self, cast
+from typing import Protocol, Self, TypeAlias, cast
 
 from msgspec import Struct
 
 from contextc._json import JSONObject, decode
 from contextc.errors import InvalidSetting
-from contextc.messages import ToolCall, ToolResult
+from contextc.messages import Message, ToolCall, ToolResult
 from contextc.providers.registry import Provider, has_url
 from contextc.providers.registry import provider as named
 
 
 def _no_arguments() -> JSONObject:
     return {}
+
+
+Deliver: TypeAlias = Callable[[Sequence[Message]], Awaitable[bool]]
+"""Hands system and user messages to the model of a running reply, in a form that its client chooses.
+
+Returns False if the model did not get them. They are then sent with the next request.
+"""
 
 
 class Host(Protocol):
@@ -37,6 +44,21 @@ class Host(Protocol):
 
     async def run(self, call: ToolCall) -> ToolResult:
         """Run a tool of the request and return its result."""
+        ...
+
+    async def admit(self, call: ToolCall) -> str:
+        """Return "" if a limit allows this call, else why not. Then the client denies it and ends the reply.
+
+        The client calls this before each call of a tool of its own, if it can, otherwise when the call has started.
+        """
+        ...
+
+    async def between_calls(self, deliver: Deliver) -> str:
+        """Return "" if the reply shall go on, else why not. Then the client ends it.
+
+        The client calls this when every call so far has its result, before the model reads them. Messages of triggers
+        and steering input are stored, and handed to `deliver`.
+        """
         ...
 
 

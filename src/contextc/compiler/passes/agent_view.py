@@ -38,7 +38,6 @@ from contextc.store.message_rows import SEQ_MASK
 
 UNNAMED_AUTHOR = ""
 PLACEHOLDER_TOKENS = 40  # estimated tokens of a placeholder result
-TAG_TOKENS = 12  # estimated tokens of the tags around a system message
 
 
 def select_agent_view(draft: Draft) -> Draft:
@@ -111,6 +110,16 @@ def _view_of_log(draft: Draft) -> Draft:
         if where not in produced:
             view.see(where, message)
     return view.result(produced.keys())
+
+
+def view_inserted_messages(
+    draft: Draft, inserted: Iterable[tuple[int, Message]]
+) -> tuple[dict[int, DraftEntry], tuple[str, ...]]:
+    """Return visible messages that a model got within its reply as it sees them, by place, and the people it knows."""
+    view, view.answered = _View(draft), False
+    for where, message in inserted:
+        view.see(where, message)
+    return {entry.item.place: entry for entry in view.entries}, tuple(view.humans)
 
 
 def _unread(draft: Draft) -> int:
@@ -189,7 +198,8 @@ class _View:
         elif message.role == "system":
             role = "system"
         elif own:
-            role = "user" if self._is_note(message) else message.role
+            is_note = message.role == "assistant" and self.agent in message.recipients and not message.tool_calls
+            role = "user" if is_note else message.role
         else:
             role = "user"
         if message.role == "user":
@@ -300,10 +310,6 @@ class _View:
         wrote = {part.model for part in message.parts if type(part) is Reasoning and part.model} - {mine}
         return any((find_entry(name) or name) != (find_entry(mine) or mine) for name in wrote)
 
-    def _is_note(self, message: Message) -> bool:
-        """Return True if the agent addressed a message to itself. A message with calls does not count."""
-        return message.role == "assistant" and self.agent in message.recipients and not message.tool_calls
-
     def _hidden(self, where: int, message: Message) -> str:
         """Return why a message is hidden; empty if it is not."""
         if message.redacted:
@@ -396,11 +402,8 @@ class _View:
                 answers.setdefault(caller, []).append(self._part_of(entry, ids))
             if not callers and index not in stays:
                 self.left.append(LeftOutMessage(entry.item.place, "no call asked for it"))
-        return [
-            each
-            for index in range(len(entries))
-            for each in (*stays.get(index, ()), *answers.get(index, ()))
-        ]  # fmt: skip
+        order = range(len(entries))
+        return [each for index in order for each in (*stays.get(index, ()), *answers.get(index, ()))]
 
     def _missing(self) -> dict[str, str]:
         """Return calls that were sent with a placeholder result and whose own result was not sent since, with their

@@ -79,7 +79,7 @@ class ClaudeCallOptions(Struct, frozen=True, kw_only=True):
             options["mcp_servers"] = {**servers, SERVER_NAME: serving.mcp_server(self.tools)}
             options["allowed_tools"] = [*options.get("allowed_tools", ()), *tool_names(self.tools)]
         if self.has_host:
-            options["can_use_tool"] = serving.approve
+            options |= {"can_use_tool": serving.approve, "hooks": serving.hooks()}
         return ClaudeAgentOptions(**options)
 
 

@@ -1,18 +1,21 @@
-"""Requests that Claude Code sends during a turn: to approve a tool of its own, or to run one of ours.
+"""Requests that Claude Code sends during a turn: to approve a tool of its own, to run one of ours, and hooks.
+
+Hooks run before each tool call and after each batch of calls. The first can deny a call, both can end the turn, and the
+second can add messages, which the model reads with the results.
 
 Our tools are offered by an MCP server inside this process, with unchanged schemas. The CLI needs no approval for them,
 because the host asks for it. Without a host the CLI's own rules apply, and all that would need approval is denied.
 """
 
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
 from contextc._installed_packages import importing
 from contextc._json import JSONObject
 from contextc.formats.claude_code.decode import TOOL_PREFIX
-from contextc.messages import Media, ToolCall, ToolResult, tool_call
+from contextc.messages import Media, Message, ToolCall, ToolResult, tool_call
 from contextc.providers.client import Host
 
 if TYPE_CHECKING:
@@ -24,6 +27,11 @@ CALL_ID_KEY = "claudecode/toolUseId"
 """Metadata key for the id of the tool call in a request to the MCP server."""
 RESULT_LIMIT = {"anthropic/maxResultSizeChars": 500_000}
 """Maximum length of a result that the CLI passes to the model. It writes longer ones to a file."""
+
+HOOK_SECONDS = 3_600.0
+"""How long the CLI waits for a hook. Our triggers and our store may be slow."""
+USER_CONTEXT = "The user sent this message while you were working: "
+"""Begins a message of the user among what a hook adds, all of which the CLI passes to the model as system text."""
 
 
 class ClaudeCallbacks:
@@ -64,6 +72,34 @@ class ClaudeCallbacks:
             why_not = f"Asking failed: {error}"
         return PermissionResultDeny(message=why_not) if why_not else PermissionResultAllow()
 
+    def hooks(self) -> dict[str, list[Any]]:
+        """Return the hooks in the form of the SDK."""
+        from claude_agent_sdk import HookMatcher
+
+        return {
+            "PreToolUse": [HookMatcher(hooks=[self._before_call], timeout=HOOK_SECONDS)],
+            "PostToolBatch": [HookMatcher(hooks=[self._after_calls], timeout=HOOK_SECONDS)],
+        }
+
+    async def _before_call(self, given: Any, tool_use_id: str | None, context: object) -> Any:
+        call = tool_call(given["tool_use_id"], given["tool_name"].removeprefix(TOOL_PREFIX), given["tool_input"])
+        why_not = "" if self.host is None else await self.host.admit(call)
+        if not why_not:
+            return {}
+        decision = {"permissionDecision": "deny", "permissionDecisionReason": why_not}
+        return {**_ending(why_not), "hookSpecificOutput": {"hookEventName": "PreToolUse", **decision}}
+
+    async def _after_calls(self, given: object, tool_use_id: str | None, context: object) -> Any:
+        texts: list[str] = []
+
+        async def deliver(messages: Sequence[Message]) -> bool:
+            texts.extend([_context_text(message) for message in messages])
+            return True
+
+        why_not = "" if self.host is None else await self.host.between_calls(deliver)
+        added = {"hookEventName": "PostToolBatch", "additionalContext": "\n\n".join(texts)}
+        return {**(_ending(why_not) if why_not else {}), **({"hookSpecificOutput": added} if texts else {})}
+
     async def _run(self, call: ToolCall) -> ToolResult:
         reason = "Nobody is there to run it."
         if self.host is not None:
@@ -72,6 +108,15 @@ class ClaudeCallbacks:
             except Exception as error:
                 reason = f"{type(error).__name__}: {error}"
         return ToolResult(call_id=call.id, name=call.name, content=reason, is_error=True)
+
+
+def _ending(why: str) -> JSONObject:
+    """Return the fields of a hook's output that end the turn."""
+    return {"continue_": False, "stopReason": why}
+
+
+def _context_text(message: Message) -> str:
+    return message.text if message.role == "system" else f"{USER_CONTEXT}{message.text}"
 
 
 def _create_server(listed: Callable[..., Any], called: Callable[..., Any]) -> object:
