@@ -44,7 +44,7 @@ PROVIDER_COMPACTION_STATE = "contextc.shortened"
 """Name of the state with the last request after which a provider compacted its own session."""
 SUMMARY_STATE = "contextc.compacted"
 """Name of the state with the last summary for which `after_compaction` triggers ran."""
-MAX_ROUNDS = 3
+MAX_ROUNDS = 4
 """How many times a request that starts an epoch is evaluated again after trigger messages have changed it."""
 
 
@@ -192,8 +192,8 @@ class StepPreparer:
     ) -> UsageMessages | None:
         """Return the messages about a request, with the figures that it has once they are included.
 
-        A message that would no longer hold with itself in the request, or that does not fit, is left out. Return None,
-        and set the headroom, if the request must be trimmed to have room for them.
+        A message that does not hold once it is in the request, or does not fit, is left out. Return None, and set the
+        headroom, if the request must be trimmed to have room for them.
         """
         said = self._evaluate_usage(compiled, index, before)
         for _ in range(MAX_ROUNDS if said.messages and said.stop is None else 0):
@@ -207,8 +207,8 @@ class StepPreparer:
             texts = [[(trigger.name, say.text) for trigger, say in each.messages] for each in (said, exact)]
             said = exact
             if not exact.messages or texts[0] == texts[1]:
-                break
-        return said
+                return said
+        return said if said.stop is not None or not said.messages else UsageMessages([], {}, [])
 
     def _evaluate_usage(self, compiled: Compiled, index: int, before: dict[str, JSONObject]) -> UsageMessages:
         """Evaluate channel triggers for a request and, if it starts an epoch, repeat warnings that still hold."""
