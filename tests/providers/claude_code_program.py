@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Collection
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -61,7 +61,7 @@ class Host:
     async def admit(self, call: ToolCall) -> str:
         return ""
 
-    async def between_calls(self, deliver: Deliver) -> str:
+    async def between_calls(self, deliver: Deliver, results: Collection[str] = ()) -> str:
         return ""
 
 

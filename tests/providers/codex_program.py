@@ -1,7 +1,7 @@
 """The real Codex program and our client, with a temporary home and the fake API."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any, cast
@@ -67,7 +67,7 @@ class Host:
     async def admit(self, call: ToolCall) -> str:
         return ""
 
-    async def between_calls(self, deliver: Deliver) -> str:
+    async def between_calls(self, deliver: Deliver, results: Collection[str] = ()) -> str:
         return ""
 
 

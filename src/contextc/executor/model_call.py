@@ -8,7 +8,7 @@ several messages. They are journaled as one message with the results among its p
 import asyncio
 import inspect
 import random
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from contextlib import aclosing, contextmanager
 from itertools import groupby
 from operator import itemgetter
@@ -111,6 +111,7 @@ class ReplyStream:
         """The part of the reply that is already stored, with the messages that the model got within it."""
         self.failure: Exception | None = None
         """The error of a host that could not store something."""
+        self._answered, self._arrival = set[str](), asyncio.Event()
         self._last_stored_call, self._is_published, self._is_paused = "", False, False
         self._batches, self._write_seconds = 0, 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -146,6 +147,7 @@ class ReplyStream:
             async with aclosing(endpoint.stream(call)) as events:
                 async for event in events:
                     self._queue_parts(self._read_event(event))
+                    self._arrival.set()
                     if self._unflushed:
                         self._schedule_flush()
                     if not len(self.reader.events) % YIELD_EVERY_EVENTS:  # events may arrive without a pause
@@ -155,6 +157,7 @@ class ReplyStream:
                 raise  # otherwise the connection was lost after the end of the reply
         finally:
             _receiving.discard(self)
+            self._arrival.set()
             await self._finish_flush()
         if self.failure is not None:
             raise self.failure
@@ -198,6 +201,12 @@ class ReplyStream:
             if self._timer is not None:
                 self._timer.cancel()
                 self._start_flush()
+
+    async def wait_for_results(self, calls: Collection[str]) -> None:
+        """Wait until the results of these calls have arrived, or the reply has ended."""
+        while self in _receiving and not self._answered.issuperset(calls):
+            self._arrival.clear()
+            await self._arrival.wait()
 
     async def flush_all(self) -> None:
         """Wait until nothing that was received before is unwritten."""
@@ -256,6 +265,8 @@ class ReplyStream:
             elif self._after_result and not is_result:
                 self._message_index += 1
             self._after_result = is_result
+            if isinstance(part, ToolResult):
+                self._answered.add(part.call_id)
             if self._message_index not in self._uids:
                 self._uids[self._message_index] = append_and_load.new_uid()
             self._unflushed.append((self._uids[self._message_index], part))

@@ -9,7 +9,7 @@ the session is reverted, and the next request contains it.
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from contextc._worker_threads import CALLBACK_SLOTS, as_exception, run_blocking
 from contextc.compiler.passes.agent_view import view_inserted_messages
@@ -48,10 +48,11 @@ class ProgramHost:
     async def admit(self, call: ToolCall) -> str:
         return self._tools.admit(call)
 
-    async def between_calls(self, deliver: Deliver) -> str:
+    async def between_calls(self, deliver: Deliver, results: Collection[str] = ()) -> str:
         async with self._lock:
             try:
                 if self._tools.ended is None:
+                    await self._stream.wait_for_results(results)
                     await self._insert(deliver)
             except Exception as error:  # such as a lost lease: the reply fails with it
                 self._stream.failure = self._stream.failure or error

@@ -53,10 +53,11 @@ class Host(Protocol):
         """
         ...
 
-    async def between_calls(self, deliver: Deliver) -> str:
+    async def between_calls(self, deliver: Deliver, results: Collection[str] = ()) -> str:
         """Return "" if the reply shall go on, else why not. Then the client ends it.
 
-        The client calls this when every call so far has its result, before the model reads them. Messages of triggers
+        The client calls this when every call so far has its result, before the model reads them. `results` are the ids
+        of calls whose results are among the events of the reply, even if they were not read yet. Messages of triggers
         and steering input are stored, and handed to `deliver`.
         """
         ...

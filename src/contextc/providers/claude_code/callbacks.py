@@ -89,14 +89,17 @@ class ClaudeCallbacks:
         decision = {"permissionDecision": "deny", "permissionDecisionReason": why_not}
         return {**_ending(why_not), "hookSpecificOutput": {"hookEventName": "PreToolUse", **decision}}
 
-    async def _after_calls(self, given: object, tool_use_id: str | None, context: object) -> Any:
+    async def _after_calls(self, given: Any, tool_use_id: str | None, context: object) -> Any:
+        if given.get("agent_id"):  # a sub-agent of the CLI, whose messages are not part of the reply
+            return {}
         texts: list[str] = []
 
         async def deliver(messages: Sequence[Message]) -> bool:
             texts.extend([_context_text(message) for message in messages])
             return True
 
-        why_not = "" if self.host is None else await self.host.between_calls(deliver)
+        calls = [call["tool_use_id"] for call in given["tool_calls"]]
+        why_not = "" if self.host is None else await self.host.between_calls(deliver, calls)
         added = {"hookEventName": "PostToolBatch", "additionalContext": "\n\n".join(texts)}
         return {**(_ending(why_not) if why_not else {}), **({"hookSpecificOutput": added} if texts else {})}
 
