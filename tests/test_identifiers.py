@@ -42,8 +42,15 @@ CLASSES: dict[str, type] = {
     "turn": Turn,
     "ServerOptions": ServerOptions,
 }
-OTHER_THINGS = {"agent.messages", "agent.structured_output", "executor.event_hub", "store.db", "turn.failed"}
-"""Attributes of the agents of frameworks, a module, a file, and an event of Codex."""
+OTHER_THINGS = {
+    "agent.db",
+    "agent.messages",
+    "agent.structured_output",
+    "executor.event_hub",
+    "store.db",
+    "turn.failed",
+}
+"""Attributes of the agents of frameworks, a module, files, and an event of Codex."""
 FOREIGN = {*WORD.findall("""
     AdvancedSQLiteSession AnthropicPromptCachingMiddleware CLAUDE_CODE_RESUME_PROMPT CacheConfig City
     ContextCacheConfig ContextEditingMiddleware ContextFilterPlugin DeltaChannel HttpAgent HttpOnly

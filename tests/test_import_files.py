@@ -24,6 +24,7 @@ def test_every_source_reports_what_it_reads_and_is_found_by_its_file() -> None:
     assert source_names() == [
         "claude-code",
         "codex",
+        "deepchat",
         "har",
         "langgraph",
         "lhar",
@@ -44,6 +45,7 @@ def test_each_file_is_known_as_what_it_is(tmp_path: Path) -> None:
     files = {
         "claude-code": "\n".join(map(json.dumps, claude_lines(GARDEN, "/somewhere"))),
         "codex": "\n".join(map(json.dumps, codex_lines(GARDEN, "/somewhere"))),
+        "deepchat": json.dumps({"session_id": "s", "role": "user", "content": '{"text": "hi"}', "status": "sent"}),
         "har": json.dumps({"log": {"entries": [{"request": {}}]}}),
         "lhar": json.dumps({"type": "entry", "trace_id": "t", "gen_ai": {}, "http": {}, "raw": {}}),
         "openinference": json.dumps({"span_id": "s", "attributes": {"openinference.span.kind": "LLM"}}),

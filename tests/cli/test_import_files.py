@@ -89,7 +89,10 @@ def test_what_cannot_be_read_gives_the_reason_and_the_way_out(run: Run, tmp_path
         (["gone.json"], "gone.json cannot be read: No such file"),
         (["--from", "llm"], "Name the file: contextc import --from llm FILE"),
         (["--from", "langgraph", "whole.db"], "It is a file of llm: leave --from out."),
-        (["--from", "weather", "odd.json"], "Source 'weather' not found. Known sources: claude-code, codex, har"),
+        (
+            ["--from", "weather", "odd.json"],
+            "Source 'weather' not found. Known sources: claude-code, codex, deepchat, har",
+        ),
         (["whole.db", "odd.json"], "odd.json: the kind of file cannot be recognised"),
     ):
         refused = run("import", *arguments, "--store", "sqlite:///chat.db")

@@ -258,8 +258,8 @@ def _is_same_message(node: StoredNode, theirs: Message) -> bool:
         return False
     if ours.redacted:
         return bool(theirs.uid)
-    if content_key(ours) != content_key(theirs):
-        return False
+    if content_key(ours) != content_key(theirs) or (theirs.uid and ours.status != "sent" == theirs.status):
+        return False  # another message, or a reply that was not complete
     if theirs.role == "tool":
         return bool(theirs.uid and node.children) or longer_results(ours, theirs) is not None
     return not theirs.uid or _call_contents(ours) == _call_contents(theirs)
