@@ -54,6 +54,7 @@ class AgentArguments(TypedDict, total=False):
     settings: JSONObject | None
     output: int | None
     run: str | None
+    running: "Iterable[str] | None"
     directory: str | None
     context: PromptContext | None
 
@@ -372,7 +373,7 @@ class ArgumentCache:
                 output=output,
                 exact=self.counter.exact,
             ),
-            audiences=frozenset((channel.agent, f"{provider.name}:{provider.model_id}", str(channel))),
+            audiences=frozenset((channel.agent, channel.author, f"{provider.name}:{provider.model_id}", str(channel))),
             breakpoints_left=provider.model.cache_points
             - tools.caller_breakpoints
             - self._formatter.count_cache_breakpoints([settings]),
@@ -411,7 +412,7 @@ class ArgumentCache:
             replace(
                 given,
                 conversation=given.conversation or channel.conversation,
-                agent=channel.agent,
+                agent=channel.author,
                 provider=channel.provider,
                 model=channel.model,
                 directory=given.directory or directory,
@@ -443,5 +444,5 @@ class ArgumentCache:
 
     def _todos(self, channel: Channel) -> tuple[Todo, ...]:
         with suppress(InvalidInput):  # the conversation may not exist yet
-            return tuple(self.store.todos(channel.conversation, channel.agent))
+            return tuple(self.store.todos(channel.conversation, channel.author))
         return ()

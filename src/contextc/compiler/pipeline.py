@@ -112,7 +112,7 @@ def _draft(ask: CompileInput, *, why: str, resume: bool, changed: int, compacted
         provider=ask.provider,
         counter=ask.counter,
         options=ask.options,
-        agent=ask.channel.agent,
+        agent=ask.channel.author,
         run=ask.run,
         running=ask.running,
         audiences=terms.audiences,
@@ -328,9 +328,9 @@ class ContextLoader:
 
         def seen_tokens(where: int, message: Message) -> int:
             """Return the tokens that a message may take, as far as known before all messages are read."""
-            if message.redacted or message.status != "sent" or message.audience not in (None, channel.agent):
+            if message.redacted or message.status != "sent" or message.audience not in (None, channel.author):
                 return 0
-            if message.author in (None, channel.agent) or message.role == "user":
+            if message.author in (None, channel.author) or message.role == "user":
                 tokens = counted[where] = counter.count_message(message)
                 return tokens
             return counter.count_text(message.text) if message.role == "assistant" else 0
@@ -352,7 +352,7 @@ class ContextLoader:
                 upto = where.seq - 1 if edit is not None else where.seq
             since = None
             if self.skip_summarized and may_have_summaries(at := load_tip(tx, channel.conversation)):
-                since = repository.load_latest_summary(tx, channel.agent, at, counter.count_system)
+                since = repository.load_latest_summary(tx, channel.author, at, counter.count_system)
             sight = load_snapshot(
                 tx,
                 self._cache,
@@ -369,7 +369,7 @@ class ContextLoader:
             counts, fresh = self._counts(tx, sight, counted)
             summary = None
             if may_have_summaries(sight.tip):
-                summary = repository.load_latest_summary(tx, channel.agent, sight.tip, counter.count_system)
+                summary = repository.load_latest_summary(tx, channel.author, sight.tip, counter.count_system)
             if summary is not None and summary.anchor & SEQ_MASK <= sight.state.edge:
                 summary = None  # the context was cleared after it
             return LoadedContext(sight, summary, counts, fresh)
@@ -382,7 +382,9 @@ class ContextLoader:
         if sight.state.requests or sight.state.layout:
             return None
         channels = self.store.read(lambda tx: repository.load_channels(tx, channel.conversation))
-        others = [standing for _, other, standing, _ in channels if other.agent == channel.agent and standing.requests]
+        others = [
+            standing for _, other, standing, _ in channels if other.author == channel.author and standing.requests
+        ]
         return max(others, key=lambda standing: standing.seen, default=None)
 
     def _counts(

@@ -389,12 +389,13 @@ class AgentExecutor:
 
     async def _queue(self, conversation: str, given: str | Message, kind: QueueKind) -> QueuedMessage:
         message = agent_config.input_message(given, self.agent)
-        begins = any(turn.conversation == conversation and not turn.done for turn in self._turns)
+        running = [turn for turn in self._turns if turn.conversation == conversation and not turn.done]
+        agent = running[-1].agent if running else self.agent
 
         def work() -> QueuedMessage:
-            if kind == "steer" and not begins and not self.store.read(lambda tx: find_tip(tx, conversation, False)):
+            if kind == "steer" and not running and not self.store.read(lambda tx: find_tip(tx, conversation, False)):
                 raise UnknownConversation(conversation)
-            return self.store.enqueue(conversation, message, kind=kind, agent=self.agent)
+            return self.store.enqueue(conversation, message, kind=kind, agent=agent)
 
         queued = await run_blocking(work)
         event_hub(self.store).refresh(conversation)

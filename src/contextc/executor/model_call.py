@@ -95,7 +95,7 @@ class ReplyStream:
         self.reader = compiled.formatter.create_reader()
         self.first_message = Message(
             role="assistant",
-            author=record.agent,
+            author=record.author,
             run=record.run,
             uid=append_and_load.new_uid(),
             turn=record.turn.number,

@@ -109,7 +109,7 @@ class StepPreparer:
         context = asked.get("context") or PromptContext()
         if context.responding_to is None and sender is not None:
             asked["context"] = replace(context, responding_to=sender)
-        return asked
+        return {**asked, "agent": self.turn_store.agent, "running": self.turn_store.load_running()}
 
     def prepare_after_compaction(
         self, index: int, done: CompactionFinished, states: dict[str, JSONObject]
@@ -332,7 +332,7 @@ class StepPreparer:
     ) -> TriggerContext:
         turn = self.turn_store.turn
         if self._todos is None:
-            self._todos = self.turn_store.store.todos(self.turn_store.conversation, turn.agent)
+            self._todos = self.turn_store.store.todos(self.turn_store.conversation, self.turn_store.author)
         return self.turn_state.trigger_context(
             when, compiled, turn, self.config.limits, step=index, todos=self._todos, after_cut=after_cut
         )

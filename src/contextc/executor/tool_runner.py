@@ -220,7 +220,7 @@ class ToolRunner:
     def _store_result(self, result: ToolResult, took: int, applied: Approval | None) -> Message:
         """Store a result with the user notices of `mid_step` triggers."""
         if self.mid_step_triggers:
-            self._results.append(Message(role="tool", parts=(result,), author=self.turn_store.agent, step=self.step))
+            self._results.append(Message(role="tool", parts=(result,), author=self.turn_store.author, step=self.step))
         verdict = self._evaluate_mid_step(self._calls_before + self._stored_results + 1)
         stored = self.turn_store.store_result(result, took, verdict.messages, verdict.states, applied=applied)
         self._stored_results += 1
@@ -233,7 +233,7 @@ class ToolRunner:
         tool = self.config.tools.get(call.name)
         if tool is None and call.name == FETCH_TOOL.name:
             text = await run_blocking(
-                lambda: self.config.compiler.fetch(self.turn_store.conversation, call, agent=self.turn_store.agent)
+                lambda: self.config.compiler.fetch(self.turn_store.conversation, call, agent=self.turn_store.author)
             )
             return ToolResult(call_id=call.id, name=call.name, content=text)
         if tool is None:
@@ -256,7 +256,7 @@ class ToolRunner:
             await run_blocking(self.turn_store.append_events, ToolStart(id=call.id, name=call.name))
         context = ToolContext(
             conversation=self.turn_store.conversation,
-            agent=self.turn_store.agent,
+            agent=self.turn_store.author,
             store=self.turn_store.store,
             call=call,
             turn=self.turn_store.turn.number,

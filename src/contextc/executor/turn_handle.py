@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing, suppress
 
 from contextc._worker_threads import run_blocking
-from contextc.errors import ContextcError, LeaseLost
+from contextc.errors import ContextcError, ConversationBusy, LeaseLost
 from contextc.events import AnyEvent
 from contextc.executor.agent_config import AgentConfig, Suspend
 from contextc.executor.event_hub import Inbox, event_hub, watch_batches
@@ -18,7 +18,10 @@ from contextc.executor.turn_result import TurnResult
 from contextc.executor.turn_store import TurnStore
 from contextc.messages import Message
 from contextc.store.async_store import wait_for_lease
-from contextc.store.conversation_types import Lease
+from contextc.store.backend_interface import Transaction
+from contextc.store.conversation_types import Lease, run_name
+from contextc.store.message_rows import find_tip
+from contextc.store.turn_and_event_records import load_last_turn
 
 CANCEL_REQUEST = "cancel"
 
@@ -53,6 +56,11 @@ class Turn:
         if not self._is_cancelled:  # a second call has no effect: the turn is ending
             self._is_cancelled = True
             self._task.cancel()
+
+    @property
+    def agent(self) -> str:
+        """The name of the agent, and of the run if it began beside another turn. Events of the turn have it, too."""
+        return self.config.agent if self._turn_store is None else self._turn_store.agent
 
     @property
     def done(self) -> bool:
@@ -112,7 +120,7 @@ class Turn:
                 )
                 async with aclosing(found):
                     async for events in found:
-                        yield [event for event in events if event.agent == self.config.agent]
+                        yield [event for event in events if event.agent == self.agent]
         finally:
             if look and inbox in self._inboxes:
                 self._inboxes.remove(inbox)
@@ -155,9 +163,32 @@ class Turn:
             raise asyncio.CancelledError
 
     async def _acquire_and_open(self) -> TurnStore:
-        """Acquire the lease, waiting if necessary, then open the turn and return its record."""
+        """Acquire the lease, waiting if necessary, then open the turn and return its record.
+
+        A run does not wait for another turn of its agent: it gets a lease, a turn and a channel of its own.
+        """
         config = self.config
-        store, agent, ttl = config.store, config.agent, config.lease_seconds
+        agent, beside = config.agent, "" if config.run is None else run_name(config.agent, config.run)
+        if not beside:
+            return await self._open_as(agent, self._wait)
+        if not await run_blocking(self._has_open_turn, beside):
+            with suppress(ConversationBusy):
+                return await self._open_as(agent, 0)
+        return await self._open_as(beside, self._wait)
+
+    def _has_open_turn(self, name: str) -> bool:
+        """Return True if the last turn under this name has not ended."""
+
+        def work(tx: Transaction) -> bool:
+            here = find_tip(tx, self.conversation, False)
+            last = None if here is None else load_last_turn(tx, here.conversation, name)
+            return last is not None and last.state != "finished"
+
+        return self.config.store.read(work)
+
+    async def _open_as(self, agent: str, wait: float) -> TurnStore:
+        config = self.config
+        store, ttl = config.store, config.lease_seconds
         loop = asyncio.get_running_loop()
 
         def on_loop(call: Callable[[], None]) -> None:
@@ -167,7 +198,7 @@ class Turn:
         def begin(patient: bool) -> TurnStore:
             lease = self._lease = store.try_acquire(self.conversation, agent, ttl=ttl, patient=patient)
             store.on_lease_lost(lease, lambda: on_loop(lambda: self._on_lease_lost(lease)))
-            self._turn_store = TurnStore(
+            turn_store = self._turn_store = TurnStore(
                 store,
                 self.conversation,
                 agent,
@@ -180,12 +211,17 @@ class Turn:
             )
             store.on_end_request(lease, lambda kind: on_loop(lambda: self._on_end_request(lease, kind)))
             callback = config.approve is not None and not isinstance(config.approve, Suspend)
-            self._turn_store.open(
-                self._input, resume=self._resume, ask_again=callback, only_submitted=config.owner is not None
-            )
-            return self._turn_store
+            try:
+                turn_store.open(
+                    self._input, resume=self._resume, ask_again=callback, only_submitted=config.owner is not None
+                )
+            except ConversationBusy:  # the same run has begun meanwhile
+                self._lease = self._turn_store = None
+                store.release(lease)
+                raise
+            return turn_store
 
-        return await wait_for_lease(store, self.conversation, agent, wait=self._wait, ttl=ttl, take=begin)
+        return await wait_for_lease(store, self.conversation, agent, wait=wait, ttl=ttl, take=begin)
 
     def _on_lease_lost(self, lease: Lease) -> None:
         """Cancel the turn: another process holds the lease, so this one can store nothing more."""

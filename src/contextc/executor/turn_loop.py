@@ -452,7 +452,7 @@ class TurnRunner:
     ) -> TriggerContext:
         """Return the `mid_step` input of triggers after a tool result. `more` is the tokens added since compiling."""
         turn = replace(self.turn_store.turn, tool_calls=number)
-        todos = self.turn_store.store.todos(self.turn_store.conversation, turn.agent)
+        todos = self.turn_store.store.todos(self.turn_store.conversation, self.turn_store.author)
         return self.turn_state.trigger_context(
             "mid_step", compiled, turn, self.config.limits, step=index, todos=todos, more=more, results=results
         )

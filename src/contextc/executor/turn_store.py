@@ -94,6 +94,7 @@ class TurnStore(TurnApprovals):
         def work(tx: Transaction) -> OpenedTurn:
             records.prefetch_opening(tx, root, *owners)
             leases.check_lease(tx, self.lease, self.conversation)
+            self._check_run(tx)
             previous, before = records.load_last_turn(tx, root, self.agent), list[AnyEvent]()
             if previous is not None and previous.state == "waiting":
                 if self._load_unstarted(tx, previous) is None:  # rewound or edited meanwhile
@@ -134,7 +135,7 @@ class TurnStore(TurnApprovals):
                 opened, taken = submitted, list[AnyEvent]()
             elif waiting:
                 opened, taken = self._take_queued(tx, waiting[:1])
-            elif not only_submitted and (unanswered := branches.find_unanswered(tx, self.conversation, self.agent)):
+            elif not only_submitted and (unanswered := branches.find_unanswered(tx, self.conversation, self.author)):
                 opened, taken = unanswered, list[AnyEvent]()
             else:
                 return OpenedTurn(None, previous, before, [], states)
@@ -235,7 +236,7 @@ class TurnStore(TurnApprovals):
             here = load_tip(tx, self.conversation)
             at = append_and_load.load_between(tx, here.branch, (at or here.seq) - 1, at or here.seq)[0]
         self._set_sender(tx, at)
-        turn = TurnRecord(number=0, agent=self.agent, opened=at.seq, opening=at.uid, started=now_ms())
+        turn = TurnRecord(number=0, agent=self.agent, run=self.run, opened=at.seq, opening=at.uid, started=now_ms())
         return records.insert_turn(tx, self.lease.root, turn)
 
     def is_on_branch(self, branch: int) -> bool:

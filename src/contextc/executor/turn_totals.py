@@ -104,7 +104,7 @@ class TurnState:
         return TriggerContext(
             when=when,
             conversation=compiled.channel.conversation,
-            agent=turn.agent,
+            agent=compiled.channel.author,
             turn=turn.number,
             step=step,
             used=used,

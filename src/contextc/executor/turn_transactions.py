@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from contextc._json import JSONObject
 from contextc._worker_threads import defer
+from contextc.errors import ConversationBusy
 from contextc.events import AnyEvent, InputDequeued
 from contextc.executor.client_tools import read_definitions
 from contextc.executor.event_hub import event_hub
@@ -22,13 +23,17 @@ from contextc.store import Lease, Store, append_and_load, branches, leases
 from contextc.store import turn_and_event_records as records
 from contextc.store.append_and_load import now_ms
 from contextc.store.backend_interface import Transaction
+from contextc.store.conversation_types import agent_of, run_name
 from contextc.store.message_rows import load_base_seq, load_tip
 from contextc.store.turn_and_event_records import QueuedMessage, StepRecord, TurnRecord
+from contextc.store.turn_queue import PROCESS_LESS_STATES
 from contextc.store.turn_requests import NOT_RUN_RESULT
 from contextc.tools.spec import Tool
 
 log = logging.getLogger("contextc.executor")
 T = TypeVar("T")
+GOING_STATES = ("running", *PROCESS_LESS_STATES)
+MAX_TURNS_SEARCHED = 100
 INTERRUPTED_RESULT = (
     "Interrupted: the turn ended ({why}) while this tool was running. What it had done by then stays done; it was not "
     "run again."
@@ -53,6 +58,8 @@ class TurnTransactions:
         channel_triggers: Collection[str] = (),
     ) -> None:
         self.store, self.conversation, self.agent, self.lease, self.run = store, conversation, agent, lease, run
+        self.author = agent_of(agent)
+        """The agent that writes. `agent` also names the run if it has turns of its own, beside those of its agent."""
         self.opening_author: str | None = None
         """The author of the message that opened the turn, if the turn answers that author."""
         self.reply_to: tuple[str, ...] = ()
@@ -124,13 +131,13 @@ class TurnTransactions:
             records.save_trigger_states(tx, self.lease.root, self._audience_of(name), {name: state})
 
     def _entry(self, message: Message) -> append_and_load.PendingMessage:
-        if self.run is not None and message.role in ("assistant", "tool") and message.author == self.agent:
+        if self.run is not None and message.role in ("assistant", "tool") and message.author == self.author:
             message = replace(message, run=message.run or self.run)
         return append_and_load.prepare_entry(validate_message(message))
 
     def _result_entry(self, *parts: AnyPart) -> append_and_load.PendingMessage:
         step = self.step.index if self.step is not None else None
-        return self._entry(Message(role="tool", parts=parts, author=self.agent, turn=self.turn.number, step=step))
+        return self._entry(Message(role="tool", parts=parts, author=self.author, turn=self.turn.number, step=step))
 
     def _take_queued(self, tx: Transaction, waiting: Sequence[QueuedMessage]) -> tuple[int, list[AnyEvent]]:
         """Move queued input into the conversation. Return the last seq, and the events."""
@@ -167,7 +174,7 @@ class TurnTransactions:
         two agents would reply to each other without end.
         """
         self.client_tools = read_definitions(opening)
-        is_asked = opening.is_addressed_to(self.agent) and not self._is_reply(tx, opening)
+        is_asked = opening.is_addressed_to(self.author) and not self._is_reply(tx, opening)
         self.opening_author = opening.author if opening.role == "user" or is_asked else None
         self.reply_to = (opening.author,) if is_asked and opening.author is not None else ()
 
@@ -178,7 +185,7 @@ class TurnTransactions:
         turn = records.load_turns_by_number(tx, self.lease.root, [message.turn]).get(message.turn)
         here = load_tip(tx, self.conversation)
         asked = records.find_opening_message(tx, here.branch, turn) if turn is not None else None
-        return asked is not None and asked.author == self.agent
+        return asked is not None and asked.author == self.author
 
     def _answer_open_calls(self, tx: Transaction, why: str, turn: TurnRecord) -> list[Message]:
         """Append error results for the open calls of a turn that is over, started or not, and return them."""
@@ -191,7 +198,27 @@ class TurnTransactions:
         written = append_and_load.load_between(tx, here.branch, max(0, min(start, here.seq)), here.seq)
         entries: list[append_and_load.PendingMessage] = []
         for message, call in find_open_calls(written):
-            if message.author == self.agent and message.turn == turn.number:
+            if message.author == self.author and message.turn == turn.number:
                 text = (INTERRUPTED_RESULT if call.id in self.running_calls else NOT_RUN_RESULT).format(why=why)
                 entries.append(self._entry(leases.error_result(message, call, text)))
         return append_and_load.append_messages(tx, self.conversation, entries) if entries else []
+
+    # ── runs ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _check_run(self, tx: Transaction) -> None:
+        """Raise `ConversationBusy` if this run has a turn already, under the other one of its two names."""
+        if self.run is None:
+            return
+        other = run_name(self.author, self.run) if self.agent == self.author else self.author
+        last = records.load_last_turn(tx, self.lease.root, other)
+        if last is not None and last.state == "running" and last.run == self.run:
+            number, _, left = leases.load_lease(tx, self.conversation, other)
+            raise ConversationBusy(self.conversation, other, number=number, seconds=max(0.0, left))
+
+    def load_running(self) -> frozenset[str] | None:
+        """Return the other runs of this agent that are still going; None if this turn belongs to no run."""
+        if self.run is None:
+            return None
+        turns = self.store.read(lambda tx: records.load_turns(tx, self.lease.root, last=MAX_TURNS_SEARCHED))
+        going = [turn for turn in turns if turn.state in GOING_STATES and agent_of(turn.agent) == self.author]
+        return frozenset(turn.run for turn in going if turn.run is not None and turn.run != self.run)

@@ -14,6 +14,18 @@ Reference: TypeAlias = str | int | Message
 """A message of a conversation: its seq, its uid, its id (or the first 12 characters of it), or the message itself."""
 
 DEFAULT_AGENT = "assistant"
+RUN_MARK = "\u2002"
+"""The en space between agent and run in names of `run_name`. Names of agents are printable, so they contain none."""
+
+
+def run_name(agent: str, run: str) -> str:
+    """Return the name of the turns and channels of a run that began beside another turn of its agent."""
+    return f"{agent}{RUN_MARK}{run}"
+
+
+def agent_of(name: str) -> str:
+    """Return the agent of a turn, a lease or a channel, without the run."""
+    return name.partition(RUN_MARK)[0]
 
 
 class Conversation(msgspec.Struct, frozen=True, kw_only=True, rename={"context_start": "edge"}):

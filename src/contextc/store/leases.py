@@ -33,7 +33,7 @@ from contextc.store.append_and_load import (
     prepare_entry,
 )
 from contextc.store.backend_interface import Transaction
-from contextc.store.conversation_types import Lease, Recovered
+from contextc.store.conversation_types import Lease, Recovered, agent_of
 from contextc.store.message_rows import FIND_TIP_AND_NUMBERS, find_tip, load_base_seq, load_tip
 
 PROC = "/proc"
@@ -420,7 +420,12 @@ def _answer_open_calls(
         start = max(0, min(start, turn.opened - 1, here.seq))
     written = load_messages(tx, conversation, after=start)
     others = tx.row("SELECT 1 FROM lease WHERE conversation = ? AND agent <> ? AND holder <> ''", conversation, agent)
-    authors = (agent,) if others else (agent, None)
+    authors = (agent_of(agent),) if others else (agent_of(agent), None)
+
+    def is_own(message: Message) -> bool:
+        """Return False for messages of another run, which may still be going."""
+        own = turn is None or message.turn == turn.number or message.run in (None, turn.run)
+        return own and message.author in authors
 
     @cache
     def started(seq: int) -> Counter[str] | None:
@@ -439,7 +444,7 @@ def _answer_open_calls(
     results = [
         replace(error_result(message, call, text), run=message.run)
         for message, call in find_open_calls(written)
-        if message.author in authors and may_have_run(message, call)
+        if is_own(message) and may_have_run(message, call)
     ]
     return (
         append_messages(tx, conversation, [prepare_entry(validate_message(result)) for result in results])

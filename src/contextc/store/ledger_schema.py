@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from contextc.messages import Role
+from contextc.store.conversation_types import agent_of
 
 ItemKind: TypeAlias = Literal["message", "dynamic", "update", "summary", "notice", "late"]
 """A message of the log, or inserted text: a dynamic fragment; a changed system prompt in a session that keeps its old
@@ -110,13 +111,21 @@ class LedgerRow(Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Channel(NamedTuple):
-    """One conversation as one agent, provider, model and directory sees it."""
+    """One conversation as one agent, provider, model and directory sees it.
+
+    A run that began beside another turn of its agent has a channel of its own: `agent` then names the run, too.
+    """
 
     conversation: str
     agent: str
     provider: str
     model: str
     directory: str = ""
+
+    @property
+    def author(self) -> str:
+        """The agent, without a run."""
+        return agent_of(self.agent)
 
     def __str__(self) -> str:
         where = f" in {self.directory}" if self.directory else ""

@@ -18,7 +18,7 @@ from msgspec import MsgspecError, Struct
 from contextc.errors import InvalidInput, StoreCorrupt, UnknownBranch, UnknownConversation, UnknownMessage
 from contextc.messages import Message, decode_message
 from contextc.store.backend_interface import Row, Transaction
-from contextc.store.conversation_types import Reference
+from contextc.store.conversation_types import Reference, agent_of
 
 Value = TypeVar("Value")
 Source = TypeVar("Source")
@@ -138,6 +138,8 @@ def make_place(branch: int, seq: int) -> int:
 
 
 def check_name(name: object, what: str = "conversation") -> None:
+    if what == "agent" and isinstance(name, str):  # or a run of one
+        name = agent_of(name)
     if not isinstance(name, str) or not name or len(name) > MAX_NAME or not name.isprintable():
         got = type(name).__name__ if not isinstance(name, str) else repr(name) if len(name) < 80 else "a longer text"
         raise InvalidInput(f"{what} name must be 1 to {MAX_NAME} printable characters, got {got}.")

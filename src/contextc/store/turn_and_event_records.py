@@ -45,6 +45,7 @@ class TurnRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     number: int
     agent: str
+    run: str | None = None
     state: Literal["running", "waiting", "queued", "finished", "interrupted"] = "running"
     opened: int = 0
     opening: str = ""
@@ -334,7 +335,7 @@ def load_unstarted_calls(tx: Transaction, name: str, conversation: int, turn: Tu
     written = [
         message
         for message in load_messages(tx, name, after=max(0, turn.opened - 1))
-        if message.author == turn.agent and message.turn == turn.number
+        if message.role in ("assistant", "tool") and message.turn == turn.number
     ]
     waiting = find_open_calls(written)
     if not waiting:

@@ -16,6 +16,7 @@ from contextc.store import approvals
 from contextc.store import turn_and_event_records as records
 from contextc.store.append_and_load import append_messages, load_messages, now_ms, prepare_entry
 from contextc.store.backend_interface import Transaction
+from contextc.store.conversation_types import agent_of
 from contextc.store.leases import error_result
 from contextc.store.message_rows import load_tip
 from contextc.store.turn_and_event_records import TurnRecord
@@ -117,7 +118,7 @@ def end_waiting_turn(
     results: list[Message] = [
         error_result(message, call, NOT_RUN_RESULT.format(why=why))
         for message, call in find_open_calls(written)
-        if message.author == turn.agent and message.turn == turn.number
+        if message.author == agent_of(turn.agent) and message.turn == turn.number
     ]
     entries = [prepare_entry(validate_message(result)) for result in results]
     stored = append_messages(tx, conversation, entries) if entries else []

@@ -137,7 +137,7 @@ def load_snapshot(
         if since is not None and since.opening is not None and unread == first:
             opening = next(iter(load_messages_at(tx, (since.opening,)).items()), None) if since.opening else None
         else:
-            opening = _opening(tx, at, channel.agent, standing, unread, log)
+            opening = _opening(tx, at, channel.author, standing, unread, log)
         log = (*_needed(tx, standing.seen, unread, pins, opening), *log)
     return ChannelSnapshot(
         tip=at,
@@ -227,7 +227,7 @@ def _load_cached(
     else:
         number, version = 0, 0
     log_check.check_bases(tx, at)
-    parent = _parent(tx, channel, at)
+    parent = repository.load_parent_state(tx, channel, at)
     if parent is None:
         return number, version, ChannelCacheEntry(number, version, ChannelState()), False, attempt
     rows = repository.load_rows(tx, parent.layout)
@@ -235,18 +235,6 @@ def _load_cached(
         return number, version, ChannelCacheEntry(number, version, ChannelState()), False, attempt
     standing = replace(parent, session=None, held=0, lost="", requests=0, rows=0, input=0)
     return number, version, ChannelCacheEntry.from_rows(number, version, standing, rows), True, attempt
-
-
-def _parent(tx: Transaction, channel: Channel, at: BranchTip) -> ChannelState | None:
-    """Return the state of the same channel in the conversation from which this one was forked."""
-    for branch, _ in load_lineage(tx, at.branch)[1:]:
-        row = tx.row("SELECT conversation FROM branch WHERE number = ?", branch)
-        if row is None or row[0] is None or row[0] == channel.conversation:
-            continue
-        standing = repository.load_state(tx, channel._replace(conversation=row[0]))
-        if standing is not None and standing.requests:
-            return standing
-    return None
 
 
 def _on_this_branch(

@@ -98,6 +98,25 @@ def load_state(tx: Transaction, channel: Channel) -> ChannelState | None:
     return decode_state(channel.conversation, found.state) if found else None
 
 
+def load_parent_state(tx: Transaction, channel: Channel, at: BranchTip) -> ChannelState | None:
+    """Return the state of the same channel in the conversation from which this one was forked.
+
+    A run that has a channel of its own begins with the ledger of its agent, unless that has messages of another run
+    that is still going.
+    """
+    if channel.agent != channel.author:
+        own = load_state(tx, channel._replace(agent=channel.author))
+        return own if own is not None and own.requests and own.answered and not own.going else None
+    for branch, _ in load_lineage(tx, at.branch)[1:]:
+        row = tx.row("SELECT conversation FROM branch WHERE number = ?", branch)
+        if row is None or row[0] is None or row[0] == channel.conversation:
+            continue
+        standing = load_state(tx, channel._replace(conversation=row[0]))
+        if standing is not None and standing.requests:
+            return standing
+    return None
+
+
 def decode_state(conversation: str, state: bytes) -> ChannelState:
     """Decode the state of a channel. Raises `StoreCorrupt`."""
     return decode_row(state_from_json, state, f"The state of a channel of {conversation!r}")

@@ -1,0 +1,250 @@
+"""Two runs of one agent at once in one conversation: each has its turn and its channel; nothing is lost or doubled."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+
+import contextc as cc
+from contextc._json import JSONObject, encode
+from contextc.errors import ConversationBusy
+from contextc.events import TurnStart
+from contextc.executor.turn_store import TurnStore
+from contextc.providers.client import ProviderCall
+from contextc.store.conversation_types import agent_of, run_name
+from tests.executor.scripted_provider import SONNET, Say, Scripted, add, call, played
+from tests.executor.test_own_sessions import MINE, Service
+
+
+class Gate:
+    """A tool that runs until it is opened."""
+
+    def __init__(self) -> None:
+        self.reached, self.opened = asyncio.Event(), asyncio.Event()
+
+    async def hold(self) -> str:
+        """Hold on."""
+        self.reached.set()
+        await self.opened.wait()
+        return "held"
+
+
+HOLDING = Say(text="r1 holds", calls=(("h1", "hold", {}),))
+
+
+def texts(request: JSONObject) -> list[str]:
+    """The words of a request in order, without the tags around them."""
+    found: list[str] = []
+    for message in request["messages"]:
+        content = message["content"]
+        for block in [{"text": content}] if isinstance(content, str) else content:
+            found.append(str(block.get("text", block.get("name", block.get("content")))))
+    return found
+
+
+def executor(store: cc.Store, provider: Scripted, run: str | None, *tools: object) -> cc.AgentExecutor:
+    return cc.AgentExecutor(store, SONNET, agent="coder", run=run, tools=[add, *tools], endpoint=provider)  # type: ignore[list-item]
+
+
+def test_two_runs_of_one_agent_answer_at_once() -> None:
+    """The second does not see what the first has not finished; later requests have all of it once, in order."""
+
+    async def play() -> None:
+        gate = Gate()
+        first = executor(store, Scripted([HOLDING, Say(text="r1 done")]), "r1", gate.hold)
+        running = first.start("demo", "one")
+        await gate.reached.wait()
+        beside = second.start("demo", "two")
+        assert (await beside.wait()).text == "r2 done"
+        assert beside.agent == run_name("coder", "r2")
+        gate.opened.set()
+        assert (await running.wait()).text == "r1 done"
+        events = [[event async for event in turn] for turn in (running, beside)]
+        assert [{event.turn for event in each} for each in events] == [{1}, {2}]
+        assert [sum(isinstance(event, TurnStart) for event in each) for each in events] == [1, 1]
+        await third.start("demo", "three").wait()
+
+    store = cc.open_store("memory:")
+    provider, after = Scripted([Say(text="r2", calls=(call(1),)), Say(text="r2 done")]), Scripted([Say(text="ok")])
+    second, third = executor(store, provider, "r2"), executor(store, after, None)
+    asyncio.run(play())
+
+    assert [texts(request) for request in provider.requests] == [
+        ["one", "two"],
+        ["one", "two", "r2", "add", "3"],
+    ]
+    (request,) = after.requests
+    words = texts(request)
+    assert sorted(words) == sorted(
+        ["one", "two", "three", "r1 holds", "hold", "held", "r1 done", "r2", "add", "3", "r2 done"]
+    )
+    assert words[-1] == "three"
+    assert {(message.run, message.turn) for message in store.load("demo") if message.role != "user"} == {
+        ("r1", 1), ("r2", 2), (None, 3),
+    }  # fmt: skip
+
+
+def test_the_first_run_gets_the_second_one_when_that_has_ended() -> None:
+    """Between its own steps, in one piece."""
+
+    async def play() -> None:
+        gate = Gate()
+        first = executor(store, provider, "r1", gate.hold)
+        running = first.start("demo", "one")
+        await gate.reached.wait()
+        await (
+            executor(store, Scripted([Say(text="r2", calls=(call(1),)), Say(text="r2 done")]), "r2")
+            .start("demo", "two")
+            .wait()
+        )
+        gate.opened.set()
+        await running.wait()
+
+    store, provider = cc.open_store("memory:"), Scripted([HOLDING, Say(text="r1 done")])
+    asyncio.run(play())
+    assert texts(provider.requests[1]) == ["one", "r1 holds", "hold", "held", "two", "r2", "add", "3", "r2 done"]
+
+
+def test_runs_at_once_have_sessions_of_their_own() -> None:
+    """A session cannot take two prompts at once. The first one gets what the other run wrote, afterwards."""
+
+    class Slow(Service):
+        async def stream(self, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:
+            if call.session:
+                reached.set()
+                await opened.wait()
+            async for event in super().stream(call):
+                yield event
+
+    async def play() -> None:
+        await named("r0").start("demo", "zero").wait()
+        running = named("r1").start("demo", "slow")
+        await reached.wait()
+        await named("r2").start("demo", "two").wait()
+        opened.set()
+        await running.wait()
+        await named("r3").start("demo", "three").wait()
+
+    def named(run: str) -> cc.AgentExecutor:
+        return cc.AgentExecutor(store, MINE, run=run, endpoint=service)
+
+    store, service = cc.open_store("memory:"), Slow()
+    reached, opened = asyncio.Event(), asyncio.Event()
+    asyncio.run(play())
+
+    assert service.calls == [
+        ("", ["zero"]),
+        ("", ["zero", "ok", "slow", "two"]),
+        ("s1", ["slow"]),
+        ("s1", ["two", "ok", "three"]),
+    ]
+
+
+def test_a_run_has_one_turn_at_a_time_and_so_has_an_agent_without_runs() -> None:
+    """Whichever of its turns began first."""
+
+    async def play() -> None:
+        gate, other = Gate(), Gate()
+        running = executor(store, Scripted([HOLDING, Say(text="ok")]), "r1", gate.hold).start("demo", "one")
+        await gate.reached.wait()
+        for run in ("r1", None):
+            refused = await executor(store, Scripted([]), run).start("demo", "again").wait()
+            assert isinstance(refused.error, ConversationBusy)
+        beside = executor(store, Scripted([HOLDING, Say(text="ok")]), "r2", other.hold).start("demo", "two")
+        await other.reached.wait()
+        gate.opened.set()
+        await running.wait()
+        refused = await executor(store, Scripted([]), "r2").start("demo", "again").wait()
+        assert isinstance(refused.error, ConversationBusy)
+        other.opened.set()
+        assert (await beside.wait()).finish == "stop"
+        assert (await executor(store, Scripted([Say(text="ok")]), "r2").start("demo", "again").wait()).finish == "stop"
+
+    store = cc.open_store("memory:")
+    asyncio.run(play())
+    assert [turn.agent for turn in store.turns("demo")] == ["coder", run_name("coder", "r2"), "coder"]
+    assert [message.text for message in store.load("demo") if message.role == "user"] == ["one", "two", "again"]
+
+
+def test_steering_reaches_the_run_it_is_meant_for() -> None:
+    """And not the other one of the same agent."""
+
+    async def play() -> None:
+        gate, other = Gate(), Gate()
+        executors = [
+            executor(store, provider, run, each.hold)
+            for provider, run, each in ((first, "r1", gate), (second, "r2", other))
+        ]
+        turns: list[cc.executor.Turn] = []
+        for each, hold in zip(executors, (gate, other), strict=True):
+            turns.append(each.start("demo", "go"))
+            await hold.reached.wait()
+        await executors[1].steer("demo", "left")
+        other.opened.set()
+        await turns[1].wait()
+        gate.opened.set()
+        await turns[0].wait()
+
+    store = cc.open_store("memory:")
+    first, second = Scripted([HOLDING, Say(text="ok")]), Scripted([HOLDING, Say(text="ok")])
+    asyncio.run(play())
+    assert texts(second.requests[1])[-1] == "left"
+    assert store.queued("demo") == []
+
+
+def test_a_dead_run_is_recovered_alone_and_resumed_beside_the_other() -> None:
+    """Its open calls get a result, those of the run that is still going do not."""
+    store = cc.open_store("memory:")
+    names, made = ("coder", run_name("coder", "r2")), list[TurnStore]()
+    for run, name in zip(("r1", "r2"), names, strict=True):
+        record = TurnStore(store, "demo", name, store.acquire("demo", name), run=run)
+        record.open([cc.user(f"for {run}")], resume=False)
+        part = cc.tool_call(f"c-{run}", "add", {"a": 1, "b": 2})
+        message = cc.messages.Message(role="assistant", parts=(part,), author="coder", run=run, turn=record.turn.number)
+        store.append("demo", message)
+        made.append(record)
+
+    store.release(made[1].lease, failed=True)
+
+    results = [message for message in store.load("demo") if message.role == "tool"]
+    assert [(result.run, result.tool_results[0].call_id) for result in results] == [("r2", "c-r2")]
+    provider = Scripted([Say(text="r2 done")])
+
+    async def resume() -> cc.executor.TurnResult:
+        return await executor(store, provider, "r2").resume("demo").wait()
+
+    result = asyncio.run(resume())
+    assert (result.turn, result.text) == (2, "r2 done")
+    assert "c-r1" not in encode(provider.requests).decode()
+    made[0].close("stop")
+
+
+def test_a_run_beside_another_is_kept_with_its_account(tmp_path: Path) -> None:
+    """Its requests can be explained and built again, by the channel of the run."""
+
+    async def play() -> None:
+        gate = Gate()
+        running = executor(store, Scripted([HOLDING, Say(text="ok")]), "r1", gate.hold).start("demo", "one")
+        await gate.reached.wait()
+        await executor(store, provider, "r2").start("demo", "two").wait()
+        gate.opened.set()
+        await running.wait()
+
+    provider = Scripted([Say(text="r2 done")])
+    with cc.open_store(tmp_path / "store.db") as store:
+        asyncio.run(played(executor(store, Scripted([Say(text="before")]), None), "demo", "zero"))
+        asyncio.run(play())
+    with cc.open_store(tmp_path / "store.db") as store:
+        compiler = cc.MessageCompiler(store, SONNET)
+        assert [each.channel.agent for each in cc.SessionManager(store).sessions("demo")] == [
+            "coder", run_name("coder", "r2"),
+        ]  # fmt: skip
+        assert compiler.rebuild("demo", agent=run_name("coder", "r2")) == provider.bodies[0]
+        assert "two" in str(compiler.explain("demo", agent=run_name("coder", "r2")))
+
+
+@pytest.mark.parametrize("run", ["r2", "with a\u2002space"])
+def test_a_run_may_have_any_name(run: str) -> None:
+    """Its agent is found in the name of its turns all the same."""
+    assert agent_of(run_name("coder", run)) == "coder"
