@@ -244,6 +244,21 @@ def test_a_reserve_that_had_to_shrink_is_computed_again_for_the_next_request() -
     assert next_request.budget.reserve == 100
 
 
+def test_a_reserve_that_shrank_under_another_policy_is_whole_again() -> None:
+    """Guarantee 7.1: a conversation may be continued with another policy."""
+    store = cc.open_store("memory:")
+    provider = cc.provider("openai-chat:gpt-4o", window=16_000, output=10_000)
+    store.append("demo", cc.user("word " * 9_000))
+    first = cc.MessageCompiler(store, provider)
+    long = first.compile("demo", output=8_000)
+    assert long.budget.reserve == 4_000
+    first.commit(long, cc.assistant("yes"))
+    store.append("demo", cc.user("short"))
+    request = cc.MessageCompiler(store, provider, policy="sliding_window").compile("demo")
+    assert request.budget.reserve == 10_000
+    assert sent_messages(request) == [("assistant", "yes"), ("user", "short")]
+
+
 def test_calls_keep_their_results_and_the_question_stays_while_the_agent_works() -> None:
     """Guarantees 5.4, 7.3: the messages of a step are left out together, and the user's message is not."""
     log = [cc.user("old"), cc.assistant("old answer"), cc.user("the question")]

@@ -118,6 +118,18 @@ def test_where_no_model_was_called_it_is_for_the_servers_own_model(client: TestC
     assert answer["budget"]["new"] > 0
 
 
+def test_the_policy_is_that_of_the_servers_agent(
+    client: TestClient, store: cc.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guarantee 7.4: configured, as for a turn. The longest answer is reserved as a whole, and there is no margin."""
+    store.append("demo", cc.user("hi"))
+    margins: list[int] = []
+    for policy in ("default", "sliding_window"):
+        monkeypatch.setenv("CONTEXTC_POLICY", policy)
+        margins.append(client.get("/api/conversations/demo/next").json()["budget"]["margin"])
+    assert margins[0] > margins[1] == 0
+
+
 def test_a_session_would_receive_only_what_is_new(client: TestClient, store: cc.Store) -> None:
     """Guarantee 9.4: also where the program alone knows that its provider keeps sessions."""
     talk = Talk(store, keeper())

@@ -135,7 +135,7 @@ def _draft(ask: CompileInput, *, why: str, resume: bool, changed: int, compacted
         reencode=standing.head.encoder not in ("", terms.head.encoder),
         factor=ask.factor,
         headroom=ask.headroom,
-        budget=terms.budget if why else _epochs_budget(terms.budget, standing.reserve),
+        budget=terms.budget if why or ask.options.slides else _epochs_budget(terms.budget, standing.reserve),
         epoch=why,
         kept=kept,
         changed=changed,
