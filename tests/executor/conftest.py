@@ -11,7 +11,14 @@ import pytest
 import contextc as cc
 from tests.conftest import THOROUGH
 
-ON_POSTGRES = ("test_turn", "test_queue", "test_watching", "test_cancelling", "test_suspended_turns")
+ON_POSTGRES = (
+    "test_turn",
+    "test_queue",
+    "test_watching",
+    "test_cancelling",
+    "test_suspended_turns",
+    "test_runs_at_once",
+)
 ON_SQLITE = (
     *ON_POSTGRES,
     "test_cancellation",

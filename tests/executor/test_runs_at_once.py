@@ -1,6 +1,7 @@
 """Two runs of one agent at once in one conversation: each has its turn and its channel; nothing is lost or doubled."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject, encode
+from contextc.doctor import scan_store
 from contextc.errors import ConversationBusy
 from contextc.events import TurnStart
 from contextc.executor.turn_store import TurnStore
@@ -242,6 +244,64 @@ def test_a_run_beside_another_is_kept_with_its_account(tmp_path: Path) -> None:
         ]  # fmt: skip
         assert compiler.rebuild("demo", agent=run_name("coder", "r2")) == provider.bodies[0]
         assert "two" in str(compiler.explain("demo", agent=run_name("coder", "r2")))
+
+
+def test_a_run_that_waits_for_approval_is_continued_beside_the_other() -> None:
+    """By an executor with the same run; the turn of the other run goes on."""
+
+    async def play() -> None:
+        gate = Gate()
+        running = executor(store, Scripted([HOLDING, Say(text="r1 done")]), "r1", gate.hold).start("demo", "one")
+        await gate.reached.wait()
+        assert (await asking.start("demo", "two").wait()).finish == "waiting"
+        (approval,) = store.approvals("demo")
+        store.answer_approval(approval.id, True)
+        result = await asking.resume("demo").wait()
+        assert (result.finish, result.text, result.turn) == ("stop", "r2 done", 2)
+        gate.opened.set()
+        assert (await running.wait()).text == "r1 done"
+
+    store, provider = cc.open_store("memory:"), Scripted([Say(calls=(call(1),)), Say(text="r2 done")])
+    asking = cc.AgentExecutor(
+        store,
+        SONNET,
+        agent="coder",
+        run="r2",
+        tools=[cc.tool(add, approval=True)],
+        approve=cc.executor.Suspend(),
+        endpoint=provider,
+    )
+    asyncio.run(play())
+    assert [message.run for message in store.load("demo") if message.tool_results] == ["r2", "r1"]
+
+
+def test_many_runs_at_once_lose_and_double_nothing(store: cc.Store) -> None:
+    """On every kind of store: each question is answered once, and the next request has all of it once."""
+
+    async def ask(run: str, questions: int) -> None:
+        adds = [Say(text=f"{run} adds", calls=(call(f"{run}-{number}"),)) for number in range(questions)]
+        agent = executor(store, Scripted([line for add in adds for line in (add, Say(text=f"{run} is done"))]), run)
+        for number in range(questions):
+            result = await agent.start("demo", f"{run} asks {number}").wait()
+            assert (result.finish, result.error) == ("stop", None)
+
+    async def play() -> None:
+        await asyncio.gather(*[ask(f"r{index}", 3) for index in range(3)])
+        await executor(store, after, None).start("demo", "the end").wait()
+
+    after = Scripted([Say(text="ok")])
+    asyncio.run(play())
+
+    messages = store.load("demo")
+    assert sorted([message.text for message in messages if message.role == "user"][:-1]) == sorted(
+        [f"r{run} asks {number}" for run in range(3) for number in range(3)]
+    )
+    found = Counter(texts(after.requests[0]))
+    for run in ("r0", "r1", "r2"):
+        assert found[f"{run} is done"] == found[f"{run} adds"] == 3
+        assert [found[f"{run} asks {number}"] for number in range(3)] == [1, 1, 1]
+    assert found["add"] == found["3"] == 9
+    assert [finding for finding in scan_store(store) if finding.kind != "note"] == []
 
 
 @pytest.mark.parametrize("run", ["r2", "with a\u2002space"])
