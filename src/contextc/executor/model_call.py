@@ -9,7 +9,7 @@ import asyncio
 import inspect
 import random
 from collections.abc import Collection, Generator, Sequence
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, contextmanager, suppress
 from itertools import groupby
 from operator import itemgetter
 from time import monotonic
@@ -41,6 +41,8 @@ of replies would use all processors, because a fast write is followed by the nex
 """
 YIELD_EVERY_EVENTS = 2_000
 """Number of stream events after which the event loop is yielded to other tasks."""
+RESULT_SECONDS = 30.0
+"""How long a provider's report of results that it has already sent is waited for."""
 MAX_TOKEN_COUNT = 1 << 53
 PARSE_ERRORS = (KeyError, IndexError, TypeError, ValueError, AttributeError)
 """Exceptions that a stream reader raises for JSON that does not follow the provider's API."""
@@ -111,7 +113,9 @@ class ReplyStream:
         """The part of the reply that is already stored, with the messages that the model got within it."""
         self.failure: Exception | None = None
         """The error of a host that could not store something."""
-        self._answered, self._arrival = set[str](), asyncio.Event()
+        self._asked, self._answered, self._arrival = set[str](), set[str](), asyncio.Event()
+        self._early_results: dict[str, ToolResult] = {}
+        """Results of our own tools, by the id of the call. The provider reports them later."""
         self._last_stored_call, self._is_published, self._is_paused = "", False, False
         self._batches, self._write_seconds = 0, 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -172,6 +176,10 @@ class ReplyStream:
     def complete_part(self) -> list[Message]:
         """Return the messages since the last stored one, if they end with results and no call is open; else none."""
         messages = [] if self._unflushed else self.received_messages()
+        early = self._early_results
+        results = [early[call.id] for _, call in find_open_calls(messages) if call.id in early]
+        if results:
+            messages.append(self._with_turn_fields(Message(role="tool", parts=tuple(results))))
         if not messages or messages[-1].role != "tool" or any(find_open_calls(messages)):
             return []
         return [replace(message, finish="tool_calls") if message.tool_calls else message for message in messages]
@@ -202,11 +210,19 @@ class ReplyStream:
                 self._timer.cancel()
                 self._start_flush()
 
+    def add_result(self, result: ToolResult) -> None:
+        """Add the result of a call that the provider has reported, before it reports the result."""
+        if result.call_id in self._asked and result.call_id not in self._answered:
+            self._queue_parts([result])
+            self._early_results[result.call_id] = result
+
     async def wait_for_results(self, calls: Collection[str]) -> None:
-        """Wait until the results of these calls have arrived, or the reply has ended."""
-        while self in _receiving and not self._answered.issuperset(calls):
-            self._arrival.clear()
-            await self._arrival.wait()
+        """Wait until the results of these calls have arrived, or the reply has ended, or they seem not to come."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(RESULT_SECONDS):
+                while self in _receiving and not self._answered.issuperset(calls):
+                    self._arrival.clear()
+                    await self._arrival.wait()
 
     async def flush_all(self) -> None:
         """Wait until nothing that was received before is unwritten."""
@@ -260,13 +276,17 @@ class ReplyStream:
         """
         for part in parts:
             is_result = isinstance(part, ToolResult)
+            if is_result and part.call_id in self._early_results:
+                continue
             if self.reader.message_index is not None:
                 self._message_index = self.reader.message_index
             elif self._after_result and not is_result:
                 self._message_index += 1
             self._after_result = is_result
-            if isinstance(part, ToolResult):
+            if is_result:
                 self._answered.add(part.call_id)
+            elif isinstance(part, ToolCall):
+                self._asked.add(part.id)
             if self._message_index not in self._uids:
                 self._uids[self._message_index] = append_and_load.new_uid()
             self._unflushed.append((self._uids[self._message_index], part))

@@ -43,7 +43,9 @@ class ProgramHost:
     async def run(self, call: ToolCall) -> ToolResult:
         await self._stream.flush()
         self._stream.has_run_tools = True
-        return await self._tools.run_hosted_call(call)
+        result = await self._tools.run_hosted_call(call)
+        self._stream.add_result(result)
+        return result
 
     async def admit(self, call: ToolCall) -> str:
         return self._tools.admit(call)

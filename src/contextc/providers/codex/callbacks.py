@@ -1,10 +1,13 @@
 """Requests that Codex sends during a turn: to run a tool of ours, or to approve one of its own.
 
+Before the result of one of our tools is returned, `between_calls` is awaited: the model reads what it adds with the
+result.
+
 The call's host answers. Without a host, everything that needs approval is declined. Requests that have no handler, such
 as a question to the user, get an empty answer, so that the turn continues.
 """
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import cast
 
 from contextc._json import JSON, JSONObject
@@ -17,12 +20,18 @@ COMMAND, PATCH, PERMISSIONS = "shell", "apply_patch", "request_permissions"
 NO_HOST_TEXT = "Nobody is here to run this tool."
 
 
-async def answer_request(message: JSONObject, call: ProviderCall, items: Mapping[str, JSONObject]) -> JSONObject:
+async def answer_request(
+    message: JSONObject,
+    call: ProviderCall,
+    items: Mapping[str, JSONObject],
+    between_calls: Callable[[], Awaitable[None]],
+) -> JSONObject:
     """Return the answer to a request of the program. `items` are the items of the turn so far, by id."""
     params: JSONObject = message.get("params") or {}
     match message["method"]:
         case "item/tool/call":
             result = await _result(params, call)
+            await between_calls()
         case "item/commandExecution/requestApproval":
             result = _decision(
                 await _approved(call.host, params, COMMAND, _present_fields(params, "command", "cwd", "reason"))

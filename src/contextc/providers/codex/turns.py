@@ -1,17 +1,24 @@
 """One turn of a Codex thread: inject the history, send the prompt, and yield the events unchanged.
 
+Between the calls of its model the host may add input to the turn (`turn/steer`), or end it. Codex runs its own tools
+without asking: such a call may still run when a limit is reached, and the model may read the input one call later.
+
 A turn that the caller leaves early is interrupted and awaited, so that nothing of it continues. If the program does not
 react, it is ended.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 from contextlib import aclosing, suppress
 
 from contextc._json import JSONObject
 from contextc._worker_threads import run_in_thread
 from contextc.errors import ProviderFailed
+from contextc.formats.codex.decode import Decoder
+from contextc.formats.codex.items import CALL_TYPES
 from contextc.formats.stream import note_event
+from contextc.messages import Message
+from contextc.messages.escaping import SYSTEM_CONTEXT
 from contextc.providers.client import ProviderCall
 from contextc.providers.codex import callbacks, errors
 from contextc.providers.codex.app_server import AppServer, MessageQueue, ProgramEnded, RequestRejected, id_in_message
@@ -59,6 +66,8 @@ class CodexTurn:
         self.items: dict[str, JSONObject] = {}
         self._at_work: set[str] = set()
         self._answering: set[asyncio.Task[None]] = set()
+        self._notes: list[str] = []
+        self._is_ended_by_host = False
 
     async def run(self, asked: CodexCallOptions) -> AsyncGenerator[JSONObject, None]:
         """Run the turn and yield its events."""
@@ -105,14 +114,67 @@ class CodexTurn:
         while not self.is_over:
             message = await self._next(messages)
             if "id" in message:
-                task = asyncio.create_task(self._answer(message))
-                self._answering.add(task)
-                task.add_done_callback(self._answering.discard)
+                self._start(self._answer(message))
             elif self._is_ours(message):
+                while self._notes:
+                    yield note_event(self._notes.pop(0))
                 for each in (*self._unreported.messages_before(message, self.items), message):
                     self._keep(each)
-                    yield {"method": each["method"], "params": each["params"]}
+                    yield {"method": each["method"], "params": self._params(each)}
+                    self._follow(each)
                 self._check(message)
+
+    def _start(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._answering.add(task)
+        task.add_done_callback(self._answering.discard)
+
+    def _params(self, message: JSONObject) -> JSONObject:
+        """Return the parameters of an event. A turn that the host has ended is complete as it is."""
+        params = message["params"]
+        if message["method"] != "turn/completed" or not self._is_ended_by_host:
+            return params
+        return {**params, "turn": {**params["turn"], "status": "completed"}}
+
+    def _follow(self, message: JSONObject) -> None:
+        """Tell the host about the start and the end of a tool call of Codex itself."""
+        item: JSONObject = message["params"].get("item") or {}
+        if item.get("type") not in CALL_TYPES or item["type"] == "dynamicToolCall":  # ours
+            return
+        if message["method"] == "item/completed":
+            self._start(self._between_calls())
+        elif message["method"] == "item/started":
+            self._start(self._admit(item))
+
+    async def _admit(self, item: JSONObject) -> None:
+        found, _ = Decoder(self.provider).decode_call(item, CALL_TYPES[item["type"]])
+        if self.call.host is not None and await self.call.host.admit(found):
+            await self._end()
+
+    async def _between_calls(self) -> None:
+        if self.call.host is not None and await self.call.host.between_calls(self._deliver):
+            await self._end()
+
+    async def _deliver(self, messages: Sequence[Message]) -> bool:
+        texts = [f"{SYSTEM_CONTEXT if each.role == 'system' else ''}{each.text}" for each in messages]
+        params = {
+            "threadId": self.thread,
+            "expectedTurnId": self.id,
+            "input": [{"type": "text", "text": text} for text in texts],
+        }
+        try:
+            await self.server.request("turn/steer", params)
+        except (RequestRejected, ProgramEnded, TimeoutError) as error:
+            self._notes.append(f"Codex took no input within its turn, it is sent with the next prompt: {error}")
+            return False
+        return True
+
+    async def _end(self) -> None:
+        """End the turn for the host. What it has done so far is its reply."""
+        if not self._is_ended_by_host and not self.is_over:
+            self._is_ended_by_host = True
+            with suppress(RequestRejected, ProgramEnded, TimeoutError):  # it is over
+                await self.server.request("turn/interrupt", {"threadId": self.thread, "turnId": self.id})
 
     async def _next(self, heard: MessageQueue) -> JSONObject:
         is_waiting = not self._at_work and not self._answering
@@ -149,12 +211,13 @@ class CodexTurn:
             self.max_retries -= 1
             if self.max_retries < 0:
                 raise errors.error_failure(self.provider, params["error"], self.secrets)
-        if message["method"] == "turn/completed" and params["turn"]["status"] != "completed":
+        is_interrupted = self._is_ended_by_host and params.get("turn", {}).get("status") == "interrupted"
+        if message["method"] == "turn/completed" and params["turn"]["status"] != "completed" and not is_interrupted:
             raise errors.turn_failure(self.provider, params["turn"], self.secrets)
 
     async def _answer(self, message: JSONObject) -> None:
         try:
-            answered = await callbacks.answer_request(message, self.call, self.items)
+            answered = await callbacks.answer_request(message, self.call, self.items, self._between_calls)
         except Exception as error:
             answered = {"id": message["id"], "error": {"code": -32000, "message": f"{type(error).__name__}: {error}"}}
         with suppress(ProgramEnded):
