@@ -271,7 +271,7 @@ async def _small(store: cc.Store) -> list[bytes]:
     )
     executor = cc.AgentExecutor(
         store,
-        cc.provider(SONNET, window=2_900, output=500),
+        cc.provider(SONNET, window=2_930, output=500),
         tools=tools(read),
         triggers=default_triggers(),
         endpoint=line,

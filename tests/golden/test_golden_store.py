@@ -32,6 +32,7 @@ ADDED = (
     "lease.request",
     "channel.state.tip",
     "overlay.body.anchor_id",
+    "turn.body.run",
 )
 """Fields that were added since the recording. Stores without them are read as before."""
 ADDED_EVENTS = {"approval-answer", "turn-waiting"}
