@@ -1,7 +1,8 @@
 """kill -9 of our process while a program answers: another process continues, without loss or repetition.
 
 A child talks to the real program and is killed: at moments that are chosen (before anything is sent, at the first
-sign, while a tool of ours runs, when the answer is there and is not stored yet), and at random moments. `make test`
+sign, while a tool of ours runs, when a message between two calls is stored and not delivered yet, when the answer is
+there and is not stored yet), and at random moments. `make test`
 has the last of the chosen moments, `make prove` all of them.
 """
 
@@ -11,26 +12,28 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import aclosing
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from random import Random
 from typing import Literal, TypeAlias
 
+from msgspec.structs import replace
+
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.messages import Message
-from contextc.providers.client import Endpoint, ProviderCall
+from contextc.providers.client import Deliver, Endpoint, Host, ProviderCall
 from tests.conftest import often
 from tests.fake_vendors import FakeVendors, RequestRecord
 from tests.sessions.cli_agents import CLAUDE, VARIABLE, AgentSetup, ProgramUnderTest, marks, turn, twice, with_program
 from tests.sessions.stress_simulation import SETTINGS, Busy, RecordingTool, pids, visible
 
-Moment: TypeAlias = Literal["", "before", "first", "tool", "last"]
+Moment: TypeAlias = Literal["", "before", "first", "tool", "between", "last"]
 KILLS = often(0, 20)
 RANDOM: list[Moment] = [""] * KILLS
-MOMENTS: tuple[Moment, ...] = ("before", "first", "tool", *RANDOM, "last") if KILLS else ("last",)
+MOMENTS: tuple[Moment, ...] = ("before", "first", "tool", "between", *RANDOM, "last") if KILLS else ("last",)
 SEED = int(os.environ.get("CONTEXTC_PROGRAM_SEED", "1"))
 GONE_SECONDS = 60.0
 PROCESSES = multiprocessing.get_context("forkserver")
@@ -39,6 +42,26 @@ PROCESSES.set_forkserver_preload(["tests.sessions.stress_simulation", "contextc.
 
 def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+class DeadlyHost:
+    """A host with which this process ends when a message is stored, and before the program gets it."""
+
+    def __init__(self, host: Host) -> None:
+        self.approve, self.run, self.admit, self.host = host.approve, host.run, host.admit, host
+
+    async def between_calls(self, deliver: Deliver, results: Collection[str] = ()) -> str:
+        return await self.host.between_calls(self.die, results)
+
+    async def die(self, messages: Sequence[Message]) -> bool:
+        die()
+        return False
+
+
+@cc.trigger("calls")
+def calls(moment: cc.TriggerContext) -> str | None:
+    """Say something new after each call."""
+    return f"«t{int(moment.now * 1_000_000)}» A call is made." if moment.tool_calls else None
 
 
 class Deadly(Endpoint):
@@ -51,6 +74,8 @@ class Deadly(Endpoint):
     async def stream(self, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:
         if self.armed and self.moment == "before":
             die()
+        if self.armed and self.moment == "between" and call.host is not None:
+            call = replace(call, host=DeadlyHost(call.host))
         async with aclosing(self.line.stream(call)) as events:
             async for event in events:
                 self.programs.write_text(" ".join(map(str, pids(self.line))))
@@ -103,6 +128,7 @@ class Bench:
             setup.store,
             provider,
             tools=[recorder.look],
+            triggers=[calls] if KILLS else (),
             settings=SETTINGS[self.program.name],
             directory=str(setup.work),
             endpoint=line,

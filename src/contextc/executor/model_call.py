@@ -8,11 +8,12 @@ several messages. They are journaled as one message with the results among its p
 import asyncio
 import inspect
 import random
-from collections.abc import Collection, Generator, Sequence
-from contextlib import aclosing, contextmanager, suppress
+from collections.abc import Collection, Coroutine, Sequence
+from contextlib import aclosing, suppress
 from itertools import groupby
 from operator import itemgetter
 from time import monotonic
+from typing import TypeVar
 from weakref import WeakSet
 
 from msgspec.structs import asdict, replace
@@ -29,6 +30,7 @@ from contextc.providers.client import Endpoint, Host, ProviderCall
 from contextc.store import append_and_load
 from contextc.store.partial_message_journal import Piece, join_deltas
 
+T = TypeVar("T")
 FIRST_BATCH_SECONDS, BATCH_SECONDS = 0.03, 0.1
 """Seconds until received parts are journaled: for the first batch, and for later ones."""
 PAUSE_FACTOR, MAX_PAUSE_SECONDS = 2, 1.0
@@ -116,7 +118,9 @@ class ReplyStream:
         self._asked, self._answered, self._arrival = set[str](), set[str](), asyncio.Event()
         self._early_results: dict[str, ToolResult] = {}
         """Results of our own tools, by the id of the call. The provider reports them later."""
-        self._last_stored_call, self._is_published, self._is_paused = "", False, False
+        self._stored_calls, self._is_published = set[str](), False
+        self._storing: asyncio.Task[object] | None = None
+        """Stores a part of the reply. Nothing is journaled meanwhile."""
         self._batches, self._write_seconds = 0, 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._flushing: asyncio.Task[None] | None = None
@@ -162,6 +166,8 @@ class ReplyStream:
         finally:
             _receiving.discard(self)
             self._arrival.set()
+            if self._storing is not None:
+                await wait_until_done(self._storing)
             await self._finish_flush()
         if self.failure is not None:
             raise self.failure
@@ -175,7 +181,7 @@ class ReplyStream:
 
     def complete_part(self) -> list[Message]:
         """Return the messages since the last stored one, if they end with results and no call is open; else none."""
-        messages = [] if self._unflushed else self.received_messages()
+        messages = [] if self._unflushed or self not in _receiving else self.received_messages()
         early = self._early_results
         results = [early[call.id] for _, call in find_open_calls(messages) if call.id in early]
         if results:
@@ -184,21 +190,22 @@ class ReplyStream:
             return []
         return [replace(message, finish="tool_calls") if message.tool_calls else message for message in messages]
 
-    @contextmanager
-    def paused(self) -> Generator[None]:
-        """Journal nothing inside the block, which may store the part that is journaled."""
-        self._is_paused = True
+    async def store_part(self, storing: Coroutine[None, None, T]) -> T:
+        """Run `storing`, which may store the part that is journaled. It is completed even if it is cancelled."""
+        task = self._storing = asyncio.ensure_future(storing)
         try:
-            yield
+            await wait_until_done(task)
         finally:
-            self._is_paused = False
-            if self._unflushed:
+            self._storing = None
+            if self._unflushed and self in _receiving:
                 self._schedule_flush()
+        return task.result()
 
     def mark_stored(self, part: Sequence[Message]) -> None:
         """Record that the part so far is stored. What follows has a journal of its own."""
         self.stored += part
-        self._last_stored_call, self._batches = part[-1].tool_results[-1].call_id, 0
+        self._stored_calls |= {call for message in part for call in _call_ids(message)}
+        self._batches = 0
 
     async def flush(self) -> None:
         """Wait until the parts received so far are stored and published."""
@@ -246,10 +253,8 @@ class ReplyStream:
                     message = replace(message, uid=self._uids[place], time=self.first_message.time)
                 replies += 1
             found.append(message)
-        if last := self._last_stored_call:
-            place = max([index for index, message in enumerate(found, 1) if last in _call_ids(message)], default=0)
-            return found[place:]
-        return found
+        places = [place for place, message in enumerate(found, 1) if _call_ids(message) & self._stored_calls]
+        return found[max(places, default=0) :]
 
     def _with_turn_fields(self, said: Message) -> Message:
         message = self.compiled.formatter.name_codec.restore_names(
@@ -320,7 +325,7 @@ class ReplyStream:
 
     def _start_flush(self) -> None:
         self._timer = None
-        if self._flushing is None and self._unflushed and not self._is_paused:
+        if self._flushing is None and self._unflushed and self._storing is None:
             self._flushing = asyncio.get_running_loop().create_task(self._flush())
             self._flushing.add_done_callback(self._on_flushed)
 

@@ -65,8 +65,8 @@ class ProgramHost:
         await self._stream.flush_all()
         if not (part := self._stream.complete_part()):
             return
-        with self._stream.paused():
-            inserted = await run_blocking(self._store_messages, part, slots=CALLBACK_SLOTS)
+        storing = run_blocking(self._store_messages, part, slots=CALLBACK_SLOTS)
+        inserted = await self._stream.store_part(storing)
         if inserted and self._tools.ended is None and await self._deliver(deliver, inserted):
             self._inserted += inserted
             self._stream.stored += inserted
