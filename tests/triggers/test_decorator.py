@@ -23,7 +23,7 @@ def test_the_reference_names_every_field_of_a_moment() -> None:
 
 
 def test_a_trigger_in_five_lines() -> None:
-    """Issue 5: user-defined ones in five lines."""
+    """User-defined ones in five lines."""
 
     @cc.trigger("friday", once=True)
     def friday(moment: TriggerContext) -> str | None:

@@ -25,13 +25,14 @@ def step(number: int, *calls: Did) -> list[cc.Message]:
     ]
 
 
-def course(*steps: Sequence[Did]) -> list[str]:
+def course(*steps: Sequence[Did], within_reply: bool = False) -> list[str]:
     """Return the messages before each step that follows one of these."""
     play, last = Play(progress_triggers()), list[cc.Message]()
     texts: list[str] = []
     for number, calls in enumerate(steps, 1):
         last += step(number, *calls)
-        expected = play.at(TriggerContext(step=number + 1, steps=number, last=tuple(last[-16:])))
+        moment = TriggerContext(step=number + 1, steps=number, last=tuple(last[-16:]), within_reply=within_reply)
+        expected = play.at(moment)
         texts.append(
             " ".join(
                 message.text.partition(":")[0] + (f" ({message.stop})" if message.stop else "") for message in expected
@@ -47,6 +48,11 @@ OTHER = ("read", "b.py", "text")
 def test_the_same_calls_with_the_same_results_twice_are_corrected_and_four_times_end_the_turn() -> None:
     """Guarantee 11.5. Ids differ every time and do not count."""
     assert course([READ], [READ], [READ], [READ]) == ["", "No progress", "", "No progress (no_progress)"]
+
+
+def test_the_calls_of_a_program_are_corrected_only() -> None:
+    """Guarantee 11.5: a program may wait for something, and ends its loop itself."""
+    assert course(*[[READ]] * 5, within_reply=True) == ["", "No progress", "", "", ""]
 
 
 @pytest.mark.parametrize(

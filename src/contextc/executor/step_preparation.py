@@ -309,7 +309,7 @@ class StepPreparer:
             after_cut=True,
         )
         _, cost = state.totals_with(messages, compiled.provider.model)
-        return replace(context, cost=cost, finish="tool_calls")
+        return replace(context, cost=cost, finish="tool_calls", within_reply=True)
 
     def evaluate_within_reply(self, context: TriggerContext, index: int) -> Evaluation:
         """Evaluate all triggers between two calls of a reply to step `index`."""

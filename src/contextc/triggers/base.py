@@ -64,6 +64,8 @@ class TriggerContext(Struct, frozen=True, kw_only=True):
     """Replies and tool results of the last steps of this turn, newest last."""
     finish: str | None = None
     """The finish reason of the last reply: `tool_calls`, `length`, …"""
+    within_reply: bool = False
+    """True between two calls of a provider that runs its own loop, such as Claude Code."""
     now: float = 0.0
     """Unix timestamp in seconds."""
     step_limit: int | None = None

@@ -23,7 +23,11 @@ _FOREIGN = re.compile(r"[^\w.:/-]+")
 
 
 class NoProgressTrigger(Trigger, frozen=True, kw_only=True):
-    """A warning after `warn_after` equal steps in a row; after `stop_after` of them the turn ends."""
+    """A warning after `warn_after` equal steps in a row; after `stop_after` of them the turn ends.
+
+    Within the reply of a provider that runs its own loop there is only the warning: such a program may ask again and
+    again whether something is finished, and ends its loop itself.
+    """
 
     warn_after: int = 2
     stop_after: int = 4
@@ -33,7 +37,7 @@ class NoProgressTrigger(Trigger, frozen=True, kw_only=True):
         if times < max(min(self.warn_after, self.stop_after), 2):
             return None, {}
         lead = f"No progress: the last {times} steps made the same calls and got the same results."
-        if times >= self.stop_after:
+        if times >= self.stop_after and not moment.within_reply:
             message = TriggerMessage(
                 text=f"{lead} The turn ends here.", level=3, stop=NO_PROGRESS, title="No progress, stopped"
             )
@@ -42,8 +46,10 @@ class NoProgressTrigger(Trigger, frozen=True, kw_only=True):
             return None, state
         text = (
             f"{lead} Making them again will change nothing. Use what they returned, try another way, or say what is "
-            f"missing. After {self.stop_after} equal steps the turn ends."
+            "missing."
         )
+        if not moment.within_reply:
+            text += f" After {self.stop_after} equal steps the turn ends."
         return TriggerMessage(text=text, level=2, title="No progress"), {"corrected": mark}
 
 
