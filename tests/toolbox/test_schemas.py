@@ -112,7 +112,7 @@ def inner_schemas(schema: object) -> Iterator[JSONObject]:
 
 
 def test_hints_and_docstring_are_what_a_model_receives() -> None:
-    """Guarantee 8.1: tool definitions; issue 5: schema from type hints and docstring."""
+    """Guarantee 8.1: tool definitions; the schema comes from type hints and docstring."""
 
     def look(path: str, lines: int = 20, *, exact: bool = False) -> str:
         """Look at a file
