@@ -188,6 +188,42 @@ def test_a_trigger_can_end_the_turn_within_a_reply(store: cc.Store) -> None:
     assert "\n".join(sent(executor, store)).count("Warning: 2 calls.") == 1
 
 
+def test_a_request_to_stop_ends_the_turn_between_two_calls(store: cc.Store) -> None:
+    """Guarantee 11.9: the program does not go on to its end first."""
+    model = Model(9)
+    executor, _ = agent(store, model)
+
+    async def stop() -> None:
+        await asyncio.to_thread(store.stop_turn, "demo")
+
+    model.meanwhile = [stop]
+    assert finish(asyncio.run(told(executor))) == "stopped"
+    assert store.turns("demo")[0].tool_calls < 9
+    assert not [message for message in store.load("demo") if message.text == "Done."]
+
+
+def test_a_turn_that_is_cancelled_between_two_calls_stores_each_message_once(store: cc.Store) -> None:
+    """Guarantee 11.10: what was stored before the cancellation is not stored with it again."""
+
+    class Slow(Model):
+        async def deliver(self, messages: Sequence[Message]) -> bool:
+            handles[-1].cancel()
+            await asyncio.Event().wait()
+            return True
+
+    executor, _ = agent(store, Slow(2), triggers=[after(1)])
+    handles: list[cc.executor.Turn] = []
+
+    async def work() -> str:
+        handles.append(executor.start("demo", "Go."))
+        return (await handles[-1].wait()).finish
+
+    assert asyncio.run(work()) == "cancelled"
+    assert shape(store) == ["user Go.", "assistant Call 0.", "tool", "system Warning: 1 calls."]
+    texts = "\n".join(sent(executor, store))
+    assert [texts.count(each) for each in ("Go.", "Call 0.", "Warning: 1 calls.")] == [1, 1, 1]
+
+
 KILLED = """
 import asyncio, sys
 import contextc as cc

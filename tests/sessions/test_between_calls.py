@@ -11,6 +11,7 @@ from contextc.events import InputDequeued, SystemMessageCreated, UserNoticeCreat
 from contextc.tools.spec import Tool
 from tests.fake_vendors import AcceptedRequest, FakeVendors, Reply, ScriptedCall
 from tests.sessions.cli_agents import (
+    CLAUDE,
     CODEX,
     AgentSetup,
     ProgramUnderTest,
@@ -19,6 +20,7 @@ from tests.sessions.cli_agents import (
     marks,
     turn,
     twice,
+    with_program,
 )
 from tests.sessions.stress_simulation import SETTINGS
 
@@ -94,7 +96,7 @@ def test_the_model_reads_warnings_and_steering_between_its_calls(program: Progra
     assert [other.body.decode().count(mark) for mark in ("«w»", "«s»", "«u3»")] == [1, 1, 1]
 
 
-@each_program
+@with_program(CLAUDE)
 def test_a_limit_of_tool_calls_ends_the_prompt_of_a_program(program: ProgramUnderTest, tmp_path: Path) -> None:
     """Guarantee 11.2: the fourth call of three does not run, and the session can be continued."""
     setup = AgentSetup(cc.open_store(f"sqlite:///{tmp_path / 'chat.db'}"), tmp_path)
