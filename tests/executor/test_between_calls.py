@@ -157,6 +157,17 @@ def test_steering_is_read_before_the_next_call(store: cc.Store) -> None:
     assert b"Mind the tests." not in program.calls[1].body
 
 
+def test_a_second_person_is_named_within_a_reply_and_after_it(store: cc.Store) -> None:
+    """Guarantee 4.3: the model can tell people apart, wherever the second one speaks first."""
+    model = Model(1)
+    executor, _ = agent(store, model)
+    model.meanwhile = [partial(executor.steer, "demo", cc.user("Hurry.", author="bob"))]
+    asyncio.run(told(executor))
+    assert model.read == [("user", "[@bob] Hurry.")]
+    store.append("demo", cc.user("Stay calm.", author="ann"))
+    assert "[@ann] Stay calm." in executor.compiler.compile("demo").body.decode()
+
+
 @pytest.mark.parametrize(
     ("limits", "expected", "calls"),
     [
