@@ -95,6 +95,7 @@ def test_the_chat_has_no_accessibility_violations(
     assert shut_out(person.page) == []
 
 
+@pytest.mark.thorough
 @looks("dark")
 def test_the_inspector_has_no_accessibility_violations(
     store: cc.Store, server: str, visiting: Visit, look: dict[str, Any]

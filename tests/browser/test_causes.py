@@ -96,6 +96,7 @@ def test_a_cause_of_the_overview_leads_to_all_its_requests(reader: Person) -> No
     page.wait_for_url(re.compile("#/overview$"))
 
 
+@pytest.mark.thorough
 def test_a_conversation_lists_the_requests_of_a_cause_and_what_moved(reader: Person) -> None:
     """Guarantee 17.2: the reminder that left, its two places and a fix for them; also in the changes."""
     page = reader.open(f"#/c/{MOVING}/inspect").page

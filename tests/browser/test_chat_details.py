@@ -32,6 +32,7 @@ ALL_VIOLATIONS = (
 # ── drafts ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.thorough
 def test_a_draft_survives_a_reload_and_other_conversations(store: cc.Store, person: Person, model: Model) -> None:
     """Guarantee 12.2: each conversation has its own, and sending removes it."""
     for name in ("one", "two"):
@@ -269,6 +270,7 @@ def test_a_long_approval_is_allowed_only_when_all_of_it_was_visible(
     assert (options.root / "a.txt").read_text() == content
 
 
+@pytest.mark.thorough
 def test_an_approval_of_an_edit_is_a_diff(person: Person, model: Model, options: ServerOptions) -> None:
     """Guarantee 11.12: the old text too, also where it does not occur in the file."""
     (options.root / "a.txt").write_text("one\ntwo\n")

@@ -93,6 +93,7 @@ def test_it_is_there_after_a_first_turn_that_was_stopped(person: Person, model: 
     expect(gauge).to_have_attribute("href", f"#/c/{name}/inspect")
 
 
+@pytest.mark.thorough
 def test_nothing_is_weighed_while_a_turn_runs(person: Person, model: Model) -> None:
     """The turn says by itself what it takes."""
     gate = Gate()

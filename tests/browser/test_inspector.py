@@ -185,6 +185,7 @@ def test_the_next_request_is_previewed_with_the_cost_of_a_change(reader: Person)
     expect(panel.get_by_test_id("verdict")).to_contain_text(re.compile(r"[\d,]+ cached tokens would be lost"))
 
 
+@pytest.mark.thorough
 def test_two_channels_are_distinguished(store: cc.Store, person: Person) -> None:
     """Guarantee 9.1: a letter each; one may be looked at alone."""
     two_models(store)
@@ -276,6 +277,7 @@ def test_a_request_that_was_stopped_is_not_missing(person: Person, model: Model)
 NEEDLE = "the needle is here"
 
 
+@pytest.mark.thorough
 def test_a_shortened_result_is_shown_as_it_was_sent(store: cc.Store, server: str, visiting: Visit) -> None:
     """The row shows the sent text; the stored text is behind a toggle. Search covers the sent text."""
     life = Life(store, provider_of(window=6_000))

@@ -74,6 +74,7 @@ def test_keys_move_between_differences(store: cc.Store, person: Person) -> None:
     expect(place).to_contain_text(f"{count} of")
 
 
+@pytest.mark.thorough
 def test_any_request_is_picked(store: cc.Store, person: Person) -> None:
     life = clocked(store)
     life.turn("third")

@@ -113,6 +113,7 @@ def test_a_part_filters_the_messages(reader: Person) -> None:
     wait_for_query(reader, "cause=media")
 
 
+@pytest.mark.thorough
 def test_the_treemap_opens_down_to_a_message(reader: Person) -> None:
     """By click, and back by the breadcrumb; a result leads to its message."""
     panel = reader.tab("Composition")

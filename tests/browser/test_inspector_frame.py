@@ -94,6 +94,7 @@ def heading(person: Person) -> Locator:
     return person.page.get_by_test_id("step").get_by_role("heading", level=2)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("width", "height"), some(SIZES, 1))
 def test_the_header_is_low_and_the_line_of_a_request_is_one_line(
     recorded: Recorded, model: Model, visiting: Visit, width: int, height: int
@@ -265,6 +266,7 @@ def test_keys_select_tabs_requests_and_the_timeline(reader: Person, recorded: Re
     expect(reader.page.get_by_test_id("timeline")).to_have_count(0)
 
 
+@pytest.mark.thorough
 def test_the_timeline_is_hidden_until_it_is_wanted_and_the_choice_is_kept(reader: Person, recorded: Recorded) -> None:
     opens(reader, f"#/c/{recorded.costly}/inspect?tab=messages")
     button = reader.page.get_by_test_id("timeline-button")

@@ -57,6 +57,7 @@ def rows(person: Person, **attributes: object) -> Locator:
     return lines_of(person).locator(f".line{chosen}:not(.is-coming)")
 
 
+@pytest.mark.thorough
 def test_system_prompt_and_tools_are_rows(reader: Person, life: Life) -> None:
     """They come before the messages, as the provider caches them, with their tokens; a tool opens to its schema."""
     expect(rows(reader).first.locator(".line-role")).to_have_text("tool")
@@ -130,6 +131,7 @@ def test_the_largest_rows_come_first_if_wanted(reader: Person) -> None:
     expect(reader.page).to_have_url(re.compile("sort=size"))
 
 
+@pytest.mark.thorough
 def test_a_search_goes_from_hit_to_hit(reader: Person) -> None:
     """Texts, calls with their values, and results are searched. The row of a hit is opened, with the words marked."""
     lines = lines_of(reader)

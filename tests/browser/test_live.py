@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 
+import pytest
 from playwright.sync_api import expect
 
 import contextc as cc
@@ -82,6 +83,7 @@ def test_requests_of_another_process_appear_without_a_reload(
         assert page.locator("main img").count() == 0
 
 
+@pytest.mark.thorough
 def test_deleted_conversations_disappear_and_proxies_are_shown(person: Person, store: cc.Store, address: str) -> None:
     store.append("one", cc.user("Question one"))
     page = person.open().page

@@ -95,6 +95,7 @@ def seamless(person: Person) -> bool:
     return True
 
 
+@pytest.mark.thorough
 def test_what_is_looked_at_stays_where_it_is_while_rows_above_get_their_height(long: cc.Store, person: Person) -> None:
     """Guarantee 12.4: rows have an estimated height until they are loaded; the visible text does not move."""
     person.chat("demo")

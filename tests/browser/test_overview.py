@@ -68,6 +68,7 @@ def test_the_overview_lists_costs_and_findings(filled: cc.Store, person: Person)
     expect(dearest).to_be_in_viewport()
 
 
+@pytest.mark.thorough
 def test_columns_sort_and_filters_are_in_the_url(filled: cc.Store, person: Person) -> None:
     person.open("#/overview")
     shows(person, "busy", "cheap", "theirs")

@@ -127,6 +127,7 @@ def test_a_session_of_the_real_claude_code(run: Run, homes: dict[str, str], tmp_
     ]
 
 
+@pytest.mark.thorough
 def test_a_session_of_the_real_codex(run: Run, homes: dict[str, str], tmp_path: Path) -> None:
     """Guarantee 3.8."""
     work = tmp_path / "söme där.x"

@@ -127,6 +127,7 @@ def test_others_than_this_machine_need_a_token_that_is_made_if_none_is_given(ser
     assert (code, token in errors) == (0, False)
 
 
+@pytest.mark.thorough
 def test_the_token_of_the_environment_is_taken_and_an_origin_may_be_written_in_any_form(serve: Serve) -> None:
     """A browser says an origin in small letters, and without the port that goes without saying. That no browser can be
     opened is not a failure.
@@ -224,6 +225,7 @@ def test_event_streams_do_not_delay_shutdown_and_the_partial_answer_stays(serve:
     assert answer[-1]["parts"][0]["text"].startswith("word word")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("how", some([signal.SIGINT, signal.SIGTERM], 1))
 def test_a_second_signal_ends_it_at_once_without_a_traceback(serve: Serve, tmp_path: Path, how: signal.Signals) -> None:
     """Guarantee 11.10: the partial answer is stored then, too."""
@@ -278,6 +280,7 @@ def test_a_short_token_of_the_environment_is_refused(run: Run) -> None:
     assert "short" not in refused.stderr
 
 
+@pytest.mark.thorough
 def test_disabling_the_token_prints_a_warning(serve: Serve) -> None:
     server = serve("--no-token", CONTEXTC_TOKEN="from-the-environment")
     assert httpx.get(f"{server.url}/api/info").status_code == 200

@@ -53,6 +53,7 @@ def environment_of(provider: StandIn, home: Path) -> dict[str, str]:
     return {**provider.environment(), "HOME": str(home), "XDG_CONFIG_HOME": str(home)}
 
 
+@pytest.mark.thorough
 def test_anthropic_gets_its_thinking_back_and_both_results_in_one_message(provider: StandIn, tmp_path: Path) -> None:
     """Guarantees 14.1, 10.1: what the formatter makes is what Anthropic's own SDK sends."""
     assert run("anthropic_messages", QUESTION, environment=environment_of(provider, tmp_path)) == PRINTED
@@ -94,6 +95,7 @@ def test_anthropic_gets_its_thinking_back_and_both_results_in_one_message(provid
     ]
 
 
+@pytest.mark.thorough
 def test_chat_completions_gets_a_tool_message_for_each_call(provider: StandIn, tmp_path: Path) -> None:
     """Guarantees 14.1, 10.1: what the formatter makes is what OpenAI's own SDK sends."""
     assert run("openai_chat", QUESTION, environment=environment_of(provider, tmp_path)) == PRINTED
@@ -166,6 +168,7 @@ def test_responses_gets_its_items_back_as_they_came(provider: StandIn, tmp_path:
     ]
 
 
+@pytest.mark.thorough
 def test_gemini_gets_its_signature_back_and_both_results_in_one_content(provider: StandIn, tmp_path: Path) -> None:
     """Guarantees 14.1, 10.1: the SDK writes the signature's bytes in the other base64 alphabet; they are the same
     bytes.

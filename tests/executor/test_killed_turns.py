@@ -25,7 +25,7 @@ from contextc.store.leases import PROCESS_ENDED, RESULT_PROCESS_ENDED
 from tests.conftest import often
 from tests.executor.scripted_provider import FIRST_WORD, SONNET, Say, Scripted, kinds, played
 
-KILLS = often(4, 60)
+KILLS = often(2, 60)
 STEPS, TOGETHER = 3, 3
 MODELS = (SONNET, "openai:gpt-5", "openai-chat:gpt-5", "gemini:gemini-2.5-flash")
 PROCESSES = multiprocessing.get_context("forkserver")

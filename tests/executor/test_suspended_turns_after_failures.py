@@ -135,7 +135,7 @@ def test_a_process_may_die_between_any_two_transactions(tmp_path: Path) -> None:
     count = lives(f"sqlite:///{whole}/killed.db", whole / "tools.txt")
     assert (whole / "tools.txt").read_text().splitlines() == ["look", "pay 5"]
     assert count > 12
-    for last in some(range(1, count + 1), 6):
+    for last in some(range(1, count + 1), 3):
         folder = tmp_path / str(last)
         folder.mkdir()
         path = folder / "tools.txt"

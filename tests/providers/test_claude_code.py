@@ -319,6 +319,7 @@ def test_a_closed_endpoint_ends_its_calls(tmp_path: Path) -> None:
         assert asyncio.run(run()) == "abort"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seconds", some([0.02, 0.0], 1))
 def test_a_loop_that_ends_while_a_program_does_leaves_nothing_open(tmp_path: Path, seconds: float) -> None:
     """What the SDK has open is closed also then; what was not would be an error of whatever test comes next."""

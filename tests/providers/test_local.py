@@ -153,6 +153,7 @@ def test_the_vendors_own_sdks_are_answered(
     assert 0 < reply.usage.output <= 16
 
 
+@pytest.mark.thorough
 def test_a_tool_is_called_where_one_must_be(
     shared: dict[str, str], server: LocalServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

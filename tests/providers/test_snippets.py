@@ -224,7 +224,7 @@ def test_an_unknown_address_is_requested() -> None:
 # ── the vendors' own SDKs ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("format", some(list(SPECS), 2))
+@pytest.mark.parametrize("format", some(list(SPECS), 1))
 def test_the_vendors_sdk_sends_an_equal_request(server: Server, format: str) -> None:
     """Guarantee 13.2: the program runs as it is, with the SDK that is installed."""
     provider = at(server, format, key="" if format == "bedrock" else "TEST_KEY")
@@ -266,6 +266,7 @@ def as_ollama_has_it(body: JSONObject) -> JSONObject:
     return {**rest, "messages": messages}
 
 
+@pytest.mark.thorough
 def test_settings_that_an_sdk_does_not_know_go_along(server: Server) -> None:
     """A gateway takes more than OpenAI does."""
     provider = at(server, "openai_chat")
@@ -281,6 +282,7 @@ def test_settings_that_an_sdk_does_not_know_go_along(server: Server) -> None:
     assert decode(server.arrived[-1].body) == body
 
 
+@pytest.mark.thorough
 def test_a_streamed_answer_is_printed_event_by_event(server: Server) -> None:
     provider = at(server, "openai_chat")
     body = encode({"model": "m", "messages": [{"role": "user", "content": "hi"}], "stream": True})

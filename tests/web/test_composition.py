@@ -165,6 +165,7 @@ def test_small_parts_are_merged(client: TestClient, store: cc.Store) -> None:
     assert "line" not in answers[-1]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("share", some([0, 1, 2], 1))
 def test_traces_of_all_clients(client: TestClient, store: cc.Store, share: int) -> None:
     for trace in some(load("tune")[share * 9 :: 27], 4):
