@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from contextc._worker_threads import run_in_thread
 from contextc.compiler.manifest import RequestAction
+from contextc.observation.content_decoding import CannotDecode
 from contextc.providers import Provider
-from contextc.proxy.content_decoding import CannotDecode, decode_body
 from contextc.proxy.exchange import Exchange
-from contextc.proxy.http1_framing import Field, FramingError, Head, LengthBody
+from contextc.proxy.http1_framing import Field, FramingError, Head, LengthBody, decode_body
 from contextc.proxy.request_changes import Change, apply_changes, describe_failure, fix_request
 from contextc.proxy.request_fitting import fit_request
 from contextc.proxy.upstreams import find_format

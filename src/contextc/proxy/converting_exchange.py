@@ -15,9 +15,9 @@ from contextc._worker_threads import run_in_thread
 from contextc.errors import ContextcError, ProviderFailed, describe_error
 from contextc.formats import formatter
 from contextc.formats.base import DECODE_ERRORS, Formatter
+from contextc.observation.content_decoding import CannotDecode
 from contextc.providers.client import Endpoint, ProviderCall, endpoint
 from contextc.proxy.acting_exchange import BufferedExchange
-from contextc.proxy.content_decoding import CannotDecode
 from contextc.proxy.relay import ClientConnection
 from contextc.proxy.request_changes import is_complete_path
 from contextc.proxy.request_conversion import (

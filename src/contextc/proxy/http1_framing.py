@@ -1,4 +1,4 @@
-"""HTTP/1.1 as the relay needs it: the head of a message, and the end of its body. Bodies are not decoded.
+"""HTTP/1.1 as the relay needs it: the head of a message, and the end of its body. Bodies pass as they are.
 
 Heads are parsed strictly: what two programs could read in two ways is an error. The lines of header fields are kept as
 they arrived, so that they can be forwarded unchanged.
@@ -8,6 +8,8 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple, TypeAlias
+
+from contextc.observation.content_decoding import MAX_DECODED_BYTES, decode_content
 
 HEAD_END = b"\r\n\r\n"
 LINE_END = b"\r\n"
@@ -207,3 +209,11 @@ def decode_chunks(raw: bytes) -> bytes:
     with suppress(FramingError):  # what came before is valid
         body.feed(raw)
     return b"".join(payload)
+
+
+def decode_body(raw: bytes, encoding: str, *, is_chunked: bool, limit: int = MAX_DECODED_BYTES) -> bytes:
+    """Return the content of a body without chunks and compression, as far as it arrived.
+
+    Raise `CannotDecode` with the reason if that is not possible.
+    """
+    return decode_content(decode_chunks(raw) if is_chunked else raw, encoding, limit)

@@ -18,9 +18,10 @@ import msgspec
 
 from contextc._file_lock import try_lock
 from contextc.config import make_private_folder
+from contextc.observation.content_decoding import CannotDecode
 from contextc.observation.credential_values import CredentialMask
-from contextc.proxy.content_decoding import CannotDecode, decode_body
 from contextc.proxy.gap_log import GapLog
+from contextc.proxy.http1_framing import decode_body
 from contextc.proxy.spool_frames import (
     BEGIN,
     CLOSE,

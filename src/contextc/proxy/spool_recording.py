@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from contextc.compiler.manifest import RequestAction, is_success
 from contextc.errors import ContextcError, StoreError, describe_error
 from contextc.observation import ObservedRequest, observe
-from contextc.observation.content_decoding import unreadable_reply
-from contextc.proxy.content_decoding import CannotDecode, decode_body
+from contextc.observation.content_decoding import CannotDecode, unreadable_reply
+from contextc.proxy.http1_framing import decode_body
 from contextc.proxy.request_changes import lint_request
 from contextc.proxy.spool_frames import ResponseStart, SpooledExchange, SpoolReader
 from contextc.store import Store

@@ -1,6 +1,6 @@
 """Redaction by text: find it in the messages of a tree, and remove it from everything else that is stored beside them.
 
-Messages have a redaction of their own. Here, a text is removed from what is no message: titles, todos, queued input,
+Messages have a redaction of their own. Here, a text is removed from everything else: titles, todos, queued input,
 approvals, states of triggers, errors, system prompts and tools, ledgers, manifests and transcripts. Names and ids are
 kept: of conversations, agents, authors, tools and calls. `COLUMNS` lists what is searched.
 """
