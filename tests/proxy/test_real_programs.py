@@ -11,6 +11,7 @@ import pytest
 
 import contextc as cc
 from contextc._json import decode
+from contextc.analysis import store_findings
 from tests.fake_vendors import KEY, FakeVendors, Reply, RequestRecord
 from tests.fake_vendors.vendor import AcceptedRequest
 from tests.forked_commands import run_contextc
@@ -20,7 +21,9 @@ from tests.proxy.test_sdk_clients import stored_bodies
 
 
 def all_bodies(store_url: str) -> list[bytes]:
+    """Return the bodies of all requests. All were answered, so none is called a failure, or one that breaks a rule."""
     with cc.open_store(store_url) as store:
+        assert [each.code for each in store_findings(store).causes if each.code.startswith("FAI")] == []
         names = [row[0] for row in store.read(lambda tx: tx.rows("SELECT name FROM conversation ORDER BY number"))]
         return [raw for name in names for raw in stored_bodies(store, name)]
 
