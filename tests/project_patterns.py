@@ -235,7 +235,7 @@ BUILT: dict[str, tuple[Callable[[], Iterable[re.Pattern[Any]]], str]] = {
         lambda: _texts([each.side_tools for each in client_ids.known_clients()]),
         "fullmatch",
     ),
-    "contextc.observation.redaction_patterns:_compile_builtin": (
+    "contextc._credential_mask:compile_pattern": (
         lambda: _inside(redaction_patterns.compile_patterns(True), set()),
         "search",
     ),

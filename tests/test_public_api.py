@@ -82,8 +82,8 @@ MOST_LOADED = {
     "Endpoint": 35,
     "lint": 40,
     "AnthropicFormatter": 40,
-    "open_store": 45,
-    "SessionManager": 51,
+    "open_store": 46,
+    "SessionManager": 52,
 }
 
 

@@ -7,6 +7,7 @@ types). It also limits the nesting depth, because decoders recurse and fail at a
 
 import json
 import math
+from collections.abc import Callable
 from hashlib import sha256
 from typing import Any, TypeAlias, cast
 
@@ -30,6 +31,7 @@ JSON_TYPE_NAMES = {
     "str": "a string",
     "list": "a list",
     "dict": "an object",
+    "bytes": "bytes",
 }
 """JSON names of Python types."""
 
@@ -134,12 +136,17 @@ def fix_surrogates(text: str) -> str:
 
 def fix_surrogates_in_json(value: JSON) -> JSON:
     """Apply `fix_surrogates` to every string in a JSON value, keys included."""
+    return map_strings(value, fix_surrogates)
+
+
+def map_strings(value: JSON, change: Callable[[str], str]) -> JSON:
+    """Apply a function to every string in a JSON value, keys included."""
     if isinstance(value, str):
-        return fix_surrogates(value)
+        return change(value)
     if isinstance(value, list | tuple):
-        return [fix_surrogates_in_json(each) for each in cast(list[JSON], value)]
+        return [map_strings(each, change) for each in cast(list[JSON], value)]
     if isinstance(value, dict):
-        return {fix_surrogates(key): fix_surrogates_in_json(each) for key, each in cast(JSONObject, value).items()}
+        return {change(key): map_strings(each, change) for key, each in cast(JSONObject, value).items()}
     return value
 
 

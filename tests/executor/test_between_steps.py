@@ -185,11 +185,11 @@ def test_a_compaction_resets_the_levels(store: cc.Store) -> None:
 
 
 def test_a_failing_trigger_is_logged_and_stops_no_other(store: cc.Store, caplog: pytest.LogCaptureFixture) -> None:
-    """Guarantee 11.3."""
+    """Guarantees 11.3 and 13.3: a key in its error is neither logged nor stored."""
 
     @trigger("broken", priority=1)
     def broken(moment: TriggerContext) -> str:
-        raise ValueError("no such thing")
+        raise ValueError("no such thing as sk-proj-abcdefghijklmnop")
 
     @trigger("broken_hint", kind="hint", at="mid_step")
     def broken_hint(moment: TriggerContext) -> str:
@@ -210,12 +210,12 @@ def test_a_failing_trigger_is_logged_and_stops_no_other(store: cc.Store, caplog:
     assert events[-1].finish == "stop"
     logged = [record.getMessage() for record in caplog.records]
     assert logged == [
-        "demo: trigger broken failed: It raised ValueError: no such thing",
+        "demo: trigger broken failed: It raised ValueError: no such thing as [key]",
         "demo: trigger broken_hint failed: It raised ValueError: no such hint",
     ]
     failed = [(event.step, event.trigger, event.error) for event in events if isinstance(event, TriggerFailed)]
     assert failed == [
-        (1, "broken", "It raised ValueError: no such thing"),
+        (1, "broken", "It raised ValueError: no such thing as [key]"),
         (1, "broken_hint", "It raised ValueError: no such hint"),
     ]
 

@@ -10,10 +10,11 @@ import httpx
 import pytest
 import urllib3
 
+from contextc._credential_mask import mask_secrets
 from contextc._json import JSON, JSONObject
 from contextc.errors import DEFAULT_FIXES, FailureKind, ProviderFailed
 from contextc.providers import anthropic, gemini, openai
-from contextc.providers.error_mapping import NOT_FOUND_FIX, ErrorTable, map_error, mask_secrets
+from contextc.providers.error_mapping import NOT_FOUND_FIX, ErrorTable, map_error
 from contextc.providers.http_client import error_reason
 from contextc.providers.timeout_errors import describe_timeout
 

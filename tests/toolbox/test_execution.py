@@ -184,14 +184,16 @@ def test_an_exception_is_reported_by_type_and_message(error: BaseException, text
 
 
 def test_the_traceback_goes_to_the_log_and_not_to_the_model(caplog: pytest.LogCaptureFixture) -> None:
-    """Guarantee 13.3: quiet by default; content only at DEBUG."""
+    """Guarantee 13.3: quiet by default; content only at DEBUG, and without what looks like a key."""
 
     def fail() -> None:
-        raise ValueError("no such town")
+        raise ValueError("no such town for ghp_abcdefghijklmnopqrstuvwxyz0123456789")
 
     with caplog.at_level(logging.DEBUG, "contextc.tools"):
         assert "Traceback" not in answer(fail).text
     assert "Traceback" in caplog.text
+    assert "ValueError: no such town for [key]" in caplog.text
+    assert "ghp_abc" not in caplog.text
     assert {record.levelno for record in caplog.records if record.name == "contextc.tools"} == {logging.DEBUG}
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from msgspec.structs import asdict, replace
 
+from contextc._credential_mask import get_logger, mask_secrets
 from contextc._deprecation import renamed_parameters
 from contextc._json import JSONObject
 from contextc.compiler import arguments, past_requests
@@ -40,7 +41,6 @@ from contextc.messages.message import to_plain_text
 from contextc.models.tokens import Calibration, TokenCounter, get_counter, save_calibration, save_counts
 from contextc.prompts import PromptContext
 from contextc.providers import Provider
-from contextc.providers.error_mapping import mask_secrets
 from contextc.store import Lease, Reference, Store, append_and_load
 from contextc.store.backend_interface import Transaction
 from contextc.store.conversation_types import DEFAULT_AGENT
@@ -50,7 +50,7 @@ from contextc.store.message_rows import BranchTip as Tip
 if TYPE_CHECKING:  # importing it loads asyncio
     from contextc.tools import ToolLike
 
-log = logging.getLogger("contextc.compiler")
+log = get_logger("contextc.compiler")
 ALWAYS_SAVED_SAMPLES = 20  # after this many samples, a calibration is stored only if it changed
 MAX_KNOWN_HEADS = 1_000
 
@@ -304,8 +304,9 @@ class MessageCompiler:
             "%s: stored request %d for %s (%s, epoch %d)", *_log_fields(compiled), compiled.mode, compiled.state.epoch
         )
         for message in stored if log.isEnabledFor(logging.DEBUG) else ():
-            content = mask_secrets(to_plain_text(message))
-            log.debug("%s: content of message %d: %s", compiled.channel.conversation, message.seq, content)
+            log.debug(
+                "%s: content of message %d: %s", compiled.channel.conversation, message.seq, to_plain_text(message)
+            )
         return stored
 
     def abort(self, compiled: Compiled, error: BaseException | str = "aborted", *, usage: Usage | None = None) -> int:

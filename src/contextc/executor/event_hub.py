@@ -7,13 +7,13 @@ do not fit into it are read from the store later.
 """
 
 import asyncio
-import logging
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from weakref import WeakKeyDictionary, ref
 
+from contextc._credential_mask import get_logger
 from contextc._worker_threads import run_blocking
 from contextc.errors import ContextcError, UnknownConversation
 from contextc.events import AnyEvent
@@ -21,7 +21,7 @@ from contextc.store import Store
 from contextc.store.change_notifications import ChangeListener, merge_changes
 from contextc.store.turn_and_event_records import WatchedState, load_events_of_many, load_watched_states
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 MAX_INBOX_EVENTS = 2_000
 PAGE_EVENTS = 500
 POLL_SECONDS = 0.25

@@ -4,6 +4,7 @@ from typing import Literal
 
 from msgspec.structs import replace
 
+from contextc._credential_mask import mask_secrets
 from contextc._json import fix_surrogates
 from contextc.errors import ContextOverflow, ProviderFailed, describe_error
 from contextc.events import ErrorOccurred, FailureDetails
@@ -29,14 +30,14 @@ def mark_incomplete(
 
 
 def error_text(error: BaseException) -> str:
-    """Return an exception as text that can be stored: invalid Unicode is replaced."""
-    return fix_surrogates(describe_error(error))
+    """Return an exception as text that can be stored: invalid Unicode is replaced, and credentials are masked."""
+    return mask_secrets(fix_surrogates(describe_error(error)))
 
 
 def failure_details(error: ProviderFailed) -> FailureDetails:
     return FailureDetails(
         provider=error.provider,
-        message=fix_surrogates(error.said),
+        message=mask_secrets(fix_surrogates(error.said)),
         fix=fix_surrogates(error.way_out),
         case=error.case,
         detail=fix_surrogates(error.detail),

@@ -8,9 +8,9 @@ the session is reverted, and the next request contains it.
 """
 
 import asyncio
-import logging
 from collections.abc import Collection, Sequence
 
+from contextc._credential_mask import get_logger
 from contextc._worker_threads import CALLBACK_SLOTS, as_exception, run_blocking
 from contextc.compiler.passes.agent_view import view_inserted_messages
 from contextc.executor.limits import MAX_COST
@@ -21,7 +21,7 @@ from contextc.messages import Message, ToolCall, ToolResult
 from contextc.providers.client import Deliver
 from contextc.store.message_rows import load_tip
 
-log = logging.getLogger("contextc.executor")
+log = get_logger("contextc.executor")
 STOPPED, STOP_REQUEST = "stopped", "stop"
 ENDED_TEXT = "The turn ends here ({why})."
 

@@ -6,12 +6,12 @@ and are no longer in it are repeated. Trigger messages are stored and the reques
 sees them in the same step.
 """
 
-import logging
 from collections.abc import Generator, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from contextc._credential_mask import get_logger
 from contextc._json import JSONObject
 from contextc.compiler import Compiled
 from contextc.compiler.arguments import AgentArguments
@@ -38,7 +38,7 @@ from contextc.triggers import (
     restate_warnings,
 )
 
-log = logging.getLogger("contextc.executor")
+log = get_logger("contextc.executor")
 SUPERSEDED = "superseded"
 PROVIDER_COMPACTION_STATE = "contextc.shortened"
 """Name of the state with the last request after which a provider compacted its own session."""

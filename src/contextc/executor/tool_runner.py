@@ -9,13 +9,13 @@ If the turn is suspended for approvals, calls without an answer are left open, i
 
 import asyncio
 import inspect
-import logging
 import secrets
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from time import monotonic
 from typing import cast
 
+from contextc._credential_mask import get_logger
 from contextc._json import encode_canonical
 from contextc._worker_threads import CALLBACK_SLOTS, STORE_SLOTS, run_blocking, run_in_thread, wait_until_done
 from contextc.compiler.fetch_result import FETCH_TOOL
@@ -33,7 +33,7 @@ from contextc.tools import FunctionTool, ToolContext, tool, unknown_tool_result
 from contextc.tools.spec import Tool
 from contextc.triggers import Evaluation, Trigger, TriggerContext, evaluate_triggers
 
-log = logging.getLogger("contextc.executor")
+log = get_logger("contextc.executor")
 NO_APPROVER_RESULT = "Not run: this tool needs a person's approval, and nobody is there to give it."
 DECLINED_RESULT = "Not run: the user declined."
 ALTERED_RESULT = "Not run: the call was altered while it waited for approval."

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from contextc._credential_mask import get_logger, mask_secrets
 from contextc._json import JSONObject
 from contextc._worker_threads import CALLBACK_SLOTS, as_exception, run_blocking
 from contextc.compiler import Compiled
@@ -43,7 +44,7 @@ from contextc.providers.client import Endpoint
 from contextc.store.turn_queue import PROCESS_LESS_STATES
 from contextc.triggers import TriggerContext
 
-log = logging.getLogger("contextc.executor")
+log = get_logger("contextc.executor")
 WAITING, HANDED_OVER = "waiting", "handed over"
 """Finish reasons: the turn was suspended until an approval is answered; another process continues it."""
 RETRY_BUDGET_SHARE = 0.75
@@ -395,7 +396,7 @@ class TurnRunner:
             kind=error.kind,
             seconds=round(seconds, 3),
             attempt=tries + 1,
-            error=str(error),
+            error=mask_secrets(str(error)),
             failure=failure_details(error),
         )
         await run_blocking(self.turn_store.append_events, event)

@@ -5,12 +5,12 @@ watchers after their transaction was committed, never before. The transaction th
 then opens the next turn with queued input, or releases the lease.
 """
 
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from contextc._credential_mask import get_logger
 from contextc._json import JSONObject
 from contextc._worker_threads import defer
 from contextc.compiler import Compiled
@@ -53,7 +53,7 @@ from contextc.store.turn_requests import NOT_RUN_RESULT
 from contextc.triggers import Evaluation, Trigger, TriggerMessage
 
 __all__ = ["INTERRUPTED_RESULT", "NOT_RUN_RESULT", "TurnStore"]
-log = logging.getLogger("contextc.executor")
+log = get_logger("contextc.executor")
 CANCELLED_REASON, FAILED_REASON, INTERRUPTED_REASON = "it was cancelled", "an error", "it was interrupted"
 
 

@@ -4,13 +4,13 @@ Events are published to watchers after their transaction was committed, never be
 with the check of its lease.
 """
 
-import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import takewhile
 from typing import TypeVar
 
 from msgspec.structs import replace
 
+from contextc._credential_mask import get_logger
 from contextc._json import JSONObject
 from contextc._worker_threads import defer
 from contextc.errors import ConversationBusy
@@ -30,7 +30,7 @@ from contextc.store.turn_queue import PROCESS_LESS_STATES
 from contextc.store.turn_requests import NOT_RUN_RESULT
 from contextc.tools.spec import Tool
 
-log = logging.getLogger("contextc.executor")
+log = get_logger("contextc.executor")
 T = TypeVar("T")
 GOING_STATES = ("running", *PROCESS_LESS_STATES)
 MAX_TURNS_SEARCHED = 100

@@ -6,13 +6,13 @@ that is logged, and the request is not affected.
 """
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
+from contextc._credential_mask import get_logger
 from contextc.errors import InvalidInput
 from contextc.observation.content_decoding import CannotDecode, decode_content, unreadable_reply
 from contextc.observation.credential_values import find_credentials, mask_value
@@ -25,7 +25,7 @@ from contextc.store.append_and_load import now_ms
 AnyClient = TypeVar("AnyClient")
 LIBRARIES = ("httpx", "httpx2")
 MAX_BYTES = 64 << 20
-_log = logging.getLogger("contextc.observation")
+_log = get_logger("contextc.observation")
 _workers: WeakKeyDictionary[Store, ThreadPoolExecutor] = WeakKeyDictionary()
 
 

@@ -5,11 +5,11 @@ observation itself recorded is deleted: a conversation with a turn of an executo
 fork, a pinned message or a todo stays, and so does all that it shares messages with. Imported conversations stay too.
 """
 
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
+from contextc._credential_mask import get_logger
 from contextc.errors import InvalidSetting
 from contextc.observation.conversation_index import load_observed_places
 from contextc.observation.record_options import IMPORTED
@@ -25,7 +25,7 @@ OBSERVED_TREES = (
     f" WHERE substr(o.session, 1, {len(IMPORTED)}) <> '{IMPORTED}'"
 )
 LEDGER_SIZES = {"shown": "length(t.items) + length(t.wire)", "manifest": "length(t.body)", "replaced": "length(t.body)"}
-_log = logging.getLogger("contextc.observation")
+_log = get_logger("contextc.observation")
 
 
 class DeletedTraffic(NamedTuple):

@@ -7,19 +7,26 @@ limit, see `limited_search`. A text that takes longer is removed as a whole.
 """
 
 import json
-import logging
 import re
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
-from string import ascii_letters, digits
-from typing import NamedTuple, TypeAlias, TypeGuard, cast
+from typing import TypeAlias, TypeGuard, cast
 from weakref import WeakKeyDictionary
 
 import msgspec
 from msgspec.structs import replace
 
+from contextc._credential_mask import (
+    CREDENTIAL_PATTERNS,
+    LETTERS,
+    START,
+    Around,
+    NamedPattern,
+    compile_pattern,
+    get_logger,
+)
 from contextc._json import encode
 from contextc.compiler.manifest import RequestAction
 from contextc.errors import InvalidInput
@@ -31,44 +38,10 @@ from contextc.store.backend_interface import Transaction
 
 Redaction: TypeAlias = bool | str | re.Pattern[str] | Sequence[str | re.Pattern[str]]
 """Names of `BUILTIN_PATTERNS` and regular expressions. True stands for all built-in patterns, False for none."""
-START = r"(?:(?<![A-Za-z0-9_\\])|(?<=\\[bfnrt]))"
-"""The start of a word, also after an escape such as `\\n` in JSON within a text."""
-LETTERS = ascii_letters + digits
 KEY_BYTES, HASH_BYTES = 32, 8
 OWN = "pattern"
-
-
-class Around(NamedTuple):
-    """A secret around a sign, such as that of a mail address. A search for its left side would start at every place of
-    a long run, so the sign is searched: what is right of it, then the letters left of it, and in them the start."""
-
-    left: str
-    letters: str
-    right: str
-
-
 BUILTIN_PATTERNS: dict[str, tuple[str | Around, ...]] = {
-    "keys": (
-        r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
-        START + r"(?:sk|pk|rk)[-_][A-Za-z0-9_-]{16,}",  # OpenAI, Anthropic, OpenRouter, Stripe
-        START + r"AIza[A-Za-z0-9_-]{35}",  # Google
-        START + r"(?:AKIA|ASIA|ABIA)[A-Z0-9]{16}(?![A-Z0-9])",  # AWS
-        START + r"(?:gh[opsur]_[A-Za-z0-9]{30,}|github_pat_[A-Za-z0-9_]{30,}|glpat-[A-Za-z0-9_-]{20,})",
-        START + r"(?:gsk|xai|hf|npm|nvapi|tvly|pypi|dop_v1)[-_][A-Za-z0-9_-]{20,}",
-        START + r"xox[abeoprs]-[A-Za-z0-9-]{10,}",  # Slack
-        r"(?i:(?:api|access|secret|account|subscription|private)[-_ ]?key(?:[-_]id)?)"
-        r"""\\?["']?\s*[:=]\s*\\?["']?(?P<secret>[A-Za-z0-9_\-./+=]{16,})""",
-    ),
-    "tokens": (
-        Around(  # JSON web tokens
-            START + r"eyJ(?=[A-Za-z0-9_-]{8})", LETTERS + "_-", r"\.(?=([A-Za-z0-9_-]{8,}+(?:\.[A-Za-z0-9_-]*+)?))"
-        ),
-        r"(?i:\b(?:bearer|basic))\s+(?P<secret>[A-Za-z0-9_\-.~+/]{16,}=*)",
-        START + r"ya29\.[A-Za-z0-9_-]{20,}",
-        r"(?i:(?:token|passw(?:or)?d|passphrase|client[-_ ]?secret))"
-        r"""\\?["']?\s*[:=]\s*\\?["']?(?P<secret>[^\s"'\\,;&{}\[\]]{8,})""",
-        r"://[^\s/:@\"']*:(?P<secret>[^\s/@\"']+)@",
-    ),
+    **CREDENTIAL_PATTERNS,
     "mail": (
         Around(
             START + r"[A-Za-z0-9._%+-]",
@@ -77,45 +50,22 @@ BUILTIN_PATTERNS: dict[str, tuple[str | Around, ...]] = {
         ),
     ),
 }
-_log = logging.getLogger("contextc.observation")
+_log = get_logger("contextc.observation")
 PLACEHOLDER = re.compile(r"(\[redacted:[a-z]+:[0-9a-f]{16}\])")
 _JSON_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 _keys: WeakKeyDictionary[Store, bytes] = WeakKeyDictionary()
-_clean: set[tuple[tuple["NamedPattern", ...], bytes]] = set()
+_clean: set[tuple[tuple[NamedPattern, ...], bytes]] = set()
 """Hashes of texts without a match. The requests of a conversation repeat most texts, which are not searched again."""
 MAX_CLEAN, MIN_CLEAN_LENGTH = 50_000, 200
 
 
-class NamedPattern(NamedTuple):
-    """A pattern and the name of its placeholders. A group `secret` is the part to remove; without it, the match is.
+class OwnPattern(NamedPattern):
+    """A regular expression of a user, which is searched with a time limit."""
 
-    With `left`, the pattern finds a sign and what is right of it, see `Around`.
-    """
-
-    name: str
-    pattern: re.Pattern[str]
-    left: re.Pattern[str] | None = None
-    letters: str = ""
+    __slots__ = ()
 
     def spans(self, text: str) -> Iterator[tuple[int, int]]:
-        """Yield the start and the end of each part to remove."""
-        if self.name == OWN:
-            yield from find_spans(self.pattern, text)
-            return
-        if self.left is None:
-            group: str | int = "secret" if "secret" in self.pattern.groupindex else 0
-            yield from (match.span(group) for match in self.pattern.finditer(text))
-            return
-        done = 0
-        for sign in self.pattern.finditer(text):
-            at = sign.start()
-            if at < done:
-                continue
-            first = done + len(text[done:at].rstrip(self.letters))
-            done = sign.end()
-            if (start := self.left.search(text, first, at)) is not None:
-                done = sign.end(1)
-                yield start.start(), done
+        yield from find_spans(self.pattern, text)
 
 
 def compile_patterns(redact: Redaction | None) -> tuple[NamedPattern, ...]:
@@ -127,18 +77,12 @@ def compile_patterns(redact: Redaction | None) -> tuple[NamedPattern, ...]:
     named = [each for each in given if isinstance(each, str) and each in BUILTIN_PATTERNS]
     own = [each for each in given if not isinstance(each, str) or each not in BUILTIN_PATTERNS]
     found = [each for name in BUILTIN_PATTERNS if name in named for each in _builtin(name)]
-    return (*found, *[NamedPattern(OWN, _compile(each)) for each in own])
+    return (*found, *[OwnPattern(OWN, _compile(each)) for each in own])
 
 
 @lru_cache
 def _builtin(name: str) -> tuple[NamedPattern, ...]:
-    return tuple([_compile_builtin(name, each) for each in BUILTIN_PATTERNS[name]])
-
-
-def _compile_builtin(name: str, given: str | Around) -> NamedPattern:
-    if isinstance(given, str):
-        return NamedPattern(name, re.compile(given, re.DOTALL))
-    return NamedPattern(name, re.compile(given.right), re.compile(given.left), given.letters)
+    return tuple([compile_pattern(name, each) for each in BUILTIN_PATTERNS[name]])
 
 
 def _compile(given: object) -> re.Pattern[str]:

@@ -8,7 +8,6 @@ so it is `transient`.
 
 import re
 import time
-from base64 import b64decode
 from collections.abc import Iterable, Mapping
 from datetime import UTC
 from email.utils import parsedate_to_datetime
@@ -16,6 +15,7 @@ from typing import NamedTuple, cast
 
 from msgspec import Struct
 
+from contextc._credential_mask import mask_secrets
 from contextc._json import JSON, JSONObject, encode, fix_surrogates
 from contextc.errors import FailureKind, ProviderFailed
 from contextc.providers.registry import Provider
@@ -43,14 +43,6 @@ STATUSES: dict[int, FailureKind] = {
 NOT_FOUND_FIX = "The model or the URL was not found: check the model's name and the URL."
 MAX_MESSAGE_LENGTH, MAX_ID_LENGTH = 1_000, 200
 REQUEST_ID_HEADERS = ("request-id", "x-request-id", "x-amzn-requestid")
-SECRETS = re.compile(
-    r"(?:\b(?:sk|pk|rk|xai|gsk|key)-[\w\-*.]{6,}|\bAIza[\w\-]{10,}|(?i:\bbearer\s+)[\w\-.~+/=*]{6,}"
-    r"|(?i:\b(?:api[_-]?key|key)=)[^\s&\"']{6,})"
-)
-LOGIN = re.compile(r"(?<=://)[^\s/@]+(?=@)")
-PACKED_LOGIN = re.compile(r"(?i:\bbasic\s+)([\w+/\-]{4,}={0,2})")
-MASK = "[key]"
-URL_SAFE = str.maketrans("-_", "+/")
 TAGS = re.compile(r"<(?:style|script)\b[^<>]*+>.*?(?:</(?:style|script)>|\Z)|<[^<>]*+>", re.DOTALL)
 
 
@@ -152,24 +144,6 @@ def parse_error(body: JSON, status: int | None, headers: Mapping[str, str]) -> E
         status or (numbers[0] if numbers else None),
         _retry_after(headers, inner),
     )
-
-
-def mask_secrets(text: str, secrets: Iterable[str] = ()) -> str:
-    """Return the text with `secrets`, and all that looks like a key or a login, masked."""
-    for secret in secrets:
-        if len(secret) >= 6:
-            text = text.replace(secret, MASK)
-    return SECRETS.sub(MASK, LOGIN.sub(MASK, PACKED_LOGIN.sub(_mask_login, text)))
-
-
-def _mask_login(found: re.Match[str]) -> str:
-    """Mask a base64 login after "basic". Other text there, such as "basic authentication", stays."""
-    packed = found[1].rstrip("=").translate(URL_SAFE)
-    try:
-        login = b64decode(packed + "=" * (-len(packed) % 4), validate=True).decode()
-    except ValueError:
-        return found[0]
-    return MASK if ":" in login else found[0]
 
 
 def _message_text(message: JSON) -> str:

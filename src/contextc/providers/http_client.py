@@ -14,12 +14,13 @@ from inspect import signature
 from typing import Any, ClassVar, NoReturn, Protocol, cast
 from urllib.parse import urlsplit
 
+from contextc._credential_mask import mask_secrets
 from contextc._json import JSON, JSONObject, hash_blob
 from contextc._worker_threads import run_in_thread
 from contextc.errors import ContextcError, InvalidSetting, ProviderFailed
 from contextc.formats.stream import is_error
 from contextc.providers.client import Endpoint, ProviderCall
-from contextc.providers.error_mapping import ErrorTable, map_error, mask_secrets, with_provider_rules
+from contextc.providers.error_mapping import ErrorTable, map_error, with_provider_rules
 from contextc.providers.registry import Provider
 from contextc.providers.stream_parsers import MalformedEvent, SSEParser, parse_json_object
 from contextc.providers.timeout_errors import describe_timeout, exception_chain

@@ -9,12 +9,13 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+from contextc._credential_mask import mask_secrets
 from contextc._installed_packages import importing
 from contextc._json import JSON, JSONObject, parse_object
 from contextc.errors import ProviderFailed
 from contextc.formats.request_settings import object_or_empty
 from contextc.providers.client import ProviderCall
-from contextc.providers.error_mapping import ErrorTable, mask_secrets
+from contextc.providers.error_mapping import ErrorTable
 from contextc.providers.http_client import HTTPEndpoint, HTTPResponse, StreamParser, error_reason
 from contextc.providers.registry import Provider
 from contextc.providers.stream_parsers import MalformedEvent, NDJSONParser, parse_json_object

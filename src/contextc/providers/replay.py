@@ -17,11 +17,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import cast
 
-from contextc._json import JSON, JSONObject, decode, encode, fix_surrogates_in_json
+from contextc._credential_mask import mask_secrets
+from contextc._json import JSON, JSONObject, encode, fix_surrogates, fix_surrogates_in_json, map_strings
 from contextc.errors import InvalidReply, InvalidSetting, ProviderFailed
 from contextc.formats.stream import is_error
 from contextc.providers.client import Endpoint, ProviderCall
-from contextc.providers.error_mapping import ErrorTable, map_error, mask_secrets
+from contextc.providers.error_mapping import ErrorTable, map_error
 from contextc.providers.registry import Provider, client_of_format
 from contextc.providers.stream_parsers import MalformedEvent, parse_json_object
 
@@ -196,11 +197,9 @@ def _table(provider: Provider) -> ErrorTable:
 
 def _clean(event: JSONObject) -> JSONObject:
     """Return the event. In an error event, keys that the provider may have repeated are masked."""
-    return (
-        cast(JSONObject, decode(mask_secrets(encode(fix_surrogates_in_json(event)).decode())))
-        if is_error(event)
-        else event
-    )
+    if not is_error(event):
+        return event
+    return cast(JSONObject, map_strings(event, lambda text: mask_secrets(fix_surrogates(text))))
 
 
 def _failure_fields(error: ProviderFailed) -> JSONObject:

@@ -13,6 +13,7 @@ from typing import Literal, Self, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
+from contextc._credential_mask import mask_secrets
 from contextc._json import encode, fix_surrogates_in_json
 from contextc.errors import ContextcError, InvalidInput, InvalidMessage, LeaseLost
 from contextc.events import AnyEvent, ReasoningDelta, TextDelta, ToolCallDelta, ToolFailed, ToolFinished
@@ -330,7 +331,7 @@ class Stream:
         if error is None:
             self.end()
         else:
-            why = f"{type(error).__name__}: {error}".removesuffix(": ")
+            why = mask_secrets(f"{type(error).__name__}: {error}".removesuffix(": "))
             self.end(status="error" if isinstance(error, Exception) else "cancelled", error=why)
 
 

@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import Any, Generic, NamedTuple, Self, TypeVar, cast
 from weakref import WeakSet
 
+from contextc._credential_mask import get_logger
 from contextc.errors import SchemaTooNew, StoreError, StoreUnavailable
 from contextc.store.backend_interface import Dialect, Result, Row, Transaction
 from contextc.store.change_notifications import ChangeListener
@@ -107,9 +108,8 @@ class Scheduler:
 
 
 def log_warning(text: str) -> None:
-    import logging  # imported here: it costs as much as the rest of the store
 
-    logging.getLogger("contextc.store").warning(text)
+    get_logger("contextc.store").warning(text)
 
 
 MAX_CONFLICTS = 8

@@ -15,7 +15,6 @@ import contextvars
 import difflib
 import inspect
 import json
-import logging
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import cast
@@ -23,13 +22,14 @@ from typing import cast
 from msgspec import Struct
 from msgspec.structs import replace
 
+from contextc._credential_mask import get_logger
 from contextc._worker_threads import ConcurrencyLimit, read_thread_limit, submit
 from contextc.errors import ContextcError, InvalidInput, InvalidMessage, describe_error, is_interrupt
 from contextc.messages import Message, ToolCall, ToolResult, validate_message
 from contextc.tools.context import ToolContext
 from contextc.tools.parameters import Function, FunctionParameters, tool_signature
 
-log = logging.getLogger("contextc.tools")
+log = get_logger("contextc.tools")
 
 GRACE_SECONDS = 0.5
 MAX_ERROR_CHARACTERS = 4_000

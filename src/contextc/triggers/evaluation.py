@@ -15,6 +15,7 @@ from typing import TypeAlias, cast, get_args
 from msgspec import Struct
 from msgspec.structs import replace
 
+from contextc._credential_mask import mask_secrets
 from contextc._json import JSON, JSONObject, decode, encode, find_json_problem, fix_surrogates
 from contextc.errors import ContextcError, InvalidInput, describe_error, is_interrupt
 from contextc.triggers.base import Trigger, TriggerContext, TriggerKind, TriggerMessage
@@ -284,4 +285,4 @@ def _validated_message(trigger: Trigger, say: object) -> TriggerMessage:
 
 def _failure_text(error: BaseException) -> str:
     text = str(error) if isinstance(error, ContextcError) else f"It raised {describe_error(error)}"
-    return fix_surrogates(text)[:MAX_FAILURE_CHARACTERS]
+    return mask_secrets(fix_surrogates(text))[:MAX_FAILURE_CHARACTERS]

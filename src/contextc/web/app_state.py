@@ -1,12 +1,12 @@
 """State of the server: its store, its options, and its running turns."""
 
 import asyncio
-import logging
 from contextlib import suppress
 from pathlib import Path
 
 from msgspec import Struct
 
+from contextc._credential_mask import get_logger
 from contextc._worker_threads import run_blocking
 from contextc.analysis.analysed_conversations import AnalysedConversations
 from contextc.app.agent_factory import ToolSelection, build_agent
@@ -26,7 +26,7 @@ from contextc.web.http_errors import HTTPError
 from contextc.web.store_overview import StoreOverview
 from contextc.web.turn_manager import REPLAY_PROVIDER, TurnManager
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 MAX_BODY_BYTES = 32 << 20
 RECOVERY_INTERVAL = 2.0
 EXPIRED_REASON = "no answer came in time"

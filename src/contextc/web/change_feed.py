@@ -6,7 +6,6 @@ that has missed too much gets a `reset`: it must load everything again.
 """
 
 import asyncio
-import logging
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -16,6 +15,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Struct
 
+from contextc._credential_mask import get_logger
 from contextc._worker_threads import run_blocking
 from contextc.errors import ContextcError
 from contextc.proxy.proxy_status import ProxyStatus, read_statuses
@@ -23,7 +23,7 @@ from contextc.store import Store
 from contextc.store.conversation_changes import ConversationChanges, States, load_changes, load_states
 from contextc.store.conversation_list import ConversationOverview, mark_waiting
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 POLL_SECONDS = 0.5
 RESET = "reset"
 ENDED = "ended"

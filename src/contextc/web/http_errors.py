@@ -1,12 +1,12 @@
 """Mapping of exceptions to HTTP error responses."""
 
-import logging
 from collections.abc import Mapping
 
 import msgspec
 from msgspec import Struct
 from starlette.responses import Response
 
+from contextc._credential_mask import get_logger
 from contextc.errors import (
     Conflict,
     ContextcError,
@@ -22,7 +22,7 @@ from contextc.errors import (
     UnknownModel,
 )
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 STATUS_BY_ERROR: dict[type[Exception], int] = {
     ConversationExists: 409,
     UnknownModel: 400,

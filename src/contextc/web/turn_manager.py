@@ -6,7 +6,6 @@ Nothing is kept after a turn has ended: the store has it.
 """
 
 import asyncio
-import logging
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -16,6 +15,7 @@ from typing import Protocol
 
 from msgspec import UNSET, Struct, UnsetType
 
+from contextc._credential_mask import get_logger
 from contextc._json import JSONObject, encode_canonical
 from contextc._worker_threads import run_blocking
 from contextc.app.approval_preview import preview_call
@@ -38,7 +38,7 @@ from contextc.store.turn_queue import load_worker_turn
 from contextc.web.http_errors import HTTPError
 from contextc.web.model_executors import ExecutorFactory, ExecutorPool
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 MAX_TURNS = 1_000
 """Maximum number of concurrent turns."""
 MAX_REMEMBERED_MODELS = 10_000

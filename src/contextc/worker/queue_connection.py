@@ -1,7 +1,6 @@
 """The connection of a worker to the queue: procrastinate's connector, which survives restarts of the server."""
 
 import asyncio
-import logging
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,9 +9,10 @@ from procrastinate import PsycopgConnector, sql
 from procrastinate.connector import Notify
 from procrastinate.exceptions import ConnectorException
 
+from contextc._credential_mask import get_logger
 from contextc.store.postgres import PostgresStore
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 RETRY_SECONDS = 1.0
 POOL_SIZE = 3
 POOL_TIMEOUT = 10.0

@@ -6,7 +6,6 @@ run, and hands their turns over.
 """
 
 import asyncio
-import logging
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from contextc._credential_mask import get_logger
 from contextc._installed_packages import importing
 from contextc._worker_threads import run_blocking
 from contextc.errors import ConversationBusy, InvalidInput, LeaseLost, StoreError
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from contextc.worker.queue_connection import QueueConnection
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 SILENT_HEARTBEATS = 3
 """Number of missing heartbeats after which a worker counts as silent."""
 POLL_SECONDS = 0.5

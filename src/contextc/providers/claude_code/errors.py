@@ -7,10 +7,11 @@ That line contains the API's error with its status. All other messages are the C
 from collections.abc import Collection, Iterable
 from typing import cast
 
+from contextc._credential_mask import mask_secrets
 from contextc._json import JSON, JSONObject
 from contextc.errors import ContextcError, FailureKind, InvalidSetting, ProviderFailed
 from contextc.providers.anthropic import TABLE as ANTHROPIC
-from contextc.providers.error_mapping import ErrorTable, map_error, mask_secrets
+from contextc.providers.error_mapping import ErrorTable, map_error
 
 MAX_MESSAGE_LENGTH = 600
 SETTINGS_FIX = "Check the settings of the request."

@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager
 from typing import cast
 
+from contextc._credential_mask import mask_secrets
 from contextc._json import JSONObject
 from contextc.errors import InvalidSetting, ProviderFailed
 from contextc.formats.stream import note_event
@@ -20,7 +21,6 @@ from contextc.providers.codex.app_server import AppServer, LaunchConfig, Program
 from contextc.providers.codex.call_options import CodexCallOptions, parse_call_options
 from contextc.providers.codex.threads import ThreadManager
 from contextc.providers.codex.turns import CodexTurn, recorded_events
-from contextc.providers.error_mapping import mask_secrets
 from contextc.providers.registry import Provider
 
 THREAD_SECONDS, PROGRAM_SECONDS = 10.0, 300.0

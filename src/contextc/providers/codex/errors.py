@@ -8,10 +8,11 @@ they are matched by message.
 import re
 from typing import cast
 
+from contextc._credential_mask import mask_secrets
 from contextc._json import JSON, JSONObject, parse_object
 from contextc.errors import FailureKind, ProviderFailed
 from contextc.providers.codex.app_server import ProgramEnded
-from contextc.providers.error_mapping import ErrorTable, map_error, mask_secrets
+from contextc.providers.error_mapping import ErrorTable, map_error
 from contextc.providers.openai import TABLE as OPENAI
 
 TABLE = ErrorTable(
