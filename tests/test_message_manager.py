@@ -1,6 +1,7 @@
 """MessageManager, in memory and on every store."""
 
 import logging
+import re
 from collections.abc import Sequence
 
 import pytest
@@ -61,6 +62,38 @@ def test_the_system_prompt_may_change_and_go() -> None:
     assert (manager.get_system_prompt(), len(manager.get_formatted_messages())) == (None, 1)
     with pytest.raises(cc.errors.InvalidSetting, match="system_prompt must be a string, got int"):
         manager.set_system_prompt(5)  # pyright: ignore[reportArgumentType]  # what is wrong is tested
+
+
+def test_the_prompt_and_the_limit_can_be_set_and_nothing_else() -> None:
+    """Guarantee 14.1: an assignment has an effect, or it raises."""
+    manager = cc.MessageManager(cc.OpenAIFormatter(), "Be brief.")
+    manager.add_user_message("word " * 40)
+    manager.system_prompt = "Be kind."
+    assert manager.get_formatted_messages()[0]["content"] == manager.system_prompt == "Be kind."
+    manager.max_tokens = 20
+    with pytest.raises(cc.errors.ContextOverflow):
+        manager.get_formatted_messages()
+    manager.max_tokens = None
+    assert len(manager.get_formatted_messages()) == 2
+    for name, value in (("max_tokens", 0), ("system_prompt", 5)):
+        with pytest.raises(cc.errors.InvalidSetting, match=name):
+            setattr(manager, name, value)
+    for name in ("sytem_prompt", "model", "policy", "messages"):
+        with pytest.raises(AttributeError, match=name):
+            setattr(manager, name, "x")
+
+
+def test_the_fix_for_an_unknown_model_works() -> None:
+    """Guarantee 15.1: what the error advises can be passed, as a provider and as a model."""
+    with pytest.raises(cc.errors.UnknownModel) as error:
+        cc.MessageManager(cc.OpenAIFormatter(), model="made-up")
+    advised = re.findall(r'cc\.provider\("…:(\S+)", window=128_000, output=8_000\)', str(error.value))
+    assert advised == ["made-up"]
+    provider = cc.provider(f"openai-chat:{advised[0]}", window=128_000, output=8_000)
+    for model in (provider, provider.model):
+        manager = cc.MessageManager(cc.OpenAIFormatter(), model=model)
+        manager.add_user_message("hi")
+        assert manager.get_formatted_messages() == [{"role": "user", "content": "hi"}]
 
 
 def test_plain_dicts_are_taken_and_wrong_ones_refused() -> None:

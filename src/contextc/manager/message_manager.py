@@ -12,6 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from contextc._credential_mask import get_logger
 from contextc._json import JSONObject
 from contextc.compiler import Compiled, MessageCompiler
 from contextc.compiler.arguments import as_options
@@ -35,11 +36,10 @@ from contextc.messages import (
 from contextc.messages.message import to_plain_text
 from contextc.models import Model, model
 from contextc.providers import Provider
-from contextc.providers.error_mapping import mask_secrets
 from contextc.store import Store, open_store
 from contextc.tools.spec import NativeTool, Tool
 
-log = logging.getLogger("contextc.manager")
+log = get_logger("contextc.manager")
 
 UNLIMITED_WINDOW = 1 << 40
 ALL_MEDIA = ("image", "audio", "video", "document")
@@ -48,7 +48,29 @@ CallLike = ToolCall | Mapping[str, Any]
 
 
 class MessageManager:
-    """A message history that can be formatted for any vendor's SDK."""
+    """A message history that can be formatted for any vendor's SDK.
+
+    `formatter`, `system_prompt` and `max_tokens` can be set at any time. No other attribute can.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_calls",
+        "_calls_at",
+        "_compiler",
+        "_compiler_formatter",
+        "_conversation",
+        "_formatter",
+        "_full_formatter",
+        "_held",
+        "_max_tokens",
+        "_model",
+        "_options",
+        "_sent",
+        "_store",
+        "_system_prompt",
+        "_tools",
+    )
 
     def __init__(
         self,
@@ -56,7 +78,7 @@ class MessageManager:
         system_prompt: str | None = None,
         max_tokens: int | None = None,
         *,
-        model: str | None = None,
+        model: str | Model | Provider | None = None,
         policy: PolicyArgument = "",
         store: Store | None = None,
         conversation: str = "conversation",
@@ -64,25 +86,18 @@ class MessageManager:
         """Create a history. `formatter` is a `Formatter`, or any object with `format` (see `HistoryFormatter`).
 
         `max_tokens` limits everything that is sent: system prompt, tools and messages. `model` selects the tokenizer,
-        and which media are sent: others are described in words. `policy="sliding_window"` leaves out single messages,
+        and which media are sent: others are described in words. It is a name, or a `cc.provider` or `cc.models.model`
+        with facts of its own. `policy="sliding_window"` leaves out single messages,
         oldest first, in place of whole turns. `store` and `conversation` select where the history is stored; the
         default is memory.
         """
-        if max_tokens is not None and (
-            isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < 1
-        ):
-            raise InvalidSetting(
-                "max_tokens must be a positive number of tokens",
-                got=max_tokens,
-                fix="Pass the limit for system prompt, tools and messages.",
-            )
         self._system_prompt = _check_prompt(system_prompt)
         self._tools: tuple[Tool | NativeTool, ...] = ()
         self._calls = CallIndex()
         self._calls_at: str = ""
         self._held: list[JSONObject] = []
         self._store, self._conversation = store if store is not None else open_store("memory:"), conversation
-        self._max_tokens, self._model = max_tokens, model
+        self._max_tokens, self._model = _check_limit(max_tokens), _model_facts(model)
         self._options: CompilerOptionArguments = {"fetch": False, "policy": policy}
         as_options(self._options)
         self.formatter = formatter
@@ -110,6 +125,24 @@ class MessageManager:
         self._full_formatter = formatter if isinstance(formatter, Formatter) else PlainFormatter()
         if is_change:
             log.info("changed the formatter to %s", self._name)
+
+    @property
+    def system_prompt(self) -> str | None:
+        """The system prompt. It can be set at any time, as with `set_system_prompt`."""
+        return self._system_prompt
+
+    @system_prompt.setter
+    def system_prompt(self, prompt: str | None) -> None:
+        self.set_system_prompt(prompt)
+
+    @property
+    def max_tokens(self) -> int | None:
+        """The limit for everything that is sent; None if there is none. It can be set at any time."""
+        return self._max_tokens
+
+    @max_tokens.setter
+    def max_tokens(self, max_tokens: int | None) -> None:
+        self._max_tokens = _check_limit(max_tokens)
 
     def add_message(self, message: Message | Mapping[str, Any]) -> Message:
         """Add a `Message` or a dict, and return the last message that was stored.
@@ -182,7 +215,7 @@ class MessageManager:
         """Replace the system prompt of later requests. None or an empty text removes it."""
         self._system_prompt = _check_prompt(prompt)
         log.info("set the system prompt: %d characters", len(prompt or ""))
-        _log_content("system prompt: %s", prompt or "")
+        log.debug("system prompt: %s", prompt or "")
 
     def get_system_prompt(self) -> str | None:
         """Return the system prompt; None if there is none."""
@@ -256,7 +289,8 @@ class MessageManager:
         for message in stored:
             self._calls.add(message)
             log.info("added message %d: %s", message.seq, message.role)
-            _log_content(f"content of message {message.seq}: %s", to_plain_text(message))
+            if log.isEnabledFor(logging.DEBUG):
+                log.debug("content of message %d: %s", message.seq, to_plain_text(message))
         self._calls_at = stored[-1].id if alone else ""
         return stored[-1]
 
@@ -350,7 +384,7 @@ def _logging_refusals() -> Generator[None]:
     except ContextcError as error:
         field = getattr(error, "field", "")
         log.info("refused a message: %s%s", type(error).__name__, f", field {field}" if field else "")
-        _log_content("reason of the refusal: %s", str(error))
+        log.debug("reason of the refusal: %s", error)
         raise
 
 
@@ -360,19 +394,27 @@ def _check_prompt(prompt: object) -> str | None:
     return prompt or None
 
 
-def _log_content(text: str, content: str) -> None:
-    """Log content at DEBUG, without what looks like a key."""
-    if log.isEnabledFor(logging.DEBUG):
-        log.debug(text, mask_secrets(content))
-
-
-def _provider_for(formatter: Formatter, model_name: str | None) -> Provider:
-    """Return a provider with only a formatter, and an unlimited window if no model is named."""
-    known = (
-        model(model_name)
-        if model_name
-        else Model(name="", vendor="", window=UNLIMITED_WINDOW, output=0, tokenizer="unknown", media=ALL_MEDIA)
+def _check_limit(max_tokens: object) -> int | None:
+    if max_tokens is None or (isinstance(max_tokens, int) and not isinstance(max_tokens, bool) and max_tokens >= 1):
+        return max_tokens
+    raise InvalidSetting(
+        "max_tokens must be a positive number of tokens",
+        got=max_tokens,
+        fix="Pass the limit for system prompt, tools and messages.",
     )
+
+
+def _model_facts(given: str | Model | Provider | None) -> Model:
+    """Return the facts about a model; those of one without limits if none is given."""
+    if not given:
+        return Model(name="", vendor="", window=UNLIMITED_WINDOW, output=0, tokenizer="unknown", media=ALL_MEDIA)
+    if isinstance(given, Provider):
+        return given.model
+    return given if isinstance(given, Model) else model(given)
+
+
+def _provider_for(formatter: Formatter, known: Model) -> Provider:
+    """Return a provider with only a formatter and a model."""
     if formatter.system_between is None:
         formatter = copy(formatter)
         formatter.system_between = known.system_between and known.vendor == formatter.rules.vendor
