@@ -1,6 +1,7 @@
 """Conversations of DeepChat: databases in its older and its current schema, and its records as JSON Lines."""
 
 import json
+import re
 import sqlite3
 from base64 import b64encode
 from collections.abc import Iterator
@@ -199,8 +200,25 @@ def test_the_tables_of_the_current_schema_come_before_the_records(store: cc.Stor
         (record("m9", "assistant", {"text": "x"}, session="s2"), "record m9: content must be a list of blocks, got an"),
         (record("m9", "user", [block("content")], session="s2"), "record m9: content must be an object with a text"),
         ({**record("m9", "user", "", session="s2"), "content": "{"}, "record m9: content must be JSON"),
+        (
+            {**record("m9", "assistant", [], session="s2"), "content": b"\xff"},
+            "record m9: content must be a list of blocks, got bytes. Correct the record",
+        ),
+        (record("m9", "user", {"text": 5}, session="s2"), "record m9: content.text must be a string, got a number"),
+        (
+            record("m9", "assistant", [block("content"), 5], session="s2"),
+            "record m9: content[1] must be a block, got a number",
+        ),
+        (
+            record("m9", "assistant", [{"type": "content", "content": 7}], session="s2"),
+            "record m9: content[0].content must be a string, got a number",
+        ),
+        (
+            record("m9", "assistant", [{"type": "tool_call", "tool_call": "x"}], session="s2"),
+            "record m9: content[0].tool_call must be an object, got a string",
+        ),
     ],
-    ids=["blocks", "text", "JSON"],
+    ids=["blocks", "text", "JSON", "bytes", "number", "block", "block text", "call"],
 )
 def test_a_wrong_record_refuses_its_conversation_alone(
     store: cc.Store, tmp_path: Path, wrong: JSONObject, error: str
@@ -219,3 +237,34 @@ def test_a_line_that_is_no_record_stores_nothing(store: cc.Store, tmp_path: Path
     with pytest.raises(InvalidImport, match="line 7: expected a record with session_id, role"):
         import_files(store, [file])
     assert store.conversations() == []
+
+
+@pytest.mark.parametrize("others", [TALK[:1], []], ids=["beside another", "alone"])
+def test_a_record_without_a_session_is_named(store: cc.Store, tmp_path: Path, others: list[JSONObject]) -> None:
+    """Guarantee 15.1: it is not reported as an empty conversation, and the others are imported."""
+    file = tmp_path / "chat.db"
+    with sqlite3.connect(file) as database:
+        database.execute("CREATE TABLE deepchat_messages (id, session_id, role, content, status)")
+        lost = [{**record(id, "user", user("lost")), "session_id": None} for id in ("m8", "m9")]
+        rows = [tuple(each.values()) for each in [*others, *lost]]
+        database.executemany("INSERT INTO deepchat_messages VALUES (?, ?, ?, ?, ?)", rows)
+    database.close()
+    problem = "record m8 and 1 more: session_id must be text, got null. Correct the record, or remove it."
+    if not others:
+        with pytest.raises(cc.errors.InvalidInput, match=re.escape(problem)):
+            import_files(store, [file])
+        return
+    summary = import_files(store, [file])
+    assert [each.error for each in summary.conversations] == [problem, None]
+    assert (summary.refused, summary.left_out) == (1, ())
+    assert [each.name for each in store.conversations()] == ["deepchat-s1"]
+
+
+def test_the_messages_of_a_summary_are_those_of_the_stored_conversation(store: cc.Store, tmp_path: Path) -> None:
+    """Guarantee 3.8: a shorter file, and one whose conversation has continued here, have fewer than the store."""
+    file = write_lines(tmp_path / "chat.jsonl", TALK)
+    import_files(store, [file])
+    store.append("deepchat-s1", cc.user("continued here"))
+    for records in (TALK, TALK[:3]):
+        (found,) = import_files(store, [write_lines(file, records)]).conversations
+        assert (found.messages, found.length, found.new) == (7, 7, 0)

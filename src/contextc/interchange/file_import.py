@@ -28,7 +28,7 @@ from contextc.interchange.log_import import LoggedConversation, LoggedExchanges,
 from contextc.interchange.prefix_match import PrefixIndex
 from contextc.interchange.request_import_export import has_content
 from contextc.interchange.sources import LogSource, load_source, source_names
-from contextc.interchange.write_imported import NameChoice, WriteResult, write_conversation
+from contextc.interchange.write_imported import NameChoice, WriteResult, count_messages, write_conversation
 from contextc.messages import Message, Usage, decode_message
 from contextc.messages.client_context import first_user_text
 from contextc.store import Store
@@ -45,9 +45,9 @@ EMPTY_USAGE = Usage()
 
 
 class ImportedConversation(Struct, frozen=True, kw_only=True):
-    """The outcome for one conversation of a file. `messages` counts all branches, `length` the current one, `new` the
-    messages that were not in the store. `requests` counts the model calls in the file. `error` is the reason if it was
-    not imported. Tokens are those that models reported, None if they reported none.
+    """The outcome for one conversation of a file. `messages` counts all branches in the store, `length` the current
+    one, `new` the messages that the import added. `requests` counts the model calls in the file. `error` is the reason
+    if it was not imported. Tokens are those that models reported, None if they reported none.
     """
 
     name: str
@@ -252,7 +252,7 @@ def _logged_outcome(store: Store, found: LoggedConversation) -> ImportedConversa
     return ImportedConversation(
         name=found.name,
         title=" ".join(next(texts, "").split())[:TITLE_LENGTH],
-        messages=sum(branch.length - branch.base for branch in branches),
+        messages=count_messages(branches),
         length=now.length,
         new=found.new,
         tool_calls=sum(len(message.tool_calls) for message in own),
@@ -418,7 +418,7 @@ def _outcome(found: FoundConversation, placed: WriteResult, new_calls: int) -> I
     return ImportedConversation(
         name=placed.conversation.name,
         title=_title(found),
-        messages=len(messages),
+        messages=placed.messages,
         length=placed.conversation.length,
         new=placed.added,
         tool_calls=sum(len(message.tool_calls) for message in messages),

@@ -18,7 +18,7 @@ from contextc.interchange.found_conversation import Origin, read_origin
 from contextc.interchange.prefix_match import PrefixIndex
 from contextc.interchange.stored_tree_match import StoredNode, StoredTree, content_key, has_other_version
 from contextc.messages import Message, decode_message, validate_message
-from contextc.store import Conversation, Store, append_and_load, branches, message_rows
+from contextc.store import Branch, Conversation, Store, append_and_load, branches, message_rows
 from contextc.store.append_and_load import PendingMessage
 from contextc.store.backend_interface import Transaction
 from contextc.store.leases import holds_none, may_take
@@ -32,6 +32,8 @@ class WriteResult(NamedTuple):
     conversation: Conversation
     added: int
     branches: int
+    messages: int
+    """The number of messages on all branches."""
     places: Sequence[tuple[int, ...]] = ()
     """The places of the messages of each line."""
 
@@ -90,10 +92,16 @@ def write_conversation(
         placing = _find_target(tx, name_choice, origin, entries, alike)
         added = placing.write(tx, progress)
         name = placing.name
-        count, places = len(branches.list_branches(tx, name)), [placing.places(line) for line in entries]
-        return WriteResult(branches.load_conversation(tx, name), added, count, places)
+        found = branches.list_branches(tx, name)
+        total, places = count_messages(found), [placing.places(line) for line in entries]
+        return WriteResult(branches.load_conversation(tx, name), added, len(found), total, places)
 
     return store.write(work, repeatable=True)
+
+
+def count_messages(found: Sequence[Branch]) -> int:
+    """Return the number of messages on these branches, each counted once."""
+    return sum(branch.length - branch.base for branch in found)
 
 
 def _entries(lines: Sequence[Sequence[Message]]) -> list[EntryLine]:

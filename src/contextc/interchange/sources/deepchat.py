@@ -34,9 +34,11 @@ ABOUT = "DeepChat's agent.db, and its message records as JSON"
 TABLE = "deepchat_messages"
 COLUMNS = ("id", "session_id", "role", "content", "status")
 ORDER_COLUMNS = ("order_seq", "created_at")
+HAS_SESSION = "typeof(session_id) = 'text'"
 ROLES = ("user", "assistant")
 STATUSES: Mapping[JSON, Status] = {"sent": "sent", "error": "error", "pending": "cancelled"}
 """A reply that was pending when the file was written is not sent to a model. A later import replaces it."""
+TEXT_BLOCKS = ("content", "reasoning_content")
 CORRECT_IT = "Correct the record, or remove it."
 
 
@@ -93,6 +95,8 @@ def _by_session(file: InputFile) -> dict[str, list[JSONObject]]:
 def _read_database(given: ImportInput, file: InputFile) -> Iterator[FoundConversation]:
     with file.open_database() as connection:
         database = _Database(connection, file.sample())
+        if (error := database.find_lost_records()) is not None:
+            yield FoundConversation(id="", lines=(), error=str(error))
         for session in given.with_progress(database.sessions()):
             yield read_or_error(
                 session, lambda session=session: _found(session, database.title(session), database.records(session))
@@ -111,8 +115,18 @@ class _Database(NamedTuple):
         return [cast(JSONObject, dict(row)) for row in found]
 
     def sessions(self) -> list[str]:
-        sql = f"SELECT session_id FROM {TABLE} GROUP BY session_id ORDER BY min(rowid)"
+        sql = f"SELECT session_id FROM {TABLE} WHERE {HAS_SESSION} GROUP BY session_id ORDER BY min(rowid)"
         return [str(row[0]) for row in self.connection.execute(sql)]
+
+    def find_lost_records(self) -> InvalidInput | None:
+        """Return the error for records without the id of a session; None if there are none."""
+        sql = f"SELECT id, session_id FROM {TABLE} WHERE NOT {HAS_SESSION} ORDER BY rowid"
+        lost = self.connection.execute(sql).fetchall()
+        if not lost:
+            return None
+        others = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
+        got = json_type_name(lost[0]["session_id"])
+        return InvalidInput(f"record {lost[0]['id']}{others}: session_id must be text, got {got}", fix=CORRECT_IT)
 
     def title(self, session: str) -> str:
         return next((str(row.get("title") or "") for row in self.rows("new_sessions", "id", session, "id")), "")
@@ -207,12 +221,11 @@ class _Record(NamedTuple):
 
     def user(self, status: Status, time: int) -> list[Message]:
         content = self.content()
-        text = as_object(content).get("text")
-        if not isinstance(text, str):
-            raise InvalidInput(
-                f"{self.name}: content must be an object with a text, got {json_type_name(content)}", fix=CORRECT_IT
-            )
-        held = as_object(content)
+        if not isinstance(content, dict):
+            raise self._wrong("content", "an object with a text", content)
+        held = cast(JSONObject, content)
+        if not isinstance(text := held.get("text"), str):
+            raise self._wrong("content.text", "a string", text)
         files = [part for file in as_objects(held.get("files")) if (part := self.file(file)) is not None]
         given = held.get("links")
         links = [link for link in cast(list[JSON], given) if isinstance(link, str)] if isinstance(given, list) else []
@@ -237,11 +250,7 @@ class _Record(NamedTuple):
 
     def reply(self, status: Status, time: int) -> list[Message]:
         """Return the messages of a reply: one for each step, and the results of its calls after it."""
-        content = self.content()
-        blocks = as_objects(content)
-        if not isinstance(content, list) or len(blocks) < len(cast(list[JSON], content)):
-            got = json_type_name(cast(JSON, content))
-            raise InvalidInput(f"{self.name}: content must be a list of blocks, got {got}", fix=CORRECT_IT)
+        blocks = self.blocks()
         made: list[Message] = []
         parts: list[AnyPart] = []
         results: list[ToolResult] = []
@@ -275,6 +284,25 @@ class _Record(NamedTuple):
             name = str(self.record.get("id") or "")
             made[index] = replace(made[index], uid=f"{name}-{number}" if name and number else name)
         return _with_usage(made, parse_object(str(self.record.get("metadata") or "{}")) or {})
+
+    def blocks(self) -> list[JSONObject]:
+        """Return the blocks of a reply."""
+        content = self.content()
+        if not isinstance(content, list):
+            raise self._wrong("content", "a list of blocks", content)
+        for number, block in enumerate(cast(list[JSON], content)):
+            if not isinstance(block, dict):
+                raise self._wrong(f"content[{number}]", "a block", block)
+            held = cast(JSONObject, block)
+            kind, text, call = held.get("type"), held.get("content"), held.get("tool_call")
+            if kind == "tool_call" and not isinstance(call, dict | None):
+                raise self._wrong(f"content[{number}].tool_call", "an object", call)
+            if kind in TEXT_BLOCKS and not isinstance(text, str | None):
+                raise self._wrong(f"content[{number}].content", "a string", text)
+        return as_objects(content)
+
+    def _wrong(self, field: str, wanted: str, got: JSON) -> InvalidInput:
+        return InvalidInput(f"{self.name}: {field} must be {wanted}, got {json_type_name(got)}", fix=CORRECT_IT)
 
     def _step(
         self, parts: list[AnyPart], results: list[ToolResult], status: Status, time: int, error: str = "unknown error"
