@@ -154,11 +154,13 @@ def test_a_limit_limits() -> None:
     assert 3 < len(manager.get_formatted_messages()) < 14
     assert len(manager.messages) == 40
     manager.add_user_message("word " * 1000)
-    with pytest.raises(cc.errors.ContextOverflow, match=r"but 5.. are available: 600, less"):
+    with pytest.raises(cc.errors.ContextOverflow, match=r"but 5.. are available: 600, less.*`max_tokens`"):
         manager.get_formatted_messages()
     for wrong in (0, -1, "8000"):
         with pytest.raises(cc.errors.InvalidSetting, match="max_tokens"):
             cc.MessageManager(cc.OpenAIFormatter(), max_tokens=wrong)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(cc.errors.InvalidSetting, match=r"^policy: expected one of 'default', 'sliding_window', got"):
+        cc.MessageManager(cc.OpenAIFormatter(), policy="sliding")  # pyright: ignore[reportArgumentType]
 
 
 def test_an_answer_is_stored_with_what_was_handed_out_and_cuts_stay_where_they_were() -> None:

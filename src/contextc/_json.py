@@ -45,6 +45,12 @@ def json_type_name(value: object) -> str:
     return JSON_TYPE_NAMES.get(type(value).__name__, f"a {type(value).__name__}")
 
 
+def id_text(value: JSON) -> str:
+    """Return an id or a position as text. Services write them as strings or as numbers; everything else is ""."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return str(value) if is_number or isinstance(value, str) else ""
+
+
 def hash_blob(data: bytes) -> str:
     return sha256(data).hexdigest()
 

@@ -293,7 +293,7 @@ class ConversationBusy(Conflict):
         super().__init__(
             f"Conversation {conversation!r} is in a turn of agent {agent!r} (lease {number}, {seconds:.0f} s left "
             "unless renewed)",
-            fix="Pass `wait=seconds` to wait for its end, or retry later.",
+            fix="Pass `wait=seconds` to wait for its end, or give the executors different names of `run` to run both.",
         )
 
 
@@ -377,8 +377,9 @@ class ContextOverflow(ContextcError):
             f"The required messages need {needed:,} tokens{pins}, but {available:,} are available: {window:,}, "
             f"less {system:,} for the system prompt, {tools:,} for tools, {reserve:,} for the answer, {margin:,} for "
             "safety",
-            fix="Raise the budget, shorten the system prompt or the new message, pass fewer tools, or pin fewer "
-            "messages. A message that is too long is left out as soon as another message follows it.",
+            fix="Raise `budget` (of a MessageManager: `max_tokens`), shorten the system prompt or the new message, pass"
+            " fewer tools, or pin fewer messages. A message that is too long is left out as soon as another message"
+            " follows it.",
         )
 
 

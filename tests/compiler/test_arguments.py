@@ -1,5 +1,6 @@
 """Invalid arguments raise an error of contextc at once, with a fix. Guarantee 15.1."""
 
+import re
 from typing import Any
 
 import pytest
@@ -63,23 +64,25 @@ def test_compile_takes_a_function_where_it_takes_a_tool(compiler: cc.MessageComp
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("options", "expected"),
     [
-        {"strategy": "newest"},
-        {"placement": "top"},
-        {"policy": "x"},
-        {"high": 0.3},
-        {"low": -1},
-        {"high": 1.5},
-        {"high": "1"},
-        {"recent": 2},
-        {"oversized": "x"},
-        {"keep_media": -1},
-        {"colour": "red"},
+        ({"strategy": "newest"}, "strategy: expected one of 'chunked', 'oldest', got 'newest'"),
+        ({"placement": "top"}, "placement: expected one of 'tail', 'head', got 'top'"),
+        ({"policy": "x"}, "policy: expected one of 'default', 'sliding_window', got 'x'"),
+        ({"high": 0.3}, "low < high"),
+        ({"low": -1}, "low < high"),
+        ({"high": 1.5}, "low < high"),
+        ({"high": "1"}, "high: expected a number, got '1'"),
+        ({"recent": 2}, "recent <= 1"),
+        ({"oversized": "x"}, "oversized: expected a number, got 'x'"),
+        ({"keep_media": -1}, "keep_media >= 0"),
+        ({"decay": 1, "low": 0.5}, "decay: expected True or False, got 1"),
+        ({"colour": "red"}, "Unknown compiler option 'colour'. Valid options are strategy, high"),
     ],
 )
-def test_options_are_checked_where_they_are_given(options: dict[str, Any]) -> None:
-    with pytest.raises(cc.errors.InvalidSetting):
+def test_options_are_checked_where_they_are_given(options: dict[str, Any], expected: str) -> None:
+    """The error names the option, and what it may be."""
+    with pytest.raises(cc.errors.InvalidSetting, match=re.escape(expected)):
         cc.MessageCompiler(cc.open_store("memory:"), CLAUDE, **options)
 
 

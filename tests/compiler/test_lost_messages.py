@@ -221,3 +221,37 @@ def test_a_turn_after_lost_messages_calls_the_model(store: cc.Store, caplog: pyt
 
     asyncio.run(turns())
     assert "has no request" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("column", "damaged"),
+    [("state", b'{"requests":3,"rows":3,"session":{"id":"s1","cursor":2}}'), ("attempt", b"{}"), ("state", b"\xff")],
+)
+def test_doctor_repairs_a_channel_that_cannot_be_read(store: cc.Store, column: str, damaged: bytes) -> None:
+    """Guarantee 10.6. The session is dropped, and the numbers of requests go on."""
+    compiler = begun(store, SESSION)
+    store.write(lambda tx: tx.run(f"UPDATE channel SET {column} = ?, version = version + 1", damaged))
+    store.append("demo", cc.user("NEW"))
+    with pytest.raises(cc.errors.StoreCorrupt, match="contextc doctor"):
+        compiler.compile("demo")
+    (finding,) = scan_store(store)
+    assert (finding.code, finding.kind, finding.conversation) == ("unreadable-channel", "fault", "demo")
+    (done,) = repair_conversations(store, [finding])
+    assert done.outcome == "healed"
+    assert list(scan_store(store)) == []
+    compiled = answer(compiler, "a3")
+    assert (compiled.mode, compiled.request) == ("full", 4)
+    assert texts(compiled)[-1] == ("user", "NEW")
+    assert len(compiled.messages) == 7
+
+
+def test_doctor_repairs_a_channel_whose_rows_cannot_be_read(store: cc.Store) -> None:
+    """They are written again, as new ones."""
+    compiler = begun(store, STATELESS)
+    store.write(lambda tx: tx.run("UPDATE shown SET items = ?", b"{}"))
+    get_channel_cache(store).clear()
+    store.append("demo", cc.user("NEW"))
+    assert [each.code for each in scan_store(store)] == ["unreadable-channel"]
+    repair_conversations(store, scan_store(store))
+    assert list(scan_store(store)) == []
+    assert len(answer(compiler, "a3").messages) == 7

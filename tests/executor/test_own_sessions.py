@@ -3,11 +3,13 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import contextc as cc
 from contextc._json import JSONObject, decode
+from contextc.compiler.manifest import RequestRecord
 from contextc.errors import InvalidInput, InvalidSetting, ProviderFailed
 from contextc.providers.client import Endpoint, ProviderCall
 from tests.executor.scripted_provider import played
@@ -18,11 +20,11 @@ MINE = cc.provider("mine:big", window=32_000, session_resumption=True, session_f
 class Service(Endpoint):
     """A service in OpenAI's chat format that remembers each session, and returns its id and position."""
 
-    def __init__(self, *, names: tuple[str, ...] = ("session_id",), failures: int = 0) -> None:
+    def __init__(self, *, names: tuple[str, ...] = ("session_id",), failures: int = 0, number: bool = False) -> None:
         self.sessions: dict[str, list[JSONObject]] = {}
         self.calls: list[tuple[str, list[str]]] = []
         """Of each call: the session in the request, and its texts."""
-        self.names, self.failures, self.opened = names, failures, 0
+        self.names, self.failures, self.opened, self.number = names, failures, 0, number
 
     async def stream(self, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:
         request = decode(call.body)
@@ -34,15 +36,67 @@ class Service(Endpoint):
         if call.session and call.cursor != str(len(memory)):
             raise ProviderFailed("mine", "session", "The session ends elsewhere.")
         self.opened += not call.session
-        name = call.session or f"s{self.opened}"
+        name = call.session or ("" if self.number else "s") + str(self.opened)
         self.sessions[name] = memory = [*memory, *request["messages"]]
         if self.failures:
             self.failures -= 1
             raise ProviderFailed("mine", "quota", "Nothing is left.")
         memory.append({"role": "assistant", "content": "ok"})
-        where = {field: name for field in self.names}
-        yield {**where, "cursor": str(len(memory)), "choices": [{"index": 0, "delta": {"content": "ok"}}]}
+        own = int if self.number else str
+        where = {field: own(name) for field in self.names}
+        yield {**where, "cursor": own(len(memory)), "choices": [{"index": 0, "delta": {"content": "ok"}}]}
         yield {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+
+
+REPLIES: dict[str, JSONObject] = {
+    "anthropic": {"type": "message", "role": "assistant", "content": [{"type": "text", "text": "ok"}]},
+    "openai_chat": {"choices": [{"index": 0, "message": {"role": "assistant", "content": "ok"}}]},
+    "openai_responses": {
+        "status": "completed",
+        "output": [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "ok"}]}],
+    },
+}
+
+
+def own_compiler(format: str) -> cc.MessageCompiler:
+    provider = cc.provider(
+        "mine:big", format=format, window=32_000, session_resumption=True, session_field="session_id"
+    )
+    return cc.MessageCompiler(cc.open_store("memory:"), provider)
+
+
+def finish(compiler: cc.MessageCompiler, reply: JSONObject, *, whole: bool) -> None:
+    """Commit a reply as a caller does, or let an executor receive it as the first event of a stream."""
+    if whole:
+        compiler.commit(compiler.compile("demo"), reply)
+        return
+    events: dict[str, list[JSONObject]] = {
+        "anthropic": [
+            {"type": "message_start", "message": {**reply, "content": []}},
+            {"type": "message_delta", "delta": {"stop_reason": "end_turn"}},
+            {"type": "message_stop"},
+        ],
+        "openai_chat": [{**reply, "choices": [{"index": 0, "delta": {"content": "ok"}, "finish_reason": "stop"}]}],
+        "openai_responses": [{"type": "response.completed", "response": reply}],
+    }
+    executor = cc.AgentExecutor(compiler.store, compiler.provider, endpoint=Events(events[compiler.provider.format]))
+    asyncio.run(played(executor, "demo", None))
+
+
+class Events(Endpoint):
+    """A client that returns these events."""
+
+    def __init__(self, events: list[JSONObject]) -> None:
+        self.events = events
+
+    async def stream(self, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:
+        for event in self.events:
+            yield event
+
+
+def requests(compiler: cc.MessageCompiler) -> list[RequestRecord]:
+    last = compiler.explain("demo").record.request
+    return [compiler.explain("demo", number).record for number in range(1, last + 1)]
 
 
 def ask(executor: cc.AgentExecutor, *texts: str) -> None:
@@ -84,6 +138,46 @@ def test_the_named_field_is_the_session_and_the_id_is_not() -> None:
 
     assert reader.find_session("session_id") == "s1"
     assert service.calls[1] == ("s1", ["two"])
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["whole", "streamed"])
+@pytest.mark.parametrize("format", ["anthropic", "openai_chat", "openai_responses"])
+def test_a_reply_that_names_no_session_belongs_to_the_resumed_one(format: str, whole: bool) -> None:
+    """The id of a reply is not the session, whether the reply is streamed or not."""
+    compiler = own_compiler(format)
+    for text, named in (("one", {"session_id": "s1"}), ("two", {}), ("three", {"session_id": 7})):
+        compiler.store.append("demo", cc.user(text))
+        finish(compiler, REPLIES[format] | {"id": f"id {text}"} | named, whole=whole)
+
+    assert [record.session for record in requests(compiler)] == ["", "s1", "s1"]
+    assert [record.gave for record in requests(compiler)] == ["s1", "s1", "7"]
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["whole", "streamed"])
+@pytest.mark.parametrize(("format", "session"), [("anthropic", ""), ("openai_chat", "r1"), ("openai_responses", "r1")])
+def test_the_id_of_a_first_reply_is_a_session_in_some_formats(format: str, session: str, whole: bool) -> None:
+    """Not in Anthropic's, where it names the message. Without a session, the manifest says so."""
+    compiler = own_compiler(format)
+    compiler.store.append("demo", cc.user("one"))
+    finish(compiler, REPLIES[format] | {"id": "r1"}, whole=whole)
+
+    (record,) = requests(compiler)
+    assert record.gave == session
+    assert any("returned no session" in remark for remark in record.remarks) is not bool(session)
+
+
+def test_a_provider_without_a_session_field_is_told_so() -> None:
+    """Every request is a full one; the manifest names the setting."""
+    store = cc.open_store("memory:")
+    provider = cc.provider("mine:big", window=32_000, session_resumption=True)
+    compiler = cc.MessageCompiler(store, provider)
+    store.append("demo", cc.user("one"))
+    compiler.commit(compiler.compile("demo"), REPLIES["openai_chat"])
+
+    assert any("set session_field" in remark for remark in compiler.explain("demo").record.remarks)
+    store.append("demo", cc.user("two"))
+    compiler.commit(compiler.compile("demo"), cc.assistant("ok"), session_id="s1")
+    assert compiler.explain("demo").record.remarks == ()
 
 
 def test_a_lost_session_of_an_own_provider_is_replaced_by_a_new_one() -> None:
@@ -217,6 +311,50 @@ def test_a_cursor_beyond_the_conversation_is_refused() -> None:
     with pytest.raises(cc.errors.UnknownConversation):
         sessions.set_cursor(channel._replace(conversation="other"), 1, session_id="s1")
     assert sessions.sessions("demo") == []
+
+
+def test_an_invalid_session_is_refused_before_anything_is_stored() -> None:
+    """What was stored of it could not be read again."""
+    store = cc.open_store("memory:")
+    store.append("demo", cc.user("one"))
+    compiler, sessions = cc.MessageCompiler(store, MINE), cc.SessionManager(store)
+    compiled = compiler.compile("demo")
+    channel: Any = compiled.channel
+    compiler.begin(compiled)
+    wrong: list[tuple[str, JSONObject]] = [
+        ("cursor must be a string, got int", {"cursor": 2}),
+        ("cursor must be a string, got NoneType", {"cursor": None}),
+        ("session_id must be a string, got int", {"session_id": 7}),
+        ("notes must be a list of strings", {"notes": [5]}),
+        ("notes must be a list of strings", {"notes": "text"}),
+        ("shortened must be True or False", {"shortened": 1}),
+        ("usage: input must be a number", {"usage": cc.Usage(input=1.5)}),  # type: ignore[arg-type]
+    ]
+    for problem, arguments in wrong:
+        with pytest.raises(InvalidInput, match=problem):
+            compiler.commit(compiled, cc.assistant("ok"), **arguments)
+    with pytest.raises(InvalidInput, match="usage: output must be"):
+        compiler.abort(compiled, usage=cc.Usage(output="9"))  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="cursor must be a string, got 2"):
+        sessions.set_cursor(channel, 1, session_id="s1", cursor=2)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="channel must be a Channel"):
+        sessions.set_cursor(channel._replace(model=None), 1, session_id="s1")
+    with pytest.raises(InvalidInput, match="why must be a non-empty string"):
+        sessions.invalidate(channel, None)  # type: ignore[arg-type]
+    compiler.commit(compiled, cc.assistant("ok"), session_id="s1", cursor="2")
+    assert [known.id for known in sessions.sessions("demo")] == ["s1"]
+
+
+def test_numbers_of_a_service_are_taken_as_text() -> None:
+    """JSON services number their sessions and messages."""
+    service = Service(names=("session_id",), number=True)
+    executor = cc.AgentExecutor(cc.open_store("memory:"), MINE, endpoint=service)
+
+    ask(executor, "one", "two")
+
+    assert [session for session, _ in service.calls] == ["", "1"]
+    (known,) = cc.SessionManager(executor.store).sessions("demo")
+    assert (known.id, known.cursor) == ("1", "4")
 
 
 def test_a_cursor_that_is_set_back_sends_what_the_session_lost() -> None:

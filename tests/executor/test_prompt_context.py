@@ -302,7 +302,7 @@ def test_an_assignment_without_effect_is_refused(name: str) -> None:
     """An executor and an agent are configured by their constructors."""
     executor = cc.AgentExecutor(cc.open_store("memory:"), SONNET)
     for each in (executor, executor.asking(None), cc.Agent(SONNET)):
-        with pytest.raises(AttributeError, match=name):
+        with pytest.raises(AttributeError, match=rf"{name} cannot be set\. Pass {name}=… to the constructor"):
             setattr(each, name, None)
 
 

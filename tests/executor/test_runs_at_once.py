@@ -153,6 +153,7 @@ def test_a_run_has_one_turn_at_a_time_and_so_has_an_agent_without_runs() -> None
         for run in ("r1", None):
             refused = await executor(store, Scripted([]), run).start("demo", "again").wait()
             assert isinstance(refused.error, ConversationBusy)
+            assert "different names of `run`" in str(refused.error)
         beside = executor(store, Scripted([HOLDING, Say(text="ok")]), "r2", other.hold).start("demo", "two")
         await other.reached.wait()
         gate.opened.set()

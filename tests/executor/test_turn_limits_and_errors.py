@@ -247,6 +247,22 @@ def test_permanent_failures_are_not_retried(store: cc.Store, kind: str) -> None:
     assert len(provider.bodies) == 1
 
 
+def test_an_error_without_a_text_is_named_by_its_type(store: cc.Store, caplog: pytest.LogCaptureFixture) -> None:
+    """A client may raise a plain `TimeoutError()`: the log, the event, the step and the attempt name it."""
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([TimeoutError()]))
+    with pytest.raises(TimeoutError):
+        asyncio.run(played(executor, "demo"))
+
+    (error,) = [event for event in store.events("demo") if isinstance(event, ErrorOccurred)]
+    (known,) = cc.SessionManager(store).sessions("demo")
+    assert (error.error, known.error) == ("TimeoutError", "TimeoutError")
+    assert "demo: turn 1 failed: TimeoutError" in [record.getMessage() for record in caplog.records]
+    compiler = cc.MessageCompiler(store, SONNET)
+    with pytest.raises(TimeoutError), compiler.attempt(compiler.compile("demo")):
+        raise TimeoutError
+    assert cc.SessionManager(store).sessions("demo")[0].error == "TimeoutError"
+
+
 def test_no_retry_after_output_has_begun(store: cc.Store) -> None:
     """Guarantees 11.11, 11.10: what came is kept, with its status."""
     provider = Scripted([Say(text="one two three", broken=4), Say(text="never")])

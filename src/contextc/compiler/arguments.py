@@ -7,7 +7,7 @@ and are referenced, so that no identity is reused. The caches are small and are 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, TypeVar, cast, get_args, get_type_hints
 
 import msgspec
 from msgspec.structs import replace
@@ -16,7 +16,7 @@ from contextc._json import JSONObject, encode, encode_canonical
 from contextc.compiler import request_head
 from contextc.compiler.fetch_result import FETCH_TOOL
 from contextc.compiler.ledger.channel_loader import ChannelSnapshot
-from contextc.compiler.options import CompilerOptions
+from contextc.compiler.options import CompilerOptionArguments, CompilerOptions
 from contextc.compiler.request_head import AnyTool, PreparedTools, RequestTerms, compute_budget, get_tool_name
 from contextc.errors import InvalidInput, InvalidSetting
 from contextc.formats.base import Formatter
@@ -38,6 +38,9 @@ if TYPE_CHECKING:  # importing it loads asyncio
 
 POLICY_ALIASES: dict[object, str] = {"default": "", "seed_b": "sliding_window"}
 """Other names for values of the option `policy`."""
+UNLISTED_VALUES = ("", "seed_b")
+"""Values of options that errors do not list: there is a better name for each."""
+OPTION_TYPES: dict[object, str] = {bool: "True or False", int: "an integer", float: "a number"}
 TRANSPORT_FIELDS = ("extra_headers", "extra_query", "extra_body", "timeout", "api_key", "http_options")
 COMPILER_FIELDS = ("messages", "contents", "input", "tools", "system", "systemInstruction", "instructions")
 """Fields that the compiler writes itself. `model` may be set: some endpoints have several names for one model."""
@@ -90,12 +93,11 @@ def as_provider(value: object) -> Provider:
 
 
 def as_options(values: Mapping[str, object]) -> CompilerOptions:
-    names = ", ".join(CompilerOptions.__struct_fields__)
     try:
         policy = {"policy": POLICY_ALIASES[policy]} if (policy := values.get("policy")) in POLICY_ALIASES else {}
         options = msgspec.convert({**values, **policy}, CompilerOptions)
     except msgspec.ValidationError as error:
-        raise InvalidSetting(f"MessageCompiler: {error}", fix=f"Valid options are {names}.") from None
+        raise _invalid_option(values, str(error)) from None
     if not 0 < options.low < options.high <= 1:
         raise InvalidSetting(
             f"MessageCompiler: require 0 < low < high <= 1, got low={options.low}, high={options.high}."
@@ -108,6 +110,21 @@ def as_options(values: Mapping[str, object]) -> CompilerOptions:
     if options.refresh < 0:
         raise InvalidSetting("refresh: expected a number of tokens", got=options.refresh, fix="Pass 0 or more.")
     return options
+
+
+def _invalid_option(values: Mapping[str, object], text: str) -> InvalidSetting:
+    """Return the error for the first option that is unknown or has a value of another type or choice."""
+    hints = get_type_hints(CompilerOptionArguments)
+    for name, value in values.items():
+        if name not in hints:
+            return InvalidSetting(f"Unknown compiler option {name!r}", fix=f"Valid options are {', '.join(hints)}.")
+        try:
+            msgspec.convert(value, hints[name])
+        except msgspec.ValidationError:
+            choices = [repr(each) for each in get_args(hints[name]) if each not in UNLISTED_VALUES]
+            wanted = f"one of {', '.join(choices)}" if choices else OPTION_TYPES[hints[name]]
+            return InvalidSetting(f"{name}: expected {wanted}", got=value, fix="Omit it for the default.")
+    return InvalidSetting(f"Compiler options: {text}", fix=f"Valid options are {', '.join(hints)}.")
 
 
 def check_compile_arguments(
@@ -231,20 +248,22 @@ def _tool_definition(tool: object) -> Tool:
     return made.tool
 
 
-def check_commit_arguments(reply: object, produced: object, usage: object, session_id: object) -> None:
-    if usage is not None and not isinstance(usage, Usage):
-        raise InvalidInput(
-            f"usage must be a Usage, got {_type_name(usage)}",
-            fix="Pass cc.Usage(input=…, output=…), or omit it to use that of the reply.",
-        )
-    if session_id is not None and not isinstance(session_id, str):
-        raise InvalidInput(
-            f"session_id must be a string, got {_type_name(session_id)}", fix="Pass the provider's own session id."
-        )
-    if produced is not None and (
-        not isinstance(produced, list | tuple)
-        or any(not isinstance(each, Message) for each in cast(Sequence[object], produced))
-    ):
+def check_commit_arguments(
+    reply: object,
+    produced: object,
+    usage: object,
+    session_id: object,
+    cursor: object,
+    notes: object,
+    shortened: object,
+) -> None:
+    check_usage(usage)
+    check_session(session_id, cursor)
+    if isinstance(notes, str) or not _is_sequence_of(notes, str):
+        raise InvalidInput("notes must be a list of strings", got=notes, fix='Write ["…"], or omit it.')
+    if not isinstance(shortened, bool):
+        raise InvalidInput("shortened must be True or False", got=shortened, fix="Pass a bool.")
+    if produced is not None and not _is_sequence_of(produced, Message):
         raise InvalidInput(
             "produced must be a list of messages", fix="Pass the model's messages and the results of its own tools."
         )
@@ -254,6 +273,31 @@ def check_commit_arguments(reply: object, produced: object, usage: object, sessi
         raise InvalidInput(
             f"reply must be an assistant message, got a {reply.role} message", fix="Append it to the store."
         )
+
+
+def check_usage(usage: object) -> None:
+    """Check the usage of a request: what is stored must be readable again."""
+    if usage is not None and not isinstance(usage, Usage):
+        raise InvalidInput(
+            f"usage must be a Usage, got {_type_name(usage)}",
+            fix="Pass cc.Usage(input=…, output=…), or omit it to use that of the reply.",
+        )
+    for name, tokens in msgspec.structs.asdict(usage).items() if usage is not None else ():
+        if isinstance(tokens, bool) or not isinstance(tokens, int):
+            raise InvalidInput(f"usage: {name} must be a number of tokens", got=tokens, fix="Pass an integer.")
+
+
+def check_session(session_id: object, cursor: object) -> None:
+    """Check the id and the position of a session, which are stored as they are."""
+    for name, value in (("session_id", session_id), ("cursor", cursor)):
+        if not isinstance(value, str) and (name == "cursor" or value is not None):
+            raise InvalidInput(
+                f"{name} must be a string, got {_type_name(value)}", fix="Pass the provider's own one, as a string."
+            )
+
+
+def _is_sequence_of(values: object, kind: type) -> bool:
+    return isinstance(values, list | tuple) and all(isinstance(each, kind) for each in cast(Sequence[object], values))
 
 
 def _type_name(value: object) -> str:

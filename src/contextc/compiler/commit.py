@@ -50,6 +50,8 @@ CHANNEL_CHANGED = (
     "the channel changed (another request was committed, its session was invalidated, or content was redacted)"
 )
 SHORTENED = "the provider shortened its own history"
+NO_SESSION = "the client returned no session, so the next request sends everything again"
+NO_SESSION_FIELD = f"{NO_SESSION}: set session_field of the provider, or pass session_id to commit"
 
 
 class CommitPosition(NamedTuple):
@@ -236,11 +238,18 @@ def write_commit(
         usage=usage,
         partial=bool(usage and usage.input and not compiled.measured_input(usage)),
         gave=session.id if session else "",
-        remarks=(*record.remarks, *notes, *((SHORTENED,) if shortened else ())),
+        remarks=(*record.remarks, *notes, *((SHORTENED,) if shortened else ()), *_session_remarks(compiled, session)),
         produced=tuple([make_place(branch, message.seq) for message in messages]),
     )
     repository.save_manifest(tx, number, record.request, record_to_json(kept))
     return CommitResult(number, version + 1, standing, sealed)
+
+
+def _session_remarks(compiled: Compiled, session: ProviderSession | None) -> tuple[str, ...]:
+    provider = compiled.provider
+    if session is not None or not provider.session_resumption:
+        return ()
+    return (NO_SESSION if provider.session_field else NO_SESSION_FIELD,)
 
 
 def save_unanswered(tx: Transaction, compiled: Compiled, usage: Usage | None) -> int:

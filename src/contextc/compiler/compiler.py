@@ -14,7 +14,7 @@ from msgspec.structs import asdict, replace
 
 from contextc._credential_mask import get_logger, mask_secrets
 from contextc._deprecation import renamed_parameters
-from contextc._json import JSONObject
+from contextc._json import JSONObject, id_text
 from contextc.compiler import arguments, past_requests
 from contextc.compiler import commit as committing
 from contextc.compiler.arguments import ArgumentCache, CompileArguments, PromptSource
@@ -34,7 +34,7 @@ from contextc.compiler.manifest import Manifest
 from contextc.compiler.options import CompilerOptionArguments
 from contextc.compiler.pipeline import ContextLoader, compile_request
 from contextc.compiler.request_head import AnyTool, CompileInput
-from contextc.errors import ContextcError, InvalidInput, NothingNew
+from contextc.errors import ContextcError, InvalidInput, NothingNew, describe_error
 from contextc.formats.base import as_json
 from contextc.messages import Message, ToolCall, Usage, validate_message
 from contextc.messages.message import to_plain_text
@@ -224,7 +224,7 @@ class MessageCompiler:
         transaction.
         """
         self._check(compiled)
-        arguments.check_commit_arguments(reply, produced, usage, session_id)
+        arguments.check_commit_arguments(reply, produced, usage, session_id, cursor, notes, shortened)
         messages = [*(produced or ()), *([] if reply is None else [self._decode_reply(compiled, reply)])]
         draft = compiled.draft
         there = [message for message in messages if message.id]
@@ -237,7 +237,7 @@ class MessageCompiler:
         ]
         usage = usage or next((message.usage for message in reversed([*there, *messages]) if message.usage), None)
         entries = [append_and_load.prepare_entry(validate_message(message)) for message in messages]
-        session_id = session_id or self._session_of(reply)
+        session_id = session_id or self._session_of(compiled, reply)
         calibration, sight = self._updated_calibration(compiled, usage), compiled.snapshot
 
         def work(tx: Transaction) -> tuple[list[Message], ChannelCacheEntry | committing.CommitResult, Tip]:
@@ -317,7 +317,8 @@ class MessageCompiler:
         the request; 0 if it is not stored, because some of its content was deleted or redacted meanwhile.
         """
         self._check(compiled)
-        said = mask_secrets(error if isinstance(error, str) else f"{type(error).__name__}: {error}")
+        arguments.check_usage(usage)
+        said = mask_secrets(error if isinstance(error, str) else describe_error(error))
 
         def work(tx: Transaction) -> int:
             found = repository.find_channel(tx, compiled.channel)
@@ -428,12 +429,15 @@ class MessageCompiler:
                 "This request was compiled with dry_run=True and must not be sent", fix="Compile again without dry_run."
             )
 
-    def _session_of(self, reply: object) -> str | None:
-        """Return the session id that a reply contains; None if there is none."""
-        field = self.provider.session_field
+    def _session_of(self, compiled: Compiled, reply: object) -> str | None:
+        """Return the session id that a reply contains; None if there is none. A provider's own field may be omitted."""
+        field, formatter = self.provider.session_field, self.provider.formatter
         if not field or reply is None or isinstance(reply, Message):
             return None
-        return self.provider.formatter.session_id_of(as_json(reply), field) or None
+        own, reader = as_json(reply), formatter.stream_reader
+        if compiled.session_id and (reader is None or field not in reader.session_fields):
+            return id_text(own.get(field)) or compiled.session_id
+        return formatter.session_id_of(own, field) or None
 
     def _decode_reply(self, compiled: Compiled, reply: object) -> Message:
         if isinstance(reply, Message):

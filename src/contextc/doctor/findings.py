@@ -3,8 +3,8 @@
 A `fault` cannot be sent, read or trusted. With a `note`, every request is valid without a repair, because calls and
 results are paired whenever a request is compiled. A repair never changes a message. It appends messages, or it starts a
 branch with the repaired messages and keeps the old branch. If the current branch of a conversation belongs to another
-conversation, a repair changes the row that names it. If the ledger of a channel names lost messages, a repair empties
-it.
+conversation, a repair changes the row that names it. If the ledger of a channel names lost messages, or cannot be read,
+a repair empties it.
 """
 
 from typing import Literal, NamedTuple, TypeAlias

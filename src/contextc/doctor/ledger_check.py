@@ -2,10 +2,15 @@
 
 If rows of messages are deleted from outside, or a backup is restored in part, the chain may still be sound, because it
 only ends earlier. The ledgers of its channels show what is missing. A repair makes the next request of such a channel
-start a new session with the full context, and removes summaries of lost messages.
+start a new session with the full context, and removes summaries of lost messages. A channel that cannot be read is
+repaired in the same way.
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
+from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from contextc.compiler.ledger import repository
 from contextc.compiler.ledger.log_check import LOG_LOST, has_lost_messages, is_tip_lost, without_rows
@@ -13,8 +18,21 @@ from contextc.doctor.findings import Finding
 from contextc.errors import StoreCorrupt
 from contextc.store import Store
 from contextc.store.backend_interface import Transaction
-from contextc.store.ledger_schema import Channel, ChannelState, state_to_json
+from contextc.store.ledger_schema import Channel, ChannelState
 from contextc.store.message_rows import SEQ_MASK, find_tip
+
+UNREADABLE = "the state of the channel could not be read"
+LOST_TEXT = "Messages that were sent on this channel are missing from the conversation, or were replaced."
+LOST_CONSEQUENCE = "The prompt cache of its provider, or its session, has content that the conversation has not."
+
+
+class DamagedChannel(NamedTuple):
+    """A channel that needs a repair: its number, its repaired state, and the error if it is unreadable."""
+
+    number: int
+    channel: Channel
+    repaired: ChannelState
+    error: str
 
 
 def check_ledgers(store: Store, conversation: str | None = None) -> Iterator[Finding]:
@@ -29,14 +47,14 @@ def check_ledgers(store: Store, conversation: str | None = None) -> Iterator[Fin
 
 
 def _findings(tx: Transaction, name: str) -> Iterator[Finding]:
-    for _, channel, _ in _lost_channels(tx, name):
+    for _, channel, _, error in _damaged_channels(tx, name):
         yield Finding(
             kind="fault",
-            code="lost-sent-messages",
+            code="unreadable-channel" if error else "lost-sent-messages",
             conversation=name,
             where=str(channel),
-            text="Messages that were sent on this channel are missing from the conversation, or were replaced.",
-            why="The prompt cache of its provider, or its session, has content that the conversation has not.",
+            text=error or LOST_TEXT,
+            why="No request of this channel can be compiled." if error else LOST_CONSEQUENCE,
             would="would send the whole context again with the next request of this channel, in a new session",
             healing="ledger",
         )
@@ -56,9 +74,8 @@ def _findings(tx: Transaction, name: str) -> Iterator[Finding]:
 def repair_ledgers(tx: Transaction, name: str) -> list[str]:
     """Repair the ledgers and summaries of a conversation, and return what was done."""
     done: list[str] = []
-    for number, channel, state in _lost_channels(tx, name):
-        sql = "UPDATE channel SET state = ?, version = version + 1 WHERE number = ?"
-        tx.run(sql, state_to_json(without_rows(state, LOG_LOST)), number)
+    for number, channel, state, error in _damaged_channels(tx, name):
+        repository.replace_state(tx, number, state, close_attempt=bool(error))
         done.append(f"The next request of {channel} sends the whole context.")
     for anchor in _lost_summaries(tx, name):
         tx.run("DELETE FROM overlay WHERE anchor = ?", anchor)
@@ -66,22 +83,25 @@ def repair_ledgers(tx: Transaction, name: str) -> list[str]:
     return done
 
 
-def _lost_channels(tx: Transaction, name: str) -> list[tuple[int, Channel, ChannelState]]:
+def _damaged_channels(tx: Transaction, name: str) -> list[DamagedChannel]:
     try:
         at = find_tip(tx, name, False)
-        channels = repository.load_channels(tx, name) if at is not None else []
-        return [
-            (number, channel, state)
-            for number, channel, state, _ in channels
-            if at is not None
-            and state.layout
-            and (
-                is_tip_lost(tx, state, at)
-                or has_lost_messages(tx, [row for _, row, _ in repository.load_row_items(tx, state.layout)])
-            )
-        ]
     except StoreCorrupt:  # reported by other checks
         return []
+    found: list[DamagedChannel] = []
+    for number, channel, stored, attempt in repository.load_encoded_channels(tx, name) if at is not None else ():
+        try:
+            state = repository.decode_state(name, stored)
+            repository.decode_attempt(attempt)
+            rows = [row for _, row, _ in repository.load_row_items(tx, state.layout)]
+        except StoreCorrupt as error:
+            repaired = replace(repository.recover_counters(tx, number), lost=UNREADABLE)
+            found.append(DamagedChannel(number, channel, repaired, f"{error.problem}."))
+            continue
+        with suppress(StoreCorrupt):  # of the log: reported by other checks
+            if at is not None and state.layout and (is_tip_lost(tx, state, at) or has_lost_messages(tx, rows)):
+                found.append(DamagedChannel(number, channel, without_rows(state, LOG_LOST), ""))
+    return found
 
 
 def _lost_summaries(tx: Transaction, name: str) -> list[int]:

@@ -69,7 +69,7 @@ class AgentOptions(CompilerOptionArguments, total=False):
     session_gap: float
 
 
-class Agent(Generic[T]):
+class Agent(agent_config.FixedOptions, Generic[T]):
     """An agent: a model, its tools and its instructions. `run_sync`, `run` and `stream` let it answer.
 
     `instructions` is the system prompt: a text, or prompt fragments. `store` is a store or its address, by default a

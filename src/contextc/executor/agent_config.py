@@ -11,7 +11,7 @@ import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, cast
 from weakref import WeakKeyDictionary
 
 from msgspec import Struct
@@ -215,6 +215,20 @@ def check_turn_arguments(conversation: object, wait: object = 0) -> None:
 def check_after(after: object) -> None:
     if isinstance(after, bool) or not isinstance(after, int) or after < 0:
         raise InvalidInput("after must be an event number, 0 or more", got=after, fix="Pass 0 for all events.")
+
+
+class FixedOptions:
+    """The base of objects that are configured by their constructor. The error of another assignment says so."""
+
+    __slots__ = ()
+    if not TYPE_CHECKING:  # a type checker would accept any assignment
+
+        def __setattr__(self, name: str, value: object) -> None:
+            try:
+                super().__setattr__(name, value)
+            except AttributeError:
+                what = f"{type(self).__name__}.{name} cannot be set. Pass {name}=… to the constructor of a new one."
+                raise AttributeError(what, name=name, obj=self) from None
 
 
 # ── options of an executor ────────────────────────────────────────────────────────────────────────────────────────────

@@ -56,7 +56,7 @@ from contextc.tools.spec import NativeTool
 from contextc.triggers import ResourceUsage, Trigger, check_triggers, read_resources
 
 
-class AgentExecutor:
+class AgentExecutor(agent_config.FixedOptions):
     """An agent: a provider, its tools, its triggers and its limits.
 
     `triggers` is empty by default; `cc.default_triggers()` returns the usual ones. `approve` is called before a tool

@@ -271,8 +271,9 @@ class ReplyStream:
     @property
     def session_id(self) -> str | None:
         """The session that the reply belongs to."""
-        provider = self.compiled.provider
-        return (self.reader.find_session(provider.session_field) or None) if provider.session_resumption else None
+        provider, resumed = self.compiled.provider, self.compiled.session_id or ""
+        found = self.reader.find_session(provider.session_field, resumed) if provider.session_resumption else ""
+        return found or None
 
     def _queue_parts(self, parts: Sequence[AnyPart]) -> None:
         """Queue received parts, each with the uid of its message.

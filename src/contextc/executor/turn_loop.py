@@ -156,7 +156,7 @@ class TurnRunner:
             "%s: turn %d failed: %s",
             self.turn_store.conversation,
             self.turn_store.turn.number,
-            failure,
+            str(failure).strip() or type(failure).__name__,
             exc_info=None if foreseen else failure,
         )
 

@@ -14,7 +14,7 @@ from typing import ClassVar, Literal, NamedTuple, TypeAlias, TypeGuard, assert_n
 from msgspec import Struct
 from msgspec.structs import replace
 
-from contextc._json import JSON, JSONObject
+from contextc._json import JSON, JSONObject, id_text
 from contextc.errors import InvalidInput, InvalidReply, InvalidRequest
 from contextc.formats.identifiers import NameCodec
 from contextc.formats.lint_engine import ParsedRequest, RuleFinding, RuleSet
@@ -316,8 +316,8 @@ class Formatter(ABC):
     def _decode_reply(self, reply: JSONObject) -> Message: ...
 
     def session_id_of(self, reply: JSONObject, field: str) -> str:
-        """Return the session that a reply belongs to, or "": its `field`, as in a request, or else its `id`."""
-        return text_of(reply.get(field)) or text_of(reply.get("id"))
+        """Return the session that a reply belongs to, or "": its `field`, as in a request."""
+        return id_text(reply.get(field))
 
     def decode_stream(self, events: Iterable[object]) -> Message:
         """Return the whole reply from its events, objects of the vendor's SDK or JSON. The stream may be incomplete."""

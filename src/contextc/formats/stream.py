@@ -14,7 +14,7 @@ from typing import ClassVar, Protocol, TypeAlias, cast
 
 from msgspec.structs import replace
 
-from contextc._json import JSON, JSONObject
+from contextc._json import JSON, JSONObject, id_text
 from contextc.errors import InvalidInput
 from contextc.formats.identifiers import NameCodec
 from contextc.messages import Message, Reasoning, Text, ToolCall, ToolResult, tool_call
@@ -36,6 +36,9 @@ class StreamDecoder(Protocol):
 
 class StreamReader(ABC):
     """Reads one reply. A format defines the deltas of an event, and which events end the reply."""
+
+    session_fields: ClassVar[tuple[str, ...]] = ()
+    """Request settings that name a session of the format itself. Any other one is a provider's own."""
 
     def __init__(self, formatter: StreamDecoder) -> None:
         self.formatter = formatter
@@ -63,7 +66,7 @@ class StreamReader(ABC):
     def read(self, event: JSONObject) -> list[Delta]:
         """Return the deltas of this event."""
         if event.get("type") == NOTE_EVENT:
-            self.notes.append(event["text"])
+            self.notes.append(str(event["text"]))
             return []
         self.events.append(event)
         if is_error(event):
@@ -73,24 +76,26 @@ class StreamReader(ABC):
             return [part for part in self.message().parts if isinstance(part, Text | Reasoning | ToolCall)]
         return [self._decode_names(delta) for delta in self._deltas(event)]
 
-    def find_session(self, field: str) -> str:
+    def find_session(self, field: str, resumed: str = "") -> str:
         """Return the id of the session that this reply belongs to, or "".
 
-        An event has it in `field`, the request setting that names the session. Otherwise it is what the format itself
-        calls its session, or the `id` of an event.
+        An event, or the reply that it contains, has it in `field`, the request setting that names the session. Without
+        it, the reply belongs to the session that the request `resumed`, or to what the format itself calls its session.
         """
-        if not field:
-            return self.session
-        return self._find_text(field, field) or self.session or self._find_text("id", "id")
+        is_own = bool(field) and field not in self.session_fields
+        return (self._find_text(field) or resumed if is_own else "") or self.session
 
     def find_cursor(self, field: str) -> str:
-        """Return the position of the session after this reply: the `cursor` of an event that has the session, or ""."""
-        return self.cursor or (self._find_text("cursor", field) or self._find_text("cursor", "id") if field else "")
+        """Return the position of the session after this reply: the `cursor` of an event, or ""."""
+        return self.cursor or (self._find_text("cursor") if field else "")
 
-    def _find_text(self, wanted: str, beside: str) -> str:
-        """Return the last text of this name in events that also have another."""
-        found = (event.get(wanted) for event in reversed(self.events) if event.get(beside))
-        return next((text for text in found if text and isinstance(text, str)), "")
+    def _find_text(self, name: str) -> str:
+        """Return the last text or number of this name in an event, or in the reply that an event contains."""
+        for event in reversed(self.events):
+            for holder in (event, event.get("response"), event.get("message")):
+                if isinstance(holder, dict) and (text := id_text(cast(JSONObject, holder).get(name))):
+                    return text
+        return ""
 
     def message(self) -> Message:
         """Return the whole reply so far."""

@@ -64,14 +64,14 @@ def _describe_place(tx: Transaction, where: int) -> str:
     return f"Message {seq} on branch {branch}{whose}"
 
 
-def decode_row(decode: Callable[[Source], Value], body: Source, what: str) -> Value:
+def decode_row(
+    decode: Callable[[Source], Value], body: Source, what: str, fix: str = "Restore a backup of the store."
+) -> Value:
     """Decode a row other than a message. `what` names it in the error."""
     try:
         return decode(body)
     except (*DECODE_ERRORS, ValueError) as error:
-        raise StoreCorrupt(
-            f"{what} cannot be read: {_error_text(error)}", fix="Restore a backup of the store."
-        ) from error
+        raise StoreCorrupt(f"{what} cannot be read: {_error_text(error)}", fix=fix) from error
 
 
 def decode_rows(decode: Callable[[bytes], Value], bodies: Iterable[bytes], what: str) -> list[Value]:

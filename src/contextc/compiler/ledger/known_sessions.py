@@ -72,7 +72,7 @@ class SessionManager:
         """Mark a session as unusable, for example because the provider no longer has it. The next request is a full
         one.
         """
-        if not why.strip():
+        if not isinstance(why, str) or not why.strip():
             raise InvalidInput(
                 "why must be a non-empty string", got=why, fix="Pass the reason; the next manifest contains it."
             )
@@ -100,6 +100,8 @@ class SessionManager:
         _check_channel(channel)
         if session_id is not None and not (isinstance(session_id, str) and session_id):
             raise InvalidInput("session_id must be a non-empty string", got=session_id, fix="Pass the provider's id.")
+        if not isinstance(cursor, str):
+            raise InvalidInput("cursor must be a string", got=cursor, fix="Pass the provider's own position as text.")
 
         def work(tx: Transaction) -> bool:
             at = load_tip(tx, channel.conversation)
@@ -138,7 +140,7 @@ class SessionManager:
 
 
 def _check_channel(channel: object) -> None:
-    if not isinstance(channel, Channel):
+    if not isinstance(channel, Channel) or not all([isinstance(name, str) for name in channel]):
         raise InvalidInput(
             f"channel must be a Channel, got {type(channel).__name__}",
             fix="Pass the `channel` of an entry that `sessions` returns.",

@@ -29,6 +29,7 @@ from contextc.store.ledger_schema import (
     state_to_json,
 )
 from contextc.store.message_rows import (
+    DOCTOR_HINT,
     FIRST_UNANSWERED,
     SEQ_MASK,
     BranchTip,
@@ -119,7 +120,7 @@ def load_parent_state(tx: Transaction, channel: Channel, at: BranchTip) -> Chann
 
 def decode_state(conversation: str, state: bytes) -> ChannelState:
     """Decode the state of a channel. Raises `StoreCorrupt`."""
-    return decode_row(state_from_json, state, f"The state of a channel of {conversation!r}")
+    return decode_row(state_from_json, state, f"The state of a channel of {conversation!r}", DOCTOR_HINT)
 
 
 def load_rows(tx: Transaction, layout: Iterable[RowRange]) -> list[StoredRow]:
@@ -209,6 +210,13 @@ def update_state(
 ) -> bool:
     """Write the state of a channel and its open attempt. Returns False if it is no longer at `version`."""
     return tx.run(UPDATE_STATE, *_state_values(number, version, standing, open_attempt)) == 1
+
+
+def replace_state(tx: Transaction, number: int, standing: ChannelState, *, close_attempt: bool) -> None:
+    """Write the state of a channel at whatever version, and close its open attempt if it is unreadable too."""
+    attempt = "attempt = NULL, " if close_attempt else ""
+    sql = f"UPDATE channel SET {attempt}version = version + 1, state = ? WHERE number = ?"
+    tx.run(sql, state_to_json(standing), number)
 
 
 def update_locked_state(
@@ -319,20 +327,39 @@ def save_failure(tx: Transaction, number: int, token: str, error: str, stored_as
 
 
 def decode_attempt(stored: bytes | None) -> OpenAttempt | None:
-    return None if stored is None else decode_row(_decode_attempt, stored, "The open attempt of a channel")
+    if stored is None:
+        return None
+    return decode_row(_decode_attempt, stored, "The open attempt of a channel", DOCTOR_HINT)
 
 
 def load_channels(tx: Transaction, conversation: str) -> list[tuple[int, Channel, ChannelState, OpenAttempt | None]]:
     """Return number, name, state and attempt of all channels of a conversation."""
+    return [
+        (number, channel, decode_state(conversation, state), decode_attempt(attempt))
+        for number, channel, state, attempt in load_encoded_channels(tx, conversation)
+    ]
+
+
+def load_encoded_channels(tx: Transaction, conversation: str) -> list[tuple[int, Channel, bytes, bytes | None]]:
+    """Return number, name, and encoded state and attempt of all channels of a conversation."""
     rows = tx.rows(
         "SELECT number, agent, provider, model, directory, state, attempt FROM channel WHERE conversation = ?"
         " ORDER BY number",
         conversation,
     )
-    return [
-        (number, Channel(conversation, *name), decode_state(conversation, state), decode_attempt(attempt))
-        for number, *name, state, attempt in rows
-    ]
+    return [(number, Channel(conversation, *name), state, attempt) for number, *name, state, attempt in rows]
+
+
+def recover_counters(tx: Transaction, channel: int) -> ChannelState:
+    """Return a state for a channel whose own one cannot be read: no session, and numbers that are still free."""
+
+    def last(table: str) -> int:
+        low, high = make_place(channel, 0), make_place(channel, FIRST_UNANSWERED)
+        row = tx.row(f"SELECT max(place) FROM {table} WHERE place BETWEEN ? AND ?", low, high)
+        return row[0] & SEQ_MASK if row and row[0] is not None else 0
+
+    requests = last("manifest")
+    return ChannelState(requests=requests, rows=last("shown"), epoch=requests)
 
 
 class Summary(NamedTuple):

@@ -7,11 +7,11 @@ as Claude Code stores them.
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from contextc._json import JSONObject
+from contextc._json import JSONObject, id_text
 from contextc.formats.anthropic import AnthropicFormatter
 from contextc.formats.anthropic.decode import collect_events
 from contextc.formats.anthropic.encode import BETWEEN_KEY
-from contextc.formats.base import EncodedSegment, Formatter, Request, as_json, text_of
+from contextc.formats.base import EncodedSegment, Formatter, Request, as_json
 from contextc.formats.claude_code import decode
 from contextc.formats.claude_code.decode import NAME_KEY, TOOL_PREFIX
 from contextc.formats.claude_code.encode import (
@@ -120,7 +120,7 @@ class ClaudeCodeFormatter(Formatter):
         return decode.decode_reply(decode.find_reply(reply) or {}, self.provider)
 
     def session_id_of(self, reply: JSONObject, field: str) -> str:
-        return text_of(reply.get("session_id"))
+        return id_text(reply.get("session_id"))
 
     def decode_stream(self, events: Iterable[object]) -> Message:
         reader = self.create_reader()

@@ -10,7 +10,7 @@ from typing import cast
 
 from msgspec.structs import replace
 
-from contextc._json import JSONObject
+from contextc._json import JSONObject, id_text
 from contextc.formats.anthropic.decode import FINISH_REASONS, collect_events
 from contextc.formats.anthropic.stream import AnthropicStreamReader
 from contextc.formats.claude_code.decode import decode_lines, decode_reply
@@ -52,6 +52,8 @@ class _StreamedReply:
 
 
 class ClaudeCodeStreamReader(AnthropicStreamReader):
+    session_fields = ("resume",)
+
     def __init__(self, formatter: StreamDecoder) -> None:
         super().__init__(formatter)
         self._said: list[_StreamedReply | Message] = []
@@ -64,7 +66,7 @@ class ClaudeCodeStreamReader(AnthropicStreamReader):
         return False
 
     def _deltas(self, event: JSONObject) -> Iterable[Delta]:
-        self.session = event.get("session_id") or self.session
+        self.session = id_text(event.get("session_id")) or self.session
         match event.get("type"):
             case "stream_event" if not event.get("parent_tool_use_id"):
                 yield from self._streamed(event["event"])
@@ -100,7 +102,7 @@ class ClaudeCodeStreamReader(AnthropicStreamReader):
         reply = self._replies.get(name) or self._started(name)
         reply.lines.append(event)
         self.message_index = reply.number
-        self.cursor = event.get("uuid") or self.cursor
+        self.cursor = id_text(event.get("uuid")) or self.cursor
         self._names |= {
             block["id"]: block["name"] for block in content_blocks(message) if block.get("type") == "tool_use"
         }
@@ -110,7 +112,7 @@ class ClaudeCodeStreamReader(AnthropicStreamReader):
 
     def _answered(self, event: JSONObject) -> Iterator[Delta]:
         given = make_line({"role": "user", "content": tool_results(event)})
-        self.cursor = event.get("uuid") or self.cursor
+        self.cursor = id_text(event.get("uuid")) or self.cursor
         for message in decode_lines([given], self.formatter.provider, self._names):
             self._said.append(message)
             yield from message.tool_results

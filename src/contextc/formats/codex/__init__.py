@@ -4,8 +4,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from contextc._json import JSONObject
-from contextc.formats.base import EncodedSegment, Request, text_of
+from contextc._json import JSONObject, id_text
+from contextc.formats.base import EncodedSegment, Request
 from contextc.formats.codex import decode, turn_decoding
 from contextc.formats.codex.encode import BARE_KEY, ITEM_KEY, encode_segment, encode_text
 from contextc.formats.codex.event_collector import is_event
@@ -66,7 +66,7 @@ class CodexFormatter(CodecFormatter):
         return isinstance(reply.get("items", reply.get("steps")), list) and "status" in reply
 
     def session_id_of(self, reply: JSONObject, field: str) -> str:
-        return text_of(reply.get("threadId"))
+        return id_text(reply.get("threadId"))
 
 
 def _in_order_of_calls(messages: list[Message]) -> list[Message]:

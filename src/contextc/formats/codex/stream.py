@@ -17,6 +17,8 @@ from contextc.messages import Message, Reasoning, Text
 class CodexStreamReader(StreamReader):
     """Reads one turn. `session` is the thread id, `cursor` the turn id."""
 
+    session_fields = ("threadId",)
+
     def __init__(self, formatter: StreamDecoder) -> None:
         super().__init__(formatter)
         self._gathered = EventCollector()

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
-from contextc._json import JSON, JSONObject
+from contextc._json import JSON, JSONObject, id_text
 from contextc.formats.base import OPENING_TEXT, EncodedSegment, Request
 from contextc.formats.encoder_decoder_base import Codec, CodecFormatter
 from contextc.formats.identifiers import IdentifierCodec, NameCodec
@@ -74,6 +74,9 @@ class MistralFormatter(CodecFormatter):
 
     def assemble(self, request: Request, messages: list[JSONObject]) -> JSONObject:
         return self._body_with_system_message(request, messages)
+
+    def session_id_of(self, reply: JSONObject, field: str) -> str:
+        return super().session_id_of(reply, field) or id_text(reply.get("id"))
 
     def _is_reply(self, reply: JSONObject) -> bool:
         first: JSON = next(iter(cast(list[JSON], reply.get("choices") or [])), None)

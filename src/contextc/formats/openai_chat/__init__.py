@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
-from contextc._json import JSON, JSONObject
+from contextc._json import JSON, JSONObject, id_text
 from contextc.formats.base import EncodedSegment, Formatter, Request
 from contextc.formats.encoder_decoder_base import merge_function_extra
 from contextc.formats.identifiers import IdentifierCodec, NameCodec
@@ -109,6 +109,9 @@ class OpenAIFormatter(Formatter):
 
     def _decode_reply(self, reply: JSONObject) -> Message:
         return decode.decode_reply(reply, self.provider, self.reasoning_field)
+
+    def session_id_of(self, reply: JSONObject, field: str) -> str:
+        return super().session_id_of(reply, field) or id_text(reply.get("id"))
 
     def _collect(self, events: Iterable[JSONObject]) -> JSONObject:
         return decode.gather(events)

@@ -28,6 +28,9 @@ class ChatStreamReader(StreamReader):
         self._growing: list[ToolCallAccumulator] = []
         self._old_name, self._old = "", ToolCallAccumulator()
 
+    def find_session(self, field: str, resumed: str = "") -> str:
+        return super().find_session(field, resumed) or (self._find_text("id") if field else "")
+
     def _is_whole(self, event: JSONObject) -> bool:
         choices = cast(list[JSONObject], event.get("choices") or [])
         return any("message" in choice for choice in choices) and not any(choice.get("error") for choice in choices)

@@ -10,8 +10,8 @@ from typing import cast
 
 from msgspec.structs import replace
 
-from contextc._json import JSON, JSONObject, as_object, encode
-from contextc.formats.base import Request, append_text, extra_of, text_of
+from contextc._json import JSON, JSONObject, as_object, encode, id_text
+from contextc.formats.base import Request, append_text, extra_of
 from contextc.formats.encoder_decoder_base import (
     NO_PARAMETERS,
     UNKNOWN_TOOL,
@@ -148,11 +148,11 @@ def find_session(reply: JSONObject, field: str) -> str:
     """
     if reply.get("store") is False:
         return ""
-    if field not in SESSION_FIELDS and (named := text_of(reply.get(field))):
+    if field not in SESSION_FIELDS and (named := id_text(reply.get(field))):
         return named
     conversation: JSON = reply.get("conversation")
     within = cast(JSONObject, conversation) if isinstance(conversation, dict) else {"id": conversation}
-    return text_of((within if field == "conversation" else reply).get("id"))
+    return id_text((within if field == "conversation" else reply).get("id"))
 
 
 def _output(reply: JSONObject) -> list[JSONObject]:

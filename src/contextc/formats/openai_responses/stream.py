@@ -40,6 +40,8 @@ class _Item:
 
 
 class ResponsesStreamReader(StreamReader):
+    session_fields = SESSION_FIELDS
+
     def __init__(self, formatter: StreamDecoder) -> None:
         super().__init__(formatter)
         self._model: str | None = None
@@ -51,9 +53,6 @@ class ResponsesStreamReader(StreamReader):
             said = cast(JSONObject, response)
             self.session = find_session(said, "conversation" if said.get("conversation") else "")
         return super().read(event)
-
-    def find_session(self, field: str) -> str:
-        return self.session if field in SESSION_FIELDS else super().find_session(field)
 
     def _is_whole(self, event: JSONObject) -> bool:
         return "type" not in event and isinstance(event.get("output"), list)
