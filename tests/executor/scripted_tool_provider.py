@@ -50,12 +50,13 @@ def ended() -> JSONObject:
 
 
 class Program(Endpoint):
-    def __init__(self, script: Script) -> None:
-        self.script, self.calls = script, list[ProviderCall]()
+    def __init__(self, script: Script, *, starts: bool = True) -> None:
+        self.script, self.starts, self.calls = script, starts, list[ProviderCall]()
 
     async def stream(self, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:
         self.calls.append(call)
-        yield started()
+        if self.starts:
+            yield started()
         async for event in self.script(call, len(self.calls)):
             yield event
 

@@ -45,6 +45,7 @@ class Model:
 
     async def __call__(self, call: ProviderCall, number: int) -> AsyncGenerator[JSONObject, None]:
         assert call.host is not None
+        self.ended = ""
         for place in range(self.calls):
             name = f"call_{number}_{place}"
             yield said(f"Call {place}.")
@@ -197,6 +198,95 @@ def test_a_trigger_can_end_the_turn_within_a_reply(store: cc.Store) -> None:
     assert finish(asyncio.run(told(executor))) == "enough"
     assert model.read == []
     assert "\n".join(sent(executor, store)).count("Warning: 2 calls.") == 1
+
+
+@pytest.mark.parametrize("ends", ["said", "returned"])
+@pytest.mark.parametrize("limits", [cc.Limits(tool_calls=2), cc.Limits(cost=0.004)], ids=["tool calls", "cost"])
+def test_a_turn_that_ended_at_a_limit_within_a_reply_is_continued(
+    store: cc.Store, limits: cc.Limits, ends: str
+) -> None:
+    """Guarantee 11.2: the model has not answered, so a turn without input asks it to go on, in its session."""
+
+    class Limited(Model):
+        async def __call__(self, call: ProviderCall, number: int) -> AsyncGenerator[JSONObject, None]:
+            async for event in super().__call__(call, number):
+                if event != ended() or not self.ended or ends == "said":
+                    yield event
+
+    model = Limited(3)
+    executor, program = agent(store, model, limits=limits)
+
+    async def work() -> list[cc.executor.TurnResult]:
+        first = await executor.start("demo", "Go.").wait()
+        assert [message for message in store.load("demo") if not message.parts] == []
+        model.calls = 0
+        return [first, await executor.resume("demo").wait(), await executor.start("demo").wait()]
+
+    first, second, third = asyncio.run(work())
+    assert (first.finish, first.error) == (f"max_{'cost' if limits.cost else 'tool_calls'}", None)
+    assert (second.finish, second.text, second.error) == ("stop", "Done.", None)
+    assert third.finish == "nothing to do"
+    assert [bool(call.session) for call in program.calls] == [False, True]
+    assert b'"items":[]' in program.calls[1].body
+
+
+def test_a_turn_that_a_trigger_ended_within_a_reply_is_continued_with_its_message(store: cc.Store) -> None:
+    """Guarantee 11.5: nothing stands between the message and the next request."""
+    model = Model(9)
+    executor, program = agent(store, model, triggers=[after(2, stop="enough")])
+    asyncio.run(told(executor))
+    assert shape(store)[-1] == "system Warning: 2 calls."
+
+    async def work() -> str:
+        model.calls = 0
+        return (await executor.start("demo").wait()).text
+
+    assert asyncio.run(work()) == "Done."
+    assert program.calls[1].body.count(b"Warning: 2 calls.") == 1
+
+
+def test_a_limit_holds_for_a_client_that_does_not_ask_before_its_calls(store: cc.Store) -> None:
+    """Guarantee 11.2: `between_calls` notices the calls in the events."""
+    made: list[str] = []
+
+    async def script(call: ProviderCall, number: int) -> AsyncGenerator[JSONObject, None]:
+        assert call.host is not None
+        for name in ("call_1", "call_2", "call_3"):
+            made.append(name)
+            yield asked(name)
+            yield answered(name, "seen")
+            if await call.host.between_calls(lambda messages: True, [name]):
+                return
+        yield said("Done.")
+        yield ended()
+
+    executor, _ = agent(store, script, limits=cc.Limits(tool_calls=2))
+    assert finish(asyncio.run(told(executor))) == "max_tool_calls"
+    assert made == ["call_1", "call_2"]
+
+
+def test_a_client_may_deliver_without_a_coroutine_and_name_an_unknown_call(
+    store: cc.Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Guarantee 9.2: nothing can arrive while a client waits in its own stream, so it does not wait."""
+    got: list[str] = []
+
+    def deliver(messages: Sequence[Message]) -> bool:
+        got.extend([message.text for message in messages])
+        return True
+
+    async def script(call: ProviderCall, number: int) -> AsyncGenerator[JSONObject, None]:
+        assert call.host is not None
+        yield asked("call_1")
+        yield answered("call_1", "seen")
+        await call.host.between_calls(deliver, ["nope"])
+        yield said("Done.")
+        yield ended()
+
+    executor, _ = agent(store, script, triggers=[after(1)])
+    assert finish(asyncio.run(told(executor))) == "stop"
+    assert got == ["Warning: 1 calls."]
+    assert "nope" in caplog.text
 
 
 def test_a_request_to_stop_ends_the_turn_between_two_calls(store: cc.Store) -> None:

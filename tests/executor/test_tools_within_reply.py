@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 
+import pytest
+
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.errors import ProviderFailed
@@ -11,7 +13,7 @@ from contextc.events import AnyEvent, StepFinish, ToolFailed, ToolFinished, Tool
 from contextc.messages import ToolCall
 from contextc.messages.pairing import find_open_calls
 from contextc.providers.client import ProviderCall
-from tests.executor.scripted_tool_provider import agent, answered, asked, ended, said, used
+from tests.executor.scripted_tool_provider import TURN, Program, agent, answered, asked, ended, said, used
 
 
 async def told(executor: cc.AgentExecutor, text: str = "Go.") -> list[AnyEvent]:
@@ -72,6 +74,82 @@ def test_a_reply_that_ends_with_a_result_is_whole(store: cc.Store) -> None:
     assert store.load("demo")[-1].finish == "stop"
     store.append("demo", cc.user("And?"))
     assert executor.compiler.compile("demo").mode == "resume"
+
+
+LINES: list[JSONObject] = [
+    {
+        "type": "assistant",
+        "session_id": "S",
+        "message": {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "peek", "input": {}}]},
+    },
+    {
+        "type": "user",
+        "session_id": "S",
+        "message": {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "seen"}]},
+    },
+]
+TURN_FAILED: JSONObject = {"id": TURN, "status": "failed", "error": {"message": "used up", "codexErrorInfo": "other"}}
+
+
+@pytest.mark.parametrize("runs_tools", [True, False])
+@pytest.mark.parametrize(
+    ("format", "events", "kind", "text"),
+    [
+        (
+            "claude_code",
+            [*LINES, {"type": "result", "subtype": "error_max_turns", "is_error": True}],
+            "abort",
+            "error_max_turns",
+        ),
+        (
+            "codex",
+            [asked("t1"), answered("t1", "seen"), {"method": "turn/completed", "params": {"turn": TURN_FAILED}}],
+            "transient",
+            "used up",
+        ),
+    ],
+    ids=["claude code", "codex"],
+)
+def test_a_reply_that_fails_after_a_result_reports_the_programs_own_error(
+    store: cc.Store, format: str, events: list[JSONObject], kind: str, text: str, runs_tools: bool
+) -> None:
+    """Guarantee 9.8: the call and its result are stored, and the next request has them once."""
+    provider = cc.provider("prog:m", format=format, window=9_000, session_resumption=True, runs_tools=runs_tools)
+
+    async def script(call: ProviderCall, number: int) -> AsyncGenerator[JSONObject, None]:
+        for event in events:
+            yield event
+
+    executor = cc.AgentExecutor(store, provider, endpoint=Program(script, starts=format == "codex"))
+
+    async def work() -> cc.executor.TurnResult:
+        return await executor.start("demo", "Go.").wait()
+
+    error = asyncio.run(work()).error
+    assert isinstance(error, ProviderFailed)
+    assert (error.kind, text in str(error)) == (kind, True)
+    assert shape(store) == ["user sent", "assistant sent", "tool sent"]
+    store.append("demo", cc.user("And?"))
+    body = executor.compiler.compile("demo").body
+    assert (body.count(b"seen"), body.count(b"Go.")) == (1, 1)
+
+
+def test_a_program_that_is_not_marked_as_one_may_end_with_a_result(store: cc.Store) -> None:
+    """Guarantee 2.2: its answer is empty, as that of a provider with `runs_tools`."""
+    provider = cc.provider("prog:m", format="claude_code", window=9_000, session_resumption=True)
+
+    async def script(call: ProviderCall, number: int) -> AsyncGenerator[JSONObject, None]:
+        for event in (*LINES, {"type": "result", "subtype": "success", "session_id": "S", "is_error": False}):
+            yield event
+
+    executor = cc.AgentExecutor(store, provider, endpoint=Program(script, starts=False))
+
+    async def work() -> cc.executor.TurnResult:
+        return await executor.start("demo", "Go.").wait()
+
+    result = asyncio.run(work())
+    assert (result.finish, result.text, result.error) == ("stop", "", None)
+    assert shape(store) == ["user sent", "assistant sent", "tool sent", "assistant sent"]
 
 
 def test_a_tool_still_running_at_the_end_of_the_reply_has_a_result(store: cc.Store) -> None:

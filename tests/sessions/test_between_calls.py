@@ -109,7 +109,10 @@ def test_a_limit_of_tool_calls_ends_the_prompt_of_a_program(program: ProgramUnde
         ran = [part for message in setup.store.load("talk") for part in message.tool_results if not part.is_error]
         assert result.tool_calls == 3
         assert len(ran) == 3 or (program is CODEX and len(ran) == 4), "Codex starts a call before it can be denied"
+        assert [message for message in setup.store.load("talk") if not message.parts] == []
         script.calls = 0
+        continued = await agent.resume("talk").wait()
+        assert (continued.turn, continued.finish, continued.text) == (2, "stop", f"«a{script.given}» Done.")
         assert (await agent.start("talk", "«u2» And now?").wait()).finish == "stop"
         await (await agent.client()).close()
 

@@ -168,7 +168,7 @@ def _compiled(ask: CompileInput, draft: Draft, revert: str | None) -> Compiled:
     standing = _next_state(ask, draft, assembled)
     is_new = bool(draft.new) or ask.retry or sight.state.again or _is_unanswered(draft)
     if resume and not any(row.chunk for row in assembled.new_rows):
-        is_new = False  # an empty delta is never sent
+        is_new = _ends_with_result(sight.state)  # an empty delta tells a program to go on, and is never sent otherwise
     return Compiled(
         channel=ask.channel,
         provider=ask.provider,
@@ -193,6 +193,11 @@ def _is_unanswered(draft: Draft) -> bool:
     said = (item for item in reversed(draft.kept or ()) if item.kind in ("message", "late"))
     last = next(said, None)
     return last is not None and last.role != "assistant"
+
+
+def _ends_with_result(standing: ChannelState) -> bool:
+    """Return True if the last reply of a session was ended before the model answered the results in it."""
+    return bool(standing.produced) and standing.produced[-1].role == "tool"
 
 
 def _next_state(ask: CompileInput, draft: Draft, assembled: AssembledRows) -> ChannelState:

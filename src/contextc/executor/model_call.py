@@ -8,7 +8,7 @@ several messages. They are journaled as one message with the results among its p
 import asyncio
 import inspect
 import random
-from collections.abc import Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from contextlib import aclosing, suppress
 from itertools import groupby
 from operator import itemgetter
@@ -18,6 +18,7 @@ from weakref import WeakSet
 
 from msgspec.structs import asdict, replace
 
+from contextc._credential_mask import get_logger
 from contextc._json import JSONObject
 from contextc._worker_threads import run_blocking, wait_until_done
 from contextc.compiler import Compiled
@@ -26,11 +27,14 @@ from contextc.executor.agent_config import AgentConfig
 from contextc.executor.turn_store import TurnStore
 from contextc.messages import AnyPart, Message, Reasoning, Text, ToolCall, ToolResult, Usage, tool_result
 from contextc.messages.pairing import find_open_calls
+from contextc.providers import Provider
 from contextc.providers.client import Endpoint, Host, ProviderCall
+from contextc.providers.error_mapping import map_event
 from contextc.store import append_and_load
 from contextc.store.partial_message_journal import Piece, join_deltas
 
 T = TypeVar("T")
+log = get_logger("contextc.executor")
 FIRST_BATCH_SECONDS, BATCH_SECONDS = 0.03, 0.1
 """Seconds until received parts are journaled: for the first batch, and for later ones."""
 PAUSE_FACTOR, MAX_PAUSE_SECONDS = 2, 1.0
@@ -58,6 +62,13 @@ BACKOFF_SECONDS, MAX_RETRY_SECONDS = 0.5, 60.0
 def retry_delay(error: ProviderFailed, attempt: int) -> float:
     """Return the seconds before the next attempt: exponential backoff, at least the provider's `retry_after`."""
     return max(error.retry_after or 0.0, BACKOFF_SECONDS * 2**attempt * (0.5 + random.random()))
+
+
+def stream_failure(provider: Provider, error: JSONObject | None) -> ProviderFailed:
+    """Return the failure of a stream that ended before the reply did. `error` is the event that reported it, if any."""
+    if error is not None:
+        return map_event(provider, error)
+    return ProviderFailed(provider.name, "transient", "the stream ended before the reply did")
 
 
 def _with_tool_name(part: AnyPart) -> AnyPart:
@@ -119,6 +130,8 @@ class ReplyStream:
         self._early_results: dict[str, ToolResult] = {}
         """Results of our own tools, by the id of the call. The provider reports them later."""
         self._stored_calls, self._is_published = set[str](), False
+        self._receiver: asyncio.Task[object] | None = None
+        """The task that reads the events."""
         self._storing: asyncio.Task[object] | None = None
         """Stores a part of the reply. Nothing is journaled meanwhile."""
         self._batches, self._write_seconds = 0, 0.0
@@ -135,9 +148,15 @@ class ReplyStream:
         """The uid of the journal, empty if nothing is journaled."""
         return self.first_message.uid if self._batches else ""
 
-    async def receive(self, endpoint: Endpoint, host: Host | None = None) -> list[Message]:
-        """Send the request and return the whole reply. Raises `ProviderFailed`."""
+    async def receive(
+        self, endpoint: Endpoint, host: Host | None = None, is_ended: Callable[[], bool] = bool
+    ) -> list[Message]:
+        """Send the request and return the whole reply. Raises `ProviderFailed`.
+
+        `is_ended` returns True if the host has ended the reply. It is complete as it is, and may have no answer.
+        """
         compiled = self.compiled
+        self._receiver = asyncio.current_task()
         call = ProviderCall(
             provider=compiled.provider,
             body=compiled.body,
@@ -171,13 +190,16 @@ class ReplyStream:
             await self._finish_flush()
         if self.failure is not None:
             raise self.failure
+        if is_ended() and self.reader.error is None:
+            self.reader.finished = True
         if not self.reader.finished:
-            raise ProviderFailed(compiled.provider.name, "transient", "the stream ended before the reply did")
+            raise stream_failure(compiled.provider, self.reader.error)
         is_long = len(self.reader.events) > YIELD_EVERY_EVENTS
         messages = await run_blocking(self.received_messages) if is_long else self.received_messages()
-        return (
-            [*self.stored, *complete_reply(messages, self.first_message)] if compiled.provider.runs_tools else messages
-        )
+        has_answer = bool(messages) and messages[-1].role == "assistant" and not is_ended()
+        if compiled.provider.runs_tools or not has_answer:
+            messages = complete_reply(messages, self.first_message, is_ended=is_ended())
+        return [*self.stored, *messages]
 
     def complete_part(self) -> list[Message]:
         """Return the messages since the last stored one, if they end with results and no call is open; else none."""
@@ -224,12 +246,18 @@ class ReplyStream:
             self._early_results[result.call_id] = result
 
     async def wait_for_results(self, calls: Collection[str]) -> None:
-        """Wait until the results of these calls have arrived, or the reply has ended, or they seem not to come."""
+        """Wait until the results of these calls have arrived, or the reply has ended, or they seem not to come.
+
+        A client that waits in its own `stream` yields nothing meanwhile.
+        """
+        can_arrive = asyncio.current_task() is not self._receiver
         with suppress(TimeoutError):
             async with asyncio.timeout(RESULT_SECONDS):
-                while self in _receiving and not self._answered.issuperset(calls):
+                while can_arrive and self in _receiving and not self._answered.issuperset(calls):
                     self._arrival.clear()
                     await self._arrival.wait()
+        if missing := sorted({*calls} - self._answered):
+            log.warning("%s: no event has the result of these calls: %s", self.turn_store.conversation, missing)
 
     async def flush_all(self) -> None:
         """Wait until nothing that was received before is unwritten."""
@@ -376,10 +404,11 @@ def _call_ids(message: Message) -> set[str]:
     return {call.id for call in message.tool_calls} | {result.call_id for result in message.tool_results}
 
 
-def complete_reply(messages: list[Message], begun: Message) -> list[Message]:
+def complete_reply(messages: list[Message], begun: Message, *, is_ended: bool = False) -> list[Message]:
     """Complete the reply of a provider that runs tools itself: every call has a result, and an answer comes last.
 
-    The answer may be empty. `begun` has the fields of the reply.
+    The answer may be empty. With `is_ended` the host has ended the reply before it, so nothing empty is added or kept.
+    `begun` has the fields of the reply.
     """
     found: list[Message] = []
     still = [(id(message), call) for message, call in find_open_calls(messages)]
@@ -395,6 +424,8 @@ def complete_reply(messages: list[Message], begun: Message) -> list[Message]:
                 for asker, call in still
                 if asker == id(asking)
             ]
+    if is_ended:
+        return [message for message in found if message.parts]
     if not found or found[-1].role != "assistant":
         found.append(Message(role="assistant", author=begun.author, turn=begun.turn, step=begun.step, finish="stop"))
     return found

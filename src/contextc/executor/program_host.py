@@ -8,12 +8,13 @@ the session is reverted, and the next request contains it.
 """
 
 import asyncio
+import inspect
 from collections.abc import Collection, Sequence
 
 from contextc._credential_mask import get_logger
 from contextc._worker_threads import CALLBACK_SLOTS, as_exception, run_blocking
 from contextc.compiler.passes.agent_view import view_inserted_messages
-from contextc.executor.limits import MAX_COST
+from contextc.executor.limits import MAX_COST, MAX_TOOL_CALLS
 from contextc.executor.model_call import ReplyStream
 from contextc.executor.step_preparation import StepPreparer
 from contextc.executor.tool_runner import ToolRunner
@@ -36,6 +37,10 @@ class ProgramHost:
         self._inserted: list[Message] = []
         """The messages that the model got within this reply."""
 
+    def has_ended(self) -> bool:
+        """Return True if the reply must end, or has ended, because of an answer of this host."""
+        return self._tools.ended is not None
+
     async def approve(self, call: ToolCall) -> str:
         await self._stream.flush()
         return await self._tools.ask_hosted_approval(call)
@@ -54,7 +59,7 @@ class ProgramHost:
         async with self._lock:
             try:
                 if self._tools.ended is None:
-                    await self._stream.wait_for_results(results)
+                    await self._stream.wait_for_results([results] if isinstance(results, str) else results)
                     await self._insert(deliver)
             except Exception as error:  # such as a lost lease: the reply fails with it
                 self._stream.failure = self._stream.failure or error
@@ -76,7 +81,8 @@ class ProgramHost:
             self._stream.compiled.draft, [(message.seq, message) for message in (*self._inserted, *inserted)]
         )
         try:
-            return await deliver([entries[message.seq].message for message in inserted if message.seq in entries])
+            delivered = deliver([entries[message.seq].message for message in inserted if message.seq in entries])
+            return await delivered if inspect.isawaitable(delivered) else delivered
         except Exception as error:
             conversation, why = self._turn_store.conversation, as_exception(error)
             log.warning("%s: messages wait for the next request: %s", conversation, why)
@@ -91,6 +97,9 @@ class ProgramHost:
             tools.ended = STOPPED
             return []
         messages, limits = [*stream.stored, *part], tools.config.limits
+        if tools.has_reached_limit(messages):
+            tools.ended = MAX_TOOL_CALLS
+            return []
         context = self._preparer.context_within_reply(
             stream.compiled, messages, tools.count_calls(messages), tools.step
         )

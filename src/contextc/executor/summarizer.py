@@ -17,7 +17,7 @@ from contextc._worker_threads import CALLBACK_SLOTS, as_exception, ends_task, ru
 from contextc.compiler.compaction import SummarizerInput
 from contextc.errors import ProviderFailed
 from contextc.executor.agent_config import AgentConfig
-from contextc.executor.model_call import MAX_RETRIES, MAX_RETRY_SECONDS, retry_delay, valid_usage
+from contextc.executor.model_call import MAX_RETRIES, MAX_RETRY_SECONDS, retry_delay, stream_failure, valid_usage
 from contextc.formats.base import Request
 from contextc.formats.request_settings import RequestSettings
 from contextc.messages import Message, Usage, system, user
@@ -136,7 +136,7 @@ async def _request_summary(endpoint: Endpoint, call: ProviderCall) -> ModelSumma
         async for event in events:
             reader.read(event)
     if not reader.finished:
-        raise ProviderFailed(call.provider.name, "transient", "the stream ended before the summary did")
+        raise stream_failure(call.provider, reader.error)
     message = reader.message()
     return ModelSummary(fix_surrogates(message.text), valid_usage(message.usage))
 

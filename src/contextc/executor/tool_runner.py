@@ -290,6 +290,12 @@ class ToolRunner:
         made = [call.id for message in messages for call in message.tool_calls if call.id not in self.refused]
         return len(made) + len(self.admitted.difference(made))
 
+    def has_reached_limit(self, messages: Sequence[Message]) -> bool:
+        """Return True if no further call is allowed after these, of a client that makes calls without `admit`."""
+        made = {call.id for message in messages for call in message.tool_calls}
+        is_checked = made <= self.admitted | self.refused
+        return self._calls_left is not None and not is_checked and self.count_calls(messages) >= self._calls_left
+
     def notice_hosted_calls(self) -> None:
         """Evaluate the `mid_step` triggers for the calls within the reply."""
         verdict = self._evaluate_mid_step(self._calls_before + len(self.admitted))

@@ -297,7 +297,8 @@ class TurnRunner:
                 async with nullcontext() if owner is None else owner.model_call(self.config.provider):
                     await run_blocking(self._start_step, compiled, index, states)
                     host = ProgramHost(incoming, tools, self.preparer)
-                    return ReceivedReply(incoming, await incoming.receive(endpoint, host), compiled, tools)
+                    messages = await incoming.receive(endpoint, host, host.has_ended)
+                    return ReceivedReply(incoming, messages, compiled, tools)
             except BaseException as error:
                 if self.turn_store.step is before or isinstance(
                     error, GeneratorExit
@@ -406,9 +407,10 @@ class TurnRunner:
         """Store the reply and the ledger, then run the reply's tools. Return the tool results."""
         config, record, progress = self.config, self.turn_store, self.turn_state
         incoming, messages, compiled, tools = answered
-        *produced, message = messages
-        calls = message.tool_calls
-        if record.reply_to and not calls and message.finish != "pause":
+        has_answer = bool(messages) and messages[-1].role == "assistant"  # else the host has ended the reply before
+        message, produced = (messages[-1], messages[:-1]) if has_answer else (None, messages)
+        calls = message.tool_calls if message is not None else ()
+        if message is not None and record.reply_to and not calls and message.finish != "pause":
             message = replace(message, recipients=record.reply_to)
         usage, spent = progress.totals_with(messages, compiled.provider.model)
         also, ended = record.finish_step(

@@ -375,7 +375,10 @@ class TurnStore(TurnApprovals):
         begun, tries = self.step, list[tuple[StepRecord, TurnRecord, list[AnyEvent]]]()
 
         def also(tx: Transaction, stored: list[Message]) -> None:
-            root, reply, spent = self.lease.root, stored[-1], total_usage(stored)
+            root, spent = self.lease.root, total_usage(stored)
+            reply = next(
+                (message for message in reversed(stored) if message.role == "assistant"), Message(role="assistant")
+            )
             finish, took = reply.finish or "", now_ms() - begun.started
             if stream:
                 partial_message_journal.delete_stream(tx, stream)

@@ -28,7 +28,7 @@ def _no_arguments() -> JSONObject:
     return {}
 
 
-Deliver: TypeAlias = Callable[[Sequence[Message]], Awaitable[bool]]
+Deliver: TypeAlias = Callable[[Sequence[Message]], Awaitable[bool] | bool]
 """Hands system and user messages to the model of a running reply, in a form that its client chooses.
 
 Returns False if the model did not get them. They are then sent with the next request.

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Mapping
 from datetime import UTC
 from email.utils import parsedate_to_datetime
+from importlib import import_module
 from typing import NamedTuple, cast
 
 from msgspec import Struct
@@ -18,7 +19,7 @@ from msgspec import Struct
 from contextc._credential_mask import mask_secrets
 from contextc._json import JSON, JSONObject, encode, fix_surrogates
 from contextc.errors import FailureKind, ProviderFailed
-from contextc.providers.registry import Provider
+from contextc.providers.registry import Provider, client_of_format, program_tables
 
 STATUSES: dict[int, FailureKind] = {
     400: "invalid",
@@ -61,6 +62,19 @@ def with_provider_rules(table: ErrorTable, provider: Provider) -> ErrorTable:
         patterns=(*provider.refusal_words.items(), *table.patterns),
         types=table.types,
     )
+
+
+def find_error_table(provider: Provider) -> ErrorTable:
+    """Return the rules of the client that sends requests in the provider's format."""
+    client = client_of_format(provider.format)
+    return import_module(f"contextc.providers.{client}").TABLE if client else ErrorTable()
+
+
+def map_event(provider: Provider, event: JSONObject) -> ProviderFailed:
+    """Return the `ProviderFailed` for an event that reports the failure of a reply, in the provider's format."""
+    if provider.format in program_tables():  # the format of a CLI agent, whose client has the same name
+        return import_module(f"contextc.providers.{provider.format}.errors").event_failure(provider.name, event)
+    return map_error(provider.name, with_provider_rules(find_error_table(provider), provider), event)
 
 
 class ErrorResponse(NamedTuple):

@@ -13,7 +13,6 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from hashlib import sha256
-from importlib import import_module
 from pathlib import Path
 from typing import cast
 
@@ -22,8 +21,8 @@ from contextc._json import JSON, JSONObject, encode, fix_surrogates, fix_surroga
 from contextc.errors import InvalidReply, InvalidSetting, ProviderFailed
 from contextc.formats.stream import is_error
 from contextc.providers.client import Endpoint, ProviderCall
-from contextc.providers.error_mapping import ErrorTable, map_error
-from contextc.providers.registry import Provider, client_of_format
+from contextc.providers.error_mapping import find_error_table, map_error, map_event
+from contextc.providers.registry import Provider
 from contextc.providers.stream_parsers import MalformedEvent, parse_json_object
 
 RECORDING_KEYS = ("reply", "events", "error")
@@ -70,7 +69,6 @@ class Replay(Endpoint):
             raise
 
     async def _played(self, call: ProviderCall, number: int, recording: JSONObject) -> AsyncGenerator[JSONObject, None]:
-        table = _table(call.provider)
         whole: list[JSONObject] = [recording["reply"]] if "reply" in recording else []
         if whole and not is_error(whole[0]):
             try:
@@ -83,10 +81,11 @@ class Replay(Endpoint):
             await asyncio.sleep(self.seconds)
             yield event
             if is_error(event):
-                raise map_error(call.provider.name, table, event)
+                raise map_event(call.provider, event)
         if (error := cast(JSONObject | None, recording.get("error"))) is not None:
             headers: dict[str, str] = {"retry-after": str(error["retry_after"])} if error.get("retry_after") else {}
-            raise map_error(call.provider.name, table, error.get("body"), status=error.get("status"), headers=headers)
+            table, body = find_error_table(call.provider), error.get("body")
+            raise map_error(call.provider.name, table, body, status=error.get("status"), headers=headers)
 
     def _taken(self, call: ProviderCall) -> tuple[int, JSONObject]:
         name = request_hash(call.body)
@@ -188,11 +187,6 @@ def _check(number: int, recording: object) -> None:
 def request_hash(body: bytes) -> str:
     """Return the SHA-256 of a body, which identifies a request in a recording."""
     return sha256(body).hexdigest()
-
-
-def _table(provider: Provider) -> ErrorTable:
-    client = client_of_format(provider.format)
-    return import_module(f"contextc.providers.{client}").TABLE if client else ErrorTable()
 
 
 def _clean(event: JSONObject) -> JSONObject:

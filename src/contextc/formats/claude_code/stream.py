@@ -120,11 +120,14 @@ class ClaudeCodeStreamReader(AnthropicStreamReader):
     def _started(self, name: str) -> _StreamedReply:
         if self._streaming is not None:
             self._streaming.settle()
-        reply = _StreamedReply(sum([isinstance(each, _StreamedReply) for each in self._said]))
+        reply = _StreamedReply(self._next_number())
         self._said.append(reply)
         if name:
             self._replies[name] = reply
         return reply
+
+    def _next_number(self) -> int:
+        return sum([isinstance(each, _StreamedReply) for each in self._said])
 
     def message(self) -> Message:
         return self.messages()[-1]
@@ -144,7 +147,9 @@ class ClaudeCodeStreamReader(AnthropicStreamReader):
                 found, [isinstance(each, _StreamedReply) and not each.events for each in said], self._result
             )
         if self.error is not None:
-            return _with_error(found, self.error)
+            found = _with_error(found, self.error)
+            if len(found) > len(said):  # the error is a message of its own
+                self.message_starts.append(self._next_number())
         return found or [Message(role="assistant", parts=())]
 
     def _read(self, said: _StreamedReply | Message) -> Message:

@@ -34,15 +34,20 @@ TABLE = ErrorTable(
 
 def result_failure(provider: str, line: JSONObject, secrets: Iterable[str] = ()) -> ProviderFailed:
     """Return the failure for the last line of a turn."""
-    error = str(line.get("api_error_type") or line.get("api_error") or "")
-    message = _message_of(line)
-    for limit in (str(line.get("subtype") or ""), error):
+    subtype, message = str(line.get("subtype") or ""), _message_of(line)
+    error = str(line.get("api_error_type") or line.get("api_error") or ("" if message else subtype))
+    for limit in (subtype, error):
         if limit in LIMITS:
             kind, way_out = LIMITS[limit]
             return ProviderFailed(provider, kind, mask_secrets(message or limit, secrets), code=limit, way_out=way_out)
     status: JSON = line.get("api_error_status")
     body = {"error": {"type": error, "message": message}}
     return map_error(provider, TABLE, body, status=status if isinstance(status, int) else None, secrets=secrets)
+
+
+def event_failure(provider: str, event: JSONObject) -> ProviderFailed:
+    """Return the failure for a line that reports one: the last line of a turn, or an error of the API."""
+    return result_failure(provider, event) if event.get("type") == "result" else map_error(provider, TABLE, event)
 
 
 def exception_failure(

@@ -11,6 +11,7 @@ from typing import cast
 from contextc._credential_mask import mask_secrets
 from contextc._json import JSON, JSONObject, parse_object
 from contextc.errors import FailureKind, ProviderFailed
+from contextc.formats.codex.exec_lines import is_exec_line, to_notification
 from contextc.providers.codex.app_server import ProgramEnded
 from contextc.providers.error_mapping import ErrorTable, map_error
 from contextc.providers.openai import TABLE as OPENAI
@@ -46,6 +47,13 @@ def turn_failure(provider: str, turn: JSONObject, secrets: tuple[str, ...]) -> P
         return ProviderFailed(provider, "abort", "the turn was interrupted")
     error: JSONObject = turn.get("error") or {}
     return error_failure(provider, error, secrets)
+
+
+def event_failure(provider: str, event: JSONObject) -> ProviderFailed:
+    """Return the failure for an event that reports one: the end of a turn, or an error."""
+    params: JSONObject = to_notification(event).params if is_exec_line(event) else event.get("params") or {}
+    turn: JSONObject = params.get("turn") or {"error": params.get("error")}
+    return turn_failure(provider, turn, ())
 
 
 def error_failure(provider: str, error: JSONObject, secrets: tuple[str, ...]) -> ProviderFailed:
