@@ -83,6 +83,13 @@ def test_the_prompt_and_the_limit_can_be_set_and_nothing_else() -> None:
             setattr(manager, name, "x")
 
 
+def test_misspelled_options_of_a_compiler_and_a_prompt_raise() -> None:
+    """Guarantee 15.1: an option that is set where it has no effect is refused."""
+    for each in (cc.MessageCompiler(cc.open_store("memory:"), "openai-chat:gpt-4o"), cc.PromptBuilder()):
+        with pytest.raises(AttributeError, match="policy"):
+            setattr(each, "policy", "sliding_window")  # noqa: B010
+
+
 def test_the_fix_for_an_unknown_model_works() -> None:
     """Guarantee 15.1: what the error advises can be passed, as a provider and as a model."""
     with pytest.raises(cc.errors.UnknownModel) as error:

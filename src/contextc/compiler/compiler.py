@@ -58,6 +58,9 @@ MAX_KNOWN_HEADS = 1_000
 class MessageCompiler:
     """Compiles conversations of one store for one provider. Cheap to create, because its caches belong to the store."""
 
+    __slots__ = ("__weakref__", "_arguments", "_cache", "_heads", "_heads_stored", "_loader",
+                 "counter", "options", "provider", "store")  # fmt: skip
+
     def __init__(self, store: Store, provider: Provider | str, **options: Unpack[CompilerOptionArguments]) -> None:
         arguments.check_store(store)
         self.store = store
@@ -304,9 +307,8 @@ class MessageCompiler:
             "%s: stored request %d for %s (%s, epoch %d)", *_log_fields(compiled), compiled.mode, compiled.state.epoch
         )
         for message in stored if log.isEnabledFor(logging.DEBUG) else ():
-            log.debug(
-                "%s: content of message %d: %s", compiled.channel.conversation, message.seq, to_plain_text(message)
-            )
+            text = to_plain_text(message)
+            log.debug("%s: content of message %d: %s", compiled.channel.conversation, message.seq, text)
         return stored
 
     def abort(self, compiled: Compiled, error: BaseException | str = "aborted", *, usage: Usage | None = None) -> int:

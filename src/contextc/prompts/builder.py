@@ -97,6 +97,8 @@ EMPTY_CONTEXT = PromptContext()
 class PromptBuilder:
     """Renders a prompt from fragments: `PromptBuilder([fragment, …]).with_builtin().render(context)`."""
 
+    __slots__ = ("__weakref__", "_built_in", "_own")
+
     def __init__(self, fragments: Iterable[PromptFragment] = ()) -> None:
         self._built_in: dict[str, PromptFragment] = {}
         self._own: dict[str, PromptFragment] = {}

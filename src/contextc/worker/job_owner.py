@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple
 
+from contextc._credential_mask import mask_secrets
 from contextc.errors import ContextcError, ProviderFailed
 from contextc.providers import Provider
 from contextc.store import Store, turn_queue
@@ -74,7 +75,7 @@ class JobOwner:
         self._failures = before + 1
         if self._failures <= self._rules.max_failures:
             return True
-        self.parked = turn.number, f"the provider failed {self._failures} times in a row: {error}"
+        self.parked = turn.number, mask_secrets(f"the provider failed {self._failures} times in a row: {error}")
         return False
 
     def store_continuation(self, tx: Transaction, turn: TurnRecord, error: Exception | None) -> None:
