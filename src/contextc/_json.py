@@ -48,7 +48,7 @@ def json_type_name(value: object) -> str:
 def id_text(value: JSON) -> str:
     """Return an id or a position as text. Services write them as strings or as numbers; everything else is ""."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return str(value) if is_number or isinstance(value, str) else ""
+    return fix_surrogates(str(value)) if is_number or isinstance(value, str) else ""
 
 
 def hash_blob(data: bytes) -> str:
@@ -138,6 +138,11 @@ def _parse_with_lone_surrogates(text: str) -> JSON:
 def fix_surrogates(text: str) -> str:
     """Return the text with surrogate pairs joined, and lone surrogates, which cannot be encoded, as U+FFFD."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def is_valid_text(value: object) -> bool:
+    """Return True for a string that can be stored, because it has no surrogates."""
+    return isinstance(value, str) and fix_surrogates(value) == value
 
 
 def fix_surrogates_in_json(value: JSON) -> JSON:

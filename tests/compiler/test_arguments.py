@@ -115,7 +115,7 @@ def test_commit_reports_what_is_wrong(compiler: cc.MessageCompiler) -> None:
         ("No reply to commit", {}),
         ("reply must be an assistant message, got a user message", {"reply": cc.user("x")}),
         ("usage must be a Usage, got dict", {"reply": cc.assistant("x"), "usage": wrong}),
-        ("session_id must be a string, got int", {"reply": cc.assistant("x"), "session_id": 5}),
+        ("session_id must be a string, got 5", {"reply": cc.assistant("x"), "session_id": 5}),
         ("produced must be a list of messages", {"produced": [wrong]}),
         ("not a reply of anthropic", {"reply": {"choices": []}}),
     ]

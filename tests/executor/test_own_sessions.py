@@ -322,9 +322,11 @@ def test_an_invalid_session_is_refused_before_anything_is_stored() -> None:
     channel: Any = compiled.channel
     compiler.begin(compiled)
     wrong: list[tuple[str, JSONObject]] = [
-        ("cursor must be a string, got int", {"cursor": 2}),
-        ("cursor must be a string, got NoneType", {"cursor": None}),
-        ("session_id must be a string, got int", {"session_id": 7}),
+        ("cursor must be a string, got 2", {"cursor": 2}),
+        ("cursor must be a string, got None", {"cursor": None}),
+        ("cursor must be a string, got ", {"cursor": "\ud800"}),
+        ("session_id must be a string, got 7", {"session_id": 7}),
+        ("notes must be a list of strings", {"notes": ["\ud800"]}),
         ("notes must be a list of strings", {"notes": [5]}),
         ("notes must be a list of strings", {"notes": "text"}),
         ("shortened must be True or False", {"shortened": 1}),
@@ -339,6 +341,8 @@ def test_an_invalid_session_is_refused_before_anything_is_stored() -> None:
         sessions.set_cursor(channel, 1, session_id="s1", cursor=2)  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="channel must be a Channel"):
         sessions.set_cursor(channel._replace(model=None), 1, session_id="s1")
+    with pytest.raises(InvalidInput, match="agent name must be"):
+        sessions.set_cursor(channel._replace(agent="a\nb"), 1, session_id="s1")
     with pytest.raises(InvalidInput, match="why must be a non-empty string"):
         sessions.invalidate(channel, None)  # type: ignore[arg-type]
     compiler.commit(compiled, cc.assistant("ok"), session_id="s1", cursor="2")

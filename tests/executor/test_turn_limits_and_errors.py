@@ -261,6 +261,9 @@ def test_an_error_without_a_text_is_named_by_its_type(store: cc.Store, caplog: p
     with pytest.raises(TimeoutError), compiler.attempt(compiler.compile("demo")):
         raise TimeoutError
     assert cc.SessionManager(store).sessions("demo")[0].error == "TimeoutError"
+    with pytest.raises(ValueError, match="half \ud800"), compiler.attempt(compiler.compile("demo")):
+        raise ValueError("half \ud800")  # and not the error of storing it
+    assert cc.SessionManager(store).sessions("demo")[0].error == "ValueError: half \ufffd"
 
 
 def test_no_retry_after_output_has_begun(store: cc.Store) -> None:

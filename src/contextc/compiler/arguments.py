@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, TypeVar, cast, get_
 import msgspec
 from msgspec.structs import replace
 
-from contextc._json import JSONObject, encode, encode_canonical
+from contextc._json import JSONObject, encode, encode_canonical, is_valid_text
 from contextc.compiler import request_head
 from contextc.compiler.fetch_result import FETCH_TOOL
 from contextc.compiler.ledger.channel_loader import ChannelSnapshot
@@ -259,7 +259,7 @@ def check_commit_arguments(
 ) -> None:
     check_usage(usage)
     check_session(session_id, cursor)
-    if isinstance(notes, str) or not _is_sequence_of(notes, str):
+    if not _is_sequence_of(notes, str) or any(not is_valid_text(each) for each in cast(Sequence[str], notes)):
         raise InvalidInput("notes must be a list of strings", got=notes, fix='Write ["…"], or omit it.')
     if not isinstance(shortened, bool):
         raise InvalidInput("shortened must be True or False", got=shortened, fix="Pass a bool.")
@@ -290,10 +290,8 @@ def check_usage(usage: object) -> None:
 def check_session(session_id: object, cursor: object) -> None:
     """Check the id and the position of a session, which are stored as they are."""
     for name, value in (("session_id", session_id), ("cursor", cursor)):
-        if not isinstance(value, str) and (name == "cursor" or value is not None):
-            raise InvalidInput(
-                f"{name} must be a string, got {_type_name(value)}", fix="Pass the provider's own one, as a string."
-            )
+        if not is_valid_text(value) and (name == "cursor" or value is not None):
+            raise InvalidInput(f"{name} must be a string", got=value, fix="Pass the provider's own one, as text.")
 
 
 def _is_sequence_of(values: object, kind: type) -> bool:

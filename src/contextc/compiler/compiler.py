@@ -14,7 +14,7 @@ from msgspec.structs import asdict, replace
 
 from contextc._credential_mask import get_logger, mask_secrets
 from contextc._deprecation import renamed_parameters
-from contextc._json import JSONObject, id_text
+from contextc._json import JSONObject, fix_surrogates, id_text
 from contextc.compiler import arguments, past_requests
 from contextc.compiler import commit as committing
 from contextc.compiler.arguments import ArgumentCache, CompileArguments, PromptSource
@@ -320,7 +320,7 @@ class MessageCompiler:
         """
         self._check(compiled)
         arguments.check_usage(usage)
-        said = mask_secrets(error if isinstance(error, str) else describe_error(error))
+        said = mask_secrets(fix_surrogates(error if isinstance(error, str) else describe_error(error)))
 
         def work(tx: Transaction) -> int:
             found = repository.find_channel(tx, compiled.channel)

@@ -14,7 +14,7 @@ from typing import ClassVar, Protocol, TypeAlias, cast
 
 from msgspec.structs import replace
 
-from contextc._json import JSON, JSONObject, id_text
+from contextc._json import JSON, JSONObject, fix_surrogates, id_text
 from contextc.errors import InvalidInput
 from contextc.formats.identifiers import NameCodec
 from contextc.messages import Message, Reasoning, Text, ToolCall, ToolResult, tool_call
@@ -66,7 +66,7 @@ class StreamReader(ABC):
     def read(self, event: JSONObject) -> list[Delta]:
         """Return the deltas of this event."""
         if event.get("type") == NOTE_EVENT:
-            self.notes.append(str(event["text"]))
+            self.notes.append(fix_surrogates(str(event["text"])))
             return []
         self.events.append(event)
         if is_error(event):

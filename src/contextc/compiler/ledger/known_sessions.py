@@ -5,6 +5,7 @@ from collections.abc import Callable
 from msgspec import Struct
 from msgspec.structs import replace
 
+from contextc._json import is_valid_text
 from contextc.compiler.ledger import repository
 from contextc.compiler.ledger.log_check import without_rows
 from contextc.errors import InvalidInput
@@ -13,7 +14,7 @@ from contextc.store.append_and_load import load_between
 from contextc.store.backend_interface import Transaction
 from contextc.store.conversation_types import DEFAULT_AGENT
 from contextc.store.ledger_schema import Channel, ChannelState, ProviderSession
-from contextc.store.message_rows import SEQ_MASK, load_context_start, load_tip
+from contextc.store.message_rows import SEQ_MASK, check_name, load_context_start, load_tip
 
 
 class KnownSession(Struct, frozen=True, kw_only=True):
@@ -72,7 +73,7 @@ class SessionManager:
         """Mark a session as unusable, for example because the provider no longer has it. The next request is a full
         one.
         """
-        if not isinstance(why, str) or not why.strip():
+        if not is_valid_text(why) or not why.strip():
             raise InvalidInput(
                 "why must be a non-empty string", got=why, fix="Pass the reason; the next manifest contains it."
             )
@@ -98,9 +99,10 @@ class SessionManager:
         If the conversation is edited before the next request, that one is a full one.
         """
         _check_channel(channel)
-        if session_id is not None and not (isinstance(session_id, str) and session_id):
+        check_name(channel.author, "agent")
+        if session_id is not None and not (session_id and is_valid_text(session_id)):
             raise InvalidInput("session_id must be a non-empty string", got=session_id, fix="Pass the provider's id.")
-        if not isinstance(cursor, str):
+        if not is_valid_text(cursor):
             raise InvalidInput("cursor must be a string", got=cursor, fix="Pass the provider's own position as text.")
 
         def work(tx: Transaction) -> bool:
