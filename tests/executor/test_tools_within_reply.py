@@ -134,6 +134,24 @@ def test_a_reply_that_fails_after_a_result_reports_the_programs_own_error(
     assert (body.count(b"seen"), body.count(b"Go.")) == (1, 1)
 
 
+def test_an_error_that_an_own_client_yields_is_the_error_of_the_turn(store: cc.Store) -> None:
+    """Guarantee 11.11: by the rules of its format, so it is not sent again if that cannot help."""
+    provider = cc.provider("own:m", format="anthropic", window=9_000)
+
+    async def script(call: ProviderCall, number: int) -> AsyncGenerator[JSONObject, None]:
+        yield {"type": "error", "error": {"type": "invalid_request_error", "message": "This is wrong."}}
+
+    program = Program(script, starts=False)
+    executor = cc.AgentExecutor(store, provider, endpoint=program)
+
+    async def work() -> cc.executor.TurnResult:
+        return await executor.start("demo", "Go.").wait()
+
+    error = asyncio.run(work()).error
+    assert isinstance(error, ProviderFailed)
+    assert (error.kind, error.said, len(program.calls)) == ("invalid", "This is wrong.", 1)
+
+
 def test_a_program_that_is_not_marked_as_one_may_end_with_a_result(store: cc.Store) -> None:
     """Guarantee 2.2: its answer is empty, as that of a provider with `runs_tools`."""
     provider = cc.provider("prog:m", format="claude_code", window=9_000, session_resumption=True)
