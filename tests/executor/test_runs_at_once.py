@@ -1,6 +1,7 @@
 """Two runs of one agent at once in one conversation: each has its turn and its channel; nothing is lost or doubled."""
 
 import asyncio
+import threading
 from collections import Counter
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -13,6 +14,7 @@ from contextc.doctor import scan_store
 from contextc.errors import ConversationBusy
 from contextc.events import TurnStart
 from contextc.executor.turn_store import TurnStore
+from contextc.prompts import PromptContext
 from contextc.providers.client import ProviderCall
 from contextc.store.conversation_types import agent_of, run_name
 from tests.executor.scripted_provider import SONNET, Say, Scripted, add, call, played
@@ -141,6 +143,58 @@ def test_runs_at_once_have_sessions_of_their_own() -> None:
         ("s1", ["slow"]),
         ("s1", ["two", "ok", "three"]),
     ]
+
+
+def test_a_run_answers_its_message_also_if_another_run_read_it_and_has_ended() -> None:
+    """Both messages are stored before the first request, which has both; its answer comes before the second request."""
+
+    async def play() -> None:
+        opened, ended = threading.Event(), threading.Event()
+
+        def first_context(_: object) -> PromptContext:
+            assert opened.wait(60)
+            return PromptContext()
+
+        def second_context(_: object) -> PromptContext:
+            opened.set()
+            assert ended.wait(60)
+            return PromptContext()
+
+        for name in ("tests", "docs"):
+            await executor(store, Scripted([Say(text="before")]), name).start("demo", f"earlier {name}").wait()
+        running = executor(store, tests, "tests").start("demo", "one", context=first_context)
+        assert await running.begun()
+        beside = executor(store, docs, "docs").start("demo", "two", context=second_context)
+        assert (await running.wait()).text == "Green."
+        ended.set()
+        assert (await beside.wait()).text == "Written."
+        await executor(store, docs, "docs").start("demo", "three").wait()
+
+    store = cc.open_store("memory:")
+    tests, docs = Scripted([Say(text="Green.")]), Scripted([Say(text="Written."), Say(text="Done.")])
+    asyncio.run(play())
+    assert texts(tests.requests[-1])[-2:] == ["one", "two"]
+    assert texts(docs.requests[0])[-2:] == ["one", "two"]
+    assert texts(docs.requests[1])[-4:] == ["two", "Green.", "Written.", "three"]
+
+
+def test_a_run_waits_for_a_turn_without_a_run() -> None:
+    """Nothing tells their messages apart."""
+
+    async def play() -> None:
+        gate = Gate()
+        running = executor(store, Scripted([HOLDING, Say(text="ok")]), None, gate.hold).start("demo", "one")
+        await gate.reached.wait()
+        named = executor(store, Scripted([Say(text="ok")]), "r2")
+        assert isinstance((await named.start("demo", "two").wait()).error, ConversationBusy)
+        waiting = named.start("demo", "two", wait=60)
+        gate.opened.set()
+        assert (await running.wait()).finish == "stop"
+        assert (await waiting.wait()).finish == "stop"
+
+    store = cc.open_store("memory:")
+    asyncio.run(play())
+    assert [turn.agent for turn in store.turns("demo")] == ["coder", "coder"]
 
 
 def test_a_run_has_one_turn_at_a_time_and_so_has_an_agent_without_runs() -> None:

@@ -21,7 +21,7 @@ from contextc.store.async_store import wait_for_lease
 from contextc.store.backend_interface import Transaction
 from contextc.store.conversation_types import Lease, run_name
 from contextc.store.message_rows import find_tip
-from contextc.store.turn_and_event_records import load_last_turn
+from contextc.store.turn_and_event_records import TurnRecord, load_last_turn
 
 CANCEL_REQUEST = "cancel"
 
@@ -165,24 +165,27 @@ class Turn:
     async def _acquire_and_open(self) -> TurnStore:
         """Acquire the lease, waiting if necessary, then open the turn and return its record.
 
-        A run does not wait for another turn of its agent: it gets a lease, a turn and a channel of its own.
+        A run does not wait for another run of its agent: it gets a lease, a turn and a channel of its own.
         """
         config = self.config
         agent, beside = config.agent, "" if config.run is None else run_name(config.agent, config.run)
         if not beside:
             return await self._open_as(agent, self._wait)
-        if not await run_blocking(self._has_open_turn, beside):
+        if await run_blocking(self._find_open_turn, beside) is None:
             with suppress(ConversationBusy):
                 return await self._open_as(agent, 0)
+            running = await run_blocking(self._find_open_turn, agent)
+            if running is not None and running.run is None:  # nothing tells its messages from those of this run
+                return await self._open_as(agent, self._wait)
         return await self._open_as(beside, self._wait)
 
-    def _has_open_turn(self, name: str) -> bool:
-        """Return True if the last turn under this name has not ended."""
+    def _find_open_turn(self, name: str) -> TurnRecord | None:
+        """Return the last turn under this name, unless it has ended."""
 
-        def work(tx: Transaction) -> bool:
+        def work(tx: Transaction) -> TurnRecord | None:
             here = find_tip(tx, self.conversation, False)
             last = None if here is None else load_last_turn(tx, here.conversation, name)
-            return last is not None and last.state != "finished"
+            return last if last is not None and last.state != "finished" else None
 
         return self.config.store.read(work)
 

@@ -21,7 +21,7 @@ from contextc.messages import AnyPart, Message, Text, validate_message
 from contextc.messages.pairing import find_open_calls
 from contextc.store import Lease, Store, append_and_load, branches, leases
 from contextc.store import turn_and_event_records as records
-from contextc.store.append_and_load import now_ms
+from contextc.store.append_and_load import load_between, now_ms
 from contextc.store.backend_interface import Transaction
 from contextc.store.conversation_types import agent_of, run_name
 from contextc.store.message_rows import load_base_seq, load_tip
@@ -216,9 +216,19 @@ class TurnTransactions:
             raise ConversationBusy(self.conversation, other, number=number, seconds=max(0.0, left))
 
     def load_running(self) -> frozenset[str] | None:
-        """Return the other runs of this agent that are still going; None if this turn belongs to no run."""
+        """Return the other runs of this agent that are still going; None if this turn belongs to no run.
+
+        For the first request, these are also runs that have ended since the turn was opened: what they wrote must not
+        follow the message that this turn answers.
+        """
         if self.run is None:
             return None
-        turns = self.store.read(lambda tx: records.load_turns(tx, self.lease.root, last=MAX_TURNS_SEARCHED))
-        going = [turn for turn in turns if turn.state in GOING_STATES and agent_of(turn.agent) == self.author]
-        return frozenset(turn.run for turn in going if turn.run is not None and turn.run != self.run)
+
+        def work(tx: Transaction) -> list[str | None]:
+            turns = records.load_turns(tx, self.lease.root, last=MAX_TURNS_SEARCHED)
+            going = [turn for turn in turns if turn.state in GOING_STATES and agent_of(turn.agent) == self.author]
+            here = load_tip(tx, self.conversation)
+            later = load_between(tx, here.branch, self.turn.opened, here.seq) if not self.turn.steps else ()
+            return [turn.run for turn in going] + [each.run for each in later if each.author == self.author]
+
+        return frozenset(run for run in self.store.read(work) if run is not None and run != self.run)

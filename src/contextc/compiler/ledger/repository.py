@@ -40,6 +40,7 @@ from contextc.store.message_rows import (
     split_by_branch,
     to_id,
 )
+from contextc.store.turn_and_event_records import load_last_turn
 
 
 class OpenAttempt(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -103,11 +104,14 @@ def load_parent_state(tx: Transaction, channel: Channel, at: BranchTip) -> Chann
     """Return the state of the same channel in the conversation from which this one was forked.
 
     A run that has a channel of its own begins with the ledger of its agent, unless that has messages of another run
-    that is still going.
+    that is still going, or the message that this run must answer: it was sent to the other run, too.
     """
     if channel.agent != channel.author:
         own = load_state(tx, channel._replace(agent=channel.author))
-        return own if own is not None and own.requests and own.answered and not own.going else None
+        turn = load_last_turn(tx, at.conversation, channel.agent)
+        if own is None or not own.requests or not own.answered or own.going:
+            return None
+        return own if turn is None or own.seen < turn.opened else None
     for branch, _ in load_lineage(tx, at.branch)[1:]:
         row = tx.row("SELECT conversation FROM branch WHERE number = ?", branch)
         if row is None or row[0] is None or row[0] == channel.conversation:
