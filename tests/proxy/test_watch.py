@@ -344,6 +344,35 @@ def test_the_program_has_the_terminal_to_itself(tmp_path: Path) -> None:
     assert os.waitstatus_to_exitcode(status) == 9
 
 
+SIGNAL_IN_A_THREAD = """
+import signal, sys, threading
+from contextc.cli.watch import run_program
+
+def send():
+    sys.stdin.readline()  # the program is ready
+    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+
+threading.Thread(target=send).start()
+sys.exit(run_program(sys.argv[1:], {}))
+"""
+
+
+def test_a_signal_that_another_thread_gets_is_forwarded(tmp_path: Path) -> None:
+    """The system delivers a signal to any thread, for example if the main thread has not handled the one before."""
+    path = tmp_path / "program.py"
+    path.write_text(TERMINAL_PROGRAM.replace("{os.get_terminal_size()}", ""))
+    command = [sys.executable, "-c", SIGNAL_IN_A_THREAD, sys.executable, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as watching:
+        assert watching.stdin is not None
+        assert watching.stdout is not None
+        assert watching.stdout.readline().startswith(b"False False")
+        watching.stdin.write(b"ready\n")
+        watching.stdin.close()
+        watching.stdin = None
+        assert watching.stdout.readline() == b"signal %d\n" % signal.SIGTERM
+        assert watching.wait(SECONDS) == 9
+
+
 def test_the_proxy_runs_until_a_signal(tmp_path: Path) -> None:
     """With a token, as other hosts need it; everything is recorded at the end."""
     token = "a-token-with-22-letters"

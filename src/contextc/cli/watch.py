@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from threading import Event
 from types import FrameType
@@ -170,11 +170,31 @@ def _announce(web: WebUIProcess, quiet: bool, open: bool, leaving: ExitStack) ->
 
 def run_program(command: Sequence[str], environment: Mapping[str, str]) -> int:
     """Run a program in this terminal and return its exit code; 128 and the number of a signal that ended it."""
-    with _signals_for_program() as started:
-        process = subprocess.Popen(command, env=dict(environment))
-        started.append(process)
-        code = process.wait()
+    with _signals_for_program() as start:
+        code = _wait(start(command, environment))
     return SIGNAL_EXIT_CODE - code if code < 0 else code
+
+
+def _wait(process: "subprocess.Popen[bytes]") -> int:
+    """Wait for the end of a program, and handle signals meanwhile, whichever thread they are delivered to.
+
+    Handlers run in the main thread, and `process.wait()` is not interrupted by a signal that another thread gets.
+    """
+    if not hasattr(signal, "SIGCHLD"):
+        return process.wait()
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    on_child_end = signal.signal(signal.SIGCHLD, _ignore)
+    wakeup = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    try:
+        while (code := process.poll()) is None:
+            os.read(reader, 1024)  # each signal writes a byte, also that a child has ended
+        return code
+    finally:
+        signal.set_wakeup_fd(wakeup)
+        signal.signal(signal.SIGCHLD, on_child_end)
+        os.close(reader)
+        os.close(writer)
 
 
 def wait_for_background(proxy: "ProxyServer", token: str) -> None:
@@ -208,26 +228,37 @@ def wait_for_background(proxy: "ProxyServer", token: str) -> None:
             signal.signal(number, handler)
 
 
+def _ignore(_number: int, _frame: FrameType | None) -> None:
+    """Do nothing. A handler, unlike SIG_IGN, is not inherited by the program."""
+
+
 @contextmanager
-def _signals_for_program() -> "Generator[list[subprocess.Popen[bytes]]]":
-    """Leave signals of the terminal to the program, and forward the others."""
+def _signals_for_program() -> "Generator[Callable[[Sequence[str], Mapping[str, str]], subprocess.Popen[bytes]]]":
+    """Leave signals of the terminal to the program, and forward the others. Yield the function that starts it."""
     started: list[subprocess.Popen[bytes]] = []
+    early: list[int] = []
 
     def forward(number: int, _frame: FrameType | None) -> None:
+        if not started:
+            early.append(number)
         for process in started:
             process.send_signal(number)
 
-    def ignore(_number: int, _frame: FrameType | None) -> None:
-        """Do nothing. A handler, unlike SIG_IGN, is not inherited by the program."""
+    def start(command: Sequence[str], environment: Mapping[str, str]) -> "subprocess.Popen[bytes]":
+        process = subprocess.Popen(command, env=dict(environment))
+        started.append(process)
+        for number in early:
+            process.send_signal(number)
+        return process
 
-    handlers = {name: forward for name in FORWARDED_SIGNALS} | {name: ignore for name in TERMINAL_SIGNALS}
+    handlers = {name: forward for name in FORWARDED_SIGNALS} | {name: _ignore for name in TERMINAL_SIGNALS}
     before = {
         number: signal.signal(number, handler)
         for name, handler in handlers.items()
         if (number := getattr(signal, name, None)) is not None
     }
     try:
-        yield started
+        yield start
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
