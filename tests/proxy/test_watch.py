@@ -363,14 +363,10 @@ def test_a_signal_that_another_thread_gets_is_forwarded(tmp_path: Path) -> None:
     path.write_text(TERMINAL_PROGRAM.replace("{os.get_terminal_size()}", ""))
     command = [sys.executable, "-c", SIGNAL_IN_A_THREAD, sys.executable, str(path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as watching:
-        assert watching.stdin is not None
         assert watching.stdout is not None
         assert watching.stdout.readline().startswith(b"False False")
-        watching.stdin.write(b"ready\n")
-        watching.stdin.close()
-        watching.stdin = None
-        assert watching.stdout.readline() == b"signal %d\n" % signal.SIGTERM
-        assert watching.wait(SECONDS) == 9
+        output, _ = watching.communicate(b"ready\n", SECONDS)
+    assert (output, watching.returncode) == (b"signal %d\n" % signal.SIGTERM, 9)
 
 
 def test_the_proxy_runs_until_a_signal(tmp_path: Path) -> None:
