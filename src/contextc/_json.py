@@ -47,7 +47,7 @@ def json_type_name(value: object) -> str:
 
 def id_text(value: JSON) -> str:
     """Return an id or a position as text. Services write them as strings or as numbers; everything else is ""."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < MAX_INT
     return fix_surrogates(str(value)) if is_number or isinstance(value, str) else ""
 
 

@@ -72,6 +72,17 @@ def test_what_json_cannot_hold_is_refused_by_all_three(value: JSON) -> None:
         assert caught.value.path == ".metadata.a"
 
 
+@pytest.mark.parametrize("path", ["", "error", "message", "error.message", "id"])
+def test_an_error_reply_that_json_cannot_hold_is_refused(path: str) -> None:
+    """Python does not print such an integer, and the text of an error is printed."""
+    reply: JSON = HUGE
+    for key in reversed(path.split(".")) if path else ():
+        reply = {key: reply}
+    request: JSONObject = {"model": "gpt-4o", "messages": [{"role": "user", "content": "hi"}]}
+    with cc.open_store("memory:") as store, pytest.raises(cc.errors.InvalidInput, match=r"^reply[^:]*: an integer"):
+        cc.observe(store, request=request, reply=reply, status=500, format="openai_chat")
+
+
 def test_a_lone_surrogate_becomes_a_replacement_character() -> None:
     """A model cut an emoji in two; no HTTP client could send the request as it is."""
     body: JSONObject = {"messages": [{"role": "user", "content": "well \ud83d"}]}

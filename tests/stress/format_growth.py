@@ -249,8 +249,9 @@ def too_steep(operations: Sequence[str], formats: Sequence[str], shapes: Sequenc
     """What takes more work than in proportion, by CPU time; what is quick is not judged."""
     for format in formats:
         for done, shape in enumerate(shapes):
-            if sys.stderr.isatty():
-                print(f"\r{format}: {done} of {len(shapes)} shapes", end="\x1b[K", file=sys.stderr, flush=True)
+            if sys.stderr.isatty() or not done:
+                end = "\x1b[K\r" if sys.stderr.isatty() else "\n"
+                print(f"{format}: {done} of {len(shapes)} shapes", end=end, file=sys.stderr, flush=True)
             for operation in operations:
                 small, large = (_work(operation, format, shape, size) for size in (n, 2 * n))
                 times = (seconds(small), seconds(large))
@@ -264,7 +265,7 @@ def too_steep(operations: Sequence[str], formats: Sequence[str], shapes: Sequenc
 
 def main() -> int:
     asked = argparse.ArgumentParser(description=__doc__)
-    asked.add_argument("--size", type=int, default=2_000)
+    asked.add_argument("--size", type=int, default=1_000)
     asked.add_argument("--format", action="append", choices=format_names())
     asked.add_argument("--shape", action="append", choices=list(SHAPES))
     asked.add_argument("--operation", action="append", choices=list(OPERATIONS))

@@ -343,7 +343,7 @@ def parse_special_reply(value: JSON, status: int) -> ObservedReply | None:
     if status >= FIRST_ERROR_STATUS or error:
         return ObservedReply(
             status="error",
-            error=(error or str(value))[:ERROR_LENGTH],
+            error=(error or _as_text(value))[:ERROR_LENGTH],
             error_type=_error_type(as_object(value))[:ID_LENGTH],
             request_id=_text(as_object(value).get("request_id"))[:ID_LENGTH],
         )
@@ -381,9 +381,9 @@ def _error_text(value: JSON) -> str:
     fields = as_object(value)
     error: JSON = fields.get("error")
     if error:
-        return error if isinstance(error, str) else str(as_object(error).get("message") or error)
+        return _as_text(as_object(error).get("message") or error)
     is_error = fields.get("type") == "error" or fields.keys() <= ERROR_FIELDS
-    return str(fields.get("message") or fields.get("Message") or "") if is_error else ""
+    return _as_text(fields.get("message") or fields.get("Message") or "") if is_error else ""
 
 
 def _error_type(fields: JSONObject) -> str:
@@ -463,3 +463,11 @@ def _model_in_url(url: str) -> str:
 
 def _text(value: JSON) -> str:
     return value if isinstance(value, str) else ""
+
+
+def _as_text(value: JSON) -> str:
+    """Return a text as it is, and anything else as JSON."""
+    if isinstance(value, str):
+        return value
+    problem = find_json_problem(value)
+    return encode(value).decode() if problem is None else f"not JSON ({' '.join(problem).strip()})"

@@ -46,7 +46,10 @@ class RecorderSettings(Struct, frozen=True, kw_only=True):
 
 
 class RecorderEvent(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A line of the recorder's output: the exchange that it reads, one that it has read, or an error of the store."""
+    """A line of the recorder's output: the exchange that it reads, one that it has read, or an error of the store.
+
+    An empty one says that the store is open.
+    """
 
     reading: str = ""
     done: RecordedExchange | None = None
@@ -104,9 +107,12 @@ def main() -> None:
 def _open(settings: RecorderSettings, proxy: ProxyInput) -> Store:
     for attempt in count():
         try:
-            return open_store(settings.store)
+            store = open_store(settings.store)
         except StoreError as error:
             proxy.pause(error, attempt)
+        else:
+            _report(RecorderEvent())
+            return store
     raise AssertionError
 
 

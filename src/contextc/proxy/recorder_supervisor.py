@@ -127,9 +127,10 @@ class RecorderSupervisor:
         return code
 
     def _handle(self, event: RecorderEvent) -> None:
-        self.error = event.error
         if event.reading:
-            self._reading = event.reading
+            self._reading = event.reading  # it may be another try: an error stays until something was recorded
+        else:
+            self.error = event.error
         if event.done is None:
             return
         self._reading = ""
