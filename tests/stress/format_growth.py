@@ -246,7 +246,9 @@ def _body(format: str, shape: str, n: int) -> JSON:
 
 
 def too_steep(operations: Sequence[str], formats: Sequence[str], shapes: Sequence[str], n: int) -> Iterator[str]:
-    """What takes more work than in proportion, by CPU time; what is quick is not judged."""
+    """What takes more work than in proportion, by CPU time, and also does at four times the size; what is quick is not
+    judged.
+    """
     for format in formats:
         for done, shape in enumerate(shapes):
             if sys.stderr.isatty() or not done:
@@ -257,10 +259,10 @@ def too_steep(operations: Sequence[str], formats: Sequence[str], shapes: Sequenc
                 times = (seconds(small), seconds(large))
                 if times[1] < 0.05 or times[1] < STEEPEST_TIME * times[0]:
                     continue
-                again = [(seconds(small), seconds(large)) for _ in range(3)]
-                times = (min(times[0], *[each[0] for each in again]), min(times[1], *[each[1] for each in again]))
+                small, large = (_work(operation, format, shape, size) for size in (4 * n, 8 * n))
+                times = (min(seconds(small) for _ in range(2)), min(seconds(large) for _ in range(2)))
                 if times[1] > STEEPEST_TIME * times[0]:
-                    yield f"{operation}, {format}, {shape}: {times[0]:.3f} s, then {times[1]:.3f} s at {2 * n:,}"
+                    yield f"{operation}, {format}, {shape}: {times[0]:.3f} s, then {times[1]:.3f} s at {8 * n:,}"
 
 
 def main() -> int:
