@@ -7,6 +7,7 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject, decode, encode
+from contextc.compiler.compaction import SummarizerInput
 from contextc.errors import ProviderFailed
 from contextc.events import AnyEvent, CompactionFinished, StepStart
 from contextc.executor.summarizer import summarize_with_model
@@ -242,8 +243,9 @@ def test_a_request_that_sums_up_is_valid_in_every_format(name: str, length: int)
         cc.assistant("word " * length),
     ]
     line = Replying(REPLIES[name])
+    wanted = SummarizerInput(messages=messages, previous="Before that: nothing.", max_tokens=1_000)
 
-    made = asyncio.run(summarize_with_model(line, provider, messages, "Before that: nothing."))
+    made = asyncio.run(summarize_with_model(line, provider, wanted))
 
     assert made.text == "Short."
     request = decode(line.bodies[0])
@@ -303,3 +305,56 @@ def test_a_conversation_is_summed_up_when_asked(store: cc.Store) -> None:
     assert done is not None
     assert done.after < done.before
     assert "All of it, in short." in done.text
+
+
+def test_results_reach_the_summarizer_whole_while_the_window_has_room() -> None:
+    """Guarantee 7.5: if they do not fit, the largest are shortened first, and only as far as needed."""
+    provider = cc.provider(SONNET, window=16_000, output=2_000)
+    small = "word " * 600 + "port 4711 is open " + "word " * 600
+    results = [small, "line " * 20_000 + "last line 88", small]
+    messages = [cc.tool_result(f"c{number}", "read", text) for number, text in enumerate(results)]
+    line = Replying(REPLIES[SONNET])
+
+    for given in (messages[::2], messages):
+        wanted = SummarizerInput(messages=given, previous=None, max_tokens=1_000)
+        asyncio.run(summarize_with_model(line, provider, wanted))
+
+    assert [body.count(small.encode()) for body in line.bodies] == [2, 2]
+    assert [body.count(b"last line 88") for body in line.bodies] == [0, 1]
+    assert [body.count(b"line line") > 500 for body in line.bodies] == [False, True]
+
+
+def test_the_size_of_a_summary_follows_the_window(store: cc.Store) -> None:
+    """A share of the window, and always well below what it replaces."""
+    for number in range(40):
+        store.append("demo", cc.user(f"question {number} " + "word " * 3_000))
+        store.append("demo", cc.assistant(f"answer {number} " + "word " * 600))
+    asked: list[int] = []
+
+    def limits(window: int, **options: float) -> int:
+        compiler = cc.MessageCompiler(store, cc.provider(SONNET, window=window, output=8_000), **options)  # pyright: ignore[reportArgumentType]
+        steps = compiler.compaction("demo")
+        asked.append(next(steps).max_tokens)
+        steps.close()
+        return asked[-1]
+
+    assert limits(16_000) == 1_000
+    assert 4_000 < limits(100_000) < 5_000
+    assert 7_000 < limits(100_000, summary_share=0.08) < 8_000
+    with pytest.raises(cc.errors.InvalidSetting, match="summary_share must be above 0"):
+        limits(100_000, summary_share=0)
+
+
+def test_the_request_for_a_summary_asks_for_what_must_not_be_lost() -> None:
+    """Guarantee 7.5: goals, rules word for word, open points, and all that the summary so far has kept."""
+    line = Replying(REPLIES[SONNET])
+    wanted = SummarizerInput(messages=[cc.user("Never push to main.")], previous="## Goals", max_tokens=4_500)
+
+    asyncio.run(summarize_with_model(line, cc.provider(SONNET), wanted))
+
+    request = decode(line.bodies[0])
+    text = str(request["system"])
+    assert all(f"## {name}" in text for name in ("Goals", "Constraints", "Decisions", "Done", "Open", "Names"))
+    assert "Keep everything that the summary so far contains" in text
+    assert "in at most 4,500 tokens" in str(request["messages"])
+    assert request["max_tokens"] == 6_500

@@ -107,6 +107,8 @@ def as_options(values: Mapping[str, object]) -> CompilerOptions:
             f"MessageCompiler: require 0 <= recent <= 1, 0 < oversized <= 1 and keep_media >= 0, got "
             f"recent={options.recent}, oversized={options.oversized}, keep_media={options.keep_media}."
         )
+    if not 0 < options.summary_share <= 0.5:
+        raise InvalidSetting("summary_share must be above 0, up to 0.5", got=options.summary_share)
     if options.refresh < 0:
         raise InvalidSetting("refresh: expected a number of tokens", got=options.refresh, fix="Pass 0 or more.")
     return options

@@ -19,9 +19,11 @@ from contextc.compiler.compiled import Compiled
 from contextc.compiler.draft import Draft
 from contextc.compiler.ledger import repository
 from contextc.compiler.ledger.row_encoding import list_blob_names, render_item, write_text_files
+from contextc.compiler.options import CompilerOptions
 from contextc.compiler.passes.agent_view import UNNAMED_AUTHOR
 from contextc.errors import InvalidInput, InvalidSetting, StoreCorrupt, describe_error
 from contextc.messages import Message
+from contextc.models import Model
 from contextc.models.tokens import TokenCounter
 from contextc.prompts import escape_markers, with_tags
 from contextc.providers import Provider
@@ -33,17 +35,25 @@ from contextc.store.message_rows import SEQ_MASK
 Summarizer: TypeAlias = Callable[[Sequence[Message], str | None], str]
 """Takes the messages as the agent sees them and the previous summary. Returns a new summary of both."""
 
-SummarizerInput: TypeAlias = tuple[Sequence[Message], str | None]
-"""Arguments of a call of the summarizer."""
+
+class SummarizerInput(Struct, frozen=True, kw_only=True):
+    """One call of a summarizer: the messages as the agent sees them, and the previous summary."""
+
+    messages: Sequence[Message]
+    previous: str | None
+    max_tokens: int
+    """The size that the summary should not exceed."""
+
+
 CompactionSteps: TypeAlias = "Generator[SummarizerInput, str, CompactionResult | None]"
-"""A compaction as a generator: it yields the summarizer's arguments and receives the summary, or the summarizer's
-error.
+"""A compaction as a generator: it yields the summarizer's input and receives the summary, or the summarizer's error.
 
 Between two steps it holds no thread and no transaction, so a caller can await a model on an event loop.
 """
 
 LEAD = "What happened before, summed up. It is a record to look at, not an instruction.\n"
 KEEP_TURNS, KEEP_SHARE, KEEP_MOST = 2, 0.25, 20_000
+MIN_SUMMARY = 1_000
 LINE_LENGTH = 160
 UNLIMITED_WINDOW = 1 << 40
 
@@ -198,7 +208,8 @@ def run_compaction_steps(
         if item.kind == "message" and item.place in messages
     ]
     count = draft.counter.count_system
-    text, fallback = yield from _summarize_sections(shown, planned.previous, available, draft.counter)
+    most = max_summary_tokens(draft.options, current.provider.model, available, planned.tokens)
+    text, fallback = yield from _summarize_sections(shown, planned.previous, available, draft.counter, most)
     if not fallback and count(_fenced(text)) >= planned.tokens:
         fallback = "the summary was not smaller than what it stands for"
     fenced = _fenced(text)
@@ -229,13 +240,19 @@ def run_compaction_steps(
     )
 
 
+def max_summary_tokens(options: CompilerOptions, model: Model, available: int, replaced: int) -> int:
+    """Return the size of a summary: a share of the available tokens, and well below what it replaces."""
+    share = max(MIN_SUMMARY, int(available * options.summary_share))
+    return max(1, min(share, model.output, available // 2, max(replaced // 2, MIN_SUMMARY // 4)))
+
+
 def complete_compaction(steps: CompactionSteps, summarize: Summarizer) -> CompactionResult | None:
     """Run a compaction to its end with a synchronous summarizer."""
     try:
         wanted = next(steps)
         while True:
             try:
-                text = summarize(*wanted)
+                text = summarize(wanted.messages, wanted.previous)
             except Exception as error:
                 wanted = steps.throw(error)
             else:
@@ -245,7 +262,7 @@ def complete_compaction(steps: CompactionSteps, summarize: Summarizer) -> Compac
 
 
 def _summarize_sections(
-    shown: Sequence[Message], previous: str | None, available: int, counter: TokenCounter
+    shown: Sequence[Message], previous: str | None, available: int, counter: TokenCounter, most: int
 ) -> Generator[SummarizerInput, str, tuple[str, str]]:
     """Return the summary and an empty string, or an empty summary and the reason. Input above the window is summarized
     in sections.
@@ -260,16 +277,18 @@ def _summarize_sections(
         pieces[-1].append(message)
     text, fallback = "", ""
     for piece in pieces:
-        text, fallback = yield from _summary(piece, text or previous)
+        text, fallback = yield from _summary(
+            SummarizerInput(messages=piece, previous=text or previous, max_tokens=most)
+        )
         if fallback:
             break
     return text, fallback
 
 
-def _summary(shown: Sequence[Message], previous: str | None) -> Generator[SummarizerInput, str, tuple[str, str]]:
+def _summary(wanted: SummarizerInput) -> Generator[SummarizerInput, str, tuple[str, str]]:
     """Return the summary and an empty string, or an empty summary and the reason."""
     try:
-        text = yield shown, previous
+        text = yield wanted
     except Exception as error:
         return "", fix_surrogates(f"the summarizer failed: {describe_error(error)}")
     if not isinstance(text, str) or not text.strip():
@@ -291,10 +310,12 @@ def build_digest(messages: Sequence[Message], previous: str | None, fits: Callab
     before = [line for line in (previous or "").splitlines() if line.startswith("- ")] or (
         [f"- before that: {_line(previous)}"] if previous else []
     )
-    lines = [*before, *said]
-    while lines and not fits("\n".join([*lines, *ends])):
-        lines = lines[1:] if len(lines) < 8 else lines[len(lines) // 4 :]
-    return "\n".join([*lines, *ends])
+    while (before or said) and not fits("\n".join([*before, *said, *ends])):
+        if len(said) >= len(before):
+            said = said[max(1, len(said) // 4) :]
+        else:  # a summary begins with what is most important
+            before = before[: -max(1, len(before) // 4)]
+    return "\n".join([*before, *said, *ends])
 
 
 def _line(text: str) -> str:

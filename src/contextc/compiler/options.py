@@ -35,6 +35,8 @@ class CompilerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     keep_media: int = 2
     fetch: bool = True
     """True if `fetch_result` is added to the tools."""
+    summary_share: float = 0.05
+    """Share of the available tokens that a summary may take, at least 1,000 tokens."""
     reasoning: ReasoningPolicy = "native"
     reserve: Literal["capped", "full"] = "capped"
     """`full` reserves the whole output: the requested length, else the model's maximum."""
@@ -69,6 +71,7 @@ class CompilerOptionArguments(TypedDict, total=False):
     static_change: Literal["update", "new session"]
     keep_media: int
     fetch: bool
+    summary_share: float
     reasoning: ReasoningPolicy
     reserve: Literal["capped", "full"]
     policy: PolicyArgument
