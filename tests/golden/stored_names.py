@@ -26,8 +26,6 @@ from contextc.compiler.manifest import Fragment, ManifestLine, RequestRecord
 from contextc.compiler.options import Budget
 from contextc.events import AnyEvent
 from contextc.executor.model_call import NO_RESULT_TEXT
-from contextc.executor.summarizer import SUMMARY_INSTRUCTIONS
-from contextc.executor.summarizer import SUMMARY_REQUEST as SUMMARIZE_NOW
 from contextc.executor.tool_runner import ALTERED_RESULT, DECLINED_RESULT, NO_APPROVER_RESULT
 from contextc.executor.turn_store import INTERRUPTED_RESULT, NOT_RUN_RESULT
 from contextc.formats import format_names
@@ -72,13 +70,11 @@ STORED: dict[str, Any] = {
 SENTENCES = (
     ALTERED_RESULT,
     DECLINED_RESULT,
-    SUMMARY_INSTRUCTIONS,
     INTERRUPTED_RESULT,
     LEAD,
     NO_APPROVER_RESULT,
     NOT_RUN_RESULT,
     REMOVED_TEXT,
-    SUMMARIZE_NOW,
     NO_RESULT_TEXT,
 )
 """Texts that models read, and that no recorded request is sure to have."""
