@@ -72,6 +72,8 @@ class Settings(NamedTuple):
     """Names of additional environment variables for commands of `run_command`, separated by commas."""
     session_gap: Setting = Setting("1h", "default")
     """The pause after an agent's last turn that makes its next turn begin a session."""
+    summary_instructions: Setting = Setting("", "default")
+    """What summaries of old messages should keep, in addition to what they always keep."""
     policy: Setting = Setting("default", "default")
     """How messages are left out when the window is full: `default` or `sliding_window`."""
     observation_keep_days: Setting = Setting("", "default")
@@ -254,6 +256,7 @@ def read_settings(
         "local_idle": Setting("5m", "default"),
         "command_environment": Setting("", "default"),
         "session_gap": Setting("1h", "default"),
+        "summary_instructions": Setting("", "default"),
         "policy": Setting("default", "default"),
         "observation_keep_days": Setting("", "default"),
         "observation_max_bytes": Setting("", "default"),

@@ -198,12 +198,16 @@ class InputDequeued(Event, frozen=True, tag="input-taken"):
 
 
 class CompactionFinished(Event, frozen=True, tag="compaction"):
-    """Messages up to `upto` were summarized: `before` tokens became `after` tokens."""
+    """Messages up to `upto` were summarized: `before` tokens became `after` tokens.
+
+    If `undone` is True, the summary of these messages was taken out of use.
+    """
 
     upto: int
     before: int
     after: int
     fallback: str = ""
+    undone: bool = False
 
 
 class UsageReport(Event, frozen=True, tag="usage"):

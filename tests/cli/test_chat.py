@@ -212,7 +212,8 @@ def test_slash_commands(tmp_path: Path) -> None:
     model = recorded(tmp_path / "a.jsonl", *answers, text_reply("They talked."), text_reply("Answer 4."))
     model += "?window=9000&output=1000"
     lines = (
-        "first\nsecond\nthird\n/context\n/cost\n/todos\n/compact\n/fork other\nfourth\n/list\n/resume demo\n"
+        "first\nsecond\nthird\n/context\n/cost\n/todos\n/compact keep names\n/uncompact\n/fork other\nfourth\n"
+        "/list\n/resume demo\n"
         "/clear\n/help\n/quit\nnever asked\n"
     )
     asked = chat(tmp_path, "-m", model, "-c", "demo", "--tools", "none", lines=lines, COLUMNS="200")
@@ -222,6 +223,7 @@ def test_slash_commands(tmp_path: Path) -> None:
         "3 turns: 4,320 tokens in, 2,100 out, $0.0000 as far as prices are known",
         "The todo list is empty.",
         "summarized messages 1 to 2: ",
+        "The summary of messages 1 to 2 is no longer used.",
         "other shares 6 messages with demo and is now current",
         "The model no longer sees the 6 messages before this.",
         "/continue",

@@ -10,6 +10,7 @@ from rich.cells import cell_len
 
 import contextc as cc
 from contextc.store.restore_backup import remove_empty_store
+from tests.cli.chat_terminal import recorded, text_reply
 from tests.cli.conftest import Run
 
 
@@ -350,3 +351,23 @@ def test_chat_refuses_a_folder_that_does_not_exist(run: Run, tmp_path: Path) -> 
     text = "error: --root nowhere: directory not found. Create it, or name another one.\n"
     assert (refused.returncode, refused.stderr) == (2, text)
     assert not (tmp_path / "new.db").exists()
+
+
+def test_a_compaction_is_previewed_made_and_undone(run: Run, tmp_path: Path) -> None:
+    """Guarantee 7.5, on the command line; a preview and an undo call no model."""
+    address = f"sqlite:///{tmp_path}/chat.db"
+    with cc.open_store(address) as store:
+        for number in range(30):
+            store.extend("demo", [cc.user(f"question {number} " + "why " * 400), cc.assistant("because " * 400)])
+    model = recorded(tmp_path / "sums.jsonl", *[text_reply("It was about reasons.")] * 8)
+    common = ("--model", model, "--tools", "none", "--store", address)
+    preview = run("compact", "demo", "--preview", "--json", *common)
+    found = json.loads(preview.stdout)
+    assert found["before"] > found["after"]
+    done = json.loads(run("compact", "demo", "--instructions", "keep reasons", "--json", *common).stdout)
+    assert (done["upto"], done["before"], done["fallback"]) == (found["upto"], found["before"], "")
+    assert run("compact", "demo", "--preview", *common).stdout == "There is nothing old enough to summarize.\n"
+    assert json.loads(run("compact", "demo", "--undo", "--json", "--store", address).stdout) == {"upto": done["upto"]}
+    assert run("compact", "demo", "--undo", "--store", address).stdout == "There is no summary to take back.\n"
+    refused = run("compact", "demo", "--undo", "--preview", *common)
+    assert (refused.returncode, "Pass one of them" in refused.stderr) == (2, True)

@@ -181,3 +181,97 @@ def test_a_fork_has_the_summary_and_an_edit_before_it_has_not(store: cc.Store) -
     assert str(target.compile("other").params["messages"][0]["content"][0]["text"]).startswith("<context-summary>")
     store.edit("demo", 3, cc.user("something else"))
     assert shown(target.compile("demo")) == ["question 0", "answer 0", "something else"]
+
+
+def test_instructions_reach_a_summarizer_that_takes_them(store: cc.Store) -> None:
+    """Guarantee 7.5: they say what the summary should keep; one that cannot take them is refused before anything."""
+    target = compiler(store)
+    talk(store, 0, 20)
+    ask(store, target)
+    given: list[str] = []
+
+    def guided(messages: Sequence[cc.Message], previous: str | None, instructions: str) -> str:
+        given.append(instructions)
+        return "short"
+
+    with pytest.raises(cc.errors.InvalidInput, match="the function does not take instructions"):
+        target.compact("demo", summarize, instructions="keep the names")
+    assert target.compact("demo", guided, instructions="keep the names") is not None
+    assert given == ["keep the names"]
+
+
+def test_an_undone_summary_gives_way_to_the_originals_in_a_new_epoch(store: cc.Store) -> None:
+    """Guarantee 7.5: the messages come back, with the summary before it, and nothing else has changed."""
+    target = compiler(store, window=12_000)
+    talk(store, 0, 40)
+    before = shown(ask(store, target))
+    assert target.undo_compaction("demo") is None
+    first = target.compact("demo", summarize)
+    assert first is not None
+    assert shown(ask(store, target))[0].startswith("<context-summary>")
+    talk(store, 40, 80)
+    second = target.compact("demo", lambda messages, previous: "the second one")
+    assert second is not None
+    assert "the second one" in str(ask(store, target).params["messages"][0])
+
+    assert target.undo_compaction("demo") == second.upto
+    compiled = ask(store, target, "once more")
+    assert compiled.manifest.why == "compaction undone"
+    assert "From question 0" in str(compiled.params["messages"][0])
+    assert ask(store, target).manifest.why == ""
+
+    assert target.undo_compaction("demo") == first.upto
+    assert shown(target.compile("demo"))[: len(before)] == before
+    assert target.undo_compaction("demo") is None
+    again = target.compact("demo", lambda messages, previous: "the third one")
+    assert again is not None
+    assert not again.already
+    assert "the third one" in str(ask(store, target).params["messages"][0])
+
+
+def test_undoing_a_summary_concerns_one_conversation_and_what_is_forked_from_it_later(store: cc.Store) -> None:
+    """Guarantee 7.5: a fork that exists keeps its summary; an edit of the conversation does not bring it back."""
+    target = compiler(store, window=12_000)
+    talk(store, 0, 40)
+    ask(store, target)
+    made = target.compact("demo", summarize)
+    assert made is not None
+    ask(store, target)
+    store.fork("demo", "before")
+    store.append("demo", cc.user("more"))
+    target.undo_compaction("demo")
+    store.fork("demo", "after")
+    for name in ("demo", "before", "after"):
+        store.append(name, cc.user("here"))
+
+    def has_summary(name: str) -> bool:
+        return b"<context-summary>" in target.compile(name, dry_run=True).body
+
+    assert [has_summary(name) for name in ("demo", "before", "after")] == [False, True, False]
+    store.edit("demo", made.upto + 1, cc.user("something else"))
+    assert not has_summary("demo")
+
+
+def test_a_preview_says_what_would_go_and_what_it_costs(store: cc.Store) -> None:
+    """Nothing is stored, and no model is called."""
+    target = compiler(store)
+    assert target.provider.model.price is not None
+    store.append("demo", cc.user("hi"))
+    assert target.preview_compaction("demo") is None
+    talk(store, 0, 20)
+    ask(store, target)
+    rows = store.read(
+        lambda tx: tx.rows("SELECT count(*) FROM overlay UNION ALL SELECT max(revision) FROM conversation")
+    )
+
+    found = target.preview_compaction("demo")
+
+    assert found is not None
+    made = target.compact("demo", summarize)
+    assert made is not None
+    assert (found.upto, found.before, found.messages) == (made.upto, made.before, made.upto)
+    assert found.input > found.before > found.after >= made.after
+    costs = (found.summary_cost, found.first_cost, found.cost_before, found.cost_after)
+    assert None not in costs
+    assert (found.cost_after or 0) < (found.cost_before or 0) < (found.summary_cost or 0)
+    assert rows == [(0,), (0,)]

@@ -358,3 +358,52 @@ def test_the_request_for_a_summary_asks_for_what_must_not_be_lost() -> None:
     assert "Keep everything that the summary so far contains" in text
     assert "in at most 4,500 tokens" in str(request["messages"])
     assert request["max_tokens"] == 6_500
+
+
+def test_instructions_of_people_are_in_the_request_for_a_summary(store: cc.Store) -> None:
+    """Guarantee 7.5: those of the agent and those of this compaction; they cannot leave their place."""
+    provider = Scripted([sums_up])
+    executor = cc.AgentExecutor(
+        store, long_talk(store), endpoint=provider, summary_instructions="Keep the API names. </transcript>"
+    )
+
+    assert asyncio.run(executor.compact("demo", instructions="And all figures.")) is not None
+
+    texts = [decode(body)["messages"][-1]["content"][-1]["text"] for body in provider.bodies]
+    assert texts
+    assert all("What the user wants of this summary: Keep the API names. " in text for text in texts)
+    assert all("And all figures." in text for text in texts)
+    with pytest.raises(cc.errors.InvalidInput, match="instructions must be a text"):
+        asyncio.run(executor.compact("demo", instructions=3))  # pyright: ignore[reportArgumentType]
+
+
+def test_a_function_without_a_parameter_for_instructions_refuses_them(store: cc.Store) -> None:
+    """Before the first turn, and not in the middle of one."""
+
+    def mine(messages: Sequence[cc.Message], previous: str | None) -> str:
+        return "short"
+
+    with pytest.raises(cc.errors.InvalidInput, match="the function does not take instructions"):
+        cc.AgentExecutor(store, SONNET, summarize=mine, summary_instructions="Keep names.")
+    with pytest.raises(cc.errors.InvalidInput, match="the function does not take instructions"):
+        asyncio.run(cc.AgentExecutor(store, SONNET, summarize=mine).compact("demo", instructions="Keep names."))
+
+
+def test_an_executor_previews_and_undoes_a_summary(store: cc.Store) -> None:
+    """The next turn has the original messages again, and people see that it was undone."""
+    executor = cc.AgentExecutor(store, long_talk(store), endpoint=Scripted([sums_up]))
+    preview = executor.preview_compaction("demo")
+    assert preview is not None
+    done = asyncio.run(executor.compact("demo"))
+    assert done is not None
+    assert (preview.upto, preview.before) == (done.upto, done.before)
+
+    assert executor.undo_compaction("demo") == done.upto
+    assert executor.undo_compaction("demo") is None
+
+    store.append("demo", cc.user("and now?"))
+    assert b"<context-summary>" not in executor.compiler.compile("demo", dry_run=True).body
+    assert [(event.upto, event.undone) for event in compactions(store.events("demo"))] == [
+        (done.upto, False),
+        (done.upto, True),
+    ]

@@ -365,9 +365,15 @@ def test_old_messages_are_summarized_on_request(server: Served, tmp_path: Path) 
             store.append("demo", cc.user(f"Question {number}: " + "why " * 400))
             store.append("demo", cc.assistant(f"Answer {number}: " + "because " * 400))
     model = recorded(tmp_path / "sums.jsonl", *[text_reply("It was about reasons.")] * 8)
-    done = post(server, "demo/compact", model=model)
-    assert done["upto"] > 0
-    assert done["after"] < done["before"]
+    found = post(server, "demo/compact/preview", model=model)["preview"]
+    done = post(server, "demo/compact", model=model, instructions="keep the reasons")
+    assert done["upto"] == found["upto"] > 0
+    assert done["after"] < done["before"] == found["before"]
+    assert post(server, "demo/compact/undo") == {"upto": done["upto"]}
+    assert post(server, "demo/compact/undo") == {"upto": 0}
+    with cc.open_store(server.address) as store:
+        events = [event for event in store.events("demo") if isinstance(event, cc.events.CompactionFinished)]
+    assert [(event.upto, event.undone) for event in events] == [(done["upto"], False), (done["upto"], True)]
     assert post(server, "nobody/compact", 404, model=model)["error"]["kind"] == "UnknownConversation"
 
 

@@ -58,6 +58,7 @@ def build_agent(
         approve=approve,
         endpoint=line,
         session_gap=settings.parse_session_gap(),
+        summary_instructions=settings.summary_instructions.value,
         policy=policy or settings.parse_policy(),
     )
     return executor, line

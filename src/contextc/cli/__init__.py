@@ -29,6 +29,7 @@ COMMANDS = {
     "fork": "fork",
     "delete": "delete",
     "redact": "redact",
+    "compact": "compact",
     "compile": "compile",
     "explain": "explain",
     "findings": "findings",

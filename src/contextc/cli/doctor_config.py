@@ -35,8 +35,9 @@ class InstalledProgram(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def effective_settings(settings: Settings) -> dict[str, dict[str, str]]:
-    """Return the settings with their sources. The policy and limits of observed traffic are left out if not set."""
-    unset = [name for name in ("policy", *OBSERVATION_SETTINGS.values()) if getattr(settings, name).source == "default"]
+    """Return the settings with their sources. Some are left out if they are not set."""
+    optional = ("policy", "summary_instructions", *OBSERVATION_SETTINGS.values())
+    unset = [name for name in optional if getattr(settings, name).source == "default"]
     return {
         name: {"value": mask_secrets(value), "source": source}
         for name, (value, source) in settings._asdict().items()

@@ -4,13 +4,19 @@ from contextc._lazy import lazy_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from contextc.compiler.commit import Attempt
     from contextc.compiler.compiled import Compiled, Cost
-    from contextc.compiler.compiler import Attempt, MessageCompiler
+    from contextc.compiler.compiler import MessageCompiler
     from contextc.compiler.ledger.known_sessions import SessionManager
 
 __all__ = ["Attempt", "Compiled", "Cost", "MessageCompiler", "SessionManager"]
 
 __getattr__ = lazy_names(
     __name__,
-    {"compiled": "Compiled Cost", "compiler": "Attempt MessageCompiler", "ledger.known_sessions": "SessionManager"},
+    {
+        "compiled": "Compiled Cost",
+        "commit": "Attempt",
+        "compiler": "MessageCompiler",
+        "ledger.known_sessions": "SessionManager",
+    },
 )

@@ -4,7 +4,7 @@ All functions run in the transaction that stores the reply, so a commit is atomi
 """
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
@@ -45,6 +45,9 @@ from contextc.store.message_rows import (
     split_by_branch,
 )
 from contextc.store.message_rows import BranchTip as Tip
+
+if TYPE_CHECKING:
+    from contextc.compiler.compiler import MessageCompiler
 
 CHANNEL_CHANGED = (
     "the channel changed (another request was committed, its session was invalidated, or content was redacted)"
@@ -393,3 +396,37 @@ def _layout(sealed: Iterable[StoredRow]) -> tuple[RowRange, ...]:
 
 def _row_range(first: int, last: int) -> RowRange:
     return RowRange(first >> SEQ_BITS, first & SEQ_MASK, last & SEQ_MASK)
+
+
+class Attempt:
+    """A request that has begun. Commit it; otherwise it is aborted at the end of the block."""
+
+    def __init__(self, compiler: "MessageCompiler", compiled: Compiled, lease: Lease | None) -> None:
+        self.compiler, self.compiled, self.lease = compiler, compiled, lease
+        self.committed = False
+
+    def commit(
+        self,
+        reply: object = None,
+        *,
+        session_id: str | None = None,
+        cursor: str = "",
+        produced: Sequence[Message] | None = None,
+        usage: Usage | None = None,
+        notes: Sequence[str] = (),
+        shortened: bool = False,
+    ) -> list[Message]:
+        """Store the reply and end the attempt. `MessageCompiler.commit` describes the arguments."""
+        stored = self.compiler.commit(
+            self.compiled,
+            reply,
+            session_id=session_id,
+            cursor=cursor,
+            produced=produced,
+            usage=usage,
+            notes=notes,
+            shortened=shortened,
+            lease=self.lease,
+        )
+        self.committed = True
+        return stored

@@ -19,11 +19,16 @@ from contextc.compiler import arguments, past_requests
 from contextc.compiler import commit as committing
 from contextc.compiler.arguments import ArgumentCache, CompileArguments, PromptSource
 from contextc.compiler.compaction import (
+    CompactionContext,
+    CompactionPreview,
     CompactionResult,
     CompactionSteps,
     Summarizer,
+    check_summarizer,
     complete_compaction,
+    preview_compaction,
     run_compaction_steps,
+    undo_compaction,
     with_unlimited_window,
 )
 from contextc.compiler.compiled import Compiled, HeadParts
@@ -339,10 +344,10 @@ class MessageCompiler:
         return kept
 
     @contextmanager
-    def attempt(self, compiled: Compiled, *, lease: Lease | None = None) -> Generator["Attempt"]:
+    def attempt(self, compiled: Compiled, *, lease: Lease | None = None) -> Generator[committing.Attempt]:
         """Begin a request. Commit it inside the block; a block that ends without a commit aborts it."""
         self.begin(compiled, lease=lease)
-        attempt = Attempt(self, compiled, lease)
+        attempt = committing.Attempt(self, compiled, lease)
         try:
             yield attempt
         except BaseException as error:
@@ -353,32 +358,46 @@ class MessageCompiler:
         if not attempt.committed:
             self.abort(compiled, "the attempt ended without a reply")
 
+    # ── summaries ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
     def compact(
-        self, conversation: str, summarize: Summarizer, **asked: Unpack[CompileArguments]
+        self, conversation: str, summarize: Summarizer, *, instructions: str = "", **asked: Unpack[CompileArguments]
     ) -> CompactionResult | None:
         """Summarize the old part of a conversation as one agent sees it. The next request begins with the summary.
 
-        `summarize` receives the messages and the previous summary, and returns a text; it may call a model. `asked` are
+        `summarize` receives the messages and the previous summary, and returns a text; it may call a model.
+        `instructions` say what the summary should keep, for a function that has a parameter of this name. `asked` are
         arguments of `compile`, which decide what is old. Returns None if there is nothing to summarize.
         """
-        if not callable(summarize):
-            raise InvalidInput(
-                f"summarize must be callable, got {type(summarize).__name__}",
-                fix="Pass a function of the messages and the previous summary.",
-            )
-        return complete_compaction(self.compaction(conversation, **asked), summarize)
+        check_summarizer(summarize, instructions)
+        return complete_compaction(self.compaction(conversation, instructions=instructions, **asked), summarize)
 
-    def compaction(self, conversation: str, **arguments: Unpack[CompileArguments]) -> CompactionSteps:
+    def compaction(
+        self, conversation: str, *, instructions: str = "", **arguments: Unpack[CompileArguments]
+    ) -> CompactionSteps:
         """Return the steps of a compaction, for callers that create the summaries themselves, as on an event loop."""
+        return (yield from run_compaction_steps(self._load_compaction(conversation, arguments), instructions))
+
+    def preview_compaction(self, conversation: str, **asked: Unpack[CompileArguments]) -> CompactionPreview | None:
+        """Return what a compaction would replace, and what it costs. Nothing is stored, and no model is called."""
+        return preview_compaction(self._load_compaction(conversation, asked))
+
+    def undo_compaction(self, conversation: str, *, agent: str = DEFAULT_AGENT) -> int | None:
+        """Take the latest summary of an agent's view out of use. The next request begins an epoch with the original
+        messages, as far as they fit, and with the summary before it, if there is one.
+
+        Returns the number of the last message that it covers; None if there is no summary.
+        """
+        return undo_compaction(self.store, conversation, agent)
+
+    def _load_compaction(self, conversation: str, arguments: CompileArguments) -> CompactionContext:
         now = self.compile(conversation, dry_run=True, **arguments)
         reader = MessageCompiler(self.store, with_unlimited_window(self.provider), **asdict(self.options))
         reader._loader.skip_summarized = True
         without_budget: CompileArguments = {**arguments, "budget": None}
         whole = reader.compile(conversation, dry_run=True, **without_budget)
-        return (
-            yield from run_compaction_steps(
-                self.store, now, whole, lambda places: self._loader.fetch_messages(places, ()).messages
-            )
+        return CompactionContext(
+            self.store, now, whole, lambda places: self._loader.fetch_messages(places, ()).messages
         )
 
     @property
@@ -459,40 +478,6 @@ class MessageCompiler:
         if learned.samples > ALWAYS_SAVED_SAMPLES and abs(learned.factor - self._loader.calibration.factor) < 0.005:
             return None
         return learned
-
-
-class Attempt:
-    """A request that has begun. Commit it; otherwise it is aborted at the end of the block."""
-
-    def __init__(self, compiler: MessageCompiler, compiled: Compiled, lease: Lease | None) -> None:
-        self.compiler, self.compiled, self.lease = compiler, compiled, lease
-        self.committed = False
-
-    def commit(
-        self,
-        reply: object = None,
-        *,
-        session_id: str | None = None,
-        cursor: str = "",
-        produced: Sequence[Message] | None = None,
-        usage: Usage | None = None,
-        notes: Sequence[str] = (),
-        shortened: bool = False,
-    ) -> list[Message]:
-        """Store the reply and end the attempt. `MessageCompiler.commit` describes the arguments."""
-        stored = self.compiler.commit(
-            self.compiled,
-            reply,
-            session_id=session_id,
-            cursor=cursor,
-            produced=produced,
-            usage=usage,
-            notes=notes,
-            shortened=shortened,
-            lease=self.lease,
-        )
-        self.committed = True
-        return stored
 
 
 def _log_fields(compiled: Compiled) -> tuple[str, int, Channel]:

@@ -14,6 +14,7 @@ from typing import Any, Generic, Literal, Self, TypeAlias, TypeVar, Unpack, cast
 
 from contextc._json import JSON, JSONObject
 from contextc.compiler.arguments import as_provider
+from contextc.compiler.compaction import CompactionResult
 from contextc.compiler.options import CompilerOptionArguments
 from contextc.errors import InvalidInput, InvalidSetting
 from contextc.executor import agent_config
@@ -61,6 +62,7 @@ class AgentOptions(CompilerOptionArguments, total=False):
     context: ContextSource | None
     run: str | None
     summarize: Summarize | Literal["model"] | None
+    summary_instructions: str
     on_prepare_messages: PrepareMessages | None
     should_continue: ShouldContinue | None
     endpoint: Endpoint | None
@@ -231,6 +233,12 @@ class Agent(agent_config.FixedOptions, Generic[T]):
         )
         async with self._make_run(conversation, resume, start, 1) as run:
             return await run.result()
+
+    async def compact(self, conversation: str, *, instructions: str = "") -> CompactionResult | None:
+        """Summarize old messages of a conversation now. `AgentExecutor.compact` describes it, and the executor also has
+        `preview_compaction` and `undo_compaction`.
+        """
+        return await self.executor.compact(conversation, instructions=instructions)
 
     async def close(self) -> None:
         """Close this event loop's client of the provider, and the store if the agent opened it."""

@@ -11,6 +11,7 @@ import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, cast
 from weakref import WeakKeyDictionary
 
@@ -19,6 +20,7 @@ from msgspec import Struct
 from contextc._json import JSONObject
 from contextc.compiler import MessageCompiler
 from contextc.compiler.arguments import AgentArguments
+from contextc.compiler.compaction import check_instructions, check_summarizer, takes_instructions
 from contextc.compiler.options import CompilerOptions
 from contextc.errors import InvalidInput, InvalidSetting
 from contextc.executor.limits import Limits
@@ -38,7 +40,10 @@ ApprovalAnswer: TypeAlias = bool | str | None
 Approve: TypeAlias = Callable[[ToolCall, FunctionTool], ApprovalAnswer | Awaitable[ApprovalAnswer]]
 """Callback before a tool with `approval` runs. True approves. A string declines with a reason, which the model gets if
 its provider supports that."""
-Summarize: TypeAlias = Callable[[Sequence[Message], str | None], str | Awaitable[str]]
+Summarize: TypeAlias = (
+    Callable[[Sequence[Message], str | None], str | Awaitable[str]]
+    | Callable[[Sequence[Message], str | None, str], str | Awaitable[str]]
+)
 PrepareMessages: TypeAlias = Callable[[JSONObject, int], JSONObject | Awaitable[JSONObject | None] | None]
 ShouldContinue: TypeAlias = Callable[[Message, Sequence[Message]], bool]
 ContextSource: TypeAlias = PromptContext | Callable[[str], PromptContext | None]
@@ -131,6 +136,7 @@ class AgentConfig:
     should_continue: ShouldContinue | None
     on_prepare_messages: PrepareMessages | None
     summarize: Summarize | Literal["model"] | None
+    summary_instructions: str
     resources: Callable[[], ResourceUsage]
     clients: ClientCache
     lease_seconds: float
@@ -316,6 +322,21 @@ def check_callback(name: str, callback: object, *, parameters: Sequence[str], sy
         inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(getattr(callback, "__call__", None))  # noqa: B004
     ):
         raise InvalidSetting(f"{name} must be a synchronous function, got an async one", fix="Define it with `def`.")
+
+
+def check_summarize(summarize: object) -> None:
+    """Check the function that writes summaries. It may have a parameter for instructions."""
+    if callable(summarize) and takes_instructions(summarize):
+        return check_callback("summarize", partial(summarize, instructions=""), parameters=("messages", "previous"))
+    check_callback("summarize", summarize, parameters=("messages", "previous"))
+
+
+def check_summary_instructions(summarize: object, instructions: str) -> None:
+    """Check instructions for summaries, and that the summarizer takes them."""
+    if callable(summarize):
+        check_summarizer(summarize, instructions)
+    else:
+        check_instructions(instructions)
 
 
 def check_approve(approve: object) -> None:

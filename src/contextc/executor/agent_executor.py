@@ -12,16 +12,17 @@ from functools import partial
 from typing import Literal, Self, Unpack
 from weakref import WeakSet
 
+from msgspec.structs import replace as replace_fields
+
 from contextc._deprecation import renamed_parameters
 from contextc._json import JSONObject
 from contextc._worker_threads import run_blocking
 from contextc.compiler import MessageCompiler
 from contextc.compiler.arguments import AgentArguments, PromptSource, check_compile_arguments
-from contextc.compiler.compaction import CompactionResult
+from contextc.compiler.compaction import CompactionPreview, CompactionResult
 from contextc.compiler.options import CompilerOptionArguments
 from contextc.errors import InvalidSetting, UnknownConversation
 from contextc.events import AnyEvent
-from contextc.events import CompactionFinished as Compacted
 from contextc.executor import agent_config
 from contextc.executor.agent_config import (
     AgentConfig,
@@ -37,7 +38,7 @@ from contextc.executor.agent_config import (
 )
 from contextc.executor.event_hub import event_hub, watch
 from contextc.executor.limits import Limits
-from contextc.executor.step_preparation import PROVIDER_COMPACTION_STATE
+from contextc.executor.step_preparation import PROVIDER_COMPACTION_STATE, compaction_event
 from contextc.executor.summarizer import run_compaction
 from contextc.executor.summarizer import summarize as summarize_messages
 from contextc.executor.turn_handle import Turn, run_turn
@@ -62,7 +63,8 @@ class AgentExecutor(agent_config.FixedOptions):
     `triggers` is empty by default; `cc.default_triggers()` returns the usual ones. `approve` is called before a tool
     that requires approval runs; with `approve=cc.executor.Suspend()` the turn waits for a stored answer instead.
     `summarize` selects how old messages are summarized before they would be left out: `"model"` asks the model, a
-    function gets the messages and the previous summary, None disables summaries.
+    function gets the messages and the previous summary, None disables summaries. `summary_instructions` say what
+    summaries should keep.
 
     `on_prepare_messages` gets a copy of each request and may return a changed one. `should_continue` is called after
     tools have run. `resources` reads memory and CPU usage when a trigger needs them. A turn that starts more than
@@ -96,6 +98,7 @@ class AgentExecutor(agent_config.FixedOptions):
         limits: Limits | None = None,
         approve: Approve | Suspend | None = None,
         summarize: Summarize | Literal["model"] | None = "model",
+        summary_instructions: str = "",
         on_prepare_messages: PrepareMessages | None = None,
         should_continue: ShouldContinue | None = None,
         endpoint: Endpoint | None = None,
@@ -136,7 +139,8 @@ class AgentExecutor(agent_config.FixedOptions):
                     got=summarize,
                     fix="Pass None to disable summaries.",
                 )
-            agent_config.check_callback("summarize", summarize, parameters=("messages", "previous"))
+            agent_config.check_summarize(summarize)
+        agent_config.check_summary_instructions(summarize, summary_instructions)
         prose = {} if functions or native else provider.prose_settings
         self.config = AgentConfig(
             store=store,
@@ -167,6 +171,7 @@ class AgentExecutor(agent_config.FixedOptions):
             should_continue=should_continue,
             on_prepare_messages=on_prepare_messages,
             summarize=summarize,
+            summary_instructions=summary_instructions,
             resources=resources,
             clients=ClientCache(provider, store, endpoint),
             lease_seconds=lease_seconds,
@@ -336,15 +341,35 @@ class AgentExecutor(agent_config.FixedOptions):
         agent_config.check_after(after)
         return watch(self.config.store, conversation, after)
 
-    async def compact(self, conversation: str) -> CompactionResult | None:
-        """Summarize old messages now, as is done when the context is full. Return None if there is nothing to do."""
+    async def compact(self, conversation: str, *, instructions: str = "") -> CompactionResult | None:
+        """Summarize old messages now, as is done when the context is full. Return None if there is nothing to do.
+
+        `instructions` say what this summary should keep, in addition to the agent's `summary_instructions`.
+        """
         config = self.config
+        agent_config.check_summary_instructions(config.summarize, instructions)
         asked = config.arguments_for(conversation)
-        steps = config.compiler.compaction(conversation, budget=config.budget, **asked)
+        both = "\n".join([each for each in (config.summary_instructions, instructions) if each.strip()])
+        steps = config.compiler.compaction(conversation, instructions=both, budget=config.budget, **asked)
         done, _ = await run_compaction(steps, partial(summarize_messages, config))
         if done is not None and not done.already:
             await run_blocking(self._publish_compaction, conversation, done)
         return done
+
+    def preview_compaction(self, conversation: str) -> CompactionPreview | None:
+        """Return what `compact` would replace, and what it costs. Nothing is stored, and no model is called."""
+        config = self.config
+        asked = config.arguments_for(conversation)
+        return config.compiler.preview_compaction(conversation, budget=config.budget, **asked)
+
+    def undo_compaction(self, conversation: str) -> int | None:
+        """Take the latest summary out of use: the next request has the original messages again, as far as they fit.
+
+        Return the number of the last message that the summary covers; None if there is none.
+        """
+        found = self.config.compiler.undo_compaction(conversation, agent=self.agent)
+        event_hub(self.store).refresh(conversation)
+        return found
 
     def asking(self, approve: Approve | Suspend | None) -> Self:
         """Return a copy of this agent with another `approve` callback, for one conversation. It shares the client."""
@@ -374,14 +399,7 @@ class AgentExecutor(agent_config.FixedOptions):
         return self.config.clients.get()
 
     def _publish_compaction(self, conversation: str, done: CompactionResult) -> None:
-        event = Compacted(
-            time=now_ms(),
-            agent=self.agent,
-            upto=done.upto,
-            before=done.before,
-            after=done.after,
-            fallback=done.fallback,
-        )
+        event = replace_fields(compaction_event(done), time=now_ms(), agent=self.agent)
         self.store.write(
             lambda tx: turn_and_event_records.append_events(tx, load_tip(tx, conversation).conversation, [event])
         )

@@ -15,7 +15,7 @@ from contextc._credential_mask import get_logger
 from contextc._json import JSONObject
 from contextc.compiler import Compiled
 from contextc.compiler.arguments import AgentArguments
-from contextc.compiler.compaction import SummarizerInput
+from contextc.compiler.compaction import CompactionResult, SummarizerInput
 from contextc.compiler.ledger.channel_loader import load_messages_at
 from contextc.errors import ContextOverflow
 from contextc.events import CompactionFinished
@@ -151,11 +151,12 @@ class StepPreparer:
     def summarize(self) -> Generator[SummarizerInput, str, CompactionFinished | None]:
         """Summarize old messages. Return None if there is nothing to summarize."""
         done = yield from self.config.compiler.compaction(
-            self.turn_store.conversation, budget=self.turn_state.budget, **self._compile_arguments
+            self.turn_store.conversation,
+            instructions=self.config.summary_instructions,
+            budget=self.turn_state.budget,
+            **self._compile_arguments,
         )
-        if done is None or done.already:
-            return None
-        return CompactionFinished(upto=done.upto, before=done.before, after=done.after, fallback=done.fallback)
+        return None if done is None or done.already else compaction_event(done)
 
     def add_usage_messages(self, prepared: PreparedStep, index: int, *, sums_up: bool = False) -> PreparedStep:
         """Add messages about context usage to the request and, if it starts an epoch, repeat warnings that still hold.
@@ -340,6 +341,10 @@ class StepPreparer:
     def _starts_session(self) -> bool:
         before: TurnRecord | None = self.turn_store.previous_turn
         return before is None or self.turn_store.turn.started - before.ended > self.config.session_gap * 1000
+
+
+def compaction_event(done: CompactionResult) -> CompactionFinished:
+    return CompactionFinished(upto=done.upto, before=done.before, after=done.after, fallback=done.fallback)
 
 
 def leaves_messages_out(compiled: Compiled) -> bool:

@@ -14,7 +14,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from contextc._json import encode, fix_surrogates
 from contextc._worker_threads import CALLBACK_SLOTS, as_exception, ends_task, run_blocking, run_in_thread
-from contextc.compiler.compaction import SummarizerInput
+from contextc.compiler.compaction import SummarizerInput, with_instructions
 from contextc.errors import ProviderFailed
 from contextc.executor.agent_config import AgentConfig
 from contextc.executor.model_call import MAX_RETRIES, MAX_RETRY_SECONDS, retry_delay, stream_failure, valid_usage
@@ -67,8 +67,8 @@ async def summarize(config: AgentConfig, wanted: SummarizerInput) -> ModelSummar
         if config.provider.runs_tools:  # a coding agent could act on text in the transcript: use a digest instead
             return ModelSummary("")
         return await summarize_with_model(config.clients.get(), config.provider, wanted)
-    given = wanted.messages, wanted.previous
-    made = make(*given) if is_async(make) else await run_in_thread(make, *given)
+    call = with_instructions(make, wanted)
+    made = call() if is_async(make) else await run_in_thread(call)
     return ModelSummary(await made if inspect.isawaitable(made) else made)
 
 
@@ -110,7 +110,7 @@ async def summarize_with_model(endpoint: Endpoint, provider: Provider, wanted: S
     formatter, model = provider.formatter, provider.model
     told = [_fenced("summary-so-far", escape_markers(wanted.previous))] if wanted.previous else []
     most = min(wanted.max_tokens + REASONING_TOKENS, model.output, model.window // 4)
-    request_text = SUMMARY_REQUEST.format(tokens=f"{wanted.max_tokens:,}")
+    request_text = request_for(wanted)
     others = [SUMMARY_INSTRUCTIONS, *told, request_text]
     told.append(_fenced("transcript", _transcript(wanted.messages, others, provider, model.window - most)))
     text = "\n\n".join([*told, request_text])
@@ -132,6 +132,14 @@ async def summarize_with_model(endpoint: Endpoint, provider: Provider, wanted: S
                 raise
             await asyncio.sleep(retry_delay(error, tries))
     raise AssertionError("the last attempt returns or raises")
+
+
+def request_for(wanted: SummarizerInput) -> str:
+    """Return the text that asks for a summary, with what people want it to keep."""
+    asked = SUMMARY_REQUEST.format(tokens=f"{wanted.max_tokens:,}")
+    if not wanted.instructions:
+        return asked
+    return f"What the user wants of this summary: {escape_markers(wanted.instructions)}\n\n{asked}"
 
 
 async def _request_summary(endpoint: Endpoint, call: ProviderCall) -> ModelSummary:

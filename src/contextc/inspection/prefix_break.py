@@ -30,6 +30,7 @@ REASON_SENTENCES = {
     "forked": "The conversation was forked, and its branch does not contain everything that its parent sent.",
     "over budget": "The request exceeded its budget, so older messages were dropped or shortened.",
     "compaction": "A summary replaced older messages.",
+    "compaction undone": "A summary was taken out of use, so the messages that it replaced are sent again.",
     "edited or branched away": "The conversation was edited, or continued from an earlier message.",
     "cleared": "The context was cleared: earlier messages are no longer sent.",
     "redacted": "Content that was sent before has been redacted.",

@@ -8,7 +8,7 @@ Nothing is kept after a turn has ended: the store has it.
 import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Protocol
@@ -20,10 +20,9 @@ from contextc._json import JSONObject, encode_canonical
 from contextc._worker_threads import run_blocking
 from contextc.app.approval_preview import preview_call
 from contextc.app.model_selection import resolve_model
-from contextc.compiler.compaction import CompactionResult
 from contextc.errors import AlreadyAnswered, ContextcError, UnknownApproval, UnknownConversation
 from contextc.events import AnyEvent
-from contextc.executor import Suspend, Turn
+from contextc.executor import AgentExecutor, Suspend, Turn
 from contextc.executor.agent_config import TurnInput, input_message
 from contextc.executor.event_hub import event_hub
 from contextc.messages import ToolCall
@@ -312,11 +311,12 @@ class TurnManager:
         event_hub(self.store).refresh(conversation)
         return queued
 
-    async def compact(self, conversation: str, model: str | None = None) -> CompactionResult | None:
-        """Compact a conversation now; return None if there is nothing to compact. Raises `UnknownConversation`."""
+    @asynccontextmanager
+    async def executor_for(self, conversation: str, model: str | None = None) -> AsyncGenerator[AgentExecutor]:
+        """Yield the agent of a conversation, for other work than turns. Raises `UnknownConversation`."""
         await run_blocking(self.store.conversation, conversation)
         async with self.executors.acquire(await self._model_for(conversation, model)) as executor:
-            return await executor.compact(conversation)
+            yield executor
 
     # ── approvals ─────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from contextc._worker_threads import run_blocking
 from contextc.cli.chat.formatting import format_dollars
+from contextc.cli.compact import describe_compaction, describe_undo
 from contextc.cli.console import escape_markup, out, pluralize
 from contextc.cli.manifest_view import print_manifest, print_overflow
 from contextc.compiler.ledger.known_sessions import SessionManager
@@ -145,15 +146,14 @@ async def _compact(session: "ChatSession", given: str) -> None:
     if session.report_if_empty():
         return
     with session.show_progress("summarizing"):
-        done = await session.executor.compact(session.conversation)
-    if done is None:
-        out.print("There is nothing old enough to summarize.")
+        done = await session.executor.compact(session.conversation, instructions=given)
+    out.print(describe_compaction(done), soft_wrap=True)
+
+
+async def _undo_compaction(session: "ChatSession", given: str) -> None:
+    if session.report_if_empty():
         return
-    digest = f" (without the model: {escape_markup(done.fallback)})" if done.fallback else ""
-    out.print(
-        f"summarized messages 1 to {done.upto}: {done.before:,} tokens became {done.after:,}{digest}",
-        soft_wrap=True,
-    )
+    out.print(describe_undo(session.executor.undo_compaction(session.conversation)), soft_wrap=True)
 
 
 async def _fork(session: "ChatSession", given: str) -> None:
@@ -219,7 +219,8 @@ COMMANDS = {
     "context": CommandSpec(_context, "", "shows the next request, and how full the context is"),
     "explain": CommandSpec(_explain, "[request]", "shows the content of a request (default: the last), and why"),
     "todos": CommandSpec(_todos, "", "shows the todo list of the agent"),
-    "compact": CommandSpec(_compact, "", "summarizes old messages"),
+    "compact": CommandSpec(_compact, "[what to keep]", "summarizes old messages"),
+    "uncompact": CommandSpec(_undo_compaction, "", "takes the last summary back"),
     "clear": CommandSpec(_clear, "", "clears the context: messages stay stored, but are no longer sent"),
     "fork": CommandSpec(_fork, "NAME", "continues in a new conversation that shares this history"),
     "list": CommandSpec(_list, "", "lists the conversations"),

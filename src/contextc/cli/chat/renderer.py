@@ -193,6 +193,8 @@ class TerminalRenderer:
                 self.end_line()
             case RetryScheduled():
                 self.warn(f"{event.error} Attempt {event.attempt + 1} in {event.seconds:.1f} s …")
+            case CompactionFinished() if event.undone:
+                self.warn(f"the summary of messages 1 to {event.upto} was taken back")
             case CompactionFinished():
                 digest = f" (without the model: {event.fallback})" if event.fallback else ""
                 figures = f"{event.before:,} tokens became {event.after:,}"

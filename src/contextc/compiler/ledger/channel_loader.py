@@ -33,6 +33,7 @@ from contextc.store.message_rows import (
 )
 from contextc.store.pins import load_pinned_places
 
+UNDONE = "compaction undone"
 BLOCK_SIZE = 512
 REPLIES_PER_BATCH = 32
 AUTHOR = b'],"author":'  # follows the parts of a stored message
@@ -114,7 +115,7 @@ def load_snapshot(
     standing = shown.standing
     kept, why = None, ""
     if standing.branch != at.branch or standing.revision != at.revision or until is not None:
-        standing, kept, why = _on_this_branch(tx, shown, at, window)
+        standing, kept, why = _on_this_branch(tx, shown, at, window, channel.author)
         if inherited and kept is not None:
             why = "forked"
     first = standing.seen if since is None else max(standing.seen, since.anchor & SEQ_MASK)
@@ -238,7 +239,7 @@ def _load_cached(
 
 
 def _on_this_branch(
-    tx: Transaction, shown: ChannelCacheEntry, at: BranchTip, room: int
+    tx: Transaction, shown: ChannelCacheEntry, at: BranchTip, room: int, agent: str
 ) -> tuple[ChannelState, tuple[Item, ...] | None, str]:
     """Return the state and the items, restricted to the current branch; None for the items if all of them are on it.
 
@@ -249,8 +250,13 @@ def _on_this_branch(
     line = {branch: (first, last) for branch, first, last in split_by_branch(load_lineage(tx, at.branch), 0, at.seq)}
     here = {branch: (max(first, edge + 1), last) for branch, (first, last) in line.items()}
 
+    items = [item for each in shown.rows for item in each.row.items]
+    undone = repository.find_undone(tx, agent, at, [item.place for item in items if item.kind == "summary"])
+
     def stands(item: Item) -> bool:
         if item.kind != "message" and not item.text:  # its text was redacted
+            return False
+        if item.kind == "summary" and item.place in undone:
             return False
         return not item.place or _within(here, item.place)
 
@@ -267,7 +273,6 @@ def _on_this_branch(
         lead=None,
     )
     sealed = shown.rows
-    items = [item for each in sealed for item in each.row.items]
     kept = _on_branch(items, stands)
     standing = replace(standing, fragments=find_latest_copies(kept))
     blanked = any(each.row.gone for each in sealed)
@@ -279,6 +284,7 @@ def _on_this_branch(
         return standing, None, ""
     cleared = [item for item in items if item.place and not stands(item) and _within(line, item.place)]
     why = "edited or branched away" if gone and not cleared else "cleared" if cleared else "redacted"
+    why = UNDONE if undone else why
     unsummed = any(item.kind == "summary" and item not in kept for item in items)
     if gone and (unsummed or (standing.cut and sum([item.tokens for item in kept]) < room // 2)):
         standing = replace(standing, seen=edge, produced=(), waiting=(), answered=True, pending={}, fragments={})

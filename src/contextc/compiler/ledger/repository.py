@@ -388,6 +388,8 @@ class StoredSummary(Struct, frozen=True, kw_only=True):
     opening: int | None = None
     anchor_id: str | UnsetType = UNSET
     """Id of the message at the anchor; unset in summaries of older versions."""
+    undone: tuple[tuple[int, int, int], ...] | UnsetType = UNSET
+    """Where it was taken out of use: conversation, branch, and number of the last message at that time."""
 
 
 _encode_summary = Encoder().encode
@@ -401,14 +403,62 @@ LAST_SUMMARY = (
 
 
 def load_latest_summary(tx: Transaction, agent: str, at: BranchTip, count: Callable[[str], int]) -> Summary | None:
-    """Return the newest summary whose anchor is on the current branch. One whose anchor was lost is skipped."""
-    for branch, first, last in reversed([*split_by_branch(load_lineage(tx, at.branch), 0, at.seq)]):
+    """Return the newest summary whose anchor is on the current branch. One that was undone or whose anchor was lost is
+    skipped.
+    """
+    ranges = [*split_by_branch(load_lineage(tx, at.branch), 0, at.seq)]
+    for branch, first, last in reversed(ranges):
         low, high = make_place(branch, first), make_place(branch, last)
         while (row := tx.row(LAST_SUMMARY, at.tree, agent, low, high)) is not None:
             stored, high = decode_row(_decode_summary, row[1], "A summary"), row[0] - 1
-            if _is_anchored(stored, row[2]):
+            if _is_anchored(stored, row[2]) and not _is_undone(stored, at, ranges):
                 return Summary(row[0], stored.text, count(stored.text), stored.humans, stored.opening)
     return None
+
+
+def find_undone(tx: Transaction, agent: str, at: BranchTip, anchors: Iterable[int]) -> set[int]:
+    """Return those of these anchors whose summaries were undone on the current branch."""
+    ranges = [*split_by_branch(load_lineage(tx, at.branch), 0, at.seq)]
+    found = [(anchor, _load_summary(tx, at.tree, agent, anchor)) for anchor in anchors]
+    return {anchor for anchor, stored in found if stored is not None and _is_undone(stored, at, ranges)}
+
+
+def undo_summary(tx: Transaction, at: BranchTip, agent: str, anchor: int) -> None:
+    """Take a summary out of use on the current branch, and on branches that continue it."""
+    stored = _load_summary(tx, at.tree, agent, anchor)
+    if stored is not None:
+        _write_summary(
+            tx,
+            at.tree,
+            agent,
+            anchor,
+            replace(stored, undone=(*(stored.undone or ()), (at.conversation, at.branch, at.seq))),
+        )
+
+
+def _is_undone(stored: StoredSummary, at: BranchTip, ranges: Iterable[tuple[int, int, int]]) -> bool:
+    """Return True if a summary was undone in this conversation, or in the one it was forked from, before the fork."""
+    if not stored.undone:
+        return False
+    ends = {branch: last for branch, _, last in ranges}
+    return any(
+        conversation == at.conversation or ends.get(branch, -1) >= seq for conversation, branch, seq in stored.undone
+    )
+
+
+def _load_summary(tx: Transaction, tree: int, agent: str, anchor: int) -> StoredSummary | None:
+    row = tx.row("SELECT body FROM overlay WHERE tree = ? AND agent = ? AND anchor = ?", tree, agent, anchor)
+    return decode_row(_decode_summary, row[0], "A summary") if row else None
+
+
+def _write_summary(tx: Transaction, tree: int, agent: str, anchor: int, stored: StoredSummary) -> None:
+    body = _encode_summary(stored)
+    tx.run("UPDATE overlay SET body = ? WHERE tree = ? AND agent = ? AND anchor = ?", body, tree, agent, anchor)
+    _raise_revisions(tx, tree)
+
+
+def _raise_revisions(tx: Transaction, tree: int) -> None:
+    tx.run("UPDATE conversation SET revision = revision + 1 WHERE tree = ?", tree)
 
 
 def is_summary_lost(body: bytes, identity: object) -> bool:
@@ -421,7 +471,7 @@ def _is_anchored(stored: StoredSummary, identity: object) -> bool:
 
 
 def save_summary(tx: Transaction, at: BranchTip, agent: str, anchor: int, overlay: StoredSummary) -> bool:
-    """Store a summary. Returns False if there is one at that anchor already."""
+    """Store a summary. Returns False if there is one at that anchor already, unless it was undone."""
     row = tx.row("SELECT id FROM message WHERE place = ?", anchor)
     overlay = replace(overlay, anchor_id=to_id(row[0]).hex() if row else UNSET)
     made = tx.run(
@@ -432,5 +482,8 @@ def save_summary(tx: Transaction, at: BranchTip, agent: str, anchor: int, overla
         _encode_summary(overlay),
     )
     if made:
-        tx.run("UPDATE conversation SET revision = revision + 1 WHERE tree = ?", at.tree)
+        _raise_revisions(tx, at.tree)
+    elif find_undone(tx, agent, at, [anchor]):
+        _write_summary(tx, at.tree, agent, anchor, overlay)
+        made = 1
     return made == 1

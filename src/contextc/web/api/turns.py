@@ -3,6 +3,9 @@
 from msgspec import Struct
 
 from contextc._worker_threads import run_blocking
+from contextc.compiler.compaction import CompactionPreview
+from contextc.compiler.compaction import undo_compaction as undo_stored_compaction
+from contextc.executor.event_hub import event_hub
 from contextc.messages import Message
 from contextc.store.turn_and_event_records import QueueKind
 from contextc.web.app_state import AppState
@@ -31,10 +34,16 @@ class StartResult(Struct, frozen=True, kw_only=True):
     after: int
 
 
-class CompactBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ModelBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The model; default: the last one of the conversation."""
 
     model: str | None = None
+
+
+class CompactBody(ModelBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The model, and what the summary should keep."""
+
+    instructions: str = ""
 
 
 class TextBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -86,6 +95,18 @@ class CompactResult(Struct, frozen=True, kw_only=True):
     after: int = 0
     text: str = ""
     fallback: str = ""
+
+
+class PreviewResult(Struct, frozen=True, kw_only=True):
+    """The effect of a compaction; null if there is nothing to compact."""
+
+    preview: CompactionPreview | None
+
+
+class UndoResult(Struct, frozen=True, kw_only=True):
+    """The last message that the summary covers; 0 if there was no summary."""
+
+    upto: int
 
 
 @endpoint("POST", "/conversations/{name}/turns", status=202)
@@ -165,7 +186,23 @@ async def _answer_approval(app: AppState, name: str, id: str, decision: Decision
 @endpoint("POST", "/conversations/{name}/compact")
 async def compact(app: AppState, name: str, body: CompactBody) -> CompactResult:
     """Compact a conversation now, as if its context were full. Responds when done."""
-    done = await app.turns.compact(name, body.model)
+    async with app.turns.executor_for(name, body.model) as executor:
+        done = await executor.compact(name, instructions=body.instructions)
     if done is None:
         return CompactResult()
     return CompactResult(upto=done.upto, before=done.before, after=done.after, text=done.text, fallback=done.fallback)
+
+
+@endpoint("POST", "/conversations/{name}/compact/preview")
+async def preview_compaction(app: AppState, name: str, body: ModelBody) -> PreviewResult:
+    """Return what a compaction would replace, and what it costs. Nothing is stored, and no model is called."""
+    async with app.turns.executor_for(name, body.model) as executor:
+        return PreviewResult(preview=await run_blocking(executor.preview_compaction, name))
+
+
+@endpoint("POST", "/conversations/{name}/compact/undo")
+async def undo_compaction(app: AppState, name: str, body: EmptyObject) -> UndoResult:
+    """Take the latest summary out of use. The next request has the original messages again, as far as they fit."""
+    upto = await run_blocking(undo_stored_compaction, app.store, name, app.options.agent)
+    event_hub(app.store).refresh(name)
+    return UndoResult(upto=upto or 0)

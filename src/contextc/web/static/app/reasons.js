@@ -7,6 +7,7 @@ const RESETS = new Map([
   ["forked", "conversation was forked"],
   ["over budget", "context was full"],
   ["compaction", "conversation was compacted"],
+  ["compaction undone", "compaction was undone"],
   ["edited or branched away", "message was edited or branched"],
   ["cleared", "context was cleared"],
   ["redacted", "content was removed"],

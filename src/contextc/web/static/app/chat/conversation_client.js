@@ -372,8 +372,18 @@ export class ConversationClient {
     await this.refresh();
   }
 
-  async compact(model) {
-    const done = await post(this.path("compact"), model ? { model } : {});
+  async compact(model, instructions) {
+    const done = await post(this.path("compact"), { ...(model ? { model } : {}), instructions });
+    await this.refresh();
+    return done;
+  }
+
+  async previewCompaction(model) {
+    return (await post(this.path("compact/preview"), model ? { model } : {})).preview;
+  }
+
+  async undoCompaction() {
+    const done = await post(this.path("compact/undo"), {});
     await this.refresh();
     return done;
   }

@@ -1,10 +1,10 @@
 /** Header of a conversation: title, running state, branches, and actions. */
 import { html } from "../html.js";
 import { apiUrl, conversationPath } from "../api.js";
-import { attempt, notify } from "../dialog.js";
+import { attempt, notify, promptForText } from "../dialog.js";
 import { Icon, IconButton } from "../icons.js";
 import { Menu } from "../menu.js";
-import { ago, number, oneLine, plural, titleLine, visible } from "../format.js";
+import { ago, dollars, number, oneLine, plural, titleLine, tokens, visible } from "../format.js";
 import { sourceLabel } from "../observed.js";
 import { ConversationName, copyName } from "../conversation_name.js";
 import { inspectUrl } from "../route.js";
@@ -15,13 +15,26 @@ export function DrawerButton() {
   return html`<${IconButton} icon="menu" label="Conversations" class="only-narrow" onClick=${() => (drawer.value = true)} />`;
 }
 
+/** Return what a compaction would replace, and what it costs, as text. */
+function previewText({ messages, before, after, summary_cost: now, cost_before: each, cost_after: later }) {
+  const size = `A summary of at most ${tokens(after)} tokens would replace ${plural(messages, "message")} with ${tokens(before)} tokens.`;
+  if (now === null) return size;
+  return `${size} It costs about ${dollars(now)} now; the input of a later request costs ${dollars(later)} instead of ${dollars(each)}.`;
+}
+
 export function ConversationHeader({ client, state, model }) {
   const { view, running } = state;
   const waits = isWaiting(state);
   const branches = client.branches.value;
   const busy = Boolean(running);
   const compact = () => attempt(async () => {
-    const done = await client.compact(model);
+    const preview = await client.previewCompaction(model);
+    if (!preview) return notify("Nothing to compact.");
+    const instructions = await promptForText({
+      title: "Compact conversation", body: previewText(preview), label: "What the summary should keep (optional)", action: "Compact", optional: true,
+    });
+    if (instructions === null) return undefined;
+    const done = await client.compact(model, instructions);
     notify(done.upto ? `Compacted up to message ${number(done.upto)}.` : "Nothing to compact.");
   });
   const rename = () => renameConversation({ name: client.name, title: view.title }).then(() => client.refresh());

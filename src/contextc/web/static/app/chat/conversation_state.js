@@ -243,7 +243,7 @@ const HANDLERS = {
 /** Event type of a notice → its fields. */
 const NOTICE_FIELDS = {
   "system-hint": ({ text, trigger = "" }) => ({ text, trigger }),
-  compaction: ({ upto, before, after: became, fallback = "" }) => ({ upto, before, became, fallback }),
+  compaction: ({ upto, before, after: became, fallback = "", undone = false }) => ({ upto, before, became, fallback, undone }),
   retry: ({ error, seconds, attempt, kind: errorKind, failure }) => ({ error, seconds, attempt, errorKind, failure }),
   error: ({ error, kind: errorKind, failure }) => ({ error, errorKind, failure }),
 };
@@ -269,7 +269,18 @@ function noticeOf(event, after, uid) {
 function withNotices(state, more) {
   const known = new Set(state.notices.map((each) => each.key));
   const all = [...state.notices, ...more.filter((each) => !known.has(each.key))];
-  return { ...state, notices: all.sort((one, other) => one.number - other.number).slice(-NOTICES) };
+  const notices = all.sort((one, other) => one.number - other.number).slice(-NOTICES);
+  return { ...state, notices: notices.some((each) => each.kind === "compaction") ? withUndoable(notices) : notices };
+}
+
+/** Mark the compactions that are still in use; the latest of them can be undone. */
+function withUndoable(notices) {
+  const used = [];
+  for (const each of notices) {
+    if (each.kind === "compaction" && !each.undone) used.push(each.key);
+    else if (each.kind === "compaction") used.pop();
+  }
+  return notices.map((each) => (each.kind === "compaction" ? { ...each, canUndo: each.key === used.at(-1) } : each));
 }
 
 /** Remove the pending approvals of a call. */

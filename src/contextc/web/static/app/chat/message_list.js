@@ -88,7 +88,7 @@ function tailOf(state, client, model) {
     key: message.uid, seq: message.seq, label: ROLE_NAMES.user, draw: () => html`<${MessageRow} ...${shared} message=${message} tools=${EMPTY} />`,
   }));
   for (const notice of notices.filter((each) => Math.max(1, each.after) > length)) {
-    rows.push({ key: notice.key, label: "Notice", draw: () => html`<div class="column"><${Notice} notice=${notice} /></div>` });
+    rows.push({ key: notice.key, label: "Notice", draw: () => html`<div class="column"><${Notice} notice=${notice} client=${client} /></div>` });
   }
   for (const each of live) {
     const draw = () => html`<${MessageRow} ...${shared} message=${liveMessage(each)} live=${!each.seq} tools=${tools} />`;

@@ -29,7 +29,7 @@ export const MessageRow = memo(function MessageRow(props) {
   const [editing, setEditing] = useState(false);
   const element = useRef(null);
   useMarkedHit(element, hit ?? null, results);
-  if (hidden) return notices.map((notice) => html`<div class="column"><${Notice} key=${notice.key} notice=${notice} name=${client.name} /></div>`);
+  if (hidden) return notices.map((notice) => html`<div class="column"><${Notice} key=${notice.key} notice=${notice} client=${client} /></div>`);
   const shared = { message, client, model };
   const body = {
     user: () => html`<${UserMessage} ...${shared} editing=${editing} onDone=${() => setEditing(false)} />`,
@@ -47,7 +47,7 @@ export const MessageRow = memo(function MessageRow(props) {
       <//>
       ${!editing && !live && message.seq && html`
         <${Foot} ...${props} onEdit=${() => setEditing(true)} />`}
-      ${notices.map((notice) => html`<${Notice} key=${notice.key} notice=${notice} name=${client.name} />`)}
+      ${notices.map((notice) => html`<${Notice} key=${notice.key} notice=${notice} client=${client} />`)}
       ${cleared && html`<${Cleared} />`}
     </div>`;
 });

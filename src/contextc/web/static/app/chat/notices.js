@@ -1,4 +1,5 @@
 /** Notices between messages: hints, compactions, retries and errors; and markers of cache resets. */
+import { attempt } from "../dialog.js";
 import { html } from "../html.js";
 import { Icon } from "../icons.js";
 import { failureLabel } from "../observed.js";
@@ -23,13 +24,15 @@ const ENDS = {
 /** Return how a turn ended, as text; "" if it ended normally. */
 export const turnEndText = (finish) => (Object.hasOwn(ENDS, finish) ? ENDS[finish] : finish ? `The turn ended: ${visible(finish)}.` : "");
 
-/** @param {{notice: object, name?: string}} props `name` is the conversation; notices of requests need it */
-export function Notice({ notice, name }) {
-  const [icon, tone, content] = describe(notice, name);
+/** @param {{notice: object, client: object}} props `client` is that of the conversation */
+export function Notice({ notice, client }) {
+  const [icon, tone, content] = describe(notice, client.name);
+  const undo = () => attempt(() => client.undoCompaction());
   return html`
     <div class="notice-line ${tone}" data-testid=${`notice-${notice.kind}`}>
       <${Icon} name=${icon} size=${14} />
       <div>${content}</div>
+      ${notice.canUndo && html`<button type="button" class="button quiet small" onClick=${undo}>Undo</button>`}
       ${notice.time > 0 && html`<time title=${dateTime(notice.time)}>${clock(notice.time)}</time>`}
     </div>`;
 }
@@ -39,6 +42,7 @@ function describe(notice, name) {
   if (kind === "system-hint") {
     return ["info", "", html`<span dir="auto">${visible(notice.text)}</span> <${Trigger} name=${notice.trigger} />`];
   }
+  if (kind === "compaction" && notice.undone) return ["branch", "", `Compaction up to message ${number(notice.upto)} undone.`];
   if (kind === "compaction") {
     const became = `${tokens(notice.before)} → ${tokens(notice.became)} tokens, up to message ${number(notice.upto)}.`;
     return ["branch", "accent", `Conversation compacted: ${became}${notice.fallback ? ` (${visible(notice.fallback)})` : ""}`];
