@@ -11,9 +11,11 @@ import shutil
 import tempfile
 import uuid
 import warnings
+from collections import defaultdict
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
+from zlib import crc32
 
 import pytest
 from hypothesis import settings
@@ -28,6 +30,8 @@ CI = os.environ.get("CI", "").lower() in ("1", "true")
 THOROUGH = os.environ.get("CONTEXTC_THOROUGH", "").lower() in ("1", "true")
 """Whether tests repeat as often as `make prove` wants: all sizes, themes and versions, and many random cases."""
 BACKENDS = ("memory", "sqlite", "postgres")
+WHOLE_RUN = 5_000
+"""A run of more tests than these is one of all tests."""
 
 settings.register_profile(  # `make test` tries the same cases every time, `make prove` others
     "contextc", max_examples=200 if THOROUGH else 25, deadline=None, derandomize=not THOROUGH, print_blob=True
@@ -80,11 +84,30 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave tests that are marked `thorough` to `make prove`."""
+    """Leave tests that are marked `thorough` to `make prove`; of a whole run also the same test on another store."""
     if not THOROUGH:
-        left = [item for item in items if item.get_closest_marker("thorough")]
-        config.hook.pytest_deselected(items=left)
-        items[:] = [item for item in items if not item.get_closest_marker("thorough")]
+        left = {item for item in items if item.get_closest_marker("thorough")}
+        if len(items) > WHOLE_RUN:
+            left |= _on_another_store([item for item in items if item not in left])
+        config.hook.pytest_deselected(items=[item for item in items if item in left])
+        items[:] = [item for item in items if item not in left]
+
+
+def _on_another_store(items: list[pytest.Item]) -> set[pytest.Item]:
+    """Return the cases that are tried on another kind of store too. Tests of the store itself keep all kinds.
+
+    Every second case keeps PostgreSQL, the others SQLite: with a file or without, which is `memory:`.
+    """
+    cases = defaultdict[str, dict[str, pytest.Item]](dict)
+    for item in items:
+        named = re.search(r"(?<=[\[-])(memory|sqlite|postgres)(?=[]-])", item.nodeid)
+        if named and not item.nodeid.startswith("tests/store/"):
+            cases[item.nodeid[: named.start()] + item.nodeid[named.end() :]][named[0]] = item
+    left = set[pytest.Item]()
+    for name, case in cases.items():
+        kinds = [kind for kind in ("memory", "postgres", "sqlite", "postgres") if kind in case]
+        left |= {item for kind, item in case.items() if kind != kinds[crc32(name.encode()) % len(kinds)]}
+    return left
 
 
 @pytest.hookimpl(wrapper=True)
