@@ -1,10 +1,10 @@
-"""The tables of `store.py`: one question each, a row for each subject at each length.
+"""The tables of `store.py` (one question each, a row for each subject at each length) and of `remember.py`.
 
 A ratio above 1 means more than the one it is compared with. A peer that is not installed keeps its row.
 """
 
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from rich.table import Table
 
@@ -83,3 +83,71 @@ def times(value: float) -> str:
 
 def duration(seconds: float) -> str:
     return f"{seconds * 1e6:,.0f} µs" if seconds < 0.01 else f"{seconds * 1e3:,.0f} ms"
+
+
+class Recalled(Protocol):
+    """A row of `remember.py`. Shares are of rules, findings and results."""
+
+    @property
+    def subject(self) -> str: ...
+    @property
+    def summaries(self) -> str | None: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def steps(self) -> int: ...
+    @property
+    def refused(self) -> int: ...
+    @property
+    def last(self) -> tuple[float, ...]: ...
+    @property
+    def second_half(self) -> tuple[float, ...]: ...
+    @property
+    def reachable(self) -> tuple[float, ...]: ...
+    @property
+    def answer(self) -> int: ...
+    @property
+    def input(self) -> int: ...
+    @property
+    def kept(self) -> float: ...
+    @property
+    def cached(self) -> float: ...
+    @property
+    def compactions(self) -> int: ...
+    @property
+    def compactions_cached(self) -> float: ...
+    @property
+    def dollars(self) -> float: ...
+
+
+def recall_table(title: str, rows: Sequence[Recalled]) -> Table:
+    table = Table(title=title, title_justify="left", caption_justify="left")
+    table.caption = "Shares of rules/findings/results in %."
+    for column in ("subject", "summary"):
+        table.add_column(column, no_wrap=True)
+    for column in ("last", "second half", "reachable", "answer", "input", "kept", "cached"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for column in ("compactions", "cached", "bill", "refused", "steps"):
+        table.add_column(column, justify="right")
+    for row in rows:
+        if row.reason:
+            table.add_row(row.subject, row.summaries or "-", row.reason)
+            continue
+        table.add_row(
+            row.subject,
+            row.summaries or "-",
+            *(
+                "/".join([f"{share:.0%}"[:-1] for share in shares])
+                for shares in (row.last, row.second_half, row.reachable)
+            ),
+            f"{row.answer:,}" if row.answer else "-",
+            f"{row.input:,}",
+            f"{row.kept:.1%}",
+            f"{row.cached:.1%}",
+            f"{row.compactions:,}",
+            f"{row.compactions_cached:.0%}" if row.compactions else "-",
+            f"${row.dollars:,.2f}",
+            f"{row.refused:,}",
+            f"{row.steps:,}",
+        )
+    return table

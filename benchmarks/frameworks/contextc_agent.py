@@ -1,25 +1,31 @@
 """`cc.Agent` in the scenario: the reference, without any framework."""
 
 import os
+from functools import partial
+from typing import Unpack
 
 from scenario_steps import (
     ANTHROPIC_MODEL,
     GEMINI_MODEL,
-    INSTRUCTIONS,
     OPENAI_MODEL,
-    TOOLS,
     Assignment,
     play,
     run_variants,
 )
 
 import contextc as cc
+from contextc.executor.agent import AgentOptions
 
 KEY = "SCENARIO_KEY"
+OPTIONS: dict[str, AgentOptions] = {
+    "no summaries": {"summarize": None},
+    "oldest": {"strategy": "oldest", "summarize": None},
+}
+"""Other ways to stay within the window."""
 
 
-async def openai(assignment: Assignment) -> None:
-    await _play(assignment, f"openai:{OPENAI_MODEL}", assignment.openai_url)
+async def openai(assignment: Assignment, **options: Unpack[AgentOptions]) -> None:
+    await _play(assignment, f"openai:{OPENAI_MODEL}", assignment.openai_url, **options)
 
 
 async def anthropic(assignment: Assignment) -> None:
@@ -30,15 +36,16 @@ async def gemini(assignment: Assignment) -> None:
     await _play(assignment, f"gemini:{GEMINI_MODEL}", assignment.url)
 
 
-async def _play(assignment: Assignment, model: str, url: str) -> None:
+async def _play(assignment: Assignment, model: str, url: str, **options: Unpack[AgentOptions]) -> None:
     os.environ[KEY] = assignment.key
     agent = cc.Agent(
         cc.provider(model, url=url, key=KEY, window=assignment.window),
-        tools=TOOLS,
-        instructions=INSTRUCTIONS,
+        tools=assignment.tools,
+        instructions=assignment.instructions,
         store=f"sqlite:///{assignment.folder}/agent.db",
         triggers=(),
-        limits=cc.Limits(steps=1_000, tool_calls=1_000),
+        limits=cc.Limits(steps=5_000, tool_calls=5_000),
+        **options,
     )
 
     async def ask(prompt: str) -> str:
@@ -49,4 +56,7 @@ async def _play(assignment: Assignment, model: str, url: str) -> None:
 
 
 if __name__ == "__main__":
-    run_variants({"openai": openai, "anthropic": anthropic, "gemini": gemini})
+    run_variants(
+        {"openai": openai, "anthropic": anthropic, "gemini": gemini},
+        {f"openai: {name}": partial(openai, **options) for name, options in OPTIONS.items()},
+    )

@@ -21,13 +21,12 @@ from google.adk.models import BaseLlm, Gemini
 from google.adk.models.anthropic_llm import AnthropicLlm
 from google.adk.plugins.context_filter_plugin import ContextFilterPlugin
 from google.adk.runners import InMemoryRunner
+from google.adk.tools.load_memory_tool import load_memory_tool
 from google.genai import types
 from scenario_steps import (
     ANTHROPIC_MODEL,
     GEMINI_MODEL,
-    INSTRUCTIONS,
     OPENAI_MODEL,
-    TOOLS,
     Assignment,
     Variant,
     play,
@@ -42,8 +41,8 @@ INVOCATIONS = 2
 """The invocations that `context filter` keeps."""
 RETENTION = 5
 """The events that `compaction` keeps, as in ADK's documentation."""
-MAX_CALLS = 200
-"""Limit on the requests of a turn. A model whose request has lost its task repeats the same call for ever."""
+INTERVAL, OVERLAP = 2, 1
+"""The invocations after which `compaction by interval` summarizes, and those that two summaries share."""
 
 
 def gemini(assignment: Assignment) -> BaseLlm:
@@ -73,6 +72,10 @@ def compaction(assignment: Assignment, share: float = 0.8) -> dict[str, Any]:
     return {"events_compaction_config": config}
 
 
+def compaction_by_interval(assignment: Assignment) -> dict[str, Any]:
+    return {"events_compaction_config": EventsCompactionConfig(compaction_interval=INTERVAL, overlap_size=OVERLAP)}
+
+
 def adapter(assignment: Assignment) -> dict[str, Any]:
     import contextc as cc
     from contextc.adapters.google_adk import ContextcPlugin
@@ -81,20 +84,26 @@ def adapter(assignment: Assignment) -> dict[str, Any]:
     return {"plugins": [ContextcPlugin(store, window=assignment.window)]}
 
 
-def variant(model_of: Callable[[Assignment], BaseLlm], make: Make) -> Variant:
+def variant(model_of: Callable[[Assignment], BaseLlm], make: Make, *, memory: bool = False) -> Variant:
     async def run(assignment: Assignment) -> None:
         model = model_of(assignment)
-        agent = LlmAgent(name="maintainer", model=model, instruction=INSTRUCTIONS, tools=list(TOOLS))
+        tools: list[Any] = [*assignment.tools, *([load_memory_tool] if memory else [])]
+        agent = LlmAgent(name="maintainer", model=model, instruction=assignment.instructions, tools=tools)
         options = make(assignment)
         if isinstance(model, AnthropicLlm):
             options["context_cache_config"] = ContextCacheConfig()
         runner = InMemoryRunner(app=App(name="scenario", root_agent=agent, **options))
         session = await runner.session_service.create_session(app_name="scenario", user_id="ann")
-        config = RunConfig(max_llm_calls=MAX_CALLS)
+        config = RunConfig(max_llm_calls=assignment.max_steps)
 
         async def ask(prompt: str) -> str:
             message = types.Content(role="user", parts=[types.Part(text=prompt)])
             answer = ""
+            if memory:
+                ended = await runner.session_service.get_session(
+                    app_name="scenario", user_id="ann", session_id=session.id
+                )
+                await runner.memory_service.add_session_to_memory(ended)
             async for event in runner.run_async(
                 user_id="ann", session_id=session.id, new_message=message, run_config=config
             ):
@@ -120,4 +129,8 @@ if __name__ == "__main__":
     for name, model_of in (("gemini", gemini), ("anthropic", anthropic), ("openai", openai)):
         variants |= {f"{name}: {way}": variant(model_of, make) for way, make in ways.items()}
         variants[f"unlimited, {name}: nothing"] = variant(model_of, nothing)
-    run_variants(variants)
+    unlisted = {
+        "openai: compaction by interval": variant(openai, compaction_by_interval),
+        "openai: compaction, memory": variant(openai, compaction, memory=True),
+    }
+    run_variants(variants, unlisted)

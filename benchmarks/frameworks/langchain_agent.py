@@ -22,15 +22,13 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import trim_messages
 from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
-from scenario_steps import ANTHROPIC_MODEL, INSTRUCTIONS, OPENAI_MODEL, TOOLS, Assignment, Variant, play, run_variants
+from scenario_steps import ANTHROPIC_MODEL, OPENAI_MODEL, Assignment, Variant, play, run_variants
 
 # Any: middleware and graphs have type parameters that LangChain does not name for users.
 
 Middleware = AgentMiddleware[Any, Any, Any]
 Make = Callable[[Assignment, BaseChatModel], list[Middleware]]
 TRIGGER = 0.8
-MAX_STEPS = 200
-"""Limit on the steps of the graph in a turn. A model whose request has lost its task repeats the same call for ever."""
 
 
 def openai(assignment: Assignment) -> BaseChatModel:
@@ -85,6 +83,11 @@ def summarization(assignment: Assignment, model: BaseChatModel) -> list[Middlewa
     return [SummarizationMiddleware(model, trigger=("tokens", int(assignment.window * TRIGGER)))]
 
 
+def summarization_of_all(assignment: Assignment, model: BaseChatModel) -> list[Middleware]:
+    limit = int(assignment.window * TRIGGER)
+    return [SummarizationMiddleware(model, trigger=("tokens", limit), trim_tokens_to_summarize=None)]
+
+
 def adapter(assignment: Assignment, model: BaseChatModel) -> list[Middleware]:
     import contextc as cc
     from contextc.adapters.langchain import ContextcMiddleware
@@ -101,12 +104,12 @@ def variant(model_of: Callable[[Assignment], BaseChatModel], make: Make) -> Vari
             middleware.append(AnthropicPromptCachingMiddleware())
         agent: Any = create_agent(
             model,
-            tools=list(TOOLS),
-            system_prompt=INSTRUCTIONS,
+            tools=list(assignment.tools),
+            system_prompt=assignment.instructions,
             middleware=middleware,
             checkpointer=InMemorySaver(),
         )
-        thread = {"configurable": {"thread_id": "scenario"}, "recursion_limit": MAX_STEPS}
+        thread = {"configurable": {"thread_id": "scenario"}, "recursion_limit": assignment.max_steps}
 
         async def ask(prompt: str) -> str:
             state = await agent.ainvoke({"messages": [{"role": "user", "content": prompt}]}, thread)
@@ -129,4 +132,4 @@ if __name__ == "__main__":
     for name, model_of in (("openai", openai), ("anthropic", anthropic)):
         variants |= {f"{name}: {way}": variant(model_of, make) for way, make in ways.items()}
         variants[f"unlimited, {name}: nothing"] = variant(model_of, nothing)
-    run_variants(variants)
+    run_variants(variants, {"openai: summarization of all": variant(openai, summarization_of_all)})

@@ -11,15 +11,13 @@ from typing import Any
 
 import litellm
 from litellm.utils import trim_messages
-from scenario_steps import ANTHROPIC_MODEL, INSTRUCTIONS, OPENAI_MODEL, TOOLS, Assignment, Variant, play, run_variants
+from scenario_steps import ANTHROPIC_MODEL, OPENAI_MODEL, Assignment, Variant, play, run_variants
 
 # Any: litellm's functions take and return untyped values.
 
 Complete = Callable[..., Awaitable[Any]]
 Make = Callable[[Assignment], Complete]
 TRIM_RATIO = 0.75
-MAX_STEPS = 200
-"""Limit on the requests of a turn. A model whose request has lost its task repeats the same call for ever."""
 
 
 def openai(assignment: Assignment) -> dict[str, Any]:
@@ -63,13 +61,13 @@ def variant(model_of: Callable[[Assignment], dict[str, Any]], make: Make) -> Var
     async def run(assignment: Assignment) -> None:
         litellm.enable_anthropic_prompt_caching = True
         complete, model = make(assignment), model_of(assignment)
-        tools = [{"type": "function", "function": describe(each)} for each in TOOLS]
-        called = {each.__name__: each for each in TOOLS}
-        messages: list[Any] = [{"role": "system", "content": INSTRUCTIONS}]
+        tools = [{"type": "function", "function": describe(each)} for each in assignment.tools]
+        called = {each.__name__: each for each in assignment.tools}
+        messages: list[Any] = [{"role": "system", "content": assignment.instructions}]
 
         async def ask(prompt: str) -> str:
             messages.append({"role": "user", "content": prompt})
-            for _ in range(MAX_STEPS):
+            for _ in range(assignment.max_steps):
                 response = await complete(
                     messages=messages, tools=tools, api_key=assignment.key, num_retries=0, max_retries=0, **model
                 )
@@ -80,7 +78,7 @@ def variant(model_of: Callable[[Assignment], dict[str, Any]], make: Make) -> Var
                 for call in reply.tool_calls:
                     result = called[call.function.name](**json.loads(call.function.arguments))
                     messages.append({"role": "tool", "tool_call_id": call.id, "content": result})
-            raise RuntimeError(f"no answer after {MAX_STEPS} requests")
+            raise RuntimeError(f"no answer after {assignment.max_steps} requests")
 
         await play(assignment, ask)
 

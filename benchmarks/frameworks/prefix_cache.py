@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from itertools import accumulate
+from operator import sub
 from typing import NamedTuple, cast
 
 from tests.fake_vendors.replies import Reply, Tokens
@@ -48,20 +49,25 @@ class PrefixCacheMeter(UsageMeter):
         prefixes = [*_prefixes(blocks)]
         ends = self._ends(ask, blocks, input)
         entries = self._entries.get(ask.model, set())
-        found = [index for index, prefix in enumerate(prefixes) if prefix in entries]
+        known = [index for index, prefix in enumerate(prefixes) if prefix in entries]
         if ask.vendor.cache_mark:
             marks = [index for index, block in enumerate(blocks) if block.marked]
-            found = [at for at in found if any(at <= mark < at + LOOKBACK for mark in marks)]
+            known = [at for at in known if any(at <= mark < at + LOOKBACK for mark in marks)]
             last = ends[marks[-1]] if marks else 0
             kept = [prefixes[mark] for mark in marks]
         else:
             last, kept = 0, prefixes
         least = (ask.facts.cache_minimum if ask.facts else 0) or LEAST
-        read = ends[found[-1]] // ask.vendor.cache_step * ask.vendor.cache_step if found else 0
+        read = ends[known[-1]] // ask.vendor.cache_step * ask.vendor.cache_step if known else 0
         read = read if read >= least else 0
         self._written = ask.model, kept if max(last, input) >= least else []
         written = max(0, last - read) if last >= least else 0
-        return Tokens(input=input, read=read, written=written, output=plain.output, reasoning=plain.reasoning)
+        found = Tokens(input=input, read=read, written=written, output=plain.output, reasoning=plain.reasoning)
+        self.observe([*zip(blocks, [*map(sub, ends, [0, *ends])], strict=True)], found)
+        return found
+
+    def observe(self, blocks: Sequence[tuple[Block, int]], tokens: Tokens) -> None:
+        """Take note of an accepted request: its blocks with their tokens, and the tokens of all."""
 
     def remember(self, ask: AcceptedRequest) -> None:
         model, kept = self._written
@@ -74,7 +80,7 @@ class PrefixCacheMeter(UsageMeter):
         )
         for block in blocks:
             if block.content not in self._sizes:
-                self._sizes[block.content] = counter.count_text(" ".join(_texts(json.loads(block.content))))
+                self._sizes[block.content] = counter.count_text(" ".join(texts_of(json.loads(block.content))))
         sizes = [*accumulate(self._sizes[block.content] for block in blocks)]
         return [input * size // (sizes[-1] or 1) for size in sizes]
 
@@ -113,15 +119,16 @@ def _listed(content: JSON) -> list[JSONObject]:
     return [{"type": "text", "text": content}] if isinstance(content, str) else cast(list[JSONObject], content)
 
 
-def _texts(value: JSON) -> Iterator[str]:
+def texts_of(value: JSON) -> Iterator[str]:
+    """Return every string in a value."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list):
         for each in cast(list[JSON], value):
-            yield from _texts(each)
+            yield from texts_of(each)
     elif isinstance(value, dict):
         for each in cast(JSONObject, value).values():
-            yield from _texts(each)
+            yield from texts_of(each)
 
 
 def _prefixes(blocks: Sequence[Block]) -> Iterator[bytes]:

@@ -7,6 +7,7 @@ summarizes. It triggers at 80 % of the window.
 """
 
 import importlib.util
+from functools import partial
 from typing import Any
 
 from pydantic_ai import Agent, ModelMessage, ModelRequest, ToolReturnPart
@@ -18,7 +19,7 @@ from pydantic_ai.models.openai import OpenAIResponsesModel
 from pydantic_ai.providers.anthropic import AnthropicProvider
 from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.usage import UsageLimits
-from scenario_steps import ANTHROPIC_MODEL, INSTRUCTIONS, OPENAI_MODEL, TOOLS, Assignment, Variant, play, run_variants
+from scenario_steps import ANTHROPIC_MODEL, OPENAI_MODEL, Assignment, Variant, play, run_variants
 
 LESS = 0.4
 """The share of the window to which a cut goes, in place of 0.5: there are fewer cuts, and the model sees less."""
@@ -37,7 +38,12 @@ def anthropic(assignment: Assignment) -> Model:
 
 
 async def run(assignment: Assignment, model: Model, *capabilities: Any) -> None:
-    agent = Agent(model, instructions=INSTRUCTIONS, tools=list(TOOLS), capabilities=[Caching(), *capabilities])
+    agent = Agent(
+        model,
+        instructions=assignment.instructions,
+        tools=list(assignment.tools),
+        capabilities=[Caching(), *capabilities],
+    )
     conversation = Conversation(conversation_id="scenario")
 
     async def ask(prompt: str) -> str:
@@ -114,6 +120,31 @@ def _harness(assignment: Assignment, model: Model) -> Any:
     return package.TieredCompaction(tiers=tiers, target_tokens=assignment.window * 8 // 10)
 
 
+async def harness_summarizing(assignment: Assignment, *, search: bool = False, **options: Any) -> None:
+    package: Any = importlib.import_module("pydantic_ai_harness.compaction")
+    model = openai(assignment)
+    summary = package.SummarizingCompaction(model=model, max_tokens=assignment.window * 8 // 10, **options)
+    await run(assignment, model, *(_search(assignment) if search else ()), summary)
+
+
+async def harness_clearing(assignment: Assignment) -> None:
+    package: Any = importlib.import_module("pydantic_ai_harness.compaction")
+    await run(assignment, openai(assignment), package.ClearToolResults(max_tokens=assignment.window * 8 // 10))
+
+
+async def harness_search(assignment: Assignment) -> None:
+    model = openai(assignment)
+    await run(assignment, model, *_search(assignment), _harness(assignment, model))
+
+
+def _search(assignment: Assignment) -> list[Any]:
+    search: Any = importlib.import_module("pydantic_ai_harness.conversation_search")
+    steps: Any = importlib.import_module("pydantic_ai_harness.step_persistence")
+    store = steps.SqliteStepStore(database=f"{assignment.folder}/steps.db")
+    source = search.SnapshotHistorySource(store)
+    return [steps.StepPersistence(store=store), search.ConversationSearch(source, scope="conversation")]
+
+
 if __name__ == "__main__":
     variants: dict[str, Variant] = {
         "openai: nothing": nothing,
@@ -129,4 +160,10 @@ if __name__ == "__main__":
     }
     if importlib.util.find_spec("pydantic_ai_harness"):
         variants = {"openai: harness": harness, "anthropic: harness": anthropic_harness}
-    run_variants(variants)
+    unlisted: dict[str, Variant] = {
+        "openai: harness summarizing": harness_summarizing,
+        "openai: harness summarizing, user messages": partial(harness_summarizing, keep_user_messages=True),
+        "openai: harness clearing": harness_clearing,
+        "openai: harness, search": harness_search,
+    }
+    run_variants(variants, unlisted)

@@ -1,5 +1,8 @@
 """The scripted agent of `scenario.py`: its tasks, its tools and the steps that the model takes.
 
+`remember.py` runs the same files of frameworks with other sessions: an assignment then names a file with the prompts,
+the tools and their results.
+
 This file needs the standard library only, because every framework imports it in an environment of its own. A file of a
 framework, `NAME_agent.py`, has a coroutine per variant and ends with `run_variants({"own": …, "adapter": …})`. It
 must not have the name of the package that it imports.
@@ -10,10 +13,13 @@ import json
 import random
 import sys
 from collections.abc import Awaitable, Callable, Mapping
+from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 STEPS = 60
+END = "There is nothing more to ask."
+"""The answer after which no prompt follows."""
 WINDOW = 32_000
 OPENAI_MODEL, ANTHROPIC_MODEL, GEMINI_MODEL = "gpt-5.5", "claude-opus-5-5", "gemini-3.5-flash"
 INSTRUCTIONS = (
@@ -73,10 +79,32 @@ class Assignment(NamedTuple):
     window: int
     folder: str
     """An empty folder, for a store."""
+    session: str = ""
+    """The file of another session than the one below."""
 
     @property
     def openai_url(self) -> str:
         return f"{self.url}/v1"
+
+    @property
+    def prompts(self) -> list[str]:
+        return _load(self.session)["prompts"] if self.session else tasks(self.turns)
+
+    @property
+    def instructions(self) -> str:
+        return _load(self.session)["instructions"] if self.session else INSTRUCTIONS
+
+    @property
+    def tools(self) -> tuple[Callable[[str], str], ...]:
+        if not self.session:
+            return TOOLS
+        given = _load(self.session)
+        return tuple(_tool(name, description, given["results"]) for name, description in given["tools"])
+
+    @property
+    def max_steps(self) -> int:
+        """Limit on the requests of a turn. A model whose request has lost its task repeats the same call for ever."""
+        return 5_000 if self.session else 200
 
 
 class Call(NamedTuple):
@@ -110,6 +138,19 @@ def run_tests(target: str) -> str:
 
 
 TOOLS = (read_file, search_code, run_tests)
+
+
+def _tool(tool: str, description: str, results: dict[str, str]) -> Callable[[str], str]:
+    def call(name: str) -> str:
+        return results.get(name, "Not found.")
+
+    call.__name__, call.__doc__ = tool, description
+    return call
+
+
+@cache
+def _load(path: str) -> dict[str, Any]:
+    return json.loads(Path(path).read_text())
 
 
 def _content(name: str) -> str:
@@ -171,22 +212,24 @@ async def play(assignment: Assignment, ask: Ask) -> None:
     """Run the turns of a scenario, and print the answers and the failures. A turn that fails does not end the run."""
     answers: list[str] = []
     failures: list[str] = []
-    for prompt in tasks(assignment.turns):
+    for prompt in assignment.prompts:
         try:
             answers.append(await ask(prompt))
+            if answers[-1] == END:
+                break
         except Exception as error:
             failures.append(f"{type(error).__name__}: {error}"[:500])
     print(json.dumps({"answers": answers, "failures": failures}))
 
 
-def run_variants(variants: Mapping[str, Variant]) -> None:
-    """Run the variant that the command line names. Without one, print the names of all variants."""
+def run_variants(variants: Mapping[str, Variant], unlisted: Mapping[str, Variant] | None = None) -> None:
+    """Run the variant that the command line names. Without one, print the names of all variants but the unlisted."""
     if len(sys.argv) == 1:
         print(json.dumps([*variants]))
         return
     assignment = Assignment(**json.loads(sys.argv[1]))
     Path(assignment.folder).mkdir(parents=True, exist_ok=True)
-    asyncio.run(_run(variants[assignment.variant], assignment))
+    asyncio.run(_run({**variants, **(unlisted or {})}[assignment.variant], assignment))
 
 
 async def _run(variant: Variant, assignment: Assignment) -> None:

@@ -12,7 +12,7 @@ For a summary, Strands sends OpenAI an empty list of tools. The stand-in refuses
 from collections.abc import Callable
 from typing import Any
 
-from scenario_steps import ANTHROPIC_MODEL, INSTRUCTIONS, OPENAI_MODEL, TOOLS, Assignment, Variant, play, run_variants
+from scenario_steps import ANTHROPIC_MODEL, OPENAI_MODEL, Assignment, Variant, play, run_variants
 from strands import Agent, tool
 from strands.agent.conversation_manager import (
     NullConversationManager,
@@ -89,8 +89,8 @@ def variant(model_of: Callable[[Assignment], Model], make: Make) -> Variant:
     async def run(assignment: Assignment) -> None:
         agent = Agent(
             model=model_of(assignment),
-            tools=[tool(each) for each in TOOLS],
-            system_prompt=INSTRUCTIONS,
+            tools=[tool(each) for each in assignment.tools],
+            system_prompt=assignment.instructions,
             callback_handler=None,
             **make(assignment),
         )

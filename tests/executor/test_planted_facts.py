@@ -1,0 +1,46 @@
+"""A session with planted facts in a small window: what the agent's requests still contain of it.
+
+The session and the scripted model are those of `benchmarks/remember.py`, which compares more and longer sessions.
+"""
+
+import asyncio
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+# Any: the benchmarks are programs, and no package that could be imported by name.
+
+
+@pytest.fixture
+def remember(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(sys, "path", [str(BENCHMARKS), str(BENCHMARKS / "frameworks"), *sys.path])
+    return import_module("remember")
+
+
+def test_every_planted_value_occurs_once_in_its_session(remember: Any) -> None:
+    """Otherwise a request could contain a fact by chance, or lose one of two."""
+    planted: Any = import_module("planted_sessions")
+    for kind in planted.KINDS:
+        session = planted.build_session(kind, 60)
+        text = "\n".join(planted.session_texts(session))
+        assert [fact.value for fact in session.facts if text.count(fact.value) != 1] == []
+        assert session == planted.build_session(kind, 60)
+
+
+def test_agent_finishes_a_session_far_larger_than_its_window(remember: Any) -> None:
+    """Nothing is refused as too long, and an extractive summary keeps more than one without content."""
+    shown: dict[str, float] = {}
+    for summaries in ("empty", "extractive"):
+        case = remember.Case("coding", 36, 8_000)
+        with remember.planted_run(case, summaries, "openai") as (model, desk, assignment):
+            asyncio.run(import_module("contextc_agent").openai(assignment))
+        row = remember.figures("contextc", case, summaries, model, desk)
+        assert (row.steps, row.refused, row.failures) == (36, 0, ())
+        assert row.compactions > 0
+        shown[summaries] = sum(row.second_half)
+    assert shown["extractive"] >= shown["empty"] > 0
