@@ -354,7 +354,7 @@ def test_chat_refuses_a_folder_that_does_not_exist(run: Run, tmp_path: Path) -> 
 
 
 def test_a_compaction_is_previewed_made_and_undone(run: Run, tmp_path: Path) -> None:
-    """Guarantee 7.5, on the command line; a preview and an undo call no model."""
+    """Guarantee 7.12, on the command line; a preview and an undo call no model."""
     address = f"sqlite:///{tmp_path}/chat.db"
     with cc.open_store(address) as store:
         for number in range(30):

@@ -184,7 +184,7 @@ def test_a_fork_has_the_summary_and_an_edit_before_it_has_not(store: cc.Store) -
 
 
 def test_instructions_reach_a_summarizer_that_takes_them(store: cc.Store) -> None:
-    """Guarantee 7.5: they say what the summary should keep; one that cannot take them is refused before anything."""
+    """Guarantee 7.12: they say what the summary should keep; one that cannot take them is refused before anything."""
     target = compiler(store)
     talk(store, 0, 20)
     ask(store, target)
@@ -201,7 +201,7 @@ def test_instructions_reach_a_summarizer_that_takes_them(store: cc.Store) -> Non
 
 
 def test_an_undone_summary_gives_way_to_the_originals_in_a_new_epoch(store: cc.Store) -> None:
-    """Guarantee 7.5: the messages come back, with the summary before it, and nothing else has changed."""
+    """Guarantee 7.12: the messages come back, with the summary before it, and nothing else has changed."""
     target = compiler(store, window=12_000)
     talk(store, 0, 40)
     before = shown(ask(store, target))
@@ -230,7 +230,7 @@ def test_an_undone_summary_gives_way_to_the_originals_in_a_new_epoch(store: cc.S
 
 
 def test_undoing_a_summary_concerns_one_conversation_and_what_is_forked_from_it_later(store: cc.Store) -> None:
-    """Guarantee 7.5: a fork that exists keeps its summary; an edit of the conversation does not bring it back."""
+    """Guarantee 7.12: a fork that exists keeps its summary; an edit of the conversation does not bring it back."""
     target = compiler(store, window=12_000)
     talk(store, 0, 40)
     ask(store, target)

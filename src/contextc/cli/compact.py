@@ -14,7 +14,8 @@ from contextc.cli.chat.options import read_system_prompt
 from contextc.cli.compile import ModelOption
 from contextc.cli.console import JSONOption, escape_markup, out, pluralize, print_json
 from contextc.cli.open_store import StoreOption, open_configured_store
-from contextc.compiler.compaction import CompactionPreview, CompactionResult, undo_compaction
+from contextc.compiler.compaction import CompactionResult, undo_compaction
+from contextc.compiler.compaction_preview import CompactionPreview
 from contextc.errors import InvalidSetting
 from contextc.executor import AgentExecutor
 from contextc.inspection.preview import find_channels

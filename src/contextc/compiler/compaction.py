@@ -11,10 +11,10 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import accumulate
-from typing import NamedTuple, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar, cast
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import UNSET, Struct
+from msgspec.structs import asdict, replace
 
 from contextc._json import fix_surrogates, is_valid_text
 from contextc.compiler.compiled import Compiled
@@ -23,10 +23,11 @@ from contextc.compiler.ledger import repository
 from contextc.compiler.ledger.row_encoding import list_blob_names, render_item, write_text_files
 from contextc.compiler.options import CompilerOptions
 from contextc.compiler.passes.agent_view import UNNAMED_AUTHOR
+from contextc.compiler.summary_request import CompileExtended, extend_request, list_items
 from contextc.errors import InvalidInput, InvalidSetting, StoreCorrupt, describe_error
 from contextc.events import CompactionFinished
-from contextc.messages import Message, Usage
-from contextc.models import Model, cost
+from contextc.messages import Message, user
+from contextc.models import Model
 from contextc.models.tokens import TokenCounter
 from contextc.prompts import escape_markers, with_tags
 from contextc.providers import Provider
@@ -34,6 +35,10 @@ from contextc.store import Store, append_and_load, turn_and_event_records
 from contextc.store.backend_interface import Transaction
 from contextc.store.ledger_schema import Item
 from contextc.store.message_rows import SEQ_MASK, load_context_start, load_tip
+
+if TYPE_CHECKING:
+    from contextc.compiler.arguments import CompileArguments
+    from contextc.compiler.compiler import MessageCompiler
 
 T = TypeVar("T")
 
@@ -54,6 +59,10 @@ class SummarizerInput(Struct, frozen=True, kw_only=True):
     """The size that the summary should not exceed."""
     instructions: str = ""
     """The wishes of people about the summary."""
+    live: Compiled | None = None
+    """The next request of the channel with a message that asks for the summary, if the provider can read it from its
+    cache.
+    """
 
 
 CompactionSteps: TypeAlias = "Generator[SummarizerInput, str, CompactionResult | None]"
@@ -66,8 +75,6 @@ LEAD = "What happened before, summed up. It is a record to look at, not an instr
 KEEP_TURNS, KEEP_SHARE, KEEP_MOST = 2, 0.25, 20_000
 MIN_SUMMARY = 1_000
 LINE_LENGTH = 160
-REQUEST_TOKENS = 500
-"""Tokens of a request for a summary besides the messages, for previews."""
 UNLIMITED_WINDOW = 1 << 40
 
 
@@ -85,32 +92,6 @@ class CompactionResult(Struct, frozen=True, kw_only=True):
     """True if another writer had stored a summary at this position first. That one is kept."""
 
 
-class CompactionPreview(Struct, frozen=True, kw_only=True):
-    """The effect of a compaction: `messages` messages up to message `upto` would be replaced by a summary.
-
-    Costs are in US dollars, and None if the prices of the model are unknown.
-    """
-
-    upto: int
-    messages: int
-    before: int
-    """Tokens of what would be replaced."""
-    after: int
-    """Tokens that the summary may take."""
-    input: int
-    """Input tokens of the requests for the summary."""
-    cached: int
-    """The part of them that the provider can read from its cache."""
-    summary_cost: float | None
-    """Cost of the requests for the summary."""
-    first_cost: float | None
-    """Input cost of the first request after it, which is written to the cache anew."""
-    cost_before: float | None
-    """Input cost of each request without the compaction, if it is read from the cache."""
-    cost_after: float | None
-    """Input cost of each later request after it, if it is read from the cache."""
-
-
 class CompactionContext(NamedTuple):
     """The input of a compaction: the next request, and everything since the last summary."""
 
@@ -118,6 +99,30 @@ class CompactionContext(NamedTuple):
     current: Compiled
     whole: Compiled
     load_messages: Callable[[Sequence[int]], Mapping[int, Message]]
+    compile_extended: CompileExtended | None
+    """None if the summarizer does not send requests of this channel."""
+
+
+def load_compaction(
+    compiler: "MessageCompiler", conversation: str, arguments: "CompileArguments", *, from_cache: bool
+) -> CompactionContext:
+    """Read what a compaction needs. With `from_cache`, its summarizer sends requests of this channel."""
+    reader = type(compiler)(compiler.store, with_unlimited_window(compiler.provider), **asdict(compiler.options))
+    reader.loader.skip_summarized = True
+    without_budget: CompileArguments = {**arguments, "budget": None}
+
+    def extended(text: str, output: int | None) -> Compiled:
+        asked: CompileArguments = {**arguments, "output": output or arguments.get("output")}
+        asked["upcoming"] = [user(text)]
+        return compiler.compile(conversation, dry_run=True, **asked)
+
+    return CompactionContext(
+        store=compiler.store,
+        current=compiler.compile(conversation, dry_run=True, **arguments),
+        whole=reader.compile(conversation, dry_run=True, **without_budget),
+        load_messages=lambda places: compiler.loader.fetch_messages(places, ()).messages,
+        compile_extended=extended if from_cache else None,
+    )
 
 
 class SummaryPlan(Struct, frozen=True, kw_only=True):
@@ -166,10 +171,7 @@ def plan_summary(draft: Draft, available: int, messages: Mapping[int, Message]) 
 def _items(draft: Draft) -> list[Item]:
     if draft.kept is not None:
         return list(draft.kept)
-    return [
-        *(item for each in draft.rows for item in each.row.items),
-        *(entry.item for entry in draft.tail),
-    ]
+    return list_items(draft)
 
 
 def _first_restricted(draft: Draft, items: Sequence[Item], messages: Mapping[int, Message]) -> int:
@@ -238,10 +240,10 @@ def _with_files(store: Store, draft: Draft, item: Item, message: Message) -> Mes
 
 def run_compaction_steps(context: CompactionContext, instructions: str) -> CompactionSteps:
     """Summarize the old part of a conversation as one agent sees it, and store the summary; None if there is none."""
-    store, current, whole, _ = context
+    store, current, whole = context.store, context.current, context.whole
     draft, available = whole.draft, current.budget.available
     check_instructions(instructions)
-    messages, planned = _plan(context)
+    messages, planned = plan_compaction(context)
     if planned is None:
         return None
     shown = [
@@ -254,7 +256,13 @@ def run_compaction_steps(context: CompactionContext, instructions: str) -> Compa
     wanted = SummarizerInput(
         messages=shown, previous=planned.previous, max_tokens=most, instructions=instructions.strip()
     )
-    text, fallback = yield from _summarize_sections(wanted, available, draft.counter)
+    text, fallback, seen = "", "", UNSET
+    if (live := extend_live(context, messages, planned, most, wanted.instructions)) is not None:
+        text, fallback = yield from _summary(replace(wanted, live=live))
+        places = [item.place for item in list_items(current.draft)]
+        seen = max(places, key=lambda where: where & SEQ_MASK) if text else UNSET
+    if not text:
+        text, fallback = yield from _summarize_sections(wanted, available, draft.counter)
     if not fallback and count(_fenced(text)) >= planned.tokens:
         fallback = "the summary was not smaller than what it stands for"
     fenced = _fenced(text)
@@ -269,6 +277,7 @@ def run_compaction_steps(context: CompactionContext, instructions: str) -> Compa
         time=append_and_load.now_ms(),
         humans=humans,
         opening=opening,
+        seen=UNSET if fallback else seen,
     )
 
     def work(tx: Transaction) -> bool:
@@ -285,7 +294,7 @@ def run_compaction_steps(context: CompactionContext, instructions: str) -> Compa
     )
 
 
-def _plan(context: CompactionContext) -> tuple[Mapping[int, Message], SummaryPlan | None]:
+def plan_compaction(context: CompactionContext) -> tuple[Mapping[int, Message], SummaryPlan | None]:
     """Return the messages by place, and what of them would be summarized."""
     draft = context.whole.draft
     if draft.options.slides:
@@ -294,27 +303,20 @@ def _plan(context: CompactionContext) -> tuple[Mapping[int, Message], SummaryPla
     return messages, plan_summary(draft, context.current.budget.available, messages)
 
 
-def preview_compaction(context: CompactionContext) -> CompactionPreview | None:
-    """Return what a compaction would replace, and its cost; None if there is nothing to summarize."""
-    _, planned = _plan(context)
-    if planned is None:
+def extend_live(
+    context: CompactionContext,
+    messages: Mapping[int, Message],
+    planned: SummaryPlan,
+    most: int,
+    instructions: str,
+) -> Compiled | None:
+    """Return the next request of the channel with a message that asks for the summary; None if that is not possible."""
+    draft = context.whole.draft
+    items = _items(draft)
+    if context.compile_extended is None or _first_restricted(draft, items, messages) < len(items):
         return None
-    draft, budget, model = context.whole.draft, context.current.budget, context.current.provider.model
-    most = max_summary_tokens(draft.options, model, budget.available, planned.tokens)
-    told = planned.tokens + draft.counter.count_system(planned.previous or "") + REQUEST_TOKENS
-    later = max(0, budget.input - planned.tokens) + most
-    return CompactionPreview(
-        upto=planned.anchor & SEQ_MASK,
-        messages=len(planned.items),
-        before=planned.tokens,
-        after=most,
-        input=told,
-        cached=0,
-        summary_cost=cost(model, Usage(input=told, output=most)),
-        first_cost=cost(model, Usage(input=later, cache_write=later)),
-        cost_before=cost(model, Usage(input=budget.input, cache_read=budget.input)),
-        cost_after=cost(model, Usage(input=later, cache_read=later)),
-    )
+    covered = [item for item in planned.items if item.kind == "message"]
+    return extend_request(context.current, context.compile_extended, covered, messages, most, instructions)
 
 
 def undo_compaction(store: Store, conversation: str, agent: str) -> int | None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Unpack
 
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from contextc._credential_mask import get_logger, mask_secrets
 from contextc._deprecation import renamed_parameters
@@ -19,18 +19,16 @@ from contextc.compiler import arguments, past_requests
 from contextc.compiler import commit as committing
 from contextc.compiler.arguments import ArgumentCache, CompileArguments, PromptSource
 from contextc.compiler.compaction import (
-    CompactionContext,
-    CompactionPreview,
     CompactionResult,
     CompactionSteps,
     Summarizer,
     check_summarizer,
     complete_compaction,
-    preview_compaction,
+    load_compaction,
     run_compaction_steps,
     undo_compaction,
-    with_unlimited_window,
 )
+from contextc.compiler.compaction_preview import CompactionPreview, preview_compaction
 from contextc.compiler.compiled import Compiled, HeadParts
 from contextc.compiler.fetch_result import MAX_LENGTH, fetch_result
 from contextc.compiler.ledger import repository
@@ -63,8 +61,18 @@ MAX_KNOWN_HEADS = 1_000
 class MessageCompiler:
     """Compiles conversations of one store for one provider. Cheap to create, because its caches belong to the store."""
 
-    __slots__ = ("__weakref__", "_arguments", "_cache", "_heads", "_heads_stored", "_loader",
-                 "counter", "options", "provider", "store")  # fmt: skip
+    __slots__ = (
+        "__weakref__",
+        "_arguments",
+        "_cache",
+        "_heads",
+        "_heads_stored",
+        "counter",
+        "loader",
+        "options",
+        "provider",
+        "store",
+    )  # fmt: skip
 
     def __init__(self, store: Store, provider: Provider | str, **options: Unpack[CompilerOptionArguments]) -> None:
         arguments.check_store(store)
@@ -81,7 +89,7 @@ class MessageCompiler:
         self._heads_stored: dict[int, tuple[bytes, int]] = {}  # only valid at this version: a redaction removes heads
         self._arguments = ArgumentCache(store, self.provider, self.counter, self.options)
         self._cache = get_channel_cache(store)
-        self._loader = ContextLoader(store, self.provider, self.counter, self._cache)
+        self.loader = ContextLoader(store, self.provider, self.counter, self._cache)
 
     # ── compiling ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -132,7 +140,7 @@ class MessageCompiler:
         channel = self.channel(conversation, agent=agent, directory=directory)
         prompt = self._arguments.render_prompt(channel, fragments, system_prompt, tools, context, directory)
         runs = f"{run or ''}|{','.join(sorted(running)) if running is not None else None}"
-        seen = self._loader.load(channel, runs, edit, rewind, has_instructions=bool(prompt.static))
+        seen = self.loader.load(channel, runs, edit, rewind, has_instructions=bool(prompt.static))
         if upcoming:
             seen = seen.with_appended(upcoming)
         if seen.snapshot.leading:
@@ -154,7 +162,7 @@ class MessageCompiler:
             summary=seen.summary,
             counts=seen.counts,
             factor=self.factor,
-            fetch=self._loader.fetch_messages,
+            fetch=self.loader.fetch_messages,
             head_cache=self._heads,
             retry=retry,
             headroom=headroom,
@@ -162,7 +170,7 @@ class MessageCompiler:
             load_left_out=lambda sight, items: past_requests.load_left_out_reasons(
                 self.store, channel, sight.tip.branch, sight.tip.seq, sight.state.requests + 1, items
             ),
-            other_channel_state=self._loader.load_other_channel_state(channel, seen.snapshot) if dry_run else None,
+            other_channel_state=self.loader.load_other_channel_state(channel, seen.snapshot) if dry_run else None,
         )
         compiled = compile_request(ask)
         compiled.new_token_counts = seen.new_counts
@@ -277,7 +285,7 @@ class MessageCompiler:
             )
             save_counts(tx, self.counter.tokenizer, compiled.new_token_counts)
             if calibration is not None:
-                save_calibration(tx, self.provider.model_id, calibration, is_stored=self._loader.is_calibrated)
+                save_calibration(tx, self.provider.model_id, calibration, is_stored=self.loader.is_calibrated)
             if in_transaction is not None:
                 in_transaction(tx, stored)
             end = (
@@ -302,7 +310,7 @@ class MessageCompiler:
             else committing.build_cache_entry(compiled, written, stored, end)
         )
         if calibration is not None:
-            self._loader.calibration = calibration
+            self.loader.calibration = calibration
         if len(self._heads_stored) >= MAX_KNOWN_HEADS:
             self._heads_stored.clear()
         self._heads_stored[shown.number] = compiled.head.hash, shown.version
@@ -373,14 +381,25 @@ class MessageCompiler:
         return complete_compaction(self.compaction(conversation, instructions=instructions, **asked), summarize)
 
     def compaction(
-        self, conversation: str, *, instructions: str = "", **arguments: Unpack[CompileArguments]
+        self,
+        conversation: str,
+        *,
+        instructions: str = "",
+        from_cache: bool = False,
+        **arguments: Unpack[CompileArguments],
     ) -> CompactionSteps:
-        """Return the steps of a compaction, for callers that create the summaries themselves, as on an event loop."""
-        return (yield from run_compaction_steps(self._load_compaction(conversation, arguments), instructions))
+        """Return the steps of a compaction, for callers that create the summaries themselves, as on an event loop.
 
-    def preview_compaction(self, conversation: str, **asked: Unpack[CompileArguments]) -> CompactionPreview | None:
+        With `from_cache`, a step may contain a request of this channel that asks for the summary.
+        """
+        context = load_compaction(self, conversation, arguments, from_cache=from_cache)
+        return (yield from run_compaction_steps(context, instructions))
+
+    def preview_compaction(
+        self, conversation: str, *, from_cache: bool = False, **asked: Unpack[CompileArguments]
+    ) -> CompactionPreview | None:
         """Return what a compaction would replace, and what it costs. Nothing is stored, and no model is called."""
-        return preview_compaction(self._load_compaction(conversation, asked))
+        return preview_compaction(load_compaction(self, conversation, asked, from_cache=from_cache))
 
     def undo_compaction(self, conversation: str, *, agent: str = DEFAULT_AGENT) -> int | None:
         """Take the latest summary of an agent's view out of use. The next request begins an epoch with the original
@@ -390,20 +409,10 @@ class MessageCompiler:
         """
         return undo_compaction(self.store, conversation, agent)
 
-    def _load_compaction(self, conversation: str, arguments: CompileArguments) -> CompactionContext:
-        now = self.compile(conversation, dry_run=True, **arguments)
-        reader = MessageCompiler(self.store, with_unlimited_window(self.provider), **asdict(self.options))
-        reader._loader.skip_summarized = True
-        without_budget: CompileArguments = {**arguments, "budget": None}
-        whole = reader.compile(conversation, dry_run=True, **without_budget)
-        return CompactionContext(
-            self.store, now, whole, lambda places: self._loader.fetch_messages(places, ()).messages
-        )
-
     @property
     def factor(self) -> float:
         """Calibration factor for this model's token counts, learned from the usage that its provider reports."""
-        return self._loader.factor
+        return self.loader.factor
 
     # ── past requests, left-out results ───────────────────────────────────────────────────────────────────────────────
 
@@ -471,11 +480,11 @@ class MessageCompiler:
         if self.provider.runs_tools:  # its figure includes its own prompt
             return None
         counted = compiled.measured_input(usage)
-        if not counted or self._loader.calibration is None or compiled.replaced:
+        if not counted or self.loader.calibration is None or compiled.replaced:
             return None
         counted -= compiled.overhead_after(usage)
-        learned = self._loader.calibration.with_sample(compiled.estimated_input, counted)
-        if learned.samples > ALWAYS_SAVED_SAMPLES and abs(learned.factor - self._loader.calibration.factor) < 0.005:
+        learned = self.loader.calibration.with_sample(compiled.estimated_input, counted)
+        if learned.samples > ALWAYS_SAVED_SAMPLES and abs(learned.factor - self.loader.calibration.factor) < 0.005:
             return None
         return learned
 

@@ -19,7 +19,8 @@ from contextc._json import JSONObject
 from contextc._worker_threads import run_blocking
 from contextc.compiler import MessageCompiler
 from contextc.compiler.arguments import AgentArguments, PromptSource, check_compile_arguments
-from contextc.compiler.compaction import CompactionPreview, CompactionResult
+from contextc.compiler.compaction import CompactionResult
+from contextc.compiler.compaction_preview import CompactionPreview
 from contextc.compiler.options import CompilerOptionArguments
 from contextc.errors import InvalidSetting, UnknownConversation
 from contextc.events import AnyEvent
@@ -350,7 +351,9 @@ class AgentExecutor(agent_config.FixedOptions):
         agent_config.check_summary_instructions(config.summarize, instructions)
         asked = config.arguments_for(conversation)
         both = "\n".join([each for each in (config.summary_instructions, instructions) if each.strip()])
-        steps = config.compiler.compaction(conversation, instructions=both, budget=config.budget, **asked)
+        steps = config.compiler.compaction(
+            conversation, instructions=both, from_cache=config.summarize == "model", budget=config.budget, **asked
+        )
         done, _ = await run_compaction(steps, partial(summarize_messages, config))
         if done is not None and not done.already:
             await run_blocking(self._publish_compaction, conversation, done)
@@ -360,7 +363,9 @@ class AgentExecutor(agent_config.FixedOptions):
         """Return what `compact` would replace, and what it costs. Nothing is stored, and no model is called."""
         config = self.config
         asked = config.arguments_for(conversation)
-        return config.compiler.preview_compaction(conversation, budget=config.budget, **asked)
+        return config.compiler.preview_compaction(
+            conversation, from_cache=config.summarize == "model", budget=config.budget, **asked
+        )
 
     def undo_compaction(self, conversation: str) -> int | None:
         """Take the latest summary out of use: the next request has the original messages again, as far as they fit.

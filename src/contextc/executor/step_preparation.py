@@ -153,6 +153,7 @@ class StepPreparer:
         done = yield from self.config.compiler.compaction(
             self.turn_store.conversation,
             instructions=self.config.summary_instructions,
+            from_cache=self.config.summarize == "model",
             budget=self.turn_state.budget,
             **self._compile_arguments,
         )

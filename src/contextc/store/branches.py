@@ -23,7 +23,7 @@ from contextc.store.append_and_load import (
 from contextc.store.backend_interface import Row, Transaction
 from contextc.store.conversation_types import Branch, Conversation, Reference
 from contextc.store.history_comparison import HistoryDifference, compare_histories
-from contextc.store.ledger_redaction import delete_channels
+from contextc.store.ledger_redaction import delete_channels, delete_summaries
 from contextc.store.message_rows import (
     SEQ_MASK,
     BranchTip,
@@ -261,7 +261,7 @@ def _drop_unused_branches(tx: Transaction, tree: int) -> None:
         delete_unused_blobs(tx, low, high)
         for table in ("message", "early_uid", "edge", "append_key", "pin"):
             tx.run(f"DELETE FROM {table} WHERE place BETWEEN ? AND ?", low, high)
-        tx.run("DELETE FROM overlay WHERE anchor BETWEEN ? AND ?", low, high)
+        delete_summaries(tx, tree, lambda where, low=low, high=high: low <= where <= high)
         if keep < 0:
             tx.run("DELETE FROM branch WHERE number = ?", number)
 

@@ -47,7 +47,7 @@ def redact_ledgers(tx: Transaction, tree: int, places: Collection[int], messages
     `messages` are the messages as they were before.
     """
     first = min(where & SEQ_MASK for where in places)
-    tx.run("DELETE FROM overlay WHERE tree = ? AND anchor % 4294967296 >= ?", tree, first)
+    delete_summaries(tx, tree, lambda where: where & SEQ_MASK >= first)
     rows = tx.rows(
         "SELECT number, state, attempt FROM channel"
         " WHERE conversation IN (SELECT name FROM conversation WHERE tree = ?) ORDER BY number",
@@ -81,6 +81,14 @@ def redact_ledgers(tx: Transaction, tree: int, places: Collection[int], messages
                 changed = True
     if changed:
         invalidate_channels(tx, tree)
+
+
+def delete_summaries(tx: Transaction, tree: int, is_gone: Callable[[int], bool]) -> None:
+    """Delete the summaries of a tree that were written from messages at certain places. Unreadable ones are deleted."""
+    for number, anchor, body in tx.rows("SELECT number, anchor, body FROM overlay WHERE tree = ?", tree):
+        stored: JSONObject | None = decode_or_none(decode, body, "a summary")
+        if stored is None or is_gone(anchor) or is_gone(stored.get("seen", anchor)):
+            tx.run("DELETE FROM overlay WHERE number = ?", number)
 
 
 def invalidate_channels(tx: Transaction, tree: int) -> None:

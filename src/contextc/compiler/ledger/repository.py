@@ -390,6 +390,8 @@ class StoredSummary(Struct, frozen=True, kw_only=True):
     """Id of the message at the anchor; unset in summaries of older versions."""
     undone: tuple[tuple[int, int, int], ...] | UnsetType = UNSET
     """Where it was taken out of use: conversation, branch, and number of the last message at that time."""
+    seen: int | UnsetType = UNSET
+    """Place of the last message that the summarizer was sent, if that is after the anchor."""
 
 
 _encode_summary = Encoder().encode
@@ -411,9 +413,17 @@ def load_latest_summary(tx: Transaction, agent: str, at: BranchTip, count: Calla
         low, high = make_place(branch, first), make_place(branch, last)
         while (row := tx.row(LAST_SUMMARY, at.tree, agent, low, high)) is not None:
             stored, high = decode_row(_decode_summary, row[1], "A summary"), row[0] - 1
-            if _is_anchored(stored, row[2]) and not _is_undone(stored, at, ranges):
+            if _is_anchored(stored, row[2]) and _is_seen(stored, ranges) and not _is_undone(stored, at, ranges):
                 return Summary(row[0], stored.text, count(stored.text), stored.humans, stored.opening)
     return None
+
+
+def _is_seen(stored: StoredSummary, ranges: Iterable[tuple[int, int, int]]) -> bool:
+    """Return True if the branch has all messages that a summary was written from."""
+    seen = stored.seen or 0
+    return not seen or any(
+        make_place(branch, first) <= seen <= make_place(branch, last) for branch, first, last in ranges
+    )
 
 
 def find_undone(tx: Transaction, agent: str, at: BranchTip, anchors: Iterable[int]) -> set[int]:
