@@ -34,7 +34,7 @@ WHOLE_RUN = 5_000
 """A run of more tests than these is one of all tests."""
 
 settings.register_profile(  # `make test` tries the same cases every time, `make prove` others
-    "contextc", max_examples=200 if THOROUGH else 25, deadline=None, derandomize=not THOROUGH, print_blob=True
+    "contextc", max_examples=200 if THOROUGH else 15, deadline=None, derandomize=not THOROUGH, print_blob=True
 )
 settings.load_profile("contextc")
 

@@ -85,7 +85,7 @@ def ruin(store: cc.Store, damage: str, at: int) -> None:
     st.lists(MESSAGES, max_size=4),
     DAMAGES,
 )
-@settings(max_examples=often(20, 150))
+@settings(max_examples=often(10, 150))
 def test_any_damaged_store_is_repaired_by_one_run(
     history: list[cc.Message],
     operations: list[tuple[str, int]],

@@ -51,7 +51,7 @@ def test_the_table_in_the_docs_is_what_happens() -> None:
 def test_recorded_requests_are_taken_message_by_message(name: str) -> None:
     """Real dicts have fields and blocks that no example thinks of: none of their text may be lost."""
     form = formatter(name)
-    for exchange in some(accepted(name), 25):
+    for exchange in some(accepted(name), 10):
         messages = exchange.request.get(form.messages_key)
         if not isinstance(messages, list):
             continue

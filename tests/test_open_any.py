@@ -43,7 +43,7 @@ def test_a_bare_list_with_calls_is_reported_by_how_calls_are_written(format: str
 
 def test_requests_of_the_field_are_read_as_what_they_are() -> None:
     """Transcripts that were recorded elsewhere are all of OpenAI's kind."""
-    for body in some(transcripts(), 15):
+    for body in some(transcripts(), 8):
         assert detect_format(body) == "openai_chat"
         found = open_text(json.dumps(body))
         assert (found.format, found.kind) == ("openai_chat", "messages" if isinstance(body, list) else "request")

@@ -30,7 +30,7 @@ def check_same(store: cc.Store, analysed: AnalysedConversations, name: str) -> N
 def test_findings_are_the_same_however_a_trace_is_split() -> None:
     rng = Random(22)
     traces = load("tune")
-    for trace in rng.sample(traces, min(len(traces), often(6, len(traces)))):
+    for trace in rng.sample(traces, min(len(traces), often(3, len(traces)))):
         store = cc.open_store("memory:")
         analysed = AnalysedConversations(store, limit=100)
         begun: dict[str, None] = {}

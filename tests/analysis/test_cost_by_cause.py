@@ -50,7 +50,7 @@ def test_the_costs_add_up_to_the_cost_of_each_request() -> None:
 
 
 def test_costs_of_traces_add_up_for_all_providers() -> None:
-    for trace in some(load("tune"), 10):
+    for trace in some(load("tune"), 5):
         store = cc.open_store("memory:")
         for name in dict.fromkeys([each.conversation for each in record(store, trace)]):
             _check_sums(store, name)

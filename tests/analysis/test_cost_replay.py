@@ -144,7 +144,7 @@ def test_conversations_without_prices_have_nothing_to_replay() -> None:
 
 def test_predictions_are_near_what_simulated_providers_charge() -> None:
     errors: list[float] = []
-    for trace in some(load("tune"), 20):
+    for trace in some(load("tune"), 10):
         store = cc.open_store("memory:")
         for name in dict.fromkeys([each.conversation for each in record(store, trace)]):
             error = what_if(store, name).error

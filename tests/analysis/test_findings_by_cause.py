@@ -88,7 +88,7 @@ def test_unreadable_conversations_are_named(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_request_has_at_most_one_cache_miss() -> None:
     """Guarantee 17.3."""
-    for trace in some(load("tune")[::6], 20):
+    for trace in some(load("tune")[::6], 10):
         store = cc.open_store("memory:")
         for name in dict.fromkeys([each.conversation for each in record(store, trace)]):
             found = [each for each in cc.findings(store, name) if each.code.startswith("CAC")]

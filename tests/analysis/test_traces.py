@@ -261,7 +261,7 @@ def test_the_naive_rule_is_mostly_wrong() -> None:
     ],
 )
 def test_causes_are_found(half: str) -> None:
-    result = measure(some(load(half), 45))
+    result = measure(some(load(half), 22))
     assert result.share_right >= LEAST_RIGHT, table(result)
     assert result.share_false <= MOST_FALSE, table(result)
 

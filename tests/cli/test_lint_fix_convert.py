@@ -277,7 +277,7 @@ def test_rule_lists_those_of_one_format(run: Run) -> None:
     assert run("rule", "--format", "nobody").returncode == 2
 
 
-@pytest.mark.parametrize("format", some(format_names(), 4))
+@pytest.mark.parametrize("format", some(format_names(), 2))
 def test_conversations_go_out_and_come_in_as_requests(run: Run, tmp_path: Path, format: str) -> None:
     """Guarantee 3.8: every format in both directions."""
     address = f"sqlite:///{tmp_path}/chat.db"

@@ -24,7 +24,7 @@ from tests.compiler.random_simulation import TOOLS, mark_of
 from tests.compiler.simulated_providers import Failure, ProviderDown, SessionGone, SessionProvider
 from tests.conftest import often
 
-RUNS = often(18, 300)
+RUNS = often(9, 300)
 LENGTH = 60
 PARTS = 6
 

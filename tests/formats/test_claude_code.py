@@ -80,7 +80,7 @@ def test_a_request_comes_back_as_it_was() -> None:
     assert FORM.encode_request(read)["messages"] == LINES
 
 
-@settings(max_examples=often(25, 200), deadline=None)
+@settings(max_examples=often(15, 200), deadline=None)
 @given(history=histories())
 def test_what_anthropic_keeps_is_kept_here(history: History) -> None:
     """Guarantee 10.5: messages → lines → messages gives what Anthropic's format gives, but for how the system is

@@ -81,7 +81,7 @@ def test_what_is_nearly_a_line_becomes_one() -> None:
 ODD: list[JSON] = [None, True, 3, "words", [], {}, [None], {"type": "text"}, [[]]]
 
 
-@settings(max_examples=often(25, 150), deadline=None)
+@settings(max_examples=often(15, 150), deadline=None)
 @given(data=st.data(), name=st.sampled_from(TRANSCRIPTS))
 def test_a_damaged_transcript_is_read_and_can_be_fixed(data: st.DataObject, name: str) -> None:
     """Guarantee 15.1: with any values in up to three fields."""

@@ -372,7 +372,7 @@ def essence(messages: Sequence[cc.Message]) -> dict[str, list[tuple[str, ...]]]:
     return found
 
 
-@settings(max_examples=often(25, 300), deadline=None)
+@settings(max_examples=often(15, 300), deadline=None)
 @given(history=histories())
 def test_any_log_survives_a_round_trip(history: History) -> None:
     """Guarantee 10.5: nothing is lost but what the format cannot hold, and the vendor's own types take all of it."""

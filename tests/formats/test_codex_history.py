@@ -93,7 +93,7 @@ def test_real_codex_output_can_be_imported_again(name: str) -> None:
     assert cc.lint(items, format="openai_responses") == [] or items == []
 
 
-@settings(max_examples=often(25, 200), deadline=None)
+@settings(max_examples=often(15, 200), deadline=None)
 @given(history=histories())
 def test_any_log_can_be_imported(history: History) -> None:
     """Guarantee 9.10: by the rules of the Responses API; Codex wants a type and blocks in every message."""

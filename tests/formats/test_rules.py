@@ -102,7 +102,7 @@ SOUND = {name: formatter(name).encode_request(WHOLE) for name in format_names()}
 
 
 @pytest.mark.parametrize("name", format_names())
-@settings(max_examples=often(15, 300), deadline=None)
+@settings(max_examples=often(8, 300), deadline=None)
 @given(data=st.data())
 def test_nothing_crashes_and_everything_can_be_fixed(name: str, data: st.DataObject) -> None:
     """Whatever a request looks like, it is read, and what is made of it breaks no rule."""

@@ -151,8 +151,8 @@ def test_the_whole_request_is_sound() -> None:
 def test_every_small_change_that_aws_refuses_is_reported_and_fixed() -> None:
     """Guarantees 10.5, 10.6: each place of a request that has everything, changed in each of a dozen ways."""
     all_places = list(places(WHOLE))
-    found = [(path, body) for path in some(all_places, 20) for body in changed(path) if refused(body)]
-    assert len(found) > often(100, 1000)
+    found = [(path, body) for path in some(all_places, 10) for body in changed(path) if refused(body)]
+    assert len(found) > often(50, 1000)
     for path, body in found:
         assert codes(body), (path, body)
     for path, body in found[::9]:

@@ -57,7 +57,7 @@ def texts(store: cc.Store, name: str) -> list[str]:
     return [message.text for message in store.load(name)]
 
 
-@pytest.mark.parametrize("traffic", some(TRAFFIC, 60), ids=lambda each: each["case"].rpartition("/")[2])
+@pytest.mark.parametrize("traffic", some(TRAFFIC, 30), ids=lambda each: each["case"].rpartition("/")[2])
 def test_recorded_traffic(traffic: Wire) -> None:
     memory = cc.open_store("memory:")
     form = formatter(traffic["api"])

@@ -253,7 +253,7 @@ ERRORS = [
 ]
 
 
-@pytest.mark.parametrize(("status", "code", "expected", "kind"), some(ERRORS, 7))
+@pytest.mark.parametrize(("status", "code", "expected", "kind"), some(ERRORS, 4))
 def test_its_error_is_understood(status: int, code: str, expected: str, kind: FailureKind) -> None:
     """Guarantees 11.11, 7.6: the code comes in a header, with an address behind it."""
     failed = failing(

@@ -178,7 +178,7 @@ def test_a_shell_sends_these_very_bytes(server: Server, format: str, program: st
     assert any(KEY in value for value in arrived.headers.values())
 
 
-@settings(max_examples=often(3, 50), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=often(2, 50), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(ANYTHING)
 def test_a_shell_and_python_read_any_json_as_it_is(server: Server, value: object) -> None:
     """What a model says may be anything."""

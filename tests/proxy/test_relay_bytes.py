@@ -117,7 +117,7 @@ def pieces(draw: random.Random, raw: bytes) -> list[bytes]:
 
 def test_random_requests_and_responses_are_equal_at_both_ends(tmp_path: Path) -> None:
     """Some hundred mixed requests on a few connections at once; thousands in `make prove`."""
-    count, clients = often(240, 10_000), 6
+    count, clients = often(120, 10_000), 6
 
     async def answer(connection: RawConnection, request: bytes) -> None:
         found = re.search(rb"X-Case: (\d+)", request)

@@ -20,7 +20,7 @@ from tests.sdk_comparison.rewrites.bodies import RewriteContext
 from tests.sdk_comparison.sample_conversations import CASES
 from tests.sdk_comparison.sdk_limits import LIMITS, Limit
 
-EXAMPLES = often(30, 300)
+EXAMPLES = often(15, 300)
 FORMATS = tuple(TARGETS)
 FUNCTIONS = tuple(tool for tool in TOOLS if isinstance(tool, cc.Tool))
 

@@ -10,7 +10,7 @@ import contextc as cc
 from contextc.doctor import scan_store
 from tests.conftest import often
 
-WRITERS, APPENDS = 8, often(50, 500)
+WRITERS, APPENDS = 8, often(25, 500)
 PROCESSES = multiprocessing.get_context("forkserver")
 
 

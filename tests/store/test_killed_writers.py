@@ -18,7 +18,7 @@ import contextc as cc
 from contextc.doctor import scan_store
 from tests.conftest import often
 
-RUNS = {"sqlite": often(4, 200), "postgres": often(3, 40)}
+RUNS = {"sqlite": often(2, 200), "postgres": often(2, 40)}
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["contextc.store.sqlite", "contextc.store.postgres", "contextc.messages"])
 

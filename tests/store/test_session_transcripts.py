@@ -241,7 +241,7 @@ def append_until_killed(address: str, run: int, pipe: Connection) -> None:
         pipe.send(f"{run}:{number}")
 
 
-RUNS = often(4, 8)
+RUNS = often(2, 8)
 
 
 def test_every_append_that_returned_is_there_after_a_kill(shared_address: str) -> None:

@@ -101,7 +101,7 @@ def test_what_cannot_be_taken_is_refused_with_a_message(client: TestClient, path
 
 
 @settings(
-    max_examples=often(20, 600),
+    max_examples=often(10, 600),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -289,7 +289,7 @@ def test_unknown_content_is_refused_with_a_message(client: TestClient) -> None:
 
 
 @settings(
-    max_examples=often(20, 800),
+    max_examples=often(10, 800),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -84,6 +84,6 @@ def _paths(value: JSON, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str 
 def test_a_value_of_the_wrong_type_is_the_clients_error(server: Served, path: str, bodies: list[JSONObject]) -> None:
     """The model does not exist, so that a body that is accepted starts no turn that takes time."""
     with httpx.Client(base_url=server.url, timeout=60) as client:
-        for body in some([each for whole in bodies for each in _damaged(whole)], 120):
+        for body in some([each for whole in bodies for each in _damaged(whole)], 40):
             answer = client.post(path, json=body)
             assert answer.status_code < 500, (answer.text, body)
