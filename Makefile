@@ -100,6 +100,8 @@ bench: setup $(PEERS)/.ready
 	$(BIN)/python benchmarks/serve.py
 	$(BIN)/python benchmarks/fleet.py
 	$(BIN)/python benchmarks/fleet_scale.py
+	$(BIN)/python benchmarks/remember.py --steps 400 --windows 32 --install --each
+	$(BIN)/python benchmarks/compaction_cases.py
 
 $(PEERS)/.ready: benchmarks/requirements.txt pyproject.toml
 	$(PYTHON) -m venv $(PEERS)

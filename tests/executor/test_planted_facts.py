@@ -7,6 +7,7 @@ import asyncio
 import sys
 from importlib import import_module
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -33,14 +34,19 @@ def test_every_planted_value_occurs_once_in_its_session(remember: Any) -> None:
 
 
 def test_agent_finishes_a_session_far_larger_than_its_window(remember: Any) -> None:
-    """Nothing is refused as too long, and an extractive summary keeps more than one without content."""
-    shown: dict[str, float] = {}
-    for summaries in ("empty", "extractive"):
-        case = remember.Case("coding", 36, 8_000)
-        with remember.planted_run(case, summaries, "openai") as (model, desk, assignment):
-            asyncio.run(import_module("contextc_agent").openai(assignment))
-        row = remember.figures("contextc", case, summaries, model, desk)
-        assert (row.steps, row.refused, row.failures) == (36, 0, ())
-        assert row.compactions > 0
-        shown[summaries] = sum(row.second_half)
-    assert shown["extractive"] >= shown["empty"] > 0
+    """Nothing is refused as too long, and no step is lost."""
+    case = remember.Case("coding", 30, 8_000)
+    with remember.planted_run(case, "extractive", "openai") as (model, desk, assignment):
+        asyncio.run(import_module("contextc_agent").openai(assignment))
+    row = remember.figures("contextc", case, "extractive", model, desk)
+    assert (row.steps, row.refused, row.failures) == (30, 0, ())
+    assert row.compactions > 0
+
+
+@pytest.mark.thorough
+def test_constraints_survive_ten_compactions_as_well_as_one(remember: Any) -> None:
+    """What the first summary kept is in the input of the next one, and the extractive summarizer keeps it again."""
+    cases: Any = import_module("compaction_cases")
+    for name, build in cases.CASES.items():
+        shown = cases.scores(build(Random(name)), cases.extractive, 10, name).shown
+        assert shown[-1] >= shown[0], name
