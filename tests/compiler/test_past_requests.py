@@ -162,7 +162,8 @@ def test_a_result_that_was_left_out_can_be_fetched(store: cc.Store) -> None:
     assert fetch(id="r3", offset=7, length=6) == "line 1\n[28,877 characters follow; read on with offset 13.]"
     assert fetch(id="r3", offset=28_880, length=100) == "line 2999\n"
     assert "nothing at offset" in fetch(id="r3", offset=90_000)
-    for wrong in ("r9", "r1", "r3.2", "x", None, 3):
+    assert (fetch(id="r1"), fetch(id="r2")) == ("read it", "read: ")
+    for wrong in ("r9", "r1.2", "r3.2", "r3.0", "x", None, 3):
         assert "no result" in fetch(id=wrong) or "no id" in fetch(id=wrong)
     assert fetch(id="r3", offset="x", length=None).startswith("line 0")
 

@@ -82,7 +82,7 @@ def alone(root: Path) -> Generator[None]:
 
 
 def rows(file: Path) -> dict[str, list[JSONObject]]:
-    """Every row of every table as JSON, without SQLite's own tables."""
+    """Every row of every table as JSON, without SQLite's own tables and those of the full-text index."""
     with closing(sqlite3.connect(f"file:{file}?mode=ro&immutable=1", uri=True)) as connection:
         connection.row_factory = sqlite3.Row
         names = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name").fetchall()
@@ -94,7 +94,7 @@ def rows(file: Path) -> dict[str, list[JSONObject]]:
                 )
             ]
             for (name,) in names
-            if not name.startswith("sqlite_")
+            if not name.startswith(("sqlite_", "search_term"))
         }
 
 

@@ -49,6 +49,9 @@ def iter_columns(store: cc.Store) -> Iterator[tuple[str, bytes]]:
 
     def work(tx: Transaction) -> list[tuple[str, bytes]]:
         found: list[tuple[str, bytes]] = []
+        if tx.dialect.name == "sqlite":  # the files of the index have the differences between terms
+            tx.run("CREATE VIRTUAL TABLE IF NOT EXISTS temp.indexed USING fts5vocab('main', 'search_term', 'row')")
+            found += [("search_term.terms", term.encode()) for (term,) in tx.rows("SELECT term FROM temp.indexed")]
         for table in list_tables(tx):
             names = list_columns(tx, table)
             for row in tx.rows(f"SELECT {', '.join(names)} FROM {table}"):

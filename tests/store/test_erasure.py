@@ -14,6 +14,8 @@ import pytest
 import contextc as cc
 from contextc.doctor import scan_store
 from contextc.store import sqlite
+from contextc.store.history_index import update_index
+from contextc.store.search_terms import list_terms
 from contextc.store.sqlite import SQLiteStore
 
 SECRET = "card 4242 4242 4242 4242"
@@ -43,13 +45,24 @@ def is_on_disk(path: Path) -> bool:
     return any(SECRET.encode() in file.read_bytes() for file in files if file.exists())
 
 
+def indexed_terms(path: Path) -> set[str]:
+    """The terms in the full-text index, those that were only marked as deleted included, if its pages have them."""
+    with closing(sqlite3.connect(path)) as reader:
+        reader.execute("CREATE VIRTUAL TABLE temp.indexed USING fts5vocab('main', 'search_term', 'row')")
+        found = {term for (term,) in reader.execute("SELECT term FROM indexed")}
+        pages = b"".join([body for (body,) in reader.execute("SELECT block FROM search_term_data")])
+    return found | {term for term in list_terms(SECRET) if term.encode() in pages}
+
+
 @pytest.mark.parametrize("erase", ERASING)
 def test_content_leaves_the_files_at_once_without_readers(path: Path, erase: str) -> None:
     with cc.open_store(path) as store:
         store.append("demo", cc.user(SECRET, time=1000))
         assert is_on_disk(path)
+        assert update_index(store, "demo")
+        assert {*list_terms(SECRET)} <= indexed_terms(path)
         ERASING[erase](store)
-        assert (is_on_disk(path), store.pending_erasure) == (False, 0)
+        assert (is_on_disk(path), indexed_terms(path), store.pending_erasure) == (False, set(), 0)
 
 
 @pytest.mark.parametrize("erase", ERASING)

@@ -17,6 +17,7 @@ from contextc.doctor import scan_store
 from contextc.errors import ProviderFailed
 from contextc.events import ToolProgress
 from contextc.interchange import export_lines, import_lines
+from contextc.store.history_index import update_index
 from contextc.store.message_rows import load_tip
 from contextc.store.session_transcripts import EntryBatch, TranscriptKey, append_entries
 from contextc.store.turn_and_event_records import append_events
@@ -39,6 +40,8 @@ OF_MESSAGES = (
     *("imported", "transcript", "approved call", "approval reason", "parked"),
 )
 """Texts of messages, and what was derived from them: gone when the messages are redacted."""
+INDEXED = ("message", "reply", "call", "result", "streamed", "left branch", "other fork", "imported", "observed reply")
+"""Texts that a search finds."""
 OF_OTHERS = (
     *("system prompt", "dynamic fragment", "tool description", "title", "todo", "queued", "trigger state"),
     *("observed system", "observed session"),
@@ -193,6 +196,10 @@ def planted(store: cc.Store) -> cc.Store:
     write_by_hand(store)
     observe_others(store)
     import_file(store)
+    for conversation in store.conversations():
+        for branch in store.branches(conversation.name):
+            store.switch(conversation.name, branch.number)
+            assert update_index(store, conversation.name)
     return store
 
 
@@ -213,6 +220,7 @@ def test_a_secret_in_any_input_is_nowhere_after_its_redaction(
     outputs = planted.address == "memory:"
     before = find_secrets(planted, SECRETS, folder, outputs=outputs)
     assert {kind for kind in SECRETS if kind not in before} == {*NEVER_STORED}
+    assert {kind for kind in SECRETS if "search_term.terms" in before.get(kind, ())} >= {*INDEXED}
     if outputs:
         assert {"explain", "export", "archive", "shared file", "findings", "events"} <= set().union(*before.values())
     [name] = {each.name for each in planted.conversations()} - {"run", "hand", "fork", "file"}

@@ -8,8 +8,9 @@ if TYPE_CHECKING:
     from contextc.compiler.compiled import Compiled, Cost
     from contextc.compiler.compiler import MessageCompiler
     from contextc.compiler.ledger.known_sessions import SessionManager
+    from contextc.compiler.search_history import HistoryPassage
 
-__all__ = ["Attempt", "Compiled", "Cost", "MessageCompiler", "SessionManager"]
+__all__ = ["Attempt", "Compiled", "Cost", "HistoryPassage", "MessageCompiler", "SessionManager"]
 
 __getattr__ = lazy_names(
     __name__,
@@ -18,5 +19,6 @@ __getattr__ = lazy_names(
         "commit": "Attempt",
         "compiler": "MessageCompiler",
         "ledger.known_sessions": "SessionManager",
+        "search_history": "HistoryPassage",
     },
 )

@@ -417,7 +417,7 @@ class ArgumentCache:
                 output=output,
                 exact=self.counter.exact,
             ),
-            audiences=frozenset((channel.agent, channel.author, f"{provider.name}:{provider.model_id}", str(channel))),
+            audiences=channel.audiences,
             breakpoints_left=provider.model.cache_points
             - tools.caller_breakpoints
             - self._formatter.count_cache_breakpoints([settings]),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
-from contextc._json import encode
+from contextc._json import encode, id_text
 from contextc.compiler.compiled import Compiled
 from contextc.compiler.ledger import repository
 from contextc.compiler.ledger.channel_loader import load_messages_at
@@ -18,8 +18,9 @@ from contextc.compiler.ledger.row_encoding import apply_reasoning_policy, has_si
 from contextc.compiler.manifest import record_from_json, record_to_json
 from contextc.compiler.passes.agent_view import view_inserted_messages
 from contextc.errors import StaleCompile
+from contextc.formats.base import as_json
 from contextc.messages import Message, Usage
-from contextc.models.tokens import TokenCounter
+from contextc.models.tokens import Calibration, TokenCounter
 from contextc.store import append_and_load
 from contextc.store.backend_interface import Transaction
 from contextc.store.conversation_types import Lease
@@ -55,6 +56,9 @@ CHANNEL_CHANGED = (
 SHORTENED = "the provider shortened its own history"
 NO_SESSION = "the client returned no session, so the next request sends everything again"
 NO_SESSION_FIELD = f"{NO_SESSION}: set session_field of the provider, or pass session_id to commit"
+
+
+ALWAYS_SAVED_SAMPLES = 20  # after this many samples, a calibration is stored only if it changed
 
 
 class CommitPosition(NamedTuple):
@@ -253,6 +257,31 @@ def _session_remarks(compiled: Compiled, session: ProviderSession | None) -> tup
     if session is not None or not provider.session_resumption:
         return ()
     return (NO_SESSION if provider.session_field else NO_SESSION_FIELD,)
+
+
+def find_session_id(compiled: Compiled, reply: object) -> str | None:
+    """Return the session id that a reply contains; None if there is none. A provider's own field may be omitted."""
+    field, formatter = compiled.provider.session_field, compiled.provider.formatter
+    if not field or reply is None or isinstance(reply, Message):
+        return None
+    own, reader = as_json(reply), formatter.stream_reader
+    if compiled.session_id and (reader is None or field not in reader.session_fields):
+        return id_text(own.get(field)) or compiled.session_id
+    return formatter.session_id_of(own, field) or None
+
+
+def update_calibration(compiled: Compiled, usage: Usage | None, known: Calibration | None) -> Calibration | None:
+    """Return the calibration after this request; None if it has not changed enough to be stored."""
+    if compiled.provider.runs_tools:  # its figure includes its own prompt
+        return None
+    counted = compiled.measured_input(usage)
+    if not counted or known is None or compiled.replaced:
+        return None
+    counted -= compiled.overhead_after(usage)
+    learned = known.with_sample(compiled.estimated_input, counted)
+    if learned.samples > ALWAYS_SAVED_SAMPLES and abs(learned.factor - known.factor) < 0.005:
+        return None
+    return learned
 
 
 def save_unanswered(tx: Transaction, compiled: Compiled, usage: Usage | None) -> int:

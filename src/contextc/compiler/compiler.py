@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from contextc._credential_mask import get_logger, mask_secrets
 from contextc._deprecation import renamed_parameters
-from contextc._json import JSONObject, fix_surrogates, id_text
+from contextc._json import JSONObject, fix_surrogates
 from contextc.compiler import arguments, past_requests
 from contextc.compiler import commit as committing
 from contextc.compiler.arguments import ArgumentCache, CompileArguments, PromptSource
@@ -30,18 +30,18 @@ from contextc.compiler.compaction import (
 )
 from contextc.compiler.compaction_preview import CompactionPreview, preview_compaction
 from contextc.compiler.compiled import Compiled, HeadParts
-from contextc.compiler.fetch_result import MAX_LENGTH, fetch_result
 from contextc.compiler.ledger import repository
 from contextc.compiler.ledger.channel_row_cache import ChannelCacheEntry, get_channel_cache
 from contextc.compiler.manifest import Manifest
 from contextc.compiler.options import CompilerOptionArguments
 from contextc.compiler.pipeline import ContextLoader, compile_request
 from contextc.compiler.request_head import AnyTool, CompileInput
+from contextc.compiler.search_history import MAX_TOKENS, HistoryPassage, answer_call, search_history
+from contextc.compiler.visibility import Viewer
 from contextc.errors import ContextcError, InvalidInput, NothingNew, describe_error
-from contextc.formats.base import as_json
 from contextc.messages import Message, ToolCall, Usage, validate_message
 from contextc.messages.message import to_plain_text
-from contextc.models.tokens import Calibration, TokenCounter, get_counter, save_calibration, save_counts
+from contextc.models.tokens import TokenCounter, get_counter, save_calibration, save_counts
 from contextc.prompts import PromptContext
 from contextc.providers import Provider
 from contextc.store import Lease, Reference, Store, append_and_load
@@ -54,7 +54,6 @@ if TYPE_CHECKING:  # importing it loads asyncio
     from contextc.tools import ToolLike
 
 log = get_logger("contextc.compiler")
-ALWAYS_SAVED_SAMPLES = 20  # after this many samples, a calibration is stored only if it changed
 MAX_KNOWN_HEADS = 1_000
 
 
@@ -253,8 +252,8 @@ class MessageCompiler:
         ]
         usage = usage or next((message.usage for message in reversed([*there, *messages]) if message.usage), None)
         entries = [append_and_load.prepare_entry(validate_message(message)) for message in messages]
-        session_id = session_id or self._session_of(compiled, reply)
-        calibration, sight = self._updated_calibration(compiled, usage), compiled.snapshot
+        session_id = session_id or committing.find_session_id(compiled, reply)
+        calibration, sight = committing.update_calibration(compiled, usage, self.loader.calibration), compiled.snapshot
 
         def work(tx: Transaction) -> tuple[list[Message], ChannelCacheEntry | committing.CommitResult, Tip]:
             if lease is not None:
@@ -436,12 +435,36 @@ class MessageCompiler:
         channel = self.channel(conversation, agent=agent, directory=directory)
         return past_requests.rebuild(self.store, channel, self.provider.formatter, request)
 
-    def fetch(self, conversation: str, call: ToolCall, *, agent: str = DEFAULT_AGENT) -> str:
-        """Return the result of the model's `fetch_result` call. Only results of the agent's own tools are available."""
-        given = call.arguments
-        return fetch_result(
-            self.store, conversation, agent, given.get("id"), given.get("offset", 0), given.get("length", MAX_LENGTH)
-        )
+    def fetch(
+        self,
+        conversation: str,
+        call: ToolCall,
+        *,
+        agent: str = DEFAULT_AGENT,
+        run: str | None = None,
+        running: Iterable[str] | None = None,
+    ) -> str:
+        """Return the result of the model's call of `search_history` or `fetch_result`: only what the agent may see."""
+        viewer = self._viewer(conversation, agent, run, running)
+        return answer_call(self.store, conversation, call, viewer, self.counter)
+
+    def search_history(
+        self,
+        conversation: str,
+        query: str,
+        *,
+        agent: str = DEFAULT_AGENT,
+        run: str | None = None,
+        running: Iterable[str] | None = None,
+        max_tokens: int = MAX_TOKENS,
+    ) -> list[HistoryPassage]:
+        """Return passages of what an agent may see, in its window or not. Messages of `running` runs are hidden."""
+        viewer = self._viewer(conversation, agent, run, running)
+        return search_history(self.store, conversation, query, viewer, self.counter, max_tokens)
+
+    def _viewer(self, conversation: str, agent: str, run: str | None, running: Iterable[str] | None) -> Viewer:
+        channel, hides_failed = self.channel(conversation, agent=agent), self.options.failed == "exclude"
+        return Viewer(channel.author, run, channel.audiences, not hides_failed, frozenset(running or ()).__contains__)
 
     # ── what commit is made of ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -459,34 +482,11 @@ class MessageCompiler:
                 "This request was compiled with dry_run=True and must not be sent", fix="Compile again without dry_run."
             )
 
-    def _session_of(self, compiled: Compiled, reply: object) -> str | None:
-        """Return the session id that a reply contains; None if there is none. A provider's own field may be omitted."""
-        field, formatter = self.provider.session_field, self.provider.formatter
-        if not field or reply is None or isinstance(reply, Message):
-            return None
-        own, reader = as_json(reply), formatter.stream_reader
-        if compiled.session_id and (reader is None or field not in reader.session_fields):
-            return id_text(own.get(field)) or compiled.session_id
-        return formatter.session_id_of(own, field) or None
-
     def _decode_reply(self, compiled: Compiled, reply: object) -> Message:
         if isinstance(reply, Message):
             return reply
         formatter = self.provider.formatter
         return formatter.name_codec.restore_names(formatter.decode_reply(reply), compiled.tools)
-
-    def _updated_calibration(self, compiled: Compiled, usage: Usage | None) -> Calibration | None:
-        """Return the calibration after this request; None if it has not changed enough to be stored."""
-        if self.provider.runs_tools:  # its figure includes its own prompt
-            return None
-        counted = compiled.measured_input(usage)
-        if not counted or self.loader.calibration is None or compiled.replaced:
-            return None
-        counted -= compiled.overhead_after(usage)
-        learned = self.loader.calibration.with_sample(compiled.estimated_input, counted)
-        if learned.samples > ALWAYS_SAVED_SAMPLES and abs(learned.factor - self.loader.calibration.factor) < 0.005:
-            return None
-        return learned
 
 
 def _log_fields(compiled: Compiled) -> tuple[str, int, Channel]:

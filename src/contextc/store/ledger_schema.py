@@ -127,6 +127,11 @@ class Channel(NamedTuple):
         """The agent, without a run."""
         return agent_of(self.agent)
 
+    @property
+    def audiences(self) -> frozenset[str]:
+        """The audiences of messages that this channel gets."""
+        return frozenset((self.agent, self.author, f"{self.provider}:{self.model}", str(self)))
+
     def __str__(self) -> str:
         where = f" in {self.directory}" if self.directory else ""
         return f"{self.agent} on {self.provider}:{self.model}{where}"

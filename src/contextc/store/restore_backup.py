@@ -64,13 +64,16 @@ def restore(source: str | os.PathLike[str], address: str) -> str | None:
 
 def _check_objects(source: str, path: str, version: int) -> None:
     """Raise StoreCorrupt if a file has a trigger, a view or a table that no migration made: they could change what is
-    stored later. Its tables and indexes must have their own type, too."""
-    query = "SELECT type, name FROM sqlite_master WHERE name NOT LIKE 'sqlite~_%' ESCAPE '~'"
+    stored later. Its tables and indexes must have their own type, its triggers and virtual tables their own text."""
+    query = (
+        "SELECT type, name, CASE WHEN type = 'trigger' OR sql LIKE 'CREATE VIRTUAL %' THEN sql END"
+        " FROM sqlite_master WHERE name NOT LIKE 'sqlite~_%' ESCAPE '~'"
+    )
     with closing(sqlite3.connect(":memory:")) as own, closing(sqlite3.connect(path)) as copy:
         for statement in [each for step in migrations()[:version] for each in step.statements]:
             own.execute(SQLITE.translate_ddl(statement))
-        known = {*own.execute(query).fetchall(), ("table", "schema_version")}
-        foreign = sorted(set(copy.execute(query).fetchall()) - known)
+        known = {*own.execute(query).fetchall(), ("table", "schema_version", None)}
+        foreign = sorted([row[:2] for row in copy.execute(query) if row not in known])
     if foreign:
         kind, name = foreign[0]
         raise StoreCorrupt(
@@ -92,7 +95,8 @@ def remove_empty_store(path: str) -> None:
         with closing(sqlite3.connect(path, timeout=WAIT_SECONDS, isolation_level=None)) as store:
             store.execute("BEGIN EXCLUSIVE")  # a process that opens it now waits, and then finds no file
             named = store.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
-            tables = [name for (name,) in named if name not in ("schema_version", "sqlite_sequence")]
+            others = ("schema_version", "sqlite_sequence", "search_term")  # FTS5 has rows of its own
+            tables = [name for (name,) in named if not name.startswith(others)]
             if not any(store.execute(f'SELECT 1 FROM "{name}" LIMIT 1').fetchone() for name in tables):
                 os.remove(path)
 

@@ -27,7 +27,6 @@ from contextc.formats.media_encoding import describe_media
 from contextc.formats.reasoning_policy import ReasoningPolicy, apply_policy_to_message, contains_reasoning
 from contextc.messages import AnyPart, Media, Message, Reasoning, Text, ToolCall, ToolResult
 from contextc.messages.escaping import escape_markers
-from contextc.messages.message import UserNotice
 from contextc.messages.text_files import may_be_text
 from contextc.prompts import SYSTEM_CONTEXT
 from contextc.prompts.builder import SEPARATOR
@@ -161,11 +160,6 @@ def apply_reasoning_policy(item: Item, message: Message, policy: ReasoningPolicy
 def select_results(parts: tuple[AnyPart, ...], ids: Collection[str]) -> tuple[AnyPart, ...]:
     """Return the parts, restricted to results for these call ids."""
     return tuple([part for part in parts if type(part) is not ToolResult or part.call_id in ids])
-
-
-def has_model_content(message: Message) -> bool:
-    """Return True if a message has any part for a model. User notices alone do not count."""
-    return any(type(part) is not UserNotice and not (type(part) is Text and not part.text) for part in message.parts)
 
 
 def list_media(message: Message) -> list[Media]:

@@ -20,7 +20,6 @@ from msgspec.structs import replace
 from contextc.compiler.draft import Draft, DraftEntry, LeftOutMessage
 from contextc.compiler.ledger.row_encoding import (
     apply_reasoning_policy,
-    has_model_content,
     has_signed_reasoning,
     list_media,
     needs_no_escaping,
@@ -28,6 +27,7 @@ from contextc.compiler.ledger.row_encoding import (
     select_results,
     write_text_files,
 )
+from contextc.compiler.visibility import Viewer
 from contextc.formats.media_encoding import bytes_of, describe_media, describe_text_file
 from contextc.messages import Media, Message, Reasoning, Text, ToolCall, ToolResult
 from contextc.messages.escaping import escape_markers
@@ -144,6 +144,8 @@ class _View:
         self.formatter, self.media = draft.provider.formatter, draft.provider.model.media
         self.provider = self.formatter.provider
         self.oversized = draft.oversized
+        shows_failed = draft.options.failed != "exclude"
+        self.viewer = Viewer(self.agent, draft.run, draft.audiences, shows_failed, self._is_going)
 
     def result(self, produced: Collection[int]) -> Draft:
         draft = self.draft
@@ -175,7 +177,7 @@ class _View:
     def note_run(self, message: Message) -> None:
         """Track which runs of this agent have begun and ended."""
         run = message.run
-        if run is None or not self._is_own(message):
+        if run is None or not self.viewer.is_own(message):
             return
         if message.role == "assistant" and not message.tool_calls and message.finish != "pause":
             if run in self.going:
@@ -187,12 +189,13 @@ class _View:
         """Add a message as the agent sees it, or record why it is hidden."""
         if self._is_as_said(message) and self._added(where, message):
             return
-        why = self._hidden(where, message)
-        if why:
+        if (hidden := self.viewer.find_hidden(message)) is not None:
+            if hidden.waits:
+                self.waiting.append(where)
             if where not in self.draft.revealed:  # the reason was recorded when it arrived
-                self.left.append(LeftOutMessage(where, why))
+                self.left.append(LeftOutMessage(where, hidden.why))
             return
-        own = self._is_own(message)
+        own = self.viewer.is_own(message)
         if message.as_role is not None:
             role = message.as_role
         elif message.role == "system":
@@ -299,39 +302,11 @@ class _View:
         elif item.role == "assistant":
             self.answered = not message.tool_calls
 
-    def _is_own(self, message: Message) -> bool:
-        if message.author is not None:
-            return message.author == self.agent
-        return message.role in ("assistant", "tool")
-
     def _is_foreign(self, message: Message) -> bool:
         """Return True if another model signed the reasoning, for a context that this model did not see."""
         mine = self.draft.provider.model_id
         wrote = {part.model for part in message.parts if type(part) is Reasoning and part.model} - {mine}
         return any((find_entry(name) or name) != (find_entry(mine) or mine) for name in wrote)
-
-    def _hidden(self, where: int, message: Message) -> str:
-        """Return why a message is hidden; empty if it is not."""
-        if message.redacted:
-            return "redacted"
-        if message.status == "pending":
-            return "still being written"
-        if message.status != "sent" and self.draft.options.failed == "exclude":
-            return f"it ended as {message.status}"
-        if message.audience is not None and message.audience not in self.draft.audiences:
-            return f"meant for {message.audience}"
-        own = self._is_own(message)
-        if own and message.run is not None and message.run != self.draft.run and self._is_going(message.run):
-            self.waiting.append(where)
-            return f"run {message.run} is still going"
-        if not own and message.role == "tool":
-            return "another agent's tools"
-        if not own and message.role == "assistant":
-            if not any(type(part) is Media or (type(part) is Text and part.text.strip()) for part in message.parts):
-                return "another agent's tools"
-        elif not has_model_content(message):
-            return "nothing in it is for a model"
-        return ""
 
     def _is_going(self, run: str) -> bool:
         if self.draft.running is not None:

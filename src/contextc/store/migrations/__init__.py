@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from contextc._plugins import data_files
 
-STATEMENT = re.compile(r"(?:\$\$.*?\$\$|[^;$])+", re.DOTALL)
-"""A statement without the semicolon after it. The body of a function, between dollar signs, may have some."""
+STATEMENT = re.compile(r"(?:\$\$.*?\$\$|\bBEGIN\b.*?\bEND\b|'[^']*'|[^;$'])+", re.DOTALL)
+"""A statement without the semicolon after it. The body of a function or trigger, and a text, may have some."""
 
 
 class Migration(NamedTuple):
