@@ -1,6 +1,6 @@
 """The client libraries in a separate process, which read a stream and return the result.
 
-Their packages are those of package-lock.json, installed once as those of the oracle are.
+Their packages are in the same package-lock.json as those of the oracle, which is installed once.
 """
 
 import json
@@ -46,7 +46,7 @@ class ClientProcess:
 @contextmanager
 def running() -> Generator[ClientProcess]:
     node = find_node()
-    folder = installed(node, HERE)
+    folder = installed(node)
     program = [str(node.folder / "node"), str(HERE / "judge.mjs"), str(folder)]
     quiet = {"PATH": os.environ.get("PATH", "")}
     with subprocess.Popen(
