@@ -365,6 +365,7 @@ def test_formulas_that_are_not_supported_are_shown_as_source(person: Person) -> 
     assert "<img" in image["text"].replace(" ", "") or image["count"] == 1
 
 
+@pytest.mark.thorough
 def test_a_formula_that_streams_is_shown_when_it_is_complete(person: Person, model: Model) -> None:
     gate = Gate()
     model.will(text_reply("Look:\n\n$$\nx^2\n- ", gate, "y\n$$\n\nThat is $5 or $6."))
@@ -381,6 +382,7 @@ def test_a_formula_that_streams_is_shown_when_it_is_complete(person: Person, mod
 # ── symbols and the context meter ─────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.thorough
 def test_the_keyboard_help_has_a_legend_of_symbols(person: Person) -> None:
     person.open()
     expect(person.composer).to_be_visible()

@@ -62,6 +62,7 @@ def test_it_is_that_of_the_branch_that_is_shown(store: cc.Store, person: Person)
     assert agrees(person)[0] > short[0] + 1_000
 
 
+@pytest.mark.thorough
 def test_it_is_that_of_the_model_that_is_chosen(person: Person, model: Model) -> None:
     """Guarantee 13.2: its own window; and what leads to a request leads to one that was sent."""
     model.will(text_reply("I am one."))

@@ -135,6 +135,7 @@ def test_two_runs_are_compared(store: cc.Store, server: str, visiting: Visit, lo
     expect(page.get_by_test_id("first-difference")).to_be_visible()
 
 
+@pytest.mark.thorough
 def test_the_second_run_is_searched(store: cc.Store, person: Person) -> None:
     clocked(store)
     clocked(store, "other")
@@ -184,6 +185,7 @@ def test_hostile_text_is_text(store: cc.Store, person: Person) -> None:
     expect(person.page.get_by_role("tabpanel").get_by_role("alert")).to_contain_text("Not found")
 
 
+@pytest.mark.thorough
 def test_added_white_space_is_visible(store: cc.Store, person: Person) -> None:
     life = Life(store, provider_of(SONNET))
     for end in ("", "\n\n"):

@@ -136,6 +136,7 @@ def test_the_treemap_opens_down_to_a_message(reader: Person) -> None:
     wait_for_query(reader, "tab=messages", "line=2")
 
 
+@pytest.mark.thorough
 def test_the_treemap_by_keyboard(reader: Person) -> None:
     """One tab stop: arrows go to neighbours and not to other requests, Enter opens, Escape goes back."""
     tree = reader.tab("Composition").get_by_role("tree")
@@ -192,6 +193,7 @@ def shows_over_time(person: Person) -> None:
     group.get_by_role("button", name="Composition", exact=True).click()
 
 
+@pytest.mark.thorough
 def test_the_chart_selects_a_request(seen: Seen, model: Model, visiting: Visit) -> None:
     person = visiting(seen.url).inspects("demo")
     shows_over_time(person)

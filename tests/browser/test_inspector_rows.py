@@ -121,6 +121,7 @@ def test_filters_are_combined_and_removed_one_by_one(reader: Person) -> None:
     expect(rows(reader).locator(".line-role").first).to_have_text("user")
 
 
+@pytest.mark.thorough
 def test_the_largest_rows_come_first_if_wanted(reader: Person) -> None:
     lines_of(reader).get_by_label("Order").select_option("size")
     expect(rows(reader).first).to_contain_text(NEEDLE)
@@ -212,6 +213,7 @@ def test_a_changed_tool_is_where_the_prefix_broke(store: cc.Store, server: str, 
     expect(lines_of(page).get_by_test_id("prefix-break")).to_contain_text("tools")
 
 
+@pytest.mark.thorough
 def test_tools_of_an_opened_file_are_rows(person: Person) -> None:
     schema = {"type": "object", "properties": {"path": {"type": "string", "description": "Relative to the root."}}}
     asked = {"id": "c1", "type": "function", "function": {"name": "read_file", "arguments": '{"path": "a.py"}'}}

@@ -107,6 +107,7 @@ def test_deleted_conversations_disappear_and_proxies_are_shown(person: Person, s
     expect(page.get_by_test_id("gone")).to_have_count(0)
 
 
+@pytest.mark.thorough
 def test_visiting_a_conversation_does_not_move_it(person: Person, model: Model) -> None:
     model.will(text_reply("One."), text_reply("Two."))
     name = ""

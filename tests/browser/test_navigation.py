@@ -151,6 +151,7 @@ HOLD_EFFECTS = """() => {
 }"""
 
 
+@pytest.mark.thorough
 def test_a_dialog_that_closes_late_leaves_the_focus_where_it_went(talks: cc.Store, person: Person) -> None:
     """On a busy machine the next key comes before the dialog has cleaned up. What is typed then must not be lost."""
     keys, page = person.page.keyboard, person.page

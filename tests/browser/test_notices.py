@@ -101,6 +101,7 @@ def test_hints_go_with_the_line_they_belong_to(talked: cc.Store, person: Person,
     expect(at(person, 38)).to_have_text(["A hint at 38."])
 
 
+@pytest.mark.thorough
 def test_a_pin_takes_no_hint_away(talked: cc.Store, person: Person) -> None:
     """Guarantee 12.2: what changes a conversation silently has it read again, and its notices with it."""
     person.chat("demo")

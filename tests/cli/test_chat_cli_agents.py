@@ -21,7 +21,6 @@ from tests.sessions.cli_agents import (
     Marked,
     ProgramUnderTest,
     answered,
-    each_program,
     marks,
     with_program,
 )
@@ -227,6 +226,7 @@ def at_work(command: str) -> list[str]:
     return [line for line in shown.splitlines() if command in line]
 
 
+@pytest.mark.thorough
 def test_another_model_is_chosen_in_the_middle(place: Path) -> None:
     """Guarantee 9.10: each is given what it has not seen, and Codex goes on in the thread it had."""
     with FakeVendors(Using(list=running(CODEX, "echo «out$((1+1))»"))) as standin:
@@ -265,7 +265,7 @@ def test_a_yes_to_everything_is_warned_of(place: Path) -> None:
     assert (asked.returncode, (place / "made").exists()) == (0, False), "nobody was there to be asked"
 
 
-@each_program
+@with_program(CODEX)
 def test_a_missing_login_is_reported_with_instructions(program: ProgramUnderTest, place: Path) -> None:
     """Guarantee 15.1: at once, and with the very command."""
     asked = chat(place, "--model", program.name, "hi", **around(place))

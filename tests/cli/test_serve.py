@@ -113,6 +113,7 @@ def test_a_token_is_reported_once_and_needed(serve: Serve) -> None:
     assert server.end() == (0, "")
 
 
+@pytest.mark.thorough
 def test_others_than_this_machine_need_a_token_that_is_made_if_none_is_given(serve: Serve) -> None:
     server = serve("--host", "0.0.0.0")
     token = server.token
@@ -304,6 +305,7 @@ def test_a_browser_is_not_started_with_the_token_in_its_arguments(serve: Serve, 
     assert not page.exists()
 
 
+@pytest.mark.thorough
 def test_asked_on_a_server_that_is_killed_answered_elsewhere_and_done_by_the_next_server(
     serve: Serve, tmp_path: Path
 ) -> None:

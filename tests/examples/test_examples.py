@@ -206,6 +206,7 @@ def test_gemini_gets_its_signature_back_and_both_results_in_one_content(provider
     ]
 
 
+@pytest.mark.thorough
 def test_a_conversation_begun_with_anthropic_continues_with_openai(provider: StandIn, tmp_path: Path) -> None:
     """Guarantee 14.1: OpenAI gets all earlier messages and calls, and no reasoning of Anthropic's model."""
     printed = run("switch_provider", "How is Paris?", "And Cairo?", environment=environment_of(provider, tmp_path))

@@ -22,7 +22,7 @@ from contextc.events import AnyEvent, RetryScheduled, StepStart
 from contextc.formats.base import Request
 from contextc.messages import Message
 from contextc.triggers import TriggerContext, trigger
-from tests.conftest import some
+from tests.conftest import often, some
 from tests.executor.scripted_provider import played
 from tests.fake_vendors import (
     KEY,
@@ -42,8 +42,8 @@ FORMAT, VARIABLE = "openai_responses", "CONTEXTC_STANDIN_KEY"
 SESSION, CONVERSATION = KINDS = ("openai-session", "openai-conversation")
 LOST, DOUBTFUL = "the provider no longer has the session", "an earlier prompt may be in the session"
 UNNAMED = "the last reply came without a session"
-TURNS, ROOMS = 30, 3
-KINDS_OF_FAULTS = 6
+TURNS, ROOMS = often(18, 30), 3
+KINDS_OF_FAULTS = often(4, 6)
 
 
 class Model:

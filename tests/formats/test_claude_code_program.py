@@ -124,6 +124,7 @@ def test_a_history_of_others_is_sent_as_it_was_compiled(tmp_path: Path) -> None:
     assert FORM.decode_request(kept.entries).messages[-1].text == "Still raining."
 
 
+@pytest.mark.thorough
 def test_an_answer_goes_on_from_results(tmp_path: Path) -> None:
     """Guarantee 9.10: a history that ends with results is continued, with text of ours after them and none between."""
     history, prompt = split_prompt(FORM.format(TALK[1:7]))

@@ -102,6 +102,7 @@ def test_conversations_are_separated(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(1, often(2, 100)))
+@pytest.mark.thorough
 def test_without_headers(seed: int) -> None:
     """Only SDKs and frameworks, which send no ids, are matched by content; the others have ids in their bodies."""
     assert find_mistakes(seed, CLIENTS, with_headers=False) == []

@@ -63,6 +63,7 @@ def test_a_session_continues_in_one_program_which_is_given_only_what_is_new(tmp_
         assert not standin.refused
 
 
+@pytest.mark.thorough
 def test_another_process_continues_with_the_session_from_the_store(tmp_path: Path) -> None:
     """Guarantee 9.5: the record of a session lies with the conversation, so that it can be resumed from anywhere; a
     program that is ended loses nothing."""

@@ -266,6 +266,7 @@ def test_a_prompt_that_is_too_long_is_a_matter_of_the_context(tmp_path: Path) ->
         assert shown(standin.records[-1])[0] == ("user", "Hello")
 
 
+@pytest.mark.thorough
 def test_a_timeout_ends_the_call_but_a_running_tool_is_not_a_timeout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -366,7 +366,7 @@ print(sorted({ {vendor.package for vendor in VENDORS.values()} | {"httpx", "http
     assert done.stdout.strip() in ("[]", "['asyncio']")
 
 
-@ALL
+@pytest.mark.parametrize("vendor", some(list(VENDORS.values()), 2), ids=lambda vendor: vendor.name)
 def test_a_missing_an_old_and_a_broken_sdk_explain_what_to_install(vendor: Vendor) -> None:
     """Guarantee 15.1: the error says which of the three it is, and the command that helps."""
     code = f"""

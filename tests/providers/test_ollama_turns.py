@@ -89,7 +89,7 @@ FAULTS = [faults.cut(), faults.ended(), faults.garbled(), faults.error_inside(),
 
 
 @STREAMED
-@pytest.mark.parametrize("fault", some(FAULTS, 3), ids=lambda fault: fault.name)
+@pytest.mark.parametrize("fault", some(FAULTS, 2), ids=lambda fault: fault.name)
 def test_a_step_that_failed_before_its_first_output_is_asked_again(
     on_disk: cc.Store, stream: bool, fault: faults.Fault
 ) -> None:

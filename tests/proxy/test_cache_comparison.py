@@ -83,7 +83,8 @@ def run(client: SDKClient, url: str, fake: FakeVendors) -> tuple[list[bytes], li
 
 
 @pytest.mark.parametrize(
-    "name", ["anthropic", "openai_responses", pytest.param("openai_chat", marks=pytest.mark.thorough)]
+    "name",
+    ["anthropic", *[pytest.param(name, marks=pytest.mark.thorough) for name in ("openai_responses", "openai_chat")]],
 )
 def test_the_proxy_causes_no_cache_miss(tmp_path: Path, name: str) -> None:
     client = client_of(name)

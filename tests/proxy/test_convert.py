@@ -225,8 +225,6 @@ CLIENTS = {
 PAIRS = [(client, target) for client in CLIENTS for target in MODELS]
 QUICK = (
     ("anthropic", "openai"),
-    ("anthropic", "gemini"),
-    ("anthropic", "openai-chat"),
     ("openai_responses", "anthropic"),
     ("gemini", "anthropic"),
 )

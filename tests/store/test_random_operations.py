@@ -255,8 +255,8 @@ class SQLiteMachine(StoreMachine):
 
 
 def run(machine: type[StoreMachine], examples: int) -> None:
-    """Run half as many random lives of a store, and ten times as many in `make prove`."""
-    count = often(examples // 2, 10 * examples)
+    """Run a third of so many random lives of a store, and ten times as many in `make prove`."""
+    count = often(examples // 3, 10 * examples)
     run_state_machine_as_test(machine, settings=settings(max_examples=count, stateful_step_count=30))
 
 

@@ -8,7 +8,7 @@ from pydantic import TypeAdapter
 from contextc._json import JSONObject, decode
 from contextc.events import AnyEvent, TextDelta, TurnFinish, TurnInterrupted
 from contextc.web.streams.agui_encoder import AGUIEncoder
-from tests.conftest import THOROUGH
+from tests.conftest import often
 from tests.web.clients.client_process import ClientProcess
 from tests.web.event_streams import made_up, recorded_events, tails
 
@@ -45,7 +45,7 @@ def test_a_stream_that_begins_anywhere_is_one_too(judge: ClientProcess) -> None:
 
 
 @given(events=made_up())
-@settings(max_examples=300 if THOROUGH else 25)
+@settings(max_examples=often(15, 300))
 def test_no_events_in_any_order_make_a_stream_that_agui_refuses(judge: ClientProcess, events: list[AnyEvent]) -> None:
     """Guarantee 12.2: the state machine holds, whatever a store may hold."""
     assert wrong(judge, events) == ""

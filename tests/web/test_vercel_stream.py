@@ -8,7 +8,7 @@ from contextc._json import JSONObject
 from contextc.events import AnyEvent, TextDelta, ToolCallDelta
 from contextc.formats.vercel import ui_messages
 from contextc.web.streams.vercel_encoder import DONE_FRAME, VercelEncoder
-from tests.conftest import THOROUGH
+from tests.conftest import THOROUGH, often
 from tests.web.clients.client_process import ClientProcess
 from tests.web.event_streams import made_up, recorded_events, tails
 
@@ -38,7 +38,7 @@ def test_every_kind_of_turn_is_a_message_that_the_sdk_reads(judge: ClientProcess
 
 
 @given(events=made_up())
-@settings(max_examples=300 if THOROUGH else 25)
+@settings(max_examples=often(15, 300))
 def test_no_events_in_any_order_make_a_stream_that_the_sdk_refuses(
     judge: ClientProcess, events: list[AnyEvent]
 ) -> None:
