@@ -58,7 +58,7 @@ class Account:
         self.available, self.before = compiled.budget.available, now
 
 
-QUICK = (("openai_responses", 8_000), ("gemini", 8_000), ("anthropic", 32_000))
+QUICK = (("gemini", 8_000), ("anthropic", 32_000))
 WINDOWS = [
     (format, window)
     for format in having("MODEL")

@@ -185,7 +185,7 @@ async def rest(events: AsyncIterator[JSONObject]) -> list[JSONObject]:
     return [event async for event in events]
 
 
-@pytest.mark.parametrize("format", ["openai_chat", "openai_responses", "anthropic"])
+@pytest.mark.parametrize("format", some(["openai_chat", "openai_responses", "anthropic"], 1))
 def test_our_line_supports_three_formats(
     shared: dict[str, str], server: LocalServer, format: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
