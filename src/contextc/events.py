@@ -200,7 +200,8 @@ class InputDequeued(Event, frozen=True, tag="input-taken"):
 class CompactionFinished(Event, frozen=True, tag="compaction"):
     """Messages up to `upto` were summarized: `before` tokens became `after` tokens.
 
-    If `undone` is True, the summary of these messages was taken out of use.
+    If `undone` is True, the summary of these messages was taken out of use. `score` is the share of the facts, open
+    todos and sentences of people that the next request still has, and `missing` the number of the others.
     """
 
     upto: int
@@ -208,6 +209,8 @@ class CompactionFinished(Event, frozen=True, tag="compaction"):
     after: int
     fallback: str = ""
     undone: bool = False
+    score: float | None = None
+    missing: int = 0
 
 
 class UsageReport(Event, frozen=True, tag="usage"):

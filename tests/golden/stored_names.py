@@ -20,8 +20,9 @@ from contextc.cli import app
 from contextc.compiler.compaction import LEAD
 from contextc.compiler.draft import LeftOutMessage
 from contextc.compiler.fetch_result import FETCH_TOOL
-from contextc.compiler.ledger.repository import OpenAttempt, StoredSummary
+from contextc.compiler.ledger.repository import OpenAttempt
 from contextc.compiler.ledger.row_encoding import REMOVED_TEXT
+from contextc.compiler.ledger.summaries import StoredSummary
 from contextc.compiler.manifest import Fragment, ManifestLine, RequestRecord
 from contextc.compiler.options import Budget
 from contextc.events import AnyEvent

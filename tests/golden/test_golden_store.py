@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 import contextc as cc
-from contextc.compiler.ledger.repository import OpenAttempt, StoredSummary
+from contextc.compiler.ledger.repository import OpenAttempt
+from contextc.compiler.ledger.summaries import StoredSummary
 from contextc.compiler.manifest import record_from_json, record_to_json
 from contextc.compiler.summary_request import LIVE_REQUEST
 from contextc.doctor import scan_store
@@ -28,6 +29,8 @@ from tests.golden.scenario import play
 from tests.golden.store_content import GOLDEN, SCHEMA, read, rows
 
 ADDED = (
+    "event.body<compaction>.missing",
+    "event.body<compaction>.score",
     "overlay.body.receipt",
     "overlay.body.seen",
     "event.body<error>.failure.",

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 import contextc as cc
 from contextc.compiler.draft import Draft, DraftEntry
-from contextc.compiler.ledger.repository import Summary
+from contextc.compiler.ledger.summaries import Summary
 from contextc.compiler.options import Budget, CompilerOptions
 from contextc.compiler.passes import fit_budget
 from contextc.compiler.passes.fit_budget import MESSAGE_LEFT_OUT_TEXT

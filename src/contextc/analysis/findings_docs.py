@@ -168,6 +168,7 @@ GROUP_TITLES = {
         "the tokens and the cost of all.",
     ),
     "window": ("The window", "These are about what is sent again with every request."),
+    "compaction": ("Compactions", "These are about what a model no longer has because a summary replaced it."),
     "failure": ("Failures", "These are about requests that failed, would fail, or were not sent as they were meant."),
 }
 

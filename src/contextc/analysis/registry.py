@@ -17,9 +17,9 @@ from contextc.analysis.finding import Evidence, Finding, RequestLoss
 if TYPE_CHECKING:
     from contextc.analysis.stored_conversation import StoredConversation
 
-Group: TypeAlias = Literal["cache", "window", "failure"]
-GROUPS: dict[str, Group] = {"CAC": "cache", "WIN": "window", "FAI": "failure"}
-MODULES = ("cache_miss_causes", "window_findings", "failure_findings")
+Group: TypeAlias = Literal["cache", "window", "failure", "compaction"]
+GROUPS: dict[str, Group] = {"CAC": "cache", "WIN": "window", "FAI": "failure", "CMP": "compaction"}
+MODULES = ("cache_miss_causes", "window_findings", "failure_findings", "compaction_findings")
 """The modules of this package that register functions."""
 
 

@@ -5,26 +5,33 @@ summary is data and not an instruction, so it is fenced and escaped. A digest bu
 that is empty or not smaller than its input, and one whose summarizer failed. Error texts never become a summary.
 """
 
-import inspect
 from collections import Counter as Tally
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from itertools import accumulate
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import asdict, replace
 
-from contextc._json import fix_surrogates, is_valid_text
+from contextc._json import fix_surrogates
+from contextc.compiler.compaction_receipt import Receipt, examine, find_points
 from contextc.compiler.compiled import Compiled
 from contextc.compiler.draft import Draft
-from contextc.compiler.ledger import repository
+from contextc.compiler.ledger import summaries
 from contextc.compiler.ledger.row_encoding import list_blob_names, render_item, write_text_files
 from contextc.compiler.options import CompilerOptions
 from contextc.compiler.passes.agent_view import UNNAMED_AUTHOR
-from contextc.compiler.summary_request import CompileExtended, extend_request, list_items
-from contextc.errors import InvalidInput, InvalidSetting, StoreCorrupt, describe_error
+from contextc.compiler.summary_request import (
+    CompileExtended,
+    Summarizer,
+    SummarizerInput,
+    check_instructions,
+    extend_request,
+    list_items,
+    with_instructions,
+)
+from contextc.errors import ContextOverflow, InvalidInput, InvalidSetting, StoreCorrupt, describe_error
 from contextc.events import CompactionFinished
 from contextc.messages import Message, user
 from contextc.models import Model
@@ -40,30 +47,6 @@ if TYPE_CHECKING:
     from contextc.compiler.arguments import CompileArguments
     from contextc.compiler.compiler import MessageCompiler
 
-T = TypeVar("T")
-
-Summarizer: TypeAlias = (
-    Callable[[Sequence[Message], str | None], str] | Callable[[Sequence[Message], str | None, str], str]
-)
-"""Takes the messages as the agent sees them and the previous summary. Returns a new summary of both. If it has a
-parameter `instructions`, it also gets what people want the summary to keep.
-"""
-
-
-class SummarizerInput(Struct, frozen=True, kw_only=True):
-    """One call of a summarizer: the messages as the agent sees them, and the previous summary."""
-
-    messages: Sequence[Message]
-    previous: str | None
-    max_tokens: int
-    """The size that the summary should not exceed."""
-    instructions: str = ""
-    """The wishes of people about the summary."""
-    live: Compiled | None = None
-    """The next request of the channel with a message that asks for the summary, if the provider can read it from its
-    cache.
-    """
-
 
 CompactionSteps: TypeAlias = "Generator[SummarizerInput, str, CompactionResult | None]"
 """A compaction as a generator: it yields the summarizer's input and receives the summary, or the summarizer's error.
@@ -76,6 +59,8 @@ KEEP_TURNS, KEEP_SHARE, KEEP_MOST = 2, 0.25, 20_000
 MIN_SUMMARY = 1_000
 LINE_LENGTH = 160
 UNLIMITED_WINDOW = 1 << 40
+NOT_SMALLER = "the summary was not smaller than what it stands for"
+LOST_MORE = "the summary lost more than a digest does"
 
 
 class CompactionResult(Struct, frozen=True, kw_only=True):
@@ -88,8 +73,22 @@ class CompactionResult(Struct, frozen=True, kw_only=True):
     before: int
     after: int
     fallback: str = ""
+    receipt: Receipt | None = None
+    """What the next request still has of the messages that were replaced."""
     already: bool = False
     """True if another writer had stored a summary at this position first. That one is kept."""
+
+
+class StoredCompaction(Struct, frozen=True, kw_only=True):
+    """A stored summary of the messages up to `upto`, and what the request after it has kept of them."""
+
+    upto: int
+    time: int
+    text: str
+    is_digest: bool = False
+    """True if it was made without a model."""
+    receipt: Receipt | None = None
+    """None for summaries of older versions."""
 
 
 class CompactionContext(NamedTuple):
@@ -101,6 +100,8 @@ class CompactionContext(NamedTuple):
     load_messages: Callable[[Sequence[int]], Mapping[int, Message]]
     compile_extended: CompileExtended | None
     """None if the summarizer does not send requests of this channel."""
+    assume_summary: Callable[[summaries.Summary], Compiled]
+    """Compiles the next request as if this were the latest summary."""
 
 
 def load_compaction(
@@ -116,13 +117,27 @@ def load_compaction(
         asked["upcoming"] = [user(text)]
         return compiler.compile(conversation, dry_run=True, **asked)
 
+    def assumed(summary: summaries.Summary) -> Compiled:
+        probe = type(compiler)(compiler.store, compiler.provider, **asdict(compiler.options))
+        probe.loader.assumed_summary = summary
+        return probe.compile(conversation, dry_run=True, **arguments)
+
     return CompactionContext(
         store=compiler.store,
         current=compiler.compile(conversation, dry_run=True, **arguments),
         whole=reader.compile(conversation, dry_run=True, **without_budget),
         load_messages=lambda places: compiler.loader.fetch_messages(places, ()).messages,
         compile_extended=extended if from_cache else None,
+        assume_summary=assumed,
     )
+
+
+class CheckedSummary(NamedTuple):
+    """A summary, and what a request with it would keep. `fault` is the reason why it cannot be used."""
+
+    summary: summaries.Summary
+    receipt: Receipt
+    fault: str = ""
 
 
 class SummaryPlan(Struct, frozen=True, kw_only=True):
@@ -251,47 +266,80 @@ def run_compaction_steps(context: CompactionContext, instructions: str) -> Compa
         for item in planned.items
         if item.kind == "message" and item.place in messages
     ]
-    count = draft.counter.count_system
+    humans, opening = _state(draft, messages, planned.anchor & SEQ_MASK)
     most = max_summary_tokens(draft.options, current.provider.model, available, planned.tokens)
+    count, todos = draft.counter.count_system, store.todos(current.channel.conversation, draft.agent)
+    points = find_points(shown, planned.previous, [each.text for each in todos if each.state != "done"])
+
+    def examined(text: str) -> CheckedSummary:
+        """Return a summary with its tokens, and with the receipt of the request that would follow it."""
+        fenced = _fenced(text)
+        summary = summaries.Summary(planned.anchor, fenced, count(fenced), humans, opening)
+        if summary.tokens >= planned.tokens:
+            return CheckedSummary(
+                summary, Receipt(facts=1, kept=0), "the summary was not smaller than what it stands for"
+            )
+        try:
+            after = context.assume_summary(summary)
+        except ContextOverflow:
+            return CheckedSummary(summary, examine(points, fenced))
+        return CheckedSummary(summary, examine(points, after.params[after.formatter.messages_key]))
+
     wanted = SummarizerInput(
         messages=shown, previous=planned.previous, max_tokens=most, instructions=instructions.strip()
     )
-    text, fallback, seen = "", "", UNSET
-    if (live := extend_live(context, messages, planned, most, wanted.instructions)) is not None:
-        text, fallback = yield from _summary(replace(wanted, live=live))
-        places = [item.place for item in list_items(current.draft)]
-        seen = max(places, key=lambda where: where & SEQ_MASK) if text else UNSET
-    if not text:
-        text, fallback = yield from _summarize_sections(wanted, available, draft.counter)
-    if not fallback and count(_fenced(text)) >= planned.tokens:
-        fallback = "the summary was not smaller than what it stands for"
-    fenced = _fenced(text)
-    if fallback:
-        fenced = _fenced(build_digest(shown, planned.previous, lambda words: count(_fenced(words)) < planned.tokens))
-        if count(fenced) >= planned.tokens:
+    text, fallback, seen = yield from _ask(context, messages, planned, wanted)
+    made = examined(text) if text else None
+    if made is not None and not made.fault and made.receipt.lacks_facts:
+        again = replace(wanted, missing=made.receipt.lost)
+        text, _, seen_again = yield from _ask(context, messages, planned, again)
+        better = examined(text) if text else None
+        if better is not None and not better.fault and better.receipt.lost_facts < made.receipt.lost_facts:
+            made, seen = better, seen_again
+    limit = planned.tokens if made is None or made.fault else max(most, made.summary.tokens) + 1
+    digest = examined(build_digest(shown, planned.previous, lambda words: count(_fenced(words)) < limit))
+    if made is None or made.fault or (not digest.fault and digest.receipt.lost_facts < made.receipt.lost_facts):
+        fallback = fallback or (made.fault if made is not None else "") or LOST_MORE
+        made, seen = digest, UNSET
+        if digest.fault:
             return None
-    humans, opening = _state(draft, messages, planned.anchor & SEQ_MASK)
-    overlay = repository.StoredSummary(
-        text=fenced,
+    overlay = summaries.StoredSummary(
+        text=made.summary.text,
         made_by="digest" if fallback else "summarizer",
         time=append_and_load.now_ms(),
         humans=humans,
         opening=opening,
-        seen=UNSET if fallback else seen,
+        seen=seen,
+        receipt=made.receipt,
     )
-
-    def work(tx: Transaction) -> bool:
-        return repository.save_summary(tx, whole.snapshot.tip, draft.agent, planned.anchor, overlay)
-
-    made = store.write(work)
+    stored = store.write(
+        lambda tx: summaries.save_summary(tx, whole.snapshot.tip, draft.agent, planned.anchor, overlay)
+    )
     return CompactionResult(
         upto=planned.anchor & SEQ_MASK,
-        text=fenced,
+        text=made.summary.text,
         before=planned.tokens,
-        after=count(fenced),
+        after=made.summary.tokens,
         fallback=fallback,
-        already=not made,
+        receipt=made.receipt,
+        already=not stored,
     )
+
+
+def _ask(
+    context: CompactionContext, messages: Mapping[int, Message], planned: SummaryPlan, wanted: SummarizerInput
+) -> Generator[SummarizerInput, str, tuple[str, str, int | UnsetType]]:
+    """Ask for a summary, from the cache if possible. Return it, or the reason why there is none, and the place of the
+    last message that the summarizer was sent, if it is after those that are summarized.
+    """
+    if (live := extend_live(context, messages, planned, wanted)) is not None:
+        text, _ = yield from _summary(replace(wanted, live=live))
+        if text:
+            places = [item.place for item in list_items(context.current.draft)]
+            return text, "", max(places, key=lambda where: where & SEQ_MASK)
+    counter = context.whole.draft.counter
+    text, fallback = yield from _summarize_sections(wanted, context.current.budget.available, counter)
+    return text, fallback, UNSET
 
 
 def plan_compaction(context: CompactionContext) -> tuple[Mapping[int, Message], SummaryPlan | None]:
@@ -304,11 +352,7 @@ def plan_compaction(context: CompactionContext) -> tuple[Mapping[int, Message], 
 
 
 def extend_live(
-    context: CompactionContext,
-    messages: Mapping[int, Message],
-    planned: SummaryPlan,
-    most: int,
-    instructions: str,
+    context: CompactionContext, messages: Mapping[int, Message], planned: SummaryPlan, wanted: SummarizerInput
 ) -> Compiled | None:
     """Return the next request of the channel with a message that asks for the summary; None if that is not possible."""
     draft = context.whole.draft
@@ -316,7 +360,27 @@ def extend_live(
     if context.compile_extended is None or _first_restricted(draft, items, messages) < len(items):
         return None
     covered = [item for item in planned.items if item.kind == "message"]
-    return extend_request(context.current, context.compile_extended, covered, messages, most, instructions)
+    asked = wanted.max_tokens, wanted.instructions, wanted.missing
+    return extend_request(context.current, context.compile_extended, covered, messages, *asked)
+
+
+def load_compactions(store: Store, conversation: str, agent: str) -> list[StoredCompaction]:
+    """Return the summaries of an agent's view that are in use on the current branch, newest first."""
+
+    def work(tx: Transaction) -> list[StoredCompaction]:
+        found = summaries.load_summaries(tx, agent, load_tip(tx, conversation))
+        return [
+            StoredCompaction(
+                upto=anchor & SEQ_MASK,
+                time=stored.time,
+                text=stored.text,
+                is_digest=stored.made_by == "digest",
+                receipt=stored.receipt or None,
+            )
+            for anchor, stored in found
+        ]
+
+    return store.read(work)
 
 
 def undo_compaction(store: Store, conversation: str, agent: str) -> int | None:
@@ -326,10 +390,10 @@ def undo_compaction(store: Store, conversation: str, agent: str) -> int | None:
 
     def work(tx: Transaction) -> int | None:
         at = load_tip(tx, conversation)
-        found = repository.load_latest_summary(tx, agent, at, len)
+        found = summaries.load_latest_summary(tx, agent, at, len)
         if found is None or found.anchor & SEQ_MASK <= load_context_start(tx, at.branch, at.seq):
             return None
-        repository.undo_summary(tx, at, agent, found.anchor)
+        summaries.undo_summary(tx, at, agent, found.anchor)
         upto = found.anchor & SEQ_MASK
         event = CompactionFinished(
             time=append_and_load.now_ms(), agent=agent, upto=upto, before=0, after=0, undone=True
@@ -338,44 +402,6 @@ def undo_compaction(store: Store, conversation: str, agent: str) -> int | None:
         return upto
 
     return store.write(work)
-
-
-def check_summarizer(summarize: object, instructions: str) -> None:
-    """Check that a summarizer can be called, and takes the instructions, if there are any."""
-    if not callable(summarize):
-        raise InvalidInput(
-            f"summarize must be callable, got {type(summarize).__name__}",
-            fix="Pass a function of the messages and the previous summary.",
-        )
-    check_instructions(instructions)
-    if instructions.strip() and not takes_instructions(summarize):
-        raise InvalidInput(
-            "summarize: the function does not take instructions",
-            fix="Give it a parameter `instructions`, or omit the instructions.",
-        )
-
-
-def check_instructions(instructions: object) -> None:
-    """Check the instructions for a summary."""
-    if not isinstance(instructions, str) or not is_valid_text(instructions):
-        raise InvalidInput(
-            "instructions must be a text", got=instructions, fix="Pass what the summary should keep, or omit them."
-        )
-
-
-def takes_instructions(summarize: Callable[..., object]) -> bool:
-    """Return True if a summarizer has a parameter `instructions`."""
-    try:
-        parameters = inspect.signature(summarize).parameters
-    except ValueError:  # a function written in C without a signature
-        return False
-    return "instructions" in parameters or any(each.kind is each.VAR_KEYWORD for each in parameters.values())
-
-
-def with_instructions(summarize: Callable[..., T], wanted: SummarizerInput) -> Callable[[], T]:
-    """Return the call of a summarizer, with the instructions if it takes them."""
-    more = {"instructions": wanted.instructions} if takes_instructions(summarize) else {}
-    return partial(summarize, wanted.messages, wanted.previous, **more)
 
 
 def max_summary_tokens(options: CompilerOptions, model: Model, available: int, replaced: int) -> int:
@@ -390,7 +416,8 @@ def complete_compaction(steps: CompactionSteps, summarize: Summarizer) -> Compac
         wanted = next(steps)
         while True:
             try:
-                text = with_instructions(summarize, wanted)()
+                call = with_instructions(summarize, wanted)
+                text = call() if call is not None else ""
             except Exception as error:
                 wanted = steps.throw(error)
             else:

@@ -2,7 +2,13 @@
 
 from msgspec import Struct
 
-from contextc.compiler.compaction import CompactionContext, extend_live, max_summary_tokens, plan_compaction
+from contextc.compiler.compaction import (
+    CompactionContext,
+    extend_live,
+    max_summary_tokens,
+    plan_compaction,
+)
+from contextc.compiler.summary_request import SummarizerInput
 from contextc.messages import Usage
 from contextc.models import cost
 from contextc.store.message_rows import SEQ_MASK
@@ -45,7 +51,8 @@ def preview_compaction(context: CompactionContext) -> CompactionPreview | None:
     draft, budget, model = context.whole.draft, context.current.budget, context.current.provider.model
     most = max_summary_tokens(draft.options, model, budget.available, planned.tokens)
     told, cached = planned.tokens + draft.counter.count_system(planned.previous or "") + REQUEST_TOKENS, 0
-    if (live := extend_live(context, messages, planned, most, "")) is not None:
+    asked = SummarizerInput(messages=(), previous=None, max_tokens=most)
+    if (live := extend_live(context, messages, planned, asked)) is not None:
         told, cached = live.budget.input, min(live.cost.cached_tokens_kept, live.budget.input)
     later = max(0, budget.input - planned.tokens) + most
     return CompactionPreview(

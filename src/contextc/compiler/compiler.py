@@ -21,10 +21,10 @@ from contextc.compiler.arguments import ArgumentCache, CompileArguments, PromptS
 from contextc.compiler.compaction import (
     CompactionResult,
     CompactionSteps,
-    Summarizer,
-    check_summarizer,
+    StoredCompaction,
     complete_compaction,
     load_compaction,
+    load_compactions,
     run_compaction_steps,
     undo_compaction,
 )
@@ -37,6 +37,7 @@ from contextc.compiler.options import CompilerOptionArguments
 from contextc.compiler.pipeline import ContextLoader, compile_request
 from contextc.compiler.request_head import AnyTool, CompileInput
 from contextc.compiler.search_history import MAX_TOKENS, HistoryPassage, answer_call, search_history
+from contextc.compiler.summary_request import Summarizer, check_summarizer
 from contextc.compiler.visibility import Viewer
 from contextc.errors import ContextcError, InvalidInput, NothingNew, describe_error
 from contextc.messages import Message, ToolCall, Usage, validate_message
@@ -399,6 +400,10 @@ class MessageCompiler:
     ) -> CompactionPreview | None:
         """Return what a compaction would replace, and what it costs. Nothing is stored, and no model is called."""
         return preview_compaction(load_compaction(self, conversation, asked, from_cache=from_cache))
+
+    def compactions(self, conversation: str, *, agent: str = DEFAULT_AGENT) -> list[StoredCompaction]:
+        """Return the summaries that are in use, newest first, each with its receipt: what it has kept, and lost."""
+        return load_compactions(self.store, conversation, agent)
 
     def undo_compaction(self, conversation: str, *, agent: str = DEFAULT_AGENT) -> int | None:
         """Take the latest summary of an agent's view out of use. The next request begins an epoch with the original

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
-from contextc.compiler.ledger.repository import Summary
+from contextc.compiler.ledger.summaries import Summary
 from contextc.compiler.options import Budget, CompilerOptions
 from contextc.errors import InternalError
 from contextc.messages import Message

@@ -8,6 +8,8 @@ from msgspec.structs import replace
 
 from contextc._json import JSONObject, decode
 from contextc.compiler.body_splitting import insert_marks, join_body, split_elements
+from contextc.compiler.compaction import load_compactions
+from contextc.compiler.compaction_receipt import describe_receipt
 from contextc.compiler.compiled import HeadParts, mark_chunk, with_breakpoints
 from contextc.compiler.draft import LeftOutMessage
 from contextc.compiler.ledger import repository
@@ -133,7 +135,7 @@ def explain(store: Store, channel: Channel, request: int | None = None) -> Manif
                 produced = tuple([item.place for item in items if 0 < item.place & SEQ_MASK <= record.held])
             else:
                 produced = store.read(lambda tx: _produced(tx, past.number, record.request - 1))
-        return build_lines(
+        found = build_lines(
             items,
             left,
             lambda places: store.read(lambda tx: load_messages_at(tx, places)),
@@ -142,6 +144,13 @@ def explain(store: Store, channel: Channel, request: int | None = None) -> Manif
             used=record.corrected_budget.messages,
             fetchable=past.fetchable,
         )
+        kept = {each.upto: each.receipt for each in load_compactions(store, channel.conversation, channel.author)}
+        return [
+            replace(line, why=describe_receipt(receipt))
+            if line.kind == "summary" and (receipt := kept.get(line.seq)) is not None
+            else line
+            for line in found
+        ]
 
     def fragments() -> tuple[Fragment, ...]:
         if past.record.mode != "resume" or load_channel_provider(store, channel).resends_head:

@@ -20,7 +20,6 @@ from contextc.compiler.ledger.channel_loader import (
     may_have_summaries,
 )
 from contextc.compiler.ledger.channel_row_cache import ChannelCache
-from contextc.compiler.ledger.repository import Summary
 from contextc.compiler.ledger.row_encoding import (
     AssembledRows,
     FetchedMessages,
@@ -29,6 +28,7 @@ from contextc.compiler.ledger.row_encoding import (
     list_blob_names,
     list_media,
 )
+from contextc.compiler.ledger.summaries import Summary, load_latest_summary
 from contextc.compiler.manifest_builder import build_account
 from contextc.compiler.options import Budget
 from contextc.compiler.passes import PASSES
@@ -285,6 +285,8 @@ class ContextLoader:
         self.calibration: Calibration | None = None
         self.skip_summarized = False
         """True if messages that the latest summary covers are not read."""
+        self.assumed_summary: Summary | None = None
+        """A summary that is not stored, and is used as if it were the latest one."""
 
     @property
     def factor(self) -> float:
@@ -306,7 +308,8 @@ class ContextLoader:
     ) -> LoadedContext:
         """Load a channel as it is now, or as it would be after an edit or a rewind."""
         seen = self._load_next(channel, has_instructions) if edit is None and rewind is None else None
-        return seen or self._load_snapshot(channel, runs, edit, rewind, has_instructions)
+        seen = seen or self._load_snapshot(channel, runs, edit, rewind, has_instructions)
+        return seen if self.assumed_summary is None else seen._replace(summary=self.assumed_summary)
 
     def _load_next(self, channel: Channel, has_instructions: bool) -> LoadedContext | None:
         """Load the next step of a channel by the fast path; None if the full load is needed."""
@@ -357,7 +360,7 @@ class ContextLoader:
                 upto = where.seq - 1 if edit is not None else where.seq
             since = None
             if self.skip_summarized and may_have_summaries(at := load_tip(tx, channel.conversation)):
-                since = repository.load_latest_summary(tx, channel.author, at, counter.count_system)
+                since = load_latest_summary(tx, channel.author, at, counter.count_system)
             sight = load_snapshot(
                 tx,
                 self._cache,
@@ -374,7 +377,7 @@ class ContextLoader:
             counts, fresh = self._counts(tx, sight, counted)
             summary = None
             if may_have_summaries(sight.tip):
-                summary = repository.load_latest_summary(tx, channel.author, sight.tip, counter.count_system)
+                summary = load_latest_summary(tx, channel.author, sight.tip, counter.count_system)
             if summary is not None and summary.anchor & SEQ_MASK <= sight.state.edge:
                 summary = None  # the context was cleared after it
             return LoadedContext(sight, summary, counts, fresh)

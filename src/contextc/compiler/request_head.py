@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from contextc._json import JSONObject, encode_canonical
 from contextc.compiler.compiled import MESSAGES_PLACEHOLDER, SESSION_PLACEHOLDER, HeadParts
 from contextc.compiler.ledger.channel_loader import ChannelSnapshot
-from contextc.compiler.ledger.repository import Summary
 from contextc.compiler.ledger.row_encoding import FetchMessages
+from contextc.compiler.ledger.summaries import Summary
 from contextc.compiler.options import Budget, CompilerOptions
 from contextc.errors import InvalidInput
 from contextc.formats.base import Formatter, Request

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from contextc.compiler.ledger import repository
 from contextc.compiler.ledger.log_check import LOG_LOST, has_lost_messages, is_tip_lost, without_rows
+from contextc.compiler.ledger.summaries import is_summary_lost
 from contextc.doctor.findings import Finding
 from contextc.errors import StoreCorrupt
 from contextc.store import Store
@@ -111,4 +112,4 @@ def _lost_summaries(tx: Transaction, name: str) -> list[int]:
         " LEFT JOIN message m ON m.place = o.anchor WHERE c.name = ? ORDER BY o.anchor",
         name,
     )
-    return [anchor for anchor, body, identity in rows if repository.is_summary_lost(body, identity)]
+    return [anchor for anchor, body, identity in rows if is_summary_lost(body, identity)]

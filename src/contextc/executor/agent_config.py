@@ -20,8 +20,8 @@ from msgspec import Struct
 from contextc._json import JSONObject
 from contextc.compiler import MessageCompiler
 from contextc.compiler.arguments import AgentArguments
-from contextc.compiler.compaction import check_instructions, check_summarizer, takes_instructions
 from contextc.compiler.options import CompilerOptions
+from contextc.compiler.summary_request import check_instructions, check_summarizer, takes_instructions
 from contextc.errors import InvalidInput, InvalidSetting
 from contextc.executor.limits import Limits
 from contextc.messages import Message, ToolCall, user

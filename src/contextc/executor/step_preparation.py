@@ -15,8 +15,9 @@ from contextc._credential_mask import get_logger
 from contextc._json import JSONObject
 from contextc.compiler import Compiled
 from contextc.compiler.arguments import AgentArguments
-from contextc.compiler.compaction import CompactionResult, SummarizerInput
+from contextc.compiler.compaction import CompactionResult
 from contextc.compiler.ledger.channel_loader import load_messages_at
+from contextc.compiler.summary_request import SummarizerInput
 from contextc.errors import ContextOverflow
 from contextc.events import CompactionFinished
 from contextc.executor.agent_config import AgentConfig
@@ -345,7 +346,10 @@ class StepPreparer:
 
 
 def compaction_event(done: CompactionResult) -> CompactionFinished:
-    return CompactionFinished(upto=done.upto, before=done.before, after=done.after, fallback=done.fallback)
+    score, missing = (done.receipt.score, done.receipt.missing) if done.receipt is not None else (None, 0)
+    return CompactionFinished(
+        upto=done.upto, before=done.before, after=done.after, fallback=done.fallback, score=score, missing=missing
+    )
 
 
 def leaves_messages_out(compiled: Compiled) -> bool:

@@ -16,8 +16,7 @@ from typing import Generic, NamedTuple, TypeVar
 from contextc._json import encode, fix_surrogates
 from contextc._worker_threads import CALLBACK_SLOTS, as_exception, ends_task, run_blocking, run_in_thread
 from contextc.compiler import Compiled
-from contextc.compiler.compaction import SummarizerInput, with_instructions
-from contextc.compiler.summary_request import SUMMARY_FORM, request_text
+from contextc.compiler.summary_request import SUMMARY_FORM, SummarizerInput, request_text, with_instructions
 from contextc.errors import ProviderFailed
 from contextc.executor.agent_config import AgentConfig
 from contextc.executor.model_call import MAX_RETRIES, MAX_RETRY_SECONDS, retry_delay, stream_failure, valid_usage
@@ -62,6 +61,8 @@ async def summarize(config: AgentConfig, wanted: SummarizerInput) -> ModelSummar
             return await summarize_from_cache(config.clients.get(), wanted.live)
         return await summarize_with_model(config.clients.get(), config.provider, wanted)
     call = with_instructions(make, wanted)
+    if call is None:
+        return ModelSummary("")
     made = call() if is_async(make) else await run_in_thread(call)
     return ModelSummary(await made if inspect.isawaitable(made) else made)
 
@@ -104,7 +105,7 @@ async def summarize_with_model(endpoint: Endpoint, provider: Provider, wanted: S
     formatter, model = provider.formatter, provider.model
     told = [_fenced("summary-so-far", escape_markers(wanted.previous))] if wanted.previous else []
     most = min(wanted.max_tokens + REASONING_TOKENS, model.output, model.window // 4)
-    asked = request_text(wanted.max_tokens, wanted.instructions)
+    asked = request_text(wanted.max_tokens, wanted.instructions, wanted.missing)
     others = [SUMMARY_INSTRUCTIONS, *told, asked]
     told.append(_fenced("transcript", _transcript(wanted.messages, others, provider, model.window - most)))
     text = "\n\n".join([*told, asked])

@@ -13,7 +13,7 @@ from msgspec.structs import astuple, replace
 from contextc._json import encode
 from contextc.compiler.ledger import log_check, repository
 from contextc.compiler.ledger.channel_row_cache import ChannelCache, ChannelCacheEntry
-from contextc.compiler.ledger.repository import Summary
+from contextc.compiler.ledger.summaries import Summary, find_undone
 from contextc.messages import Message, decode_message
 from contextc.store import Store
 from contextc.store.backend_interface import Transaction
@@ -251,7 +251,7 @@ def _on_this_branch(
     here = {branch: (max(first, edge + 1), last) for branch, (first, last) in line.items()}
 
     items = [item for each in shown.rows for item in each.row.items]
-    undone = repository.find_undone(tx, agent, at, [item.place for item in items if item.kind == "summary"])
+    undone = find_undone(tx, agent, at, [item.place for item in items if item.kind == "summary"])
 
     def stands(item: Item) -> bool:
         if item.kind != "message" and not item.text:  # its text was redacted

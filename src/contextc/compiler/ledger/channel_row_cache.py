@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 from msgspec.structs import replace
 
 from contextc._json import JSONObject, decode, encode
-from contextc.compiler.ledger.repository import Summary
+from contextc.compiler.ledger.summaries import Summary
 from contextc.messages import Message
 from contextc.store import Store
 from contextc.store.ledger_schema import Channel, ChannelState, StoredRow

@@ -1,16 +1,12 @@
-"""The ledger in the store: channels, rows, request heads, attempts, manifests and summaries.
+"""The ledger in the store: channels, rows, request heads, attempts and manifests.
 
 Functions over a transaction. The cost of a commit depends on what is new only.
-
-A summary replaces everything that an agent sees up to one message, its anchor. It is written once, if there is none at
-that anchor. It applies to every branch that contains the anchor. So a fork has it too, and an edit before the anchor
-makes it inapplicable.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import Raw, Struct
 from msgspec.json import Decoder, Encoder
 from msgspec.structs import replace
 
@@ -37,8 +33,6 @@ from contextc.store.message_rows import (
     decode_rows,
     load_lineage,
     make_place,
-    split_by_branch,
-    to_id,
 )
 from contextc.store.turn_and_event_records import load_last_turn
 
@@ -364,136 +358,3 @@ def recover_counters(tx: Transaction, channel: int) -> ChannelState:
 
     requests = last("manifest")
     return ChannelState(requests=requests, rows=last("shown"), epoch=requests)
-
-
-class Summary(NamedTuple):
-    """A stored summary of everything that an agent sees up to the place `anchor`."""
-
-    anchor: int
-    text: str
-    tokens: int
-    humans: tuple[str, ...] = ()
-    """Authors of the user messages up to the anchor."""
-    opening: int | None = 0
-    """Place of the message that opened the turn in progress at the anchor; 0 if there was none, None if unknown."""
-
-
-class StoredSummary(Struct, frozen=True, kw_only=True):
-    """The stored form of a summary, with what the next one needs from the messages before it."""
-
-    text: str
-    made_by: str = ""
-    time: int = 0
-    humans: tuple[str, ...] = ()
-    opening: int | None = None
-    anchor_id: str | UnsetType = UNSET
-    """Id of the message at the anchor; unset in summaries of older versions."""
-    undone: tuple[tuple[int, int, int], ...] | UnsetType = UNSET
-    """Where it was taken out of use: conversation, branch, and number of the last message at that time."""
-    seen: int | UnsetType = UNSET
-    """Place of the last message that the summarizer was sent, if that is after the anchor."""
-
-
-_encode_summary = Encoder().encode
-_decode_summary = Decoder(StoredSummary).decode
-
-
-LAST_SUMMARY = (
-    "SELECT o.anchor, o.body, m.id FROM overlay o LEFT JOIN message m ON m.place = o.anchor"
-    " WHERE o.tree = ? AND o.agent = ? AND o.anchor BETWEEN ? AND ? ORDER BY o.anchor DESC LIMIT 1"
-)
-
-
-def load_latest_summary(tx: Transaction, agent: str, at: BranchTip, count: Callable[[str], int]) -> Summary | None:
-    """Return the newest summary whose anchor is on the current branch. One that was undone or whose anchor was lost is
-    skipped.
-    """
-    ranges = [*split_by_branch(load_lineage(tx, at.branch), 0, at.seq)]
-    for branch, first, last in reversed(ranges):
-        low, high = make_place(branch, first), make_place(branch, last)
-        while (row := tx.row(LAST_SUMMARY, at.tree, agent, low, high)) is not None:
-            stored, high = decode_row(_decode_summary, row[1], "A summary"), row[0] - 1
-            if _is_anchored(stored, row[2]) and _is_seen(stored, ranges) and not _is_undone(stored, at, ranges):
-                return Summary(row[0], stored.text, count(stored.text), stored.humans, stored.opening)
-    return None
-
-
-def _is_seen(stored: StoredSummary, ranges: Iterable[tuple[int, int, int]]) -> bool:
-    """Return True if the branch has all messages that a summary was written from."""
-    seen = stored.seen or 0
-    return not seen or any(
-        make_place(branch, first) <= seen <= make_place(branch, last) for branch, first, last in ranges
-    )
-
-
-def find_undone(tx: Transaction, agent: str, at: BranchTip, anchors: Iterable[int]) -> set[int]:
-    """Return those of these anchors whose summaries were undone on the current branch."""
-    ranges = [*split_by_branch(load_lineage(tx, at.branch), 0, at.seq)]
-    found = [(anchor, _load_summary(tx, at.tree, agent, anchor)) for anchor in anchors]
-    return {anchor for anchor, stored in found if stored is not None and _is_undone(stored, at, ranges)}
-
-
-def undo_summary(tx: Transaction, at: BranchTip, agent: str, anchor: int) -> None:
-    """Take a summary out of use on the current branch, and on branches that continue it."""
-    stored = _load_summary(tx, at.tree, agent, anchor)
-    if stored is not None:
-        _write_summary(
-            tx,
-            at.tree,
-            agent,
-            anchor,
-            replace(stored, undone=(*(stored.undone or ()), (at.conversation, at.branch, at.seq))),
-        )
-
-
-def _is_undone(stored: StoredSummary, at: BranchTip, ranges: Iterable[tuple[int, int, int]]) -> bool:
-    """Return True if a summary was undone in this conversation, or in the one it was forked from, before the fork."""
-    if not stored.undone:
-        return False
-    ends = {branch: last for branch, _, last in ranges}
-    return any(
-        conversation == at.conversation or ends.get(branch, -1) >= seq for conversation, branch, seq in stored.undone
-    )
-
-
-def _load_summary(tx: Transaction, tree: int, agent: str, anchor: int) -> StoredSummary | None:
-    row = tx.row("SELECT body FROM overlay WHERE tree = ? AND agent = ? AND anchor = ?", tree, agent, anchor)
-    return decode_row(_decode_summary, row[0], "A summary") if row else None
-
-
-def _write_summary(tx: Transaction, tree: int, agent: str, anchor: int, stored: StoredSummary) -> None:
-    body = _encode_summary(stored)
-    tx.run("UPDATE overlay SET body = ? WHERE tree = ? AND agent = ? AND anchor = ?", body, tree, agent, anchor)
-    _raise_revisions(tx, tree)
-
-
-def _raise_revisions(tx: Transaction, tree: int) -> None:
-    tx.run("UPDATE conversation SET revision = revision + 1 WHERE tree = ?", tree)
-
-
-def is_summary_lost(body: bytes, identity: object) -> bool:
-    """Return True if a stored summary ends at another message than this one. None is a missing message."""
-    return not _is_anchored(decode_row(_decode_summary, body, "A summary"), identity)
-
-
-def _is_anchored(stored: StoredSummary, identity: object) -> bool:
-    return identity is not None and stored.anchor_id in (UNSET, to_id(identity).hex())
-
-
-def save_summary(tx: Transaction, at: BranchTip, agent: str, anchor: int, overlay: StoredSummary) -> bool:
-    """Store a summary. Returns False if there is one at that anchor already, unless it was undone."""
-    row = tx.row("SELECT id FROM message WHERE place = ?", anchor)
-    overlay = replace(overlay, anchor_id=to_id(row[0]).hex() if row else UNSET)
-    made = tx.run(
-        "INSERT INTO overlay (tree, agent, anchor, body) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
-        at.tree,
-        agent,
-        anchor,
-        _encode_summary(overlay),
-    )
-    if made:
-        _raise_revisions(tx, at.tree)
-    elif find_undone(tx, agent, at, [anchor]):
-        _write_summary(tx, at.tree, agent, anchor, overlay)
-        made = 1
-    return made == 1

@@ -3,6 +3,7 @@
 from msgspec import Struct
 
 from contextc._worker_threads import run_blocking
+from contextc.compiler.compaction import StoredCompaction, load_compactions
 from contextc.compiler.compaction import undo_compaction as undo_stored_compaction
 from contextc.compiler.compaction_preview import CompactionPreview
 from contextc.executor.event_hub import event_hub
@@ -198,6 +199,12 @@ async def preview_compaction(app: AppState, name: str, body: ModelBody) -> Previ
     """Return what a compaction would replace, and what it costs. Nothing is stored, and no model is called."""
     async with app.turns.executor_for(name, body.model) as executor:
         return PreviewResult(preview=await run_blocking(executor.preview_compaction, name))
+
+
+@endpoint("GET", "/conversations/{name}/compactions")
+def compactions(app: AppState, name: str) -> list[StoredCompaction]:
+    """List the summaries that are in use, newest first, each with what it has kept and what it has lost."""
+    return load_compactions(app.store, name, app.options.agent)
 
 
 @endpoint("POST", "/conversations/{name}/compact/undo")

@@ -379,11 +379,11 @@ export class ConversationClient {
   }
 
   async previewCompaction(model) {
-    return (await post(this.path("compact/preview"), model ? { model } : {})).preview;
+    return (await post(this.path("compact", "preview"), model ? { model } : {})).preview;
   }
 
   async undoCompaction() {
-    const done = await post(this.path("compact/undo"), {});
+    const done = await post(this.path("compact", "undo"), {});
     await this.refresh();
     return done;
   }

@@ -243,7 +243,8 @@ const HANDLERS = {
 /** Event type of a notice → its fields. */
 const NOTICE_FIELDS = {
   "system-hint": ({ text, trigger = "" }) => ({ text, trigger }),
-  compaction: ({ upto, before, after: became, fallback = "", undone = false }) => ({ upto, before, became, fallback, undone }),
+  compaction: ({ upto, before, after: became, fallback = "", undone = false, score = null, missing = 0 }) =>
+    ({ upto, before, became, fallback, undone, score, missing }),
   retry: ({ error, seconds, attempt, kind: errorKind, failure }) => ({ error, seconds, attempt, errorKind, failure }),
   error: ({ error, kind: errorKind, failure }) => ({ error, errorKind, failure }),
 };

@@ -1,11 +1,12 @@
 /** Notices between messages: hints, compactions, retries and errors; and markers of cache resets. */
+import { conversationPath, get } from "../api.js";
 import { attempt } from "../dialog.js";
-import { html } from "../html.js";
+import { html, useState } from "../html.js";
 import { Icon } from "../icons.js";
 import { failureLabel } from "../observed.js";
 import { resetLabel } from "../reasons.js";
 import { inspectUrl } from "../route.js";
-import { clock, dateTime, duration, number, readable, tokens, visible } from "../format.js";
+import { clock, dateTime, duration, number, percent, readable, tokens, visible } from "../format.js";
 import { Failure, failureText } from "./provider_errors.js";
 
 const ENDS = {
@@ -45,12 +46,27 @@ function describe(notice, name) {
   if (kind === "compaction" && notice.undone) return ["branch", "", `Compaction up to message ${number(notice.upto)} undone.`];
   if (kind === "compaction") {
     const became = `${tokens(notice.before)} → ${tokens(notice.became)} tokens, up to message ${number(notice.upto)}.`;
-    return ["branch", "accent", `Conversation compacted: ${became}${notice.fallback ? ` (${visible(notice.fallback)})` : ""}`];
+    const text = `Conversation compacted: ${became}${notice.fallback ? ` (${visible(notice.fallback)})` : ""}`;
+    const isWhole = notice.score === null || notice.missing === 0;
+    return ["branch", "accent", isWhole ? text : html`${text} <${Lost} notice=${notice} name=${name} />`];
   }
   if (kind === "retry") return ["retry", "warn", html`Retried after ${duration(notice.seconds * 1_000)}: ${failureText(notice)}`];
   if (kind === "error") return ["warning", "bad", html`<${Failure} notice=${notice} />`];
   if (kind === "failed-request") return ["warning", "bad", html`<${FailedRequest} notice=${notice} name=${name} />`];
   return ["info", "", visible(notice.text ?? kind)];
+}
+
+/** What a compaction lost: the share that it kept, and the lost names and sentences on demand. */
+function Lost({ notice, name }) {
+  const [lost, setLost] = useState(null);
+  const load = () => attempt(async () => {
+    const found = (await get(conversationPath(name, "compactions"))).find((each) => each.upto === notice.upto);
+    setLost(found?.receipt?.lost ?? []);
+  });
+  return html`<span>${percent(notice.score)} of the facts and words of people are kept, ${number(notice.missing)} are lost.
+    ${lost === null
+    ? html` <button type="button" class="button quiet small" onClick=${load}>Show what was lost</button>`
+    : html`<ul class="soft" data-testid="lost-facts">${lost.map((each) => html`<li dir="auto">${visible(each)}</li>`)}</ul>`}</span>`;
 }
 
 /** A request of other software that failed: its HTTP status, the provider's own text, and a link to it. */
