@@ -71,8 +71,3 @@ def test_errors_and_docstrings_use_the_text_of_the_glossary() -> None:
         if ast.get_docstring(tree) is None and path.name != "__main__.py":
             wrong.append(f"{name} has no docstring")
     assert wrong == []
-
-
-def test_no_module_has_more_than_500_lines() -> None:
-    found = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in MODULES}
-    assert {path: lines for path, lines in found.items() if lines > 500} == {}

@@ -102,6 +102,11 @@ def as_options(values: Mapping[str, object]) -> CompilerOptions:
         raise InvalidSetting(
             f"MessageCompiler: require 0 < low < high <= 1, got low={options.low}, high={options.high}."
         )
+    if not (0 <= options.keep_words <= 0.5 and 0 <= options.keep_index <= 0.5):
+        raise InvalidSetting(
+            "MessageCompiler: require 0 <= keep_words <= 0.5 and 0 <= keep_index <= 0.5, got "
+            f"keep_words={options.keep_words}, keep_index={options.keep_index}."
+        )
     if not (0 <= options.recent <= 1 and 0 < options.oversized <= 1 and options.keep_media >= 0):
         raise InvalidSetting(
             f"MessageCompiler: require 0 <= recent <= 1, 0 < oversized <= 1 and keep_media >= 0, got "

@@ -108,7 +108,8 @@ def load_compaction(
     compiler: "MessageCompiler", conversation: str, arguments: "CompileArguments", *, from_cache: bool
 ) -> CompactionContext:
     """Read what a compaction needs. With `from_cache`, its summarizer sends requests of this channel."""
-    reader = type(compiler)(compiler.store, with_unlimited_window(compiler.provider), **asdict(compiler.options))
+    options = replace(compiler.options, keep_words=0, keep_index=0)
+    reader = type(compiler)(compiler.store, with_unlimited_window(compiler.provider), **asdict(options))
     reader.loader.skip_summarized = True
     without_budget: CompileArguments = {**arguments, "budget": None}
 

@@ -7,7 +7,7 @@ The last pass, `verify_draft`, checks the invariants and changes nothing. A viol
 raised before anything is sent. It does not use `assert`, which `python -O` removes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct
@@ -62,6 +62,10 @@ class Draft(Struct, frozen=True, kw_only=True):
     """The seq up to which the log was not read, because it is too far back to fit."""
     turn_opening: int = 0
     """Place of the message that opened the turn, if the log contains it although it is in the unread part."""
+    load_messages: Callable[[Sequence[int]], Mapping[int, Message]]
+    """Loads messages by place. Used only where an epoch begins."""
+    load_people: Callable[[int, int], Mapping[int, Message]]
+    """Loads the latest messages of people up to a seq, by place, of so many tokens. Used only where an epoch begins."""
     revealed: Mapping[int, Message] = {}
     """Messages that were hidden when they arrived, by place."""
     text_files: Mapping[str, bytes] = {}

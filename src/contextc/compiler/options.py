@@ -33,6 +33,10 @@ class CompilerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """At the start of a turn, a dynamic fragment is sent again if its latest copy is more tokens back than this."""
     static_change: Literal["update", "new session"] = "update"
     keep_media: int = 2
+    keep_words: float = 0.15
+    """Share of the window for earlier messages of people, kept word for word when their turns are cut away."""
+    keep_index: float = 0.03
+    """Share of the window for an index of what was cut away: paths, ids, figures, names, each with its message."""
     fetch: bool = True
     """True if `fetch_result` is added to the tools."""
     summary_share: float = 0.05
@@ -70,6 +74,8 @@ class CompilerOptionArguments(TypedDict, total=False):
     refresh: int
     static_change: Literal["update", "new session"]
     keep_media: int
+    keep_words: float
+    keep_index: float
     fetch: bool
     summary_share: float
     reasoning: ReasoningPolicy

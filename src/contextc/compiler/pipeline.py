@@ -16,6 +16,7 @@ from contextc.compiler.ledger.channel_loader import (
     ChannelSnapshot,
     load_messages_at,
     load_next,
+    load_people,
     load_snapshot,
     may_have_summaries,
 )
@@ -124,6 +125,8 @@ def _draft(ask: CompileInput, *, why: str, resume: bool, changed: int, compacted
         log=sight.log,
         unread_until=sight.unread_until,
         turn_opening=sight.turn_opening,
+        load_messages=lambda places: ask.fetch(places, ()).messages,
+        load_people=lambda upto, tokens: ask.load_people(sight, upto, tokens),
         revealed=sight.revealed,
         text_files=_load_text_files(ask),
         token_counts=ask.counts,
@@ -411,6 +414,16 @@ class ContextLoader:
             if (name := names[where]) not in found:
                 found[name] = fresh[name] = counted.get(where) or self.counter.count_message(message)
         return {where: found[name] for where, name in names.items()}, fresh
+
+    def load_people(self, sight: ChannelSnapshot, upto: int, tokens: int) -> Mapping[int, Message]:
+        """Return the latest messages of people after the context edge and up to a seq, by place, of so many tokens."""
+        found: dict[int, Message] = {}
+        while tokens > 0 and upto > sight.state.edge:
+            block = self.store.read(lambda tx, upto=upto: load_people(tx, sight.tip, sight.state.edge, upto))
+            tokens -= sum([self.counter.count_text(message.text) for message in block.values()])
+            found |= block
+            upto = min([where & SEQ_MASK for where in block], default=0) - 1
+        return found
 
     def fetch_messages(self, places: Sequence[int], also: Sequence[Message]) -> FetchedMessages:
         """Return messages by place, and the bytes of their media and of the media of `also`."""

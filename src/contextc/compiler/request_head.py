@@ -21,7 +21,7 @@ from contextc.compiler.options import Budget, CompilerOptions
 from contextc.errors import InvalidInput
 from contextc.formats.base import Formatter, Request
 from contextc.formats.request_settings import RequestSettings
-from contextc.messages import system
+from contextc.messages import Message, system
 from contextc.models import Model
 from contextc.models.tokens import TokenCounter
 from contextc.prompts import Prompt
@@ -83,6 +83,7 @@ class CompileInput(Struct, frozen=True, kw_only=True):
     counts: Mapping[int, int] = {}
     factor: float = 1.0
     fetch: FetchMessages
+    load_people: Callable[[ChannelSnapshot, int, int], Mapping[int, Message]]
     head_cache: dict[object, HeadParts]
     retry: bool = False
     headroom: int = 0

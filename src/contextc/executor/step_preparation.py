@@ -17,6 +17,7 @@ from contextc.compiler import Compiled
 from contextc.compiler.arguments import AgentArguments
 from contextc.compiler.compaction import CompactionResult
 from contextc.compiler.ledger.channel_loader import load_messages_at
+from contextc.compiler.passes.fit_budget import CALL_LEFT_OUT
 from contextc.compiler.summary_request import SummarizerInput
 from contextc.errors import ContextOverflow
 from contextc.events import CompactionFinished
@@ -353,5 +354,5 @@ def compaction_event(done: CompactionResult) -> CompactionFinished:
 
 
 def leaves_messages_out(compiled: Compiled) -> bool:
-    """Return True if messages were left out that a summary could cover."""
-    return bool(compiled.budget.wanted and compiled.record.left)
+    """Return True if text was left out that a summary could cover. Results can be fetched."""
+    return bool(compiled.budget.wanted) and any(each.why != CALL_LEFT_OUT for each in compiled.record.left)

@@ -12,7 +12,9 @@ import re
 from typing import Literal, TypeAlias, get_args
 
 SYSTEM_CONTEXT = "[System Context]: "
-Tag: TypeAlias = Literal["system-reminder", "context-summary", "dynamic-context", "search-results"]
+Tag: TypeAlias = Literal[
+    "system-reminder", "context-summary", "dynamic-context", "earlier-messages", "history-index", "search-results"
+]
 TAGS: tuple[Tag, ...] = get_args(Tag)
 MARKERS = (SYSTEM_CONTEXT.strip(), "[@", *(f"<{tag}>" for tag in TAGS))
 """All markers of inserted text. `escape_markers` handles exactly these."""

@@ -170,7 +170,7 @@ def invalidate_session(tx: Transaction, channel: int) -> None:
 
 def _redact_row(row: LedgerRow, places: Collection[int], first: int, *, merged: bool) -> LedgerRow | None:
     """Return the row without the text of these messages, or None if it contains none of them."""
-    held = {item.place for item in row.items}
+    held = {where for item in row.items for where in (item.place, *item.places)}
     summary = any(item.kind == "summary" for item in row.items)
     later = summary and any(where & SEQ_MASK >= first for where in held)
     if held.isdisjoint(places) and not (merged and row.drop) and not later:
@@ -185,7 +185,8 @@ def empty_row(row: LedgerRow) -> LedgerRow:
 
 
 def _redact_item(item: Item, places: Collection[int]) -> Item:
-    return replace(item, text="") if item.kind == "summary" or item.place in places else item
+    quotes = item.kind == "summary" or item.place in places or not set(item.places).isdisjoint(places)
+    return replace(item, text="") if quotes else item
 
 
 # ── manifests ─────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -16,9 +16,16 @@ from msgspec import Struct
 from contextc.messages import Role
 from contextc.store.conversation_types import agent_of
 
-ItemKind: TypeAlias = Literal["message", "dynamic", "update", "summary", "notice", "late"]
+ItemKind: TypeAlias = Literal["message", "dynamic", "update", "summary", "words", "index", "notice", "late"]
 """A message of the log, or inserted text: a dynamic fragment; a changed system prompt in a session that keeps its old
-one; a summary; a notice about what was left out; a result that arrived after a placeholder had been sent.
+one; a summary; earlier messages of people, word for word; an index of what left; a notice about what was left out; a
+result that arrived after a placeholder had been sent.
+"""
+
+
+CallForm: TypeAlias = Literal["", "short", "none"]
+"""Calls and results are sent as they are; or as the shortest valid pair, without arguments and with the result's id;
+or not at all, so that only the text of a reply is left.
 """
 
 
@@ -26,6 +33,7 @@ class Item(Struct, frozen=True, omit_defaults=True, gc=False, rename={
     "kind": "k", "place": "p", "role": "r", "tokens": "t", "opens": "o", "prefix": "x", "text": "w", "limit": "l",
     "decayed": "d", "bare": "b", "blind": "n", "failed": "f", "signed": "s", "media": "m",
     "only": "y", "inline": "i", "results": "c", "fragment": "g", "hash": "h", "verbatim": "v", "texts": "e",
+    "calls": "a", "places": "q",
 }):  # fmt: skip
     """One message or inserted text of a request. `place` is the message's place; 0 if there is none."""
 
@@ -67,6 +75,15 @@ class Item(Struct, frozen=True, omit_defaults=True, gc=False, rename={
     """True if other software sent the message: it is not escaped or changed."""
     texts: bool = False
     """True if it contains text files, and they are sent as text. `limit` also applies to them."""
+    calls: CallForm = ""
+    """How its calls or results are sent to save room."""
+    places: tuple[int, ...] = ()
+    """Places of the messages that an inserted text quotes or names."""
+
+    @property
+    def is_kept_history(self) -> bool:
+        """True if it was inserted in place of messages that left: people's words, or the index."""
+        return self.kind in ("words", "index")
 
 
 class FragmentCopy(NamedTuple):

@@ -38,6 +38,8 @@ BLOCK_SIZE = 512
 REPLIES_PER_BATCH = 32
 AUTHOR = b'],"author":'  # follows the parts of a stored message
 BEGINS_WITH_CALL = b'{"role":"assistant","parts":[{"type":"tool_call"'
+PEOPLE_PER_BATCH = 64
+"""Number of messages of people that are read at a time."""
 MAX_LEADING = 8
 FOLLOWING = (
     "SELECT m.place, m.id, m.body FROM channel h, conversation c, message m"
@@ -258,7 +260,7 @@ def _on_this_branch(
             return False
         if item.kind == "summary" and item.place in undone:
             return False
-        return not item.place or _within(here, item.place)
+        return all([_within(here, where) for where in (item.place, *item.places) if where])
 
     common = 0
     if standing.branch:
@@ -285,7 +287,7 @@ def _on_this_branch(
     cleared = [item for item in items if item.place and not stands(item) and _within(line, item.place)]
     why = "edited or branched away" if gone and not cleared else "cleared" if cleared else "redacted"
     why = UNDONE if undone else why
-    unsummed = any(item.kind == "summary" and item not in kept for item in items)
+    unsummed = any((item.kind == "summary" or item.is_kept_history) and item not in kept for item in items)
     if gone and (unsummed or (standing.cut and sum([item.tokens for item in kept]) < room // 2)):
         standing = replace(standing, seen=edge, produced=(), waiting=(), answered=True, pending={}, fragments={})
         return replace(standing, cut=False, summary=0, humans=(), going=()), (), why
@@ -454,6 +456,21 @@ def _last_reply(
             return None
         last = (rows[-1][0] & SEQ_MASK) - 1
     return None
+
+
+def load_people(tx: Transaction, at: BranchTip, after: int, upto: int) -> dict[int, Message]:
+    """Return the latest messages of people in a range of the log, by place: a batch of them."""
+    found: dict[int, Message] = {}
+    for branch, first, last in reversed([*split_by_branch(load_lineage(tx, at.branch), after, upto)]):
+        rows = tx.rows(
+            "SELECT place, body FROM message WHERE place BETWEEN ? AND ? AND body >= ? AND body < ?"
+            f" ORDER BY place DESC LIMIT {PEOPLE_PER_BATCH - len(found)}",
+            make_place(branch, first),
+            make_place(branch, last),
+            *_role_bounds("user"),
+        )
+        found |= dict(decode_message_rows(tx, rows))
+    return found
 
 
 def _role_bounds(role: str) -> tuple[bytes, bytes]:

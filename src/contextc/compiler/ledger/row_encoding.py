@@ -46,17 +46,19 @@ def render_item(item: Item, message: Message | None, *, fetchable: bool = True) 
     if (
         item.role == message.role
         and not (item.prefix or item.limit or item.decayed or item.bare or item.blind or item.failed or item.only)
-        and not item.inline
+        and not (item.inline or item.calls)
         and (message.role != "user" or needs_no_escaping(message))
     ):
         return message
     parts = message.parts
     if message.role == "assistant" and (item.role != "assistant" or item.prefix):  # a prefix marks another agent
         parts = tuple([part for part in parts if type(part) is Text or type(part) is Media])
+    if item.calls:
+        parts = _reduce_calls(parts, item, message.seq)
     if item.inline or item.bare:
         message = apply_policy_to_message(replace(message, parts=parts), "inline" if item.inline else "drop")
         parts = message.parts
-    if item.decayed or item.limit:
+    if (item.decayed or item.limit) and not item.calls:
         results = 0
         shorter: list[AnyPart] = []
         for part in parts:
@@ -80,6 +82,21 @@ def render_item(item: Item, message: Message | None, *, fetchable: bool = True) 
     if item.prefix:
         parts = _prefixed(parts, item.prefix)
     return replace(message, role=item.role, parts=parts)
+
+
+def _reduce_calls(parts: tuple[AnyPart, ...], item: Item, seq: int) -> tuple[AnyPart, ...]:
+    """Return the parts with calls without their arguments, and results as their ids; or without calls."""
+    if item.calls == "none":
+        return tuple([part for part in parts if type(part) not in (ToolCall, Reasoning)])
+    shorter, results = list[AnyPart](), 0
+    for part in parts:
+        if type(part) is ToolCall and not part.extra:  # a provider may have signed it
+            part = replace(part, arguments={}, raw=None, malformed=False)
+        elif type(part) is ToolResult:
+            results += 1
+            part = replace(part, content=f"[{result_id(seq, results)}]")
+        shorter.append(part)
+    return tuple(shorter)
 
 
 def needs_no_escaping(message: Message) -> bool:

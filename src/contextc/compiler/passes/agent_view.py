@@ -112,6 +112,11 @@ def _view_of_log(draft: Draft) -> Draft:
     return view.result(produced.keys())
 
 
+def is_visible(draft: Draft, message: Message) -> bool:
+    """Return True if the agent sees a message."""
+    return _View(draft).viewer.find_hidden(message) is None
+
+
 def view_inserted_messages(
     draft: Draft, inserted: Iterable[tuple[int, Message]]
 ) -> tuple[dict[int, DraftEntry], tuple[str, ...]]:

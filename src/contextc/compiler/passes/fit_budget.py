@@ -1,11 +1,14 @@
 """Keep a request within its budget. If it does not fit, begin a new epoch and trim the context there.
 
-Trimming happens in this order: old tool results are replaced by stubs, a summary replaces what it covers, whole turns
-are dropped (oldest first), then the oldest steps of one long turn. It goes down to the low mark, so that the prefix,
-and with it the provider's cache, is stable for many steps. Calls and results are already grouped and are never
-separated. The new message, pinned messages, the latest summary and the step that waits for an answer are never dropped.
-If these alone do not fit, nothing is sent. A message that is too long, and was never answered, is protected only until
-the next one comes. A new message of a trigger is not protected: it is left out before anything that must stay.
+Trimming happens in this order: old tool results are replaced by stubs; calls and stubs become the shortest valid pair;
+calls and results are left out, so that only the text of a reply is left; a summary replaces what it covers; the same is
+done to recent results; whole turns are dropped (oldest first), then the oldest steps of one long turn. So no text goes
+while results could. What people wrote stays as a quote, and an index names what left (`kept_history.py`). It goes down
+to the low mark, so that the prefix, and with it the provider's cache, is stable for many steps. Calls and results are
+already grouped and are never separated. The new message, pinned messages, the latest summary and the step that waits
+for an answer are never dropped. If these alone do not fit, nothing is sent. A message that is too long, and was never
+answered, is protected only until the next one comes. A new message of a trigger is not protected: it is left out before
+anything that must stay.
 
     Before (available 1,000)            After (low mark 700)
     user       Find the bug.     50     user       Find the bug.                        50
@@ -24,10 +27,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from contextc.compiler.draft import Draft, LeftOutMessage
+from contextc.compiler.ledger.row_encoding import render_item
+from contextc.compiler.passes.agent_view import is_visible
+from contextc.compiler.passes.kept_history import KeptHistory
 from contextc.errors import ContextOverflow
 from contextc.messages import Message, Text, ToolResult
 from contextc.models.tokens import estimate_next_input
-from contextc.store.ledger_schema import Item, find_latest_copies
+from contextc.store.ledger_schema import CallForm, Item, find_latest_copies
 from contextc.store.message_rows import SEQ_MASK
 
 MIN_STUB_TOKENS = 48  # minimum tokens of a stub
@@ -39,6 +45,9 @@ MIN_RESERVE = 4_000
 MAX_PENDING = 32
 BRANCH_REASONS = ("edited or branched away", "forked")
 STEPS_LEFT_OUT_TEXT = "[Earlier steps of this turn were left out to save room.]"
+STEP_LEFT_OUT = "its step was cut away"
+CALL_LEFT_OUT = "its call was left out"
+"""Why a result is left out although the text of its step, or of steps around it, is shown."""
 MESSAGE_LEFT_OUT_TEXT = "[A message that stood here was too long to be shown, and was left out.]"
 
 
@@ -186,11 +195,25 @@ class _TrimSlot(Struct, gc=False):
     gone: str = ""
 
 
+def _may_reduce(slot: _TrimSlot) -> bool:
+    item = slot.item
+    return not (slot.pinned or slot.gone or item.kind != "message" or item.verbatim or item.only or item.failed)
+
+
 class _Trimmer:
     """Trims items in order. It uses tokens by our count; `factor` converts them to the provider's."""
 
     def __init__(self, draft: Draft, items: list[Item], factor: float) -> None:
         self.draft, self.options, self.factor = draft, draft.options, factor
+        self.keeps = draft.options.strategy == "chunked" and not draft.options.slides
+        self.earlier = [item for item in items if item.is_kept_history]
+        """What the previous epoch kept of messages that it did not show."""
+        items = [item for item in items if not item.is_kept_history]
+        self.messages = self._load_messages(items) if self.keeps else {}
+        self.history = KeptHistory(draft, self.messages, factor)
+        self.kept_words = 0
+        """Tokens of people's words that are not shown as messages any more."""
+        self.must = 0
         self.slots = [_TrimSlot(item, pinned) for item, pinned in zip(items, _pinned(items, draft.pins), strict=True)]
         self.budget = draft.budget
         self.overhead = ceil(self.budget.overhead / factor)
@@ -206,15 +229,17 @@ class _Trimmer:
             self._set_aside()
             self.turns = self._turns()
             self.target = self._mark()
+            self._reserve_for_history()
             if self.draft.compacted or self.draft.unread_until:
                 self._sum_up(forced=True)
             if self._is_over():
                 if self.options.strategy == "chunked":
-                    self._decay()
-                    self._shorten()
+                    self._spare_results(self._recent())
                     self._sum_up()
+                    self._spare_results(self._staying()[0])
                 self._drop_turns()
                 self._drop_steps()
+        kept = self._keep_history() if self.keeps else []
         self._shrink_reserve()
         self.budget = replace(self.budget, used=int(self.total * self.factor), measured=False)
         if self.budget.used > self.budget.available:
@@ -229,7 +254,40 @@ class _Trimmer:
                 overhead=self.budget.overhead,
                 pinned=int(sum([slot.item.tokens for slot in self.slots if slot.pinned]) * self.factor),
             )
-        return [slot.item for slot in self.slots if not slot.gone]
+        summary = [slot.item for slot in self.slots if not slot.gone and slot.item.kind == "summary"]
+        return [*summary, *kept, *[slot.item for slot in self.slots if not slot.gone and slot.item.kind != "summary"]]
+
+    def _load_messages(self, items: Sequence[Item]) -> dict[int, Message]:
+        """Return the messages of items, and those that the previous epoch kept something of, by place."""
+        draft = self.draft
+        known = dict(draft.log) | dict(draft.revealed) | {entry.item.place: entry.message for entry in draft.tail}
+        wanted = dict.fromkeys([item.place for item in items if item.kind == "message"])
+        wanted |= dict.fromkeys([where for item in self.earlier for where in item.places])
+        missing = [where for where in wanted if where and where not in known]
+        return known | dict(draft.load_messages(missing) if missing else {})
+
+    def _keep_history(self) -> list[Item]:
+        """Return what the epoch keeps of messages that it does not show, and count it."""
+        self.total -= self.kept_words + self.history.index_room
+        whole = [slot.item for slot in self.slots if not slot.gone and slot.item.kind == "message"]
+        shown = {item.place for item in whole if not (item.decayed or item.calls)}
+        left = {where for item in self.earlier for where in item.places} | {each.place for each in self.left}
+        left |= {item.place for item in whole if item.decayed or item.calls == "short"}
+        summary = next((slot.item for slot in self.slots if not slot.gone and slot.item.kind == "summary"), None)
+        unread = max(self.draft.unread_until, summary.place & SEQ_MASK if summary is not None else 0)
+        room = self.history.words_room
+        if unread and room and not any(item.kind == "words" for item in self.earlier):
+            said = self.draft.load_people(unread, room)
+            self.messages |= {where: message for where, message in said.items() if is_visible(self.draft, message)}
+            left |= said.keys()
+        shown_places = {item.place for item in whole}
+        kept = self.history.build(
+            {where for where in left if where not in shown},
+            shown_places,
+            max(0, int(self.budget.available / self.factor) - self.total),
+        )
+        self.total += sum([item.tokens for item in kept])
+        return kept
 
     def _set_aside(self) -> None:
         """Of several messages that wait for one answer, drop those that do not fit beside the latest one.
@@ -274,10 +332,25 @@ class _Trimmer:
         if self.options.strategy != "chunked":
             return room
         last, opening = self._staying()
-        must = self.overhead + sum([slot.item.tokens for index, slot in enumerate(self.slots)
-                    if slot.pinned or index >= last or index == opening])  # fmt: skip
+        staying = [
+            slot.item.tokens
+            for index, slot in enumerate(self.slots)
+            if slot.pinned or index >= last or index == opening
+        ]
+        must = self.must = self.overhead + sum(staying)
         low = int(room * self.options.low)
         return low if must < low * 3 // 4 else max(low, must + (room - must) // 2)
+
+    def _reserve_for_history(self) -> None:
+        """Count what is kept of messages that are not shown: what was kept before, and room for the index.
+
+        It takes at most half of what must not stay anyway.
+        """
+        if self.keeps:
+            self.history.limit_to((self.target - self.must) // 2)
+            before = sum([item.tokens for item in self.earlier if item.kind == "words"])
+            self.kept_words = min(before, self.history.words_room)
+            self.total += self.kept_words + self.history.index_room
 
     def _staying(self) -> tuple[int, int]:
         """Return the index of the step that waits for an answer, and of the message that opened the turn."""
@@ -309,24 +382,73 @@ class _Trimmer:
         start = self.turns[-1]
         return [index for index in range(start, len(self.slots)) if self.slots[index].item.role == "assistant"]
 
-    def _decay(self) -> None:
-        if not self.options.decay:
-            return
+    def _spare_results(self, end: int) -> None:
+        """Make results before a slot shorter, then calls and results, then leave them out."""
+        if self.options.decay:
+            self._decay(end)
+        self._shorten()
+        if self.options.decay:
+            self._reduce_calls(end, "short")
+            self._reduce_calls(end, "none")
+            if any(slot.gone and slot.item.role == "assistant" for slot in self.slots[self.turns[-1] :]):
+                self._say_that_steps_left()
+            self.slots = [slot for slot in self.slots if not slot.gone]
+            self.turns = self._turns()
+
+    def _recent(self) -> int:
+        """Return the first slot whose results are recent."""
         steps = self._steps()
         end = steps[-1] if steps else self.turns[-1]
         recent, index = int(self.budget.available * self.options.recent / self.factor), len(self.slots)
         while index > 0 and recent > 0:
             index -= 1
             recent -= self.slots[index].item.tokens
+        return min(end, index)
+
+    def _decay(self, end: int) -> None:
         example = Message(role="tool", parts=(ToolResult(call_id="", name="some_tool", content=EXAMPLE_STUB),))
         line = max(MIN_STUB_TOKENS, self.draft.counter.count_message(example))
-        for slot in self.slots[: min(end, index)]:
+        for slot in self.slots[:end]:
             if self.total <= self.target:
                 return
             item, tokens = slot.item, line * slot.item.results
             if item.role == "tool" and not item.decayed and not slot.pinned and item.tokens > 2 * tokens:
                 slot.item = replace(item, decayed=True, limit=0, tokens=tokens)
                 self.total -= item.tokens - tokens
+
+    def _reduce_calls(self, end: int, form: CallForm) -> None:
+        """Send the calls and results of old steps in a shorter form, or not at all, if every call has its result.
+
+        Where the model wrote what it does, its text is the record of steps without text. Otherwise these are cut away,
+        and a summary should cover them.
+        """
+        replies = [self.messages.get(slot.item.place) for slot in self.slots[:end] if slot.item.role == "assistant"]
+        narrated = 4 * sum([reply is not None and bool(reply.text.strip()) for reply in replies]) >= len(replies)
+        starts = [*(index for index, slot in enumerate(self.slots) if slot.item.role != "tool"), len(self.slots)]
+        for start, stop in pairwise(starts):
+            if self.total <= self.target or start >= end:
+                return
+            step = self.slots[start:stop]
+            said = self.messages.get(step[0].item.place)
+            if said is None or not said.tool_calls or any(not _may_reduce(slot) for slot in step):
+                continue
+            if stop > end or len(said.tool_calls) != sum([slot.item.results for slot in step[1:]]):
+                continue
+            for slot in step:
+                before = slot.item.tokens
+                if form == "none" and slot.item.role == "tool":
+                    self._drop(slot, CALL_LEFT_OUT if narrated else STEP_LEFT_OUT)
+                    continue
+                bare = slot.item.bare or (form == "none" and slot.item.signed)
+                item = replace(slot.item, calls=form, decayed=False, limit=0, bare=bare)
+                message = self.messages.get(item.place)
+                shown = render_item(item, message, fetchable=self.draft.fetchable)
+                if form == "none" and not shown.text.strip():
+                    self._drop(slot, CALL_LEFT_OUT if narrated else STEP_LEFT_OUT)
+                    continue
+                item = replace(item, tokens=min(before, self.draft.counter.count_message(shown)))
+                slot.item = item
+                self.total -= before - item.tokens
 
     def _is_over(self) -> bool:
         """Return True if more than a summary is needed.
@@ -385,16 +507,20 @@ class _Trimmer:
                 if slot.item.place in self.from_triggers:
                     self._drop(slot, "no room for a trigger's message")
                 elif slot.item.kind != "dynamic":  # the latest copy would not be sent again
-                    dropped = self._drop(slot, "its step was cut away") or dropped
+                    dropped = self._drop(slot, STEP_LEFT_OUT) or dropped
         if dropped:
-            start = next((index for index in range(self.turns[-1], len(self.slots)) if self.slots[index].gone), 0)
-            for slot in self.slots:
-                if slot.item.kind == "notice":
-                    self._drop(slot, "said anew")
-            self.slots.insert(
-                start, _TrimSlot(Item(kind="notice", role="user", text=STEPS_LEFT_OUT_TEXT, tokens=tokens), False)
-            )
-            self.total += tokens
+            self._say_that_steps_left()
+
+    def _say_that_steps_left(self) -> None:
+        """Insert one line where the first step of the current turn was."""
+        tokens = self.draft.counter.count_message(Message(role="user", parts=(Text(STEPS_LEFT_OUT_TEXT),)))
+        start = next((index for index in range(self.turns[-1], len(self.slots)) if self.slots[index].gone), 0)
+        for slot in self.slots:
+            if slot.item.kind == "notice":
+                self._drop(slot, "said anew")
+        item = Item(kind="notice", role="user", text=STEPS_LEFT_OUT_TEXT, tokens=tokens)
+        self.slots.insert(start, _TrimSlot(item, False))
+        self.total += tokens
 
     def _units(self, steps: Sequence[int]) -> Iterator[tuple[Sequence[_TrimSlot], int]]:
         """Yield what may be dropped inside the current turn, oldest first, with the target size.
@@ -449,6 +575,10 @@ class _Trimmer:
             return False
         slot.gone = why
         self.total -= slot.item.tokens
+        if self.keeps and slot.item.kind == "message" and self.history.is_said(slot.item.place):
+            kept = min(slot.item.tokens, self.history.words_room - self.kept_words)
+            self.kept_words += kept
+            self.total += kept
         if slot.item.place and slot.item.kind != "summary":
             self.left.append(LeftOutMessage(slot.item.place, why))
         return True
