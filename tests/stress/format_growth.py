@@ -195,6 +195,8 @@ OPERATIONS: dict[str, Operation] = {
     "read": lambda name, given: read_requests(encode(given), name),
     **{f"convert to {target}": _converted(target) for target in format_names()},
 }
+ALL = tuple(OPERATIONS)
+"""All operations. `too_steep` converts each format to two others then, and every format is a target twice."""
 
 
 def lines(work: Callable[[], object]) -> int:
@@ -250,11 +252,16 @@ def too_steep(operations: Sequence[str], formats: Sequence[str], shapes: Sequenc
     judged.
     """
     for format in formats:
+        names = format_names()
+        near = [names[(names.index(format) + step) % len(names)] for step in range(1, 3)]
+        unasked = (
+            {f"convert to {target}" for target in names if target not in near} if operations is ALL else set[str]()
+        )
         for done, shape in enumerate(shapes):
             if sys.stderr.isatty() or not done:
                 end = "\x1b[K\r" if sys.stderr.isatty() else "\n"
                 print(f"{format}: {done} of {len(shapes)} shapes", end=end, file=sys.stderr, flush=True)
-            for operation in operations:
+            for operation in [each for each in operations if each not in unasked]:
                 small, large = (_work(operation, format, shape, size) for size in (n, 2 * n))
                 times = (seconds(small), seconds(large))
                 if times[1] < 0.05 or times[1] < STEEPEST_TIME * times[0]:
@@ -274,7 +281,7 @@ def main() -> int:
     given = asked.parse_args()
     formats, shapes = given.format or format_names(), given.shape or list(SHAPES)
     count = 0
-    for found in too_steep(given.operation or list(OPERATIONS), formats, shapes, given.size):
+    for found in too_steep(given.operation or ALL, formats, shapes, given.size):
         count += 1
         print(found, flush=True)
     print(f"{len(formats)} formats, {len(shapes)} shapes of {given.size:,} and {2 * given.size:,}: {count} too steep")
