@@ -34,13 +34,13 @@ def test_every_planted_value_occurs_once_in_its_session(remember: Any) -> None:
 
 
 def test_agent_finishes_a_session_far_larger_than_its_window(remember: Any) -> None:
-    """Nothing is refused as too long, and no step is lost."""
+    """Nothing is refused as too long, no step is lost, and no text goes while results could."""
     case = remember.Case("coding", 30, 8_000)
     with remember.planted_run(case, "extractive", "openai") as (model, desk, assignment):
         asyncio.run(import_module("contextc_agent").openai(assignment))
     row = remember.figures("contextc", case, "extractive", model, desk)
     assert (row.steps, row.refused, row.failures) == (30, 0, ())
-    assert row.compactions > 0
+    assert row.last[:2] == (1.0, 1.0), "rules of people, findings of the agent"
 
 
 @pytest.mark.thorough

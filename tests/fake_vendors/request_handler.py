@@ -177,8 +177,8 @@ class RequestHandler:
         return locked if keep is not None else None
 
     def _defects(self, ask: AcceptedRequest) -> Iterator[str]:
-        """Return calls that are duplicated or changed. Not every vendor checks this, but the model would read calls
-        that it never made."""
+        """Return calls that are duplicated or changed, other than those that lost their arguments to save room. Not every
+        vendor checks this, but the model would read calls that it never made."""
         seen: set[str] = set()
         for message in ask.request.messages:
             for call in message.tool_calls:
@@ -187,7 +187,8 @@ class RequestHandler:
                 if issued and call.id in seen:
                     yield f"The call {call.id} is there twice."
                 seen.add(call.id)
-                if issued and issued.meant != back.meant and issued.written != back.written:
+                is_shortest = issued is not None and call.name == issued.name and not call.arguments
+                if issued and not is_shortest and issued.meant != back.meant and issued.written != back.written:
                     yield f"The call {call.id} was {issued.name}({issued.written}), and is {back.name}({back.written})."
 
     def breaks(self) -> list[Break]:

@@ -236,7 +236,7 @@ class _Trimmer:
                 if self.options.strategy == "chunked":
                     self._spare_results(self._recent())
                     self._sum_up()
-                    self._spare_results(self._staying()[0])
+                    self._spare_results(self._staying()[0], last=True)
                 self._drop_turns()
                 self._drop_steps()
         kept = self._keep_history() if self.keeps else []
@@ -382,14 +382,16 @@ class _Trimmer:
         start = self.turns[-1]
         return [index for index in range(start, len(self.slots)) if self.slots[index].item.role == "assistant"]
 
-    def _spare_results(self, end: int) -> None:
-        """Make results before a slot shorter, then calls and results, then leave them out."""
+    def _spare_results(self, end: int, *, last: bool = False) -> None:
+        """Make results before a slot shorter, then calls and stubs, then leave these out; at last, all calls."""
         if self.options.decay:
             self._decay(end)
         self._shorten()
         if self.options.decay:
             self._reduce_calls(end, "short")
             self._reduce_calls(end, "none")
+            if last:
+                self._reduce_calls(end, "none", all_steps=True)
             if any(slot.gone and slot.item.role == "assistant" for slot in self.slots[self.turns[-1] :]):
                 self._say_that_steps_left()
             self.slots = [slot for slot in self.slots if not slot.gone]
@@ -416,8 +418,8 @@ class _Trimmer:
                 slot.item = replace(item, decayed=True, limit=0, tokens=tokens)
                 self.total -= item.tokens - tokens
 
-    def _reduce_calls(self, end: int, form: CallForm) -> None:
-        """Send the calls and results of old steps in a shorter form, or not at all, if every call has its result.
+    def _reduce_calls(self, end: int, form: CallForm, *, all_steps: bool = False) -> None:
+        """Send the calls and stubs of old steps in a shorter form, or not at all, if every call has its result.
 
         Where the model wrote what it does, its text is the record of steps without text. Otherwise these are cut away,
         and a summary should cover them.
@@ -434,17 +436,21 @@ class _Trimmer:
                 continue
             if stop > end or len(said.tool_calls) != sum([slot.item.results for slot in step[1:]]):
                 continue
+            if not all_steps and not any(slot.item.decayed or slot.item.calls for slot in step[1:]):
+                continue
+            recorded = not all_steps and (narrated or bool(said.text.strip()))
+            why = CALL_LEFT_OUT if recorded else STEP_LEFT_OUT
             for slot in step:
                 before = slot.item.tokens
                 if form == "none" and slot.item.role == "tool":
-                    self._drop(slot, CALL_LEFT_OUT if narrated else STEP_LEFT_OUT)
+                    self._drop(slot, why)
                     continue
                 bare = slot.item.bare or (form == "none" and slot.item.signed)
                 item = replace(slot.item, calls=form, decayed=False, limit=0, bare=bare)
                 message = self.messages.get(item.place)
                 shown = render_item(item, message, fetchable=self.draft.fetchable)
                 if form == "none" and not shown.text.strip():
-                    self._drop(slot, CALL_LEFT_OUT if narrated else STEP_LEFT_OUT)
+                    self._drop(slot, why)
                     continue
                 item = replace(item, tokens=min(before, self.draft.counter.count_message(shown)))
                 slot.item = item
