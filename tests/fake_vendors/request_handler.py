@@ -177,7 +177,7 @@ class RequestHandler:
         return locked if keep is not None else None
 
     def _defects(self, ask: AcceptedRequest) -> Iterator[str]:
-        """Return calls that are duplicated or changed, other than those that lost their arguments to save room. Not every
+        """Return calls that are duplicated or changed, other than those that lost their arguments. Not every
         vendor checks this, but the model would read calls that it never made."""
         seen: set[str] = set()
         for message in ask.request.messages:
