@@ -40,6 +40,7 @@ ADDED = (
     "channel.state.tip",
     "overlay.body.anchor_id",
     "turn.body.run",
+    "shown.items.items[].q[]",
 )
 """Fields that were added since the recording. Stores without them are read as before."""
 ADDED_EVENTS = {"approval-answer", "turn-waiting"}
