@@ -116,15 +116,15 @@ def test_a_new_channel_quotes_people_whose_messages_it_does_not_read() -> None:
 def test_beyond_their_share_long_messages_are_shortened_and_then_named_in_the_index() -> None:
     """Guarantee 7.8: oldest first, with the id to read the rest."""
     compiler = compiler_for(window=6_000)
-    long = f"First sentence here. {filler_text(300)}. The last sentence is R-77."
+    long = f"First sentence here. {filler_text(150)} R-5 {filler_text(150)}. The last sentence is R-77."
     for number in range(90):
         append_and_commit(compiler, cc.user(f"Message {number}. {long}" if number else long))
     compiled = append_and_commit(compiler, cc.user("And now?"))
     words, index = block(compiled, "earlier-messages"), block(compiled, "history-index")
     assert compiler.counter.count_text(words) <= 0.15 * 6_000
-    assert "[…] The last sentence is R-77." in words
+    assert "R-5 …] The last sentence is R-77." in words, "with the facts between the sentences"
     assert "First sentence here." not in words, "the oldest one is named in the index only"
-    assert re.search(r"r\d+: Message \d+\. \[…\] The last sentence is R-77\.", index)
+    assert re.search(r"^r\d+: Message \d+\. \[…", index, re.MULTILINE)
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 Both are inserted texts at the start of the epoch, fenced and escaped as data, and stay as they are until the next cut.
 Their sizes are shares of the window. People's messages are kept word for word; beyond their share, long ones are
-shortened to their first and last sentences, oldest first, and then only named in the index. The index has paths, ids,
-figures, names and error texts (`facts.py`), each once, with the message that it stands in.
+shortened to their first and last sentences and the facts between them, oldest first, and then only named in the index.
+The index has paths, ids, figures, names and error texts (`facts.py`), each once, with the message that it stands in.
 
     <earlier-messages>                                  <history-index>
     r1: Build the shop. Never touch the live database.  r7: src/cart.py, 8443
@@ -15,7 +15,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from contextc.compiler.draft import Draft
-from contextc.compiler.facts import find_message_facts, rank_facts
+from contextc.compiler.facts import find_facts, rank_facts
 from contextc.compiler.fetch_result import FETCH_TOOL, result_id
 from contextc.formats.media_encoding import describe_media
 from contextc.messages import Media, Message, Text
@@ -32,6 +32,8 @@ FETCH_HINT = f" {FETCH_TOOL.name} reads a message by its id."
 MAX_FACTS = 12
 """Number of facts of one message in the index."""
 MIN_INDEX = 40
+MAX_MISSES = 20
+"""Number of entries that may be too long for the rest of the index, before it ends."""
 SENTENCE_LENGTH = 200
 _SENTENCE = re.compile("[^.!?\u3002\uff01\uff1f\n]++[.!?\u3002\uff01\uff1f\n]*+")
 
@@ -54,14 +56,15 @@ class KeptHistory:
         message = self.messages.get(place)
         return message is not None and message.role == "user" and not message.redacted and bool(message.text.strip())
 
-    def build(self, left: Collection[int], shown: Collection[int], room: int) -> list[Item]:
-        """Return the items for messages that left, within `room` tokens. `shown` are the places of what stays."""
+    def build(self, left: Collection[int], shown: Iterable[str], room: int) -> list[Item]:
+        """Return the items for messages that left, within `room` tokens. `shown` are the facts in what stays."""
         said = sorted([where for where in {*left} if self.is_said(where)], key=_seq)
         words = self._words(said, min(self.words_room, room))
         room -= sum([item.tokens for item in words])
         quoted = {where for item in words for where in item.places}
         others = [where for where in {*left} - quoted if where in self.messages]
-        return [*words, *self._index(others, {*shown} | quoted, min(self.index_room, room))]
+        known = {*shown, *(fact for item in words for fact in find_facts(item.text))}
+        return [*words, *self._index(others, known, min(self.index_room, room))]
 
     # ── people's words ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -92,32 +95,37 @@ class KeptHistory:
         message = self.messages[place]
         text = message.text.strip()
         if shortened and len(text) > 2 * SENTENCE_LENGTH:
-            text = _ends(text)
+            text = _shorten(text, SENTENCE_LENGTH)
         media = "".join([f" {describe_media(part)}" for part in message.parts if isinstance(part, Media)])
         who = f" ({message.author})" if message.author and len(self.draft.standing.humans) > 1 else ""
         return escape_markers(f"{result_id(place & SEQ_MASK, 1)}{who}: {text}{media}")
 
     # ── the index ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _index(self, places: Iterable[int], shown: Collection[int], room: int) -> list[Item]:
+    def _index(self, places: Iterable[int], known: Collection[str], room: int) -> list[Item]:
         if room < MIN_INDEX:
             return []
-        known = {fact for where in shown if where in self.messages for fact in find_message_facts(self.messages[where])}
         left = sorted(places, key=_seq)
-        entries = [
-            (where, escaped_line(_ends(self.messages[where].text.strip(), SENTENCE_LENGTH // 4)))
-            for where in reversed(left)
-            if self.is_said(where)
-        ]
         facts = rank_facts([(where, self.messages[where]) for where in left], MAX_FACTS)
-        entries += [(fact.place, escaped_line(fact.text)) for fact in facts if fact.text not in known]
+        entries = [(fact.place, escaped_line(fact.text)) for fact in facts if fact.text not in known]
+        named = {where for where, _ in entries}
+        entries += [
+            (where, escaped_line(_shorten(self.messages[where].text.strip(), SENTENCE_LENGTH // 4)))
+            for where in reversed(left)
+            if self.is_said(where) and where not in named
+        ]
         lead = INDEX_LEAD + (FETCH_HINT if self.draft.fetchable else "")
         used, count = self._item("index", lead, ()).tokens, self.draft.counter.count_text
         kept: dict[int, list[str]] = {}
+        misses = 0
         for where, text in entries:
-            used += count(f", {text}" if where in kept else f"\n{result_id(where & SEQ_MASK, 1)}: {text}")
-            if used > room:
-                break
+            tokens = count(f", {text}" if where in kept else f"\n{result_id(where & SEQ_MASK, 1)}: {text}")
+            if used + tokens > room:
+                misses += 1
+                if misses == MAX_MISSES:
+                    break
+                continue
+            used += tokens
             kept.setdefault(where, []).append(text)
         while kept:  # together, entries may take a few tokens more than one by one
             lines = [f"{result_id(where & SEQ_MASK, 1)}: {', '.join(kept[where])}" for where in sorted(kept, key=_seq)]
@@ -138,8 +146,11 @@ def _seq(place: int) -> int:
     return place & SEQ_MASK
 
 
-def _ends(text: str, most: int = SENTENCE_LENGTH) -> str:
-    """Return the first and the last sentence of a text, each at most so long."""
+def _shorten(text: str, most: int) -> str:
+    """Return the first and the last sentence of a text, each at most so long, and the facts between them."""
+    if len(text) <= 2 * most:
+        return text
     sentences = [each.strip() for each in _SENTENCE.findall(text) if each.strip()]
     first, last = sentences[0][:most], sentences[-1][-most:]
-    return text if len(text) <= 2 * most else f"{first} […] {last}"
+    between = [fact for fact in find_facts(text) if fact not in first and fact not in last][:MAX_FACTS]
+    return f"{first} [… {', '.join(between)} …] {last}" if between else f"{first} […] {last}"
