@@ -67,7 +67,8 @@ def mark_positions(messages: Sequence[Message], extra_key: str) -> list[Message]
             again = ids & asked_before
             found.append(_with_mark(message, extra_key) if again and again <= answered else message)
             asked_before |= ids
-            answered = (answered - ids) | {result.call_id for result in message.tool_results}
+            answered -= ids
+            answered.update([result.call_id for result in message.tool_results])
     return found
 
 
