@@ -10,6 +10,8 @@ is not a fact. The time is in proportion to the text, and small: every word is e
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from itertools import islice
 from typing import NamedTuple, cast
 
 from contextc._credential_mask import mask_secrets
@@ -35,6 +37,8 @@ _MAY_BE_SECRET = re.compile(r"[\d=@-]")
 _AROUND = ".,:?&=+~-\\"
 MAX_LENGTH, MAX_ERROR = 200, 160
 MIN_SECRET = 8
+CACHED_WORDS = 1 << 15
+"""Number of words whose examination is kept: the same ones occur in many messages."""
 
 
 class Fact(NamedTuple):
@@ -47,29 +51,43 @@ class Fact(NamedTuple):
 
 def find_facts(text: str) -> list[str]:
     """Return the facts in a text, each once."""
+    return _without_credentials(list(_find_words(text)))
+
+
+def list_texts(message: Message) -> list[str]:
+    """Return the texts of a message in which facts are found: its own, its results, and its calls' arguments."""
+    arguments = [text for call in message.tool_calls for text in iter_texts(call.arguments)]
+    return [message.text, *(result.text for result in message.tool_results), *arguments]
+
+
+def _find_words(text: str) -> dict[str, None]:
+    """Return the words that are facts, or may be credentials."""
     words = _WORD.findall(text)
     unique = dict.fromkeys(words)
     secrets = _named_secrets(words, unique)
     facts = dict.fromkeys(_error_texts(text))
     facts |= dict.fromkeys(_MEASURE.findall(text))
-    facts |= dict.fromkeys([fact for word in unique if word not in secrets for fact in _split(word)])
-    return _without_credentials(list(facts))
+    return facts | dict.fromkeys([fact for word in unique if word not in secrets for fact in _split(word)])
 
 
 def find_message_facts(message: Message) -> list[str]:
     """Return the facts in a message: in its text, in its results, and the short texts among the arguments of its
     calls.
     """
+    return _without_credentials(list(_find_message_words(message)))
+
+
+def _find_message_words(message: Message) -> dict[str, None]:
     texts = [message.text, *(result.text for result in message.tool_results)]
     names: list[str] = []
     for call in message.tool_calls:
         for text in iter_texts(call.arguments):
             name = text.strip()
             (names if len(name) <= MAX_LENGTH and "\n" not in name else texts).append(name)
-    found = dict.fromkeys(_without_credentials([name for name in names if name]))
+    found = dict.fromkeys([name for name in names if name])
     for text in texts:
-        found |= dict.fromkeys(find_facts(text))
-    return list(found)
+        found |= _find_words(text)
+    return found
 
 
 def rank_facts(messages: Iterable[tuple[int, Message]], most: int) -> list[Fact]:
@@ -79,9 +97,10 @@ def rank_facts(messages: Iterable[tuple[int, Message]], most: int) -> list[Fact]
     """
     found: dict[str, Fact] = {}
     for place, message in messages:
-        for text in find_message_facts(message)[:most]:
+        for text in islice(_find_message_words(message), most):
             known = found.get(text)
             found[text] = Fact(text, known.uses + 1 if known is not None else 1, place)
+    found = {text: found[text] for text in _without_credentials(list(found))}
     return sorted(found.values(), key=lambda fact: (fact.uses, fact.place & SEQ_MASK), reverse=True)
 
 
@@ -98,14 +117,15 @@ def iter_texts(value: JSON) -> Iterator[str]:
             waiting += reversed(cast(list[JSON], each))
 
 
-def _split(word: str) -> list[str]:
+@lru_cache(maxsize=CACHED_WORDS)
+def _split(word: str) -> tuple[str, ...]:
     """Return the facts in a word: none if it is of natural language, several if it has commas or no spaces."""
     if word.isascii() and word.isalpha():
-        return [word] if _CAMEL.search(word) else []
+        return (word,) if _CAMEL.search(word) else ()
     pieces = [word] if word.isascii() else _NO_SPACES.sub(" ", word).split()
     if "," in word:
         pieces = [part for each in pieces for part in ([each] if _NUMBER.fullmatch(each) else each.split(","))]
-    return [fact for each in pieces if _is_fact(fact := each.strip(_AROUND))]
+    return tuple([fact for each in pieces if _is_fact(fact := each.strip(_AROUND))])
 
 
 def _is_fact(word: str) -> bool:
@@ -138,7 +158,7 @@ def _error_texts(text: str) -> Iterator[str]:
 
 def _named_secrets(words: list[str], unique: Iterable[str]) -> frozenset[str]:
     """Return the words that follow a name such as `password:`."""
-    names = {word: found[1] for word in unique if (found := _BEFORE_SECRETS.search(word)) is not None}
+    names = {word: sign for word in unique if (sign := _find_secret_sign(word)) is not None}
     if not names:
         return frozenset()
     after = zip(words, words[1:], [*words[2:], ""], strict=False)
@@ -146,9 +166,18 @@ def _named_secrets(words: list[str], unique: Iterable[str]) -> frozenset[str]:
         [
             third if second in (":", "=") else second
             for first, second, third in after
-            if first in names and (names[first] != "" or second in (":", "="))
+            if first in names and (names[first] or second in (":", "="))
         ]
     )
+
+
+@lru_cache(maxsize=CACHED_WORDS)
+def _find_secret_sign(word: str) -> str | None:
+    """Return what stands between a name such as `password` and a secret: ":", "=" or " "; "" if that is not in the
+    word; None for all other words.
+    """
+    found = _BEFORE_SECRETS.search(word)
+    return None if found is None else " " if found[1] is None else found[1]
 
 
 def _without_credentials(facts: list[str]) -> list[str]:

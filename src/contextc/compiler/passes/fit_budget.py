@@ -27,7 +27,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from contextc.compiler.draft import Draft, LeftOutMessage
-from contextc.compiler.facts import find_facts, find_message_facts
+from contextc.compiler.facts import list_texts
 from contextc.compiler.ledger.row_encoding import render_item
 from contextc.compiler.passes.agent_view import is_visible
 from contextc.compiler.passes.kept_history import KeptHistory
@@ -281,18 +281,15 @@ class _Trimmer:
             said = self.draft.load_people(unread, room)
             self.messages |= {where: message for where, message in said.items() if is_visible(self.draft, message)}
             left |= said.keys()
-        facts = [*self._shown_facts(whole), *(find_facts(summary.text) if summary is not None else ())]
-        room_left = max(0, int(self.budget.available / self.factor) - self.total)
-        kept = self.history.build({where for where in left if where not in shown}, facts, room_left)
-        self.total += sum([item.tokens for item in kept])
-        return kept
-
-    def _shown_facts(self, items: Sequence[Item]) -> Iterator[str]:
-        """Yield the facts in what the epoch shows: all of a message, or only its text."""
-        for item in items:
+        texts = [summary.text] if summary is not None else []
+        for item in whole if self.history.index_room else ():
             message = self.messages.get(item.place)
             if message is not None and not item.decayed:
-                yield from find_facts(message.text) if item.calls else find_message_facts(message)
+                texts += [message.text] if item.calls else list_texts(message)
+        room_left = max(0, int(self.budget.available / self.factor) - self.total)
+        kept = self.history.build({where for where in left if where not in shown}, "\n".join(texts), room_left)
+        self.total += sum([item.tokens for item in kept])
+        return kept
 
     def _set_aside(self) -> None:
         """Of several messages that wait for one answer, drop those that do not fit beside the latest one.

@@ -13,6 +13,7 @@ The index has paths, ids, figures, names and error texts (`facts.py`), each once
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import chain
 
 from contextc.compiler.draft import Draft
 from contextc.compiler.facts import find_facts, rank_facts
@@ -32,6 +33,7 @@ FETCH_HINT = f" {FETCH_TOOL.name} reads a message by its id."
 MAX_FACTS = 12
 """Number of facts of one message in the index."""
 MIN_INDEX = 40
+MAX_SHORT = 6
 MAX_MISSES = 20
 """Number of entries that may be too long for the rest of the index, before it ends."""
 SENTENCE_LENGTH = 200
@@ -56,15 +58,15 @@ class KeptHistory:
         message = self.messages.get(place)
         return message is not None and message.role == "user" and not message.redacted and bool(message.text.strip())
 
-    def build(self, left: Collection[int], shown: Iterable[str], room: int) -> list[Item]:
-        """Return the items for messages that left, within `room` tokens. `shown` are the facts in what stays."""
+    def build(self, left: Collection[int], shown: str, room: int) -> list[Item]:
+        """Return the items for messages that left, within `room` tokens. `shown` is the text of what stays."""
         said = sorted([where for where in {*left} if self.is_said(where)], key=_seq)
         words = self._words(said, min(self.words_room, room))
         room -= sum([item.tokens for item in words])
         quoted = {where for item in words for where in item.places}
         others = [where for where in {*left} - quoted if where in self.messages]
-        known = {*shown, *(fact for item in words for fact in find_facts(item.text))}
-        return [*words, *self._index(others, known, min(self.index_room, room))]
+        shown = "\n".join([shown, *(item.text for item in words)])
+        return [*words, *self._index(others, shown, min(self.index_room, room))]
 
     # ── people's words ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -102,31 +104,30 @@ class KeptHistory:
 
     # ── the index ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _index(self, places: Iterable[int], known: Collection[str], room: int) -> list[Item]:
+    def _index(self, places: Iterable[int], shown: str, room: int) -> list[Item]:
         if room < MIN_INDEX:
             return []
         left = sorted(places, key=_seq)
         facts = rank_facts([(where, self.messages[where]) for where in left], MAX_FACTS)
-        entries = [(fact.place, escaped_line(fact.text)) for fact in facts if fact.text not in known]
-        named = {where for where, _ in entries}
-        entries += [
-            (where, escaped_line(_shorten(self.messages[where].text.strip(), SENTENCE_LENGTH // 4)))
-            for where in reversed(left)
-            if self.is_said(where) and where not in named
-        ]
         lead = INDEX_LEAD + (FETCH_HINT if self.draft.fetchable else "")
         used, count = self._item("index", lead, ()).tokens, self.draft.counter.count_text
         kept: dict[int, list[str]] = {}
+        people = (
+            (where, _shorten(self.messages[where].text.strip(), SENTENCE_LENGTH // 4))
+            for where in reversed(left)
+            if self.is_said(where) and where not in kept
+        )
         misses = 0
-        for where, text in entries:
+        for where, entry in chain([(fact.place, fact.text) for fact in facts], people):
+            text = escaped_line(entry)
             tokens = count(f", {text}" if where in kept else f"\n{result_id(where & SEQ_MASK, 1)}: {text}")
             if used + tokens > room:
                 misses += 1
                 if misses == MAX_MISSES:
                     break
-                continue
-            used += tokens
-            kept.setdefault(where, []).append(text)
+            elif not _stands_in(entry, shown):
+                used += tokens
+                kept.setdefault(where, []).append(text)
         while kept:  # together, entries may take a few tokens more than one by one
             lines = [f"{result_id(where & SEQ_MASK, 1)}: {', '.join(kept[where])}" for where in sorted(kept, key=_seq)]
             item = self._item("index", "\n".join([lead, *lines]), sorted(kept, key=_seq))
@@ -144,6 +145,13 @@ class KeptHistory:
 
 def _seq(place: int) -> int:
     return place & SEQ_MASK
+
+
+def _stands_in(fact: str, text: str) -> bool:
+    """Return True if a text has a fact. A short one may be a part of another word."""
+    if fact not in text:
+        return False
+    return len(fact) > MAX_SHORT or re.search(rf"(?<!\w){re.escape(fact)}(?!\w)", text) is not None
 
 
 def _shorten(text: str, most: int) -> str:
