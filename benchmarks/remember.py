@@ -129,7 +129,8 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     input: int = 0
     """Mean tokens of a request in the second half."""
     kept: float = 0.0
-    """Mean share of the window, in the second half."""
+    kept_most: float = 0.0
+    """Mean and largest share of the window, in the second half."""
     cached: float = 0.0
     compactions: int = 0
     compactions_cached: float = 0.0
@@ -217,6 +218,7 @@ def figures(
         answer=max([each.characters for each in model.found], default=0),
         input=round(mean([each.tokens.input for each in half])),
         kept=mean([each.substitutes for each in half]) / case.window,
+        kept_most=max([each.substitutes for each in half]) / case.window,
         cached=_cached(billed),
         compactions=len(compactions),
         compactions_cached=_cached(compactions),
@@ -346,6 +348,7 @@ def _average(rows: Sequence[Figures]) -> Figures:
         answer=max([row.answer for row in ran]),
         input=round(mean([row.input for row in ran])),
         kept=mean([row.kept for row in ran]),
+        kept_most=max([row.kept_most for row in ran]),
         cached=mean([row.cached for row in ran]),
         compactions=round(mean([row.compactions for row in ran])),
         compactions_cached=mean([row.compactions_cached for row in ran]),
@@ -354,9 +357,18 @@ def _average(rows: Sequence[Figures]) -> Figures:
     )
 
 
+def chosen(given: Sequence[str]) -> list[Subject]:
+    """Return the subjects with these names, or whose names begin with them, in the order of the arguments."""
+    if not given:
+        return [*SUBJECTS]
+    names = {each.name: each for each in SUBJECTS}
+    found = [names.get(text, [each for each in SUBJECTS if each.name.startswith(text)]) for text in given]
+    return [*dict.fromkeys(each for one in found for each in ([one] if isinstance(one, Subject) else one))]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("subjects", nargs="*", help="beginnings of their names; all by default")
+    parser.add_argument("subjects", nargs="*", help="their names, or beginnings of them; all by default")
     parser.add_argument("--quick", action="store_true", help="contextc only, one kind, 100 steps, a window of 32k")
     parser.add_argument("--install", action="store_true", help="make the environments of the frameworks")
     parser.add_argument("--kinds", default=",".join(KINDS))
@@ -373,7 +385,8 @@ def main() -> None:
     if options.quick:
         options.kinds, options.steps, options.windows = "coding", "100", "32"
         options.subjects = options.subjects or ["contextc"]
-    subjects = [each for each in SUBJECTS if not options.subjects or each.name.startswith(tuple(options.subjects))]
+        options.jobs = max(2, options.jobs)
+    subjects = chosen(options.subjects)
     found = pythons([each.environment for each in subjects], install=options.install)
     packages = {each.package: found[each.environment] for each in subjects}
     versions = [

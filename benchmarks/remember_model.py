@@ -270,9 +270,7 @@ def _message_texts(message: Message) -> Iterator[str]:
 
 def extract(texts: Sequence[str]) -> str:
     """Return sentences with figures, identifiers or paths, in their order, up to the limit."""
-    sentences = dict.fromkeys(
-        sentence.strip() for text in texts for sentence in SENTENCE_ENDS.split(text) if NOTABLE.search(sentence)
-    )
+    sentences = dict.fromkeys(sentence for text in texts for sentence in _sentences(text) if NOTABLE.search(sentence))
     left, chosen = SUMMARY_BYTES, set[str]()
     for sentence in sorted(sentences, key=lambda each: blake2b(each.encode(), digest_size=8).digest()):
         size = len(sentence.encode()) + 1
@@ -280,6 +278,13 @@ def extract(texts: Sequence[str]) -> str:
             left -= size
             chosen.add(sentence)
     return "\n".join([sentence for sentence in sentences if sentence in chosen]) or EMPTY
+
+
+def _sentences(text: str) -> Iterator[str]:
+    """Return the sentences of a text. A sentence that is too long is a list, and its items count."""
+    for sentence in SENTENCE_ENDS.split(text):
+        is_list = len(sentence.encode()) > SENTENCE_BYTES
+        yield from (each.strip() for each in (sentence.split(", ") if is_list else (sentence,)))
 
 
 def _field(value: JSON, name: str) -> JSON:

@@ -111,6 +111,8 @@ class Recalled(Protocol):
     @property
     def kept(self) -> float: ...
     @property
+    def kept_most(self) -> float: ...
+    @property
     def cached(self) -> float: ...
     @property
     def compactions(self) -> int: ...
@@ -142,7 +144,7 @@ def recall_table(title: str, rows: Sequence[Recalled]) -> Table:
             ),
             f"{row.answer:,}" if row.answer else "-",
             f"{row.input:,}",
-            f"{row.kept:.1%}",
+            f"{row.kept:.1%} ({row.kept_most:.0%})",
             f"{row.cached:.1%}",
             f"{row.compactions:,}",
             f"{row.compactions_cached:.0%}" if row.compactions else "-",
