@@ -1,6 +1,6 @@
 """What ten compactions in a row leave of constraints, overrides, entities and open tasks.
 
-Usage: python benchmarks/compaction_cases.py [--cycles 10] [--seeds 5]
+Usage: python benchmarks/compaction_cases.py [--cycles 10] [--seeds 5] [--window 32000]
 
 The types of cases and the weights are those of CompactBench 0.1.0 (Apache-2.0), whose package has an engine but no
 cases: a *buried constraint* among small talk, an *override* of an earlier decision, *entity confusion* between people
@@ -33,10 +33,10 @@ from frameworks.prefix_cache import texts_of  # noqa: E402
 from planted_sessions import ANIMALS, ENGLISH, FIRST, SHADES  # noqa: E402
 from remember_model import EMPTY, SENTENCE_ENDS, extract  # noqa: E402
 
-WINDOW = 8_000
 SMALL_TALK = 24
-"""Turns of small talk in a cycle. They overflow the window in about one cycle."""
-SENTENCES = 8
+"""Turns of small talk in a cycle."""
+QUESTION, ANSWER = 1, 12
+"""Sentences of a person's message and of the agent's answer."""
 FORBIDDEN = (
     "use floats for money",
     "deploy on Fridays",
@@ -121,18 +121,21 @@ class Scores(NamedTuple):
     alone: list[float]
 
 
-def scores(case: Case, summarize: Callable[[Sequence[cc.Message], str | None], str], cycles: int, seed: str) -> Scores:
+Summarize = Callable[[Sequence[cc.Message], str | None], str]
+
+
+def scores(case: Case, summarize: Summarize, cycles: int, seed: str, window: int = 32_000) -> Scores:
     """Return the share of the weights that hold after each cycle: of the next request, and of the summary alone."""
     chance = random.Random(seed)
     shown: list[float] = []
     alone: list[float] = []
     with cc.open_store("memory:") as store:
-        compiler = cc.MessageCompiler(store, cc.provider("openai:gpt-5.5", window=WINDOW))
+        compiler = cc.MessageCompiler(store, cc.provider("openai:gpt-5.5", window=window))
         planted = iter(case.said)
         for _ in range(cycles):
             for number in range(SMALL_TALK):
                 said = next(planted, None) if number % 3 == 1 else None
-                question, answer = said or (_small_talk(chance), _small_talk(chance))
+                question, answer = said or (_small_talk(chance, QUESTION), _small_talk(chance, ANSWER))
                 store.extend(CONVERSATION, [cc.user(question), cc.assistant(answer)])
             store.append(CONVERSATION, cc.user("What should we do next?"))
             done = compiler.compact(CONVERSATION, summarize)
@@ -144,9 +147,9 @@ def scores(case: Case, summarize: Callable[[Sequence[cc.Message], str | None], s
     return Scores(shown, alone)
 
 
-def _small_talk(chance: random.Random) -> str:
+def _small_talk(chance: random.Random, sentences: int) -> str:
     words = re.split(r"\s+", ENGLISH.words)
-    return " ".join([" ".join(chance.choices(words, k=12)) + "." for _ in range(SENTENCES)])
+    return " ".join([" ".join(chance.choices(words, k=12)) + "." for _ in range(sentences)])
 
 
 def _score(case: Case, text: str) -> float:
@@ -166,8 +169,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cycles", type=int, default=10)
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--window", type=int, default=32_000)
     options = parser.parse_args()
-    table = Table(title=f"Scores after compactions in a row, window {WINDOW:,}", title_justify="left")
+    table = Table(title=f"Scores after compactions in a row, window {options.window:,}", title_justify="left")
     table.add_column("case", no_wrap=True)
     table.add_column("summary", no_wrap=True)
     for column in ("after 1", f"after {options.cycles}", "mean", "summary alone, mean"):
@@ -175,7 +179,9 @@ def main() -> None:
     for name, build in CASES.items():
         for summary, summarize in (("empty", no_content), ("extractive", extractive)):
             runs = [
-                scores(build(random.Random(f"{name} {seed}")), summarize, options.cycles, f"{name} {seed}")
+                scores(
+                    build(random.Random(f"{name} {seed}")), summarize, options.cycles, f"{name} {seed}", options.window
+                )
                 for seed in range(options.seeds)
             ]
             figures = (
