@@ -19,6 +19,8 @@ from contextc.executor.agent import AgentOptions
 KEY = "SCENARIO_KEY"
 OPTIONS: dict[str, AgentOptions] = {
     "no summaries": {"summarize": None},
+    "no words of people": {"keep_words": 0.0},
+    "no index": {"keep_index": 0.0},
     "oldest": {"strategy": "oldest", "summarize": None},
 }
 """Other ways to stay within the window."""

@@ -41,6 +41,7 @@ def test_agent_finishes_a_session_far_larger_than_its_window(remember: Any) -> N
     row = remember.figures("contextc", case, "extractive", model, desk)
     assert (row.steps, row.refused, row.failures) == (30, 0, ())
     assert row.last[:2] == (1.0, 1.0), "rules of people, findings of the agent"
+    assert row.kept_most <= 0.25
 
 
 @pytest.mark.thorough
