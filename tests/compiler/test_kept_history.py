@@ -64,6 +64,8 @@ def test_a_call_becomes_the_shortest_valid_pair_before_it_is_left_out() -> None:
         seen |= {item.calls for item in compiled.draft.kept or ()}
         if '"input":{}' in texts(compiled):
             assert '"[r' in texts(compiled)
+            whys = {line.why for line in compiled.manifest.lines}
+            assert {"calls without arguments", "only its id, can be fetched"} <= whys
         assert not cc.lint(compiled.params, format="anthropic")
     assert seen == {"", "short", "none"}
 

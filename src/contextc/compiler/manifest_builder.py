@@ -281,7 +281,11 @@ def build_left_out_line(where: int, message: Message | None, why: str) -> Manife
 
 def is_reduced(item: Item) -> bool:
     """Return True if a result is a stub, or shortened to its head and tail."""
-    return item.decayed or bool(item.limit)
+    return item.decayed or bool(item.limit) or item.calls == "short"
+
+
+REDUCED_CALLS = ("calls without arguments", "only its id, can be fetched")
+"""How a call and its result are sent as the shortest valid pair."""
 
 
 def _describe_changes(item: Item) -> str:
@@ -289,6 +293,7 @@ def _describe_changes(item: Item) -> str:
     notes = [
         f"as {item.prefix.strip()}" if item.prefix else "",
         "result left out, can be fetched" if item.decayed else "",
+        REDUCED_CALLS[item.role == "tool"] if item.calls == "short" else "without its calls" if item.calls else "",
         "shortened" if item.limit else "",
         "without its reasoning" if item.bare else "",
         "reasoning joined in" if item.inline else "",
