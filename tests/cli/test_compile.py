@@ -185,7 +185,7 @@ def test_a_request_of_any_format_is_compiled_without_a_store(run: Run, tmp_path:
     body = json.loads(made.stdout)
     assert cc.lint(body, format="anthropic") == []
     assert body["system"][0]["text"] == "Be brief."
-    assert [tool["name"] for tool in body["tools"]] == ["look", "fetch_result"]
+    assert [tool["name"] for tool in body["tools"]] == ["look", "fetch_result", "search_history"]
     assert body["messages"][0]["content"][0]["text"] == "hi"
     assert not list(tmp_path.rglob("*.db"))
     (tmp_path / "ours.jsonl").write_text('{"role": "user", "parts": [{"type": "text", "text": "hi"}]}\n')
@@ -324,7 +324,7 @@ def test_explain_shows_a_request_that_was_committed(run: Run, address: str) -> N
         "demo: request 1 for assistant on anthropic:claude-opus-5-5",
         "mode full, epoch 1 (a new epoch: first request)",
     ]
-    assert lines(shown.stdout)[-1] == "+ 1 user 12 Help me build a feature"
+    assert lines(shown.stdout)[-1] == "+ 1 user 13 Help me build a feature"
     last = json.loads(run("explain", "demo", "--json", "--store", address).stdout)
     assert (last["request"], [line["seq"] for line in last["lines"]]) == (2, [1, 2, 3])
     assert last["usage"] == {"input": 850, "output": 12, "cache_read": 800}

@@ -103,7 +103,7 @@ def test_tools_may_be_dicts_and_generators(compiler: cc.MessageCompiler) -> None
     chat: JSONObject = {"type": "function", "function": {"name": "read", "description": "Reads.", "parameters": {}}}
     own: JSONObject = {"name": "list", "description": "Lists.", "input_schema": {"type": "object"}}
     compiled = compiler.compile("demo", tools=(tool for tool in (chat, own)))
-    assert [tool["name"] for tool in compiled.params["tools"]] == ["read", "list", "fetch_result"]
+    assert [tool["name"] for tool in compiled.params["tools"]] == ["read", "list", "fetch_result", "search_history"]
 
 
 def test_commit_reports_what_is_wrong(compiler: cc.MessageCompiler) -> None:

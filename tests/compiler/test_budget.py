@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 import contextc as cc
-from contextc.compiler.fetch_result import FETCH_TOOL
+from contextc.compiler.history_tools import HISTORY_TOOLS
 from contextc.compiler.passes.fit_budget import STEPS_LEFT_OUT_TEXT
 from tests.compiler.sized_conversations import (
     CLAUDE,
@@ -27,7 +27,8 @@ def test_available_is_the_window_less_system_tools_reserve_and_margin() -> None:
     compiler.store.append("c", cc.user("Hello."))
     budget = compiler.compile("c", system_prompt="You are brief.", tools=[LOOK]).budget
     assert budget.system == compiler.counter.count_system("You are brief.") + compiler.counter.overhead
-    assert budget.tools == compiler.counter.count_tools(compiler.provider.formatter.encode_tools([LOOK, FETCH_TOOL]))
+    sent = compiler.provider.formatter.encode_tools([LOOK, *HISTORY_TOOLS])
+    assert budget.tools == compiler.counter.count_tools(sent)
     assert (budget.window, budget.reserve, budget.margin) == (10_000, 2_000, 256)
     assert budget.available == 10_000 - budget.system - budget.tools - 2_000 - 256
 

@@ -58,7 +58,7 @@ def test_without_a_system_prompt_the_point_of_the_head_is_on_the_last_tool() -> 
     compiler.store.append("c", cc.user("Look."))
     long = cc.Tool(name="look", description=LONG, parameters={"type": "object", "properties": {}})
     body = compiler.compile("c", tools=[long]).params
-    assert marked(body) == [("tools", 1), ("messages", 0)]
+    assert marked(body) == [("tools", 2), ("messages", 0)]
 
 
 def test_nothing_is_marked_below_the_size_from_which_a_provider_caches() -> None:

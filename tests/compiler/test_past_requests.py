@@ -154,7 +154,7 @@ def test_a_result_that_was_left_out_can_be_fetched(store: cc.Store) -> None:
     compiled = compiler.compile("demo", tools=[READ])
     shown = compiled.params["messages"][-1]["content"][0]["content"]
     assert 'Call fetch_result with id "r3" and offset' in shown
-    assert [tool["name"] for tool in compiled.params["tools"]] == ["read", "fetch_result"]
+    assert [tool["name"] for tool in compiled.params["tools"]] == ["read", "fetch_result", "search_history"]
 
     def fetch(**arguments: object) -> str:
         return compiler.fetch("demo", cc.ToolCall(id="f", name="fetch_result", arguments=arguments))

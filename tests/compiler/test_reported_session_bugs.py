@@ -192,7 +192,7 @@ def test_tools_given_in_another_order_are_sent_in_the_old_one() -> None:
     for index, tools in enumerate([[LOOK, WRITE], [WRITE, LOOK], [LOOK, WRITE]]):
         compiler.store.append("c", cc.user(f"Question {index}."))
         compiled = compiler.compile("c", system_prompt="Be brief.", tools=tools)
-        assert [tool["name"] for tool in compiled.params["tools"]] == ["look", "write", "fetch_result"]
+        assert [tool["name"] for tool in compiled.params["tools"]][:3] == ["look", "write", "fetch_result"]
         assert begins_with(blocks(compiled.params), before)
         assert (compiled.manifest.why == "") == bool(index)
         compiler.begin(compiled)

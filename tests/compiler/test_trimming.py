@@ -139,7 +139,8 @@ def test_an_oversized_result_is_shown_by_head_tail_and_id_from_the_first_time(to
     compiler = compiler_for(window=4_000)
     compiler.store.append("c", cc.user("Look."))
     first = compiler.compile("c", tools=tools)
-    assert [tool["name"] for tool in first.params.get("tools", ())] == (["look", "fetch_result"] if tools else [])
+    added = ["look", "fetch_result", "search_history"] if tools else []
+    assert [tool["name"] for tool in first.params.get("tools", ())] == added
     compiler.begin(first)
     compiler.commit(first, cc.assistant(tool_calls=[cc.tool_call("a", "look", {})]))
     result = "HEAD " + filler_text(2_500) + " TAIL"

@@ -13,6 +13,7 @@ from msgspec import Struct, field
 
 import contextc as cc
 from contextc._json import decode
+from contextc.compiler.history_tools import HISTORY_TOOL_NAMES
 from contextc.errors import ContextOverflow, ProviderFailed
 from contextc.events import (
     AnyEvent,
@@ -131,7 +132,7 @@ class Audit:
         assert ran.keys() <= calls.keys(), "a tool ran that nobody asked for"
         for place, result in results.items():
             assert result.name == calls[place].name
-            if not result.is_error and result.name != "fetch_result":
+            if not result.is_error and result.name not in HISTORY_TOOL_NAMES:
                 assert result.text == ran[place].returned
             elif place in ran:
                 _is_reason(result.text, ran[place])

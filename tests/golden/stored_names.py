@@ -19,7 +19,7 @@ from contextc.app.agent_factory import build_tools
 from contextc.cli import app
 from contextc.compiler.compaction import LEAD
 from contextc.compiler.draft import LeftOutMessage
-from contextc.compiler.fetch_result import FETCH_TOOL
+from contextc.compiler.history_tools import HISTORY_TOOLS
 from contextc.compiler.ledger.repository import OpenAttempt
 from contextc.compiler.ledger.row_encoding import REMOVED_TEXT
 from contextc.compiler.ledger.summaries import StoredSummary
@@ -137,7 +137,7 @@ def described(kind: Any) -> JSONObject:  # a type
 def tools() -> list[JSONObject]:
     with TemporaryDirectory() as folder:
         found = [each.tool for each in build_tools("all", Path(folder))]
-    return [cast(JSONObject, as_json(each)) for each in (*found, TODO_TOOL, FETCH_TOOL)]
+    return [cast(JSONObject, as_json(each)) for each in (*found, TODO_TOOL, *HISTORY_TOOLS)]
 
 
 def triggers() -> JSONObject:

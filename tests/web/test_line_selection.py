@@ -7,6 +7,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import contextc as cc
+from contextc.compiler.history_tools import HISTORY_TOOL_NAMES
 from contextc.inspection.line_details import LineDetails, describe_parts, format_call, pair_details
 from tests.web.sample_conversations import SONNET, Asking, Life, provider_of
 
@@ -55,24 +56,25 @@ def test_system_prompt_and_tools_come_first(ask: Asking) -> None:
         ("tool", "tool", "look"),
         ("tool", "tool", "read_file"),
         ("tool", "tool", "fetch_result"),
+        ("tool", "tool", "search_history"),
         ("system", "system", None),
     ]
-    assert [each["index"] for each in found] == list(range(-4, len(found) - 4))
-    assert [each["causes"] for each in head] == [["tool"], ["tool"], ["tool"], ["system"]]
-    assert head[3]["text"] == "You are a coder."
+    assert [each["index"] for each in found] == list(range(-5, len(found) - 5))
+    assert [each["causes"] for each in head] == [["tool"], ["tool"], ["tool"], ["tool"], ["system"]]
+    assert head[4]["text"] == "You are a coder."
     assert head[1]["text"] == "read_file: Read a file."
     body = ask.raw(f"requests/{ask.life.channel}/4/body").json()
     sent = [{name: value for name, value in each.items() if name != "cache_control"} for each in body["tools"]]
-    assert [each["definition"] for each in head[:3]] == sent
+    assert [each["definition"] for each in head[:4]] == sent
     budget = ask.request(4)["budget"]
-    assert head[3]["tokens"] == budget["system"]
-    assert sum(each["tokens"] for each in head[:3]) == budget["tools"]
+    assert head[4]["tokens"] == budget["system"]
+    assert sum(each["tokens"] for each in head[:4]) == budget["tools"]
     assert sum(each["tokens"] for each in found) == budget["input"]
     plain = ask.request(4, "/lines")["lines"]
     names = plain[0].keys()
-    assert [{name: each[name] for name in names} for each in found[4:]] == [
+    assert [{name: each[name] for name in names} for each in found[5:]] == [
         {**each, "parts": detailed["parts"], "original_parts": detailed["original_parts"]}
-        for each, detailed in zip(plain, found[4:], strict=True)
+        for each, detailed in zip(plain, found[5:], strict=True)
     ]
     assert "causes" not in plain[0]
 
@@ -88,7 +90,7 @@ def test_the_head_is_read_in_every_format(client: TestClient, store: cc.Store, s
     head = [(each["text"], each["state"], each.get("again", False)) for each in found if each["index"] < 0]
     tools = [("look: Looks.", "shared", False), ("read_file: Read a file.", "new", False)]
     system = ("You are a coder.", "shared" if spec.startswith("google") else "new", not spec.startswith("google"))
-    assert [each for each in head if "fetch_result" not in each[0]] == (
+    assert [each for each in head if not each[0].startswith(HISTORY_TOOL_NAMES)] == (
         [system, *tools] if spec.startswith("google") else [*tools, system]
     )
     life.tools = [cc.Tool(name="look", description="Looks around.", parameters={}), READ]
@@ -130,20 +132,20 @@ def test_filters_are_combined(ask: Asking) -> None:
     assert found(search="a thought") == ["so calls look({})"]
     assert found(search='PATH="a.py"') == ['reading 1 calls read_file({"path":"a.py","limit":20})']
     assert len(ask.request(4, "/lines", role="tool")["lines"]) == 3  # without the head
-    assert len(lines(ask, role="tool")) == 6
+    assert len(lines(ask, role="tool")) == 7
     ask(f"requests/{ask.life.channel}/4/lines", 400, state="shiny")
     ask(f"requests/{ask.life.channel}/4/lines", 400, cause="luck")
 
 
 def test_counts_are_of_the_lines_that_match_the_other_fields(ask: Asking) -> None:
     everything = selection(ask)
-    assert everything["total"] == everything["selected"] == 12
-    assert everything["head"] == 4
+    assert everything["total"] == everything["selected"] == 13
+    assert everything["head"] == 5
     assert "indexes" not in everything
-    assert everything["tools"] == {"look": 3, "read_file": 5, "fetch_result": 1}
+    assert everything["tools"] == {"look": 3, "read_file": 5, "fetch_result": 1, "search_history": 1}
     assert everything["errors"] == 2
     assert everything["causes"]["result"] == 3
-    assert sum(everything["states"].values()) == 12
+    assert sum(everything["states"].values()) == 13
     assert everything["prefix_end"] == next(each["index"] for each in lines(ask) if each["state"] == "new")
     chosen = selection(ask, tool="read_file", cause="result")
     assert chosen["indexes"] == [each["index"] for each in lines(ask, tool="read_file", cause="result")]
@@ -162,7 +164,7 @@ def test_lines_are_loaded_by_their_indexes(ask: Asking) -> None:
     found = lines(ask, at="3,-2..1,99")
     assert [each["index"] for each in found] == [3, -2, -1, 0, 1]
     assert [each["index"] for each in ask.request(4, "/lines", at="-2..1")["lines"]] == [0, 1]
-    assert found[0] == lines(ask)[7]
+    assert found[0] == lines(ask)[8]
     for wrong in ("a", "1..b", "0..1000", "0..999,1000"):
         assert "at" in ask(f"requests/{ask.life.channel}/4/lines", 400, at=wrong)["error"]["message"]
 
@@ -190,14 +192,14 @@ def test_what_is_sent_again_is_not_new(client: TestClient, store: cc.Store) -> N
     ask = Asking(client, life)
     assert [each["text"] for each in lines(ask, 2, state="again") if each["index"] >= 0] == ["hi"]
     assert "more" in [each["text"] for each in lines(ask, 2, state="new")]
-    assert selection(ask, 2)["prefix_end"] == -3  # the added tool
+    assert selection(ask, 2)["prefix_end"] == -4  # the added tool
 
 
 def test_the_next_request_is_selected_alike(ask: Asking) -> None:
     answer = ask("next", detailed=True, selection=True, cause="tool")
-    assert [each["tool"] for each in answer["lines"]] == ["look", "read_file", "fetch_result"]
+    assert [each["tool"] for each in answer["lines"]] == ["look", "read_file", "fetch_result", "search_history"]
     assert {each["state"] for each in answer["lines"]} == {"shared"}
-    assert answer["selection"]["indexes"] == [-4, -3, -2]
+    assert answer["selection"]["indexes"] == [-5, -4, -3, -2]
     assert [each["index"] for each in ask("next", detailed=True, at="0..1")["lines"]] == [0, 1]
     assert "selection" not in ask("next")
 

@@ -39,7 +39,6 @@ from contextc._json import JSON, JSONObject
 from contextc.adapters.history_alignment import AlignedBlock, Alignment, align_histories
 from contextc.compiler import Compiled, MessageCompiler
 from contextc.compiler.options import CompilerOptionArguments
-from contextc.compiler.request_head import AnyTool
 from contextc.compiler.sent_messages import SentMessage, list_sent_messages
 from contextc.errors import StaleCompile, StoreCorrupt
 from contextc.messages import Message, Usage
@@ -49,6 +48,7 @@ from contextc.store.backend_interface import Transaction
 from contextc.store.branches import create_branch, list_branches, switch_branch
 from contextc.store.conversation_types import DEFAULT_AGENT
 from contextc.store.message_rows import BranchTip, find_tip, load_context_start, load_tip_of_branch
+from contextc.tools.spec import AnyTool
 
 if TYPE_CHECKING:
     from contextc.tools import ToolLike

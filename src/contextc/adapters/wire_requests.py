@@ -13,13 +13,13 @@ from contextc._json import JSONObject
 from contextc.adapters.request_preparation import PreparedRequest, PreparerPool, RequestPreparer, load_messages
 from contextc.compiler.ledger.row_encoding import list_blob_names
 from contextc.compiler.options import CompilerOptionArguments
-from contextc.compiler.request_head import AnyTool
 from contextc.errors import UnknownModel
 from contextc.formats import formatter
 from contextc.messages import Message, Usage
 from contextc.providers import Provider, provider, provider_names
 from contextc.store import Store
 from contextc.store.conversation_types import DEFAULT_AGENT
+from contextc.tools.spec import AnyTool
 
 
 class WireRequest(NamedTuple):

@@ -14,23 +14,23 @@ from msgspec.structs import replace
 
 from contextc._json import JSONObject, encode, encode_canonical, is_valid_text
 from contextc.compiler import request_head
-from contextc.compiler.fetch_result import FETCH_TOOL
+from contextc.compiler.history_tools import FETCH_TOOL, choose_tools, forces_call, list_variants
 from contextc.compiler.ledger.channel_loader import ChannelSnapshot
 from contextc.compiler.options import CompilerOptionArguments, CompilerOptions
-from contextc.compiler.request_head import AnyTool, PreparedTools, RequestTerms, compute_budget, get_tool_name
+from contextc.compiler.request_head import PreparedTools, RequestTerms, compute_budget
 from contextc.errors import InvalidInput, InvalidSetting
 from contextc.formats.base import Formatter
 from contextc.formats.registry import detect_tool_format
 from contextc.messages import Message, Usage
 from contextc.models.tokens import TokenCounter
-from contextc.prompts import Prompt, PromptBuilder, PromptContext, PromptFragment, hash_tools
+from contextc.prompts import Prompt, PromptBuilder, PromptContext, PromptFragment
 from contextc.providers import Provider
 from contextc.providers import provider as provider_named
 from contextc.store import Reference, Store
 from contextc.store.ledger_schema import Channel
 from contextc.store.message_rows import check_name
 from contextc.store.store import Store as AnyStore
-from contextc.tools.spec import NativeTool, Tool
+from contextc.tools.spec import AnyTool, NativeTool, Tool, get_tool_name
 from contextc.tools.todos import Todo
 
 if TYPE_CHECKING:  # importing it loads asyncio
@@ -359,32 +359,34 @@ class ArgumentCache:
         return kept
 
     def arrange_tools(
-        self, tools: Sequence[AnyTool], snapshot: ChannelSnapshot, stand_in: Tool | None
+        self,
+        tools: Sequence[AnyTool],
+        snapshot: ChannelSnapshot,
+        stand_in: Tool | None,
+        settings: JSONObject | None = None,
+        *,
+        renew: bool = False,
     ) -> PreparedTools:
-        """Return the tools as they are sent: in the order of the previous request, with `fetch_result`; or `stand_in`
-        if there are none.
+        """Return the tools as they are sent, with those for the history; or `stand_in` if there are none.
 
-        If other software began the channel, and had the same tools, `fetch_result` is not added, because that would
-        change the prefix.
+        If other software began the channel, and had the same tools, none are added, because that would change the
+        prefix. `renew` is True if a new epoch begins.
         """
-        order, is_observed = snapshot.state.tools, snapshot.cached.is_observed
-        key = (tuple([id(tool) for tool in tools]), order, stand_in is None, is_observed)
+        state, is_observed = snapshot.state, snapshot.cached.is_observed
+        forced = bool(settings) and forces_call(self._formatter, settings)
+        sent = (state.tools, state.head.tools if state.requests and not renew else None)
+        key = (tuple([id(tool) for tool in tools]), *sent, stand_in is None, is_observed, forced)
         if (found := self._tools.get(key)) is not None:
             return found
-        told = list(tools) if tools or stand_in is None else [stand_in]
         names = [get_tool_name(tool) for tool in tools]
-        keeps = is_observed and sorted(names) == sorted(order)
-        if tools and self.options.fetch and FETCH_TOOL.name not in names and not keeps:
-            told.append(FETCH_TOOL)
-        place_of = {name: index for index, name in enumerate(order)}
-        if order and all(get_tool_name(tool) in place_of for tool in told):
-            told.sort(key=lambda tool: place_of[get_tool_name(tool)])
+        adds = bool(tools) and self.options.fetch and not (is_observed and sorted(names) == sorted(state.tools))
+        variants = list_variants(names, offers=not forced) if adds else [()]
+        told, name, is_former = choose_tools(tools, variants, stand_in, *sent)
         encoded = self._formatter.encode_tools(told)
         tokens = self.counter.count_tools(encoded) if told else 0
         marks = self._formatter.count_cache_breakpoints(encoded)
-        return cache_put(
-            self._tools, key, PreparedTools(tuple(told), hash_tools(told) if told else "", tokens, tuple(tools), marks)
-        )
+        made = PreparedTools(tuple(told), name, tokens, tuple(tools), marks, is_former)
+        return cache_put(self._tools, key, made)
 
     def build_terms(
         self,

@@ -259,6 +259,13 @@ def _session_remarks(compiled: Compiled, session: ProviderSession | None) -> tup
     return (NO_SESSION if provider.session_field else NO_SESSION_FIELD,)
 
 
+def decode_reply(compiled: Compiled, reply: object) -> Message:
+    if isinstance(reply, Message):
+        return reply
+    formatter = compiled.provider.formatter
+    return formatter.name_codec.restore_names(formatter.decode_reply(reply), compiled.tools)
+
+
 def find_session_id(compiled: Compiled, reply: object) -> str | None:
     """Return the session id that a reply contains; None if there is none. A provider's own field may be omitted."""
     field, formatter = compiled.provider.session_field, compiled.provider.formatter

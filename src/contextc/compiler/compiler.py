@@ -35,7 +35,7 @@ from contextc.compiler.ledger.channel_row_cache import ChannelCacheEntry, get_ch
 from contextc.compiler.manifest import Manifest
 from contextc.compiler.options import CompilerOptionArguments
 from contextc.compiler.pipeline import ContextLoader, compile_request
-from contextc.compiler.request_head import AnyTool, CompileInput
+from contextc.compiler.request_head import CompileInput, RequestTerms
 from contextc.compiler.search_history import MAX_TOKENS, HistoryPassage, answer_call, search_history
 from contextc.compiler.summary_request import Summarizer, check_summarizer
 from contextc.compiler.visibility import Viewer
@@ -50,6 +50,7 @@ from contextc.store.backend_interface import Transaction
 from contextc.store.conversation_types import DEFAULT_AGENT
 from contextc.store.ledger_schema import Channel, ProviderSession
 from contextc.store.message_rows import BranchTip as Tip
+from contextc.tools.spec import AnyTool
 
 if TYPE_CHECKING:  # importing it loads asyncio
     from contextc.tools import ToolLike
@@ -148,13 +149,17 @@ class MessageCompiler:
         stand_in = provider.formatter.placeholder_tool
         if stand_in is not None and (tools or not seen.snapshot.has_calls):
             stand_in = None
-        shown = self._arguments.arrange_tools(tools, seen.snapshot, stand_in)
+
+        def make_terms(*, renew: bool = False) -> RequestTerms:
+            shown = self._arguments.arrange_tools(tools, seen.snapshot, stand_in, settings, renew=renew)
+            return self._arguments.build_terms(channel, prompt, shown, settings, budget, output)
+
         ask = CompileInput(
             provider=provider,
             counter=self.counter,
             options=self.options,
             channel=channel,
-            terms=self._arguments.build_terms(channel, prompt, shown, settings, budget, output),
+            terms=make_terms(),
             run=run,
             running=running,
             runs=runs,
@@ -173,7 +178,7 @@ class MessageCompiler:
             ),
             other_channel_state=self.loader.load_other_channel_state(channel, seen.snapshot) if dry_run else None,
         )
-        compiled = compile_request(ask)
+        compiled = compile_request(ask, lambda: make_terms(renew=True))
         compiled.new_token_counts = seen.new_counts
         return compiled
 
@@ -242,7 +247,7 @@ class MessageCompiler:
         """
         self._check(compiled)
         arguments.check_commit_arguments(reply, produced, usage, session_id, cursor, notes, shortened)
-        messages = [*(produced or ()), *([] if reply is None else [self._decode_reply(compiled, reply)])]
+        messages = [*(produced or ()), *([] if reply is None else [committing.decode_reply(compiled, reply)])]
         draft = compiled.draft
         there = [message for message in messages if message.id]
         messages = [
@@ -487,12 +492,6 @@ class MessageCompiler:
             raise InvalidInput(
                 "This request was compiled with dry_run=True and must not be sent", fix="Compile again without dry_run."
             )
-
-    def _decode_reply(self, compiled: Compiled, reply: object) -> Message:
-        if isinstance(reply, Message):
-            return reply
-        formatter = self.provider.formatter
-        return formatter.name_codec.restore_names(formatter.decode_reply(reply), compiled.tools)
 
 
 def _log_fields(compiled: Compiled) -> tuple[str, int, Channel]:

@@ -14,24 +14,7 @@ from contextc.messages import Media, Message
 from contextc.messages.text_files import read_text_file
 from contextc.store import Store
 from contextc.store.history_index import Section, list_sections
-from contextc.tools.spec import Tool
 
-FETCH_TOOL = Tool(
-    name="fetch_result",
-    description=(
-        "Reads a tool result that was left out of the conversation, or shortened, to save room. The line that stands "
-        "in its place says its id."
-    ),
-    parameters={
-        "type": "object",
-        "properties": {
-            "id": {"type": "string", "description": "The id of the result, such as r57."},
-            "offset": {"type": "integer", "description": "The character to begin at; 0 is the first."},
-            "length": {"type": "integer", "description": "How many characters to read; at most 20000."},
-        },
-        "required": ["id"],
-    },
-)
 RESULT_ID = re.compile(r"r(\d{1,9})(?:\.(\d{1,4}))?")
 MAX_LENGTH = 20_000
 

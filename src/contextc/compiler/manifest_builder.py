@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from contextc.compiler.compiled import Cost, HeadParts, RequestAccount
 from contextc.compiler.draft import Draft
-from contextc.compiler.fetch_result import FETCH_TOOL
+from contextc.compiler.history_tools import FETCH_TOOL
 from contextc.compiler.ledger.channel_loader import ChannelSnapshot
 from contextc.compiler.ledger.row_encoding import AssembledRows, render_item
 from contextc.compiler.manifest import Fragment, Manifest, ManifestLine, RequestRecord

@@ -38,7 +38,7 @@ class CompilerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     keep_index: float = 0.03
     """Share of the window for an index of what was cut away: paths, ids, figures, names, each with its message."""
     fetch: bool = True
-    """True if `fetch_result` is added to the tools."""
+    """True if `fetch_result` and `search_history` are added to the tools."""
     summary_share: float = 0.05
     """Share of the available tokens that a summary may take, at least 1,000 tokens."""
     reasoning: ReasoningPolicy = "native"

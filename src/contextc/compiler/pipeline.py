@@ -4,7 +4,8 @@ All reads use one consistent snapshot of the store. The next step of a channel t
 path with one statement (`channel_loader.load_next`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple, cast
 
 from msgspec.structs import replace
@@ -33,7 +34,8 @@ from contextc.compiler.ledger.summaries import Summary, load_latest_summary
 from contextc.compiler.manifest_builder import build_account
 from contextc.compiler.options import Budget
 from contextc.compiler.passes import PASSES
-from contextc.compiler.request_head import NEW_ENCODER, CompileInput, build_head, find_prefix_change
+from contextc.compiler.request_head import NEW_ENCODER, CompileInput, RequestTerms, build_head, find_prefix_change
+from contextc.errors import ContextOverflow
 from contextc.messages import Message, hash_content, validate_message
 from contextc.messages.text_files import may_be_text
 from contextc.models.tokens import Calibration, TokenCounter, load_calibration, load_counts
@@ -47,8 +49,17 @@ FIRST_REQUEST = "first request"
 PREVIOUS_REPLACED = "the request before it was replaced"
 
 
-def compile_request(ask: CompileInput) -> Compiled:
-    """Compile a request: decide whether a new epoch begins, run the passes, and assemble the rows."""
+def compile_request(ask: CompileInput, renew_terms: Callable[[], RequestTerms]) -> Compiled:
+    """Compile a request. If it begins an epoch, it gets the terms with today's tools, unless they do not fit."""
+    compiled = _compile(ask)
+    if ask.terms.tools.is_former and compiled.draft.epoch:
+        with suppress(ContextOverflow):
+            return _compile(replace(ask, terms=renew_terms(), renews_tools=True))
+    return compiled
+
+
+def _compile(ask: CompileInput) -> Compiled:
+    """Decide whether a new epoch begins, run the passes, and assemble the rows."""
     sight = ask.snapshot
     standing = sight.state
     why, resume, revert = _session(ask)
@@ -65,9 +76,8 @@ def compile_request(ask: CompileInput) -> Compiled:
             or (PREVIOUS_REPLACED if standing.replaced else "")
             or ("compaction" if compacted else "")
         )
-        changed = (
-            0 if why == PREVIOUS_REPLACED or breaks in ("system prompt changed", "tools changed", NEW_ENCODER) else -1
-        )
+        is_other_head = breaks in ("system prompt changed", "tools changed", NEW_ENCODER) or ask.renews_tools
+        changed = 0 if why == PREVIOUS_REPLACED or is_other_head else -1
     else:
         why = why or FIRST_REQUEST
     resume = resume and not why

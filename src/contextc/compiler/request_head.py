@@ -7,7 +7,7 @@ Hashes of the head decide whether a change breaks the prefix. The encoded parts 
 
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -27,16 +27,14 @@ from contextc.models.tokens import TokenCounter
 from contextc.prompts import Prompt
 from contextc.providers import Provider
 from contextc.store.ledger_schema import Channel, ChannelState, HeadHashes, Item
-from contextc.tools.spec import NativeTool, Tool
-
-AnyTool: TypeAlias = Tool | NativeTool
+from contextc.tools.spec import AnyTool
 
 OUTPUT, LONGEST_OUTPUT = 8_000, 32_000
 SMALL_WINDOW, MARGIN = 1_024, 256
 
 
 class PreparedTools(NamedTuple):
-    """The tools of a request as they are sent, including `fetch_result`; their hash and their tokens."""
+    """The tools of a request as they are sent, with those for the history; their hash and their tokens."""
 
     tools: tuple[AnyTool, ...]
     hash: str
@@ -45,6 +43,8 @@ class PreparedTools(NamedTuple):
     """The tools as the caller passed them."""
     caller_breakpoints: int = 0
     """Number of cache breakpoints that the caller's tools contain."""
+    is_former: bool = False
+    """True if they are those of the previous request, and a new epoch would have others."""
 
 
 class RequestTerms(Struct, frozen=True, kw_only=True):
@@ -86,16 +86,14 @@ class CompileInput(Struct, frozen=True, kw_only=True):
     load_people: Callable[[ChannelSnapshot, int, int], Mapping[int, Message]]
     head_cache: dict[object, HeadParts]
     retry: bool = False
+    renews_tools: bool = False
+    """True if a new epoch that begins anyway gets other history tools."""
     headroom: int = 0
     dry_run: bool = False
     load_left_out: Callable[[ChannelSnapshot, Sequence[Item]], Mapping[int, str]]
     """Return what earlier requests left out, by place, with the reason."""
     other_channel_state: ChannelState | None = None
     """State of the channel that this agent used last, if this channel has no request yet. Set for dry runs only."""
-
-
-def get_tool_name(tool: AnyTool) -> str:
-    return tool.name if isinstance(tool, Tool) else str(tool.data.get("name") or tool.data.get("type") or "")
 
 
 def compute_budget(
@@ -152,7 +150,7 @@ def find_prefix_change(ask: CompileInput, old: HeadHashes, resume: bool) -> str:
     keeps = resume and (ask.provider.resends_head or ask.provider.keeps_static)
     if new.static != old.static and not (keeps and ask.options.static_change == "update"):
         return "system prompt changed"
-    if new.tools != old.tools and not (resume and ask.provider.resends_head):
+    if new.tools != old.tools and not ask.renews_tools and not (resume and ask.provider.resends_head):
         return "tools changed"
     if new.settings != old.settings and not resume:
         return "reasoning settings changed"

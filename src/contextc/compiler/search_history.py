@@ -10,6 +10,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from contextc.compiler.fetch_result import MAX_LENGTH, fetch_result, section_id, visible_sections
+from contextc.compiler.history_tools import SEARCH_TOOL
 from contextc.compiler.visibility import Viewer
 from contextc.errors import InvalidInput
 from contextc.messages import Message, Role, ToolCall
@@ -32,13 +33,7 @@ from contextc.store.history_index import (
 )
 from contextc.store.message_rows import SEQ_MASK
 from contextc.store.search_terms import QueryTerm, iter_tokens, parse_query
-from contextc.tools.spec import Tool
 
-SEARCH_TOOL = Tool(
-    name="search_history",
-    description="Search this conversation, also what is no longer shown. Returns passages with ids.",
-    parameters={"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]},
-)
 MAX_TOKENS = 2_000
 """Tokens of all passages of one search, if the caller sets no other limit."""
 PASSAGE_LENGTH, SHORT_LENGTH = 480, 700

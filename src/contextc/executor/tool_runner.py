@@ -18,7 +18,7 @@ from typing import cast
 from contextc._credential_mask import get_logger
 from contextc._json import encode_canonical
 from contextc._worker_threads import CALLBACK_SLOTS, STORE_SLOTS, run_blocking, run_in_thread, wait_until_done
-from contextc.compiler.fetch_result import FETCH_TOOL
+from contextc.compiler.history_tools import HISTORY_TOOL_NAMES
 from contextc.errors import LeaseLost
 from contextc.events import ApprovalAnswered, ApprovalRequest, ToolProgress, ToolStart
 from contextc.executor.agent_config import AgentConfig, ApprovalAnswer, Approve, Suspend
@@ -228,13 +228,17 @@ class ToolRunner:
             self._result_tokens += self.config.compiler.counter.count_message(stored)
         return stored
 
+    def _read_history(self, call: ToolCall) -> str:
+        where, running = self.turn_store.conversation, self.turn_store.load_running()
+        return self.config.compiler.fetch(
+            where, call, agent=self.turn_store.author, run=self.turn_store.run, running=running
+        )
+
     async def run_call(self, call: ToolCall, answer: Approval | None = None) -> ToolResult:
         """Run a call and return its result. `answer` is its stored approval, if that has an answer."""
         tool = self.config.tools.get(call.name)
-        if tool is None and call.name == FETCH_TOOL.name:
-            text = await run_blocking(
-                lambda: self.config.compiler.fetch(self.turn_store.conversation, call, agent=self.turn_store.author)
-            )
+        if tool is None and call.name in HISTORY_TOOL_NAMES:
+            text = await run_blocking(lambda: self._read_history(call))
             return ToolResult(call_id=call.id, name=call.name, content=text)
         if tool is None:
             return unknown_tool_result(call, self.config.tools)

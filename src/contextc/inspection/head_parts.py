@@ -8,11 +8,10 @@ from contextc.compiler.body_splitting import without_marks
 from contextc.compiler.ledger import repository
 from contextc.compiler.manifest import RequestRecord
 from contextc.compiler.past_requests import find_epoch_start
-from contextc.compiler.request_head import AnyTool, get_tool_name
 from contextc.errors import ContextcError
 from contextc.formats.base import Formatter
 from contextc.store.backend_interface import Transaction
-from contextc.tools.spec import Tool
+from contextc.tools.spec import AnyTool, Tool, get_tool_name
 
 PartState: TypeAlias = Literal["unchanged", "new", "again"]
 SYSTEM_FIRST_FORMATS = ("gemini",)

@@ -18,7 +18,7 @@ from contextc._json import JSONObject, decode, encode
 from contextc.compiler.arguments import COMPILER_FIELDS
 from contextc.compiler.compiled import Compiled
 from contextc.compiler.compiler import MessageCompiler
-from contextc.compiler.fetch_result import FETCH_TOOL
+from contextc.compiler.history_tools import FETCH_TOOL
 from contextc.compiler.ledger import repository
 from contextc.compiler.ledger.channel_loader import load_messages_at
 from contextc.compiler.manifest import RequestRecord, record_from_json

@@ -8,7 +8,6 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from contextc._json import encode_canonical
-from contextc.compiler.request_head import get_tool_name
 from contextc.messages import Message, Text
 from contextc.messages.message import AnyPart
 from contextc.models.tokens import TokenCounter
@@ -16,6 +15,7 @@ from contextc.observation.client_ids import attributions
 from contextc.observation.exchange_parser import ObservedInput, decode_head
 from contextc.prompts import PromptBuilder, PromptFragment, hash_tools
 from contextc.store.ledger_schema import HeadHashes
+from contextc.tools.spec import get_tool_name
 
 
 class HeadFacts(NamedTuple):

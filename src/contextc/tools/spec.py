@@ -1,5 +1,7 @@
 """Tool definitions as they are sent to a model."""
 
+from typing import TypeAlias
+
 from msgspec import Struct
 
 from contextc._json import JSONObject
@@ -22,3 +24,10 @@ class NativeTool(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_u
     provider: str
     data: JSONObject
     extra: Extra | None = None
+
+
+AnyTool: TypeAlias = Tool | NativeTool
+
+
+def get_tool_name(tool: AnyTool) -> str:
+    return tool.name if isinstance(tool, Tool) else str(tool.data.get("name") or tool.data.get("type") or "")

@@ -17,7 +17,8 @@ from itertools import chain
 
 from contextc.compiler.draft import Draft
 from contextc.compiler.facts import find_facts, rank_facts
-from contextc.compiler.fetch_result import FETCH_TOOL, result_id
+from contextc.compiler.fetch_result import result_id
+from contextc.compiler.history_tools import FETCH_TOOL
 from contextc.formats.media_encoding import describe_media
 from contextc.messages import Media, Message, Text
 from contextc.messages.escaping import Tag, escape_markers, escaped_line, with_tags
