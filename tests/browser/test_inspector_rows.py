@@ -116,7 +116,7 @@ def test_filters_are_combined_and_removed_one_by_one(reader: Person) -> None:
     expect(chips.get_by_role("listitem")).to_have_text([re.compile("Tool: read_file"), re.compile("Errors only")])
     chips.get_by_role("button", name="Remove all").click()
     expect(chips).to_have_count(0)
-    expect(rows(reader)).to_have_count(12)
+    expect(rows(reader)).to_have_count(13)
     lines.get_by_label("Role").select_option("user")
     expect(rows(reader).locator(".line-role").first).to_have_text("user")
 
@@ -140,7 +140,7 @@ def test_a_search_goes_from_hit_to_hit(reader: Person) -> None:
     search.fill("b.py")
     count = lines.get_by_test_id("hit-count")
     expect(count).to_have_text("1 of 2")
-    expect(rows(reader)).to_have_count(12)
+    expect(rows(reader)).to_have_count(13)
     hit = lines.locator(".line.is-target")
     expect(hit).to_contain_text("reading 2")
     expect(hit.locator(".line-open mark").first).to_have_text("b.py")
