@@ -14,6 +14,7 @@ from msgspec import Struct, field
 import contextc as cc
 from contextc._json import decode
 from contextc.compiler.history_tools import HISTORY_TOOL_NAMES
+from contextc.compiler.summary_request import LIVE_REQUEST
 from contextc.errors import ContextOverflow, ProviderFailed
 from contextc.events import (
     AnyEvent,
@@ -43,6 +44,9 @@ CLOCK = 0.02
 """Seconds by which two looks at the clock may differ."""
 
 
+ASKS_FOR_SUMMARY = LIVE_REQUEST.partition(",")[0].encode()
+
+
 class Sorted:
     """Records of the fake vendor by conversation: the system prompt contains its name. `others` are summaries."""
 
@@ -58,7 +62,8 @@ class Sorted:
         for record in records[self._read : until]:
             _, mark, rest = record.raw.partition(b"conversation <")
             name = rest.partition(b">")[0].decode()
-            (self.found.setdefault(name, []) if mark else self.others).append(record)
+            is_summary = not mark or ASKS_FOR_SUMMARY in record.raw
+            (self.others if is_summary else self.found.setdefault(name, [])).append(record)
         self._read = until
         return self.found.setdefault(conversation, [])
 
