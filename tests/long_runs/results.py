@@ -22,9 +22,10 @@ was measured.
 | | `make test` | `make prove` |
 | --- | --- | --- |
 | types | `src` and `examples` | also `tests` and `benchmarks` |
-| random cases per property | 25, always the same | 200, others each time |
+| random cases per property | 15, always the same | 200, others each time |
 | random operations, faults and kills | the first number of `often(quick, thorough)` | the second number |
 | lists of cases in `some(cases, count)` | about `count` of them | all |
+| kinds of store of a test that tries all | all in `tests/store`; else one, every second time PostgreSQL | all |
 | back-ends of a turn | memory; SQLite and PostgreSQL where storing or locks matter | also SQLite everywhere |
 | tests with a real Claude Code or Codex that are the same for both | one of the two | both |
 | kill -9 while a real program answers | before the answer is stored | also earlier, in a tool, at random |

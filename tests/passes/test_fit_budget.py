@@ -71,7 +71,7 @@ def test_what_fits_is_not_touched() -> None:
 
 def test_one_token_too_many_begins_an_epoch_that_goes_down_to_the_low_mark() -> None:
     """Guarantee 7.4: 70 % of 649 is 454; one turn goes."""
-    fitted = fit_budget(draft(*TALK, available=649))
+    fitted = fit_budget(draft(*TALK, available=649, options=CompilerOptions(keep_words=0, keep_index=0)))
     assert fitted.epoch == "over budget"
     assert [written(each) for each in fitted.kept or ()] == [*TALK[2:]]
     assert fitted.budget.used == 450

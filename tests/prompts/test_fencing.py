@@ -73,5 +73,8 @@ def test_the_marks_are_kept_in_one_place() -> None:
         "<system-reminder>",
         "<context-summary>",
         "<dynamic-context>",
+        "<earlier-messages>",
+        "<history-index>",
+        "<search-results>",
     )
     assert SYSTEM_CONTEXT == "[System Context]: "

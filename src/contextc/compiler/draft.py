@@ -62,9 +62,9 @@ class Draft(Struct, frozen=True, kw_only=True):
     """The seq up to which the log was not read, because it is too far back to fit."""
     turn_opening: int = 0
     """Place of the message that opened the turn, if the log contains it although it is in the unread part."""
-    load_messages: Callable[[Sequence[int]], Mapping[int, Message]]
+    load_messages: Callable[[Sequence[int]], Mapping[int, Message]] = lambda places: {}
     """Loads messages by place. Used only where an epoch begins."""
-    load_people: Callable[[int, int], Mapping[int, Message]]
+    load_people: Callable[[int, int], Mapping[int, Message]] = lambda upto, tokens: {}
     """Loads the latest messages of people up to a seq, by place, of so many tokens. Used only where an epoch begins."""
     revealed: Mapping[int, Message] = {}
     """Messages that were hidden when they arrived, by place."""

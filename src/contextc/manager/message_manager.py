@@ -98,7 +98,7 @@ class MessageManager:
         self._held: list[JSONObject] = []
         self._store, self._conversation = store if store is not None else open_store("memory:"), conversation
         self._max_tokens, self._model = _check_limit(max_tokens), _model_facts(model)
-        self._options: CompilerOptionArguments = {"fetch": False, "policy": policy}
+        self._options: CompilerOptionArguments = {"fetch": False, "policy": policy, "keep_words": 0, "keep_index": 0}
         as_options(self._options)
         self.formatter = formatter
         self._compiler: MessageCompiler | None = None

@@ -49,6 +49,7 @@ _SPACELESS = re.compile(
     "[\u0e01-\u0eff\u0f40-\u0fbc\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3041-\u30ff\u31f0-\u31ff\u3400-\u9fff"
     "\uac00-\ud7a3\uf900-\ufaff\U0001b000-\U0001b2ff\U00020000-\U0003ffff]+"
 )
+_RUN = re.compile(rf"{_SPACELESS.pattern}|{_WORD}")
 _ACCENTS = re.compile("[\u0300-\u036f]+")
 _HEX = re.compile("[0-9a-f]{12,}")
 
@@ -95,7 +96,7 @@ def iter_tokens(text: str) -> Iterator[TextToken]:
             if token.isascii() or _SPACELESS.search(token) is None:
                 yield TextToken(start, found.end(), _terms_of(token))
                 continue
-            for run in re.finditer(rf"{_SPACELESS.pattern}|{_WORD}", token):
+            for run in _RUN.finditer(token):
                 at = start + run.start()
                 if not _SPACELESS.match(run[0]):
                     continue

@@ -149,10 +149,15 @@ def _seq(place: int) -> int:
 
 
 def _stands_in(fact: str, text: str) -> bool:
-    """Return True if a text has a fact. A short one may be a part of another word."""
-    if fact not in text:
-        return False
-    return len(fact) > MAX_SHORT or re.search(rf"(?<!\w){re.escape(fact)}(?!\w)", text) is not None
+    """Return True if a text has a fact. A short one is not a part of another word."""
+    at = text.find(fact)
+    while (
+        at >= 0
+        and len(fact) <= MAX_SHORT
+        and (text[at - 1 : at].isalnum() or text[at + len(fact) : at + len(fact) + 1].isalnum())
+    ):
+        at = text.find(fact, at + 1)
+    return at >= 0
 
 
 def _shorten(text: str, most: int) -> str:
