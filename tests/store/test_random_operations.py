@@ -27,7 +27,8 @@ from contextc.interchange import export_lines, import_lines
 from tests.conftest import in_schema, often
 
 NAMES = st.sampled_from(["a", "b", "c", "d"])
-TEXTS = st.sampled_from(["yes", "no", "日本", "a\0b", "x" * 3_000])
+TEXTS = st.sampled_from(["yes", "no", "日本", "a\0b"]) | st.uuids().map(lambda each: str(each) * 100)
+"""Long ones occur once: redaction removes equal ones on other branches, too."""
 KEYS = st.sampled_from(["k1", "k2", "k3"])
 PICK = st.integers(0, 1_000)
 
