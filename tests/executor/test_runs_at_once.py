@@ -13,10 +13,12 @@ from contextc._json import JSONObject, encode
 from contextc.doctor import scan_store
 from contextc.errors import ConversationBusy
 from contextc.events import TurnStart
+from contextc.executor.turn_handle import Turn
 from contextc.executor.turn_store import TurnStore
 from contextc.prompts import PromptContext
 from contextc.providers.client import ProviderCall
 from contextc.store.conversation_types import agent_of, run_name
+from contextc.store.turn_and_event_records import TurnRecord
 from tests.executor.scripted_provider import SONNET, Say, Scripted, add, call, played
 from tests.executor.test_own_sessions import MINE, Service
 
@@ -191,6 +193,29 @@ def test_a_run_waits_for_a_turn_without_a_run() -> None:
         gate.opened.set()
         assert (await running.wait()).finish == "stop"
         assert (await waiting.wait()).finish == "stop"
+
+    store = cc.open_store("memory:")
+    asyncio.run(play())
+    assert [turn.agent for turn in store.turns("demo")] == ["coder", "coder"]
+
+
+def test_a_run_takes_the_agents_own_name_if_the_other_turn_ends_while_it_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise it would begin a new channel, and send the whole conversation again."""
+
+    async def play() -> None:
+        loop, gate = asyncio.get_running_loop(), Gate()
+        running = executor(store, Scripted([HOLDING, Say(text="ok")]), None, gate.hold).start("demo", "one")
+        await gate.reached.wait()
+        look = Turn._find_open_turn  # pyright: ignore[reportPrivateUsage]
+
+        def look_late(turn: Turn, name: str) -> TurnRecord | None:
+            if name == "coder":
+                loop.call_soon_threadsafe(gate.opened.set)
+                asyncio.run_coroutine_threadsafe(running.wait(), loop).result()
+            return look(turn, name)
+
+        monkeypatch.setattr(Turn, "_find_open_turn", look_late)
+        assert (await executor(store, Scripted([Say(text="ok")]), "r2").start("demo", "two").wait()).finish == "stop"
 
     store = cc.open_store("memory:")
     asyncio.run(play())

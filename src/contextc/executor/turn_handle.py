@@ -172,9 +172,13 @@ class Turn:
         if not beside:
             return await self._open_as(agent, self._wait)
         if await run_blocking(self._find_open_turn, beside) is None:
-            with suppress(ConversationBusy):
-                return await self._open_as(agent, 0)
-            running = await run_blocking(self._find_open_turn, agent)
+            running: TurnRecord | None = None
+            for _ in range(2):
+                with suppress(ConversationBusy):
+                    return await self._open_as(agent, 0)
+                running = await run_blocking(self._find_open_turn, agent)
+                if running is not None:
+                    break  # otherwise it has ended meanwhile, and the name is free
             if running is not None and running.run is None:  # nothing tells its messages from those of this run
                 return await self._open_as(agent, self._wait)
         return await self._open_as(beside, self._wait)
