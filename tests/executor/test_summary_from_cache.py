@@ -214,5 +214,38 @@ def test_a_full_window_is_summed_up_from_the_cache_during_a_turn(store: cc.Store
             assert without_marks(asked)[: len(before)] == without_marks(before)
 
 
+def test_results_that_were_left_out_before_do_not_cost_the_cache(store: cc.Store) -> None:
+    """Guarantee 7.10: their facts stand in the message that asks for the summary, and all text is in the request."""
+
+    def read(number: int) -> str:
+        """Read an entry."""
+        return f"entry ENT-{number:05} " + "word " * 150
+
+    def reply(request: JSONObject) -> Say:
+        if LIVE in encode(request) or SEPARATE in encode(request):
+            return Say(text="Entries were read.", input=0)
+        if "tool_result" in str(request["messages"][-1]):
+            return Say(text="It is entered. " + "word " * 250, input=0, output=260)
+        return Say(calls=((f"c{len(line.bodies)}", "read", {"number": len(line.bodies)}),), input=0, output=20)
+
+    line = Scripted([reply])
+    executor = cc.AgentExecutor(
+        store, cc.provider(SONNET, window=12_000, output=2_000), tools=[read], triggers=(), endpoint=line
+    )
+
+    async def talk() -> None:
+        for number in range(100):
+            await played(executor, "demo", f"Read entry {number}.")
+            if any(kind != "turn" for kind in kinds(line.bodies)):
+                break
+
+    asyncio.run(talk())
+
+    asked = next(body for body in line.bodies if LIVE in body)
+    assert kinds(line.bodies).count("separate") == 0
+    assert "entry ENT-00001 word" not in asked.decode()
+    assert "ENT-00001" in decode(asked)["messages"][-1]["content"][-1]["text"].partition("<facts>")[2]
+
+
 def without_marks(messages: list[JSONObject]) -> list[JSONObject]:
     return decode(encode(messages).replace(b',"cache_control":{"type":"ephemeral"}', b""))

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TypeAlias, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from contextc._json import is_valid_text
 from contextc.compiler.compiled import Compiled
@@ -42,7 +43,7 @@ LIVE_REQUEST = (
 MISSING_LEAD = (
     "An earlier attempt at this summary lacked what follows. Include what still matters of it, exactly as it is:"
 )
-FACTS_LEAD = "In results that are not shown above any more, or not whole:\n"
+FACTS_LEAD = "In calls and results that are not shown above any more, or not whole:\n"
 FACTS_PER_RESULT = 40
 CHARACTERS_PER_TOKEN = 3
 
@@ -149,10 +150,10 @@ def extend_request(
     shown = {item.place: item for item in list_items(draft)}
     if not current.snapshot.state.requests or not _answers_with_text(current, messages.values()):
         return None
-    if any(item.place not in shown for item in covered):
+    partly = [item for item in covered if not _is_shown_whole(shown.get(item.place))]
+    if any(item.place not in shown and messages[item.place].text.strip() for item in partly if item.place in messages):
         return None
-    shortened = [item for item in covered if shown[item.place].decayed or shown[item.place].limit]
-    facts = _facts_not_shown(shortened, messages, max_tokens)
+    facts = _facts_not_shown(partly, messages, max_tokens)
     text = "\n\n".join([LIVE_REQUEST, SUMMARY_FORM, *facts, request_text(max_tokens, instructions, missing)])
     needs_output = draft.standing.head.settings != ""  # for reasoning, too
     for output in (None,) if needs_output else (None, max_tokens):
@@ -182,11 +183,18 @@ def _answers_with_text(current: Compiled, messages: Collection[Message]) -> bool
     return all(call.id in answered for message in messages for call in message.tool_calls)
 
 
+def _is_shown_whole(item: Item | None) -> bool:
+    return item is not None and not (item.decayed or item.limit or item.calls)
+
+
 def _facts_not_shown(items: Sequence[Item], messages: Mapping[int, Message], max_tokens: int) -> list[str]:
-    """Return a block with the facts of results that the request does not contain whole; none if there are none."""
-    results = [(item.place, messages[item.place]) for item in items if item.role == "tool" and item.place in messages]
+    """Return a block with the facts of calls and results that the request does not contain whole; none if there are
+    none.
+    """
+    found = [(item.place, messages[item.place]) for item in items if item.place in messages]
+    found = [(at, replace(each, parts=each.tool_calls) if each.role == "assistant" else each) for at, each in found]
     room, lines = max_tokens * CHARACTERS_PER_TOKEN, list[str]()
-    for fact in rank_facts(results, FACTS_PER_RESULT):
+    for fact in rank_facts(found, FACTS_PER_RESULT):
         room -= len(fact.text) + 2
         if room < 0:
             break
