@@ -27,8 +27,7 @@ QUOTED_IN_CODE = re.compile(r"`[A-Za-z_][^`\n\"']*`")
 NAME = re.compile(r"[A-Za-z_][\w.]*(?:\(.*\))?|[a-z_]+=.*")
 CALL = re.compile(r"(?:cc\.)?((?:\w+\.)*\w+)\((\w+)=.*\)")
 ATTRIBUTE = re.compile(r"(\w+)\.(\w+)(?:\(.*\))?")
-FORMER = re.compile(r"@renamed_parameters\((.*)\)")
-OLD_NAMES = ("CHANGELOG.md", "docs/upgrading.md")
+OLD_NAMES = ("CHANGELOG.md",)
 """Pages that name what is no more."""
 
 CLASSES: dict[str, type] = {
@@ -147,19 +146,6 @@ def test_every_quoted_attribute_and_parameter_exists() -> None:
         elif call is not None and call[1][0].isupper() and not {*call[1].split(".")} <= FOREIGN | DEFINED:
             wrong.add(f"{prose.place}: `{quoted}`")
     assert sorted(wrong) == []
-
-
-def test_no_table_has_a_former_name_of_a_parameter() -> None:
-    """Former names work for one release, with a warning. Only the page on upgrading names them."""
-    former = {
-        old.partition("=")[0].strip()
-        for path in (ROOT / "src" / "contextc").rglob("*.py")
-        for found in FORMER.finditer(path.read_text())
-        for old in found[1].split(",")
-    }
-    rows = [(page.place, row) for page in _pages() for row in re.findall(r"^\| `(\w+)` \|", page.text, re.MULTILINE)]
-    assert "again" in former
-    assert [(place, name) for place, name in rows if name in former] == []
 
 
 DEFINED = {

@@ -75,7 +75,7 @@ def test_todos_and_pins_come_back(store: cc.Store, target: cc.Store) -> None:
     assert target.add_todo("demo", "Reap").number == 3
     assert target.pinned("demo") == [1]
     assert target.conversation("demo").revision > 0
-    again = cc.MessageCompiler(target, cc.provider("anthropic:claude-sonnet-4-5"), policy="seed_b")
+    again = cc.MessageCompiler(target, cc.provider("anthropic:claude-sonnet-4-5"), policy="sliding_window")
     assert again.compile("demo").draft.pins
 
 

@@ -300,9 +300,9 @@ def test_the_users_own_table_wins_over_ours_and_loses_to_the_caller(tmp_path: Pa
     assert model("llama-3.3-70b", window=64_000).window == 64_000
     assert model("own-7b") == Model(name="own-7b", vendor="unknown", window=16_000, output=4_000, tokenizer="llama3")
     assert model("claude-opus-5-5").window == 1_000_000
-    (tmp_path / "contextc.toml").write_text('[models."llama-3.3-70b"]\nwindow = 9_000\nhouse = "acme"\n')
+    (tmp_path / "contextc.toml").write_text('[models."llama-3.3-70b"]\nwindow = 9_000\nvendor = "acme"\n')
     assert model("llama-3.3-70b").window == 9_000
-    assert model("llama-3.3-70b").vendor == "acme"  # by the former name of the fact
+    assert model("llama-3.3-70b").vendor == "acme"
 
 
 def test_the_projects_table_wins_over_the_users_fact_by_fact(tmp_path: Path) -> None:

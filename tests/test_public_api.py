@@ -2,15 +2,12 @@
 
 import inspect
 import pkgutil
-import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from types import FunctionType
-from typing import cast
 
 import pytest
 
@@ -75,11 +72,7 @@ MOST_LOADED = {
     "Message": 10,
     "Tool": 10,
     "Limits": 12,
-    "Price": 20,
     "tool": 20,
-    "Say": 25,
-    "Prompt": 30,
-    "Endpoint": 35,
     "lint": 40,
     "AnthropicFormatter": 40,
     "open_store": 46,
@@ -109,41 +102,6 @@ def test_no_public_name_is_a_submodule() -> None:
     modules = {each.name for each in pkgutil.iter_modules(cc.__path__)}
     assert modules.isdisjoint(cc.__all__)
     assert len(cc.__all__) <= 51
-
-
-def test_names_of_the_last_release_work_and_name_the_new_one() -> None:
-    old = {"StoreBusy": "contextc.errors.StoreBusy", "Say": "contextc.triggers.TriggerMessage"}
-    for name, new in old.items():
-        with pytest.warns(
-            DeprecationWarning, match=rf"contextc\.{name} is deprecated .* Use {re.escape(new)}\."
-        ) as seen:
-            found: object = getattr(cc, name)
-        assert seen[0].filename == __file__
-        package, _, last = new.rpartition(".")
-        assert found is getattr(import_module(package), last)
-
-
-def test_all_names_of_the_last_release_are_there() -> None:
-    names = [*cc._RENAMED, *(name for names in cc._MOVED.values() for name in names.split())]  # pyright: ignore[reportPrivateUsage]
-    with pytest.warns(DeprecationWarning, match="is deprecated and will be removed in"):
-        assert [name for name in names if getattr(cc, name, None) is None] == []
-
-
-def test_parameters_of_the_last_release_work() -> None:
-    with cc.open_store("memory:") as store:
-        store.append("demo", cc.user("hi"))
-        store.append("demo", cc.user("ho"))
-        load = cast(Callable[..., list[cc.Message]], store.load)
-        with pytest.warns(DeprecationWarning, match=r"load\(upto=…\) is deprecated .* Use until=…\."):
-            assert len(load("demo", upto=1)) == 1
-    with pytest.warns(DeprecationWarning, match=r"Use Provider\.model_id"):
-        assert cc.provider("openai:gpt-5.1", window=8000).asks_for == "gpt-5.1"
-    with pytest.warns(DeprecationWarning, match=r"Use Model\.vendor") as seen:
-        assert cc.model("gpt-5.1").house == "openai"
-    assert seen[0].filename == __file__
-    model = cast(Callable[..., cc.Model], cc.model)
-    with pytest.warns(DeprecationWarning, match=r"model\(house=…\) is deprecated .* Use vendor=…\."):
-        assert model("acme-1", house="acme", window=8_000).vendor == "acme"
 
 
 def test_no_two_public_classes_share_a_name() -> None:

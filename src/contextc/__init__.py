@@ -158,44 +158,7 @@ _PACKAGES = frozenset(
         "worker",
     ]
 )
-_MOVED = {
-    "compiler": "Attempt Cost",
-    "errors": (
-        "Conflict ContextOverflow ConversationBusy ConversationExists FragmentFailed InternalError InvalidImport "
-        "InvalidInput InvalidMessage InvalidReply InvalidRequest InvalidSetting KeyReused LeaseLost NothingNew "
-        "ProviderFailed SchemaTooNew StaleCompile StaleParent StoreBusy StoreCorrupt StoreError StoreFull "
-        "StoreReadOnly StoreUnavailable UnknownBranch UnknownChannel UnknownConversation UnknownMessage "
-        "UnknownModel UnknownRequest"
-    ),
-    "executor": "Turn",
-    "formats": (
-        "BedrockFormatter ClaudeCodeFormatter CodexFormatter Formatter MistralFormatter OllamaFormatter "
-        "OpenAIResponsesFormatter VercelFormatter VercelLegacyFormatter"
-    ),
-    "linting": "ConvertedBody ConvertedMessages",
-    "messages": "Part",
-    "models": "Price cost",
-    "prompts": "AgentCard Delegation Prompt",
-    "providers": "ClaudeSessions Endpoint",
-    "store": "Branch Conversation Lease Recovered Stream",
-    "tools": "FunctionTool NativeTool Todo",
-}
-"""Names of 0.1 that are now only in their package."""
-_RENAMED = {
-    "Hint": "contextc.messages.UserNotice",
-    "Moment": "contextc.triggers.TriggerContext",
-    "Native": "contextc.messages.ProviderBlock",
-    "Repaired": "contextc.linting.AppliedFix",
-    "Say": "contextc.triggers.TriggerMessage",
-    "Surroundings": "contextc.prompts.PromptContext",
-}
-"""Names of 0.1 that have another name now."""
-_load = lazy_names(
-    __name__,
-    _NAMES,
-    _RENAMED | {name: f"{__name__}.{module}.{name}" for module, names in _MOVED.items() for name in names.split()},
-    depth=3,
-)
+_load = lazy_names(__name__, _NAMES)
 
 
 def __getattr__(name: str) -> object:
@@ -203,9 +166,7 @@ def __getattr__(name: str) -> object:
         return import_module("importlib.metadata").version(__name__)
     if name in _PACKAGES:
         return import_module(f"{__name__}.{name}")
-    found = _load(name)
-    if name in __all__:
-        globals()[name] = found
+    found = globals()[name] = _load(name)
     return found
 
 

@@ -315,9 +315,7 @@ def test_cuts_by_the_letter_are_announced_each_time() -> None:
     assert "over budget" in reasons
 
 
-def test_the_former_name_of_the_policy_is_accepted() -> None:
+def test_the_default_policy_has_a_name() -> None:
     with cc.open_store("memory:") as store:
-        old, new = (cc.MessageCompiler(store, SMALL, policy=name) for name in ("seed_b", "sliding_window"))
         named, default = cc.MessageCompiler(store, SMALL, policy="default"), cc.MessageCompiler(store, SMALL)
-    assert old.options == new.options
     assert named.options == default.options

@@ -36,10 +36,6 @@ from contextc.tools.todos import Todo
 if TYPE_CHECKING:  # importing it loads asyncio
     from contextc.tools import ToolLike
 
-POLICY_ALIASES: dict[object, str] = {"default": "", "seed_b": "sliding_window"}
-"""Other names for values of the option `policy`."""
-UNLISTED_VALUES = ("", "seed_b")
-"""Values of options that errors do not list: there is a better name for each."""
 OPTION_TYPES: dict[object, str] = {bool: "True or False", int: "an integer", float: "a number"}
 TRANSPORT_FIELDS = ("extra_headers", "extra_query", "extra_body", "timeout", "api_key", "http_options")
 COMPILER_FIELDS = ("messages", "contents", "input", "tools", "system", "systemInstruction", "instructions")
@@ -94,8 +90,8 @@ def as_provider(value: object) -> Provider:
 
 def as_options(values: Mapping[str, object]) -> CompilerOptions:
     try:
-        policy = {"policy": POLICY_ALIASES[policy]} if (policy := values.get("policy")) in POLICY_ALIASES else {}
-        options = msgspec.convert({**values, **policy}, CompilerOptions)
+        named = {"policy": ""} if values.get("policy") == "default" else {}
+        options = msgspec.convert({**values, **named}, CompilerOptions)
     except msgspec.ValidationError as error:
         raise _invalid_option(values, str(error)) from None
     if not 0 < options.low < options.high <= 1:
@@ -128,7 +124,7 @@ def _invalid_option(values: Mapping[str, object], text: str) -> InvalidSetting:
         try:
             msgspec.convert(value, hints[name])
         except msgspec.ValidationError:
-            choices = [repr(each) for each in get_args(hints[name]) if each not in UNLISTED_VALUES]
+            choices = [repr(each) for each in get_args(hints[name]) if each]
             wanted = f"one of {', '.join(choices)}" if choices else OPTION_TYPES[hints[name]]
             return InvalidSetting(f"{name}: expected {wanted}", got=value, fix="Omit it for the default.")
     return InvalidSetting(f"Compiler options: {text}", fix=f"Valid options are {', '.join(hints)}.")

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Unpack
 from msgspec.structs import replace
 
 from contextc._credential_mask import get_logger, mask_secrets
-from contextc._deprecation import renamed_parameters
 from contextc._json import JSONObject, fix_surrogates
 from contextc.compiler import arguments, past_requests
 from contextc.compiler import commit as committing
@@ -94,7 +93,6 @@ class MessageCompiler:
 
     # ── compiling ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    @renamed_parameters(again="retry", surroundings="context")
     def compile(
         self,
         conversation: str,
@@ -184,7 +182,6 @@ class MessageCompiler:
 
     # ── sending ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    @renamed_parameters(also="in_transaction")
     def begin(
         self,
         compiled: Compiled,
@@ -222,7 +219,6 @@ class MessageCompiler:
             self.store.write(work, repeatable=True)
         log.info("%s: began request %d for %s", *_log_fields(compiled))
 
-    @renamed_parameters(also="in_transaction")
     def commit(
         self,
         compiled: Compiled,

@@ -11,8 +11,8 @@ from contextc.formats.reasoning_policy import ReasoningPolicy
 
 TrimStrategy: TypeAlias = Literal["chunked", "oldest"]
 TrimPolicy: TypeAlias = Literal["", "sliding_window"]
-PolicyArgument: TypeAlias = Literal["", "default", "sliding_window", "seed_b"]
-"""A policy as callers name it: `default` is the empty one, and `seed_b` the former name of `sliding_window`."""
+PolicyArgument: TypeAlias = Literal["", "default", "sliding_window"]
+"""A policy as callers name it: `default` is the empty one."""
 
 
 class CompilerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -14,7 +14,6 @@ from weakref import WeakSet
 
 from msgspec.structs import replace as replace_fields
 
-from contextc._deprecation import renamed_parameters
 from contextc._json import JSONObject
 from contextc._worker_threads import run_blocking
 from contextc.compiler import MessageCompiler
@@ -79,7 +78,6 @@ class AgentExecutor(agent_config.FixedOptions):
 
     __slots__ = ("__weakref__", "_turns", "config")
 
-    @renamed_parameters(surroundings="context")
     def __init__(
         self,
         store: Store,
@@ -264,7 +262,6 @@ class AgentExecutor(agent_config.FixedOptions):
 
     # ── turns ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    @renamed_parameters(given="input")
     def run(
         self, conversation: str, input: TurnInput = None, *, wait: float = 0, context: ContextSource | None = None
     ) -> AsyncGenerator[AnyEvent, None]:
@@ -278,7 +275,6 @@ class AgentExecutor(agent_config.FixedOptions):
         """
         return run_turn(lambda: self.start(conversation, input, wait=wait, context=context))
 
-    @renamed_parameters(given="input")
     def start(
         self, conversation: str, input: TurnInput = None, *, wait: float = 0, context: ContextSource | None = None
     ) -> Turn:
@@ -315,7 +311,6 @@ class AgentExecutor(agent_config.FixedOptions):
         other.config = config
         return other
 
-    @renamed_parameters(given="input")
     async def steer(self, conversation: str, input: str | Message) -> QueuedMessage:
         """Queue a message for the running turn: the model sees it with its next step.
 
@@ -324,7 +319,6 @@ class AgentExecutor(agent_config.FixedOptions):
         """
         return await self._queue(conversation, input, "steer")
 
-    @renamed_parameters(given="input")
     async def follow_up(self, conversation: str, input: str | Message) -> QueuedMessage:
         """Queue a message that opens the next turn when the running one has ended.
 

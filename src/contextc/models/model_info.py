@@ -17,7 +17,6 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import fields
 
-from contextc._deprecation import renamed_parameters, warn_renamed
 from contextc._json import JSONObject
 from contextc.config import read_models
 from contextc.errors import InvalidSetting, UnknownModel
@@ -76,12 +75,6 @@ class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tools_in_chat: bool = True
     efforts: tuple[str, ...] = ()
 
-    @property
-    def house(self) -> str:
-        """Deprecated: `vendor`."""
-        warn_renamed("Model.house", "Model.vendor")
-        return self.vendor
-
 
 def average_write_price(price: Price, usage: Usage) -> float:
     """Return the price of the cache writes of a call per million tokens, on average of all that it wrote."""
@@ -124,12 +117,9 @@ class ModelFacts(TypedDict, total=False):
 
 
 FACT_NAMES = tuple(field.name for field in fields(Model) if field.name != "name")
-FORMER_FACT_NAMES = {"house": "vendor"}
-"""Former names of facts, which configuration files may still use."""
 DEFAULT_OUTPUT = 8_192
 
 
-@renamed_parameters(house="vendor")
 def model(
     name: str,
     *,
@@ -249,7 +239,7 @@ def find_configured_facts(name: str) -> Mapping[str, object]:
     )
     if not entry:
         return {}
-    return {FORMER_FACT_NAMES.get(fact, fact): value for fact, value in by_name[entry].items()}
+    return dict(by_name[entry])
 
 
 def _vendor_defaults(name: str, vendor: object, *, open_weights: bool) -> JSONObject:

@@ -15,7 +15,6 @@ from typing import Self, cast
 
 from msgspec import Struct
 
-from contextc._deprecation import renamed_parameters
 from contextc._json import encode, fix_surrogates
 from contextc.errors import FragmentFailed, InvalidInput
 from contextc.prompts.builtin_fragments import (
@@ -147,7 +146,6 @@ class PromptBuilder:
         chosen += self._own.values()
         return tuple(sorted(chosen, key=lambda fragment: (fragment.lifecycle != "static", fragment.priority)))
 
-    @renamed_parameters(surroundings="context")
     def render(self, context: PromptContext = EMPTY_CONTEXT) -> Prompt:
         """Render all fragments. Fragments with blank text are omitted."""
         rendered = [each for each in (_render(fragment, context) for fragment in self.fragments) if each]

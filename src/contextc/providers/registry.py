@@ -17,7 +17,6 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 from msgspec.structs import fields, replace
 
-from contextc._deprecation import renamed_parameters, warn_renamed
 from contextc._json import JSONObject
 from contextc._plugins import PROVIDERS as PLUGIN_PROVIDERS
 from contextc._plugins import data_files, load_plugin, plugins
@@ -50,7 +49,7 @@ SPEC_HELP = 'Write it as "anthropic:claude-opus-5-5": the provider, a colon, the
 class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A provider and the model that is requested from it.
 
-    - `asks_for`: the model's id at this provider. "default" leaves the choice to the program.
+    - `model_id`: the model's id at this provider. "default" leaves the choice to the program.
     - `runs_tools`: the provider has its own tools and runs them.
     - `session_resumption`: the provider stores the conversation in a session. The next flags describe such sessions.
     - `directory_bound`: a session belongs to a working directory.
@@ -96,12 +95,6 @@ class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Return the fields, without credentials that the URL may contain."""
         fields = {name: getattr(self, name) for name in self.__struct_fields__} | {"url": mask_secrets(self.url)}
         return f"Provider({', '.join(f'{name}={value!r}' for name, value in fields.items())})"
-
-    @property
-    def asks_for(self) -> str:
-        """Deprecated: `model_id`."""
-        warn_renamed("Provider.asks_for", "Provider.model_id")
-        return self.model_id
 
     @property
     def formatter(self) -> Formatter:
@@ -190,7 +183,6 @@ class ProviderTables(NamedTuple):
     served: dict[str, JSONObject]
 
 
-@renamed_parameters(house="vendor")
 def provider(
     spec: str,
     *,

@@ -7,7 +7,6 @@ from typing import TypeAlias
 
 import msgspec
 
-from contextc._deprecation import warn_renamed
 from contextc.messages import Message
 
 Reference: TypeAlias = str | int | Message
@@ -42,12 +41,6 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True, rename={"context_s
     revision: int
     context_start: int
     created: int
-
-    @property
-    def edge(self) -> int:
-        """Deprecated: `context_start`."""
-        warn_renamed("Conversation.edge", "Conversation.context_start")
-        return self.context_start
 
 
 class Branch(msgspec.Struct, frozen=True, kw_only=True):

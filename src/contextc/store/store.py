@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
 
-from contextc._deprecation import renamed_parameters
 from contextc.errors import InvalidInput, InvalidMessage, InvalidSetting, StoreCorrupt
 from contextc.events import AnyEvent
 from contextc.messages import Message, validate_message
@@ -99,7 +98,6 @@ class Store(TurnControls[Connection]):
         ]
         return self._append(conversation, entries, lease=lease) if entries else []
 
-    @renamed_parameters(upto="until")
     def load(
         self,
         conversation: str,
