@@ -9,32 +9,36 @@ if it fails. The rows of conversations and branches come next. Ledgers and obser
 from collections.abc import Callable, Iterator
 from itertools import groupby
 
-from contextc.doctor.branch_check import load_branches
-from contextc.doctor.chain_rewrite import repaired_branches
-from contextc.doctor.current_branch import (
+from contextc.doctor.branch_check import (
+    BranchRow,
     CurrentBranch,
+    branch_lineage,
     conversations_with_running_turn,
     find_lost_messages,
+    load_branches,
     load_current_branches,
 )
-from contextc.doctor.file_damage import find_file_damage
-from contextc.doctor.findings import CODES, DAMAGE_CODES, OPEN_CALL, ChainProblem, Finding, pluralize
-from contextc.doctor.hash_check import CHUNK, BlobCheck, BranchRow, branch_lineage, fetch_blob, read_rows, verify_rows
-from contextc.doctor.ledger_check import check_ledgers
-from contextc.doctor.message_chain_check import (
+from contextc.doctor.chain_check import (
+    CHUNK,
+    BlobCheck,
     ChainCheck,
+    OpenCall,
+    PairState,
     base_problem,
     check_chain,
     context_starts,
+    fetch_blob,
     find_problems,
     is_relevant,
     last_seq,
+    read_rows,
+    verify_rows,
 )
-from contextc.doctor.observed_check import check_observed
-from contextc.doctor.tool_pair_check import OpenCall, PairState
-from contextc.errors import UnknownConversation
+from contextc.doctor.findings import CODES, DAMAGE_CODES, OPEN_CALL, ChainProblem, Finding, pluralize
+from contextc.doctor.ledger_check import check_ledgers, check_observed
+from contextc.doctor.repair import repaired_branches
+from contextc.errors import StoreCorrupt, UnknownConversation
 from contextc.store import Store
-from contextc.store.backend_interface import Transaction
 from contextc.store.message_rows import split_by_branch
 
 Progress = Callable[[int, int], None]
@@ -48,7 +52,7 @@ def scan_store(store: Store, progress: Progress | None = None, *, conversation: 
     if damage := list(find_file_damage(store)):
         yield from damage
         return
-    everything, known = store.read(_rows)
+    everything, known = store.read(lambda tx: (table := load_branches(tx), load_current_branches(tx, table)))
     if conversation is not None and conversation not in known:
         raise UnknownConversation(conversation)
     table = everything if conversation is None else _branches_of(everything, conversation)
@@ -79,11 +83,6 @@ def _pending_erasures(store: Store) -> Iterator[Finding]:
             why="The content can still be read in the write-ahead log, because another connection reads from it.",
             would="is retried in the background and on every open. End the other readers of the file to complete it",
         )
-
-
-def _rows(tx: Transaction) -> tuple[list[BranchRow], dict[str, CurrentBranch]]:
-    table = load_branches(tx)
-    return table, load_current_branches(tx, table)
 
 
 class _Progress:
@@ -304,3 +303,82 @@ def _branches_of(table: list[BranchRow], conversation: str) -> list[BranchRow]:
     own = [branch.number for branch in table if branch.conversation == conversation]
     wanted = {number for line in own for number, _ in branch_lineage(by_number, line)}
     return [branch for branch in table if branch.number in wanted]
+
+
+# ── damage of the database files ──────────────────────────────────────────────────────────────────────────────────────
+# Damage of the database files, as the database's own check reports it, and what can still be read.
+#
+# Nothing is repaired: a write into a damaged file may destroy more. Readable conversations are listed, so that they
+# can be exported.
+
+
+MAX_LINES = 3
+CONSEQUENCE = "The data in the file cannot be trusted."
+NO_REPAIR = "cannot be repaired: restore a backup, or recover the file with the database's own tools"
+
+
+def find_file_damage(store: Store) -> Iterator[Finding]:
+    """Return the damage of the files, then each conversation that cannot be read completely."""
+    report = _check_output(store)
+    if not report:
+        return
+    more = f" And {len(report) - MAX_LINES:,} more." if len(report) > MAX_LINES else ""
+    whole, torn = _readable_conversations(store)
+    would = NO_REPAIR
+    if whole:
+        listed = ", ".join(map(repr, whole))
+        would += f". Readable conversations: {listed}. Export them, with ?mode=ro appended to the store address"
+    yield _file_fault(None, "database", " ".join(report[:MAX_LINES]) + more, would)
+    for name, error in torn.items():
+        yield _file_fault(name, "database", f"It cannot be read completely: {error}", NO_REPAIR)
+
+
+def conversation_names(store: Store) -> list[str]:
+    """Return the names of all conversations, also of damaged ones. Empty if the names cannot be read."""
+    try:
+        rows = store.read(lambda tx: tx.rows("SELECT name FROM conversation ORDER BY name"))
+    except StoreCorrupt:
+        return []
+    return [str(name) for (name,) in rows]
+
+
+def _check_output(store: Store) -> list[str]:
+    try:
+        rows = store.read(lambda tx: tx.rows(tx.dialect.integrity_query) if tx.dialect.integrity_query else [])
+    except StoreCorrupt as error:  # the check itself fails
+        return [f"The check of the database failed: {_error_text(error)}"]
+    lines = [line.strip().rstrip(".") for (text,) in rows if text != "ok" for line in str(text).splitlines()]
+    return [f"{line}." for line in lines if line and not line.startswith("***")]
+
+
+def _error_text(error: StoreCorrupt) -> str:
+    """Return the text of the database error, if there is one."""
+    return f"{str(error.__cause__ or error).rstrip('.')}."
+
+
+def _readable_conversations(store: Store) -> tuple[list[str], dict[str, str]]:
+    """Return the conversations that can be read completely, and the others with the reason."""
+    whole, torn = list[str](), dict[str, str]()
+    for name in conversation_names(store):
+        try:
+            length, found = store.conversation(name).length, len(store.load(name))
+        except StoreCorrupt as error:
+            torn[name] = _error_text(error)
+            continue
+        if found == length:
+            whole.append(name)
+        else:
+            torn[name] = f"{pluralize(length - found, 'message')} of {length:,} not found."
+    return whole, torn
+
+
+def _file_fault(conversation: str | None, where: str, text: str, would: str) -> Finding:
+    return Finding(
+        kind="fault",
+        code="damaged-file",
+        conversation=conversation,
+        where=where,
+        text=text,
+        why=CONSEQUENCE,
+        would=would,
+    )
