@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from contextc.proxy.access_checks import AccessRules
-from contextc.proxy.gap_log import GapLog
 from contextc.proxy.http1_framing import HEAD_END, parse_head, request_body
 from contextc.proxy.relay import Relay, Timeouts
-from contextc.proxy.spool import Spool, SpoolLimits
-from contextc.proxy.spool_frames import SpooledExchange, SpoolReader
+from contextc.proxy.spool import GapLog, Spool, SpooledExchange, SpoolLimits, SpoolReader
 from contextc.proxy.upstreams import parse_upstream
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]

@@ -8,8 +8,14 @@ from pathlib import Path
 import pytest
 
 from contextc.errors import InvalidSetting
-from contextc.proxy.access_checks import AccessRules, Refusal, check_access
-from contextc.proxy.client_processes import find_in_table, find_with_lsof, is_own_connection
+from contextc.proxy.access_checks import (
+    AccessRules,
+    Refusal,
+    check_access,
+    find_in_table,
+    find_with_lsof,
+    is_own_connection,
+)
 from contextc.proxy.http1_framing import HEAD_END, parse_head
 from contextc.proxy.upstreams import find_format, load_upstreams, parse_upstream
 from tests.proxy.raw_servers import RawUpstream, post, running_relay

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from contextc.proxy.client_setup import ClientSetup, ProxyAddresses, find_set_upstreams, set_up_client
-from contextc.proxy.spool_folder import find_spool_folder
+from contextc.proxy.spool import find_spool_folder
 from contextc.proxy.upstreams import load_upstreams
 
 PROXY = "http://127.0.0.1:4000/t/secret"

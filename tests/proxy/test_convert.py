@@ -15,7 +15,7 @@ import pytest
 
 import contextc as cc
 from contextc.proxy.access_checks import AccessRules
-from contextc.proxy.acting_exchange import ActingOptions
+from contextc.proxy.acting_exchanges import ActingOptions
 from contextc.proxy.proxy_server import ProxyServer, listen
 from contextc.proxy.request_changes import fix_request
 from contextc.proxy.request_conversion import Conversion

@@ -26,13 +26,10 @@ import pytest
 import contextc as cc
 from contextc.cli.proxy import print_gaps
 from contextc.errors import StoreFull
-from contextc.proxy.gap_log import GapLog
 from contextc.proxy.proxy_server import ProxyServer, listen
 from contextc.proxy.proxy_status import ProxyStatus, read_statuses
-from contextc.proxy.recorder_process import RecorderSettings
-from contextc.proxy.spool import SPOOL_FULL, Spool, SpoolLimits
-from contextc.proxy.spool_frames import ExchangeStart, ResponseStart
-from contextc.proxy.spool_recording import SpoolRecorder
+from contextc.proxy.recorder_process import RecorderSettings, SpoolRecorder
+from contextc.proxy.spool import SPOOL_FULL, ExchangeStart, GapLog, ResponseStart, Spool, SpoolLimits
 from contextc.proxy.upstreams import parse_upstream
 from tests.fake_vendors import KEY, FakeVendors, Reply
 from tests.full_disk_sqlite import full_disk

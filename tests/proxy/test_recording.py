@@ -17,11 +17,9 @@ import contextc as cc
 from contextc._file_lock import is_locked
 from contextc.inspection.request_timeline import load_timeline
 from contextc.observation.content_decoding import MAX_DECODED_BYTES, CannotDecode, decode_content
-from contextc.proxy.gap_log import GapLog
 from contextc.proxy.proxy_server import ProxyServer, listen
-from contextc.proxy.spool import Spool
-from contextc.proxy.spool_frames import FRAME, LOCK_FILE, ExchangeStart, ResponseStart, SpoolReader
-from contextc.proxy.spool_recording import RecordedExchange, SpoolRecorder
+from contextc.proxy.recorder_process import RecordedExchange, SpoolRecorder
+from contextc.proxy.spool import FRAME, LOCK_FILE, ExchangeStart, GapLog, ResponseStart, Spool, SpoolReader
 from contextc.proxy.upstreams import parse_upstream
 from tests.conftest import often
 from tests.fake_vendors import KEY, FakeVendors, Scripted

@@ -16,9 +16,18 @@ import pytest
 
 from contextc.observation.credential_values import CredentialMask
 from contextc.proxy import spool as spool_module
-from contextc.proxy.gap_log import GapLog
-from contextc.proxy.spool import QUEUE_FULL, SPOOL_FULL, TOO_LARGE, Spool, SpoolLimits
-from contextc.proxy.spool_frames import ExchangeStart, ResponseStart, SpooledExchange, SpoolReader
+from contextc.proxy.spool import (
+    QUEUE_FULL,
+    SPOOL_FULL,
+    TOO_LARGE,
+    ExchangeStart,
+    GapLog,
+    ResponseStart,
+    Spool,
+    SpooledExchange,
+    SpoolLimits,
+    SpoolReader,
+)
 from tests.conftest import often
 from tests.proxy.raw_servers import OK, RawConnection, RawUpstream, post, running_relay
 

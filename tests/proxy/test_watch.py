@@ -23,8 +23,8 @@ from msgspec.structs import replace
 
 import contextc as cc
 from contextc.cli import watch
-from contextc.proxy.spool_recording import RecordedExchange
-from contextc.proxy.traffic_summary import TrafficSummary
+from contextc.proxy.proxy_status import TrafficSummary
+from contextc.proxy.recorder_process import RecordedExchange
 from contextc.store.channel_ids import channel_id
 from tests.fake_vendors import KEY, FakeVendors, Scripted, faults, listed
 from tests.forked_commands import read_link, run_contextc

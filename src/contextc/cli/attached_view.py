@@ -10,8 +10,7 @@ from types import FrameType
 from contextc.cli.console import err, escape_markup, out, pluralize
 from contextc.observation.observed_request import ObservedRequest
 from contextc.observation.recorded_requests import RecordedRequests
-from contextc.proxy.proxy_status import ProxyStatus, read_statuses
-from contextc.proxy.traffic_summary import FIRST_REQUEST
+from contextc.proxy.proxy_status import FIRST_REQUEST, ProxyStatus, read_statuses
 from contextc.store import Store
 
 POLL_SECONDS = 0.5

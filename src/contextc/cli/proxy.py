@@ -22,7 +22,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from contextc.proxy.client_setup import ProxyAddresses
     from contextc.proxy.proxy_server import ProxyServer
-    from contextc.proxy.traffic_summary import TrafficSummary
+    from contextc.proxy.proxy_status import TrafficSummary
     from contextc.proxy.upstreams import Upstream
 
 PORT = 8788
@@ -85,7 +85,7 @@ def run(
     from contextc.observation.redaction_patterns import compile_patterns  # it takes time to import
     from contextc.providers import provider
     from contextc.proxy.access_checks import AccessRules
-    from contextc.proxy.acting_exchange import ActingOptions
+    from contextc.proxy.acting_exchanges import ActingOptions
     from contextc.proxy.client_setup import ProxyAddresses
     from contextc.proxy.proxy_server import ProxyServer, listen
     from contextc.proxy.relay import Timeouts

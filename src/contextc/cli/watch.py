@@ -46,7 +46,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from contextc.analysis.finding import Finding
     from contextc.proxy.proxy_server import ProxyServer
-    from contextc.proxy.traffic_summary import TrafficSummary
+    from contextc.proxy.proxy_status import TrafficSummary
 
 SIGNAL_EXIT_CODE = 128
 FORWARDED_SIGNALS = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
@@ -102,7 +102,7 @@ def run(
     from contextc.observation.redaction_patterns import compile_patterns
     from contextc.providers import provider
     from contextc.proxy.access_checks import AccessRules
-    from contextc.proxy.acting_exchange import ActingOptions
+    from contextc.proxy.acting_exchanges import ActingOptions
     from contextc.proxy.client_setup import ProxyAddresses, find_set_upstreams, set_up_client
     from contextc.proxy.proxy_server import ProxyServer, listen
     from contextc.proxy.relay import Timeouts
@@ -202,7 +202,7 @@ def wait_for_background(proxy: "ProxyServer", token: str) -> None:
 
     These have its address, and there was no request yet, or they are connected. Ctrl-C and SIGTERM end the wait.
     """
-    from contextc.proxy.client_processes import find_processes
+    from contextc.proxy.access_checks import find_processes
 
     stop = Event()
 

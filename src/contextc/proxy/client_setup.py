@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from contextc._plugins import data_files
-from contextc.proxy.client_processes import can_find_users
+from contextc.proxy.access_checks import can_find_users
 from contextc.proxy.upstreams import Upstream, parse_upstream
 
 PROBE_SECONDS = 5.0

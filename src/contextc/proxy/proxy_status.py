@@ -1,17 +1,130 @@
-"""The status of running proxies, in a file beside each spool, so that other processes of this user can show it."""
+"""The status of running proxies, and the figures of a run."""
 
 import os
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from contextc._file_lock import is_locked
-from contextc.proxy.spool_folder import find_spool_folder
-from contextc.proxy.spool_frames import LOCK_FILE
+from contextc.models.cache_figures import CacheFigures
+from contextc.proxy.recorder_process import RecordedExchange
+from contextc.proxy.spool import LOCK_FILE, find_spool_folder
+
+# ── figures of a run ──────────────────────────────────────────────────────────────────────────────────────────────────
+# The figures of a run: requests, tokens, cost, cache share, rewrite factor, and what broke the prefix.
+
+
+FIRST_REQUEST = "first request"
+READ_SHARE = 0.9
+"""The share of the input that was read from the cache from which on a change has not broken the prefix."""
+
+
+class ActionFigures(Struct):
+    """The requests in which an option of the proxy found or changed something.
+
+    `failed` counts those in which it could not be done, `codes` the lint rules that were broken, `cache_tokens` the
+    tokens from the first change on.
+    """
+
+    requests: int = 0
+    failed: int = 0
+    codes: Counter[str] = field(default_factory=Counter[str])
+    cache_tokens: int = 0
+
+
+class TrafficSummary(Struct):
+    """Figures of the exchanges that were recorded."""
+
+    requests: int = 0
+    failed: int = 0
+    output: int = 0
+    cost: float = 0.0
+    without_cost: int = 0
+    without_usage: int = 0
+    estimate: int = 0
+    """The input of requests without usage, by our own count."""
+    conversations: dict[str, int] = field(default_factory=dict[str, int])
+    recorded: set[tuple[str, str, int]] = field(default_factory=set[tuple[str, str, int]])
+    """Conversation, channel and number of each request."""
+    breaks: Counter[str] = field(default_factory=Counter[str])
+    actions: dict[str, ActionFigures] = field(default_factory=dict[str, ActionFigures])
+    cache: CacheFigures = field(default_factory=CacheFigures)
+    _lock: Lock = field(default_factory=Lock)
+
+    def add(self, done: RecordedExchange) -> None:
+        with self._lock:
+            self.requests += 1
+            self.failed += done.status != "ok"
+            self.output += done.output
+            self.cache.add(
+                done.conversation,
+                done.model,
+                input=done.input,
+                cache_read=done.cache_read,
+                cache_write=done.cache_write,
+            )
+            if done.cost is not None:
+                self.cost += done.cost
+            elif done.has_usage:
+                self.without_cost += 1
+            if done.status == "ok" and not done.has_usage:
+                self.without_usage += 1
+                self.estimate += done.estimate
+            self.recorded.add((done.conversation, done.channel, done.request))
+            self.conversations[done.conversation] = self.conversations.get(done.conversation, 0) + 1
+            is_read = done.cache_read >= READ_SHARE * done.input > 0
+            if done.why and done.why != FIRST_REQUEST and not is_read:
+                self.breaks[done.why] += 1
+            for action in done.actions:
+                figures = self.actions.setdefault(action.rule, ActionFigures())
+                figures.requests += not action.failed
+                figures.failed += action.failed
+                figures.codes.update(action.codes)
+                figures.cache_tokens += action.cache_tokens
+
+    def describe_actions(self) -> dict[str, dict[str, object]]:
+        """Return what options of the proxy found or changed, by option, for the status."""
+        with self._lock:
+            return {
+                rule: {
+                    "requests": each.requests,
+                    "failed": each.failed,
+                    "codes": dict(each.codes),
+                    "cache_tokens": each.cache_tokens,
+                }
+                for rule, each in self.actions.items()
+            }
+
+    @property
+    def input(self) -> int:
+        return self.cache.input
+
+    @property
+    def cache_read(self) -> int:
+        return self.cache.cache_read
+
+    @property
+    def cache_write(self) -> int:
+        return self.cache.cache_write
+
+    @property
+    def cache_share(self) -> float | None:
+        """The share of the input that was read from a cache; None without input."""
+        return self.cache.cache_share
+
+    @property
+    def rewrite_factor(self) -> float | None:
+        """Tokens written to caches, divided by the largest context of each conversation. 1.0 is ideal."""
+        return self.cache.rewrite_factor
+
+
+# ── status files ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
 
 STATUS_FILE = "status.json"
 WRITE_SECONDS = 0.5
@@ -33,7 +146,7 @@ class ProxyStatus(Struct, frozen=True, kw_only=True):
     error: str = ""
 
 
-_decode = msgspec.json.Decoder(ProxyStatus).decode
+_decode_status = msgspec.json.Decoder(ProxyStatus).decode
 
 
 class StatusWriter:
@@ -81,5 +194,5 @@ def read_statuses(store: str) -> list[ProxyStatus]:
     for path in [path for folder in folders for path in folder.glob(f"*/{STATUS_FILE}")]:
         with suppress(OSError, msgspec.DecodeError):  # it has just ended
             if is_locked(path.with_name(LOCK_FILE)):  # the file of a proxy that was killed stays
-                found.append(_decode(path.read_bytes()))
+                found.append(_decode_status(path.read_bytes()))
     return sorted(found, key=lambda each: (each.started, each.address))

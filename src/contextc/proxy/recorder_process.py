@@ -10,7 +10,7 @@ import queue
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -18,12 +18,193 @@ from threading import Event, Thread
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from contextc._file_lock import hold_lock
-from contextc.errors import StoreError
-from contextc.proxy.spool_frames import LOCK_FILE
-from contextc.proxy.spool_recording import RecordedExchange, SpoolRecorder, other_runs
+from contextc.compiler.manifest import RequestAction, is_success
+from contextc.errors import ContextcError, StoreError, describe_error
+from contextc.observation import ObservedRequest, observe
+from contextc.observation.content_decoding import CannotDecode, unreadable_reply
+from contextc.proxy.http1_framing import decode_body
+from contextc.proxy.request_changes import lint_request
+from contextc.proxy.spool import LOCK_FILE, ResponseStart, SpooledExchange, SpoolReader
 from contextc.store import Store, open_store
+from contextc.store.channel_ids import channel_id
+
+# ── exchanges of a spool ──────────────────────────────────────────────────────────────────────────────────────────────
+# Record spooled exchanges: join their frames, decode their bodies, and hand them to `observe`.
+#
+# An exchange has an id, run and number, that is stored with its record. So one that is read twice, because the
+# recorder was stopped before it removed the segment, is recorded once.
+
+
+class RecordedExchange(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The result of an exchange, as the recorder reports it. `problem` is the reason if it was not recorded.
+
+    `is_gap` is False if the proxy has counted it already. `channel` is the short id of its channel. `estimate` is the
+    input by our own count. `why` is the reason why the request does not extend the
+    prefix of the previous one.
+    """
+
+    exchange: str
+    time: int
+    problem: str = ""
+    is_gap: bool = False
+    conversation: str = ""
+    channel: str = ""
+    request: int = 0
+    provider: str = ""
+    model: str = ""
+    status: str = ""
+    why: str = ""
+    estimate: int = 0
+    has_usage: bool = False
+    input: int = 0
+    output: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    cost: float | None = None
+    actions: tuple[RequestAction, ...] = ()
+    """Findings and changes of options of the proxy, without texts of the request."""
+
+
+class NotRecorded(Exception):
+    """The exchange cannot be recorded. The text is the reason."""
+
+
+def exchange_id(run: str, number: int) -> str:
+    return f"{run}/{number}"
+
+
+class SpoolRecorder:
+    """Records the exchanges of one run of the proxy."""
+
+    def __init__(
+        self,
+        folder: Path,
+        store: Store,
+        redact: Sequence[str] = (),
+        skip: Collection[str] = (),
+        *,
+        lints: bool = False,
+    ) -> None:
+        self.reader = SpoolReader(folder)
+        self._run, self._store = folder.name, store
+        self._redact, self._skip, self._lints = tuple(redact) or None, skip, lints
+
+    def restart(self) -> "SpoolRecorder":
+        """Return a recorder that reads the spool from its beginning."""
+        return SpoolRecorder(self.reader.folder, self._store, self._redact or (), self._skip, lints=self._lints)
+
+    def record_ended(self) -> Iterator[tuple[str, RecordedExchange | None]]:
+        """Record the exchanges that have ended. Each id is returned before and, with its result, after that."""
+        yield from self._record_all(self.reader.read())
+        self.reader.remove_read()
+
+    def record_rest(self) -> Iterator[tuple[str, RecordedExchange | None]]:
+        """Record everything that is left of a run that is over, and remove its files."""
+        yield from self._record_all(self.reader.read())
+        yield from self._record_all(self.reader.read_unfinished())
+        self.reader.remove_folder()
+
+    def _record_all(self, exchanges: Iterator[SpooledExchange]) -> Iterator[tuple[str, RecordedExchange | None]]:
+        for exchange in exchanges:
+            id = exchange_id(self._run, exchange.number)
+            yield id, None
+            yield id, self._record(id, exchange)
+            self.reader.erase(exchange)
+
+    def _record(self, id: str, exchange: SpooledExchange) -> RecordedExchange:
+        """Record an exchange. Errors of the store are raised: then it is recorded later."""
+        is_dropped = exchange.outcome == "dropped"
+        try:
+            if exchange.problem:
+                raise NotRecorded(exchange.problem)
+            if id in self._skip:
+                raise NotRecorded("the recorder stopped each time that it read it")
+            if not exchange.is_sent:
+                raise NotRecorded("it was cancelled before the request was sent")
+            seen = self._observe(id, exchange)
+        except StoreError:
+            raise
+        except NotRecorded as error:
+            return RecordedExchange(exchange=id, time=exchange.began, problem=str(error), is_gap=not is_dropped)
+        except Exception as error:  # a defect must not stop the record of other exchanges
+            text = str(error) if isinstance(error, ContextcError) else describe_error(error)
+            return RecordedExchange(exchange=id, time=exchange.began, problem=text, is_gap=True)
+        return describe_recorded(id, exchange, seen)
+
+    def _observe(self, id: str, exchange: SpooledExchange) -> ObservedRequest:
+        start, response = exchange.start, exchange.response or ResponseStart()
+        encoding = start.headers.get("content-encoding", "")
+        try:
+            body = decode_body(b"".join(exchange.request), encoding, is_chunked=start.is_chunked)
+        except CannotDecode as error:
+            raise NotRecorded(f"request: {error}") from None
+        actions = start.actions
+        if self._lints and not is_success(response.status):
+            found = lint_request(body, start.format, start.url)
+            actions = (*actions, found) if found is not None else actions
+        return observe(
+            self._store,
+            request=body,
+            reply=_decode_reply(exchange, response),
+            format=start.format or None,
+            time=exchange.began,
+            ended=exchange.ended or None,
+            headers=start.headers,
+            url=start.url,
+            status=response.status or None,
+            redact=self._redact,
+            exchange_id=id,
+            actions=actions,
+        )
+
+
+def _decode_reply(exchange: SpooledExchange, response: ResponseStart) -> object:
+    if response.error:
+        return {"error": {"message": response.error}}
+    reply = b"".join(exchange.reply)
+    if not reply:
+        return None
+    try:
+        return decode_body(reply, response.encoding, is_chunked=response.is_chunked) or None
+    except CannotDecode as error:
+        return unreadable_reply(error)
+
+
+def describe_recorded(id: str, exchange: SpooledExchange, seen: ObservedRequest) -> RecordedExchange:
+    usage, budget = seen.usage, seen.record.budget
+    return RecordedExchange(
+        exchange=id,
+        time=exchange.began,
+        conversation=seen.conversation,
+        channel=channel_id(seen.channel),
+        request=seen.request,
+        estimate=budget.system + budget.tools + budget.used,
+        has_usage=usage is not None and bool(usage.input or usage.output),
+        provider=seen.channel.provider,
+        model=seen.channel.model,
+        status=seen.status,
+        why=seen.record.why,
+        input=usage.input if usage else 0,
+        output=usage.output if usage else 0,
+        cache_read=usage.cache_read if usage else 0,
+        cache_write=usage.cache_write if usage else 0,
+        cost=seen.cost,
+        actions=tuple([replace(each, changes=()) for each in seen.record.observed.actions])
+        if seen.record.observed is not None
+        else (),
+    )
+
+
+def other_runs(folder: Path, own: str) -> list[Path]:
+    """Return the folders of other runs. Those whose lock is free are abandoned."""
+    return [path for path in sorted(folder.glob("*")) if path.is_dir() and path.name != own]
+
+
+# ── the process ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
 
 POLL_SECONDS = 1.0
 LOCK_SECONDS = 5.0
@@ -97,14 +278,14 @@ def main() -> None:
     settings = msgspec.json.decode(sys.stdin.buffer.readline(), type=RecorderSettings)
     proxy = ProxyInput()
     try:
-        with _open(settings, proxy) as store:
+        with _open_store(settings, proxy) as store:
             record_run(store, settings, proxy)
     except StoreError:
         os._exit(1)  # reported; the spool keeps what is not recorded
     os._exit(0)  # the thread waits for input
 
 
-def _open(settings: RecorderSettings, proxy: ProxyInput) -> Store:
+def _open_store(settings: RecorderSettings, proxy: ProxyInput) -> Store:
     for attempt in count():
         try:
             store = open_store(settings.store)

@@ -2,7 +2,8 @@
 
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from threading import Lock
 from typing import cast
 
 import msgspec
@@ -25,9 +26,48 @@ from contextc.observation.client_ids import COUNTING_PATH
 from contextc.observation.generated_call_ids import rename_calls
 from contextc.providers import Provider
 from contextc.providers.registry import snippet_tables
-from contextc.proxy.reply_memory import ReplyMemory
 from contextc.proxy.request_changes import MAX_CHANGES, Change, apply_changes, find_request_format
 from contextc.tools.spec import Tool
+
+# ── replies as the provider made them ─────────────────────────────────────────────────────────────────────────────────
+# Replies of a provider that a client of another format cannot hold: its reasoning and signatures.
+#
+# A client sends back what it was given, in its own format. If a reply with calls is among it, the provider's own
+# version takes its place, so that the model continues with its reasoning. The memory is limited, and lost with the
+# process. Then the request is converted without it, which every provider accepts.
+
+
+MAX_REPLIES = 4_096
+
+
+class ReplyMemory:
+    """The last replies with calls, by the ids of their calls as the client has them."""
+
+    def __init__(self) -> None:
+        self._replies: dict[str, Message] = {}
+        self._lock = Lock()
+
+    def remember(self, reply: Message) -> None:
+        """Keep a reply. The ids of its calls are those that the client was given."""
+        with self._lock:
+            for call in reply.tool_calls:
+                self._replies[call.id] = reply
+            while len(self._replies) > MAX_REPLIES:
+                del self._replies[next(iter(self._replies))]
+
+    def restore(self, messages: Iterable[Message]) -> tuple[Message, ...]:
+        """Return messages with the provider's own version of its replies."""
+        return tuple([self._find(each) if each.role == "assistant" and each.tool_calls else each for each in messages])
+
+    def _find(self, message: Message) -> Message:
+        ids = [call.id for call in message.tool_calls]
+        with self._lock:
+            known = self._replies.get(ids[0])
+        return known if known is not None and [call.id for call in known.tool_calls] == ids else message
+
+
+# ── requests and replies ──────────────────────────────────────────────────────────────────────────────────────────────
+
 
 INTERLEAVED_FORMATS = ("openai_chat", "mistral")
 """Formats whose streams may contain pieces of several calls in turn."""
