@@ -122,7 +122,7 @@ def test_a_receipt_is_in_the_manifest_and_a_lossy_compaction_is_a_finding(store:
     at = store.read(lambda tx: load_tip(tx, "demo"))
     lost = Receipt(facts=10, kept=2, lost=("src/pay/api.py", "ORD-5512"))
     stored = StoredSummary(text="<context-summary>short</context-summary>", time=1, receipt=lost)
-    store.write(lambda tx: save_summary(tx, at, "assistant", make_place(at.branch, 9), stored))
+    store.write(lambda tx: save_summary(tx, at, "assistant", make_place(at.branch, 9), stored, 0))
     store.append("demo", cc.user("and now?"))
     compiled = target.compile("demo")
     with target.attempt(compiled) as attempt:

@@ -55,7 +55,13 @@ def note(text: str) -> str:
 
 def agent(store: cc.Store, provider: Endpoint) -> cc.AgentExecutor:
     return cc.AgentExecutor(
-        store, SONNET, tools=[note], triggers=cc.default_triggers(), endpoint=provider, budget=6_000
+        store,
+        SONNET,
+        tools=[note],
+        triggers=cc.default_triggers(),
+        endpoint=provider,
+        budget=6_000,
+        summarize_at=None,
     )
 
 

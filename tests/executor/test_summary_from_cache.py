@@ -201,7 +201,7 @@ def test_a_full_window_is_summed_up_from_the_cache_during_a_turn(store: cc.Store
 
     line = Scripted([reply])
     provider = cc.provider(SONNET, window=12_000, output=2_000)
-    executor = cc.AgentExecutor(store, provider, tools=[note], endpoint=line)
+    executor = cc.AgentExecutor(store, provider, tools=[note], endpoint=line, summarize_at=None)
 
     events = asyncio.run(played(executor, "demo", "write notes"))
 

@@ -89,12 +89,23 @@ class StoredCompaction(Struct, frozen=True, kw_only=True):
     """True if it was made without a model."""
     receipt: Receipt | None = None
     """None for summaries of older versions."""
+    waits: bool = False
+    """True if it is used only where the context is trimmed next."""
+    before: int = 0
+    """Tokens of what a summary that was written in the background replaces; 0 for others."""
+
+    def as_result(self, counter: TokenCounter) -> CompactionResult:
+        """Return it as the result of the compaction that wrote it."""
+        after = counter.count_system(self.text)
+        return CompactionResult(upto=self.upto, text=self.text, before=self.before, after=after, receipt=self.receipt)
 
 
 class CompactionContext(NamedTuple):
     """The input of a compaction: the next request, and everything since the last summary."""
 
     store: Store
+    redacted: int
+    """Number of redacted messages on the branch, from before anything was read."""
     current: Compiled
     whole: Compiled
     load_messages: Callable[[Sequence[int]], Mapping[int, Message]]
@@ -108,6 +119,7 @@ def load_compaction(
     compiler: "MessageCompiler", conversation: str, arguments: "CompileArguments", *, from_cache: bool
 ) -> CompactionContext:
     """Read what a compaction needs. With `from_cache`, its summarizer sends requests of this channel."""
+    redacted = compiler.store.read(lambda tx: summaries.count_redacted(tx, load_tip(tx, conversation)))
     options = replace(compiler.options, keep_words=0, keep_index=0)
     reader = type(compiler)(compiler.store, with_unlimited_window(compiler.provider), **asdict(options))
     reader.loader.skip_summarized = True
@@ -125,6 +137,7 @@ def load_compaction(
 
     return CompactionContext(
         store=compiler.store,
+        redacted=redacted,
         current=compiler.compile(conversation, dry_run=True, **arguments),
         whole=reader.compile(conversation, dry_run=True, **without_budget),
         load_messages=lambda places: compiler.loader.fetch_messages(places, ()).messages,
@@ -254,7 +267,7 @@ def _with_files(store: Store, draft: Draft, item: Item, message: Message) -> Mes
     return write_text_files(item, message, draft.provider.formatter, blobs, documents=False, fetchable=False)[0]
 
 
-def run_compaction_steps(context: CompactionContext, instructions: str) -> CompactionSteps:
+def run_compaction_steps(context: CompactionContext, instructions: str, *, waits: bool = False) -> CompactionSteps:
     """Summarize the old part of a conversation as one agent sees it, and store the summary; None if there is none."""
     store, current, whole = context.store, context.current, context.whole
     draft, available = whole.draft, current.budget.available
@@ -302,7 +315,7 @@ def run_compaction_steps(context: CompactionContext, instructions: str) -> Compa
     if made is None or made.fault or (not digest.fault and digest.receipt.lost_facts < made.receipt.lost_facts):
         fallback = fallback or (made.fault if made is not None else "") or LOST_MORE
         made, seen = digest, UNSET
-        if digest.fault:
+        if digest.fault or waits:  # there is time for another attempt
             return None
     overlay = summaries.StoredSummary(
         text=made.summary.text,
@@ -312,10 +325,13 @@ def run_compaction_steps(context: CompactionContext, instructions: str) -> Compa
         opening=opening,
         seen=seen,
         receipt=made.receipt,
+        waits=waits or UNSET,
+        before=planned.tokens if waits else UNSET,
     )
-    stored = store.write(
-        lambda tx: summaries.save_summary(tx, whole.snapshot.tip, draft.agent, planned.anchor, overlay)
-    )
+    at, redacted = whole.snapshot.tip, context.redacted
+    stored = store.write(lambda tx: summaries.save_summary(tx, at, draft.agent, planned.anchor, overlay, redacted))
+    if stored is None:
+        return None
     return CompactionResult(
         upto=planned.anchor & SEQ_MASK,
         text=made.summary.text,
@@ -377,6 +393,8 @@ def load_compactions(store: Store, conversation: str, agent: str) -> list[Stored
                 text=stored.text,
                 is_digest=stored.made_by == "digest",
                 receipt=stored.receipt or None,
+                waits=stored.waits is True,
+                before=stored.before or 0,
             )
             for anchor, stored in found
         ]
@@ -384,22 +402,70 @@ def load_compactions(store: Store, conversation: str, agent: str) -> list[Stored
     return store.read(work)
 
 
+def take_waiting_summary(store: Store, conversation: str, agent: str, *, use: bool) -> StoredCompaction | None:
+    """Let the next request begin with the summary that waits for the next trimming, and return it; None if there is
+    none. Without `use`, delete it instead.
+    """
+
+    def work(tx: Transaction) -> bool:
+        at = load_tip(tx, conversation)
+        anchor, stored = next(summaries.load_summaries(tx, agent, at), (0, None))
+        if stored is None or stored.waits is not True or anchor & SEQ_MASK <= load_context_start(tx, at.branch, at.seq):
+            return False
+        if use:
+            summaries.use_summary(tx, at, agent, anchor, stored)
+        else:
+            summaries.delete_summary(tx, at, agent, anchor)
+        return use
+
+    return load_compactions(store, conversation, agent)[0] if store.write(work) else None
+
+
+def use_summary_in(tx: Transaction, compiled: Compiled) -> CompactionFinished | None:
+    """Mark the summary that a request is the first one to use, if it waited for that. Return the event."""
+    if (summary := compiled.draft.waiting_summary) is None:
+        return None
+    at, agent = compiled.snapshot.tip, compiled.draft.agent
+    stored = summaries.load_summary(tx, at.tree, agent, summary.anchor)
+    if stored is None or stored.waits is not True:  # used by another run meanwhile
+        return None
+    summaries.use_summary(tx, at, agent, summary.anchor, stored)
+    before, receipt = stored.before or 0, stored.receipt or None
+    return compaction_event(
+        CompactionResult(
+            upto=summary.anchor & SEQ_MASK, text=summary.text, before=before, after=summary.tokens, receipt=receipt
+        )
+    )
+
+
+def compaction_event(done: CompactionResult) -> CompactionFinished:
+    """Return the event of a compaction."""
+    score, missing = (done.receipt.score, done.receipt.missing) if done.receipt is not None else (None, 0)
+    return CompactionFinished(
+        upto=done.upto, before=done.before, after=done.after, fallback=done.fallback, score=score, missing=missing
+    )
+
+
 def undo_compaction(store: Store, conversation: str, agent: str) -> int | None:
-    """Take the latest summary of an agent's view out of use. Return the number of the last message that it covers; None
-    if there is no summary.
+    """Take the latest summary of an agent's view out of use, and those that wait. Return the number of the last message
+    that it covers; None if there is no summary.
     """
 
     def work(tx: Transaction) -> int | None:
-        at = load_tip(tx, conversation)
-        found = summaries.load_latest_summary(tx, agent, at, len)
-        if found is None or found.anchor & SEQ_MASK <= load_context_start(tx, at.branch, at.seq):
-            return None
-        summaries.undo_summary(tx, at, agent, found.anchor)
-        upto = found.anchor & SEQ_MASK
-        event = CompactionFinished(
-            time=append_and_load.now_ms(), agent=agent, upto=upto, before=0, after=0, undone=True
-        )
-        turn_and_event_records.append_events(tx, at.conversation, [event])
+        at, upto = load_tip(tx, conversation), None
+        start = load_context_start(tx, at.branch, at.seq)
+        for anchor, stored in list(summaries.load_summaries(tx, agent, at)):
+            if anchor & SEQ_MASK <= start:
+                break
+            summaries.undo_summary(tx, at, agent, anchor)
+            upto = anchor & SEQ_MASK
+            if stored.waits is not True:
+                break
+        if upto is not None:
+            event = CompactionFinished(
+                time=append_and_load.now_ms(), agent=agent, upto=upto, before=0, after=0, undone=True
+            )
+            turn_and_event_records.append_events(tx, at.conversation, [event])
         return upto
 
     return store.write(work)

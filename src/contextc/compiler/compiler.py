@@ -388,14 +388,16 @@ class MessageCompiler:
         *,
         instructions: str = "",
         from_cache: bool = False,
+        waits: bool = False,
         **arguments: Unpack[CompileArguments],
     ) -> CompactionSteps:
         """Return the steps of a compaction, for callers that create the summaries themselves, as on an event loop.
 
-        With `from_cache`, a step may contain a request of this channel that asks for the summary.
+        With `from_cache`, a step may contain a request of this channel that asks for the summary. A summary that
+        `waits` is used only where the context is trimmed next.
         """
         context = load_compaction(self, conversation, arguments, from_cache=from_cache)
-        return (yield from run_compaction_steps(context, instructions))
+        return (yield from run_compaction_steps(context, instructions, waits=waits))
 
     def preview_compaction(
         self, conversation: str, *, from_cache: bool = False, **asked: Unpack[CompileArguments]

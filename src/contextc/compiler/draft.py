@@ -108,6 +108,14 @@ class Draft(Struct, frozen=True, kw_only=True):
         return frozenset(known)
 
     @property
+    def waiting_summary(self) -> Summary | None:
+        """The summary that waited until the context is trimmed, if this request uses it."""
+        summary, kept = self.summary, self.kept or ()
+        if summary is None or not summary.waits:
+            return None
+        return summary if any(item.kind == "summary" and item.place == summary.anchor for item in kept) else None
+
+    @property
     def oversized(self) -> int:
         """Tokens above which a result or a text file is shortened. A reserve counts for at most half of the window."""
         budget = self.budget

@@ -109,7 +109,9 @@ def _session(ask: CompileInput) -> tuple[str, bool, str | None]:
 
 
 def _is_newer(summary: Summary | None, standing: ChannelState) -> bool:
-    return summary is not None and summary.anchor & SEQ_MASK > standing.summary & SEQ_MASK
+    if summary is None or summary.waits:
+        return False
+    return summary.anchor & SEQ_MASK > standing.summary & SEQ_MASK
 
 
 def _draft(ask: CompileInput, *, why: str, resume: bool, changed: int, compacted: bool) -> Draft:
@@ -393,6 +395,8 @@ class ContextLoader:
                 summary = load_latest_summary(tx, channel.author, sight.tip, counter.count_system)
             if summary is not None and summary.anchor & SEQ_MASK <= sight.state.edge:
                 summary = None  # the context was cleared after it
+            if self.skip_summarized and summary is not None:
+                summary = summary._replace(waits=False)
             return LoadedContext(sight, summary, counts, fresh)
 
         seen = self.store.read(work)

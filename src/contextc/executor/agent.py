@@ -63,6 +63,7 @@ class AgentOptions(CompilerOptionArguments, total=False):
     run: str | None
     summarize: Summarize | Literal["model"] | None
     summary_instructions: str
+    summarize_at: float | None
     on_prepare_messages: PrepareMessages | None
     should_continue: ShouldContinue | None
     endpoint: Endpoint | None

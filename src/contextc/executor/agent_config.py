@@ -36,6 +36,9 @@ from contextc.tools import FunctionTool, ToolLike, tools_by_name
 from contextc.tools.spec import NativeTool, Tool
 from contextc.triggers import ResourceUsage, Trigger
 
+if TYPE_CHECKING:
+    from contextc.executor.background_summary import BackgroundSummaries
+
 ApprovalAnswer: TypeAlias = bool | str | None
 Approve: TypeAlias = Callable[[ToolCall, FunctionTool], ApprovalAnswer | Awaitable[ApprovalAnswer]]
 """Callback before a tool with `approval` runs. True approves. A string declines with a reason, which the model gets if
@@ -137,6 +140,8 @@ class AgentConfig:
     on_prepare_messages: PrepareMessages | None
     summarize: Summarize | Literal["model"] | None
     summary_instructions: str
+    summarize_at: float | None
+    background: "BackgroundSummaries"
     resources: Callable[[], ResourceUsage]
     clients: ClientCache
     lease_seconds: float
@@ -337,6 +342,15 @@ def check_summary_instructions(summarize: object, instructions: str) -> None:
         check_summarizer(summarize, instructions)
     else:
         check_instructions(instructions)
+
+
+def check_summarize_at(share: object) -> None:
+    if share is not None and (not is_number(share) or not 0 < cast(float, share) <= 1):
+        raise InvalidSetting(
+            "summarize_at must be a share of the window above 0, up to 1, or None",
+            got=share,
+            fix="Pass None to write no summaries in the background.",
+        )
 
 
 def check_approve(approve: object) -> None:

@@ -18,7 +18,7 @@ from contextc._json import JSONObject
 from contextc._worker_threads import run_blocking
 from contextc.compiler import MessageCompiler
 from contextc.compiler.arguments import AgentArguments, PromptSource, check_compile_arguments
-from contextc.compiler.compaction import CompactionResult
+from contextc.compiler.compaction import CompactionResult, compaction_event, take_waiting_summary
 from contextc.compiler.compaction_preview import CompactionPreview
 from contextc.compiler.options import CompilerOptionArguments
 from contextc.errors import InvalidSetting, UnknownConversation
@@ -36,9 +36,10 @@ from contextc.executor.agent_config import (
     TurnInput,
     TurnOwner,
 )
+from contextc.executor.background_summary import BackgroundSummaries
 from contextc.executor.event_hub import event_hub, watch
 from contextc.executor.limits import Limits
-from contextc.executor.step_preparation import PROVIDER_COMPACTION_STATE, compaction_event
+from contextc.executor.step_preparation import PROVIDER_COMPACTION_STATE
 from contextc.executor.summarizer import run_compaction
 from contextc.executor.summarizer import summarize as summarize_messages
 from contextc.executor.turn_handle import Turn, run_turn
@@ -64,7 +65,8 @@ class AgentExecutor(agent_config.FixedOptions):
     that requires approval runs; with `approve=cc.executor.Suspend()` the turn waits for a stored answer instead.
     `summarize` selects how old messages are summarized before they would be left out: `"model"` asks the model, a
     function gets the messages and the previous summary, None disables summaries. `summary_instructions` say what
-    summaries should keep.
+    summaries should keep. From the share `summarize_at` of the available tokens on, the model writes a summary in the
+    background, if the next trimming needs one; by default it is written only when the window is full.
 
     `on_prepare_messages` gets a copy of each request and may return a changed one. `should_continue` is called after
     tools have run. `resources` reads memory and CPU usage when a trigger needs them. A turn that starts more than
@@ -98,6 +100,7 @@ class AgentExecutor(agent_config.FixedOptions):
         approve: Approve | Suspend | None = None,
         summarize: Summarize | Literal["model"] | None = "model",
         summary_instructions: str = "",
+        summarize_at: float | None = None,
         on_prepare_messages: PrepareMessages | None = None,
         should_continue: ShouldContinue | None = None,
         endpoint: Endpoint | None = None,
@@ -140,6 +143,7 @@ class AgentExecutor(agent_config.FixedOptions):
                 )
             agent_config.check_summarize(summarize)
         agent_config.check_summary_instructions(summarize, summary_instructions)
+        agent_config.check_summarize_at(summarize_at)
         prose = {} if functions or native else provider.prose_settings
         self.config = AgentConfig(
             store=store,
@@ -171,6 +175,8 @@ class AgentExecutor(agent_config.FixedOptions):
             on_prepare_messages=on_prepare_messages,
             summarize=summarize,
             summary_instructions=summary_instructions,
+            summarize_at=summarize_at,
+            background=BackgroundSummaries(),
             resources=resources,
             clients=ClientCache(provider, store, endpoint),
             lease_seconds=lease_seconds,
@@ -339,16 +345,23 @@ class AgentExecutor(agent_config.FixedOptions):
     async def compact(self, conversation: str, *, instructions: str = "") -> CompactionResult | None:
         """Summarize old messages now, as is done when the context is full. Return None if there is nothing to do.
 
-        `instructions` say what this summary should keep, in addition to the agent's `summary_instructions`.
+        `instructions` say what this summary should keep, in addition to the agent's `summary_instructions`. Without
+        them, a summary that was written in the background is used now, if there is one.
         """
         config = self.config
         agent_config.check_summary_instructions(config.summarize, instructions)
         asked = config.arguments_for(conversation)
         both = "\n".join([each for each in (config.summary_instructions, instructions) if each.strip()])
-        steps = config.compiler.compaction(
-            conversation, instructions=both, from_cache=config.summarize == "model", budget=config.budget, **asked
-        )
-        done, _ = await run_compaction(steps, partial(summarize_messages, config))
+        await config.background.wait(conversation)
+        use_waiting = partial(take_waiting_summary, use=not instructions.strip())
+        waiting = await run_blocking(use_waiting, self.store, conversation, self.agent)
+        if waiting is not None:
+            done = waiting.as_result(config.compiler.counter)
+        else:
+            steps = config.compiler.compaction(
+                conversation, instructions=both, from_cache=config.summarize == "model", budget=config.budget, **asked
+            )
+            done = await run_compaction(steps, partial(summarize_messages, config))
         if done is not None and not done.already:
             await run_blocking(self._publish_compaction, conversation, done)
         return done
@@ -380,7 +393,8 @@ class AgentExecutor(agent_config.FixedOptions):
         return self._copy(replace(self.config, owner=owner))
 
     async def close(self) -> None:
-        """Close this event loop's client of the provider."""
+        """Close this event loop's client of the provider. A summary that is being written there is cancelled."""
+        await self.config.background.close()
         await self.config.clients.close()
 
     async def __aenter__(self) -> Self:

@@ -15,9 +15,9 @@ from contextc._credential_mask import get_logger
 from contextc._json import JSONObject
 from contextc.compiler import Compiled
 from contextc.compiler.arguments import AgentArguments
-from contextc.compiler.compaction import CompactionResult
+from contextc.compiler.compaction import CompactionSteps, compaction_event
 from contextc.compiler.ledger.channel_loader import load_messages_at
-from contextc.compiler.passes.fit_budget import CALL_LEFT_OUT
+from contextc.compiler.passes.fit_budget import CALL_LEFT_OUT, SUMMED_UP
 from contextc.compiler.summary_request import SummarizerInput
 from contextc.errors import ContextOverflow
 from contextc.events import CompactionFinished
@@ -160,6 +160,33 @@ class StepPreparer:
             **self._compile_arguments,
         )
         return None if done is None or done.already else compaction_event(done)
+
+    def summarize_ahead(self, compiled: Compiled) -> CompactionSteps:
+        """Summarize old messages for the next trimming. Return None if that would need no summary, because results can
+        go: if a window that is just too small for this request would need none.
+        """
+        conversation, arguments = self.turn_store.conversation, self._compile_arguments
+        smaller = compiled.budget.input - 1
+        cut = self.config.compiler.compile(conversation, budget=smaller, dry_run=True, **arguments)
+        if not leaves_messages_out(cut):
+            return None
+        return (
+            yield from self.config.compiler.compaction(
+                conversation,
+                instructions=self.config.summary_instructions,
+                from_cache=True,
+                waits=True,
+                budget=self.turn_state.budget,
+                **arguments,
+            )
+        )
+
+    def prepare_with_summary(self, index: int, states: dict[str, JSONObject]) -> PreparedStep:
+        """Prepare the request again after a summary was written in the background."""
+        compiled = self.compile()
+        if leaves_messages_out(compiled):
+            return PreparedStep(compiled, states, needs_summary=True)
+        return self._evaluate_step([], index, states)
 
     def add_usage_messages(self, prepared: PreparedStep, index: int, *, sums_up: bool = False) -> PreparedStep:
         """Add messages about context usage to the request and, if it starts an epoch, repeat warnings that still hold.
@@ -327,7 +354,7 @@ class StepPreparer:
         found: list[tuple[str, JSONObject]] = []
         if standing.shortened:
             found.append((PROVIDER_COMPACTION_STATE, {"request": standing.requests}))
-        if compiled.draft.compacted and summary is not None:
+        if summary is not None and (compiled.draft.compacted or compiled.draft.waiting_summary is not None):
             found.append((SUMMARY_STATE, {"anchor": summary.anchor}))
         return found
 
@@ -346,13 +373,7 @@ class StepPreparer:
         return before is None or self.turn_store.turn.started - before.ended > self.config.session_gap * 1000
 
 
-def compaction_event(done: CompactionResult) -> CompactionFinished:
-    score, missing = (done.receipt.score, done.receipt.missing) if done.receipt is not None else (None, 0)
-    return CompactionFinished(
-        upto=done.upto, before=done.before, after=done.after, fallback=done.fallback, score=score, missing=missing
-    )
-
-
 def leaves_messages_out(compiled: Compiled) -> bool:
-    """Return True if text was left out that a summary could cover. Results can be fetched."""
-    return bool(compiled.budget.wanted) and any(each.why != CALL_LEFT_OUT for each in compiled.record.left)
+    """Return True if text was left out that a summary could cover, and does not cover yet. Results can be fetched."""
+    whys = (CALL_LEFT_OUT, SUMMED_UP)
+    return bool(compiled.budget.wanted) and any(each.why not in whys for each in compiled.record.left)

@@ -67,16 +67,22 @@ async def summarize(config: AgentConfig, wanted: SummarizerInput) -> ModelSummar
     return ModelSummary(await made if inspect.isawaitable(made) else made)
 
 
+async def begin_compaction(steps: Generator[SummarizerInput, str, T]) -> "SummarizerInput | _Finished[T]":
+    """Run a compaction, on a thread, up to the first summary that it needs, for `run_compaction`."""
+    return await run_blocking(_advance, steps, partial(next, steps), slots=CALLBACK_SLOTS)
+
+
 async def run_compaction(
     steps: Generator[SummarizerInput, str, T],
     summarize: Callable[[SummarizerInput], Awaitable[ModelSummary]],
-) -> tuple[T, list[Usage]]:
+    reached: "SummarizerInput | _Finished[T] | None" = None,
+) -> T:
     """Run a compaction: its own work on threads, the summaries on the event loop, so that no thread waits for them.
 
-    Return the compaction's result and the usage of the summaries.
+    `reached` is how far it has run.
     """
-    spent: list[Usage] = []
-    reached = await run_blocking(_advance, steps, partial(next, steps), slots=CALLBACK_SLOTS)
+    if reached is None:
+        reached = await begin_compaction(steps)
     while not isinstance(reached, _Finished):
         try:
             made = await summarize(reached)
@@ -85,10 +91,9 @@ async def run_compaction(
                 raise
             go_on = partial(steps.throw, as_exception(error))
         else:
-            spent += [made.usage] if made.usage is not None else []
             go_on = partial(steps.send, made.text)
         reached = await run_blocking(_advance, steps, go_on, slots=CALLBACK_SLOTS)
-    return reached.value, spent
+    return reached.value
 
 
 def _advance(

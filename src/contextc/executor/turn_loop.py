@@ -7,7 +7,7 @@ finish reason.
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from functools import cache, partial
 from typing import NamedTuple
@@ -19,6 +19,7 @@ from contextc._json import JSONObject
 from contextc._worker_threads import CALLBACK_SLOTS, as_exception, run_blocking
 from contextc.compiler import Compiled
 from contextc.compiler.ledger.known_sessions import SessionManager
+from contextc.compiler.summary_request import SummarizerInput
 from contextc.errors import ContextcError, LeaseLost, ProviderFailed
 from contextc.events import RetryScheduled, ToolStart
 from contextc.executor.agent_config import AgentConfig
@@ -34,12 +35,12 @@ from contextc.executor.model_call import (
 )
 from contextc.executor.program_host import STOP_REQUEST, STOPPED, ProgramHost
 from contextc.executor.step_preparation import PreparedStep, StepPreparer
-from contextc.executor.summarizer import run_compaction, summarize
+from contextc.executor.summarizer import ModelSummary, run_compaction, summarize
 from contextc.executor.tool_runner import ToolRunner
 from contextc.executor.turn_result import TurnResult
 from contextc.executor.turn_store import CANCELLED_REASON, FAILED_REASON, TurnStore
 from contextc.executor.turn_totals import TurnState, total_usage
-from contextc.messages import Message
+from contextc.messages import Message, Usage
 from contextc.providers.client import Endpoint
 from contextc.store.turn_queue import PROCESS_LESS_STATES
 from contextc.triggers import TriggerContext
@@ -70,6 +71,8 @@ class TurnRunner:
         """True if a turn was cancelled. The finish reason does not tell: a provider may report `cancelled` too."""
         self.lease_lost: LeaseLost | None = None
         """Set before the turn is cancelled because its lease was lost."""
+        self._ending = asyncio.Lock()
+        """Held while the end of a turn is stored, and while the usage of a summary is counted."""
         self._reset()
 
     def _reset(self) -> None:
@@ -142,7 +145,7 @@ class TurnRunner:
             owner.wants_back() if error is None else await run_blocking(owner.retries, turn, error)
         ):
             return False
-        return await run_blocking(self.turn_store.hand_over, partial(owner.store_continuation, error=error))
+        return await self._store_end(partial(self.turn_store.hand_over, partial(owner.store_continuation, error=error)))
 
     def _is_end_stored(self, result: TurnResult) -> bool:
         """Return True if the end of a turn was stored, which may have opened the next turn."""
@@ -163,7 +166,15 @@ class TurnRunner:
     async def _close(self, finish: str, error: Exception | None, why: str) -> bool:
         """Store the end of the turn. Return True if another turn follows."""
         failed = error_event(error) if error is not None else None
-        return await run_blocking(lambda: self.turn_store.close(finish, failed=failed, why=why))
+        return await self._store_end(lambda: self.turn_store.close(finish, failed=failed, why=why))
+
+    async def _store_end(self, store: Callable[[], bool]) -> bool:
+        """Store that the turn has ended, or waits, with all that it has used so far."""
+        async with self._ending:
+            turn, used = self.turn_store.turn, self.turn_state
+            if used.usage != (turn.usage or Usage()):
+                self.turn_store.turn = replace(turn, usage=used.usage, cost=used.cost)
+            return await run_blocking(store)
 
     def _release_failed(self) -> None:
         with suppress(ContextcError):
@@ -208,6 +219,7 @@ class TurnRunner:
                 prepared = await self._summarize(prepared, index)
             if prepared.stop is not None:
                 return prepared.stop
+            await self._summarize_ahead(prepared.compiled)
             answered = await self._call_model(prepared, index, endpoint)
             results = await self._store_and_run_tools(answered, index)
             if (reply := self.turn_state.reply) is not None and answered.tools.waiting:
@@ -253,7 +265,7 @@ class TurnRunner:
     async def _suspend(self, tools: ToolRunner, reply: Message) -> bool:
         """Store the approvals of the calls that wait, and suspend the turn. Return False if it can continue."""
         kept = [tools.answers[index] for index in tools.waiting if index in tools.answers]
-        return await run_blocking(self.turn_store.suspend, tools.new_approvals(reply), kept)
+        return await self._store_end(partial(self.turn_store.suspend, tools.new_approvals(reply), kept))
 
     def _reached_limit(self) -> str | None:
         """Return the finish reason of the limit that was reached, or None."""
@@ -462,11 +474,35 @@ class TurnRunner:
 
     # ── summaries ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
+    async def _summarize_ahead(self, compiled: Compiled) -> None:
+        """Start a summary in the background if the context is almost full."""
+        config, provider = self.config, self.config.provider
+        if config.summarize == "model" and not (provider.session_resumption or provider.runs_tools):
+            steps = partial(self.preparer.summarize_ahead, compiled)
+            await config.background.start(
+                config, self.turn_store.conversation, compiled.budget.share, steps, self._counted_summary
+            )
+
+    async def _counted_summary(self, wanted: SummarizerInput) -> ModelSummary:
+        """Return a summary, and count what it has used: in this turn, or in the record of the turn if that is over."""
+        made = await summarize(self.config, wanted)
+        if made.usage is not None:
+            async with self._ending:
+                if self.turn_store.turn.state == "running":
+                    self.turn_state.add_usage(made.usage, self.config.provider.model)
+                else:
+                    await run_blocking(self.turn_store.add_usage, made.usage, self.config.provider.model)
+        return made
+
     async def _summarize(self, prepared: PreparedStep, index: int) -> PreparedStep:
         """Summarize the messages that would be left out, then compile again."""
-        done, spent = await run_compaction(self.preparer.summarize(), partial(summarize, self.config))
-        for usage in spent:
-            self.turn_state.add_usage(usage, self.config.provider.model)
+        if await self.config.background.wait(self.turn_store.conversation):
+            prepared = await run_blocking(
+                self.preparer.prepare_with_summary, index, prepared.states, slots=CALLBACK_SLOTS
+            )
+            if not prepared.needs_summary:
+                return prepared
+        done = await run_compaction(self.preparer.summarize(), self._counted_summary)
         if done is None:
             return await run_blocking(self.preparer.add_usage_messages, prepared, index, slots=CALLBACK_SLOTS)
         return await run_blocking(

@@ -14,6 +14,7 @@ from contextc._credential_mask import get_logger
 from contextc._json import JSONObject
 from contextc._worker_threads import defer
 from contextc.compiler import Compiled
+from contextc.compiler.compaction import use_summary_in
 from contextc.events import (
     AnyEvent,
     ErrorOccurred,
@@ -28,10 +29,11 @@ from contextc.events import (
     UserNoticeCreated,
 )
 from contextc.executor.turn_approvals import TurnApprovals
-from contextc.executor.turn_totals import total_usage
+from contextc.executor.turn_totals import add_usage, total_usage
 from contextc.executor.turn_transactions import INTERRUPTED_RESULT
 from contextc.messages import Message, ToolCall, Usage, UserNotice
 from contextc.messages import ToolResult as ResultPart
+from contextc.models import Model, cost
 from contextc.store import (
     Approval,
     append_and_load,
@@ -230,6 +232,19 @@ class TurnStore(TurnApprovals):
         self.turn = queued
         return True
 
+    def add_usage(self, usage: Usage, model: Model) -> None:
+        """Add the usage of a summary to the record of this turn, which has ended, or waits."""
+        root, number, more = self.lease.root, self.turn.number, cost(model, usage)
+
+        def work(tx: Transaction) -> None:
+            load_tip(tx, self.conversation, lock=True)
+            turn = records.load_turns_by_number(tx, root, [number]).get(number)
+            if turn is not None and turn.state != "running":  # another process would overwrite it
+                spent = None if turn.cost is None or more is None else turn.cost + more
+                records.save_turn(tx, root, replace(turn, usage=add_usage(turn.usage or Usage(), usage), cost=spent))
+
+        self.store.write(work)
+
     def _open_turn(self, tx: Transaction, at: int | Message) -> TurnRecord:
         """Open a turn for a message, or for the message with a seq; 0 is the last message."""
         if not isinstance(at, Message):
@@ -334,6 +349,7 @@ class TurnStore(TurnApprovals):
                 number=0, turn=turn, index=index, provider=provider, model=model, request=request, started=now_ms()
             )
             step = records.insert_step(tx, root, step)
+            compacted = use_summary_in(tx, compiled)
             event = StepStart(
                 provider=provider,
                 model=model,
@@ -345,7 +361,8 @@ class TurnStore(TurnApprovals):
                 available=budget.room,
                 cut=bool(budget.wanted),
             )
-            tries.append((step, self._append(tx, [event], step=index)))
+            events = [event] if compacted is None else [compacted, event]
+            tries.append((step, self._append(tx, events, step=index)))
 
         def begun() -> None:
             self.step, told = tries[-1]

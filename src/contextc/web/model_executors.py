@@ -27,6 +27,10 @@ class PooledExecutor:
     def __init__(self, executor: AgentExecutor, endpoint: Endpoint) -> None:
         self.executor, self.client, self.users = executor, endpoint, 0
 
+    async def close(self) -> None:
+        await self.executor.close()
+        await self.client.close()
+
 
 class ExecutorPool:
     """Pool of executors by model spec."""
@@ -68,8 +72,8 @@ class ExecutorPool:
             idle = next((spec for spec, line in self._lines.items() if not line.users), None)
             if idle is None:
                 return
-            await self._lines.pop(idle).client.close()
+            await self._lines.pop(idle).close()
 
     async def close(self) -> None:
         while self._lines:
-            await self._lines.popitem()[1].client.close()
+            await self._lines.popitem()[1].close()

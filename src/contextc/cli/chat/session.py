@@ -80,6 +80,7 @@ class ChatSession:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await self.executor.close()
         await self._client.close()
         await self._stack.aclose()
 
@@ -280,9 +281,10 @@ class ChatSession:
 
     async def switch_model(self, model: str) -> None:
         """Switch to another model, in the same conversation."""
-        before = self._client
+        executor, client = self.executor, self._client
         self.executor, self._client = self._build_agent(resolve_model(model))
-        await before.close()
+        await executor.close()
+        await client.close()
 
     def open_conversation(self, conversation: str) -> None:
         """Switch to another conversation."""

@@ -27,6 +27,8 @@ class Summary(NamedTuple):
     """Authors of the user messages up to the anchor."""
     opening: int | None = 0
     """Place of the message that opened the turn in progress at the anchor; 0 if there was none, None if unknown."""
+    waits: bool = False
+    """True if it is used only where the context is trimmed next."""
 
 
 class StoredSummary(Struct, frozen=True, kw_only=True):
@@ -44,6 +46,10 @@ class StoredSummary(Struct, frozen=True, kw_only=True):
     seen: int | UnsetType = UNSET
     """Place of the last message that the summarizer was sent, if that is after the anchor."""
     receipt: Receipt | UnsetType = UNSET
+    waits: bool | UnsetType = UNSET
+    """True if it is used only where the context is trimmed next."""
+    before: int | UnsetType = UNSET
+    """Tokens of what a summary that waits replaces."""
 
 
 _encode_summary = Encoder().encode
@@ -62,7 +68,8 @@ RAISE_REVISIONS = "UPDATE conversation SET revision = revision + 1 WHERE tree = 
 def load_latest_summary(tx: Transaction, agent: str, at: BranchTip, count: Callable[[str], int]) -> Summary | None:
     """Return the newest summary on the current branch that was not undone, and whose messages are still there."""
     for anchor, stored in load_summaries(tx, agent, at):
-        return Summary(anchor, stored.text, count(stored.text), stored.humans, stored.opening)
+        waits = stored.waits is True
+        return Summary(anchor, stored.text, count(stored.text), stored.humans, stored.opening, waits)
     return None
 
 
@@ -88,13 +95,24 @@ def _is_seen(stored: StoredSummary, ranges: Iterable[tuple[int, int, int]]) -> b
 def find_undone(tx: Transaction, agent: str, at: BranchTip, anchors: Iterable[int]) -> set[int]:
     """Return those of these anchors whose summaries were undone on the current branch."""
     ranges = [*split_by_branch(load_lineage(tx, at.branch), 0, at.seq)]
-    found = [(anchor, _load_summary(tx, at.tree, agent, anchor)) for anchor in anchors]
+    found = [(anchor, load_summary(tx, at.tree, agent, anchor)) for anchor in anchors]
     return {anchor for anchor, stored in found if stored is not None and _is_undone(stored, at, ranges)}
+
+
+def use_summary(tx: Transaction, at: BranchTip, agent: str, anchor: int, stored: StoredSummary) -> None:
+    """Let requests begin with a summary that waits."""
+    _write_summary(tx, at.tree, agent, anchor, replace(stored, waits=UNSET))
+
+
+def delete_summary(tx: Transaction, at: BranchTip, agent: str, anchor: int) -> None:
+    """Delete a summary that no request has used."""
+    tx.run("DELETE FROM overlay WHERE tree = ? AND agent = ? AND anchor = ?", at.tree, agent, anchor)
+    tx.run(RAISE_REVISIONS, at.tree)
 
 
 def undo_summary(tx: Transaction, at: BranchTip, agent: str, anchor: int) -> None:
     """Take a summary out of use on the current branch, and on branches that continue it."""
-    stored = _load_summary(tx, at.tree, agent, anchor)
+    stored = load_summary(tx, at.tree, agent, anchor)
     if stored is not None:
         _write_summary(
             tx,
@@ -115,7 +133,8 @@ def _is_undone(stored: StoredSummary, at: BranchTip, ranges: Iterable[tuple[int,
     )
 
 
-def _load_summary(tx: Transaction, tree: int, agent: str, anchor: int) -> StoredSummary | None:
+def load_summary(tx: Transaction, tree: int, agent: str, anchor: int) -> StoredSummary | None:
+    """Return the summary at an anchor, in use or not."""
     row = tx.row("SELECT body FROM overlay WHERE tree = ? AND agent = ? AND anchor = ?", tree, agent, anchor)
     return decode_row(_decode_summary, row[0], "A summary") if row else None
 
@@ -135,10 +154,29 @@ def _is_anchored(stored: StoredSummary, identity: object) -> bool:
     return identity is not None and stored.anchor_id in (UNSET, to_id(identity).hex())
 
 
-def save_summary(tx: Transaction, at: BranchTip, agent: str, anchor: int, overlay: StoredSummary) -> bool:
-    """Store a summary. Returns False if there is one at that anchor already, unless it was undone."""
+def count_redacted(tx: Transaction, at: BranchTip) -> int:
+    """Return the number of redacted messages on a branch."""
+    counted = 0
+    for branch, first, last in split_by_branch(load_lineage(tx, at.branch), 0, at.seq):
+        places = make_place(branch, first), make_place(branch, last)
+        row = tx.row("SELECT count(*) FROM message WHERE place BETWEEN ? AND ? AND redacted <> 0", *places)
+        counted += row[0] if row else 0
+    return counted
+
+
+def save_summary(
+    tx: Transaction, at: BranchTip, agent: str, anchor: int, overlay: StoredSummary, redacted: int
+) -> bool | None:
+    """Store a summary of a branch that had so many redacted messages when it was read.
+
+    Returns False if there is one at that anchor already, unless it was undone; None if the conversation was deleted, or
+    a message redacted, while the summary was written.
+    """
+    tx.run(RAISE_REVISIONS, at.tree)  # a redaction does the same first, so that one of the two waits for the other
     row = tx.row("SELECT id FROM message WHERE place = ?", anchor)
-    overlay = replace(overlay, anchor_id=to_id(row[0]).hex() if row else UNSET)
+    if row is None or count_redacted(tx, at) != redacted:
+        return None
+    overlay = replace(overlay, anchor_id=to_id(row[0]).hex())
     made = tx.run(
         "INSERT INTO overlay (tree, agent, anchor, body) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
         at.tree,
@@ -146,9 +184,7 @@ def save_summary(tx: Transaction, at: BranchTip, agent: str, anchor: int, overla
         anchor,
         _encode_summary(overlay),
     )
-    if made:
-        tx.run(RAISE_REVISIONS, at.tree)
-    elif find_undone(tx, agent, at, [anchor]):
+    if not made and find_undone(tx, agent, at, [anchor]):
         _write_summary(tx, at.tree, agent, anchor, overlay)
         made = 1
     return made == 1

@@ -49,6 +49,7 @@ STEPS_LEFT_OUT_TEXT = "[Earlier steps of this turn were left out to save room.]"
 STEP_LEFT_OUT = "its step was cut away"
 CALL_LEFT_OUT = "its call was left out"
 """Why a result is left out although the text of its step, or of steps around it, is shown."""
+SUMMED_UP = "summed up"
 MESSAGE_LEFT_OUT_TEXT = "[A message that stood here was too long to be shown, and was left out.]"
 
 
@@ -491,7 +492,7 @@ class _Trimmer:
         if sum([slot.item.tokens for slot in covered]) <= summary.tokens and not self.draft.unread_until:
             return
         for slot in covered:
-            self._drop(slot, "summed up", forced=True)
+            self._drop(slot, SUMMED_UP, forced=True)
         item = Item(kind="summary", place=summary.anchor, role="user", text=summary.text, tokens=summary.tokens)
         self.slots.insert(0, _TrimSlot(item, True))
         self.total += item.tokens

@@ -1,0 +1,337 @@
+"""Summaries that are written while a turn goes on, and used where the context is trimmed next: Guarantee 7.13."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from functools import partial
+
+import pytest
+
+import contextc as cc
+from contextc._json import JSONObject, encode
+from contextc.compiler.compaction import CompactionSteps
+from contextc.compiler.summary_request import LIVE_REQUEST, SummarizerInput
+from contextc.errors import ProviderFailed
+from contextc.events import CompactionFinished, StepStart
+from contextc.executor.background_summary import BackgroundSummaries
+from contextc.executor.summarizer import SUMMARY_INSTRUCTIONS, summarize
+from contextc.providers.client import Endpoint, ProviderCall
+from tests.executor.scripted_provider import SONNET, Say, played
+
+LIVE, SEPARATE = encode(LIVE_REQUEST)[1:-1], encode(SUMMARY_INSTRUCTIONS.partition("\n")[0])[1:-1]
+
+
+class Writer(Endpoint):
+    """A model that writes down one thing after the other, and sums up when it is asked to and `may_answer` is set."""
+
+    def __init__(self, steps: int, release: Callable[[int], bool] = lambda _: True) -> None:
+        self.steps, self.release = steps, release
+        self.bodies, self.summaries = list[bytes](), list[int]()
+        """The requests of the turn, and how many there were when each summary was asked for."""
+        self.may_answer = asyncio.Event()
+        self.failures = 0
+
+    async def stream(self, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:
+        if LIVE in call.body or SEPARATE in call.body:
+            self.summaries.append(len(self.bodies))
+            if self.failures:
+                self.failures -= 1
+                raise ProviderFailed("anthropic", "quota", "no credit left")
+            await self.may_answer.wait()
+            reply = Say(text="Things were written down.", input=7, output=3)
+        else:
+            self.bodies.append(call.body)
+            if self.release(len(self.bodies)):
+                self.may_answer.set()
+            number = len(self.bodies)
+            reply = Say(text="Done.", input=0)
+            if number <= self.steps:
+                reply = Say(text=f"Now thing {number}. " + "word " * 350, input=0, output=360)
+                reply = Say(text=reply.text, calls=((f"c{number}", "note", {"n": number}),), input=0, output=360)
+        for event in reply.events():
+            yield event
+
+
+def note(n: int) -> str:
+    """Write something down."""
+    return "noted"
+
+
+def agent(store: cc.Store, line: Endpoint, at: float | None = 0.75) -> cc.AgentExecutor:
+    provider = cc.provider(SONNET, window=12_000, output=2_000)
+    return cc.AgentExecutor(store, provider, tools=[note], endpoint=line, summarize_at=at)
+
+
+def count_summaries(store: cc.Store) -> int:
+    row = store.read(lambda tx: tx.row("SELECT count(*) FROM overlay"))
+    assert row is not None
+    return row[0]
+
+
+@pytest.fixture(scope="module")
+def full() -> int:
+    """The number of requests of a turn before the first summary, if none is written in the background."""
+
+    async def run() -> int:
+        line = Writer(40)
+        line.may_answer.set()
+        with cc.open_store("memory:") as store:
+            executor = agent(store, line, None)
+            await played(executor, "demo", "write")
+            await executor.close()
+        return line.summaries[0]
+
+    return asyncio.run(run())
+
+
+def test_a_summary_is_written_while_the_turn_goes_on_and_used_at_the_next_cut(store: cc.Store, full: int) -> None:
+    """Neither its request nor its arrival changes the prefix; where the context is trimmed, the summary stands."""
+
+    async def run() -> None:
+        line = Writer(full + 4, lambda number: number >= full - 2)
+        executor = agent(store, line)
+        events = await played(executor, "demo", "write")
+        await executor.close()
+
+        assert len(line.summaries) == 1
+        assert line.summaries[0] < full - 2
+        begins = [event for event in events if isinstance(event, StepStart) and event.why]
+        assert [event.why for event in begins] == ["first request", "over budget"]
+        used = [b"Things were written down." in body for body in line.bodies]
+        assert used == [number >= begins[1].step for number in range(1, len(used) + 1)]
+        done = [event for event in events if isinstance(event, CompactionFinished)]
+        assert [(event.fallback, event.before > event.after > 0) for event in done] == [("", True)]
+        usage = store.turns("demo")[0].usage
+        assert usage is not None
+        assert usage.input == 7
+
+    asyncio.run(run())
+
+
+def test_a_turn_waits_for_the_summary_only_if_the_window_is_full(store: cc.Store, full: int) -> None:
+    """No second summary is asked for while the first one is being written."""
+
+    async def run() -> None:
+        line = Writer(full + 4, lambda number: number >= full)
+        executor = agent(store, line)
+        await played(executor, "demo", "write")
+        await executor.close()
+        assert len(line.summaries) == 1
+        assert b"Things were written down." in line.bodies[-1]
+
+    asyncio.run(run())
+
+
+def test_closing_the_executor_cancels_a_summary_and_stores_nothing(store: cc.Store, full: int) -> None:
+    """A turn that ends does not wait for it, and no task is left."""
+
+    async def run() -> None:
+        line = Writer(full - 3, lambda _: False)
+        executor = agent(store, line)
+        await played(executor, "demo", "write")
+        assert len(line.summaries) == 1
+        await executor.close()
+        assert [task for task in asyncio.all_tasks() if task is not asyncio.current_task()] == []
+        assert count_summaries(store) == 0
+
+    asyncio.run(run())
+
+
+def test_a_summary_that_waits_is_used_when_people_ask_for_one(store: cc.Store, full: int) -> None:
+    """And not before: the request after it was stored extends the one before it."""
+
+    async def run() -> None:
+        line = Writer(full - 2)
+        executor = agent(store, line)
+        await played(executor, "demo", "write")
+        await executor.config.background.wait("demo")
+        found = executor.compiler.compactions("demo")
+        assert [each.waits for each in found] == [True]
+        store.append("demo", cc.user("and now?"))
+        assert executor.compiler.compile("demo", tools=[note], dry_run=True).manifest.why == ""
+
+        asked = len(line.summaries)
+        done = await executor.compact("demo")
+        assert done is not None
+        assert (done.upto, len(line.summaries)) == (found[0].upto, asked)
+        assert b"<context-summary>" in executor.compiler.compile("demo", tools=[note], dry_run=True).body
+        await executor.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("change", ["rewind", "reset", "redact"])
+def test_a_summary_that_waits_is_not_used_after_a_change(store: cc.Store, full: int, change: str) -> None:
+    """It was written from messages that are no longer there."""
+
+    async def run() -> None:
+        executor = agent(store, Writer(full - 2))
+        await played(executor, "demo", "write")
+        await executor.config.background.wait("demo")
+        upto = executor.compiler.compactions("demo")[0].upto
+        getattr(store, change)("demo", *([] if change == "reset" else [upto]))
+        store.append("demo", cc.user("and now? " + "word " * 3_000))
+        compiled = executor.compiler.compile("demo", tools=[note], dry_run=True)
+        assert b"Things were written down." not in compiled.body
+        await executor.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("change", ["redact", "delete", "rewind"])
+def test_a_change_while_a_summary_is_written_leaves_nothing_of_it(store: cc.Store, full: int, change: str) -> None:
+    """The model has read what was redacted or deleted meanwhile: its answer is not stored, or not used."""
+
+    async def run() -> None:
+        line = Writer(full - 3, lambda _: False)
+        executor = agent(store, line)
+        await played(executor, "demo", "write")
+        assert len(line.summaries) == 1
+        getattr(store, change)("demo", *([] if change == "delete" else [3]))
+        line.may_answer.set()
+        await executor.config.background.wait("demo")
+        if change == "rewind":
+            store.append("demo", cc.user("and now? " + "word " * 3_000))
+            body = executor.compiler.compile("demo", tools=[note], dry_run=True).body
+            assert b"Things were written down." not in body
+        else:
+            assert count_summaries(store) == 0
+        await executor.close()
+
+    asyncio.run(run())
+
+
+def test_a_summary_that_ends_after_its_turn_is_counted_there(store: cc.Store, full: int) -> None:
+    """Its usage and cost are in the record of the turn that asked for it, once."""
+
+    async def run() -> None:
+        line = Writer(full - 3, lambda _: False)
+        executor = agent(store, line)
+        await played(executor, "demo", "write")
+        ended = store.turns("demo")[0]
+        line.may_answer.set()
+        await executor.config.background.wait("demo")
+        turn = store.turns("demo")[0]
+        await executor.close()
+        assert ended.usage is not None
+        assert turn.usage is not None
+        assert (ended.usage.input, turn.usage.input, turn.usage.output - ended.usage.output) == (0, 7, 3)
+        assert (turn.state, (turn.cost or 0) > (ended.cost or 0)) == ("finished", True)
+
+    asyncio.run(run())
+
+
+def test_the_event_of_a_summary_is_stored_with_the_first_request_that_uses_it(store: cc.Store, full: int) -> None:
+    """One event, in the step whose request has the summary; it waits no longer then."""
+
+    async def run() -> None:
+        executor = agent(store, Writer(full + 4))
+        await played(executor, "demo", "write")
+        await executor.close()
+        events = store.events("demo")
+        at = [index for index, event in enumerate(events) if isinstance(event, CompactionFinished)]
+        assert len(at) == 1
+        following = events[at[0] + 1]
+        assert isinstance(following, StepStart)
+        assert following.why == "over budget"
+        assert [each.waits for each in executor.compiler.compactions("demo")] == [False]
+
+    asyncio.run(run())
+
+
+def test_people_get_their_own_summary_and_undo_takes_back_what_waits(store: cc.Store, full: int) -> None:
+    """With instructions a new summary is asked for. Undoing returns to the original messages, and none waits on."""
+
+    async def run() -> None:
+        line = Writer(full - 2)
+        executor = agent(store, line)
+        await played(executor, "demo", "write")
+        await executor.config.background.wait("demo")
+        asked = len(line.summaries)
+        assert await executor.compact("demo", instructions="keep the names") is not None
+        assert len(line.summaries) == asked + 1
+        assert [each.waits for each in executor.compiler.compactions("demo")] == [False]
+        await executor.close()
+
+        waiting = agent(store, Writer(full - 2))
+        await played(waiting, "third", "write")
+        await waiting.config.background.wait("third")
+        assert [each.waits for each in waiting.compiler.compactions("third")] == [True]
+        assert waiting.undo_compaction("third") is not None
+        assert waiting.compiler.compactions("third") == []
+        await waiting.close()
+
+    asyncio.run(run())
+
+
+def test_a_failure_before_the_request_does_not_end_the_turn(store: cc.Store) -> None:
+    """Not even one that nobody expects."""
+
+    async def run() -> None:
+        executor = agent(store, Writer(1))
+
+        def steps() -> CompactionSteps:
+            raise RuntimeError("not expected")
+            yield
+
+        asked = partial(summarize, executor.config)
+        await executor.config.background.start(executor.config, "demo", 0.8, steps, asked)
+        assert not await executor.config.background.wait("demo")
+
+    asyncio.run(run())
+
+
+def test_one_summary_at_a_time_is_written_for_a_conversation(store: cc.Store) -> None:
+    """Also if several executors of a process serve it; a failure is no error of the turn."""
+
+    async def run() -> None:
+        line = Writer(1)
+        executor = agent(store, line)
+        first, second = BackgroundSummaries(), BackgroundSummaries()
+        started: list[int] = []
+
+        def steps() -> CompactionSteps:
+            started.append(1)
+            yield SummarizerInput(messages=[cc.user("hi")], previous=None, max_tokens=100)
+            raise RuntimeError("no summary")
+
+        line.may_answer.clear()
+        store.append("demo", cc.user("hi"))
+        asked = partial(summarize, executor.config)
+        for each in (first, second):
+            await each.start(executor.config, "demo", 0.8, steps, asked)
+        await second.wait("demo")
+        line.may_answer.set()
+        for each in (first, second):
+            assert not await each.wait("demo")
+        assert (len(started), len(line.summaries)) == (2, 1)
+        await first.start(executor.config, "demo", 0.99, steps, asked)  # asked for once until the context is trimmed
+        await second.start(executor.config, "demo", 0.5, steps, asked)
+        await second.start(executor.config, "demo", 0.82, steps, asked)
+        await second.wait("demo")
+        assert (len(started), len(line.summaries)) == (3, 2)
+        await second.close()
+
+    asyncio.run(run())
+
+
+def test_a_summary_that_fails_in_the_background_is_asked_for_again_when_the_window_is_full(
+    store: cc.Store, full: int
+) -> None:
+    """Once in the background, and nothing is stored of it; the turn goes on."""
+
+    async def run() -> None:
+        line = Writer(full + 2)
+        line.failures = 2  # the request that reads the cache, and the separate one
+        executor = agent(store, line)
+        events = await played(executor, "demo", "write")
+        await executor.close()
+        done = [event.fallback for event in events if isinstance(event, CompactionFinished)]
+        assert (done, len(line.summaries), count_summaries(store)) == ([""], 3, 1)
+
+    asyncio.run(run())
+
+
+def test_the_mark_must_be_a_share_of_the_window(store: cc.Store) -> None:
+    for wrong in (0, 1.5, "half", True):
+        with pytest.raises(cc.errors.InvalidSetting, match="summarize_at must be a share"):
+            agent(store, Writer(1), wrong)  # pyright: ignore[reportArgumentType]
