@@ -3,7 +3,7 @@
 import pytest
 
 import contextc as cc
-from contextc.compiler.facts import Fact, find_facts, find_message_facts, rank_facts
+from contextc.compiler.facts import find_facts, rank_facts
 
 
 @pytest.mark.parametrize(
@@ -43,15 +43,78 @@ def test_what_looks_like_a_credential_is_not_a_fact(text: str) -> None:
     assert found == ["ORD-1"] or all(fact in ("ORD-1", "api_key") for fact in found)
 
 
+def shown(*messages: cc.Message, most: int = 12) -> list[str]:
+    """Return the facts of messages as an index shows them, the most useful first."""
+    return [fact.shown for fact in rank_facts(enumerate(messages, 1), most)]
+
+
 def test_facts_of_a_message_include_arguments_and_results() -> None:
-    message = cc.assistant(
-        "Reading it_now.", tool_calls=[cc.tool_call("1", "read", {"path": "notes of may", "n": [3]})]
+    call = cc.tool_call("1", "read", {"path": "notes of may", "n": [3]})
+    assert shown(cc.assistant("Reading it_now.", tool_calls=[call])) == ["notes of may", "it_now"]
+    assert shown(cc.tool_result("1", "read", "total 941 EUR")) == ["total 941 EUR"]
+
+
+@pytest.mark.parametrize(
+    ("text", "entries"),
+    [
+        ("It is listening on port 8443.", ["port 8443"]),
+        ('{"port": 8443, "size": 1200}', ["port: 8443", "size: 1200"]),
+        ("всего 385.5 ГБ, потом", ["всего 385.5 ГБ"]),
+        ("网关合计385.5万元。", ["合计385.5万元"]),
+        ("Summe 4.010,17 Euro", ["Summe 4.010,17 Euro"]),
+        ("the share was 81.25 %", ["was 81.25 %"]),
+        ("E50521: lost the newt b37f. Next", ["E50521: lost the newt b37f"]),
+        ("Fehler 9928: Datei nicht gefunden.", ["Fehler 9928: Datei nicht gefunden"]),
+        ("Ошибка: файл не найден", ["Ошибка: файл не найден"]),
+        ("网关错误\uff1a文件不存在。继续", ["错误\uff1a文件不存在"]),
+        ("it is owned by Greta Novak-Okafor today", ["Greta Novak-Okafor"]),
+    ],
+)
+def test_a_figure_is_shown_with_what_it_is(text: str, entries: list[str]) -> None:
+    """In any script: the word before it and its unit. Error texts are shown to the end of the sentence."""
+    assert shown(cc.tool_result("1", "read", text)) == entries
+
+
+def test_facts_that_look_alike_in_many_messages_rank_last() -> None:
+    """Times in a log, rows of a table and numbered files say little; a value that has no like is worth more."""
+    lines = [f"2026-11-18T05:{minute:02}:11Z id={minute:04x}a1b2c3 took 3{minute:02} ms" for minute in range(40)]
+    results = [
+        cc.tool_result(str(at), "log", "\n".join([*lines[at : at + 8], *["lost ORD-5512"] * (at == 3)]))
+        for at in range(30)
+    ]
+    calls = [cc.assistant(tool_calls=[cc.tool_call(str(at), "log", {"of": f"unit-{at}"})]) for at in range(30)]
+    assert shown(*[each for pair in zip(calls, results, strict=True) for each in pair])[0] == "ORD-5512"
+
+
+def test_one_long_listing_does_not_displace_other_messages() -> None:
+    """The first fact of each message ranks before the tenth of another."""
+    listing = cc.tool_result(
+        "9", "list", "\n".join([f"/srv/{name}/data/{name}.bin" for name in "abcdefghijklmnopqrstuvwxyz"])
     )
-    assert find_message_facts(message) == ["notes of may", "it_now"]
-    assert find_message_facts(cc.tool_result("1", "read", "total 941 EUR")) == ["941 EUR", "941"]
+    others = [cc.tool_result(str(at), "read", f"see {'xyzuvw'[at] * 3}-{at}4512") for at in range(6)]
+    ranked = shown(*others, listing, most=20)
+    assert {entry for entry in ranked[:8] if entry.endswith("4512")} == {
+        f"{'xyzuvw'[at] * 3}-{at}4512" for at in range(6)
+    }
 
 
-def test_facts_in_more_messages_rank_before_later_ones() -> None:
-    messages = [(1, cc.user("a-1 b-2")), (2, cc.user("b-2")), (3, cc.user("c-3 d-4"))]
-    assert rank_facts(messages, most=1) == [Fact("c-3", 1, 3), Fact("b-2", 1, 2), Fact("a-1", 1, 1)]
-    assert rank_facts(messages, most=9)[0] == Fact("b-2", 2, 2)
+def test_what_the_model_took_up_ranks_first_then_what_is_recent() -> None:
+    seen = cc.tool_result("1", "read", "ABC-1234 DEF-5678")
+    used = cc.assistant("It is DEF-5678.")
+    later = cc.tool_result("2", "read", "GHI-9012")
+    assert shown(seen, used, later) == ["DEF-5678", "GHI-9012", "ABC-1234"]
+
+
+@pytest.mark.parametrize("text", ["Error: login with password: hunter22secret failed", "port 8443 token: abc12345xyz"])
+def test_no_entry_has_a_credential_beside_its_fact(text: str) -> None:
+    """The words around a figure and the text of an error may contain one."""
+    entries = "; ".join(shown(cc.tool_result("1", "read", text)))
+    assert "hunter22" not in entries
+    assert "abc12345" not in entries
+
+
+def test_a_text_is_examined_again_if_it_has_changed() -> None:
+    """Facts of long texts are remembered; a redacted message has none of them."""
+    long = "word " * 100
+    assert find_facts(f"{long} ORD-5512") == find_facts(f"{long} ORD-5512") == ["ORD-5512"]
+    assert find_facts(f"{long} ORD-5513") == ["ORD-5513"]

@@ -1,107 +1,116 @@
 """Find what a summary tends to lose: paths, addresses, ids, hashes, versions, figures, names and error texts.
 
 No model is involved, and no language is assumed. A fact is a word that natural language does not have: it contains
-digits, slashes, an underscore, a dot between letters, or a capital after a small letter. What looks like a credential
-is not a fact. The time is in proportion to the text, and small: every word is examined once, however often it occurs.
+digits, slashes, an underscore, a dot between letters, or a capital after a small letter. The text after the name of an
+error is a fact, too. What looks like a credential is not. The time is in proportion to the text, and small: every word
+is examined once, however often it occurs, and a text that was examined lately is not examined again.
 
     The deploy of ORD-5512 failed: src/pay/api.py returned 503 after 30 s.
     ORD-5512, src/pay/api.py, 503, 30 s
+
+`rank_facts` chooses where there is no room for all of them. Facts that look alike, such as times in a log or numbered
+files, are worth less the more messages have them. The first fact of a message is worth more than the second, so that a
+long listing does not displace all others. What the model took up from a result, and what is recent, comes first.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
-from itertools import islice
-from typing import NamedTuple, cast
+from itertools import chain
+from math import log2
+from threading import Lock
+from typing import Generic, NamedTuple, TypeVar, cast
 
 from contextc._credential_mask import mask_secrets
 from contextc._json import JSON, JSONObject
 from contextc.messages import Message
-from contextc.store.message_rows import SEQ_MASK
 
-_WORD = re.compile(r"[\w./\\:@#%$€£¥+~=&?,-]+")
+_WORD = re.compile(r"[\w./\\:@#%$€£¥+~=&?,-]+|\n")
 _NUMBER = re.compile(r"[$€£¥+-]?\d+(?:[.,:]\d+)*[%€$£¥]?")
 _MEASURE = re.compile(
     r"\d(?<![\w.,-]\d)\d*+(?:[.,]\d++)*+ (?:[mµn]?s|min|h|d|[kKMGT]i?B|B|[kMG]?Hz|[mk]?V|m?A|[kMG]?W|[kMG]?Wh"
     r"|[kcm]?m|[km]?g|m?l|px|pt|°[CF]|[kMG]?bps|rpm|[A-Z]{3})(?!\w)"
 )
-_NO_SPACES = re.compile(
-    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\ua4cf\uac00-\ud7ff\uf900-\ufaff\uff00-\uffef]+"
-)
-"""Letters and signs of languages that are written without spaces."""
+_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fff\u3005-\u3007\u3031-\ua4cf\uac00-\ud7ff\uf900-\ufaff"
+"""Letters of languages that are written without spaces."""
+_UNSPACED_SIGNS = "\u3000-\u3004\u3008-\u3030\uff00-\uffef"
+_NO_SPACES = re.compile(f"[{_UNSPACED}{_UNSPACED_SIGNS}]+")
+_WITH_NEIGHBOURS = re.compile(f"([{_UNSPACED}]{{0,2}})([^{_UNSPACED}{_UNSPACED_SIGNS}]+)([{_UNSPACED}]{{0,2}})")
 _CAMEL = re.compile(r"[a-z][A-Z]")
 _LETTER = re.compile(r"[^\W\d_]")
-_ERROR_NAMES = ("Error: ", "Exception: ")
+_VARIABLE = re.compile(r"[\da-f]{4,}(?:-[\da-f]{4,})+|[A-Za-z]*\d[A-Za-z\d]*")
+_DIGIT, _DIGITS = re.compile(r"\d"), re.compile(r"\d+")
+_HEX = re.compile(r"[\da-f]{4,}|[\dA-F]{8,}")
+_ERROR_WORDS = (
+    *("error", "exception", "fehler", "erreur", "errore", "erro", "fout", "virhe", "błąd", "chyba", "hata", "lỗi"),
+    *("ошибка", "помилка", "σφάλμα", "خطأ", "שגיאה", "त्रुटि", "kesalahan", "오류"),
+)
+"""The end of the name of an error, in common languages. The text after it and a colon is a fact."""
+_UNSPACED_ERROR = re.compile("(?:错误|錯誤|エラー|오류)[:\uff1a]\\s*[^\n\u3002\uff01\uff1f]{2,80}")
+_SENTENCE_END = re.compile(r"[.!?;](?:\s|$)|[\n\u3002\uff01\uff1f]")
 _BEFORE_SECRETS = re.compile(r"(?i)(?:key|token|passw(?:or)?d|passphrase|secret)([:=]?)\Z|\A(?:bearer|basic)\Z")
+_SECRET_NAMES = ("key", "token", "passw", "passphrase", "secret", "bearer", "basic")
 _MAY_BE_SECRET = re.compile(r"[\d=@-]")
 _AROUND = ".,:?&=+~-\\"
-MAX_LENGTH, MAX_ERROR = 200, 160
+_UNIT_SIGNS = frozenset("%‰€$£¥°")
+MAX_LENGTH, MAX_ERROR, MIN_LABEL, MAX_UNIT = 200, 80, 4, 10
 MIN_SECRET = 8
 CACHED_WORDS = 1 << 15
 """Number of words whose examination is kept: the same ones occur in many messages."""
+CACHED_FACTS, MIN_CACHED = 1 << 17, 200
+"""Number of facts that are kept of examined texts, and the length of the shortest of these texts."""
+MAX_MENTIONS, MAX_ALIKE = 48, 4
+"""Number of facts of one text that are ranked, and of those that look alike among them."""
+COMMON, MIN_COMMON = 0.04, 3
+"""Facts that look alike are common if more than this share, and number, of the messages have one."""
+COST_OF_ERROR, COST_OF_NAME, COST_OF_MIXED, COST_OF_SMALL, COST_OF_WORD, GAIN_OF_USE = -1.0, 0.5, 1.0, 2.0, 3.0, 2.0
+USUAL_LENGTH, MIN_RANDOM, NAME_WORDS = 32, 8, 4
 
 
 class Fact(NamedTuple):
-    """A fact: how many messages have it, and the place of the last of them."""
+    """A fact, how it is shown (a figure with the words around it), and the place of the last message that has it.
+
+    `cost` grows with what makes it less useful, by one for each doubling.
+    """
 
     text: str
-    uses: int
+    shown: str
     place: int
+    cost: float
+
+
+class Mention(NamedTuple):
+    """A fact in a text, and how it is shown. `shape` is equal for facts that look alike."""
+
+    text: str
+    shown: str
+    shape: str
+    cost: float
+
+
+class _Word(NamedTuple):
+    """A fact in a word, with the letters right before and after it in a language without spaces."""
+
+    fact: str
+    before: str = ""
+    after: str = ""
 
 
 def find_facts(text: str) -> list[str]:
     """Return the facts in a text, each once."""
-    return _without_credentials(list(_find_words(text)))
+    return without_credentials(list_facts(text))
+
+
+def list_facts(text: str) -> tuple[str, ...]:
+    """Return the facts in a text, each once, and words that only look like one: some may be credentials."""
+    return _facts_of_texts.get(text)
 
 
 def list_texts(message: Message) -> list[str]:
     """Return the texts of a message in which facts are found: its own, its results, and its calls' arguments."""
     arguments = [text for call in message.tool_calls for text in iter_texts(call.arguments)]
     return [message.text, *(result.text for result in message.tool_results), *arguments]
-
-
-def _find_words(text: str) -> dict[str, None]:
-    """Return the words that are facts, or may be credentials."""
-    words = _WORD.findall(text)
-    unique = dict.fromkeys(words)
-    secrets = _named_secrets(words, unique)
-    facts = dict.fromkeys(_error_texts(text))
-    facts |= dict.fromkeys(_MEASURE.findall(text))
-    return facts | dict.fromkeys([fact for word in unique if word not in secrets for fact in _split(word)])
-
-
-def find_message_facts(message: Message) -> list[str]:
-    """Return the facts in a message: in its text, in its results, and the short texts among the arguments of its
-    calls.
-    """
-    return _without_credentials(list(_find_message_words(message)))
-
-
-def _find_message_words(message: Message) -> dict[str, None]:
-    texts = [message.text, *(result.text for result in message.tool_results)]
-    names: list[str] = []
-    for call in message.tool_calls:
-        for text in iter_texts(call.arguments):
-            name = text.strip()
-            (names if len(name) <= MAX_LENGTH and "\n" not in name else texts).append(name)
-    found = dict.fromkeys([name for name in names if name])
-    for text in texts:
-        found |= _find_words(text)
-    return found
-
-
-def rank_facts(messages: Iterable[tuple[int, Message]], most: int) -> list[Fact]:
-    """Return the facts of messages with their places: first those in most messages, then the latest.
-
-    A message counts with at most `most` facts, so that one long listing does not displace all others.
-    """
-    found: dict[str, Fact] = {}
-    for place, message in messages:
-        for text in islice(_find_message_words(message), most):
-            known = found.get(text)
-            found[text] = Fact(text, known.uses + 1 if known is not None else 1, place)
-    found = {text: found[text] for text in _without_credentials(list(found))}
-    return sorted(found.values(), key=lambda fact: (fact.uses, fact.place & SEQ_MASK), reverse=True)
 
 
 def iter_texts(value: JSON) -> Iterator[str]:
@@ -117,15 +126,250 @@ def iter_texts(value: JSON) -> Iterator[str]:
             waiting += reversed(cast(list[JSON], each))
 
 
+# ── ranking ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def rank_facts(messages: Iterable[tuple[int, Message]], most: int) -> list[Fact]:
+    """Return the facts of messages with their places, the most useful first, and at most so many of one message."""
+    found = [(place, message.role, find_mentions(message)) for place, message in messages]
+    spread = Counter(chain.from_iterable([{each.shape for each in mentions} for _, _, mentions in found]))
+    common = max(MIN_COMMON, len(found) * COMMON)
+    facts: dict[str, Fact] = {}
+    roles: dict[str, str] = {}
+    for index, (place, role, mentions) in enumerate(found):
+        age = 1 - index / len(found)
+        costs = [log2(max(1.0, spread[each.shape] / common)) + each.cost for each in mentions]
+        chosen, alike = list[str](), Counter[str]()
+        for at in sorted(range(len(mentions)), key=costs.__getitem__):
+            text, shown, shape, _ = mentions[at]
+            if any([text in other for other in chosen]):
+                continue
+            chosen.append(shown)
+            alike[shape] += 1
+            cost = costs[at] + log2(len(chosen)) + log2(alike[shape]) + age
+            known = facts.get(text)
+            if known is not None:
+                cost = min(cost, known.cost) - (GAIN_OF_USE if roles[text] != role else 0)
+            facts[text], roles[text] = Fact(text, shown, place, cost), role
+            if len(chosen) == most:
+                break
+    return sorted(reversed(facts.values()), key=lambda fact: fact.cost)
+
+
+def find_mentions(message: Message) -> list[Mention]:
+    """Return the facts of a message that may be worth a place in an index. A short argument of a call is one fact."""
+    texts = [message.text, *(result.text for result in message.tool_results)]
+    names: list[str] = []
+    for call in message.tool_calls:
+        for text in iter_texts(call.arguments):
+            name = text.strip()
+            (names if len(name) <= MAX_LENGTH and "\n" not in name else texts).append(name)
+    found = {
+        name: Mention(name, name, _shape(name), _cost_of_length(name))
+        for name in without_credentials([name for name in names if name])
+    }
+    for text in texts:
+        for each in _mentions_of_texts.get(text):
+            found.setdefault(each.text, each)
+    return list(found.values())
+
+
+def _shape(text: str) -> str:
+    """Return a text with a sign in place of everything that varies among facts which look alike."""
+    return _VARIABLE.sub(_replace_variable, text) if _LETTER.search(text) else _DIGITS.sub("#", text)
+
+
+def _replace_variable(found: re.Match[str]) -> str:
+    value = found[0]
+    return "#" if len(value) >= MIN_RANDOM or _HEX.fullmatch(value) else _DIGITS.sub("#", value)
+
+
 @lru_cache(maxsize=CACHED_WORDS)
-def _split(word: str) -> tuple[str, ...]:
+def _describe(fact: str) -> tuple[str, float, bool]:
+    """Return the shape of a fact, its cost, and True if it has no letters that say what it is."""
+    shape = _shape(fact)
+    return shape, _cost(fact), _LETTER.search(shape) is None
+
+
+def _cost(fact: str) -> float:
+    """Return how little a word says: one without digits, or with few, may be any word of a program."""
+    digits, steps = len(_DIGIT.findall(fact)), fact.count("/") + fact.count("\\")
+    if digits > 3 or "@" in fact[1:] or steps > 2:
+        return _cost_of_length(fact)
+    if digits and len(fact) >= MIN_RANDOM:
+        return COST_OF_MIXED + _cost_of_length(fact)
+    return COST_OF_SMALL if digits > 1 or steps > 1 else COST_OF_WORD
+
+
+def _cost_of_length(text: str) -> float:
+    return max(0.0, log2(len(text) / USUAL_LENGTH))
+
+
+# ── texts ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+T = TypeVar("T")
+
+
+class _TextCache(Generic[T]):
+    """Remembers what was found in the latest long texts, but not the texts."""
+
+    def __init__(self, find: Callable[[str], tuple[T, ...]]) -> None:
+        self._find = find
+        self._known: dict[int, tuple[T, ...]] = {}
+        self._size = 0
+        self._lock = Lock()
+
+    def get(self, text: str) -> tuple[T, ...]:
+        if len(text) < MIN_CACHED:
+            return self._find(text)
+        key = hash(text)
+        found = self._known.get(key)
+        if found is None:
+            found = self._find(text)
+            with self._lock:
+                if key not in self._known:
+                    self._known[key] = found
+                    self._size += len(found) + 1
+                while self._size > CACHED_FACTS:
+                    self._size -= len(self._known.pop(next(iter(self._known)))) + 1
+        return found
+
+
+class _Words:
+    """The words of a text: the first place of each, and those that are secrets."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.all = _WORD.findall(text)
+        self.first = dict(zip(reversed(self.all), range(len(self.all) - 1, -1, -1), strict=True))
+        small = text.lower()
+        is_suspicious = any([name in small for name in _SECRET_NAMES])
+        self.secrets = _named_secrets(self.all, self.first) if is_suspicious else frozenset[str]()
+
+    def find(self) -> list[tuple[int, str]]:
+        """Return the words with facts, and their places, in order."""
+        return sorted([(at, word) for word, at in self.first.items() if _split(word) and word not in self.secrets])
+
+
+def _find_facts(text: str) -> tuple[str, ...]:
+    words = _Words(text)
+    facts = dict.fromkeys([error for error, is_error in _error_texts(words) if is_error])
+    facts |= dict.fromkeys(_MEASURE.findall(text))
+    return tuple(facts | dict.fromkeys([each.fact for _, word in words.find() for each in _split(word)]))
+
+
+def _find_mentions(text: str) -> tuple[Mention, ...]:
+    words = _Words(text)
+    found = [
+        Mention(error, error, _shape(error), COST_OF_ERROR + _cost_of_length(error)) for error, _ in _error_texts(words)
+    ]
+    found += [
+        Mention(name, name, "Name Name", COST_OF_NAME)
+        for word, at in words.first.items()
+        if word[0].isupper() and (name := _name_at(words.all, at))
+    ]
+    found += [_mention(each, words, at) for at, word in words.find() for each in _split(word)]
+    return tuple(_choose_mentions(found))
+
+
+_facts_of_texts, _mentions_of_texts = _TextCache(_find_facts), _TextCache(_find_mentions)
+
+
+def _choose_mentions(mentions: list[Mention]) -> list[Mention]:
+    alike = Counter[str]()
+    chosen: list[Mention] = []
+    for each in sorted(mentions, key=lambda each: each.cost):
+        alike[each.shape] += 1
+        if alike[each.shape] <= MAX_ALIKE:
+            chosen.append(each)
+            if len(chosen) == MAX_MENTIONS:
+                break
+    allowed = {*without_credentials([each.shown for each in chosen])}
+    return [each for each in chosen if each.shown in allowed]
+
+
+def _mention(word: _Word, words: _Words, at: int) -> Mention:
+    """Return a fact as it is shown: a figure with the word before it, and with its unit."""
+    shape, cost, is_figure = _describe(word.fact)
+    if not is_figure:
+        return Mention(word.fact, word.fact, shape, cost)
+    before, after = word.before, word.after
+    if not before:
+        label = words.all[at - 1] if at else "\n"
+        if label in (":", "=") and at > 1:
+            label = words.all[at - 2] + label
+        if label not in words.secrets and label[-1] not in ".,?" and _LETTER.search(label):
+            before = f"{label if label.isascii() or not _NO_SPACES.search(label) else label[-2:]} "
+    if not after and words.all[at][-1] == word.fact[-1] and at + 1 < len(words.all):
+        unit = words.all[at + 1].rstrip(_AROUND)
+        if unit not in words.secrets and (unit in _UNIT_SIGNS or (unit.isalpha() and len(unit) <= MAX_UNIT)):
+            after = f" {unit}"
+    return Mention(word.fact, f"{before}{word.fact}{after}", f"{_shape(before)}{shape}", cost)
+
+
+def _name_at(words: list[str], at: int) -> str:
+    """Return the name of several words with capitals that begins here, within a sentence; "" if there is none."""
+    before = words[at - 1] if at else "\n"
+    if before[-1] not in ":=" and (before[-1] in ".?" or not before[0].islower()):
+        return ""
+    end = at
+    while end < len(words) and end < at + NAME_WORDS and words[end][0].isupper() and words[end][1:2].islower():
+        end += 1
+        if words[end - 1][-1] in ".,:?":
+            break
+    return " ".join(words[at:end]).rstrip(_AROUND) if end - at > 1 else ""
+
+
+def _error_texts(words: _Words) -> Iterator[tuple[str, bool]]:
+    """Yield what follows the name of an error, or a code and a colon, to the end of the sentence; True for a name."""
+    text, first = words.text, words.first
+    for word in [word for word in first if word[-1] == ":" and len(word) >= MIN_LABEL]:
+        label, is_error = word, word[:-1].lower().endswith(_ERROR_WORDS)
+        if not is_error and _NUMBER.fullmatch(word[:-1]):
+            before = words.all[first[word] - 1] if first[word] else ""
+            label = f"{before} {word}" if before.isalpha() else ""
+            is_error = before.lower().endswith(_ERROR_WORDS)
+        elif not is_error and not _is_code(word[:-1]):
+            continue
+        start = text.find(f"{label} ") if label else -1
+        rest = text[start + len(label) + 1 : start + len(label) + 1 + MAX_ERROR] if start >= 0 else ""
+        end = _SENTENCE_END.search(rest)
+        rest = rest[: end.start()] if end else rest
+        if _LETTER.search(rest) and not any([secret in rest for secret in words.secrets]):
+            yield f"{label} {rest.strip()}", is_error
+    if not text.isascii():
+        yield from [(found, True) for found in _UNSPACED_ERROR.findall(text)]
+
+
+def _is_code(word: str) -> bool:
+    """Return True for a name with several digits, such as that of an error."""
+    digits = len(_DIGIT.findall(word))
+    return 1 < digits < len(word) and not any([sign in word for sign in "/:="])
+
+
+# ── words ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@lru_cache(maxsize=CACHED_WORDS)
+def _split(word: str) -> tuple[_Word, ...]:
     """Return the facts in a word: none if it is of natural language, several if it has commas or no spaces."""
-    if word.isascii() and word.isalpha():
-        return (word,) if _CAMEL.search(word) else ()
-    pieces = [word] if word.isascii() else _NO_SPACES.sub(" ", word).split()
+    if word.isalpha() and not _CAMEL.search(word):
+        return ()
+    pieces = [("", word, "")] if word.isascii() else cast(list[tuple[str, str, str]], _WITH_NEIGHBOURS.findall(word))
     if "," in word:
-        pieces = [part for each in pieces for part in ([each] if _NUMBER.fullmatch(each) else each.split(","))]
-    return tuple([fact for each in pieces if _is_fact(fact := each.strip(_AROUND))])
+        pieces = [
+            (before, part, after)
+            for before, each, after in pieces
+            for part in ([each] if _NUMBER.fullmatch(each.strip(_AROUND)) else each.split(","))
+        ]
+    return tuple(
+        [
+            _Word(fact, before, after if part.endswith(fact) else "")
+            for before, part, after in pieces
+            if _is_fact(fact := part.strip(_AROUND))
+        ]
+    )
 
 
 def _is_fact(word: str) -> bool:
@@ -133,7 +377,7 @@ def _is_fact(word: str) -> bool:
         return False
     if _NUMBER.fullmatch(word):
         return len(word) > 2
-    if any(map(str.isdigit, word)):
+    if _DIGIT.search(word):
         return True
     if not _LETTER.search(word):
         return False
@@ -144,23 +388,12 @@ def _is_fact(word: str) -> bool:
     return len(word) > 3 and ("." in word or word[0] == "#")
 
 
-def _error_texts(text: str) -> Iterator[str]:
-    """Yield the rest of each line from the name of an error on."""
-    for name in _ERROR_NAMES:
-        at = text.find(name)
-        while at >= 0:
-            end = text.find("\n", at)
-            end = len(text) if end < 0 else end
-            start = max(text.rfind("\n", 0, at), text.rfind(" ", 0, at)) + 1
-            yield text[start : min(end, start + MAX_ERROR)].strip()
-            at = text.find(name, end)
-
-
 def _named_secrets(words: list[str], unique: Iterable[str]) -> frozenset[str]:
     """Return the words that follow a name such as `password:`."""
     names = {word: sign for word in unique if (sign := _find_secret_sign(word)) is not None}
     if not names:
         return frozenset()
+    words = [word for word in words if word != "\n"]
     after = zip(words, words[1:], [*words[2:], ""], strict=False)
     return frozenset(
         [
@@ -180,9 +413,12 @@ def _find_secret_sign(word: str) -> str | None:
     return None if found is None else " " if found[1] is None else found[1]
 
 
-def _without_credentials(facts: list[str]) -> list[str]:
+def without_credentials(facts: Iterable[str]) -> list[str]:
     """Return the facts that do not look like a key, a token or a login."""
+    facts = list(facts)
     suspicious = [fact for fact in facts if len(fact) >= MIN_SECRET and _MAY_BE_SECRET.search(fact)]
+    if not suspicious:
+        return facts
     masked = mask_secrets("\n".join(suspicious)).split("\n")
     if masked == suspicious:
         return facts

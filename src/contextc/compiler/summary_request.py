@@ -195,10 +195,10 @@ def _facts_not_shown(items: Sequence[Item], messages: Mapping[int, Message], max
     found = [(at, replace(each, parts=each.tool_calls) if each.role == "assistant" else each) for at, each in found]
     room, lines = max_tokens * CHARACTERS_PER_TOKEN, list[str]()
     for fact in rank_facts(found, FACTS_PER_RESULT):
-        room -= len(fact.text) + 2
+        room -= len(fact.shown) + 2
         if room < 0:
             break
-        lines.append(fact.text)
+        lines.append(fact.shown)
     return [_fenced("facts", FACTS_LEAD + ", ".join(lines))] if lines else []
 
 

@@ -288,7 +288,7 @@ class _Trimmer:
             if message is not None and not item.decayed:
                 texts += [message.text] if item.calls else list_texts(message)
         room_left = max(0, int(self.budget.available / self.factor) - self.total)
-        kept = self.history.build({where for where in left if where not in shown}, "\n".join(texts), room_left)
+        kept = self.history.build({where for where in left if where not in shown}, texts, room_left)
         self.total += sum([item.tokens for item in kept])
         return kept
 

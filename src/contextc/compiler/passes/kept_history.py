@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
 
 from contextc.compiler.draft import Draft
-from contextc.compiler.facts import find_facts, rank_facts
+from contextc.compiler.facts import find_facts, list_facts, rank_facts
 from contextc.compiler.fetch_result import result_id
 from contextc.compiler.history_tools import FETCH_TOOL
 from contextc.formats.media_encoding import describe_media
@@ -34,7 +34,6 @@ FETCH_HINT = f" {FETCH_TOOL.name} reads a message by its id."
 MAX_FACTS = 12
 """Number of facts of one message in the index."""
 MIN_INDEX = 40
-MAX_SHORT = 6
 MAX_MISSES = 20
 """Number of entries that may be too long for the rest of the index, before it ends."""
 SENTENCE_LENGTH = 200
@@ -59,15 +58,14 @@ class KeptHistory:
         message = self.messages.get(place)
         return message is not None and message.role == "user" and not message.redacted and bool(message.text.strip())
 
-    def build(self, left: Collection[int], shown: str, room: int) -> list[Item]:
-        """Return the items for messages that left, within `room` tokens. `shown` is the text of what stays."""
+    def build(self, left: Collection[int], shown: Sequence[str], room: int) -> list[Item]:
+        """Return the items for messages that left, within `room` tokens. `shown` are the texts of what stays."""
         said = sorted([where for where in {*left} if self.is_said(where)], key=_seq)
         words = self._words(said, min(self.words_room, room))
         room -= sum([item.tokens for item in words])
         quoted = {where for item in words for where in item.places}
         others = [where for where in {*left} - quoted if where in self.messages]
-        shown = "\n".join([shown, *(item.text for item in words)])
-        return [*words, *self._index(others, shown, min(self.index_room, room))]
+        return [*words, *self._index(others, [*shown, *(item.text for item in words)], min(self.index_room, room))]
 
     # ── people's words ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -105,7 +103,7 @@ class KeptHistory:
 
     # ── the index ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _index(self, places: Iterable[int], shown: str, room: int) -> list[Item]:
+    def _index(self, places: Iterable[int], shown: Sequence[str], room: int) -> list[Item]:
         if room < MIN_INDEX:
             return []
         left = sorted(places, key=_seq)
@@ -114,19 +112,22 @@ class KeptHistory:
         used, count = self._item("index", lead, ()).tokens, self.draft.counter.count_text
         kept: dict[int, list[str]] = {}
         people = (
-            (where, _shorten(self.messages[where].text.strip(), SENTENCE_LENGTH // 4))
+            (where, (text := _shorten(self.messages[where].text.strip(), SENTENCE_LENGTH // 4)), text)
             for where in reversed(left)
             if self.is_said(where) and where not in kept
         )
+        known, whole = {fact for text in shown for fact in list_facts(text)}, "\n".join(shown)
         misses = 0
-        for where, entry in chain([(fact.place, fact.text) for fact in facts], people):
+        for where, entry, fact in chain([(each.place, each.shown, each.text) for each in facts], people):
+            if fact in known or ((" " in fact or fact.isalpha()) and fact in whole):
+                continue
             text = escaped_line(entry)
             tokens = count(f", {text}" if where in kept else f"\n{result_id(where & SEQ_MASK, 1)}: {text}")
             if used + tokens > room:
                 misses += 1
                 if misses == MAX_MISSES:
                     break
-            elif not _stands_in(entry, shown):
+            else:
                 used += tokens
                 kept.setdefault(where, []).append(text)
         while kept:  # together, entries may take a few tokens more than one by one
@@ -146,18 +147,6 @@ class KeptHistory:
 
 def _seq(place: int) -> int:
     return place & SEQ_MASK
-
-
-def _stands_in(fact: str, text: str) -> bool:
-    """Return True if a text has a fact. A short one is not a part of another word."""
-    at = text.find(fact)
-    while (
-        at >= 0
-        and len(fact) <= MAX_SHORT
-        and (text[at - 1 : at].isalnum() or text[at + len(fact) : at + len(fact) + 1].isalnum())
-    ):
-        at = text.find(fact, at + 1)
-    return at >= 0
 
 
 def _shorten(text: str, most: int) -> str:
