@@ -7,14 +7,14 @@ and are referenced, so that no identity is reused. The caches are small and are 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, TypeVar, cast, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeVar, cast, get_args, get_type_hints
 
 import msgspec
 from msgspec.structs import replace
 
 from contextc._json import JSONObject, encode, encode_canonical, is_valid_text
 from contextc.compiler import request_head
-from contextc.compiler.history_tools import FETCH_TOOL, choose_tools, forces_call, list_variants
+from contextc.compiler.history_tools import FETCH_TOOL, can_offer_alone, choose_tools, forces_call, list_variants
 from contextc.compiler.ledger.channel_loader import ChannelSnapshot
 from contextc.compiler.options import CompilerOptionArguments, CompilerOptions
 from contextc.compiler.request_head import PreparedTools, RequestTerms, compute_budget
@@ -36,7 +36,12 @@ from contextc.tools.todos import Todo
 if TYPE_CHECKING:  # importing it loads asyncio
     from contextc.tools import ToolLike
 
-OPTION_TYPES: dict[object, str] = {bool: "True or False", int: "an integer", float: "a number"}
+OPTION_TYPES: dict[object, str] = {
+    bool: "True or False",
+    int: "an integer",
+    float: "a number",
+    bool | Literal["always"]: "True, False or 'always'",
+}
 TRANSPORT_FIELDS = ("extra_headers", "extra_query", "extra_body", "timeout", "api_key", "http_options")
 COMPILER_FIELDS = ("messages", "contents", "input", "tools", "system", "systemInstruction", "instructions")
 """Fields that the compiler writes itself. `model` may be set: some endpoints have several names for one model."""
@@ -124,8 +129,10 @@ def _invalid_option(values: Mapping[str, object], text: str) -> InvalidSetting:
         try:
             msgspec.convert(value, hints[name])
         except msgspec.ValidationError:
-            choices = [repr(each) for each in get_args(hints[name]) if each]
-            wanted = f"one of {', '.join(choices)}" if choices else OPTION_TYPES[hints[name]]
+            wanted = OPTION_TYPES.get(hints[name])
+            if wanted is None:
+                choices = [repr(each) for each in get_args(hints[name]) if each]
+                wanted = f"one of {', '.join(choices)}"
             return InvalidSetting(f"{name}: expected {wanted}", got=value, fix="Omit it for the default.")
     return InvalidSetting(f"Compiler options: {text}", fix=f"Valid options are {', '.join(hints)}.")
 
@@ -325,6 +332,7 @@ class ArgumentCache:
         self._given: dict[object, Sequence[AnyTool]] = {}
         self._last: tuple[bytes, Sequence[AnyTool]] = (b"", ())
         self._tools: dict[object, PreparedTools] = {}
+        self._offers: dict[object, tuple[bool, bool]] = {}
         self._systems: dict[object, int] = {}
         self._leads: dict[object, tuple[Prompt, Prompt]] = {}
         self._prompts: dict[object, tuple[object, Prompt]] = {}
@@ -359,7 +367,8 @@ class ArgumentCache:
         tools: Sequence[AnyTool],
         snapshot: ChannelSnapshot,
         stand_in: Tool | None,
-        settings: JSONObject | None = None,
+        settings: JSONObject | None,
+        budget: int | None,
         *,
         renew: bool = False,
     ) -> PreparedTools:
@@ -369,13 +378,17 @@ class ArgumentCache:
         prefix. `renew` is True if a new epoch begins.
         """
         state, is_observed = snapshot.state, snapshot.cached.is_observed
-        forced = bool(settings) and forces_call(self._formatter, settings)
+        uses = (encode_canonical(settings) if settings else b"", budget)
+        if (offers := self._offers.get(uses)) is None:
+            offers = cache_put(self._offers, uses, self._read_offers(settings or {}, budget))
+        forced, alone = offers
         sent = (state.tools, state.head.tools if state.requests and not renew else None)
-        key = (tuple([id(tool) for tool in tools]), *sent, stand_in is None, is_observed, forced)
+        key = (tuple([id(tool) for tool in tools]), *sent, stand_in is None, is_observed, *offers)
         if (found := self._tools.get(key)) is not None:
             return found
         names = [get_tool_name(tool) for tool in tools]
-        adds = bool(tools) and self.options.fetch and not (is_observed and sorted(names) == sorted(state.tools))
+        keeps = is_observed and sorted(names) == sorted(state.tools)
+        adds = not keeps and (bool(self.options.fetch) if tools else alone)
         variants = list_variants(names, offers=not forced) if adds else [()]
         told, name, is_former = choose_tools(tools, variants, stand_in, *sent)
         encoded = self._formatter.encode_tools(told)
@@ -383,6 +396,12 @@ class ArgumentCache:
         marks = self._formatter.count_cache_breakpoints(encoded)
         made = PreparedTools(tuple(told), name, tokens, tuple(tools), marks, is_former)
         return cache_put(self._tools, key, made)
+
+    def _read_offers(self, settings: JSONObject, budget: int | None) -> tuple[bool, bool]:
+        """Return whether a call is forced, and whether the tools for the history are offered without others."""
+        always = self.options.fetch == "always"
+        forced = forces_call(self._formatter, settings)
+        return forced, always and can_offer_alone(self.provider, self.counter, settings, budget)
 
     def build_terms(
         self,

@@ -149,7 +149,7 @@ class MessageCompiler:
             stand_in = None
 
         def make_terms(*, renew: bool = False) -> RequestTerms:
-            shown = self._arguments.arrange_tools(tools, seen.snapshot, stand_in, settings, renew=renew)
+            shown = self._arguments.arrange_tools(tools, seen.snapshot, stand_in, settings, budget, renew=renew)
             return self._arguments.build_terms(channel, prompt, shown, settings, budget, output)
 
         ask = CompileInput(

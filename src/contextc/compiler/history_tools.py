@@ -8,7 +8,10 @@ from collections.abc import Sequence
 
 from contextc._json import JSONObject
 from contextc.formats.base import Formatter
+from contextc.models.tokens import TokenCounter
 from contextc.prompts import hash_tools
+from contextc.providers import Provider
+from contextc.providers.structured_output import has_structured_output
 from contextc.tools.spec import AnyTool, Tool, get_tool_name
 
 FETCH_TOOL = Tool(
@@ -26,6 +29,8 @@ SEARCH_TOOL = Tool(
     parameters={"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]},
 )
 HISTORY_TOOLS = (FETCH_TOOL, SEARCH_TOOL)
+MAX_SHARE_ALONE = 0.02
+"""Share of the window that they may take if there are no other tools."""
 HISTORY_TOOL_NAMES = tuple([tool.name for tool in HISTORY_TOOLS])
 
 FORMER_FETCH_TOOL = Tool(
@@ -78,6 +83,22 @@ def choose_tools(
     hashes = [hash_tools(told) if told else "" for told in lists]
     at = hashes.index(sent) if sent in hashes else 0
     return lists[at], hashes[at], hashes[at] != hashes[0]
+
+
+def can_offer_alone(provider: Provider, counter: TokenCounter, settings: JSONObject, budget: int | None) -> bool:
+    """Return True if a request without other tools may have these.
+
+    That is so if the provider is known to accept them with such settings, and if they are a small part of the window:
+    some providers add several hundred tokens to the first tool.
+    """
+    model = provider.model
+    if provider.runs_tools or not model.tools or (provider.format == "openai_chat" and not model.tools_in_chat):
+        return False
+    has_output_format = provider.formatter.settings.read(settings).settings.output is not None
+    if has_output_format and not has_structured_output(provider, with_tools=True):
+        return False
+    tokens = counter.count_tools(provider.formatter.encode_tools(HISTORY_TOOLS))
+    return tokens <= min(budget or model.window, model.window) * MAX_SHARE_ALONE
 
 
 def forces_call(formatter: Formatter, settings: JSONObject) -> bool:

@@ -37,8 +37,10 @@ class CompilerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Share of the window for earlier messages of people, kept word for word when their turns are cut away."""
     keep_index: float = 0.03
     """Share of the window for an index of what was cut away: paths, ids, figures, names, each with its message."""
-    fetch: bool = True
-    """True if `fetch_result` and `search_history` are added to the tools."""
+    fetch: bool | Literal["always"] = True
+    """True if `fetch_result` and `search_history` are added to the tools of the caller; `always` if they are offered
+    also without any, to models that are known to accept tools.
+    """
     summary_share: float = 0.05
     """Share of the available tokens that a summary may take, at least 1,000 tokens."""
     reasoning: ReasoningPolicy = "native"
@@ -76,7 +78,7 @@ class CompilerOptionArguments(TypedDict, total=False):
     keep_media: int
     keep_words: float
     keep_index: float
-    fetch: bool
+    fetch: bool | Literal["always"]
     summary_share: float
     reasoning: ReasoningPolicy
     reserve: Literal["capped", "full"]

@@ -110,6 +110,8 @@ class AgentExecutor(agent_config.FixedOptions):
         **options: Unpack[CompilerOptionArguments],
     ) -> None:
         agent_config.check_options(AgentExecutor.__init__, options)
+        if options.get("fetch", True) is True:
+            options["fetch"] = "always"
         compiler = MessageCompiler(store, provider, **options)
         provider = compiler.provider
         check_compile_arguments(
@@ -144,7 +146,7 @@ class AgentExecutor(agent_config.FixedOptions):
             agent_config.check_summarize(summarize)
         agent_config.check_summary_instructions(summarize, summary_instructions)
         agent_config.check_summarize_at(summarize_at)
-        prose = {} if functions or native else provider.prose_settings
+        prose = {} if functions or native or provider.model.tools else provider.prose_settings
         self.config = AgentConfig(
             store=store,
             agent=agent,

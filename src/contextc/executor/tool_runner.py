@@ -237,7 +237,7 @@ class ToolRunner:
     async def run_call(self, call: ToolCall, answer: Approval | None = None) -> ToolResult:
         """Run a call and return its result. `answer` is its stored approval, if that has an answer."""
         tool = self.config.tools.get(call.name)
-        if tool is None and call.name in HISTORY_TOOL_NAMES:
+        if tool is None and call.name in HISTORY_TOOL_NAMES and self.config.compiler.options.fetch:
             text = await run_blocking(lambda: self._read_history(call))
             return ToolResult(call_id=call.id, name=call.name, content=text)
         if tool is None:

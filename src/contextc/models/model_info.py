@@ -52,8 +52,8 @@ class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     `system_ignored`: a request with that role is accepted, but the role has no effect.
     `binds_reasoning`: signatures of its reasoning cover everything before them, so nothing there may change.
     `cache_minimum`: a shorter prefix is not cached. `cache_points`: the number of cache breakpoints, 0 for an implicit
-    cache. `prefill`: continues a final assistant message. `tools_in_chat`: Chat Completions accepts tools while it
-    reasons.
+    cache. `prefill`: continues a final assistant message. `tools`: known to accept tools. `tools_in_chat`: Chat
+    Completions accepts them while it reasons.
     """
 
     name: str
@@ -72,6 +72,7 @@ class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     temperature: bool = True
     forced_tool_choice: bool = True
     prefill: bool = False
+    tools: bool = False
     tools_in_chat: bool = True
     efforts: tuple[str, ...] = ()
 
@@ -112,6 +113,7 @@ class ModelFacts(TypedDict, total=False):
     temperature: bool | None
     forced_tool_choice: bool | None
     prefill: bool | None
+    tools: bool | None
     tools_in_chat: bool | None
     efforts: tuple[str, ...] | list[str] | None
 
@@ -205,6 +207,8 @@ def _resolve(name: str, configured: Mapping[str, object], given: JSONObject, *, 
     )
     if not entry and not open_weights and "window" not in configured and "window" not in given:
         known = {**known, **(load_genai_facts(name) or {})}
+    if entry is None or entry.open or open_weights:  # of models that are not listed nothing is known, and with open
+        known = {**known, "tools": False}  # weights it depends on the server
     facts: JSONObject = {**known, **configured, **given}
     if "window" not in facts:
         raise UnknownModel(name, close=find_close_names(name))
