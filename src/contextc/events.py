@@ -201,7 +201,8 @@ class CompactionFinished(Event, frozen=True, tag="compaction"):
     """Messages up to `upto` were summarized: `before` tokens became `after` tokens.
 
     If `undone` is True, the summary of these messages was taken out of use. `score` is the share of the facts, open
-    todos and sentences of people that the next request still has, and `missing` the number of the others.
+    todos and sentences of people that the next request still has, and `missing` the number of the others. Between two
+    turns, `seq` is the last message of the conversation at that time.
     """
 
     upto: int
@@ -211,6 +212,7 @@ class CompactionFinished(Event, frozen=True, tag="compaction"):
     undone: bool = False
     score: float | None = None
     missing: int = 0
+    seq: int = 0
 
 
 class UsageReport(Event, frozen=True, tag="usage"):

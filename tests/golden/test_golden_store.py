@@ -32,6 +32,7 @@ from tests.golden.store_content import GOLDEN, SCHEMA, read, rows
 ADDED = (
     "event.body<compaction>.missing",
     "event.body<compaction>.score",
+    "event.body<compaction>.seq",
     "overlay.body.receipt",
     "overlay.body.seen",
     "event.body<error>.failure.",

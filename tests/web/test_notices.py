@@ -69,6 +69,14 @@ def test_what_a_turn_reports_is_at_messages_that_are_there(store: cc.Store, clie
     assert [each["uid"] for each in found] == [uids[1], uids[3]]
 
 
+def test_a_compaction_of_messages_without_events_is_at_the_last_one(store: cc.Store, client: TestClient) -> None:
+    """Guarantee 12.2: an imported conversation can be compacted, too."""
+    store.extend("demo", [cc.user("hi"), cc.assistant("Good.")])
+    events = [CompactionFinished(upto=1, before=900, after=30, seq=2)]
+    store.write(lambda tx: turn_and_event_records.append_events(tx, load_tip(tx, "demo").conversation, events))
+    assert [each["after"] for each in asked(client)] == [2]
+
+
 def test_an_invalid_page_is_refused(store: cc.Store, client: TestClient) -> None:
     store.append("demo", cc.user("hi"))
     for query in ({"limit": 0}, {"limit": 1_001}, {"before": 0}, {"before": 1 << 32}):

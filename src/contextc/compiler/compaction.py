@@ -463,7 +463,7 @@ def undo_compaction(store: Store, conversation: str, agent: str) -> int | None:
                 break
         if upto is not None:
             event = CompactionFinished(
-                time=append_and_load.now_ms(), agent=agent, upto=upto, before=0, after=0, undone=True
+                time=append_and_load.now_ms(), agent=agent, upto=upto, before=0, after=0, undone=True, seq=at.seq
             )
             turn_and_event_records.append_events(tx, at.conversation, [event])
         return upto

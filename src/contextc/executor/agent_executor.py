@@ -49,6 +49,7 @@ from contextc.providers import Provider
 from contextc.providers.client import Endpoint
 from contextc.store import Store, turn_and_event_records
 from contextc.store.append_and_load import now_ms
+from contextc.store.backend_interface import Transaction
 from contextc.store.conversation_types import DEFAULT_AGENT
 from contextc.store.ledger_schema import Channel
 from contextc.store.message_rows import check_name, find_tip, load_tip
@@ -415,9 +416,12 @@ class AgentExecutor(agent_config.FixedOptions):
 
     def _publish_compaction(self, conversation: str, done: CompactionResult) -> None:
         event = replace_fields(compaction_event(done), time=now_ms(), agent=self.agent)
-        self.store.write(
-            lambda tx: turn_and_event_records.append_events(tx, load_tip(tx, conversation).conversation, [event])
-        )
+
+        def work(tx: Transaction) -> None:
+            at = load_tip(tx, conversation)
+            turn_and_event_records.append_events(tx, at.conversation, [replace_fields(event, seq=at.seq)])
+
+        self.store.write(work)
         event_hub(self.store).refresh(conversation)
 
     async def _queue(self, conversation: str, given: str | Message, kind: QueueKind) -> QueuedMessage:

@@ -42,4 +42,9 @@ def notices(app: AppState, name: str, query: NoticesQuery) -> list[NoticeView]:
             tx, load_tip(tx, name).conversation, KINDS, before=query.before, limit=query.limit
         )
     )
-    return [NoticeView(after=seq, uid=uid, event=event) for event, seq, uid in found]
+    return [NoticeView(after=seq or _last_message(event), uid=uid, event=event) for event, seq, uid in found]
+
+
+def _last_message(event: object) -> int:
+    """Return the last message at the time of a compaction, for conversations that were imported: they have no turns."""
+    return (event.seq or event.upto) if isinstance(event, CompactionFinished) else 0

@@ -174,10 +174,11 @@ export class ConversationClient {
   async refresh() {
     const found = await get(this.path()).catch(() => null);
     if (!found || this._closed) return;
-    const { notices, view: before } = this.state.value;
+    const { notices, last, view: before } = this.state.value;
     const view = isEqual(found, before) ? before : found;  // an unchanged one causes no new estimate
     this.dispatch({ type: "view", view });
-    if (notices.length && !this.state.value.notices.length) this.loadNotices();
+    const isFresh = this.state.value.last > last || (notices.length && !this.state.value.notices.length);
+    if (isFresh) this.loadNotices();  // events up to `last` are not applied any more
     if (!view.running) {
       this.loadBranches();
       this.loadTimeline({ again: true });

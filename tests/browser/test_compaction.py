@@ -1,0 +1,45 @@
+"""Compaction by hand: a preview, instructions for the summary, what was lost, and undo."""
+
+import re
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+import contextc as cc
+from contextc.web.app_state import ServerOptions
+from tests.browser.page_driver import Person
+from tests.browser.scripted_model import SPEC, Model, text_reply
+
+ORDERS = [[f"ORD-{number * 7919 + at * 104_729}" for at in range(100)] for number in range(1, 13)]
+SUMMARY = f"The user asked for reports of orders: {' '.join(ORDERS[0])}."
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> ServerOptions:
+    """A server whose agents have a small budget, so that there is something to compact."""
+    return ServerOptions(root=tmp_path, model=SPEC, budget=9_000)
+
+
+def test_a_compaction_is_previewed_guided_examined_and_undone(store: cc.Store, person: Person, model: Model) -> None:
+    """Guarantees 7.5 and 7.6: the dialog has the costs, the notice has the receipt, and undo returns the messages."""
+    for orders in ORDERS:
+        store.extend("demo", [cc.user("The next report, please."), cc.assistant(f"It has {' '.join(orders)}.")])
+    model.will(*[text_reply(SUMMARY) for _ in range(4)])
+    page = person.chat("demo").page
+    person.item(page.get_by_role("button", name="More"), "Compact conversation")
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text(re.compile(r"would replace \d+ messages with .+ tokens. It costs about \$"))
+    dialog.get_by_label("What the summary should keep").fill("keep the last order")
+    dialog.get_by_role("button", name="Compact").click()
+    notice = page.get_by_test_id("notice-compaction")
+    expect(notice).to_contain_text("Conversation compacted:")
+    assert "keep the last order" in str(model.requests[0]["messages"])
+    expect(notice).to_contain_text("of the facts and words of people are kept")
+    notice.get_by_role("button", name="Show what was lost").click()
+    expect(page.get_by_test_id("lost-facts")).to_contain_text("ORD-")
+    notice.get_by_role("button", name="Undo").click()
+    expect(notice.last).to_contain_text(re.compile(r"Compaction up to message \d+ undone."))
+    expect(page.get_by_role("button", name="Undo")).to_have_count(0)
+    page.reload()
+    expect(notice).to_have_count(2)
