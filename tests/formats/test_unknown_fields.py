@@ -6,7 +6,8 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.formats.anthropic import lint_parser as anthropic_sketch
+from contextc.formats.anthropic.codec import BLOCKS as ANTHROPIC_BLOCKS
+from contextc.formats.anthropic.rules import MESSAGE_FIELDS as ANTHROPIC_MESSAGE_FIELDS
 from contextc.formats.openai_chat import lint_parser as chat_sketch
 from contextc.formats.openai_responses import lint_parser as responses_sketch
 
@@ -114,7 +115,7 @@ def test_every_field_of_the_sdks_types_is_known() -> None:
     )
     from openai.types.responses.response_input_item_param import FunctionCallOutput, Message
 
-    assert fields(MessageParam) | fields(BetaMessageParam) <= anthropic_sketch.MESSAGE_FIELDS
+    assert fields(MessageParam) | fields(BetaMessageParam) <= ANTHROPIC_MESSAGE_FIELDS
     blocks: dict[str, set[str]] = {}
     for module in (anthropic.types, anthropic.types.beta):
         for name, kind in vars(module).items():
@@ -124,8 +125,8 @@ def test_every_field_of_the_sdks_types_is_known() -> None:
                     blocks.setdefault(tag, set()).update(hints)
     assert blocks.keys() >= {"text", "image", "document", "tool_use", "tool_result", "thinking", "server_tool_use"}
     for tag, given in blocks.items():
-        if tag in anthropic_sketch.BLOCK_FIELDS:
-            assert given <= anthropic_sketch.BLOCK_FIELDS[tag], tag
+        if tag in ANTHROPIC_BLOCKS.field_names:
+            assert given <= ANTHROPIC_BLOCKS.field_names[tag], tag
     assert fields(ChatCompletionMessageParam) | set(ChatCompletionMessage.model_fields) <= chat_sketch.FIELDS
     messages = fields(EasyInputMessageParam) | fields(Message) | fields(ResponseOutputMessageParam)
     assert messages <= responses_sketch.MESSAGE_FIELDS

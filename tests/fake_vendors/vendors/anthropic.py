@@ -10,7 +10,7 @@ from hashlib import blake2b
 from typing import Any, ClassVar, cast
 
 from contextc._json import JSON, JSONObject, encode_canonical
-from contextc.formats.anthropic.predicted_errors import SIGNATURE
+from contextc.formats.anthropic.error_texts import SIGNATURE
 from tests.fake_vendors.json_access import as_list, as_object
 from tests.fake_vendors.replies import ScriptedCall, pieces
 from tests.fake_vendors.responses import Event, FakeError, RequestHead

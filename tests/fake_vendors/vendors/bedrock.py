@@ -15,7 +15,7 @@ from urllib.parse import unquote
 from zlib import crc32
 
 from contextc._json import JSONObject, encode, encode_canonical
-from contextc.formats.anthropic.predicted_errors import NO_PREFILL
+from contextc.formats.anthropic.error_texts import NO_PREFILL
 from contextc.formats.bedrock.predicted_errors import MODEL_ERROR_PREFIX, NO_SIGNATURES, SIGNATURE
 from tests.fake_vendors.json_access import as_list, as_object
 from tests.fake_vendors.replies import ScriptedCall, pieces

@@ -3,20 +3,21 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from contextc._json import JSONObject
-from contextc.formats.anthropic import decode
-from contextc.formats.anthropic.encode import (
+from contextc.formats.anthropic.codec import (
     BETWEEN_KEY,
     DOCUMENT_TYPES,
     FIELDS_KEY,
     IMAGE_TYPES,
+    decode_reply,
+    decode_request,
     encode_segment,
     encode_system,
+    encode_tool,
     without_trailing_space,
 )
-from contextc.formats.anthropic.reply_stream import AnthropicReplyStream
 from contextc.formats.anthropic.request_settings import SETTINGS
 from contextc.formats.anthropic.rules import RULES
-from contextc.formats.anthropic.stream import AnthropicStreamReader
+from contextc.formats.anthropic.streams import AnthropicReplyStream, AnthropicStreamReader, collect_events
 from contextc.formats.base import OPENING_TEXT, EncodedSegment, Request
 from contextc.formats.encoder_decoder_base import Codec, CodecFormatter, tag_system_blocks
 from contextc.formats.identifiers import IdentifierCodec, NameCodec
@@ -33,7 +34,7 @@ class AnthropicFormatter(CodecFormatter):
     """Anthropic's Messages API. `system_between`: the model accepts system messages between other messages."""
 
     name = "anthropic"
-    codec = Codec(decode.encode_tool, decode.decode_request, decode.decode_reply, decode.collect_events)
+    codec = Codec(encode_tool, decode_request, decode_reply, collect_events)
     stream_reader = AnthropicStreamReader
     reply_stream = AnthropicReplyStream
     settings = SETTINGS

@@ -1,7 +1,6 @@
 """The settings of Anthropic's API. Sampling settings such as temperature are read, but no longer written."""
 
 from contextc._json import JSONObject
-from contextc.formats.anthropic.fixes import DEFAULT_MAX_TOKENS
 from contextc.formats.base import text_of
 from contextc.formats.request_settings import (
     OutputFormat,
@@ -16,6 +15,7 @@ from contextc.formats.request_settings import (
 MODES: dict[str, ToolChoiceMode] = {"auto": "auto", "any": "required", "none": "none", "tool": "named"}
 MODE_NAMES = {mode: name for name, mode in MODES.items()}
 EFFORTS = ("low", "medium", "high", "xhigh", "max")
+DEFAULT_MAX_TOKENS = 8_192
 
 
 def read_structured(rest: JSONObject) -> dict[str, object]:

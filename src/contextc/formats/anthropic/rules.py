@@ -1,23 +1,48 @@
-"""The lint rules of Anthropic's Messages API."""
+"""The lint rules of Anthropic's Messages API: the reader of requests for them, the rules, and their fixes.
+
+Fixes are repairs that decoding and encoding a request do not make: cache breakpoints, settings, tools.
+"""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from copy import deepcopy
 from itertools import takewhile
 from typing import cast
 
-from contextc._json import JSON, JSONObject
-from contextc.formats.anthropic import fixes, lint_parser, predicted_errors
-from contextc.formats.fix_builders import insert_first_message, remove_settings, set_setting
+from contextc._json import JSON, JSONObject, encode
+from contextc.formats.anthropic import error_texts
+from contextc.formats.anthropic.codec import BLOCKS, SOURCE_TYPES
+from contextc.formats.anthropic.request_settings import DEFAULT_MAX_TOKENS
+from contextc.formats.coercion import ROLE_ALIASES, as_arguments, inner_tool, text_block, text_message, tool_schema
+from contextc.formats.encoder_decoder_base import tag_system_blocks
+from contextc.formats.fix_builders import (
+    insert_first_message,
+    keep_messages,
+    messages_of,
+    remove_settings,
+    set_setting,
+    without_fields,
+)
 from contextc.formats.lint_engine import (
+    Fault,
+    FieldTypes,
+    JSONPath,
     ParsedRequest,
+    Problem,
+    RequestPart,
     RuleFinding,
     RuleSet,
     find_duplicates,
     find_id_mismatches,
     format_dotted_path,
     make_finding,
+    remove_fields,
     results_in_next_message,
+    schema_error,
+    unknown_field_findings,
 )
+from contextc.formats.request_parser import ROLES, TYPED, RequestReader, block_message_error, nested_error, tagged_error
+from contextc.formats.request_settings import is_list, is_object, list_or_empty, object_or_empty
 from contextc.formats.rule_checks import (
     find_duplicate_ids,
     find_empty_request,
@@ -28,24 +53,259 @@ from contextc.formats.rule_checks import (
 )
 from contextc.formats.signature_check import is_valid_signature
 
+RESULT_BLOCKS = ("text", "image", "document", "search_result", "tool_reference", "browser_state")
+"""Types of blocks inside a tool result. The last two are not allowed elsewhere."""
+MESSAGE_SCHEMAS = {kind: fields for kind, fields in BLOCKS.schemas.items() if kind not in RESULT_BLOCKS[-2:]}
+RESULT_SCHEMAS = {kind: BLOCKS.schemas[kind] for kind in RESULT_BLOCKS}
+SYSTEM_SCHEMAS = {"text": BLOCKS.schemas["text"]}
+SERVER_TOOL_SUFFIXES: dict[str, FieldTypes] = {
+    "_tool_use": {"id": str, "name": str, "input": dict},
+    "_tool_result": {"tool_use_id": str},
+}
+"""Suffixes of block types for tools that the API runs itself, with the required fields of such a block."""
+MESSAGE_FIELDS = frozenset(("role", "content", "output_config", "clear_at"))
+TYPES = {str: "string", list: "list", dict: "dictionary", bool: "boolean", int: "integer", float: "number"}
+"""Anthropic's names of types."""
 ANSWER_SETTINGS = ("stream", "stop_sequences", "metadata", "service_tier", "temperature", "top_p", "top_k", "container")
 """Settings that a request for an answer may have, but a request for a token count may not."""
 ID, TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]+"), re.compile(r"[a-zA-Z0-9_-]{1,128}")
+MAX_BREAKPOINTS = 4
+CONTINUE_TEXT = "Go on."
+
+
+class _Reader(RequestReader):
+    messages_error = "messages must be a list."
+    tools_error = "tools must be a list, got {given}."
+    part_kinds = BLOCKS.part_kinds
+
+    def message_error(self, wire: JSON) -> Fault | None:
+        return block_message_error(wire, (str, list))
+
+    def block_error(self, block: JSON, shapes: Mapping[str, FieldTypes] | None) -> Fault | None:
+        if shapes is None:
+            shapes, kind = MESSAGE_SCHEMAS, object_or_empty(block).get("type")
+            if isinstance(kind, str) and kind not in shapes:
+                suffix = next((end for end in SERVER_TOOL_SUFFIXES if kind.endswith(end)), "")
+                shapes = {kind: SERVER_TOOL_SUFFIXES[suffix]} if suffix else shapes
+        wrong = tagged_error(block, shapes)
+        if wrong or block["type"] not in ("image", "document"):
+            return wrong
+        if (fields := SOURCE_TYPES.get(str(block["source"].get("type")))) is None:
+            return Fault("source.type", "`source` must have a known `type`.")
+        return nested_error("source", block["source"], fields)
+
+    def part(self, block: JSONObject, path: JSONPath) -> RequestPart:
+        kind = BLOCKS.part_kinds.get(block["type"], "other")
+        call_id = {"call": block.get("id"), "result": block.get("tool_use_id")}.get(kind)
+        text = block["text"] if kind == "text" else ""
+        if kind == "result" and is_list(block.get("content")):
+            list(self.blocks(block["content"], (*path, "content"), RESULT_SCHEMAS))
+        return RequestPart(kind=kind, path=path, wire=block, id=call_id or "", name=block.get("name") or "", text=text)
+
+    def system(self) -> Iterable[RequestPart]:
+        system: JSON = self.body.get("system")
+        if system is not None and not isinstance(system, str) and not is_list(system):
+            message = "system must be a string or a list of text blocks."
+            self.refuse(("system",), Fault("", message, Problem.TYPE, (str, list), system))
+        return self.blocks(list_or_empty(system), ("system",), SYSTEM_SCHEMAS)
+
+    def tool_error(self, tool: JSON) -> Fault | None:
+        return schema_error(tool, {"name": str, "input_schema": dict} if _is_custom(tool) else TYPED)
+
+    def tool_name(self, tool: JSONObject) -> str | None:
+        return tool["name"] if _is_custom(tool) else None
+
+    def provider_text(self, path: JSONPath, fault: Fault) -> str:
+        if fault.problem is Problem.TYPE:
+            return error_texts.WRONG_TYPE.format(kind=TYPES[fault.expected[0]])
+        return error_texts.MISSING if fault.problem is Problem.MISSING else fault.message
+
+
+parse_request = _Reader.parse
+
+
+def _is_custom(tool: JSON) -> bool:
+    return object_or_empty(tool).get("type") in (None, "custom", "function")  # "function" is another provider's
+
+
+def find_unknown_fields(request: ParsedRequest) -> Iterator[RuleFinding]:
+    """Yield the fields of messages and blocks that Anthropic does not have."""
+    for message in request.messages:
+        yield from unknown_field_findings(message.wire, MESSAGE_FIELDS, message.path)
+        for part in message.parts:
+            yield from find_unknown_block_fields(part.wire, part.path)
+
+
+def find_unknown_block_fields(block: JSONObject, path: JSONPath) -> Iterator[RuleFinding]:
+    yield from BLOCKS.unknown_fields(block, path)
+    for index, inner in enumerate(list_or_empty(block.get("content")) if block.get("type") == "tool_result" else []):
+        if is_object(inner):
+            yield from find_unknown_block_fields(inner, (*path, "content", index))
+
+
+def coerce_value(value: JSON, path: JSONPath) -> JSON:
+    """Return an almost valid message or block in a valid shape, such as one with text arguments or a foreign role."""
+    if isinstance(value, str):
+        return text_block(value) if "content" in path or path[0] == "system" else text_message(value)
+    if not is_object(value):
+        return value
+    if path[0] == "tools":
+        return _tool(value)
+    if value.get("type") == "tool_result" and not isinstance(value.get("content"), str | list):
+        return {**value, "content": encode(value.get("content")).decode()}
+    if value.get("type") == "tool_use" and not is_object(value.get("input")):
+        return {**value, "input": as_arguments(value.get("input"))}
+    if "role" in value and isinstance(value.get("content"), str | list):
+        return {**value, "role": ROLE_ALIASES.get(str(value["role"]).lower(), "user")}
+    if value.get("role") in ROLES and value.get("content") is None:
+        return {**value, "content": []}
+    return value
+
+
+def _tool(wire: JSONObject) -> JSONObject:
+    """Return a tool without a schema, or in another provider's shape, as a valid tool."""
+    if (given := inner_tool(wire)) is None:
+        return wire
+    made: JSONObject = {"name": given["name"], "input_schema": tool_schema(given, {"type": "object"})}
+    return {**made, "description": given["description"]} if isinstance(given.get("description"), str) else made
+
+
+def with_last_user_message(body: JSONObject) -> JSONObject:
+    return {**body, "messages": [*body["messages"], {"role": "user", "content": CONTINUE_TEXT}]}
+
+
+def without_empty_messages(body: JSONObject) -> JSONObject:
+    """Return the body without messages that are empty except for unknown fields."""
+    return keep_messages(body, lambda message: bool(message["content"]))
+
+
+def is_claude(body: JSONObject) -> bool:
+    """Return True if a request is for a model of Anthropic, or does not name its model."""
+    return "claude" in str(body.get("model", "claude")).lower()
+
+
+def without_unknown_fields(body: JSONObject) -> JSONObject:
+    return remove_fields(body, find_unknown_fields(parse_request(body)))
+
+
+def with_last_breakpoints(body: JSONObject) -> JSONObject:
+    copy = deepcopy(body)
+    for _, block in list(find_breakpoints(copy))[:-MAX_BREAKPOINTS]:
+        del block["cache_control"]
+    return copy
+
+
+def without_thinking_breakpoints(body: JSONObject) -> JSONObject:
+    copy = deepcopy(body)
+    for _, block in list(find_breakpoints(copy)):
+        if block.get("type") in ("thinking", "redacted_thinking"):
+            del block["cache_control"]
+    return copy
+
+
+def with_valid_thinking(body: JSONObject) -> JSONObject:
+    """Return the body without thinking that the API could not verify.
+
+    A message that contained nothing else is left out.
+    """
+    messages: list[JSONObject] = []
+    for message in messages_of(body):
+        if not isinstance(message["content"], list):
+            messages.append(message)
+            continue
+        blocks = cast(list[JSONObject], message["content"])
+        kinds = ("thinking", "redacted_thinking")
+        left = [b for b in blocks if b["type"] not in kinds or is_valid_signature(b.get("signature", b.get("data")))]
+        messages += [{**message, "content": left}] if left else []
+    return {**body, "messages": messages}
+
+
+def with_tagged_system(body: JSONObject) -> JSONObject:
+    """Return the body with the text of each system message as tagged text of the user."""
+    messages: list[JSONObject] = []
+    for message in messages_of(body):
+        if message["role"] != "system":
+            messages.append(message)
+            continue
+        content = message["content"]
+        blocks: list[JSONObject] = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        if messages and messages[-1]["role"] == "user" and isinstance(messages[-1]["content"], list):
+            messages[-1] = {**messages[-1], "content": [*messages[-1]["content"], *tag_system_blocks(blocks)]}
+        elif blocks:
+            messages.append({"role": "user", "content": tag_system_blocks(blocks)})
+    return {**body, "messages": messages}
+
+
+def with_unique_tools(body: JSONObject) -> JSONObject:
+    tools = {tool.get("name"): tool for tool in reversed(cast(list[JSONObject], body["tools"]))}
+    return {**body, "tools": list(tools.values())[::-1]}
+
+
+def tool_choice(body: JSONObject) -> JSONObject:
+    return cast(JSONObject, body["tool_choice"]) if isinstance(body.get("tool_choice"), dict) else {}
+
+
+def with_auto_tool_choice(body: JSONObject) -> JSONObject:
+    rest = without_fields(tool_choice(body), "type", "name")
+    return {**body, "tool_choice": {"type": "auto", **rest}}
+
+
+def without_server_orphans(body: JSONObject) -> JSONObject:
+    found = [
+        block
+        for message in messages_of(body)
+        if message["role"] == "assistant" and isinstance(message["content"], list)
+        for block in cast(list[JSONObject], message["content"])
+    ]
+    orphans = {id(block) for block in find_server_orphans(found)}
+    messages: list[JSONObject] = []
+    for message in messages_of(body):
+        blocks = cast(list[JSONObject], message["content"]) if isinstance(message["content"], list) else []
+        left = [block for block in blocks if id(block) not in orphans]
+        if len(left) == len(blocks):
+            messages.append(message)
+        elif left:
+            messages.append({**message, "content": left})
+    return {**body, "messages": messages}
+
+
+def find_server_orphans(blocks: list[JSONObject]) -> Iterator[JSONObject]:
+    called: set[str] = set()
+    for block in blocks:
+        kind = cast(str, block.get("type") or "")
+        if kind in ("server_tool_use", "mcp_tool_use"):
+            called.add(block["id"])
+        elif kind.endswith("_tool_result") and block["tool_use_id"] not in called:
+            yield block
+
+
+def find_breakpoints(value: JSON, path: JSONPath = ()) -> Iterator[tuple[JSONPath, JSONObject]]:
+    """Yield all blocks with a cache breakpoint, in the order of the prompt: tools, system, messages."""
+    if isinstance(value, dict):
+        block = cast(JSONObject, value)
+        if block.get("cache_control"):
+            yield path, block
+        first = [name for name in ("tools", "system", "messages") if not path and name in block]
+        for name in first or (["content"] if "content" in block else []):
+            yield from find_breakpoints(block[name], (*path, name))
+    elif isinstance(value, list):
+        for index, each in enumerate(cast(list[JSON], value)):
+            yield from find_breakpoints(each, (*path, index))
 
 
 RULES = RuleSet(
     "ANT",
-    lint_parser.parse_request,
-    coerce=lint_parser.coerce_value,
-    message=lint_parser.text_message,
-    block=lint_parser.text_block,
+    parse_request,
+    coerce=coerce_value,
+    message=text_message,
+    block=text_block,
     vendor="anthropic",
-    unknown_fields=lint_parser.find_unknown_fields,
+    unknown_fields=find_unknown_fields,
 )
 rule = RULES.register
 
 
-@rule(1, predicted_errors.MALFORMED)
+@rule(1, error_texts.MALFORMED)
 def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every message, block and tool has the required fields of its type.
 
@@ -57,7 +317,7 @@ def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     return request.malformed
 
 
-@rule(2, predicted_errors.NO_MESSAGES, fix=insert_first_message(RULES))
+@rule(2, error_texts.NO_MESSAGES, fix=insert_first_message(RULES))
 def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request has at least one message.
 
@@ -67,20 +327,20 @@ def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     return find_empty_request(request, "messages is empty.")
 
 
-@rule(4, predicted_errors.EMPTY_CONTENT, fix=fixes.without_empty_messages)
+@rule(4, error_texts.EMPTY_CONTENT, fix=without_empty_messages)
 def check_not_empty(request: ParsedRequest) -> Iterable[RuleFinding]:
     """No message is empty, except a final message of the assistant.
 
     Example: [{"role": "user", "content": []}]
     Repair: the message is left out.
     """
-    for turn in request.messages:
-        last = turn is request.messages[-1] and turn.role == "assistant"
-        if not turn.wire["content"] and not last and "output_config" not in turn.wire:
-            yield make_finding(turn.path, "this message is empty.")
+    for message in request.messages:
+        last = message is request.messages[-1] and message.role == "assistant"
+        if not message.wire["content"] and not last and "output_config" not in message.wire:
+            yield make_finding(message.path, "this message is empty.")
 
 
-@rule(5, predicted_errors.BLANK_TEXT)
+@rule(5, error_texts.BLANK_TEXT)
 def check_no_blank_text(request: ParsedRequest) -> Iterable[RuleFinding]:
     """No text block is empty or only white space.
 
@@ -89,13 +349,13 @@ def check_no_blank_text(request: ParsedRequest) -> Iterable[RuleFinding]:
     Example: [{"role": "user", "content": [{"type": "text", "text": " "}]}]
     Repair: the block is left out.
     """
-    said = [piece for turn in request.messages if turn.wire["content"] != "" for piece in turn.parts_of("text")]
-    for piece in (*request.system, *said):
-        if not piece.text.strip():
-            yield make_finding(piece.path, "this text is blank.")
+    said = [part for message in request.messages if message.wire["content"] != "" for part in message.parts_of("text")]
+    for part in (*request.system, *said):
+        if not part.text.strip():
+            yield make_finding(part.path, "this text is blank.")
 
 
-@rule(6, predicted_errors.UNANSWERED)
+@rule(6, error_texts.UNANSWERED)
 def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every tool call has a result in the next message.
 
@@ -107,12 +367,12 @@ def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: a result found elsewhere is moved to its call. Otherwise a result is inserted which states that it is
         missing.
     """
-    for turn, call in request.match_results(results_in_next_message, merged=True).unanswered_calls:
-        message = f"call {call.id} has no result in the next message."
-        yield make_finding(call.path, message, where=format_dotted_path(turn.path), ids=call.id)
+    for message, call in request.match_results(results_in_next_message, merged=True).unanswered_calls:
+        text = f"call {call.id} has no result in the next message."
+        yield make_finding(call.path, text, where=format_dotted_path(message.path), ids=call.id)
 
 
-@rule(7, predicted_errors.RESULTS_FIRST)
+@rule(7, error_texts.RESULTS_FIRST)
 def check_results_first(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Tool results come before all other blocks of their message.
 
@@ -121,10 +381,10 @@ def check_results_first(request: ParsedRequest) -> Iterable[RuleFinding]:
         "tool_result", "tool_use_id": "a", "content": "1"}]}]
     Repair: results are moved to the front.
     """
-    return find_late_results((turn, turn.parts) for turn in request.merged)
+    return find_late_results((message, message.parts) for message in request.merged)
 
 
-@rule(8, predicted_errors.ORPHAN_RESULT)
+@rule(8, error_texts.ORPHAN_RESULT)
 def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every tool result answers a call in the previous message.
 
@@ -137,7 +397,7 @@ def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
         )
 
 
-@rule(9, predicted_errors.DUPLICATE_RESULT)
+@rule(9, error_texts.DUPLICATE_RESULT)
 def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A tool call has only one result.
 
@@ -150,7 +410,7 @@ def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(result.path, f"duplicate result for call {result.id}.", id=result.id)
 
 
-@rule(10, predicted_errors.DUPLICATE_CALL_ID)
+@rule(10, error_texts.DUPLICATE_CALL_ID)
 def check_unique_call_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The calls of one reply have different ids.
 
@@ -165,7 +425,7 @@ def check_unique_call_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(call.path, f"duplicate call id {call.id} in one reply.")
 
 
-@rule(11, predicted_errors.WRONG_ROLE)
+@rule(11, error_texts.WRONG_ROLE)
 def check_block_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Calls and thinking are in assistant messages, results in user messages, and system messages contain only text.
 
@@ -178,7 +438,7 @@ def check_block_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     )
 
 
-@rule(12, predicted_errors.ID_FORM)
+@rule(12, error_texts.ID_FORM)
 def check_call_id_format(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The id of a call contains only letters, digits, `_` and `-`.
 
@@ -186,11 +446,11 @@ def check_call_id_format(request: ParsedRequest) -> Iterable[RuleFinding]:
         "name": "look", "input": {}}]}, {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a.1"}]}]
     Repair: other characters are replaced, in the call and in its result.
     """
-    for call, id in find_id_mismatches(ID, (call for turn in request.messages for call in turn.parts_of("call"))):
+    for call, id in find_id_mismatches(ID, (call for message in request.messages for call in message.parts_of("call"))):
         yield make_finding(call.path, f"invalid call id {id!r}: expected letters, digits, `_` and `-`.")
 
 
-@rule(13, predicted_errors.SYSTEM_PLACE)
+@rule(13, error_texts.SYSTEM_PLACE)
 def check_system_position(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A system message follows a user message, and is last or followed by an assistant message.
 
@@ -200,22 +460,22 @@ def check_system_position(request: ParsedRequest) -> Iterable[RuleFinding]:
         "content": "Be brief."}]
     Repair: the message becomes user text in `<system-reminder>`.
     """
-    others = [(index, turn) for index, turn in enumerate(request.messages) if turn.role != "system"]
+    others = [(index, message) for index, message in enumerate(request.messages) if message.role != "system"]
     place = 0
-    for index, turn in enumerate(request.messages):
+    for index, message in enumerate(request.messages):
         while place < len(others) and others[place][0] < index:
             place += 1
-        if turn.role != "system" or (not turn.wire["content"] and "output_config" in turn.wire):
+        if message.role != "system" or (not message.wire["content"] and "output_config" in message.wire):
             continue
         before = others[place - 1][1] if place else None
         after = others[place][1] if place < len(others) else None
         ran = before is not None and before.parts and "tool" in str(before.parts[-1].wire.get("type"))
         follows = before is not None and (before.role == "user" or (ran and not before.parts_of("call")))
         if not (follows and (after is None or after.role == "assistant")):
-            yield make_finding(turn.path, "system message in an invalid position.")
+            yield make_finding(message.path, "system message in an invalid position.")
 
 
-@rule(14, predicted_errors.SIGNATURE, fix=fixes.with_valid_thinking)
+@rule(14, error_texts.SIGNATURE, fix=with_valid_thinking)
 def check_thinking_signatures(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A thinking block has its original signature.
 
@@ -226,12 +486,12 @@ def check_thinking_signatures(request: ParsedRequest) -> Iterable[RuleFinding]:
         "hm", "signature": ""}, {"type": "text", "text": "Hello!"}]}, {"role": "user", "content": "go on"}]
     Repair: the block is left out. Only the model that wrote it could use it.
     """
-    for _, piece in iter_parts(request, "reasoning") if fixes.is_claude(request.body) else ():
-        if not is_valid_signature(piece.wire.get("signature", piece.wire.get("data"))):
-            yield make_finding(piece.path, "the signature of this block is missing or invalid.")
+    for _, part in iter_parts(request, "reasoning") if is_claude(request.body) else ():
+        if not is_valid_signature(part.wire.get("signature", part.wire.get("data"))):
+            yield make_finding(part.path, "the signature of this block is missing or invalid.")
 
 
-@rule(15, predicted_errors.THINKING_FIRST, fix=remove_settings("thinking"))
+@rule(15, error_texts.THINKING_FIRST, fix=remove_settings("thinking"))
 def check_thinking_first(request: ParsedRequest) -> Iterable[RuleFinding]:
     """If thinking is enabled, the last reply begins with thinking if it contains calls.
 
@@ -244,12 +504,12 @@ def check_thinking_first(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: thinking is disabled for this request.
     """
     thinking: JSON = request.body.get("thinking")
-    replies = [turn for turn in request.merged if turn.role == "assistant"]
+    replies = [message for message in request.merged if message.role == "assistant"]
     if not isinstance(thinking, dict) or cast(JSONObject, thinking).get("type") != "enabled" or not replies:
         return
     last = replies[-1]
     begins = last.parts[0].kind if last.parts else "reasoning"
-    if begins != "reasoning" and last.parts_of("call") and any(turn.parts_of("reasoning") for turn in replies):
+    if begins != "reasoning" and last.parts_of("call") and any(message.parts_of("reasoning") for message in replies):
         yield make_finding(
             last.parts[0].path,
             "the reply does not begin with its thinking block.",
@@ -257,7 +517,7 @@ def check_thinking_first(request: ParsedRequest) -> Iterable[RuleFinding]:
         )
 
 
-@rule(16, predicted_errors.TOO_MANY_BREAKPOINTS, fix=fixes.with_last_breakpoints)
+@rule(16, error_texts.TOO_MANY_BREAKPOINTS, fix=with_last_breakpoints)
 def check_breakpoint_count(request: ParsedRequest) -> Iterable[RuleFinding]:
     """At most four blocks have `cache_control`.
 
@@ -269,15 +529,15 @@ def check_breakpoint_count(request: ParsedRequest) -> Iterable[RuleFinding]:
     """
     marked = [
         path
-        for path, _ in fixes.find_breakpoints(request.body or {"messages": [turn.wire for turn in request.messages]})
+        for path, _ in find_breakpoints(request.body or {"messages": [message.wire for message in request.messages]})
     ]
-    if len(marked) > fixes.MAX_BREAKPOINTS:
+    if len(marked) > MAX_BREAKPOINTS:
         yield make_finding(
             marked[0], f"at most 4 blocks may have `cache_control`, got {len(marked)}.", count=len(marked)
         )
 
 
-@rule(17, predicted_errors.MISPLACED_BREAKPOINT, fix=fixes.without_thinking_breakpoints)
+@rule(17, error_texts.MISPLACED_BREAKPOINT, fix=without_thinking_breakpoints)
 def check_breakpoint_position(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Thinking blocks and blank text have no `cache_control`.
 
@@ -286,14 +546,14 @@ def check_breakpoint_position(request: ParsedRequest) -> Iterable[RuleFinding]:
         "user", "content": "go on"}]
     Repair: the breakpoint is removed.
     """
-    for _, piece in iter_parts(request, "reasoning"):
-        if piece.wire.get("cache_control"):
+    for _, part in iter_parts(request, "reasoning"):
+        if part.wire.get("cache_control"):
             yield make_finding(
-                piece.path, "a thinking block cannot have `cache_control`.", what="Extra inputs are not permitted"
+                part.path, "a thinking block cannot have `cache_control`.", what="Extra inputs are not permitted"
             )
 
 
-@rule(18, predicted_errors.TOOL_NAME)
+@rule(18, error_texts.TOOL_NAME)
 def check_tool_names(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The name of a tool has 1 to 128 letters, digits, `_` and `-`.
 
@@ -310,7 +570,7 @@ def check_tool_names(request: ParsedRequest) -> Iterable[RuleFinding]:
             )
 
 
-@rule(19, predicted_errors.DUPLICATE_TOOL, fix=fixes.with_unique_tools)
+@rule(19, error_texts.DUPLICATE_TOOL, fix=with_unique_tools)
 def check_unique_tools(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Tools have different names.
 
@@ -322,7 +582,7 @@ def check_unique_tools(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(tool.path, f"duplicate tool name {tool.id}.")
 
 
-@rule(20, predicted_errors.UNKNOWN_CHOICE, fix=remove_settings("tool_choice"))
+@rule(20, error_texts.UNKNOWN_CHOICE, fix=remove_settings("tool_choice"))
 def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The tool in `tool_choice` is one of the tools.
 
@@ -341,7 +601,7 @@ def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("tool_choice",), f"tool {name!r} not found in `tools`.", name=name)
 
 
-@rule(21, predicted_errors.TRAILING_SPACE)
+@rule(21, error_texts.TRAILING_SPACE)
 def check_trailing_space(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The text of a final assistant message does not end with white space.
 
@@ -353,7 +613,7 @@ def check_trailing_space(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(last.parts[-1].path, "the final text ends with white space.")
 
 
-@rule(22, predicted_errors.MAX_TOKENS, fix=set_setting("max_tokens", fixes.DEFAULT_MAX_TOKENS))
+@rule(22, error_texts.MAX_TOKENS, fix=set_setting("max_tokens", DEFAULT_MAX_TOKENS))
 def check_max_tokens(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request for an answer has `max_tokens`.
 
@@ -366,7 +626,7 @@ def check_max_tokens(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding((), "`max_tokens` is missing.")
 
 
-@rule(23, predicted_errors.SERVER_ORPHAN, fix=fixes.without_server_orphans)
+@rule(23, error_texts.SERVER_ORPHAN, fix=without_server_orphans)
 def check_server_results(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The result of a tool that Anthropic runs comes after its call.
 
@@ -378,20 +638,20 @@ def check_server_results(request: ParsedRequest) -> Iterable[RuleFinding]:
         "content": "and?"}]
     Repair: the result is left out. Only Anthropic can read its content.
     """
-    pieces = [piece for turn in request.messages if turn.role == "assistant" for piece in turn.parts]
-    orphans = {id(wire) for wire in fixes.find_server_orphans([piece.wire for piece in pieces])}
-    for each in pieces:
+    parts = [part for message in request.messages if message.role == "assistant" for part in message.parts]
+    orphans = {id(wire) for wire in find_server_orphans([part.wire for part in parts])}
+    for each in parts:
         if id(each.wire) in orphans:
-            piece, path = each.wire, each.path
+            part, path = each.wire, each.path
             yield make_finding(
                 path,
-                f"result without a call: call {piece['tool_use_id']} not found before it.",
-                kind=piece["type"],
-                id=piece["tool_use_id"],
+                f"result without a call: call {part['tool_use_id']} not found before it.",
+                kind=part["type"],
+                id=part["tool_use_id"],
             )
 
 
-@rule(24, predicted_errors.NO_PREFILL, fix=fixes.with_last_user_message)
+@rule(24, error_texts.NO_PREFILL, fix=with_last_user_message)
 def check_last_message(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Models from Claude 4.6 on do not continue a final assistant message.
 
@@ -403,13 +663,13 @@ def check_last_message(request: ParsedRequest) -> Iterable[RuleFinding]:
     """
     if request.facts.prefill or request.body.get("max_tokens") is None:
         return
-    last = list(takewhile(lambda turn: turn.role == "assistant", reversed(request.messages)))
-    spoken = {piece.kind for turn in last for piece in turn.parts}
+    last = list(takewhile(lambda message: message.role == "assistant", reversed(request.messages)))
+    spoken = {part.kind for message in last for part in message.parts}
     if "text" in spoken and spoken <= {"text", "reasoning"} and not request.malformed:
         yield make_finding(last[0].path, "the last message is the assistant's, and this model does not continue it.")
 
 
-@rule(25, predicted_errors.FORCED_CHOICE, fix=fixes.with_auto_tool_choice)
+@rule(25, error_texts.FORCED_CHOICE, fix=with_auto_tool_choice)
 def check_no_forced_tool(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Some models do not support forced tool calls: Opus 5.5, Sonnet 5.5, Fable and Mythos from 5.1 on.
 
@@ -419,12 +679,12 @@ def check_no_forced_tool(request: ParsedRequest) -> Iterable[RuleFinding]:
         "object"}}], "tool_choice": {"type": "any"}, "messages": [{"role": "user", "content": "hi"}]}
     Repair: the choice is left to the model. The setting for parallel calls is kept.
     """
-    kind = fixes.tool_choice(request.body).get("type")
+    kind = tool_choice(request.body).get("type")
     if kind in ("any", "tool") and not request.facts.forced_tool_choice:
         yield make_finding(("tool_choice",), f"this model does not support `tool_choice` of type {kind!r}.")
 
 
-@rule(26, predicted_errors.UNKNOWN_FIELD, fix=fixes.without_unknown_fields, is_open=True)
+@rule(26, error_texts.UNKNOWN_FIELD, fix=without_unknown_fields, is_open=True)
 def check_known_fields(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Messages and blocks have only fields that Anthropic defines.
 
@@ -434,11 +694,11 @@ def check_known_fields(request: ParsedRequest) -> Iterable[RuleFinding]:
     Example: [{"role": "user", "name": "ada", "content": "hi"}]
     Repair: the field is left out.
     """
-    if fixes.is_claude(request.body):
-        yield from lint_parser.find_unknown_fields(request)
+    if is_claude(request.body):
+        yield from find_unknown_fields(request)
 
 
-@rule(27, predicted_errors.SYSTEM_ROLE, fix=fixes.with_tagged_system)
+@rule(27, error_texts.SYSTEM_ROLE, fix=with_tagged_system)
 def check_system_role(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Opus before 4.8, Sonnet before 5 and Haiku before 5.5 do not support system messages among the messages.
 

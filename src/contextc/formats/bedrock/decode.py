@@ -12,7 +12,7 @@ from typing import cast
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, as_objects, encode
-from contextc.formats.anthropic.decode import split_message
+from contextc.formats.anthropic.codec import split_message
 from contextc.formats.base import Request, append_text, extra_of, text_of
 from contextc.formats.bedrock.encode import (
     CACHE_POINT_KEY,

@@ -3,7 +3,7 @@
 Some are errors of the model, which Bedrock passes on with a prefix.
 """
 
-from contextc.formats.anthropic import predicted_errors as anthropic
+from contextc.formats.anthropic import error_texts as anthropic
 
 MODEL_ERROR_PREFIX = "The model returned the following errors: "
 MALFORMED = "The value at {where} is invalid. {what}"

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from contextc._json import JSONObject, id_text
 from contextc.formats.anthropic import AnthropicFormatter
-from contextc.formats.anthropic.decode import collect_events
-from contextc.formats.anthropic.encode import BETWEEN_KEY
+from contextc.formats.anthropic.codec import BETWEEN_KEY
+from contextc.formats.anthropic.streams import collect_events
 from contextc.formats.base import EncodedSegment, Formatter, Request, as_json
 from contextc.formats.claude_code import decode
 from contextc.formats.claude_code.decode import NAME_KEY, TOOL_PREFIX

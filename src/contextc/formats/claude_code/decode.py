@@ -11,7 +11,7 @@ from typing import cast
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.anthropic import decode as anthropic
+from contextc.formats.anthropic import codec as anthropic
 from contextc.formats.base import OPENING_TEXT, Request, own_extra
 from contextc.formats.claude_code.encode import PROMPT_FIELD, PROMPT_TEXT_FIELDS, encode_tool
 from contextc.formats.claude_code.message_lines import is_conversation_message, merge_lines

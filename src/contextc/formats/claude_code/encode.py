@@ -10,7 +10,7 @@ from typing import cast
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.anthropic import encode as anthropic
+from contextc.formats.anthropic import codec as anthropic
 from contextc.formats.base import ConversionNote, EncodedSegment
 from contextc.formats.claude_code.message_lines import make_line
 from contextc.formats.encoder_decoder_base import encode_definition

@@ -1,7 +1,7 @@
 """Fixes that decoding and encoding a request do not make."""
 
 from contextc._json import JSONObject
-from contextc.formats.anthropic import fixes as anthropic
+from contextc.formats.anthropic import rules as anthropic
 from contextc.formats.claude_code.message_lines import make_line, message_of
 
 with_unique_tools = anthropic.with_unique_tools

@@ -6,7 +6,7 @@ from typing import cast
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.anthropic import lint_parser as anthropic
+from contextc.formats.anthropic import rules as anthropic
 from contextc.formats.claude_code.message_lines import (
     MESSAGE_TYPES,
     is_conversation_message,
@@ -16,6 +16,7 @@ from contextc.formats.claude_code.message_lines import (
 )
 from contextc.formats.claude_code.transcript_chain import active_lines
 from contextc.formats.coercion import text_block, without_fields
+from contextc.formats.coercion import text_message as anthropic_text_message
 from contextc.formats.lint_engine import (
     Fault,
     JSONPath,
@@ -140,4 +141,4 @@ def _tool(value: JSON) -> JSON:
 
 
 def text_message(text: str) -> JSONObject:
-    return make_line(anthropic.text_message(text))
+    return make_line(anthropic_text_message(text))

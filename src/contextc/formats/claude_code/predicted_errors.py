@@ -3,7 +3,7 @@
 Claude Code drops many invalid inputs silently. Those have no text here.
 """
 
-from contextc.formats.anthropic import predicted_errors as anthropic
+from contextc.formats.anthropic import error_texts as anthropic
 
 MALFORMED = "{where}: {what}"
 INVALID_SESSION_ID = "Error: Invalid session ID. Must be a valid UUID."

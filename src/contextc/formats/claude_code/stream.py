@@ -11,8 +11,8 @@ from typing import cast
 from msgspec.structs import replace
 
 from contextc._json import JSONObject, id_text
-from contextc.formats.anthropic.decode import FINISH_REASONS, collect_events
-from contextc.formats.anthropic.stream import AnthropicStreamReader
+from contextc.formats.anthropic.codec import FINISH_REASONS
+from contextc.formats.anthropic.streams import AnthropicStreamReader, collect_events
 from contextc.formats.claude_code.decode import decode_lines, decode_reply
 from contextc.formats.claude_code.message_lines import (
     content_blocks,
