@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from contextc._json import JSONObject
-from contextc.formats.mistral.predicted_errors import UNEXPECTED_ROLE
+from contextc.formats.mistral.error_texts import UNEXPECTED_ROLE
 from tests.fake_vendors.sdks import WORDS, Happened, Raised, SDKClient, http
 from tests.fake_vendors.vendor import KEY, Trouble
 from tests.formats.known.mistral import ID, misread

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from contextc._json import JSONObject
-from contextc.formats.ollama.predicted_errors import ORPHAN
+from contextc.formats.ollama.error_texts import ORPHAN
 from contextc.formats.registry import formatter
 from tests.fake_vendors.sdks import Raised, SDKClient
 from tests.fake_vendors.vendor import KEY, Trouble

@@ -16,7 +16,7 @@ from zlib import crc32
 
 from contextc._json import JSONObject, encode, encode_canonical
 from contextc.formats.anthropic.error_texts import NO_PREFILL
-from contextc.formats.bedrock.predicted_errors import MODEL_ERROR_PREFIX, NO_SIGNATURES, SIGNATURE
+from contextc.formats.bedrock.error_texts import MODEL_ERROR_PREFIX, NO_SIGNATURES, SIGNATURE
 from tests.fake_vendors.json_access import as_list, as_object
 from tests.fake_vendors.replies import ScriptedCall, pieces
 from tests.fake_vendors.responses import Event, FakeError, RequestHead

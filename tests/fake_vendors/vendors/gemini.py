@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
 from contextc._json import JSONObject, encode_canonical
-from contextc.formats.gemini.predicted_errors import SIGNATURE
+from contextc.formats.gemini.error_texts import SIGNATURE
 from tests.fake_vendors.json_access import as_list, as_object
 from tests.fake_vendors.replies import ScriptedCall, pieces
 from tests.fake_vendors.responses import Event, FakeError, RequestHead

@@ -5,7 +5,7 @@ from itertools import count
 from typing import ClassVar, cast
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.openai_responses.predicted_errors import ENCRYPTED
+from contextc.formats.openai_responses.error_texts import ENCRYPTED
 from tests.fake_vendors.json_access import as_list, as_object
 from tests.fake_vendors.replies import ScriptedCall, pieces
 from tests.fake_vendors.responses import Event, FakeError, Outcome

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from contextc.formats.bedrock import fixes, lint_parser, predicted_errors
+from contextc.formats.bedrock import error_texts, fixes, lint_parser
 from contextc.formats.bedrock.encode import USER_ONLY_BLOCKS
 from contextc.formats.fix_builders import insert_first_message
 from contextc.formats.lint_engine import (
@@ -31,7 +31,7 @@ RULES = RuleSet(
 rule = RULES.register
 
 
-@rule(1, predicted_errors.MALFORMED)
+@rule(1, error_texts.MALFORMED)
 def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every message, block and tool has the required fields of its type.
 
@@ -43,7 +43,7 @@ def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     return request.malformed
 
 
-@rule(2, predicted_errors.NO_MESSAGES, fix=insert_first_message(RULES))
+@rule(2, error_texts.NO_MESSAGES, fix=insert_first_message(RULES))
 def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request has at least one message.
 
@@ -53,7 +53,7 @@ def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     return find_empty_request(request, "messages is empty.")
 
 
-@rule(3, predicted_errors.EMPTY_CONTENT)
+@rule(3, error_texts.EMPTY_CONTENT)
 def check_not_empty(request: ParsedRequest) -> Iterable[RuleFinding]:
     """No message is empty.
 
@@ -66,7 +66,7 @@ def check_not_empty(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(turn.path, "this message is empty.")
 
 
-@rule(4, predicted_errors.BLANK_TEXT, fix=fixes.without_blank_texts)
+@rule(4, error_texts.BLANK_TEXT, fix=fixes.without_blank_texts)
 def check_no_blank_text(request: ParsedRequest) -> Iterable[RuleFinding]:
     """No text is empty or only white space.
 
@@ -86,7 +86,7 @@ def check_no_blank_text(request: ParsedRequest) -> Iterable[RuleFinding]:
                 yield make_finding(piece.path, "this text is blank.")
 
 
-@rule(5, predicted_errors.ROLES_MUST_ALTERNATE)
+@rule(5, error_texts.ROLES_MUST_ALTERNATE)
 def check_roles_alternate(request: ParsedRequest) -> Iterable[RuleFinding]:
     """User messages and assistant messages alternate.
 
@@ -98,7 +98,7 @@ def check_roles_alternate(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(turn.path, f"two messages with role {turn.role} in a row.")
 
 
-@rule(6, predicted_errors.UNANSWERED)
+@rule(6, error_texts.UNANSWERED)
 def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every tool call has a result in the next message.
 
@@ -115,7 +115,7 @@ def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(call.path, f"call {call.id} has no result in the next message.", where=where, ids=call.id)
 
 
-@rule(7, predicted_errors.RESULTS_FIRST)
+@rule(7, error_texts.RESULTS_FIRST)
 def check_results_first(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Tool results come before all other blocks of their message.
 
@@ -129,7 +129,7 @@ def check_results_first(request: ParsedRequest) -> Iterable[RuleFinding]:
     )
 
 
-@rule(8, predicted_errors.ORPHAN_RESULT)
+@rule(8, error_texts.ORPHAN_RESULT)
 def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every tool result answers a call in the previous message.
 
@@ -143,7 +143,7 @@ def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
         )
 
 
-@rule(9, predicted_errors.DUPLICATE_RESULT)
+@rule(9, error_texts.DUPLICATE_RESULT)
 def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A tool call has only one result.
 
@@ -157,7 +157,7 @@ def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(result.path, f"duplicate result for call {result.id}.", where=where, id=result.id)
 
 
-@rule(10, predicted_errors.DUPLICATE_CALL_ID)
+@rule(10, error_texts.DUPLICATE_CALL_ID)
 def check_unique_call_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The calls of one reply have different ids.
 
@@ -171,7 +171,7 @@ def check_unique_call_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(call.path, f"duplicate call id {call.id} in one reply.", where=where, id=call.id)
 
 
-@rule(11, predicted_errors.WRONG_ROLE, fix=fixes.with_text_system_messages)
+@rule(11, error_texts.WRONG_ROLE, fix=fixes.with_text_system_messages)
 def check_block_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Calls and reasoning are the assistant's, results and media are the user's, and system messages contain only text.
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import cast
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.bedrock import fixes, lint_parser, predicted_errors
+from contextc.formats.bedrock import error_texts, fixes, lint_parser
 from contextc.formats.bedrock.encode import vendor_of
 from contextc.formats.bedrock.media import DOCUMENT_NAME, MAX_DOCUMENTS, MAX_IMAGES, find_documents
 from contextc.formats.bedrock.message_rules import RULES
@@ -33,7 +33,7 @@ CLAUDE_VENDOR = "anthropic"
 rule = RULES.register
 
 
-@rule(12, predicted_errors.CONSTRAINT, fix=fixes.with_valid_calls)
+@rule(12, error_texts.CONSTRAINT, fix=fixes.with_valid_calls)
 def check_call_id_format(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The id of a call has 1 to 64 letters, digits, and any of `_ . : -`.
 
@@ -48,7 +48,7 @@ def check_call_id_format(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield from _check_constraint(piece.wire[kind]["toolUseId"], ID, (*piece.path, kind, "toolUseId"), piece)
 
 
-@rule(13, predicted_errors.CONSTRAINT, fix=fixes.with_valid_calls)
+@rule(13, error_texts.CONSTRAINT, fix=fixes.with_valid_calls)
 def check_tool_names(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The name of a tool has 1 to 64 letters, digits, `_` and `-`.
 
@@ -83,7 +83,7 @@ def _format_member_path(path: JSONPath) -> str:
     return ".".join(f"{step + 1}.member" if isinstance(step, int) else step for step in whole)
 
 
-@rule(14, predicted_errors.NO_TOOLS)
+@rule(14, error_texts.NO_TOOLS)
 def check_has_tools(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request whose messages contain calls or results has tools.
 
@@ -101,7 +101,7 @@ def check_has_tools(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding((), "messages contain calls or results, but `toolConfig` is missing.")
 
 
-@rule(15, predicted_errors.DUPLICATE_TOOL, fix=fixes.with_unique_tools)
+@rule(15, error_texts.DUPLICATE_TOOL, fix=fixes.with_unique_tools)
 def check_unique_tools(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Tools have different names.
 
@@ -113,7 +113,7 @@ def check_unique_tools(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(tool.path, f"duplicate tool name {tool.id}.")
 
 
-@rule(16, predicted_errors.UNKNOWN_CHOICE, fix=fixes.without_tool_choice)
+@rule(16, error_texts.UNKNOWN_CHOICE, fix=fixes.without_tool_choice)
 def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The tool in `toolChoice` is one of the tools.
 
@@ -129,7 +129,7 @@ def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("toolConfig", "toolChoice"), f"tool {name!r} not found in `toolConfig`.", name=name)
 
 
-@rule(17, predicted_errors.EMPTY_ERROR)
+@rule(17, error_texts.EMPTY_ERROR)
 def check_error_results(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A result with status `error` is not empty.
 
@@ -145,7 +145,7 @@ def check_error_results(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(result.path, "this result has status `error` and no content.", where=where)
 
 
-@rule(18, predicted_errors.NOT_AN_OBJECT)
+@rule(18, error_texts.NOT_AN_OBJECT)
 def check_json_results(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The `json` of a result is an object.
 
@@ -163,7 +163,7 @@ def check_json_results(request: ParsedRequest) -> Iterable[RuleFinding]:
                 yield make_finding(path, "expected an object in `json`.", where=format_dotted_path((*path, "json")))
 
 
-@rule(19, predicted_errors.DOCUMENT_WITHOUT_TEXT)
+@rule(19, error_texts.DOCUMENT_WITHOUT_TEXT)
 def check_document_text(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A message with a document also has a text that is not blank.
 
@@ -177,7 +177,7 @@ def check_document_text(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(shown[0].path, "this document has no text next to it.")
 
 
-@rule(20, predicted_errors.DOCUMENT_NAME, fix=fixes.with_valid_document_names)
+@rule(20, error_texts.DOCUMENT_NAME, fix=fixes.with_valid_document_names)
 def check_document_names(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The name of a document has only letters, digits, single spaces, `-`, and round or square brackets.
 
@@ -193,7 +193,7 @@ def check_document_names(request: ParsedRequest) -> Iterable[RuleFinding]:
             )
 
 
-@rule(21, predicted_errors.DUPLICATE_DOCUMENT)
+@rule(21, error_texts.DUPLICATE_DOCUMENT)
 def check_unique_documents(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The documents of a request have different names.
 
@@ -221,7 +221,7 @@ def _valid_documents(request: ParsedRequest) -> Iterator[tuple[RequestMessage, J
                 yield turn, block
 
 
-@rule(22, predicted_errors.SYSTEM_PLACE)
+@rule(22, error_texts.SYSTEM_PLACE)
 def check_system_position(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A system message follows a user message, and is last or followed by an assistant message.
 
@@ -239,7 +239,7 @@ def check_system_position(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(turn.path, "system message in an invalid position.")
 
 
-@rule(23, predicted_errors.SIGNATURE, fix=fixes.with_valid_thinking)
+@rule(23, error_texts.SIGNATURE, fix=fixes.with_valid_thinking)
 def check_reasoning_signatures(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Reasoning of Claude has its original signature.
 
@@ -256,7 +256,7 @@ def check_reasoning_signatures(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(piece.path, "the signature of this block is missing or invalid.")
 
 
-@rule(24, predicted_errors.TOO_MANY_BREAKPOINTS, fix=fixes.with_last_breakpoints)
+@rule(24, error_texts.TOO_MANY_BREAKPOINTS, fix=fixes.with_last_breakpoints)
 def check_breakpoint_count(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request has at most four cache points.
 
@@ -270,7 +270,7 @@ def check_breakpoint_count(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(marked[0], f"at most 4 cache points are allowed, got {len(marked)}.", count=len(marked))
 
 
-@rule(25, predicted_errors.MISPLACED_BREAKPOINT, fix=fixes.without_misplaced_breakpoints)
+@rule(25, error_texts.MISPLACED_BREAKPOINT, fix=fixes.without_misplaced_breakpoints)
 def check_breakpoint_position(request: ParsedRequest) -> Iterable[RuleFinding]:
     """No cache point directly follows reasoning.
 
@@ -285,7 +285,7 @@ def check_breakpoint_position(request: ParsedRequest) -> Iterable[RuleFinding]:
                 yield make_finding(piece.path, "a cache point cannot follow reasoning.")
 
 
-@rule(26, predicted_errors.CONSTRAINT, fix=fixes.with_settings_in_range)
+@rule(26, error_texts.CONSTRAINT, fix=fixes.with_settings_in_range)
 def check_setting_ranges(request: ParsedRequest) -> Iterable[RuleFinding]:
     """`temperature` and `topP` are between 0 and 1, and `maxTokens` is at least 1.
 
@@ -300,7 +300,7 @@ def check_setting_ranges(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(path, f"{value!r} is out of range.", value=value, where=".".join(path), what=what)
 
 
-@rule(27, predicted_errors.NO_SIGNATURES, fix=fixes.without_claude_thinking)
+@rule(27, error_texts.NO_SIGNATURES, fix=fixes.without_claude_thinking)
 def check_reasoning_vendor(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Reasoning that Claude signed is not sent to a model of another vendor.
 
@@ -319,7 +319,7 @@ def check_reasoning_vendor(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(piece.path, f"this reasoning was signed by a model of another vendor, not by {model}.")
 
 
-@rule(28, predicted_errors.CONSTRAINT, fix=fixes.with_valid_values)
+@rule(28, error_texts.CONSTRAINT, fix=fixes.with_valid_values)
 def check_values(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Enumerated values, URLs, bytes and lengths satisfy the constraints in the API description.
 
@@ -348,7 +348,7 @@ def _value_at(request: ParsedRequest, path: JSONPath) -> str:
     return str(found)[:100]
 
 
-@rule(29, predicted_errors.UNKNOWN_NAME, fix=fixes.without_unknown_fields, is_open=True)
+@rule(29, error_texts.UNKNOWN_NAME, fix=fixes.without_unknown_fields, is_open=True)
 def check_known_fields(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Objects have only members that the API description defines.
 
@@ -367,7 +367,7 @@ def check_known_fields(request: ParsedRequest) -> Iterable[RuleFinding]:
 RULES.unknown_fields = check_known_fields
 
 
-@rule(30, predicted_errors.TOO_MANY_DOCUMENTS, fix=fixes.with_last_documents)
+@rule(30, error_texts.TOO_MANY_DOCUMENTS, fix=fixes.with_last_documents)
 def check_document_count(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request has at most five documents.
 
@@ -382,7 +382,7 @@ def check_document_count(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(found[MAX_DOCUMENTS][0].path, f"at most 5 documents are allowed, got {len(found)}.")
 
 
-@rule(31, predicted_errors.TOO_MANY_IMAGES, fix=fixes.with_last_images)
+@rule(31, error_texts.TOO_MANY_IMAGES, fix=fixes.with_last_images)
 @repeat_in_example('{"image": {"format": "png", "source": {"bytes": "iVBO"}}}', MAX_IMAGES + 1)
 def check_image_count(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A message has at most twenty images.

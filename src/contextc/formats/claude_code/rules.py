@@ -9,7 +9,7 @@ from uuid import UUID
 
 from contextc._json import JSON
 from contextc.formats.anthropic import rules as anthropic
-from contextc.formats.claude_code import fixes, lint_parser, predicted_errors
+from contextc.formats.claude_code import error_texts, fixes, lint_parser
 from contextc.formats.fix_builders import insert_first_message, remove_settings
 from contextc.formats.lint_engine import (
     ParsedRequest,
@@ -44,7 +44,7 @@ def results_before_next_reply(turns: Sequence[RequestMessage]) -> Sequence[int]:
     return ends
 
 
-@rule(1, predicted_errors.MALFORMED)
+@rule(1, error_texts.MALFORMED)
 def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every line has a known type, user and assistant lines have a message, and blocks and tools are complete.
 
@@ -151,7 +151,7 @@ def check_unique_call_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(call.path, f"duplicate call id {call.id}.")
 
 
-@rule(8, predicted_errors.WRONG_ROLE)
+@rule(8, error_texts.WRONG_ROLE)
 def check_block_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Calls and thinking are in assistant lines, results in user lines.
 
@@ -163,7 +163,7 @@ def check_block_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     return anthropic.check_block_roles(request)
 
 
-@rule(9, predicted_errors.ID_FORM)
+@rule(9, error_texts.ID_FORM)
 def check_call_id_format(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The id of a call contains only letters, digits, `_` and `-`.
 
@@ -177,7 +177,7 @@ def check_call_id_format(request: ParsedRequest) -> Iterable[RuleFinding]:
     return anthropic.check_call_id_format(request)
 
 
-@rule(10, predicted_errors.SIGNATURE, fix=fixes.with_valid_thinking)
+@rule(10, error_texts.SIGNATURE, fix=fixes.with_valid_thinking)
 def check_thinking_signatures(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A thinking block has its original signature.
 
@@ -191,7 +191,7 @@ def check_thinking_signatures(request: ParsedRequest) -> Iterable[RuleFinding]:
     return anthropic.check_thinking_signatures(request)
 
 
-@rule(11, predicted_errors.INVALID_SESSION_ID, fix=remove_settings("resume"))
+@rule(11, error_texts.INVALID_SESSION_ID, fix=remove_settings("resume"))
 def check_session_id(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The id of the session to continue is a UUID.
 
@@ -202,7 +202,7 @@ def check_session_id(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("resume",), f"`resume` must be a UUID, got {name!r}.")
 
 
-@rule(12, predicted_errors.TOOL_NAME)
+@rule(12, error_texts.TOOL_NAME)
 def check_tool_names(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The name of a tool has 1 to 128 letters, digits, `_` and `-`.
 
@@ -213,7 +213,7 @@ def check_tool_names(request: ParsedRequest) -> Iterable[RuleFinding]:
     return anthropic.check_tool_names(request)
 
 
-@rule(13, predicted_errors.DUPLICATE_TOOL, fix=fixes.with_unique_tools)
+@rule(13, error_texts.DUPLICATE_TOOL, fix=fixes.with_unique_tools)
 def check_unique_tools(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Tools have different names.
 

@@ -5,7 +5,7 @@ The app-server refuses some violations with an error. It accepts others silently
 
 from collections.abc import Iterable
 
-from contextc.formats.codex import fixes, lint_parser, predicted_errors
+from contextc.formats.codex import error_texts, fixes, lint_parser
 from contextc.formats.codex.names_and_ids import NAMES
 from contextc.formats.fix_builders import remove_settings
 from contextc.formats.lint_engine import ParsedRequest, RuleFinding, RuleSet, find_duplicates, make_finding
@@ -22,7 +22,7 @@ RULES = RuleSet(
 rule = RULES.register
 
 
-@rule(1, predicted_errors.MALFORMED)
+@rule(1, error_texts.MALFORMED)
 def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every item, block and tool has the required fields of its type.
 
@@ -36,7 +36,7 @@ def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     return request.malformed
 
 
-@rule(2, predicted_errors.NO_ID, fix=fixes.with_item_ids)
+@rule(2, error_texts.NO_ID, fix=fixes.with_item_ids)
 def check_item_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every item has an id.
 
@@ -50,7 +50,7 @@ def check_item_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(turn.path, f"this {turn.wire['type']} has no `id`.")
 
 
-@rule(3, predicted_errors.INVALID_THREAD_ID, fix=remove_settings("threadId"))
+@rule(3, error_texts.INVALID_THREAD_ID, fix=remove_settings("threadId"))
 def check_thread_id(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A thread is resumed by its id, which is a UUID.
 
@@ -81,7 +81,7 @@ def check_calls_finished(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(turn.path, f"call {turn.wire.get('id')} is still running, although other items follow.")
 
 
-@rule(5, predicted_errors.TOOL_NAME, fix=fixes.with_encoded_names)
+@rule(5, error_texts.TOOL_NAME, fix=fixes.with_encoded_names)
 def check_tool_names(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The name of a tool has 1 to 128 letters, digits, `_` and `-`, and does not begin with `mcp__`.
 
@@ -95,7 +95,7 @@ def check_tool_names(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(tool.path, message, name=tool.name)
 
 
-@rule(6, predicted_errors.DUPLICATE_TOOL, fix=fixes.with_unique_names)
+@rule(6, error_texts.DUPLICATE_TOOL, fix=fixes.with_unique_names)
 def check_unique_tools(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Tools have different names.
 

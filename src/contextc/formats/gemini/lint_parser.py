@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import text_of
 from contextc.formats.coercion import as_arguments, as_role, as_text, without_fields, without_nulls
-from contextc.formats.gemini import predicted_errors
+from contextc.formats.gemini import error_texts
 from contextc.formats.lint_engine import (
     UNKNOWN_NAME,
     Fault,
@@ -111,7 +111,7 @@ class _Reader(RequestReader):
         role = wire.get("role") or "user"
         if role not in ROLES:
             message = f'invalid role {role!r}: expected "user" or "model".'
-            self.misshapen.append(make_finding(path, message, what=predicted_errors.INVALID_ROLE, role=role))
+            self.misshapen.append(make_finding(path, message, what=error_texts.INVALID_ROLE, role=role))
             role = ROLE_ALIASES.get(role.lower(), "user")
         yield RequestMessage(role=role, path=path, wire=wire, parts=tuple(self.content(wire, path, DATA_TYPES)))
 
@@ -140,14 +140,14 @@ class _Reader(RequestReader):
         given = with_camel_case(part)
         fields = [name for name in given if name in among]
         if len(data := [name for name in part if to_camel_case(name) in among and part[name] is not None]) > 1:
-            what = predicted_errors.SECOND_FIELD.format(where=format_google_path(path), second=data[1])
+            what = error_texts.SECOND_FIELD.format(where=format_google_path(path), second=data[1])
             message = f"expected one data field in {format_path(path)}, got {len(data)}: {', '.join(data)}."
             self.misshapen.append(make_finding(content, message, what=what, second=data[1]))
         if strangers := [name for name in given if name not in among and name not in COMMON_PART_NAMES]:
             self.unknown(path, strangers[0])
             return
         if not fields and "audioTranscription" not in given:
-            self.refuse(path, Fault("", "this part has no data field.", detail=predicted_errors.NO_DATA))
+            self.refuse(path, Fault("", "this part has no data field.", detail=error_texts.NO_DATA))
             return
         faults = (_data_error(name, given) for name in fields)
         wrong = schema_error(given, COMMON_PART_FIELDS) or next(filter(None, faults), None)
@@ -178,13 +178,13 @@ class _Reader(RequestReader):
                         yield RequestPart(kind="other", path=here, wire=function, id=function["name"])
 
     def unknown(self, path: JSONPath, name: str) -> None:
-        what = predicted_errors.UNKNOWN_NAME.format(name=name, where=format_google_path(path))
+        what = error_texts.UNKNOWN_NAME.format(name=name, where=format_google_path(path))
         facts = {"what": what, "field": name, UNKNOWN_NAME: True}
         self.misshapen.append(make_finding(path, f"`{name}` is not a known field.", **facts))
 
     def provider_text(self, path: JSONPath, fault: Fault) -> str:
         is_missing = fault.problem is Problem.MISSING
-        template: str = fault.detail or (predicted_errors.MISSING if is_missing else predicted_errors.WRONG_TYPE)
+        template: str = fault.detail or (error_texts.MISSING if is_missing else error_texts.WRONG_TYPE)
         where = format_google_path((*path, fault.field) if fault.field else path)
         return template.format(where=where, what=fault.message)
 

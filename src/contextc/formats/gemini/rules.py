@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 
 from contextc._json import JSONObject
 from contextc.formats.fix_builders import insert_first_message
-from contextc.formats.gemini import fixes, lint_parser, predicted_errors
+from contextc.formats.gemini import error_texts, fixes, lint_parser
 from contextc.formats.gemini.lint_parser import format_google_path, iter_list, with_camel_case
 from contextc.formats.lint_engine import (
     JSONPath,
@@ -35,7 +35,7 @@ RULES = RuleSet(
 rule = RULES.register
 
 
-@rule(1, predicted_errors.MALFORMED)
+@rule(1, error_texts.MALFORMED)
 def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every content, part and function has the required fields of its type, and no others.
 
@@ -49,7 +49,7 @@ def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     return [finding for finding in request.malformed if not finding.facts.keys() & {"second", "role"}]
 
 
-@rule(2, predicted_errors.NO_CONTENTS, fix=insert_first_message(RULES))
+@rule(2, error_texts.NO_CONTENTS, fix=insert_first_message(RULES))
 def check_has_contents(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request has at least one content.
 
@@ -59,7 +59,7 @@ def check_has_contents(request: ParsedRequest) -> Iterable[RuleFinding]:
     return find_empty_request(request, "contents is empty.", "contents")
 
 
-@rule(3, predicted_errors.NO_PARTS)
+@rule(3, error_texts.NO_PARTS)
 def check_not_empty(request: ParsedRequest) -> Iterable[RuleFinding]:
     """No content is empty.
 
@@ -74,7 +74,7 @@ def check_not_empty(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(turn.path, "this content is empty.", where=format_google_path(turn.path))
 
 
-@rule(4, predicted_errors.MALFORMED)
+@rule(4, error_texts.MALFORMED)
 def check_single_data_field(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A part has exactly one data field.
 
@@ -84,7 +84,7 @@ def check_single_data_field(request: ParsedRequest) -> Iterable[RuleFinding]:
     return [finding for finding in request.malformed if "second" in finding.facts]
 
 
-@rule(5, predicted_errors.INVALID_ROLE)
+@rule(5, error_texts.INVALID_ROLE)
 def check_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The role of a content is "user" or "model".
 
@@ -94,7 +94,7 @@ def check_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     return [finding for finding in request.malformed if "role" in finding.facts]
 
 
-@rule(6, predicted_errors.WRONG_ROLE)
+@rule(6, error_texts.WRONG_ROLE)
 def check_part_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Calls are in contents of the model, results are not.
 
@@ -119,7 +119,7 @@ def check_part_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
             )
 
 
-@rule(7, predicted_errors.CALL_PLACE, fix=fixes.with_opening)
+@rule(7, error_texts.CALL_PLACE, fix=fixes.with_opening)
 def check_call_position(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Calls come after a content of the user, or after results.
 
@@ -136,7 +136,7 @@ def check_call_position(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(turn.path, f"{_describe(calls[0])} is at the start of the conversation.")
 
 
-@rule(8, predicted_errors.RESULT_COUNT)
+@rule(8, error_texts.RESULT_COUNT)
 def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every call has a result in the next content.
 
@@ -165,11 +165,11 @@ def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
     earlier = dict(zip((turn.path for turn in turns[1:]), turns, strict=False))
     for turn, result in request.match_results(results_in_next_message, merged=True).orphan_results:
         before = earlier.get(turn.path)
-        what = predicted_errors.RESULT_COUNT if before and before.parts_of("call") else predicted_errors.RESULT_PLACE
+        what = error_texts.RESULT_COUNT if before and before.parts_of("call") else error_texts.RESULT_PLACE
         yield make_finding(result.path, f"{_describe(result)} has no call in the previous content.", what=what)
 
 
-@rule(10, predicted_errors.RESULT_COUNT)
+@rule(10, error_texts.RESULT_COUNT)
 def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A call has only one result.
 
@@ -182,7 +182,7 @@ def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(result.path, f"{_describe(result)} is a duplicate for its call.")
 
 
-@rule(11, predicted_errors.SIGNATURE, fix=fixes.with_valid_signatures)
+@rule(11, error_texts.SIGNATURE, fix=fixes.with_valid_signatures)
 def check_signatures(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A `thoughtSignature` is the original one of its part.
 
@@ -197,7 +197,7 @@ def check_signatures(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(piece.path, "the signature of this part is invalid.")
 
 
-@rule(12, predicted_errors.UNSIGNED, fix=fixes.with_signatures)
+@rule(12, error_texts.UNSIGNED, fix=fixes.with_signatures)
 def check_call_signatures(request: ParsedRequest) -> Iterable[RuleFinding]:
     """From Gemini 3 on, the first call of each step since the last user message has its signature.
 
@@ -219,7 +219,7 @@ def check_call_signatures(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(call.path, f"{_describe(call)} has no signature.", name=call.name, position=index + 1)
 
 
-@rule(13, predicted_errors.BASE64, fix=fixes.with_valid_media)
+@rule(13, error_texts.BASE64, fix=fixes.with_valid_media)
 def check_media_base64(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The data of `inlineData` is base64, in either alphabet.
 
@@ -236,7 +236,7 @@ def check_media_base64(request: ParsedRequest) -> Iterable[RuleFinding]:
                 )
 
 
-@rule(14, predicted_errors.FUNCTION_NAME)
+@rule(14, error_texts.FUNCTION_NAME)
 def check_function_names(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The name of a function has at most 128 letters, digits, `_`, `.`, `:` and `-`, and begins with a letter or `_`.
 
@@ -249,7 +249,7 @@ def check_function_names(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(function.path, message, where=format_google_path(function.path))
 
 
-@rule(15, predicted_errors.DUPLICATE_FUNCTION, fix=fixes.with_unique_functions)
+@rule(15, error_texts.DUPLICATE_FUNCTION, fix=fixes.with_unique_functions)
 def check_unique_functions(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Functions have different names.
 
@@ -261,7 +261,7 @@ def check_unique_functions(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(function.path, f"duplicate function name {function.id}.", name=function.id)
 
 
-@rule(16, predicted_errors.UNKNOWN_CHOICE, fix=fixes.with_declared_choice)
+@rule(16, error_texts.UNKNOWN_CHOICE, fix=fixes.with_declared_choice)
 def check_allowed_functions(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The functions in `allowedFunctionNames` are declared.
 

@@ -19,7 +19,7 @@ from contextc.formats.lint_engine import (
     format_dotted_path,
     schema_error,
 )
-from contextc.formats.mistral import predicted_errors
+from contextc.formats.mistral import error_texts
 from contextc.formats.openai_chat import lint_parser as chat
 from contextc.formats.openai_chat.lint_parser import CAMEL_CASE_NAMES, find_function
 from contextc.formats.request_parser import TYPED, RequestReader, first_field
@@ -106,21 +106,17 @@ class _Reader(RequestReader):
             message = f"invalid role {role!r}: expected system, user, assistant or tool."
             return Fault("role", message, detail=_wrong_tag_message("role", role, ROLES))
         if role != "tool" and wire.get("tool_call_id") is not None:
-            return Fault(
-                "tool_call_id", "only a tool message may have a `tool_call_id`.", detail=predicted_errors.EXTRA
-            )
+            return Fault("tool_call_id", "only a tool message may have a `tool_call_id`.", detail=error_texts.EXTRA)
         if role == "tool" and wire.get("tool_calls"):
-            return Fault("tool_calls", "a tool message cannot contain tool calls.", detail=predicted_errors.EXTRA)
+            return Fault("tool_calls", "a tool message cannot contain tool calls.", detail=error_texts.EXTRA)
         if camel := first_field(wire, CAMEL_CASE_NAMES):
-            return Fault(
-                camel, f"`{camel}` must be written `{CAMEL_CASE_NAMES[camel]}`.", detail=predicted_errors.EXTRA
-            )
+            return Fault(camel, f"`{camel}` must be written `{CAMEL_CASE_NAMES[camel]}`.", detail=error_texts.EXTRA)
         if wrong := _error(wire, ROLES[role]):
             return wrong
         if (index := chat.find_unnamed_call(wire)) is None:
             return None
         message = f"`tool_calls[{index}]` does not name the tool to call."
-        return Fault(f"tool_calls.{index}.function.name", message, detail=predicted_errors.MISSING)
+        return Fault(f"tool_calls.{index}.function.name", message, detail=error_texts.MISSING)
 
     def parts(self, wire: JSONObject, path: JSONPath) -> Iterator[RequestPart]:
         if wire["role"] == "tool":
@@ -154,8 +150,8 @@ class _Reader(RequestReader):
     def provider_text(self, path: JSONPath, fault: Fault) -> str:
         where = vendor_path((*path, *fault.field.removesuffix(".").split(".")) if fault.field else path)
         if fault.problem is Problem.TYPE:
-            return predicted_errors.WRONG_TYPE.format(where=where, kind=TYPE_NAMES[fault.expected[0]])
-        return (fault.detail or predicted_errors.MISSING).format(where=where)
+            return error_texts.WRONG_TYPE.format(where=where, kind=TYPE_NAMES[fault.expected[0]])
+        return (fault.detail or error_texts.MISSING).format(where=where)
 
 
 parse_request = _Reader.parse
@@ -183,7 +179,7 @@ def _error(value: object, fields: FieldTypes, before: str = "") -> Fault | None:
 def _wrong_tag_message(field: str, value: str, known: Iterable[str]) -> str:
     listed = ", ".join(f"'{name}'" for name in known)
     shown = value.replace("{", "{{").replace("}", "}}")
-    return predicted_errors.WRONG_TAG.format(where="{where}", value=shown, field=field, known=listed)
+    return error_texts.WRONG_TAG.format(where="{where}", value=shown, field=field, known=listed)
 
 
 def coerce_value(value: JSON, path: JSONPath) -> JSON:

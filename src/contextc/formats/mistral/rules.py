@@ -19,7 +19,7 @@ from contextc.formats.lint_engine import (
     make_finding,
     results_in_role,
 )
-from contextc.formats.mistral import fixes, lint_parser, predicted_errors
+from contextc.formats.mistral import error_texts, fixes, lint_parser
 from contextc.formats.mistral.lint_parser import (
     ALLOWED_CHUNKS,
     CALL,
@@ -50,7 +50,7 @@ RULES = RuleSet(
 rule = RULES.register
 
 
-@rule(1, predicted_errors.MALFORMED)
+@rule(1, error_texts.MALFORMED)
 def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every message, chunk, call and tool must have the fields its type requires.
 
@@ -65,7 +65,7 @@ def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     return request.malformed
 
 
-@rule(2, predicted_errors.NO_MESSAGES, fix=insert_first_message(RULES))
+@rule(2, error_texts.NO_MESSAGES, fix=insert_first_message(RULES))
 def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request must contain at least one message.
 
@@ -75,7 +75,7 @@ def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     return find_empty_request(request)
 
 
-@rule(3, predicted_errors.EMPTY_REPLY)
+@rule(3, error_texts.EMPTY_REPLY)
 def check_assistant_content(request: ParsedRequest) -> Iterable[RuleFinding]:
     """An assistant message must have `content`, unless it has tool calls.
 
@@ -90,7 +90,7 @@ def check_assistant_content(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(turn.path, "this assistant message has neither content nor tool calls.")
 
 
-@rule(4, predicted_errors.EXTRA, fix=fixes.without_unknown_chunk_fields, is_open=True)
+@rule(4, error_texts.EXTRA, fix=fixes.without_unknown_chunk_fields, is_open=True)
 def check_known_fields(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Messages, chunks, calls and tools must have only the fields that Mistral defines.
 
@@ -116,7 +116,7 @@ def check_known_fields(request: ParsedRequest) -> Iterable[RuleFinding]:
 RULES.unknown_fields = check_known_fields
 
 
-@rule(5, predicted_errors.EXTRA, fix=fixes.without_openai_settings)
+@rule(5, error_texts.EXTRA, fix=fixes.without_openai_settings)
 def check_no_openai_settings(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Settings that only OpenAI has must not be sent.
 
@@ -132,7 +132,7 @@ def check_no_openai_settings(request: ParsedRequest) -> Iterable[RuleFinding]:
             )
 
 
-@rule(6, predicted_errors.UNANSWERED)
+@rule(6, error_texts.UNANSWERED)
 def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every tool call must be answered by a tool message before any other message.
 
@@ -147,7 +147,7 @@ def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(call.path, f"tool call {call.id} has no result in the tool messages after it.")
 
 
-@rule(7, predicted_errors.MALFORMED)
+@rule(7, error_texts.MALFORMED)
 def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every tool message must answer a call in the assistant message directly before the tool messages.
 
@@ -156,15 +156,15 @@ def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
     """
     roles = {turn.path: before.role for before, turn in pairwise(request.messages)}
     for turn, result in request.match_results(results_directly_after).orphan_results:
-        what = predicted_errors.UNEXPECTED_ID.format(id=result.id)
+        what = error_texts.UNEXPECTED_ID.format(id=result.id)
         if (before := roles.get(turn.path)) in ("system", "user"):
-            what = predicted_errors.UNEXPECTED_ROLE.format(role="tool", before=before)
+            what = error_texts.UNEXPECTED_ROLE.format(role="tool", before=before)
         yield make_finding(
             result.path, f"tool call {result.id} of this result is not in the preceding assistant message.", what=what
         )
 
 
-@rule(8, predicted_errors.DUPLICATE_RESULT)
+@rule(8, error_texts.DUPLICATE_RESULT)
 def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A tool call must have exactly one result.
 
@@ -177,7 +177,7 @@ def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(result.path, f"tool call {result.id} already has a result.", id=result.id)
 
 
-@rule(9, predicted_errors.DUPLICATE_CALL_ID)
+@rule(9, error_texts.DUPLICATE_CALL_ID)
 def check_distinct_call_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Tool calls in one message must have distinct ids.
 
@@ -190,7 +190,7 @@ def check_distinct_call_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(call.path, f"another tool call in this message already has the id {call.id}.", id=call.id)
 
 
-@rule(10, predicted_errors.EXTRA, fix=with_assistant_calls)
+@rule(10, error_texts.EXTRA, fix=with_assistant_calls)
 def check_call_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Only the assistant may call tools.
 
@@ -205,7 +205,7 @@ def check_call_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(turn.path, f"a {turn.role} message cannot contain tool calls.", where=where)
 
 
-@rule(11, predicted_errors.ID_FORM)
+@rule(11, error_texts.ID_FORM)
 def check_call_id_format(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The id of a tool call must consist of exactly nine letters and digits.
 
@@ -222,7 +222,7 @@ def check_call_id_format(request: ParsedRequest) -> Iterable[RuleFinding]:
             )
 
 
-@rule(12, predicted_errors.NAME_FORM)
+@rule(12, error_texts.NAME_FORM)
 def check_tool_names(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A tool name must consist of 1 to 64 letters, digits, `_` and `-`, in tools and in calls.
 
@@ -241,7 +241,7 @@ def check_tool_names(request: ParsedRequest) -> Iterable[RuleFinding]:
             )
 
 
-@rule(13, predicted_errors.UNEXPECTED_ROLE)
+@rule(13, error_texts.UNEXPECTED_ROLE)
 def check_system_position(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A system message must come first, or follow system or user messages.
 
@@ -257,7 +257,7 @@ def check_system_position(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(turn.path, message, role=turn.role, before=before.role)
 
 
-@rule(14, predicted_errors.WRONG_FIRST_ROLE)
+@rule(14, error_texts.WRONG_FIRST_ROLE)
 def check_first_message(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A conversation must not begin with tool calls, nor consist of a single assistant message.
 
@@ -272,7 +272,7 @@ def check_first_message(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(turns[0].path, "the conversation begins with the assistant.")
 
 
-@rule(15, predicted_errors.WRONG_LAST_ROLE)
+@rule(15, error_texts.WRONG_LAST_ROLE)
 def check_last_message(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A last message from the assistant must have `prefix`: the model continues it.
 
@@ -284,7 +284,7 @@ def check_last_message(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(last.path, "the last message is the assistant's and does not have `prefix`.", role=last.role)
 
 
-@rule(16, predicted_errors.PREFIX_NOT_LAST)
+@rule(16, error_texts.PREFIX_NOT_LAST)
 def check_prefix_position(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Only the last message may have `prefix`.
 
@@ -297,7 +297,7 @@ def check_prefix_position(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(turn.path, "this message has `prefix` but is not the last.")
 
 
-@rule(17, predicted_errors.MISPLACED)
+@rule(17, error_texts.MISPLACED)
 def check_chunk_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Only the assistant may have thoughts, it may not have images or audio, and system messages hold text.
 
@@ -312,7 +312,7 @@ def check_chunk_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(piece.path, message, role=turn.role, chunk=CHUNK_CLASS_NAMES.get(kind, kind))
 
 
-@rule(18, predicted_errors.ONE_OF, fix=remove_settings("tool_choice"))
+@rule(18, error_texts.ONE_OF, fix=remove_settings("tool_choice"))
 def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
     """`tool_choice` must be auto, none, any or required, or name a function.
 
@@ -327,7 +327,7 @@ def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
         )
 
 
-@rule(19, predicted_errors.EXTRA, fix=remove_settings(*fixes.OTHER_API_SETTINGS))
+@rule(19, error_texts.EXTRA, fix=remove_settings(*fixes.OTHER_API_SETTINGS))
 def check_no_foreign_settings(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Settings of other APIs must not be sent.
 
@@ -341,7 +341,7 @@ def check_no_foreign_settings(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding((setting,), f"`{setting}` is not a Mistral setting.", where=vendor_path((setting,)))
 
 
-@rule(20, predicted_errors.ONE_OF)
+@rule(20, error_texts.ONE_OF)
 def check_function_type(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The `type` of a tool call, and of a tool that has a `function`, must be `function`.
 
@@ -359,7 +359,7 @@ def check_function_type(request: ParsedRequest) -> Iterable[RuleFinding]:
             )
 
 
-@rule(21, predicted_errors.ONE_OF, fix=remove_settings("response_format"))
+@rule(21, error_texts.ONE_OF, fix=remove_settings("response_format"))
 def check_response_format(request: ParsedRequest) -> Iterable[RuleFinding]:
     """`response_format` must have the type text, json_object or json_schema.
 

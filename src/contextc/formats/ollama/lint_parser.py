@@ -37,7 +37,7 @@ from contextc.formats.lint_engine import (
     unknown_field_findings,
 )
 from contextc.formats.media_encoding import decode_base64, from_data_url
-from contextc.formats.ollama import predicted_errors
+from contextc.formats.ollama import error_texts
 from contextc.formats.ollama.call_matching import CallMatcher, is_assistant_message
 from contextc.formats.request_parser import RequestReader, nested_error
 from contextc.formats.request_settings import is_list, is_object, list_or_empty, object_or_empty
@@ -177,18 +177,18 @@ def _function_error(wire: JSON, fields: FieldTypes, inner_fields: FieldTypes) ->
 
 def _go_error(path: JSONPath, value: JSON) -> str:
     """Return Go's error for a value of a wrong type. It states the position by field names alone."""
-    given = predicted_errors.GO_KINDS.get(type(cast(object, value)))
+    given = error_texts.GO_KINDS.get(type(cast(object, value)))
     names = [step for step in path if isinstance(step, str)]
     if path and isinstance(path[0], int):
         names = ["messages", *names]
     if given is None or (names and names[-1] == "role" and given == "string"):
         return ""
     if not names:
-        return predicted_errors.WRONG_TYPE.format(given=given, place="value", expected="api.ChatRequest")
+        return error_texts.WRONG_TYPE.format(given=given, place="value", expected="api.ChatRequest")
     listed = isinstance(path[-1], int) if path else False
     expected = GO_ITEM_TYPES.get(names[-1], "string") if listed else GO_TYPES.get(names[-1], "string")
-    place = predicted_errors.FIELD.format(where=".".join(names))
-    return predicted_errors.WRONG_TYPE.format(given=given, place=place, expected=expected)
+    place = error_texts.FIELD.format(where=".".join(names))
+    return error_texts.WRONG_TYPE.format(given=given, place=place, expected=expected)
 
 
 def coerce_value(value: JSON, path: JSONPath) -> JSON:

@@ -14,7 +14,7 @@ from contextc.formats.lint_engine import (
     RuleSet,
     make_finding,
 )
-from contextc.formats.ollama import fixes, lint_parser, predicted_errors
+from contextc.formats.ollama import error_texts, fixes, lint_parser
 from contextc.formats.ollama.lint_parser import before_next_reply
 from contextc.formats.ollama.tool_schema_check import find_type_mismatches
 from contextc.formats.request_settings import object_or_empty
@@ -31,7 +31,7 @@ RULES = RuleSet(
 rule = RULES.register
 
 
-@rule(1, predicted_errors.MALFORMED)
+@rule(1, error_texts.MALFORMED)
 def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every message, call and tool must have the fields its type requires, with the correct types.
 
@@ -74,7 +74,7 @@ def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
         )
 
 
-@rule(4, predicted_errors.ORPHAN)
+@rule(4, error_texts.ORPHAN)
 def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every tool message must answer a call of the last assistant message, by `tool_call_id` or else `tool_name`.
 
@@ -129,7 +129,7 @@ def check_call_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(turn.path, f"a {turn.role} message cannot contain tool calls or thinking.")
 
 
-@rule(8, predicted_errors.NOT_BASE64, fix=fixes.with_plain_images)
+@rule(8, error_texts.NOT_BASE64, fix=fixes.with_plain_images)
 def check_images_base64(request: ParsedRequest) -> Iterable[RuleFinding]:
     """`images` must be plain base64, without a `data:` prefix, and neither a URL nor a path.
 
@@ -141,7 +141,7 @@ def check_images_base64(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(picture.path, "this image is not plain base64.", byte=byte)
 
 
-@rule(9, predicted_errors.THINK, fix=remove_settings("think"))
+@rule(9, error_texts.THINK, fix=remove_settings("think"))
 def check_think(request: ParsedRequest) -> Iterable[RuleFinding]:
     """`think` must be true, false, or a level: low, medium, high, max.
 
@@ -153,7 +153,7 @@ def check_think(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("think",), f"invalid `think` value {value!r}.", value=encode(value).decode())
 
 
-@rule(10, predicted_errors.FORMAT, fix=remove_settings("format"))
+@rule(10, error_texts.FORMAT, fix=remove_settings("format"))
 def check_format(request: ParsedRequest) -> Iterable[RuleFinding]:
     """`format` must be "json" or a JSON schema.
 
@@ -165,7 +165,7 @@ def check_format(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("format",), f"invalid `format` value {value!r}.", value=encode(value).decode())
 
 
-@rule(11, predicted_errors.OPTION, fix=fixes.with_valid_options)
+@rule(11, error_texts.OPTION, fix=fixes.with_valid_options)
 def check_option_types(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Numeric `options` must be numbers, and `stop` must be a list of strings.
 
@@ -179,7 +179,7 @@ def check_option_types(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("options", name), message, name=name, expected=expected)
 
 
-@rule(12, predicted_errors.TOP_LOGPROBS, fix=fixes.with_allowed_logprobs)
+@rule(12, error_texts.TOP_LOGPROBS, fix=fixes.with_allowed_logprobs)
 def check_top_logprobs(request: ParsedRequest) -> Iterable[RuleFinding]:
     """`top_logprobs` must be between 0 and 20.
 
@@ -191,7 +191,7 @@ def check_top_logprobs(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("top_logprobs",), f"`top_logprobs` must be between 0 and 20, got {count}.")
 
 
-@rule(13, predicted_errors.MALFORMED, fix=fixes.with_valid_schemas)
+@rule(13, error_texts.MALFORMED, fix=fixes.with_valid_schemas)
 def check_tool_schemas(request: ParsedRequest) -> Iterable[RuleFinding]:
     """In a tool's schema, `type` must be a string, `required` a list of names, and each property an object.
 

@@ -10,7 +10,7 @@ from typing import NamedTuple, cast
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.lint_engine import JSONPath
-from contextc.formats.ollama import predicted_errors
+from contextc.formats.ollama import error_texts
 
 PROPERTIES, ALTERNATIVES = "properties", "anyOf"
 PARAMETERS = "struct field ChatRequest.tools.function.parameters.{name}"
@@ -116,6 +116,6 @@ def _valid_names(value: JSON) -> list[JSON]:
 def _go_error(value: JSON, place: str, expected: str) -> str:
     if isinstance(value, list) and expected == "[]string":  # a list with an entry that is not a string
         value, expected = next(each for each in cast(list[JSON], value) if not _is_text(each)), "string"
-    return predicted_errors.WRONG_TYPE.format(
-        given=predicted_errors.GO_KINDS.get(type(cast(object, value)), "null"), place=place, expected=expected
+    return error_texts.WRONG_TYPE.format(
+        given=error_texts.GO_KINDS.get(type(cast(object, value)), "null"), place=place, expected=expected
     )

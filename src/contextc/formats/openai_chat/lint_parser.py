@@ -35,7 +35,7 @@ from contextc.formats.lint_engine import (
     schema_error,
     unknown_field_findings,
 )
-from contextc.formats.openai_chat import predicted_errors
+from contextc.formats.openai_chat import error_texts
 from contextc.formats.request_parser import TYPED, RequestReader, first_field, nested_error
 from contextc.formats.request_settings import is_list, is_object, object_or_empty
 
@@ -207,7 +207,7 @@ class _Reader(RequestReader):
 
     def provider_text(self, path: JSONPath, fault: Fault) -> str:
         where = vendor_path((*path, *fault.field.split(".")) if fault.field else path) or "messages"
-        what: str = fault.detail or predicted_errors.MISSING
+        what: str = fault.detail or error_texts.MISSING
         return wrong_type_text(where, fault) or what.replace("{where}", where)
 
 
@@ -218,10 +218,10 @@ def wrong_type_text(where: str, fault: Fault) -> str:
     """Return OpenAI's error for a value of a wrong type; "" for another fault."""
     if fault.problem is not Problem.TYPE:
         return ""
-    first, *rest = [predicted_errors.TYPES[each] for each in fault.expected]
+    first, *rest = [error_texts.TYPES[each] for each in fault.expected]
     expected = " or ".join([f"one of {first}", *[each.partition(" ")[2] for each in rest]]) if rest else first
-    given = "null" if fault.got is None else predicted_errors.TYPES[type(cast(object, fault.got))]
-    return predicted_errors.WRONG_TYPE.format(where=where, expected=expected, given=given)
+    given = "null" if fault.got is None else error_texts.TYPES[type(cast(object, fault.got))]
+    return error_texts.WRONG_TYPE.format(where=where, expected=expected, given=given)
 
 
 def _tool_kind(tool: JSONObject) -> JSON:
@@ -229,21 +229,21 @@ def _tool_kind(tool: JSONObject) -> JSON:
 
 
 def _wrong_value(value: JSON, known: str) -> str:
-    return predicted_errors.WRONG_VALUE.format(value=value, known=known)
+    return error_texts.WRONG_VALUE.format(value=value, known=known)
 
 
 def _misplaced_field_error(message: JSONObject) -> Fault | None:
     """Return the error for a field of another role or library, such as a camel-case name; None if there is none."""
     if message["role"] != "tool" and message.get("tool_call_id") is not None:
         return Fault(
-            "tool_call_id", "only a tool message may have a `tool_call_id`.", detail=predicted_errors.UNKNOWN_PARAMETER
+            "tool_call_id", "only a tool message may have a `tool_call_id`.", detail=error_texts.UNKNOWN_PARAMETER
         )
     if camel := first_field(message, CAMEL_CASE_NAMES):
         return Fault(
-            camel, f"`{camel}` must be written `{CAMEL_CASE_NAMES[camel]}`.", detail=predicted_errors.UNKNOWN_PARAMETER
+            camel, f"`{camel}` must be written `{CAMEL_CASE_NAMES[camel]}`.", detail=error_texts.UNKNOWN_PARAMETER
         )
     if message["role"] == "tool" and (message.get("tool_calls") or message.get("function_call")):
-        what = predicted_errors.ASSISTANT_ONLY.format(what="tool calls")
+        what = error_texts.ASSISTANT_ONLY.format(what="tool calls")
         return Fault("tool_calls", "a tool message cannot contain tool calls.", detail=what)
     return None
 
@@ -252,9 +252,7 @@ def _unnamed_call_error(message: JSONObject) -> Fault | None:
     """Return the error for a call that does not name its tool; None if all do."""
     if (index := find_unnamed_call(message)) is not None:
         name = f"tool_calls[{index}]"
-        return Fault(
-            f"{name}.function.name", f"`{name}` does not name the tool to call.", detail=predicted_errors.MISSING
-        )
+        return Fault(f"{name}.function.name", f"`{name}` does not name the tool to call.", detail=error_texts.MISSING)
     function: JSON = message.get("function_call")
     return nested_error("function_call", function, NESTED_FIELDS["function"]) if function else None
 

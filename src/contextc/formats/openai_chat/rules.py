@@ -22,7 +22,7 @@ from contextc.formats.lint_engine import (
     results_in_role,
     unknown_field_findings,
 )
-from contextc.formats.openai_chat import fixes, lint_parser, predicted_errors
+from contextc.formats.openai_chat import error_texts, fixes, lint_parser
 from contextc.formats.openai_chat.lint_parser import vendor_group, vendor_path
 from contextc.formats.rule_checks import (
     find_duplicate_ids,
@@ -48,7 +48,7 @@ RULES = RuleSet(
 rule = RULES.register
 
 
-@rule(1, predicted_errors.MALFORMED)
+@rule(1, error_texts.MALFORMED)
 def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every message, part, call and tool must have the fields its type requires.
 
@@ -62,7 +62,7 @@ def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     return request.malformed
 
 
-@rule(2, predicted_errors.NO_MESSAGES, fix=insert_first_message(RULES))
+@rule(2, error_texts.NO_MESSAGES, fix=insert_first_message(RULES))
 def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request must contain at least one message.
 
@@ -72,7 +72,7 @@ def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     return find_empty_request(request)
 
 
-@rule(3, predicted_errors.EMPTY_REPLY, fix=fixes.without_empty_replies)
+@rule(3, error_texts.EMPTY_REPLY, fix=fixes.without_empty_replies)
 def check_assistant_content(request: ParsedRequest) -> Iterable[RuleFinding]:
     """An assistant message must have `content`, unless it has tool calls.
 
@@ -86,7 +86,7 @@ def check_assistant_content(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(turn.path, "this assistant message has neither content nor tool calls.")
 
 
-@rule(4, predicted_errors.EMPTY_LIST, fix=fixes.without_empty_content)
+@rule(4, error_texts.EMPTY_LIST, fix=fixes.without_empty_content)
 def check_content_not_empty(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A `content` that is a list must not be empty.
 
@@ -100,7 +100,7 @@ def check_content_not_empty(request: ParsedRequest) -> Iterable[RuleFinding]:
             )
 
 
-@rule(5, predicted_errors.EMPTY_LIST, fix=fixes.without_empty_lists)
+@rule(5, error_texts.EMPTY_LIST, fix=fixes.without_empty_lists)
 def check_tool_lists_not_empty(request: ParsedRequest) -> Iterable[RuleFinding]:
     """`tools` and `tool_calls` must be left out if they are empty.
 
@@ -123,7 +123,7 @@ def check_tool_lists_not_empty(request: ParsedRequest) -> Iterable[RuleFinding]:
             )
 
 
-@rule(6, predicted_errors.UNANSWERED)
+@rule(6, error_texts.UNANSWERED)
 def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every tool call must be answered by a tool message before any other message.
 
@@ -138,7 +138,7 @@ def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(call.path, f"tool call {call.id} has no result in the tool messages after it.", ids=call.id)
 
 
-@rule(7, predicted_errors.ORPHAN)
+@rule(7, error_texts.ORPHAN)
 def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every tool message must answer a call in the assistant message directly before the tool messages.
 
@@ -151,7 +151,7 @@ def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
         )
 
 
-@rule(8, predicted_errors.DUPLICATE_RESULT)
+@rule(8, error_texts.DUPLICATE_RESULT)
 def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A tool call must have exactly one result.
 
@@ -172,7 +172,7 @@ def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
             )
 
 
-@rule(9, predicted_errors.DUPLICATE_CALL_ID)
+@rule(9, error_texts.DUPLICATE_CALL_ID)
 def check_distinct_call_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Tool calls in one message must have distinct ids.
 
@@ -188,7 +188,7 @@ def check_distinct_call_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(call.path, message, id=call.id, where=vendor_path(turn.path))
 
 
-@rule(10, predicted_errors.ASSISTANT_ONLY, fix=fixes.with_assistant_calls)
+@rule(10, error_texts.ASSISTANT_ONLY, fix=fixes.with_assistant_calls)
 def check_call_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Only the assistant may call tools.
 
@@ -202,7 +202,7 @@ def check_call_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(turn.path, f"a {turn.role} message cannot contain tool calls.", what=what)
 
 
-@rule(11, predicted_errors.ID_LENGTH)
+@rule(11, error_texts.ID_LENGTH)
 def check_call_id_length(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The id of a tool call must have 1 to 64 characters.
 
@@ -218,16 +218,12 @@ def check_call_id_length(request: ParsedRequest) -> Iterable[RuleFinding]:
     for call in _calls(request):
         length = len(call.id)
         if not 1 <= length <= MAX_ID_LENGTH:
-            what = (
-                predicted_errors.TOO_LONG.format(most=MAX_ID_LENGTH, length=length)
-                if length
-                else predicted_errors.TOO_SHORT
-            )
+            what = error_texts.TOO_LONG.format(most=MAX_ID_LENGTH, length=length) if length else error_texts.TOO_SHORT
             message = f"the id {call.id!r} must have 1 to {MAX_ID_LENGTH} characters, got {length}."
             yield make_finding(call.path, message, where=f"{vendor_path(call.path)}.id", what=what)
 
 
-@rule(12, predicted_errors.PATTERN, fix=fixes.with_valid_tool_names)
+@rule(12, error_texts.PATTERN, fix=fixes.with_valid_tool_names)
 def check_tool_names(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A tool name must consist of 1 to 64 letters, digits, `_` and `-`.
 
@@ -245,7 +241,7 @@ def check_tool_names(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(piece.path, message, where=where, pattern="^[a-zA-Z0-9_-]+$")
 
 
-@rule(13, predicted_errors.PATTERN, fix=fixes.with_valid_message_names)
+@rule(13, error_texts.PATTERN, fix=fixes.with_valid_message_names)
 def check_message_names(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The `name` of a message must not contain white space, slashes, bars or angle brackets.
 
@@ -261,7 +257,7 @@ def check_message_names(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(turn.path, message, where=f"{vendor_path(turn.path)}.name", pattern=r"^[^\s<|\\/>]+$")
 
 
-@rule(14, predicted_errors.DUPLICATE_TOOL, fix=fixes.with_unique_tools)
+@rule(14, error_texts.DUPLICATE_TOOL, fix=fixes.with_unique_tools)
 def check_unique_tools(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Tool names must be unique.
 
@@ -273,7 +269,7 @@ def check_unique_tools(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(tool.path, f"there is already a tool named {tool.id}.", name=tool.id)
 
 
-@rule(15, predicted_errors.TOO_MANY, fix=limit_list("tools", fixes.MAX_TOOLS))
+@rule(15, error_texts.TOO_MANY, fix=limit_list("tools", fixes.MAX_TOOLS))
 @repeat_in_example('{"type": "a"}', fixes.MAX_TOOLS + 1)
 def check_tool_count(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request must have at most 128 tools.
@@ -288,7 +284,7 @@ def check_tool_count(request: ParsedRequest) -> Iterable[RuleFinding]:
         )
 
 
-@rule(16, predicted_errors.UNKNOWN_CHOICE, fix=remove_settings("tool_choice"))
+@rule(16, error_texts.UNKNOWN_CHOICE, fix=remove_settings("tool_choice"))
 def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The tools that `tool_choice` names must be among the tools.
 
@@ -303,7 +299,7 @@ def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(("tool_choice",), f"tool {name!r} is not among the tools.", name=name)
 
 
-@rule(17, predicted_errors.NO_TOOLS, fix=fixes.without_unusable_settings)
+@rule(17, error_texts.NO_TOOLS, fix=fixes.without_unusable_settings)
 def check_choice_has_tools(request: ParsedRequest) -> Iterable[RuleFinding]:
     """`tool_choice` and `parallel_tool_calls` must be set only if there are tools.
 
@@ -319,7 +315,7 @@ def check_choice_has_tools(request: ParsedRequest) -> Iterable[RuleFinding]:
             )
 
 
-@rule(18, predicted_errors.TOO_MANY, fix=limit_list("stop", fixes.MAX_STOPS))
+@rule(18, error_texts.TOO_MANY, fix=limit_list("stop", fixes.MAX_STOPS))
 def check_stop_count(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request must have at most four stop sequences.
 
@@ -331,7 +327,7 @@ def check_stop_count(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("stop",), f"at most four stop sequences are allowed, got {count}.", most=4, count=count)
 
 
-@rule(19, predicted_errors.MISPLACED_MEDIA, fix=fixes.with_user_media)
+@rule(19, error_texts.MISPLACED_MEDIA, fix=fixes.with_user_media)
 def check_media_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Images, audio and files must be in user messages.
 
@@ -350,7 +346,7 @@ def check_media_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(piece.path, message, where=vendor_path(turn.path), role=turn.role)
 
 
-@rule(20, predicted_errors.DAMAGED_REASONING, fix=fixes.without_damaged_reasoning)
+@rule(20, error_texts.DAMAGED_REASONING, fix=fixes.without_damaged_reasoning)
 def check_reasoning_intact(request: ParsedRequest) -> Iterable[RuleFinding]:
     """`reasoning_details` from OpenRouter must be sent back unchanged.
 
@@ -368,7 +364,7 @@ def check_reasoning_intact(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(path, "this reasoning was altered after its provider wrote it.", where=vendor_path(path))
 
 
-@rule(21, predicted_errors.NO_MAX_TOKENS, fix=fixes.with_completion_limit)
+@rule(21, error_texts.NO_MAX_TOKENS, fix=fixes.with_completion_limit)
 def check_token_limit_name(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Reasoning models require `max_completion_tokens` in place of `max_tokens`.
 
@@ -381,7 +377,7 @@ def check_token_limit_name(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("max_tokens",), "reasoning models do not accept `max_tokens`.")
 
 
-@rule(22, predicted_errors.NO_SAMPLING, fix=remove_settings(*fixes.SAMPLING))
+@rule(22, error_texts.NO_SAMPLING, fix=remove_settings(*fixes.SAMPLING))
 def check_sampling_settings(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Reasoning models accept neither `temperature` nor `top_p`, unless their effort is `none`.
 
@@ -396,7 +392,7 @@ def check_sampling_settings(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding((setting,), f"reasoning models do not accept `{setting}`.", setting=setting, value=value)
 
 
-@rule(23, predicted_errors.TOOLS_AND_EFFORT, fix=set_setting("reasoning_effort", "none"))
+@rule(23, error_texts.TOOLS_AND_EFFORT, fix=set_setting("reasoning_effort", "none"))
 def check_tools_and_effort(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Models from GPT-5.4 on accept tools here only with the effort `none`.
 
@@ -413,7 +409,7 @@ def check_tools_and_effort(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("reasoning_effort",), message, model=request.body["model"])
 
 
-@rule(24, predicted_errors.TEXT_ONLY, fix=fixes.with_images_described)
+@rule(24, error_texts.TEXT_ONLY, fix=fixes.with_images_described)
 def check_image_support(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Some models accept no images: GPT-3.5, GPT-4, o1-mini, o3-mini.
 
@@ -430,7 +426,7 @@ def check_image_support(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(piece.path, "this model accepts only text.")
 
 
-@rule(25, predicted_errors.UNKNOWN_PARAMETER, fix=fixes.without_unknown_fields, is_open=True)
+@rule(25, error_texts.UNKNOWN_PARAMETER, fix=fixes.without_unknown_fields, is_open=True)
 def check_known_fields(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A message must have only fields that OpenAI or a compatible endpoint defines.
 

@@ -19,7 +19,7 @@ from contextc.formats.lint_engine import (
     make_finding,
 )
 from contextc.formats.openai_chat.fixes import SAMPLING
-from contextc.formats.openai_responses import fixes, lint_parser, predicted_errors
+from contextc.formats.openai_responses import error_texts, fixes, lint_parser
 from contextc.formats.openai_responses.lint_parser import vendor_path
 from contextc.formats.openai_responses.request_settings import MIN_OUTPUT_TOKENS
 from contextc.formats.rule_checks import find_empty_request
@@ -42,7 +42,7 @@ RULES = RuleSet(
 rule = RULES.register
 
 
-@rule(1, predicted_errors.MALFORMED)
+@rule(1, error_texts.MALFORMED)
 def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every item, block and tool must have the fields its type requires.
 
@@ -57,7 +57,7 @@ def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     return request.malformed
 
 
-@rule(2, predicted_errors.NO_INPUT, fix=insert_first_message(RULES))
+@rule(2, error_texts.NO_INPUT, fix=insert_first_message(RULES))
 def check_has_input(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request must have an input, unless it refers to an earlier response, a conversation or a prompt.
 
@@ -68,7 +68,7 @@ def check_has_input(request: ParsedRequest) -> Iterable[RuleFinding]:
     return () if stored else find_empty_request(request, "the request has no input.", "input")
 
 
-@rule(3, predicted_errors.WRONG_BLOCK_TYPE, fix=fixes.with_correct_block_types)
+@rule(3, error_texts.WRONG_BLOCK_TYPE, fix=fixes.with_correct_block_types)
 def check_block_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Assistant messages must contain `output_text` or `refusal`, all others `input_…` blocks.
 
@@ -94,7 +94,7 @@ def check_block_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
                 )
 
 
-@rule(4, predicted_errors.UNANSWERED, fix=fixes.with_paired_items)
+@rule(4, error_texts.UNANSWERED, fix=fixes.with_paired_items)
 def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every tool call must have a result after it.
 
@@ -111,7 +111,7 @@ def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
         )
 
 
-@rule(5, predicted_errors.ORPHAN, fix=fixes.with_paired_items)
+@rule(5, error_texts.ORPHAN, fix=fixes.with_paired_items)
 def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every result must answer a call before it.
 
@@ -127,7 +127,7 @@ def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
         )
 
 
-@rule(6, predicted_errors.DUPLICATE_RESULT, fix=fixes.with_paired_items)
+@rule(6, error_texts.DUPLICATE_RESULT, fix=fixes.with_paired_items)
 def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A tool call must have exactly one result.
 
@@ -142,7 +142,7 @@ def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
         )
 
 
-@rule(7, predicted_errors.CALL_ID, fix=fixes.with_short_ids)
+@rule(7, error_texts.CALL_ID, fix=fixes.with_short_ids)
 def check_call_id_length(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The id of a tool call must have 1 to 64 characters.
 
@@ -164,7 +164,7 @@ def check_call_id_length(request: ParsedRequest) -> Iterable[RuleFinding]:
             )
 
 
-@rule(8, predicted_errors.LONE_REASONING, fix=fixes.without_lone_reasoning)
+@rule(8, error_texts.LONE_REASONING, fix=fixes.without_lone_reasoning)
 def check_reasoning_followed(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A reasoning item must be followed by the item it led to, with its original id.
 
@@ -183,7 +183,7 @@ def check_reasoning_followed(request: ParsedRequest) -> Iterable[RuleFinding]:
         )
 
 
-@rule(9, predicted_errors.NOT_STORED, fix=fixes.without_unstored_items)
+@rule(9, error_texts.NOT_STORED, fix=fixes.without_unstored_items)
 def check_unstored_items(request: ParsedRequest) -> Iterable[RuleFinding]:
     """With `store` false, items must include their content, and reasoning its encrypted content.
 
@@ -199,7 +199,7 @@ def check_unstored_items(request: ParsedRequest) -> Iterable[RuleFinding]:
                 yield make_finding(turn.path, f"{name} is not stored, and its content is not in the request.", id=name)
 
 
-@rule(10, predicted_errors.ENCRYPTED, fix=fixes.without_damaged_items)
+@rule(10, error_texts.ENCRYPTED, fix=fixes.without_damaged_items)
 def check_encrypted_content(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Encrypted content must be sent back unchanged.
 
@@ -217,7 +217,7 @@ def check_encrypted_content(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(turn.path, "the encrypted content of this item is damaged.", content=begins)
 
 
-@rule(11, predicted_errors.DUPLICATE_ITEM, fix=fixes.without_repeated_ids)
+@rule(11, error_texts.DUPLICATE_ITEM, fix=fixes.without_repeated_ids)
 def check_unique_item_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Item ids must be unique.
 
@@ -233,7 +233,7 @@ def check_unique_item_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(turn.path, f"an earlier item already has the id {turn.wire['id']}.", id=turn.wire["id"])
 
 
-@rule(12, predicted_errors.ID_FORM, fix=fixes.without_foreign_ids)
+@rule(12, error_texts.ID_FORM, fix=fixes.without_foreign_ids)
 def check_item_id_prefix(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The id of an item must be one that OpenAI assigned: `msg_…`, `fc_…`, `rs_…`.
 
@@ -251,7 +251,7 @@ def check_item_id_prefix(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(turn.path, message, where=vendor_path(turn.path), id=name, prefix=prefix)
 
 
-@rule(13, predicted_errors.TOOL_NAME, fix=fixes.with_valid_tool_names)
+@rule(13, error_texts.TOOL_NAME, fix=fixes.with_valid_tool_names)
 def check_tool_names(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A tool name must consist of 1 to 128 letters, digits, `_` and `-`.
 
@@ -268,7 +268,7 @@ def check_tool_names(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(call.path, message.format(call.name), where=vendor_path(call.path))
 
 
-@rule(14, predicted_errors.UNKNOWN_CHOICE, fix=fixes.with_known_choice)
+@rule(14, error_texts.UNKNOWN_CHOICE, fix=fixes.with_known_choice)
 def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The tool that `tool_choice` names must be among the tools.
 
@@ -285,7 +285,7 @@ def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("tool_choice",), f"tool {name!r} is not among the tools.", kind=choice["type"])
 
 
-@rule(15, predicted_errors.TWO_HISTORIES, fix=remove_settings("previous_response_id"))
+@rule(15, error_texts.TWO_HISTORIES, fix=remove_settings("previous_response_id"))
 def check_single_history(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request must not continue both a response and a conversation.
 
@@ -296,7 +296,7 @@ def check_single_history(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("previous_response_id",), "the request continues both a response and a conversation.")
 
 
-@rule(16, predicted_errors.TOO_SHORT, fix=set_setting("max_output_tokens", MIN_OUTPUT_TOKENS))
+@rule(16, error_texts.TOO_SHORT, fix=set_setting("max_output_tokens", MIN_OUTPUT_TOKENS))
 def check_min_output_tokens(request: ParsedRequest) -> Iterable[RuleFinding]:
     """`max_output_tokens` must be at least 16. Checked for OpenAI models.
 
@@ -310,7 +310,7 @@ def check_min_output_tokens(request: ParsedRequest) -> Iterable[RuleFinding]:
         )
 
 
-@rule(17, predicted_errors.TRIGGER_NOT_LAST, fix=fixes.with_trigger_last)
+@rule(17, error_texts.TRIGGER_NOT_LAST, fix=fixes.with_trigger_last)
 def check_compaction_last(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A `compaction_trigger` must be the last item.
 
@@ -324,7 +324,7 @@ def check_compaction_last(request: ParsedRequest) -> Iterable[RuleFinding]:
             )
 
 
-@rule(18, predicted_errors.NO_SAMPLING, fix=remove_settings(*SAMPLING))
+@rule(18, error_texts.NO_SAMPLING, fix=remove_settings(*SAMPLING))
 def check_sampling_settings(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Reasoning models accept neither `temperature` nor `top_p`, unless their effort is `none`.
 
@@ -340,7 +340,7 @@ def check_sampling_settings(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding((setting,), f"reasoning models do not accept `{setting}`.", setting=setting)
 
 
-@rule(19, predicted_errors.UNKNOWN_PARAMETER, fix=fixes.without_unknown_fields, is_open=True)
+@rule(19, error_texts.UNKNOWN_PARAMETER, fix=fixes.without_unknown_fields, is_open=True)
 def check_known_fields(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Messages, calls and results must have only the fields that OpenAI defines.
 

@@ -12,7 +12,7 @@ from contextc.formats.fix_builders import insert_first_message, remove_settings,
 from contextc.formats.lint_engine import ParsedRequest, RuleFinding, RuleSet, make_finding
 from contextc.formats.request_settings import object_or_empty
 from contextc.formats.rule_checks import find_empty_request, iter_parts
-from contextc.formats.vercel import coerce, fixes, lint_parser, predicted_errors
+from contextc.formats.vercel import coerce, error_texts, fixes, lint_parser
 
 RULES = RuleSet(
     "VER",
@@ -29,7 +29,7 @@ def _misshapen(request: ParsedRequest, rule: str) -> Iterable[RuleFinding]:
     return [finding for finding in request.malformed if finding.facts["rule"] == rule]
 
 
-@rule(1, predicted_errors.MALFORMED)
+@rule(1, error_texts.MALFORMED)
 def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every message, part and tool must have the fields its type requires.
 
@@ -42,7 +42,7 @@ def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     return _misshapen(request, "")
 
 
-@rule(2, predicted_errors.BAD_ROLE)
+@rule(2, error_texts.BAD_ROLE)
 def check_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The role of a message must be `system`, `user`, `assistant` or `tool`.
 
@@ -68,7 +68,7 @@ def check_calls_in_content(request: ParsedRequest) -> Iterable[RuleFinding]:
     return _misshapen(request, "stripped")
 
 
-@rule(4, predicted_errors.NO_INPUT)
+@rule(4, error_texts.NO_INPUT)
 def check_call_input(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A tool call must have its arguments in `input`, even if it has none.
 
@@ -81,7 +81,7 @@ def check_call_input(request: ParsedRequest) -> Iterable[RuleFinding]:
     return _misshapen(request, "input")
 
 
-@rule(5, predicted_errors.BAD_DATA)
+@rule(5, error_texts.BAD_DATA)
 def check_file_data(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A file must be base64, a complete data URL, or a URL.
 
@@ -92,7 +92,7 @@ def check_file_data(request: ParsedRequest) -> Iterable[RuleFinding]:
     return _misshapen(request, "data")
 
 
-@rule(6, predicted_errors.NO_MESSAGES, fix=insert_first_message(RULES))
+@rule(6, error_texts.NO_MESSAGES, fix=insert_first_message(RULES))
 def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request must contain at least one message.
 
@@ -103,7 +103,7 @@ def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     return () if prompted else find_empty_request(request)
 
 
-@rule(7, predicted_errors.EMPTY, fix=fixes.without_empty)
+@rule(7, error_texts.EMPTY, fix=fixes.without_empty)
 def check_not_empty(request: ParsedRequest) -> Iterable[RuleFinding]:
     """No user or assistant message may be empty.
 
@@ -117,7 +117,7 @@ def check_not_empty(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(turn.path, "this message is empty.")
 
 
-@rule(8, predicted_errors.SYSTEM_AMONG_MESSAGES, fix=set_setting("allowSystemInMessages", True))
+@rule(8, error_texts.SYSTEM_AMONG_MESSAGES, fix=set_setting("allowSystemInMessages", True))
 def check_system_allowed(request: ParsedRequest) -> Iterable[RuleFinding]:
     """System messages among the messages require `allowSystemInMessages`.
 
@@ -150,7 +150,7 @@ def check_single_system_prompt(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("system",), "`instructions` is set too, so `system` would not be sent.")
 
 
-@rule(10, predicted_errors.TWO_PROMPTS, fix=fixes.with_prompt_among_messages)
+@rule(10, error_texts.TWO_PROMPTS, fix=fixes.with_prompt_among_messages)
 def check_prompt_or_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request must have `messages` or a `prompt`, not both.
 
@@ -163,7 +163,7 @@ def check_prompt_or_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("prompt",), "`messages` is set too, and would not be sent.")
 
 
-@rule(11, predicted_errors.UNANSWERED)
+@rule(11, error_texts.UNANSWERED)
 def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every tool call must be answered in the tool messages after it, before the next user or system message.
 
@@ -181,7 +181,7 @@ def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
         )
 
 
-@rule(12, predicted_errors.ORPHAN, fix=fixes.with_orphans_as_text)
+@rule(12, error_texts.ORPHAN, fix=fixes.with_orphans_as_text)
 def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every tool result must answer a call before it.
 
@@ -195,7 +195,7 @@ def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(result.path, f"there is no open tool call {result.id} for this result.", id=result.id)
 
 
-@rule(13, predicted_errors.DUPLICATE_RESULT)
+@rule(13, error_texts.DUPLICATE_RESULT)
 def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A tool call must have exactly one result.
 
@@ -211,7 +211,7 @@ def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(result.path, f"tool call {result.id} already has a result.", id=result.id)
 
 
-@rule(14, predicted_errors.WRONG_ROLE, fix=fixes.with_misplaced_as_text)
+@rule(14, error_texts.WRONG_ROLE, fix=fixes.with_misplaced_as_text)
 def check_part_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Calls and reasoning belong in assistant messages, results and approval responses in tool messages.
 
@@ -233,7 +233,7 @@ def check_part_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
                 )
 
 
-@rule(15, predicted_errors.UNKNOWN_APPROVAL, fix=fixes.without_unknown_approvals)
+@rule(15, error_texts.UNKNOWN_APPROVAL, fix=fixes.without_unknown_approvals)
 def check_approval_requests(request: ParsedRequest) -> Iterable[RuleFinding]:
     """An approval response in the last message must name a request that was made for a call.
 
@@ -249,7 +249,7 @@ def check_approval_requests(request: ParsedRequest) -> Iterable[RuleFinding]:
             )
 
 
-@rule(16, predicted_errors.SIGNATURE, fix=fixes.without_invalid_signatures)
+@rule(16, error_texts.SIGNATURE, fix=fixes.without_invalid_signatures)
 def check_signatures(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Reasoning signed by Anthropic must have its original signature.
 
@@ -266,7 +266,7 @@ def check_signatures(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(piece.path, "the signature of this reasoning is not a valid Anthropic signature.")
 
 
-@rule(17, predicted_errors.UNKNOWN_CHOICE, fix=remove_settings("toolChoice"))
+@rule(17, error_texts.UNKNOWN_CHOICE, fix=remove_settings("toolChoice"))
 def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The tool that `toolChoice` names must be among the tools.
 

@@ -11,7 +11,7 @@ from contextc.formats.fix_builders import insert_first_message, remove_settings
 from contextc.formats.lint_engine import ParsedRequest, RuleFinding, RuleSet, make_finding
 from contextc.formats.request_settings import object_or_empty
 from contextc.formats.rule_checks import find_empty_request, iter_calls
-from contextc.formats.vercel_legacy import fixes, lint_parser, predicted_errors
+from contextc.formats.vercel_legacy import error_texts, fixes, lint_parser
 
 RULES = RuleSet(
     "VEL",
@@ -24,7 +24,7 @@ RULES = RuleSet(
 rule = RULES.register
 
 
-@rule(1, predicted_errors.MALFORMED)
+@rule(1, error_texts.MALFORMED)
 def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every message and function must have the fields its type requires.
 
@@ -36,7 +36,7 @@ def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
     return request.malformed
 
 
-@rule(2, predicted_errors.NO_MESSAGES, fix=insert_first_message(RULES))
+@rule(2, error_texts.NO_MESSAGES, fix=insert_first_message(RULES))
 def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request must contain at least one message.
 
@@ -46,7 +46,7 @@ def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
     return find_empty_request(request)
 
 
-@rule(3, predicted_errors.EMPTY, fix=fixes.without_empty)
+@rule(3, error_texts.EMPTY, fix=fixes.without_empty)
 def check_not_empty(request: ParsedRequest) -> Iterable[RuleFinding]:
     """No message except a result may be empty.
 
@@ -58,7 +58,7 @@ def check_not_empty(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(turn.path, "this message is empty.")
 
 
-@rule(4, predicted_errors.ARGUMENTS)
+@rule(4, error_texts.ARGUMENTS)
 def check_arguments_text(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The arguments of a call must be a string: the JSON that the model wrote.
 
@@ -73,7 +73,7 @@ def check_arguments_text(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(call.path, f"the arguments of {call.name} must be a string.", kind=kind)
 
 
-@rule(5, predicted_errors.WRONG_ROLE, fix=fixes.with_assistant_calls)
+@rule(5, error_texts.WRONG_ROLE, fix=fixes.with_assistant_calls)
 def check_call_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Only the assistant may make calls.
 
@@ -88,7 +88,7 @@ def check_call_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(turn.path, f"a message of role {turn.role} cannot contain a call.")
 
 
-@rule(6, predicted_errors.UNANSWERED)
+@rule(6, error_texts.UNANSWERED)
 def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every call must be answered by a message of role `function` before any other message.
 
@@ -102,7 +102,7 @@ def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(call.path, f"the call of {name} has no result before the next message.", name=name)
 
 
-@rule(7, predicted_errors.INVOCATION)
+@rule(7, error_texts.INVOCATION)
 def check_invocation_results(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A call in `toolInvocations` must include its result.
 
@@ -119,7 +119,7 @@ def check_invocation_results(request: ParsedRequest) -> Iterable[RuleFinding]:
                 yield make_finding(turn.path, f"tool call {each['toolCallId']} has no result.", invocation=text)
 
 
-@rule(8, predicted_errors.ORPHAN)
+@rule(8, error_texts.ORPHAN)
 def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every result must answer an open call: by `tool_call_id` if both have one, else by name.
 
@@ -131,7 +131,7 @@ def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(result.path, f"there is no open call of {name} for this result.", name=name)
 
 
-@rule(9, predicted_errors.DUPLICATE_RESULT)
+@rule(9, error_texts.DUPLICATE_RESULT)
 def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A call must have exactly one result.
 
@@ -145,7 +145,7 @@ def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(result.path, f"the call of {name} already has a result.", name=name)
 
 
-@rule(10, predicted_errors.NO_NAME)
+@rule(10, error_texts.NO_NAME)
 def check_result_names(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A message of role `function` must have the name of the function.
 
@@ -158,7 +158,7 @@ def check_result_names(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(turn.path, "this result does not name its function.")
 
 
-@rule(11, predicted_errors.UNKNOWN_CHOICE, fix=remove_settings("function_call"))
+@rule(11, error_texts.UNKNOWN_CHOICE, fix=remove_settings("function_call"))
 def check_function_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The function that `function_call` names must be among the functions.
 
