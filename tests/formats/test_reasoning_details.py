@@ -9,7 +9,7 @@ import contextc as cc
 from contextc._json import JSONObject
 from contextc.compiler.ledger.row_encoding import has_signed_reasoning
 from contextc.formats.base import Request
-from contextc.formats.openai_chat.decode import gather
+from contextc.formats.openai_chat.decode import collect_events
 from contextc.formats.stream import Delta
 from contextc.store.partial_message_journal import join_deltas
 from tests.formats.traffic import Exchange, accepted
@@ -143,7 +143,7 @@ def test_which_pieces_are_of_one_block(pieces: list[JSONObject], blocks: list[JS
         chunks(*({"reasoning_details": [deepcopy(each)]} for each in pieces)),
         chunks({"reasoning_details": deepcopy(pieces)}),
     ):
-        assert gather(events)["choices"][0]["message"]["reasoning_details"] == blocks
+        assert collect_events(events)["choices"][0]["message"]["reasoning_details"] == blocks
 
 
 def test_an_unsigned_block_is_plain_text() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.formats.vercel.ui_messages import gather
+from contextc.formats.vercel.ui_messages import collect_events
 from contextc.messages import validate_message
 from contextc.messages.pairing import SYNTHETIC_RESULTS
 from tests.formats.test_vercel import BASE64, UI_TURN, VERCEL, call, result, text
@@ -198,12 +198,12 @@ ASKED_IN_STREAM: list[JSONObject] = [
 )
 def test_the_chunks_of_a_call_give_its_state(events: list[JSONObject], expected: JSONObject) -> None:
     called = {"type": "dynamic-tool", "toolCallId": "a", "toolName": "read", "input": {"path": "x"}}
-    assert gather(events)["parts"] == [{**called, **expected}]
+    assert collect_events(events)["parts"] == [{**called, **expected}]
     assert [each.id for each in VERCEL.decode_stream(events).tool_calls] == ["a"]
 
 
 def test_input_that_the_sdk_could_not_read_is_a_failed_call() -> None:
-    (part,) = gather(
+    (part,) = collect_events(
         [{"type": "tool-input-error", "toolCallId": "a", "toolName": "read", "input": "{", "errorText": "no JSON"}]
     )["parts"]
     assert (part["state"], part["input"], part["errorText"]) == ("output-error", "{", "no JSON")

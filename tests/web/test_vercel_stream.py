@@ -50,7 +50,7 @@ def test_the_sdk_and_we_read_the_same_message_from_it(judge: ClientProcess) -> N
     """Guarantee 12.2: what we write is what we would read of another's stream."""
     chunks = taken(recorded_events()["answered"])
     theirs = judge.vercel(chunks)["message"]
-    ours = ui_messages.gather(chunks)
+    ours = ui_messages.collect_events(chunks)
     assert [part["type"] for part in theirs["parts"]] == [part["type"] for part in ours["parts"]]
     calls = [part for part in theirs["parts"] if part["type"] == "dynamic-tool"]
     assert [(part["state"], part["input"]) for part in calls[:2]] == [

@@ -21,7 +21,7 @@ from contextc.formats.bedrock.fixes import is_blank
 from contextc.formats.bedrock.media import FORMATS, with_bytes, with_unique_document_names
 from contextc.formats.bedrock.request_settings import SETTINGS
 from contextc.formats.bedrock.rules import RULES
-from contextc.formats.bedrock.stream import BedrockStreamReader
+from contextc.formats.bedrock.streams import BedrockStreamReader
 from contextc.formats.encoder_decoder_base import Codec
 from contextc.formats.identifiers import IdentifierCodec, NameCodec
 from contextc.formats.message_groups import APART_KEY

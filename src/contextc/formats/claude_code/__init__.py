@@ -24,7 +24,7 @@ from contextc.formats.claude_code.encode import (
 from contextc.formats.claude_code.message_lines import make_line
 from contextc.formats.claude_code.request_settings import SETTINGS
 from contextc.formats.claude_code.rules import RULES
-from contextc.formats.claude_code.stream import ClaudeCodeStreamReader
+from contextc.formats.claude_code.streams import ClaudeCodeStreamReader
 from contextc.formats.claude_code.transcript_entries import split_prompt, transcript_entries
 from contextc.formats.identifiers import IdentifierCodec, NameCodec
 from contextc.formats.lint_engine import RuleFinding, unknown_field_findings

@@ -13,7 +13,7 @@ from contextc.formats.codex.names_and_ids import NAME_CODEC
 from contextc.formats.codex.request_settings import SETTINGS
 from contextc.formats.codex.rollout_decoding import is_rollout_line
 from contextc.formats.codex.rules import RULES
-from contextc.formats.codex.stream import CodexStreamReader
+from contextc.formats.codex.streams import CodexStreamReader
 from contextc.formats.encoder_decoder_base import Codec, CodecFormatter
 from contextc.formats.lint_engine import RuleFinding, make_finding
 from contextc.formats.reasoning_policy import ReasoningPolicy

@@ -23,10 +23,9 @@ from contextc.formats.gemini.encode import (
     without_signature,
 )
 from contextc.formats.gemini.fixes import NAMES, has_thinking_level, with_signatures
-from contextc.formats.gemini.reply_stream import GeminiReplyStream
 from contextc.formats.gemini.request_settings import SETTINGS
 from contextc.formats.gemini.rules import RULES
-from contextc.formats.gemini.stream import GeminiStreamReader
+from contextc.formats.gemini.streams import GeminiReplyStream, GeminiStreamReader
 from contextc.formats.identifiers import NameCodec
 from contextc.formats.message_groups import APART_KEY
 from contextc.formats.reasoning_policy import ReasoningPolicy

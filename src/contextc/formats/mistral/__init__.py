@@ -22,7 +22,7 @@ from contextc.formats.mistral.encode import (
 )
 from contextc.formats.mistral.request_settings import SETTINGS
 from contextc.formats.mistral.rules import RULES
-from contextc.formats.mistral.stream import MistralStreamReader
+from contextc.formats.mistral.streams import MistralStreamReader
 from contextc.formats.openai_chat.decode import encode_tool
 from contextc.formats.reasoning_policy import ReasoningPolicy
 from contextc.messages import Message
@@ -35,7 +35,7 @@ class MistralFormatter(CodecFormatter):
 
     name = "mistral"
     media_types = (*IMAGE_TYPES, *AUDIO_TYPES, *DOCUMENT_TYPES)
-    codec = Codec(encode_tool, decode.decode_request, decode.decode_reply, decode.gather)
+    codec = Codec(encode_tool, decode.decode_request, decode.decode_reply, decode.collect_events)
     stream_reader = MistralStreamReader
     rules = RULES
     prefix_settings = ("reasoning_effort", "prompt_mode", "safe_prompt", "response_format")

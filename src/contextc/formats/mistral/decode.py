@@ -118,7 +118,7 @@ def _error_text(error: JSON, finish: str | None) -> str | None:
     return str(said) if error else NO_REASON_GIVEN if finish == FAILED else None
 
 
-def gather(events: Iterable[JSONObject]) -> JSONObject:
+def collect_events(events: Iterable[JSONObject]) -> JSONObject:
     """Build a reply from the chunks of its stream. `error` is set if the stream ended with one."""
     reply: JSONObject = {}
     content: list[JSONObject] = []

@@ -10,7 +10,7 @@ from contextc.formats.ollama import decode
 from contextc.formats.ollama.encode import IMAGE_TYPES, encode_segment, encode_tool
 from contextc.formats.ollama.request_settings import SETTINGS
 from contextc.formats.ollama.rules import RULES
-from contextc.formats.ollama.stream import OllamaStreamReader
+from contextc.formats.ollama.streams import OllamaStreamReader
 from contextc.formats.reasoning_policy import ReasoningPolicy
 from contextc.formats.request_settings import object_or_empty
 from contextc.messages import Extra, Message
@@ -39,7 +39,7 @@ class OllamaFormatter(CodecFormatter):
 
     name = "ollama"
     media_types = IMAGE_TYPES
-    codec = Codec(encode_tool, decode.decode_request, decode.decode_reply, decode.gather)
+    codec = Codec(encode_tool, decode.decode_request, decode.decode_reply, decode.collect_events)
     stream_reader = OllamaStreamReader
     rules = RULES
     settings = SETTINGS

@@ -82,7 +82,7 @@ def with_call_ids(calls: JSON, matcher: CallMatcher) -> list[JSONObject]:
     return [{**call, "id": matcher.add_call(call)} for call in map(object_or_empty, listed) if call]
 
 
-def gather(events: Iterable[JSONObject]) -> JSONObject:
+def collect_events(events: Iterable[JSONObject]) -> JSONObject:
     """Build a reply from the lines of its stream. `error` is set if the stream ended with one."""
     reply: JSONObject = {"done": False}
     message: JSONObject = {}

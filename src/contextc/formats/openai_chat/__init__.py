@@ -9,10 +9,9 @@ from contextc.formats.encoder_decoder_base import merge_function_extra
 from contextc.formats.identifiers import IdentifierCodec, NameCodec
 from contextc.formats.openai_chat import cache_control, decode
 from contextc.formats.openai_chat.encode import AUDIO_FORMATS, DOCUMENT_TYPES, encode_segment
-from contextc.formats.openai_chat.reply_stream import ChatReplyStream
 from contextc.formats.openai_chat.request_settings import SETTINGS
 from contextc.formats.openai_chat.rules import RULES
-from contextc.formats.openai_chat.stream import ChatStreamReader
+from contextc.formats.openai_chat.streams import ChatReplyStream, ChatStreamReader
 from contextc.formats.reasoning_policy import ReasoningPolicy
 from contextc.messages import Extra, Message
 from contextc.tools.spec import Tool
@@ -114,4 +113,4 @@ class OpenAIFormatter(Formatter):
         return super().session_id_of(reply, field) or id_text(reply.get("id"))
 
     def _collect(self, events: Iterable[JSONObject]) -> JSONObject:
-        return decode.gather(events)
+        return decode.collect_events(events)

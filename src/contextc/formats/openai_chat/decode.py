@@ -103,7 +103,7 @@ def _error_text(reply: JSONObject, choice: JSONObject) -> str | None:
     return str(said) if error else None
 
 
-def gather(events: Iterable[JSONObject]) -> JSONObject:
+def collect_events(events: Iterable[JSONObject]) -> JSONObject:
     """Build a reply from the chunks of its stream. `error` is set if the stream ended with one."""
     reply: JSONObject = {}
     message: JSONObject = {"role": "assistant"}

@@ -20,10 +20,9 @@ from contextc.formats.openai_responses.encode import (
 )
 from contextc.formats.openai_responses.fixes import without_foreign_ids, without_unstored_items
 from contextc.formats.openai_responses.lint_parser import is_openai_model, is_other_vendor_model
-from contextc.formats.openai_responses.reply_stream import ResponsesReplyStream
 from contextc.formats.openai_responses.request_settings import SETTINGS
 from contextc.formats.openai_responses.rules import RULES
-from contextc.formats.openai_responses.stream import ResponsesStreamReader
+from contextc.formats.openai_responses.streams import ResponsesReplyStream, ResponsesStreamReader
 from contextc.formats.reasoning_policy import ReasoningPolicy
 from contextc.messages import AnyPart, Message, Reasoning
 from contextc.messages.pairing import PLACED_KEY
@@ -34,7 +33,7 @@ class OpenAIResponsesFormatter(CodecFormatter):
 
     name = "openai_responses"
     media_types = ("image/*", *DOCUMENT_TYPES)
-    codec = Codec(decode.encode_tool, decode.decode_request, decode.decode_reply, decode.gather)
+    codec = Codec(decode.encode_tool, decode.decode_request, decode.decode_reply, decode.collect_events)
     stream_reader = ResponsesStreamReader
     reply_stream = ResponsesReplyStream
     rules = RULES

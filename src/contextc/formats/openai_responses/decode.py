@@ -175,7 +175,7 @@ def _finish(reply: JSONObject, *, calls: bool) -> str | None:
             return status
 
 
-def gather(events: Iterable[JSONObject]) -> JSONObject:
+def collect_events(events: Iterable[JSONObject]) -> JSONObject:
     """Build a reply from the events of its stream. The last event holds all of it; a truncated stream is assembled."""
     reply: JSONObject = {}
     items: dict[int, JSONObject] = {}

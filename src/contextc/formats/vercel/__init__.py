@@ -20,7 +20,7 @@ class VercelFormatter(CodecFormatter):
 
     name = "vercel"
     text_documents = ("*/*",)
-    codec = Codec(decode.encode_tool, decode.decode_request, decode.decode_reply, ui_messages.gather)
+    codec = Codec(decode.encode_tool, decode.decode_request, decode.decode_reply, ui_messages.collect_events)
     keeps_layout = False  # `UIMessage`s are decoded too, and a result belongs beside its approval
     rules = RULES
     settings = SETTINGS

@@ -151,7 +151,7 @@ def _denied(part: JSONObject) -> JSONObject:
     return {"type": "execution-denied", **({"reason": reason} if reason else {})}
 
 
-def gather(events: Iterable[JSONObject]) -> JSONObject:
+def collect_events(events: Iterable[JSONObject]) -> JSONObject:
     """Build a `UIMessage` from the chunks of its stream. `finishReason`, `errorText` and `aborted` state its end."""
     message: JSONObject = {"role": "assistant", "parts": []}
     streaming: dict[tuple[str, str], JSONObject] = {}

@@ -6,7 +6,7 @@ from typing import cast
 from contextc._json import JSONObject
 from contextc.formats.mistral.decode import without_placeholder_id
 from contextc.formats.mistral.encode import as_chunks, thinking_text
-from contextc.formats.openai_chat.stream import ChatStreamReader
+from contextc.formats.openai_chat.streams import ChatStreamReader
 from contextc.formats.stream import Delta
 from contextc.messages import Reasoning, Text
 
