@@ -129,6 +129,28 @@ def test_beyond_their_share_long_messages_are_shortened_and_then_named_in_the_in
     assert re.search(r"^r\d+: Message \d+\. \[…", index, re.MULTILINE)
 
 
+def test_beyond_their_share_messages_go_that_say_least() -> None:
+    """Guarantee 7.8: a rule stays word for word, although it is older than all that says what others say."""
+    compiler = compiler_for(window=6_000)
+    append_and_commit(compiler, cc.user(RULE))
+    for number in range(400):
+        append_and_commit(compiler, cc.user(f"Please go on with the next one of them{'.' * (number % 3)}"))
+    words = block(append_and_commit(compiler, cc.user("And now?")), "earlier-messages")
+    assert f"r1: {RULE}" in words
+    assert compiler.counter.count_text(words) <= 0.15 * 6_000
+
+
+def test_a_shortened_message_keeps_its_sentences_with_facts() -> None:
+    """Guarantee 7.8: a rule in the middle of a long message is not lost."""
+    compiler = compiler_for(window=6_000)
+    talk = "So much for that. " * 20
+    append_and_commit(compiler, cc.user(f"Listen. {talk} Never use port 8443 for the mirror. {talk} That is all."))
+    for number in range(120):
+        append_and_commit(compiler, cc.user(f"{filler_text(60)} {number}"))
+    words = block(append_and_commit(compiler, cc.user("And now?")), "earlier-messages")
+    assert "r1: Listen. [… Never use port 8443 for the mirror. …] That is all." in words
+
+
 @pytest.mark.parametrize(
     "options", [{"strategy": "oldest"}, {"policy": "sliding_window"}, {"keep_words": 0, "keep_index": 0}]
 )
@@ -171,8 +193,34 @@ def test_an_index_names_what_left_with_its_message() -> None:
     assert len(named) > 5
     assert all(f"r{3 + 2 * number}: ORD-{number:04}" in index for number in named)
     assert "hunter" not in index
-    assert compiler.counter.count_text(index) <= 0.03 * 6_000
     assert "fetch_result" in index
+
+
+def test_the_index_grows_into_the_room_that_people_do_not_need() -> None:
+    """Guarantee 7.9: both together stay within their shares of the window."""
+    sizes: list[int] = []
+    for keep_words in (0, 0.15):
+        compiler = compiler_for(window=12_000, options={"keep_words": keep_words})
+        compiler.store.append("c", cc.user(RULE))
+        for number in range(160):
+            name = f"{chr(97 + number % 26)}{chr(97 + number // 26)}"
+            step(compiler, number, "Next.", f"/srv/{name}/{name}.toml {name}-{number:04}12 {filler_text(200)}")
+        compiled = append_and_commit(compiler, cc.user("And now?"), tools=[LOOK])
+        sizes.append(compiler.counter.count_text(block(compiled, "history-index")))
+    assert sizes[0] <= 0.03 * 12_000
+    assert 0.06 * 12_000 < sizes[1] <= 0.18 * 12_000
+
+
+def test_an_index_names_what_is_shown_only_in_part() -> None:
+    """Guarantee 7.9: a long result has its beginning and its end; what stands between them is in the index."""
+    compiler = compiler_for(window=6_000)
+    compiler.store.append("c", cc.user(RULE))
+    for number in range(20):
+        step(compiler, number, f"Finding {number}.", filler_text(150))
+    step(compiler, 20, "Next.", f"{filler_text(2_000)} AAA-4711 {filler_text(2_000)}")
+    compiled = append_and_commit(compiler, cc.user("And now?"), tools=[LOOK])
+    assert texts(compiled).count("word0") > 50, "its beginning and its end are shown"
+    assert "AAA-4711" in block(compiled, "history-index")
 
 
 @pytest.mark.parametrize("change", ["redact", "clear", "rewind"])

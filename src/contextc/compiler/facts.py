@@ -10,7 +10,7 @@ is examined once, however often it occurs, and a text that was examined lately i
 
 `rank_facts` chooses where there is no room for all of them. Facts that look alike, such as times in a log or numbered
 files, are worth less the more messages have them. The first fact of a message is worth more than the second, so that a
-long listing does not displace all others. What the model took up from a result, and what is recent, comes first.
+long listing does not displace all others. What people wrote, what the model took up, and what is recent comes first.
 """
 
 import re
@@ -64,7 +64,8 @@ MAX_MENTIONS, MAX_ALIKE = 48, 4
 """Number of facts of one text that are ranked, and of those that look alike among them."""
 COMMON, MIN_COMMON = 0.04, 3
 """Facts that look alike are common if more than this share, and number, of the messages have one."""
-COST_OF_ERROR, COST_OF_NAME, COST_OF_MIXED, COST_OF_SMALL, COST_OF_WORD, GAIN_OF_USE = -1.0, 0.5, 1.0, 2.0, 3.0, 2.0
+COST_OF_ERROR, COST_OF_NAME, COST_OF_MIXED, COST_OF_SMALL, COST_OF_WORD = -1.0, 0.5, 1.0, 2.0, 3.0
+GAIN_OF_USE = GAIN_OF_PEOPLE = 2.0
 USUAL_LENGTH, MIN_RANDOM, NAME_WORDS = 32, 8, 4
 
 
@@ -146,7 +147,7 @@ def rank_facts(messages: Iterable[tuple[int, Message]], most: int) -> list[Fact]
                 continue
             chosen.append(shown)
             alike[shape] += 1
-            cost = costs[at] + log2(len(chosen)) + log2(alike[shape]) + age
+            cost = costs[at] + log2(len(chosen)) + log2(alike[shape]) + age - (GAIN_OF_PEOPLE if role == "user" else 0)
             known = facts.get(text)
             if known is not None:
                 cost = min(cost, known.cost) - (GAIN_OF_USE if roles[text] != role else 0)
@@ -262,7 +263,8 @@ def _find_facts(text: str) -> tuple[str, ...]:
 def _find_mentions(text: str) -> tuple[Mention, ...]:
     words = _Words(text)
     found = [
-        Mention(error, error, _shape(error), COST_OF_ERROR + _cost_of_length(error)) for error, _ in _error_texts(words)
+        Mention(error, error, _shape(error.partition(": ")[0]), COST_OF_ERROR + _cost_of_length(error))
+        for error, _ in _error_texts(words)
     ]
     found += [
         Mention(name, name, "Name Name", COST_OF_NAME)
@@ -328,8 +330,8 @@ def _error_texts(words: _Words) -> Iterator[tuple[str, bool]]:
         label, is_error = word, word[:-1].lower().endswith(_ERROR_WORDS)
         if not is_error and _NUMBER.fullmatch(word[:-1]):
             before = words.all[first[word] - 1] if first[word] else ""
-            label = f"{before} {word}" if before.isalpha() else ""
             is_error = before.lower().endswith(_ERROR_WORDS)
+            label = f"{before} {word}" if is_error or (before.isalpha() and before.isupper()) else ""
         elif not is_error and not _is_code(word[:-1]):
             continue
         start = text.find(f"{label} ") if label else -1

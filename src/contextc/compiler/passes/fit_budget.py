@@ -34,7 +34,7 @@ from contextc.compiler.passes.kept_history import KeptHistory
 from contextc.errors import ContextOverflow
 from contextc.messages import Message, Text, ToolResult
 from contextc.models.tokens import estimate_next_input
-from contextc.store.ledger_schema import CallForm, Item, find_latest_copies
+from contextc.store.ledger_schema import CallForm, Item, ItemKind, find_latest_copies
 from contextc.store.message_rows import SEQ_MASK
 
 MIN_STUB_TOKENS = 48  # minimum tokens of a stub
@@ -44,6 +44,9 @@ EXAMPLE_STUB = (
 )
 MIN_RESERVE = 4_000
 MAX_PENDING = 32
+INDEX_GROWTH = 3
+"""An index grows by this part of itself from one epoch to the next."""
+KEPT_KINDS: tuple[ItemKind, ...] = ("words", "index")
 BRANCH_REASONS = ("edited or branched away", "forked")
 STEPS_LEFT_OUT_TEXT = "[Earlier steps of this turn were left out to save room.]"
 STEP_LEFT_OUT = "its step was cut away"
@@ -215,6 +218,8 @@ class _Trimmer:
         self.history = KeptHistory(draft, self.messages, factor)
         self.kept_words = 0
         """Tokens of people's words that are not shown as messages any more."""
+        self.kept_index = 0
+        """Tokens that the index may take."""
         self.must = 0
         self.slots = [_TrimSlot(item, pinned) for item, pinned in zip(items, _pinned(items, draft.pins), strict=True)]
         self.budget = draft.budget
@@ -237,6 +242,7 @@ class _Trimmer:
             if self._is_over():
                 if self.options.strategy == "chunked":
                     self._spare_results(self._recent())
+                    self._limit_index()
                     self._sum_up()
                     self._spare_results(self._staying()[0], last=True)
                 self._drop_turns()
@@ -262,7 +268,8 @@ class _Trimmer:
     def _load_messages(self, items: Sequence[Item]) -> dict[int, Message]:
         """Return the messages of items, and those that the previous epoch kept something of, by place."""
         draft = self.draft
-        known = dict(draft.log) | dict(draft.revealed) | {entry.item.place: entry.message for entry in draft.tail}
+        known = dict(draft.log) | dict(draft.revealed)
+        known |= {entry.item.place: entry.message for entry in draft.tail if not entry.item.limit}  # others are whole
         wanted = dict.fromkeys([item.place for item in items if item.kind == "message"])
         wanted |= dict.fromkeys([where for item in self.earlier for where in item.places])
         missing = [where for where in wanted if where and where not in known]
@@ -270,11 +277,11 @@ class _Trimmer:
 
     def _keep_history(self) -> list[Item]:
         """Return what the epoch keeps of messages that it does not show, and count it."""
-        self.total -= self.kept_words + self.history.index_room
+        self.total -= self.kept_words + self.kept_index
         whole = [slot.item for slot in self.slots if not slot.gone and slot.item.kind == "message"]
-        shown = {item.place for item in whole if not (item.decayed or item.calls)}
+        shown = {item.place for item in whole if not (item.decayed or item.calls or item.limit)}
         left = {where for item in self.earlier for where in item.places} | {each.place for each in self.left}
-        left |= {item.place for item in whole if item.decayed or item.calls}
+        left |= {item.place for item in whole if item.decayed or item.calls or item.limit}
         summary = next((slot.item for slot in self.slots if not slot.gone and slot.item.kind == "summary"), None)
         unread = max(self.draft.unread_until, summary.place & SEQ_MASK if summary is not None else 0)
         room = self.history.words_room
@@ -286,9 +293,10 @@ class _Trimmer:
         for item in whole if self.history.index_room else ():
             message = self.messages.get(item.place)
             if message is not None and not item.decayed:
-                texts += [message.text] if item.calls else list_texts(message)
-        room_left = max(0, int(self.budget.available / self.factor) - self.total)
-        kept = self.history.build({where for where in left if where not in shown}, texts, room_left)
+                reduced = render_item(item, message, fetchable=False) if item.limit else message
+                texts += [message.text] if item.calls else list_texts(reduced)
+        room = max(0, int(self.budget.available / self.factor) - self.total)
+        kept = self.history.build({where for where in left if where not in shown}, texts, room, self.kept_index)
         self.total += sum([item.tokens for item in kept])
         return kept
 
@@ -347,13 +355,23 @@ class _Trimmer:
     def _reserve_for_history(self) -> None:
         """Count what is kept of messages that are not shown: what was kept before, and room for the index.
 
-        It takes at most half of what must not stay anyway.
+        It takes at most half of what must not stay anyway. An index that was full may grow into the room that people's
+        words do not need.
         """
         if self.keeps:
             self.history.limit_to((self.target - self.must) // 2)
-            before = sum([item.tokens for item in self.earlier if item.kind == "words"])
-            self.kept_words = min(before, self.history.words_room)
-            self.total += self.kept_words + self.history.index_room
+            words, index = [sum([item.tokens for item in self.earlier if item.kind == kind]) for kind in KEPT_KINDS]
+            self.kept_words = min(words, self.history.words_room)
+            most = self.history.index_room + self.history.words_room - self.kept_words
+            self.kept_index = min(most, max(self.history.index_room, index + index // INDEX_GROWTH))
+            self.total += self.kept_words + self.kept_index
+
+    def _limit_index(self) -> None:
+        """Give back what the index may take beyond its own room, if no text has to go then."""
+        over = self.total - self.target
+        if 0 < over <= self.kept_index - self.history.index_room:
+            self.kept_index -= over
+            self.total -= over
 
     def _staying(self) -> tuple[int, int]:
         """Return the index of the step that waits for an answer, and of the message that opened the turn."""

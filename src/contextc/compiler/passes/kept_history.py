@@ -2,7 +2,8 @@
 
 Both are inserted texts at the start of the epoch, fenced and escaped as data, and stay as they are until the next cut.
 Their sizes are shares of the window. People's messages are kept word for word; beyond their share, long ones are
-shortened to their first and last sentences and the facts between them, oldest first, and then only named in the index.
+shortened to their first and last sentences and those with facts, oldest first. Then those that say least are only named
+in the index: what many messages have, such as "go on", says little about each of them.
 The index has paths, ids, figures, names and error texts (`facts.py`), each once, with the message that it stands in.
 
     <earlier-messages>                                  <history-index>
@@ -12,11 +13,13 @@ The index has paths, ids, figures, names and error texts (`facts.py`), each once
 """
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
+from math import log2
 
 from contextc.compiler.draft import Draft
-from contextc.compiler.facts import find_facts, list_facts, rank_facts
+from contextc.compiler.facts import Fact, find_facts, list_facts, rank_facts
 from contextc.compiler.fetch_result import result_id
 from contextc.compiler.history_tools import FETCH_TOOL
 from contextc.formats.media_encoding import describe_media
@@ -24,6 +27,7 @@ from contextc.messages import Media, Message, Text
 from contextc.messages.escaping import Tag, escape_markers, escaped_line, with_tags
 from contextc.store.ledger_schema import Item, ItemKind
 from contextc.store.message_rows import SEQ_MASK
+from contextc.store.search_terms import list_terms
 
 WORDS_LEAD = (
     "Earlier messages of the user, word for word, already handled: do not answer them again. What they ask for in "
@@ -33,6 +37,8 @@ INDEX_LEAD = "Names and figures of what left this conversation, after the id of 
 FETCH_HINT = f" {FETCH_TOOL.name} reads a message by its id."
 MAX_FACTS = 12
 """Number of facts of one message in the index."""
+MAX_COST = 4
+"""Facts that are worth less than this are named only within the index's own room."""
 MIN_INDEX = 40
 MAX_MISSES = 20
 """Number of entries that may be too long for the rest of the index, before it ends."""
@@ -58,14 +64,19 @@ class KeptHistory:
         message = self.messages.get(place)
         return message is not None and message.role == "user" and not message.redacted and bool(message.text.strip())
 
-    def build(self, left: Collection[int], shown: Sequence[str], room: int) -> list[Item]:
-        """Return the items for messages that left, within `room` tokens. `shown` are the texts of what stays."""
+    def build(self, left: Collection[int], shown: Sequence[str], room: int, most: int) -> list[Item]:
+        """Return the items for messages that left, within `room` tokens, with an index of at most `most`. `shown` has
+        the texts of what stays.
+
+        The index may take room that people's words do not need, but not for facts that look like many others.
+        """
         said = sorted([where for where in {*left} if self.is_said(where)], key=_seq)
         words = self._words(said, min(self.words_room, room))
-        room -= sum([item.tokens for item in words])
+        used = sum([item.tokens for item in words])
+        most = min(most, self.index_room + self.words_room - used, room - used)
         quoted = {where for item in words for where in item.places}
         others = [where for where in {*left} - quoted if where in self.messages]
-        return [*words, *self._index(others, [*shown, *(item.text for item in words)], min(self.index_room, room))]
+        return [*words, *self._index(others, [*shown, *(item.text for item in words)], most)]
 
     # ── people's words ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -78,19 +89,32 @@ class KeptHistory:
             if over <= 0:
                 break
             lines[index] = self._said_line(where, shortened=True)
-            over -= sizes[index]
+            over += count(lines[index]) - sizes[index]
             sizes[index] = count(lines[index])
-            over += sizes[index]
-        first = 0
-        while first < len(places) and over > 0:
-            over -= sizes[first]
-            first += 1
-        while first < len(places):  # together, lines may take a few tokens more than one by one
-            item = self._item("words", "\n".join([WORDS_LEAD, *lines[first:]]), places[first:])
-            if item.tokens <= room:
-                return [item]
-            first += 1
+        gone: set[int] = set()
+        going = iter(self._least_telling_first(places, sizes) if over > 0 else range(len(places)))
+        while len(gone) < len(places):
+            if over <= 0:
+                kept = [index for index in range(len(places)) if index not in gone]
+                text = "\n".join([WORDS_LEAD, *(lines[index] for index in kept)])
+                item = self._item("words", text, [places[index] for index in kept])
+                if item.tokens <= room:
+                    return [item]
+                over = 1  # together, lines may take a few tokens more than one by one
+            index = next(going)
+            over -= sizes[index]
+            gone.add(index)
         return []
+
+    def _least_telling_first(self, places: Sequence[int], sizes: Sequence[int]) -> list[int]:
+        """Return the order in which messages go: first those whose words many others have too, the oldest first.
+
+        What many messages have, such as "go on", says little about each of them; rules and names are rare.
+        """
+        terms = [list_terms(self.messages[where].text) for where in places]
+        spread = Counter(chain.from_iterable(terms))
+        told = [sum([log2(len(places) / spread[term]) for term in each]) for each in terms]
+        return sorted(range(len(places)), key=lambda index: (round(told[index] / (sizes[index] + 1), 1), index))
 
     def _said_line(self, place: int, *, shortened: bool = False) -> str:
         message = self.messages[place]
@@ -112,24 +136,25 @@ class KeptHistory:
         used, count = self._item("index", lead, ()).tokens, self.draft.counter.count_text
         kept: dict[int, list[str]] = {}
         people = (
-            (where, (text := _shorten(self.messages[where].text.strip(), SENTENCE_LENGTH // 4)), text)
+            Fact(text, text, where, 0)
             for where in reversed(left)
             if self.is_said(where) and where not in kept
+            for text in [_shorten(self.messages[where].text.strip(), SENTENCE_LENGTH // 4)]
         )
         known, whole = {fact for text in shown for fact in list_facts(text)}, "\n".join(shown)
         misses = 0
-        for where, entry, fact in chain([(each.place, each.shown, each.text) for each in facts], people):
-            if fact in known or ((" " in fact or fact.isalpha()) and fact in whole):
+        for fact in chain(facts, people):
+            if fact.text in known or ((" " in fact.text or fact.text.isalpha()) and fact.text in whole):
                 continue
-            text = escaped_line(entry)
-            tokens = count(f", {text}" if where in kept else f"\n{result_id(where & SEQ_MASK, 1)}: {text}")
-            if used + tokens > room:
+            place, text = fact.place, escaped_line(fact.shown)
+            tokens = count(f", {text}" if place in kept else f"\n{result_id(place & SEQ_MASK, 1)}: {text}")
+            if used + tokens > (room if fact.cost < MAX_COST else min(room, self.index_room)):
                 misses += 1
                 if misses == MAX_MISSES:
                     break
             else:
                 used += tokens
-                kept.setdefault(where, []).append(text)
+                kept.setdefault(place, []).append(text)
         while kept:  # together, entries may take a few tokens more than one by one
             lines = [f"{result_id(where & SEQ_MASK, 1)}: {', '.join(kept[where])}" for where in sorted(kept, key=_seq)]
             item = self._item("index", "\n".join([lead, *lines]), sorted(kept, key=_seq))
@@ -150,10 +175,17 @@ def _seq(place: int) -> int:
 
 
 def _shorten(text: str, most: int) -> str:
-    """Return the first and the last sentence of a text, each at most so long, and the facts between them."""
+    """Return the first and the last sentence of a text, each at most so long, and between them those with facts; of a
+    longer one, only the facts.
+    """
     if len(text) <= 2 * most:
         return text
     sentences = [each.strip() for each in _SENTENCE.findall(text) if each.strip()]
     first, last = sentences[0][:most], sentences[-1][-most:]
-    between = [fact for fact in find_facts(text) if fact not in first and fact not in last][:MAX_FACTS]
-    return f"{first} [… {', '.join(between)} …] {last}" if between else f"{first} […] {last}"
+    facts = [fact for fact in find_facts(text) if fact not in first and fact not in last][:MAX_FACTS]
+    between: dict[str, None] = {}
+    for fact in facts:
+        sentence = next((each for each in sentences[1:-1] if fact in each), fact)
+        between[sentence if len(sentence) <= most else fact] = None
+    inside = [each for each in between if not any([each != other and each in other for other in between])]
+    return f"{first} [… {' … '.join(inside)} …] {last}" if inside else f"{first} […] {last}"
