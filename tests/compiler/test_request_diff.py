@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from contextc._json import JSON, JSONObject, decode, encode
 from contextc.errors import InvalidRequest
-from contextc.inspection.request_diff import MAX_LINE_LENGTH, MAX_LINES, RequestDiff, diff_requests
-from contextc.inspection.sequence_alignment import find_common_runs
+from contextc.inspection.diff import MAX_LINE_LENGTH, MAX_LINES, RequestDiff, diff_requests, find_common_runs
 
 
 def request_body(*texts: object) -> bytes:

@@ -7,7 +7,7 @@ import pytest
 
 import contextc as cc
 from contextc.errors import UnknownConversation
-from contextc.inspection.sub_agents import load_sub_agents
+from contextc.inspection.request_timeline import load_sub_agents
 from contextc.observation import ObservedRequest
 from tests.observation.test_observe import answer, chat, texts
 

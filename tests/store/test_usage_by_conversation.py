@@ -6,8 +6,7 @@ import pytest
 
 import contextc as cc
 from contextc.errors import ProviderFailed
-from contextc.inspection.request_timeline import load_timeline
-from contextc.inspection.unanswered_requests import compute_total_cost, load_unanswered_requests
+from contextc.inspection.request_timeline import compute_total_cost, load_timeline, load_unanswered_requests
 from contextc.inspection.usage_by_conversation import QUARTER, UsagePortion, load_conversation_states, load_usage
 from contextc.store.backend_interface import Transaction
 from tests.executor.scripted_provider import SONNET, Say, Scripted, played

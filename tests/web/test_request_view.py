@@ -11,8 +11,7 @@ import contextc as cc
 from contextc.compiler.manifest import RequestRecord
 from contextc.compiler.options import Budget
 from contextc.compiler.past_requests import explain
-from contextc.inspection.request_timeline import TimelineEntry
-from contextc.inspection.unanswered_requests import UnansweredRequest, load_unanswered_requests, sum_costs
+from contextc.inspection.request_timeline import TimelineEntry, UnansweredRequest, load_unanswered_requests, sum_costs
 from contextc.store.ledger_schema import Channel
 from contextc.store.message_rows import FIRST_UNANSWERED
 from contextc.store.turn_and_event_records import TurnRecord

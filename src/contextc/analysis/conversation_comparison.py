@@ -22,7 +22,7 @@ from contextc.analysis.request_comparison import (
 )
 from contextc.analysis.request_view import RequestView
 from contextc.analysis.stored_conversation import StoredConversation
-from contextc.inspection.unanswered_requests import compute_total_cost
+from contextc.inspection.request_timeline import compute_total_cost
 from contextc.store import Store
 
 WORD = re.compile(r"\w+")

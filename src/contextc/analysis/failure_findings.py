@@ -12,7 +12,7 @@ from contextc.analysis.stored_conversation import StoredConversation
 from contextc.compiler.manifest import ObservedFacts
 from contextc.errors import ContextcError
 from contextc.formats.rules_docs import find_rule
-from contextc.inspection.unanswered_requests import REASON_TEXTS, load_unanswered_requests
+from contextc.inspection.request_timeline import REASON_TEXTS, load_unanswered_requests
 from contextc.store.channel_ids import channel_id
 
 MAX_CHECKED = 6

@@ -23,8 +23,7 @@ from contextc.analysis.parallel_requests import compare_with_overlapping, is_ans
 from contextc.analysis.prefix_comparison import Comparison, compare_requests
 from contextc.analysis.request_view import RequestView
 from contextc.compiler.body_splitting import MARK_FIELDS
-from contextc.inspection.sequence_alignment import align
-from contextc.inspection.text_diff import Segment, diff_texts, show_text
+from contextc.inspection.diff import Segment, align, diff_texts, show_text
 from contextc.store import Store
 
 DifferenceKind: TypeAlias = Literal["changed", "removed", "added", "reordered", "moved"]

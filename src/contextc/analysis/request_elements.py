@@ -15,7 +15,7 @@ from msgspec import Raw, Struct
 
 from contextc._json import JSON, JSONObject, as_object, decode, encode
 from contextc.compiler.body_splitting import MARK_FIELDS, MARK_NAMES, without_marks
-from contextc.inspection.head_parts import PART_SIZE
+from contextc.inspection.line_details import PART_SIZE
 
 ElementKind: TypeAlias = Literal["tool", "system", "message"]
 BlockType: TypeAlias = Literal["tool", "text", "tool_call", "tool_result", "reasoning", "media", "compaction", "other"]

@@ -25,7 +25,7 @@ from contextc.analysis.request_elements import (
 )
 from contextc.compiler.manifest import ObservedFacts, RequestRecord
 from contextc.compiler.options import Budget, distribute
-from contextc.inspection.head_parts import SYSTEM_FIRST_FORMATS
+from contextc.inspection.line_details import SYSTEM_FIRST_FORMATS
 from contextc.messages import Usage
 from contextc.models import Model, Price, cost
 from contextc.store.ledger_schema import Channel

@@ -1,11 +1,25 @@
-"""Facts about one line of a request: causes of its tokens, tools, calls with their values, results with their calls."""
+"""Facts about one line of a request: causes of its tokens, tools, calls with their values, results with their calls.
+
+The lines of the head are the system prompt and each tool definition.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, NamedTuple, TypeAlias
+from itertools import accumulate, pairwise
+from typing import Literal, NamedTuple, TypeAlias, cast
 
-from contextc._json import JSON, JSONObject, encode
-from contextc.messages import AnyPart, Media, Message, Reasoning, ToolCall, ToolResult, UserNotice
+from contextc._json import JSON, JSONObject, decode, encode
+from contextc.compiler.body_splitting import without_marks
+from contextc.compiler.ledger import repository
+from contextc.compiler.manifest import RequestRecord
+from contextc.compiler.past_requests import find_epoch_start
+from contextc.errors import ContextcError
+from contextc.formats.base import Formatter
+from contextc.messages import AnyPart, Media, Message, Reasoning, ToolCall, ToolResult, Usage, UserNotice
 from contextc.messages.message import to_plain_text
+from contextc.models import Model
+from contextc.models.model_info import MILLION, average_write_price
+from contextc.store.backend_interface import Transaction
+from contextc.tools.spec import AnyTool, Tool, get_tool_name
 
 LineCause: TypeAlias = Literal["system", "tool", "result", "history", "reasoning", "media"]
 CAUSES: tuple[LineCause, ...] = ("system", "tool", "result", "history", "reasoning", "media")
@@ -101,10 +115,10 @@ def format_call(call: ToolCall) -> str:
     """Return a call with its values, such as `read_file(path="a.py", limit=20)`."""
     if call.malformed:
         return f"{call.name}({call.raw or ''})"
-    return f"{call.name}({', '.join([f'{name}={_value(value)}' for name, value in call.arguments.items()])})"
+    return f"{call.name}({', '.join([f'{name}={_format_value(value)}' for name, value in call.arguments.items()])})"
 
 
-def _value(value: JSON) -> str:
+def _format_value(value: JSON) -> str:
     return encode(value).decode()
 
 
@@ -146,3 +160,144 @@ def pair_details(lines: Iterable[tuple[int, LineDetails]]) -> Mapping[int, LineD
                 found[where[0]] = caller._replace(calls=calls)
         found[number] = line._replace(results=tuple(results))
     return found
+
+
+# ── lines of the head ─────────────────────────────────────────────────────────────────────────────────────────────────
+# The head of a request as parts: its system prompt and each tool definition, compared with the previous request.
+
+
+PartState: TypeAlias = Literal["unchanged", "new", "again"]
+SYSTEM_FIRST_FORMATS = ("gemini",)
+"""Formats whose providers cache the system prompt before the tools. All others cache the tools first."""
+
+
+PART_SIZE = 8
+"""Bytes that are added to the size of each part: a part of a few bytes has tokens of its own."""
+
+
+class HeadPart(NamedTuple):
+    """The system prompt, or one tool definition. `name` is the name of the tool, `definition` its JSON as sent.
+
+    `state` is "again" if the previous request had the same part, but not in a prefix that a cache could keep.
+    `is_changed` is True if the previous request had another version of it.
+    """
+
+    kind: Literal["system", "tool"]
+    text: str
+    name: str = ""
+    definition: JSONObject | None = None
+    state: PartState = "new"
+    is_changed: bool = False
+
+    @property
+    def size(self) -> int:
+        """Bytes of the part, to distribute tokens by. Compositions distribute them in the same way."""
+        return len(self.text) if self.definition is None else len(encode(_unwrap(self.definition))) + PART_SIZE
+
+    @property
+    def content(self) -> tuple[object, ...]:
+        """The content that is compared, without cache breakpoints."""
+        return (self.kind, self.text, self.name, without_marks(self.definition))
+
+    @property
+    def searched(self) -> str:
+        """The text with the whole definition, for a search."""
+        return self.text if self.definition is None else f"{self.text}\n{encode(self.definition).decode()}"
+
+
+def _unwrap(definition: JSONObject) -> JSON:
+    """Return a tool definition without cache breakpoints, and without the list that Gemini has around it."""
+    inside = definition.get("functionDeclarations")
+    declared = cast(list[JSON], inside) if isinstance(inside, list) else list[JSON]()
+    return without_marks(declared[0] if len(declared) == 1 else definition)
+
+
+def load_whole_head(tx: Transaction, channel: int, record: RequestRecord) -> bytes | None:
+    """Return the head of a request; for a resumed session the head that it began with."""
+    whole = record if record.mode != "resume" else find_epoch_start(tx, channel, record)
+    return repository.load_head(tx, channel, bytes.fromhex(whole.head))
+
+
+def split_head(formatter: Formatter, head: bytes | JSONObject | None) -> tuple[HeadPart, ...]:
+    """Return the parts of a head in cache order. Nothing is returned if it is missing or not in this format."""
+    if head is None:
+        return ()
+    body = cast(JSONObject, decode(head)) if isinstance(head, bytes) else head
+    messages = body.get(formatter.messages_key)
+    leading = cast(list[JSON], messages)[:-1] if isinstance(messages, list) else list[JSON]()
+    try:
+        request = formatter.decode_request({**body, formatter.messages_key: leading})
+        prompts = [request.system.text] if request.system is not None else []
+        prompts += [each.text for each in request.messages if each.role == "system"]
+        tools = tool_parts(formatter, request.tools)
+    except ContextcError:
+        return ()
+    system = [HeadPart("system", text) for text in prompts if text]
+    return (*system, *tools) if is_system_first(formatter) else (*tools, *system)
+
+
+def is_system_first(formatter: Formatter) -> bool:
+    """Return True if the provider caches the system prompt before the tools."""
+    return formatter.name in SYSTEM_FIRST_FORMATS
+
+
+def tool_parts(formatter: Formatter | None, tools: Sequence[AnyTool]) -> tuple[HeadPart, ...]:
+    """Return the tool definitions as parts. Without a formatter, they have the form of contextc."""
+    return tuple([_tool_part(formatter, each) for each in tools])
+
+
+def _tool_part(formatter: Formatter | None, tool: AnyTool) -> HeadPart:
+    name = get_tool_name(tool)
+    sent = formatter.encode_tools([tool]) if formatter is not None else []
+    definition = sent[0] if sent else cast(JSONObject, decode(encode(tool)))
+    description = tool.description if isinstance(tool, Tool) else ""
+    return HeadPart("tool", f"{name}: {description}" if description else name, name, definition)
+
+
+def compare_heads(now: Sequence[HeadPart], before: Sequence[HeadPart] | None, is_shared: bool) -> tuple[HeadPart, ...]:
+    """Return the parts with their states. `is_shared`: the request begins with a prefix of the previous one.
+
+    Parts before the first that differs are unchanged in any case.
+    """
+    kept: PartState = "unchanged" if is_shared else "again"
+    if before is None:
+        return tuple([each._replace(state="unchanged" if is_shared else "new") for each in now])
+    known = [each.content for each in before]
+    names = {(each.kind, each.name) for each in before}
+    same = next((at for at, each in enumerate(now) if at >= len(known) or each.content != known[at]), len(now))
+    first = 0 if same == len(now) == len(known) else same
+    return tuple([
+        each._replace(state="unchanged") if at < first
+        else each._replace(state=kept) if each.content in known
+        else each._replace(state="new", is_changed=(each.kind, each.name) in names)
+        for at, each in enumerate(now)
+    ])  # fmt: skip
+
+
+# ── costs ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# The share of each item of a request in the price of its input.
+
+
+def compute_item_costs(model: Model, tokens: Sequence[int], above: int, usage: Usage | None) -> list[float]:
+    """Return the share of each item in the price of the input, in dollars. `above` are the tokens before the first
+    item.
+
+    A provider reports how much it read from its cache and how much it wrote there. Both are prefixes, so an item before
+    the end of the one was read, and an item before the end of the other was written. Without usage, all is new.
+    """
+    assert model.price is not None, "checked by the caller"
+    price = model.price
+    if price.long is not None and usage is not None and usage.input > price.above:
+        price = price.long
+    ends = list(accumulate(tokens, initial=above))
+    scale = ends[-1] / usage.input if usage is not None and usage.input else 0.0
+    read = usage.cache_read * scale if usage is not None else 0.0
+    written = read + (usage.cache_write * scale if usage is not None else 0.0)
+    write_price = average_write_price(price, usage) if usage is not None else price.cache_write
+    costs: list[float] = []
+    for start, end in pairwise(ends):
+        from_cache = max(0.0, min(end, read) - start)
+        to_cache = max(0.0, min(end, written) - max(start, read))
+        fresh = end - start - from_cache - to_cache
+        costs.append((from_cache * price.cache_read + to_cache * write_price + fresh * price.input) / MILLION)
+    return costs

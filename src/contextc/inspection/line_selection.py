@@ -8,16 +8,21 @@ The lines of the head have negative numbers: the last one is -1. Messages keep t
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import accumulate, pairwise
 from typing import Literal, NamedTuple, TypeAlias
 
 from contextc.compiler.manifest import ManifestLine
 from contextc.compiler.manifest_builder import is_reduced, render_sent_items
 from contextc.compiler.options import distribute
 from contextc.compiler.past_requests import find_channel_model
-from contextc.inspection.cached_prefix import find_paid_again
-from contextc.inspection.head_parts import HeadPart
-from contextc.inspection.item_costs import compute_item_costs
-from contextc.inspection.line_details import LineDetails, describe_parts, pair_details, searched_text
+from contextc.inspection.line_details import (
+    HeadPart,
+    LineDetails,
+    compute_item_costs,
+    describe_parts,
+    pair_details,
+    searched_text,
+)
 from contextc.inspection.request_details import (
     NumberedLine,
     RequestDetails,
@@ -134,7 +139,7 @@ def _is_kind(line: _Line, only: str) -> bool:
     return line.state != "left" if only == "shown" else line.state == "left" or "shortened" in line.values[0]
 
 
-def _values(
+def _facet_values(
     state: str, role: str, details: LineDetails, *, reduced: bool = False, paid: bool = False
 ) -> tuple[tuple[str, ...], ...]:
     states = [state, *(["shortened"] if reduced else []), *(["changed"] if details.is_changed else [])]
@@ -148,7 +153,7 @@ def _values(
 def _head_lines(head: Sequence[HeadPart], tokens: Sequence[int], paid: Collection[int]) -> list[_Line]:
     found: list[_Line] = []
     for number, (part, size) in enumerate(zip(head, tokens, strict=True), -len(head)):
-        values = _values(part.state, part.kind, head_details(part), paid=number in paid)
+        values = _facet_values(part.state, part.kind, head_details(part), paid=number in paid)
         found.append(_Line(number, size, values, _text_of_part(part)))
     return found
 
@@ -164,7 +169,7 @@ def _sent_lines(request: RequestDetails, paid: Collection[int]) -> list[_Line]:
     for index, (item, sent) in enumerate(render_sent_items(request.items, messages, fetchable=request.fetchable)):
         state = "unchanged" if index < request.shared else "again" if is_sent_again(request, index) else "new"
         details = describe_parts(sent.message.parts, short=True)
-        values = _values(state, item.role, details, reduced=is_reduced(item), paid=index in paid)
+        values = _facet_values(state, item.role, details, reduced=is_reduced(item), paid=index in paid)
         found.append(_Line(index, tokens[index], values, _text_of_message(sent.message)))
     return found
 
@@ -176,7 +181,7 @@ def _left_out_lines(request: RequestDetails) -> list[_Line]:
     for number, where in enumerate(hidden, len(request.items)):
         message = messages.get(where)
         role, parts = (message.role, message.parts) if message is not None else ("", ())
-        values = _values("left", role, describe_parts(parts, short=True))
+        values = _facet_values("left", role, describe_parts(parts, short=True))
         found.append(_Line(number, 0, values, _text_of_message(message)))
     return found
 
@@ -218,7 +223,7 @@ def _paired_details(
     parts = [[number for number in numbers if number < end], [number for number in numbers if number >= end]]
     found: dict[int, LineDetails] = {}
     for some, first, last in zip(parts, (0, end), (end, end + len(hidden)), strict=True):
-        known = _describe(request, some, hidden)
+        known = _describe_lines(request, some, hidden)
         paired = pair_details(sorted(known.items()))
         for distance in PAIRING_DISTANCES:
             near = {
@@ -228,7 +233,7 @@ def _paired_details(
                 if first <= each < last and each not in known
             }
             if near:
-                known |= _describe(request, sorted(near), hidden)
+                known |= _describe_lines(request, sorted(near), hidden)
                 paired = pair_details(sorted(known.items()))
         found |= {number: paired[number] for number in some}
     return found
@@ -242,7 +247,7 @@ def _where_to_look(number: int, line: LineDetails, distance: int) -> Iterable[in
         yield from range(number - distance, number)
 
 
-def _describe(request: RequestDetails, numbers: Sequence[int], hidden: Sequence[int]) -> dict[int, LineDetails]:
+def _describe_lines(request: RequestDetails, numbers: Sequence[int], hidden: Sequence[int]) -> dict[int, LineDetails]:
     """Return the details of these lines, which are sorted, without pairs."""
     end = len(request.items)
     split = bisect_left(numbers, end)
@@ -294,3 +299,54 @@ def distribute_head(head: Sequence[HeadPart], system: int, tools: int) -> list[i
         for kind, total in (("system", system), ("tool", tools))
     }
     return [next(found[each.kind]) for each in head]
+
+
+# ── unchanged, but paid again ─────────────────────────────────────────────────────────────────────────────────────────
+# The part of an unchanged prefix that the provider did not read from its cache, by the usage that it reported.
+#
+# An unchanged prefix is not always cheap: its cache may have expired, or another server answered. Then it is paid
+# again.
+
+
+MIN_DIFFERENCE, MIN_SHARE = 256, 0.1
+"""Tokens, and share of the prefix, by which it must exceed what was read. Providers read whole blocks, and the tokens
+of messages are estimated.
+"""
+
+
+def count_read_tokens(request: RequestDetails) -> int | None:
+    """Return the tokens of the shared prefix that the provider read from its cache.
+
+    None if that is unknown: without a shared prefix, without usage of this request and the previous one, and for models
+    that cost nothing. A previous request that failed was not paid.
+    """
+    read, shared = _count_all_read(request), request.shared_tokens
+    if read is None or not shared:
+        return None
+    if read and shared - read <= max(MIN_DIFFERENCE, shared * MIN_SHARE):
+        return shared
+    return min(read, shared)
+
+
+def _count_all_read(request: RequestDetails) -> int | None:
+    """Return the tokens of a request that were read from the cache, in the units of its budget."""
+    usage, known = request.record.usage, find_channel_model(request.channel)
+    is_free = known is not None and (known.price is None or not known.price.input)
+    if usage is None or not usage.input or is_free or not request.was_answered:
+        return None
+    return round(usage.cache_read * request.budget.input / usage.input)
+
+
+def find_paid_again(request: RequestDetails, head: Sequence[int] = ()) -> frozenset[int]:
+    """Return the numbers of the lines in the shared prefix that were not read from the cache.
+
+    `head` are the tokens of the lines of the head, whose numbers are negative. If the head changed, lines of it before
+    the change can be unchanged, too.
+    """
+    read = count_read_tokens(request) if request.shared_tokens else _count_all_read(request)
+    if read is None or (request.shared_tokens and read >= request.shared_tokens):
+        return frozenset()
+    lines = [*accumulate(head, initial=0)]
+    messages = [*accumulate(request.tokens[: request.shared], initial=request.above)]
+    middles = [(one + other) / 2 for one, other in (*pairwise(lines), *pairwise(messages))]
+    return frozenset([index - len(head) for index, middle in enumerate(middles) if middle >= read])

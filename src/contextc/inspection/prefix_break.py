@@ -6,6 +6,7 @@ that was recorded, as a sentence.
 """
 
 from collections.abc import Collection, Iterable, Sequence
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Raw, Struct
@@ -16,14 +17,81 @@ from contextc.compiler.body_splitting import comparable_bytes, head_without_mark
 from contextc.compiler.compiled import Compiled
 from contextc.compiler.ledger import repository
 from contextc.compiler.ledger.row_encoding import NewRow
-from contextc.compiler.manifest import RequestRecord
+from contextc.compiler.manifest import RequestRecord, record_from_json
 from contextc.compiler.past_requests import find_epoch_start, find_request, load_request_layout
 from contextc.formats.base import Formatter, Request
-from contextc.inspection.answered_requests import load_compared_record
-from contextc.inspection.head_parts import is_system_first
+from contextc.inspection.line_details import is_system_first
 from contextc.store import Store
 from contextc.store.backend_interface import Transaction
 from contextc.store.ledger_schema import Channel, StoredRow
+
+# ── the request before it ─────────────────────────────────────────────────────────────────────────────────────────────
+# The request that another one is compared with: the last one before it that was answered.
+#
+# A provider that refuses a request does not cache it, so what a corrected retry changed was never cached either.
+
+
+BATCH = 16
+MISSED_TOKENS, MISSED_SHARE = 1_024, 0.05
+"""Tokens, and share of what could have been read, from which on a cache reset has lost something."""
+
+
+class Retry(NamedTuple):
+    """The refused request that another one repeats. `is_corrected` is True if its content is another one."""
+
+    request: int
+    is_corrected: bool
+
+
+def was_refused(record: RequestRecord) -> bool:
+    """Return True if a request of other software got an error, or no answer at all."""
+    return record.observed is not None and record.observed.status in ("error", "unanswered")
+
+
+def load_compared_record(tx: Transaction, channel: int, request: int) -> RequestRecord | None:
+    """Return the last answered request before one on its channel; if none was answered, the previous one."""
+    first: RequestRecord | None = None
+    until = request - 1
+    while until > 0:
+        bodies = repository.load_manifests(tx, channel, until, limit=1 if first is None else BATCH)
+        for body in bodies:
+            record = record_from_json(body)
+            first = first or record
+            if not was_refused(record):
+                return record
+            until = record.request - 1
+        if not bodies:
+            break
+    return first
+
+
+def find_retried(record: RequestRecord, before: RequestRecord | None) -> Retry | None:
+    """Return the refused request that a request repeats: the previous one, with the same content or a corrected one.
+
+    A request that only continues a refused one is none.
+    """
+    if before is None or not was_refused(before):
+        return None
+    is_same = (record.head, record.chain) == (before.head, before.chain)
+    return Retry(before.request, not is_same) if is_same or record.why else None
+
+
+def has_lost_cache(record: RequestRecord, before: Sequence[RequestRecord]) -> bool:
+    """Return True if a request began a new cache epoch, and did not read what it could have read.
+
+    `before` are the earlier requests of its channel, oldest first. Without figures of the provider, it counts as lost.
+    """
+    if not record.why:
+        return False
+    compared = next((each for each in reversed(before) if not was_refused(each)), None)
+    if compared is None or compared.usage is None or record.usage is None:
+        return True
+    possible = min(compared.usage.input, record.usage.input)
+    return possible - record.usage.cache_read > max(MISSED_TOKENS, possible * MISSED_SHARE)
+
+
+# ── the first difference ──────────────────────────────────────────────────────────────────────────────────────────────
+
 
 REASON_SENTENCES = {
     "first request": "This is the first request of its channel.",
@@ -81,8 +149,8 @@ def find_break(store: Store, channel: Channel, formatter: Formatter, request: in
         if repository.load_replaced(tx, number, before.request) is not None:
             return PrefixBreak(why=describe_reason(record.why))
         rows = repository.load_rows(tx, load_request_layout(tx, number, record)[0])
-        now = _WireRequest(_head(tx, number, record), _messages(rows))
-        found = _compare(formatter, _before(tx, number, before), now, record.why)
+        now = _WireRequest(_load_head(tx, number, record), _wire_messages(rows))
+        found = _find_difference(formatter, _load_wire_request(tx, number, before), now, record.why)
         # the recorded reason is about the previous request, which was refused
         return found if is_previous else replace(found, why="")
 
@@ -96,13 +164,13 @@ def preview_break(store: Store, compiled: Compiled) -> PrefixBreak:
         return PrefixBreak(why=describe_reason(record.why) if record.why else "")
     order = assembled.order or ()
     chunks = [assembled.new_rows[each] if isinstance(each, int) else each for each in order]
-    now = _WireRequest(msgspec.json.encode(compiled.head.body), _messages(chunks))
+    now = _WireRequest(msgspec.json.encode(compiled.head.body), _wire_messages(chunks))
 
     def work(tx: Transaction) -> _WireRequest:
         number, before = find_request(tx, compiled.channel, record.request - 1)
-        return _before(tx, number, before)
+        return _load_wire_request(tx, number, before)
 
-    return _compare(compiled.formatter, store.read(work), now, record.why)
+    return _find_difference(compiled.formatter, store.read(work), now, record.why)
 
 
 def describe_reason(why: str) -> str:
@@ -110,17 +178,17 @@ def describe_reason(why: str) -> str:
     return REASON_SENTENCES.get(why) or f"{why[:1].upper()}{why[1:].rstrip('.')}."
 
 
-def _before(tx: Transaction, number: int, record: RequestRecord) -> _WireRequest:
+def _load_wire_request(tx: Transaction, number: int, record: RequestRecord) -> _WireRequest:
     rows = repository.load_rows(tx, load_request_layout(tx, number, record)[0])
     whole = record if record.mode != "resume" else find_epoch_start(tx, number, record)
-    return _WireRequest(_head(tx, number, whole), _messages(rows))
+    return _WireRequest(_load_head(tx, number, whole), _wire_messages(rows))
 
 
-def _head(tx: Transaction, number: int, record: RequestRecord) -> bytes | None:
+def _load_head(tx: Transaction, number: int, record: RequestRecord) -> bytes | None:
     return repository.load_head(tx, number, bytes.fromhex(record.head))
 
 
-def _messages(rows: Iterable[StoredRow | NewRow]) -> list[bytes]:
+def _wire_messages(rows: Iterable[StoredRow | NewRow]) -> list[bytes]:
     """Return the wire messages of rows, each as bytes."""
     found: list[bytes] = []
     for each in rows:
@@ -130,18 +198,18 @@ def _messages(rows: Iterable[StoredRow | NewRow]) -> list[bytes]:
     return found
 
 
-def _compare(formatter: Formatter, before: _WireRequest, now: _WireRequest, why: str) -> PrefixBreak:
+def _find_difference(formatter: Formatter, before: _WireRequest, now: _WireRequest, why: str) -> PrefixBreak:
     reason = describe_reason(why)
     lead = 0
     if before.head is not None and now.head is not None:
         heads = [head_without_marks(decode(each), formatter.messages_key) for each in (before.head, now.head)]
         lead = len(heads[1][formatter.messages_key])
         around = [formatter.decode_request(head) for head in heads]
-        if where := _differs(formatter, *around):
+        if where := _differing_part(formatter, *around):
             names = formatter.prefix_settings
             if where != "settings":
-                names = [name for name in heads[1].keys() - around[1].settings.keys() if _is_in(name, where)]
-            return PrefixBreak(where=where, path=_path(formatter, heads, names), why=reason)
+                names = [name for name in heads[1].keys() - around[1].settings.keys() if _may_belong_to(name, where)]
+            return PrefixBreak(where=where, path=_differing_field(formatter, heads, names), why=reason)
     at = _count_same_messages(before.messages, now.messages)
     same = sum(map(len, now.messages[:at]))
     if at in (len(before.messages), len(now.messages)):  # one is a prefix of the other
@@ -151,7 +219,7 @@ def _compare(formatter: Formatter, before: _WireRequest, now: _WireRequest, why:
     )
 
 
-def _differs(formatter: Formatter, before: Request, now: Request) -> str:
+def _differing_part(formatter: Formatter, before: Request, now: Request) -> str:
     """Return the first part of the head, in cache order, that differs and breaks the prefix; empty if none does."""
     differing = {"tools": before.tools != now.tools, "system": before.system != now.system}
     order = ("system", "tools") if is_system_first(formatter) else ("tools", "system")
@@ -161,7 +229,7 @@ def _differs(formatter: Formatter, before: Request, now: Request) -> str:
     return "" if next(settings) == next(settings) else "settings"
 
 
-def _is_in(name: str, part: str) -> bool:
+def _may_belong_to(name: str, part: str) -> bool:
     """Return True if a field of a head can belong to its system prompt or to its tools."""
     return ("tool" in name.lower()) == (part == "tools")
 
@@ -176,7 +244,7 @@ def _count_same_messages(before: Sequence[bytes], now: Sequence[bytes]) -> int:
     return at
 
 
-def _path(formatter: Formatter, heads: Sequence[JSONObject], names: Collection[str]) -> str:
+def _differing_field(formatter: Formatter, heads: Sequence[JSONObject], names: Collection[str]) -> str:
     """Return the first field, among `names`, that differs."""
     before, now = heads
     name = next((name for name in now if name in names and before.get(name) != now[name]), "")

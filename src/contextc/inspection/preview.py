@@ -5,10 +5,10 @@ The ledger has those of the last request. They are used as defaults, so the pref
 request would have. Dynamic fragments cannot be previewed, because the program renders them again.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from contextlib import suppress
 from copy import deepcopy
-from typing import Unpack, cast
+from typing import NamedTuple, Unpack, cast
 
 import msgspec
 from msgspec import Struct
@@ -21,19 +21,33 @@ from contextc.compiler.compiler import MessageCompiler
 from contextc.compiler.history_tools import FETCH_TOOL
 from contextc.compiler.ledger import repository
 from contextc.compiler.ledger.channel_loader import load_messages_at
-from contextc.compiler.manifest import RequestRecord, record_from_json
+from contextc.compiler.manifest import ManifestLine, RequestRecord, record_from_json
+from contextc.compiler.manifest_builder import build_lines
 from contextc.compiler.options import Budget, CompilerOptionArguments
-from contextc.compiler.past_requests import find_epoch_start
-from contextc.errors import InvalidInput, InvalidRequest, UnknownMessage
+from contextc.compiler.past_requests import find_epoch_start, find_request, load_channel_provider, load_records
+from contextc.errors import (
+    ContextOverflow,
+    InvalidInput,
+    InvalidRequest,
+    InvalidSetting,
+    UnknownMessage,
+    UnknownRequest,
+)
 from contextc.formats.base import Formatter
 from contextc.formats.registry import detect_tool_format
+from contextc.inspection.request_details import (
+    RequestDetails,
+    is_new_item,
+    load_request_details,
+    preview_request_details,
+)
 from contextc.messages import Media, Message, Text, assistant, system, user
 from contextc.prompts import Prompt, PromptBuilder, PromptFragment, hash_tools
 from contextc.providers import Provider
 from contextc.store import Store
 from contextc.store.backend_interface import Transaction
 from contextc.store.conversation_types import DEFAULT_AGENT
-from contextc.store.ledger_schema import Channel, ChannelState, state_from_json
+from contextc.store.ledger_schema import Channel, ChannelState, Item, RowRange, state_from_json
 from contextc.tools.spec import NativeTool, Tool
 
 MAX_QUOTED = 80
@@ -209,11 +223,11 @@ def parse_tools(content: Iterable[object], own: Formatter) -> tuple[Tool | Nativ
     for each in content:
         value = cast(JSONObject, each).get("tools", each) if isinstance(each, dict) else each
         for definition in cast(list[object], value) if isinstance(value, list) else [value]:
-            found += _tool(definition, own)
+            found += _parse_tool(definition, own)
     return tuple(found)
 
 
-def _tool(definition: object, own: Formatter) -> tuple[Tool | NativeTool, ...]:
+def _parse_tool(definition: object, own: Formatter) -> tuple[Tool | NativeTool, ...]:
     if not isinstance(definition, dict):
         raise InvalidInput(_not_a_tool(definition))
     tool = cast(JSONObject, definition)
@@ -251,3 +265,115 @@ def build_edited_message(store: Store, conversation: str, seq: int, text: str) -
     return replace(
         CONSTRUCTORS[message.role]([Text(text), *media]), author=message.author, recipients=message.recipients
     )
+
+
+# ── what a provider has already ───────────────────────────────────────────────────────────────────────────────────────
+# The content of a conversation that a channel's provider has already, and the content that is new to it.
+#
+# Known is what was sent and answered: the rows of the epoch, and the model's last reply, which a session holds without
+# being sent it. News is what the next request would add. News may have been sent before, on another branch.
+
+
+class ChannelEpoch(NamedTuple):
+    """A period in which the ledger only grew: its first request, the reason it began, and its number of rows."""
+
+    epoch: int
+    request: int
+    why: str
+    rows: int
+    time: int
+
+
+class ChannelKnowledge(NamedTuple):
+    """`acknowledged`: what is known is still held by the session, or is sent with every request if there is no session.
+    `sent_on_other_branch` are the places of news that an earlier request sent on another branch. `last` is the last
+    request. The first known items are its items.
+    """
+
+    session: str
+    lost: str
+    unanswered: bool
+    acknowledged: bool
+    known: tuple[Item, ...]
+    news: tuple[Item, ...]
+    sent_on_other_branch: frozenset[int]
+    last: RequestDetails
+
+
+def load_epochs(store: Store, channel: Channel) -> list[ChannelEpoch]:
+    """Return the epochs of a channel, oldest first."""
+    found: list[ChannelEpoch] = []
+    for record in load_records(store, channel):
+        if record.why or not found:
+            found.append(
+                ChannelEpoch(record.epoch, record.request, record.why, _count_rows(record.layout), record.time)
+            )
+        else:
+            found[-1] = found[-1]._replace(rows=found[-1].rows + record.added)
+    return found
+
+
+def _count_rows(layout: Sequence[tuple[int, int, int]] | None) -> int:
+    return sum(last - first + 1 for _, first, last in layout or ())
+
+
+def load_knowledge(store: Store, channel: Channel) -> ChannelKnowledge:
+    """Return what is known on a channel, and what is news. Raises `UnknownRequest` if the channel has no request."""
+
+    def work(tx: Transaction) -> tuple[ChannelState, bool]:
+        found = repository.find_channel(tx, channel)
+        if found is None:  # its conversation was deleted between the two reads
+            raise UnknownRequest(channel.conversation, channel, None, last=0)
+        return repository.decode_state(channel.conversation, found.state), found.attempt is not None
+
+    shown = load_request_details(store, channel)
+    state, unanswered = store.read(work)
+    produced, lost = state.produced, state.lost
+    session = state.session.id if state.session else ""
+    ahead = _preview_next(store, channel)
+    places = {item.place for item in produced}
+    news: tuple[Item, ...] = ()
+    if ahead is not None:
+        fresh = [item for index, item in enumerate(ahead.items) if is_new_item(ahead, index, item)]
+        news = tuple([item for item in fresh if item.place not in places])
+    keeps = load_channel_provider(store, channel).session_resumption or bool(lost)
+    known = (*shown.items, *produced)
+    before = (
+        _find_sent_before(store, channel, {item.place for item in news if item.place}) if news else frozenset[int]()
+    )
+    return ChannelKnowledge(session, lost, unanswered, bool(session) or not keeps, known, news, before, shown)
+
+
+def _find_sent_before(store: Store, channel: Channel, places: Set[int]) -> frozenset[int]:
+    """Return those places that any earlier request of this channel sent, or received as its answer."""
+
+    def work(tx: Transaction) -> frozenset[int]:
+        number, record = find_request(tx, channel, None)
+        rows = repository.load_row_items(tx, [RowRange(number, 1, record.rows)])
+        found = {item.place for _, row, _ in rows for item in row.items} & places
+        answers = (where for body in repository.load_manifests(tx, number) for where in record_from_json(body).produced)
+        return frozenset(found | (places & {*answers}))
+
+    return store.read(work)
+
+
+def _preview_next(store: Store, channel: Channel) -> RequestDetails | None:
+    """Return the next request; None if it cannot be previewed."""
+    last = load_last_budget(store, channel)
+    with suppress(ContextOverflow, InvalidSetting):
+        compiled = preview_request(
+            store,
+            load_channel_provider(store, channel),
+            channel.conversation,
+            agent=channel.agent,
+            directory=channel.directory or None,
+            budget=last.limit if last else None,
+        )
+        return preview_request_details(store, compiled)
+    return None
+
+
+def build_item_lines(store: Store, items: Sequence[Item]) -> list[ManifestLine]:
+    """Return the manifest lines of these items."""
+    places = [item.place for item in items if item.place]
+    return build_lines(items, {}, lambda _: store.read(lambda tx: load_messages_at(tx, places)))

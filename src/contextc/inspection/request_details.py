@@ -32,10 +32,15 @@ from contextc.compiler.past_requests import (
     load_request_layout,
 )
 from contextc.compiler.request_head import NEW_ENCODER
-from contextc.inspection.answered_requests import load_compared_record
-from contextc.inspection.head_parts import HeadPart, compare_heads, load_whole_head, split_head
-from contextc.inspection.item_costs import compute_item_costs
-from contextc.inspection.line_details import LineDetails
+from contextc.inspection.line_details import (
+    HeadPart,
+    LineDetails,
+    compare_heads,
+    compute_item_costs,
+    load_whole_head,
+    split_head,
+)
+from contextc.inspection.prefix_break import load_compared_record
 from contextc.messages import AnyPart, Message, Usage
 from contextc.store import Store
 from contextc.store.backend_interface import Transaction

@@ -8,12 +8,11 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from contextc.compiler.ledger import repository
 from contextc.compiler.manifest import RequestRecord, record_from_json
-from contextc.compiler.past_requests import find_channel_model, find_request
+from contextc.compiler.past_requests import find_request
 from contextc.events import AnyEvent, ErrorOccurred, FailureDetails, RetryScheduled, StepFinish
-from contextc.inspection.answered_requests import find_retried
-from contextc.inspection.unanswered_requests import CANCELLED, describe_error
+from contextc.inspection.prefix_break import find_retried
+from contextc.inspection.request_timeline import CANCELLED, compute_request_cost, describe_error
 from contextc.messages import Message, Usage
-from contextc.models import cost as cost_of
 from contextc.store import Store
 from contextc.store.backend_interface import Transaction
 from contextc.store.ledger_schema import Channel
@@ -140,7 +139,7 @@ def _observed_reply(tx: Transaction, channel: Channel, channel_number: int, reco
         ended=facts.ended or None,
         latency=facts.latency,
         usage=record.usage,
-        cost=_cost(channel, record.usage),
+        cost=compute_request_cost(channel, record.usage),
         messages=messages,
         attempts=list(_find_attempts(record, others)),
     )
@@ -213,7 +212,7 @@ def _own_reply(
         ended=step.started + step.milliseconds if step is not None and step.milliseconds else record.time or None,
         latency=step.milliseconds if step is not None and step.milliseconds else None,
         usage=usage,
-        cost=_cost(channel, usage),
+        cost=compute_request_cost(channel, usage),
         messages=messages,
         events=events[:MAX_EVENTS],
         more_events=more or len(events) > MAX_EVENTS,
@@ -270,11 +269,6 @@ def _load_failure(tx: Transaction, conversation: str, step: StepRecord) -> Failu
             return None
         after = some[-1].number
     return None
-
-
-def _cost(channel: Channel, usage: Usage | None) -> float | None:
-    model = find_channel_model(channel) if usage is not None else None
-    return cost_of(model, usage) if model is not None and usage is not None else None
 
 
 def _load_messages(tx: Transaction, places: Sequence[int]) -> list[Message]:

@@ -1,7 +1,7 @@
 """The usage and the cost of many conversations, in portions of a quarter of an hour and a model.
 
 Time zones differ by quarters of an hour, so these portions add up to the days of any of them. The sums are those of
-`unanswered_requests.sum_costs`: a cost that only the turn knows, such as that of a summary, is counted once. Manifests
+`request_timeline.sum_costs`: a cost that only the turn knows, such as that of a summary, is counted once. Manifests
 of observed requests are stored compressed, so they are decoded here and not by the database. Unreadable rows are
 skipped: the doctor reports them.
 """

@@ -7,7 +7,7 @@ the events from there misses nothing and shows nothing twice.
 from msgspec import UNSET, Struct, UnsetType
 
 from contextc.inspection.preview import load_last_request
-from contextc.inspection.unanswered_requests import compute_total_cost
+from contextc.inspection.request_timeline import compute_total_cost
 from contextc.messages import AnyPart
 from contextc.store import Store, partial_message_journal, turn_and_event_records, turn_queue
 from contextc.store.backend_interface import Transaction

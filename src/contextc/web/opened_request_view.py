@@ -13,9 +13,14 @@ from contextc.compiler.options import Budget, distribute
 from contextc.errors import ContextcError, InvalidRequest
 from contextc.formats import formatter
 from contextc.formats.base import Request
-from contextc.inspection.head_parts import HeadPart, tool_parts
-from contextc.inspection.item_costs import compute_item_costs
-from contextc.inspection.line_details import LineDetails, describe_parts, pair_details
+from contextc.inspection.line_details import (
+    HeadPart,
+    LineDetails,
+    compute_item_costs,
+    describe_parts,
+    pair_details,
+    tool_parts,
+)
 from contextc.inspection.line_selection import head_details
 from contextc.inspection.request_details import distribute_window
 from contextc.interchange.found_conversation import DATA_ERRORS

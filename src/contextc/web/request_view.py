@@ -14,9 +14,8 @@ from contextc.compiler.manifest import Fragment, ObservedFacts
 from contextc.compiler.options import Budget
 from contextc.compiler.past_requests import find_channel_model
 from contextc.formats.lint_engine import Violation
-from contextc.inspection.cached_prefix import count_read_tokens
 from contextc.inspection.line_details import LineCause, LineDetails, ResultStatus
-from contextc.inspection.line_selection import LineSelection
+from contextc.inspection.line_selection import LineSelection, count_read_tokens
 from contextc.inspection.prefix_break import PrefixBreak
 from contextc.inspection.request_details import (
     LinePage,

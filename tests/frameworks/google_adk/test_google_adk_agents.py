@@ -23,7 +23,7 @@ import contextc as cc
 from contextc.adapters.google_adk import ContextcPlugin
 from contextc.errors import ContextOverflow
 from contextc.inspection.preview import find_channels
-from contextc.inspection.unanswered_requests import load_unanswered_requests
+from contextc.inspection.request_timeline import load_unanswered_requests
 from tests.fake_vendors.fake import FakeVendors
 from tests.fake_vendors.faults import listed, overloaded
 from tests.fake_vendors.replies import Reply, ScriptedCall

@@ -10,8 +10,7 @@ import pytest
 
 import contextc as cc
 from contextc.adapters.litellm import Completions
-from contextc.inspection.request_timeline import load_timeline
-from contextc.inspection.unanswered_requests import load_unanswered_requests
+from contextc.inspection.request_timeline import load_timeline, load_unanswered_requests
 from tests.fake_vendors.fake import FakeVendors
 from tests.fake_vendors.faults import error_inside, listed, overloaded
 from tests.fake_vendors.replies import Reply, ScriptedCall

@@ -12,8 +12,7 @@ from strands.session.file_session_manager import FileSessionManager
 import contextc as cc
 from contextc.adapters.strands import ContextcPlugin
 from contextc.inspection.preview import find_channels
-from contextc.inspection.request_timeline import load_timeline
-from contextc.inspection.unanswered_requests import load_unanswered_requests
+from contextc.inspection.request_timeline import load_timeline, load_unanswered_requests
 from tests.fake_vendors.fake import FakeVendors
 from tests.fake_vendors.faults import listed, overloaded
 from tests.fake_vendors.replies import Reply

@@ -17,7 +17,7 @@ from contextc.analysis.request_view import RequestView
 from contextc.compiler.manifest import RequestRecord
 from contextc.compiler.past_requests import find_request
 from contextc.errors import InvalidRequest
-from contextc.inspection.answered_requests import load_compared_record
+from contextc.inspection.prefix_break import load_compared_record
 from contextc.store.backend_interface import Transaction
 from contextc.store.ledger_schema import Channel
 from contextc.web.app_state import AppState

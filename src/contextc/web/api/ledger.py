@@ -2,7 +2,7 @@
 
 from msgspec import UNSET, Struct, UnsetType
 
-from contextc.inspection.channel_knowledge import build_item_lines, load_epochs, load_knowledge
+from contextc.inspection.preview import build_item_lines, load_epochs, load_knowledge
 from contextc.web.api.requests import After, Limit
 from contextc.web.app_state import AppState
 from contextc.web.channel_list import find_channel

@@ -14,10 +14,10 @@ from contextc.compiler.past_requests import (
     rebuild_session_view,
     was_answered,
 )
+from contextc.inspection.diff import Hunk, diff_requests
 from contextc.inspection.prefix_break import find_break
 from contextc.inspection.request_details import load_request_details
-from contextc.inspection.request_diff import Hunk, diff_requests
-from contextc.inspection.request_of_message import find_request_of_message
+from contextc.inspection.request_timeline import find_request_of_message
 from contextc.linting import lint
 from contextc.providers.snippets import as_curl, as_python
 from contextc.store.ledger_schema import Channel

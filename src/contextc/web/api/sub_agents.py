@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from contextc.inspection.sub_agents import SubAgent, load_sub_agents
+from contextc.inspection.request_timeline import SubAgent, load_sub_agents
 from contextc.web.api.timeline import ParentRequestView
 from contextc.web.app_state import AppState
 from contextc.web.channel_list import channel_id

@@ -5,9 +5,14 @@ from collections.abc import Sequence
 from msgspec import UNSET, Struct, UnsetType
 
 from contextc.compiler.manifest import RequestRecord
-from contextc.inspection.answered_requests import find_retried, has_lost_cache
-from contextc.inspection.request_timeline import TimelineEntry, load_timeline
-from contextc.inspection.unanswered_requests import UnansweredRequest, load_unanswered_requests, sum_costs
+from contextc.inspection.prefix_break import find_retried, has_lost_cache
+from contextc.inspection.request_timeline import (
+    TimelineEntry,
+    UnansweredRequest,
+    load_timeline,
+    load_unanswered_requests,
+    sum_costs,
+)
 from contextc.store.backend_interface import Transaction
 from contextc.store.ledger_schema import Channel
 from contextc.store.message_rows import SEQ_MASK, load_tip

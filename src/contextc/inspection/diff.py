@@ -1,0 +1,361 @@
+"""Differences between two texts, word by word, and between two requests, field by field."""
+
+import re
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Hashable, Iterator, Sequence
+from difflib import SequenceMatcher
+from typing import Literal, NamedTuple, TypeAlias
+
+import msgspec
+from msgspec import Raw, Struct
+
+from contextc._common_prefix import count_common_prefix
+from contextc.errors import InvalidRequest
+
+# ── alignment of two sequences ────────────────────────────────────────────────────────────────────────────────────────
+# Alignment of two sequences in linear time: the runs of elements that both have, in the same order.
+
+
+Run: TypeAlias = tuple[int, int, int]
+"""A common run: its start in the first sequence, its start in the second, and its length."""
+MAX_DEPTH = 6
+"""The number of times that a part without anchors is searched again for elements that are unique within it."""
+
+
+def align(before: Sequence[Hashable], after: Sequence[Hashable], depth: int = MAX_DEPTH) -> Iterator[Run]:
+    """Yield the common runs of both sequences in order, like `find_common_runs`, and again between these runs, where
+    more elements are unique.
+    """
+    done = at = 0
+    runs = list(find_common_runs(before, after))
+    for start, other, length in [*runs, (len(before), len(after), 0)]:
+        old, new = before[done:start], after[at:other]
+        if old and new and runs and depth:
+            for first, second, size in align(old, new, depth - 1):
+                yield done + first, at + second, size
+        if length:
+            yield start, other, length
+        done, at = start + length, other + length
+
+
+def find_common_runs(before: Sequence[Hashable], after: Sequence[Hashable]) -> Iterator[Run]:
+    """Yield the common runs of both sequences, in order: start in the first, start in the second, length.
+
+    The common prefix and suffix are found first. Between them, elements that both contain exactly once, in the same
+    order, are anchors, and runs grow from there. So the time is linear in the lengths, not in their product.
+    """
+    start = next((n for n, (one, two) in enumerate(zip(before, after, strict=False)) if one != two), None)
+    start = min(len(before), len(after)) if start is None else start
+    end = 0
+    while end < min(len(before), len(after)) - start and before[-1 - end] == after[-1 - end]:
+        end += 1
+    if start:
+        yield 0, 0, start
+    old, new = before[start : len(before) - end], after[start : len(after) - end]
+    done = at = 0
+    for one, two in _find_anchors(old, new):
+        if one < done or two < at:  # inside a run that was already yielded
+            continue
+        back = 0
+        while one - back > done and two - back > at and old[one - back - 1] == new[two - back - 1]:
+            back += 1
+        ahead = 1
+        while one + ahead < len(old) and two + ahead < len(new) and old[one + ahead] == new[two + ahead]:
+            ahead += 1
+        yield start + one - back, start + two - back, back + ahead
+        done, at = one + ahead, two + ahead
+    if end:
+        yield len(before) - end, len(after) - end, end
+
+
+def _find_anchors(old: Sequence[Hashable], new: Sequence[Hashable]) -> list[tuple[int, int]]:
+    """Return positions of elements that occur once in each sequence: the longest list that is in the same order in
+    both.
+    """
+    counts = Counter(old), Counter(new)
+    places = {each: index for index, each in enumerate(new) if counts[1][each] == 1}
+    pairs = [(n, places[each]) for n, each in enumerate(old) if counts[0][each] == 1 and each in places]
+    ends: list[int] = []  # per length of an increasing run: its smallest last position
+    at: list[int] = []  # the index of that pair
+    before: list[int] = []  # per pair: the index of its predecessor in the run
+    for index, (_, place) in enumerate(pairs):
+        length = bisect_left(ends, place)
+        ends[length : length + 1] = [place]
+        at[length : length + 1] = [index]
+        before.append(at[length - 1] if length else -1)
+    found: list[tuple[int, int]] = []
+    index = at[-1] if at else -1
+    while index >= 0:
+        found.append(pairs[index])
+        index = before[index]
+    return found[::-1]
+
+
+# ── two texts ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Differences between two texts, word by word. Line breaks are kept, and long unchanged stretches are folded.
+#
+# Lines are aligned first, then the words of lines that differ. The time is linear in the lengths of the texts.
+
+
+SegmentKind: TypeAlias = Literal["same", "removed", "added", "folded", "cut"]
+CONTEXT = 160
+"""Unchanged characters that are kept on each side of a change."""
+MIN_FOLD = 80
+"""Shorter stretches are not folded."""
+MAX_CHANGE = 6_000
+"""Characters of one removed or added stretch that are kept."""
+MAX_WORDS = 20_000
+"""Words of a changed stretch that are compared; longer ones are shown whole."""
+MAX_MATCHED = 10_000
+"""The product of word counts up to which words without a unique one among them are compared one by one."""
+MIN_COMMON = 0.2
+"""The share of common words below which two stretches count as different texts."""
+MAX_SEGMENTS = 400
+WORDS = re.compile(r"\n|[^\S\n]+|\w+|[^\w\s]")
+HAS_WORD = re.compile(r"\w")
+
+
+class Segment(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A stretch of two compared texts.
+
+    "folded" are unchanged characters, and "cut" changed ones, that are left out here: `count` is their number. For all
+    others, `text` is the text and `count` is 0.
+    """
+
+    kind: SegmentKind
+    text: str = ""
+    count: int = 0
+
+
+class _Piece(Struct):
+    """A stretch while texts are compared: what the first text has, and what the second one has instead."""
+
+    before: str
+    after: str
+
+    @property
+    def is_same(self) -> bool:
+        return self.before == self.after
+
+
+def diff_texts(before: str, after: str) -> list[Segment]:
+    """Return the differences of two texts as segments in order."""
+    pieces = _join_pieces(_compare_lines(before, after))
+    found: list[Segment] = []
+    for index, piece in enumerate(pieces):
+        if piece.is_same:
+            found += _fold_unchanged(piece.after, is_first=index == 0, is_last=index == len(pieces) - 1)
+        else:
+            found += [*show_text("removed", piece.before), *show_text("added", piece.after)]
+    if len(found) > MAX_SEGMENTS:
+        rest = found[MAX_SEGMENTS:]
+        found[MAX_SEGMENTS:] = [Segment(kind="cut", count=sum([len(each.text) + each.count for each in rest]))]
+    return found
+
+
+def show_text(kind: Literal["removed", "added", "same"], text: str) -> list[Segment]:
+    """Return a whole text as removed, added or unchanged. A long one is cut."""
+    if not text:
+        return []
+    shown = [Segment(kind=kind, text=text[:MAX_CHANGE])]
+    return [*shown, Segment(kind="cut", count=len(text) - MAX_CHANGE)] if len(text) > MAX_CHANGE else shown
+
+
+def _compare_lines(before: str, after: str) -> Iterator[_Piece]:
+    start = count_common_prefix(before, after)
+    start = max(before.rfind("\n", 0, start), before.rfind(" ", 0, start)) + 1
+    yield _Piece(before[:start], before[:start])
+    old, new = before[start:].splitlines(keepends=True), after[start:].splitlines(keepends=True)
+    done = at = 0
+    for first, second, length in [*align(old, new), (len(old), len(new), 0)]:
+        yield from _compare_words("".join(old[done:first]), "".join(new[at:second]))
+        same = "".join(new[second : second + length])
+        yield _Piece(same, same)
+        done, at = first + length, second + length
+
+
+def _compare_words(before: str, after: str) -> list[_Piece]:
+    """Return the differences of two stretches; as one if they have little in common."""
+    if not before or not after:
+        return [_Piece(before, after)]
+    old, new = WORDS.findall(before), WORDS.findall(after)
+    if max(len(old), len(new)) > MAX_WORDS:
+        return [_Piece(before, after)]
+    pieces = list(_align_words(old, new))
+    common = sum([len(each.after) for each in pieces if each.is_same and HAS_WORD.search(each.after)])
+    return pieces if common >= MIN_COMMON * min(len(before), len(after)) else [_Piece(before, after)]
+
+
+def _align_words(old: Sequence[str], new: Sequence[str]) -> Iterator[_Piece]:
+    done = at = 0
+    for first, second, length in [*align(old, new), (len(old), len(new), 0)]:
+        yield from _match_words(old[done:first], new[at:second])
+        same = "".join(new[second : second + length])
+        yield _Piece(same, same)
+        done, at = first + length, second + length
+
+
+def _match_words(old: Sequence[str], new: Sequence[str]) -> Iterator[_Piece]:
+    if not old or not new or len(old) * len(new) > MAX_MATCHED:
+        yield _Piece("".join(old), "".join(new))
+        return
+    for _, first, last, start, end in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        yield _Piece("".join(old[first:last]), "".join(new[start:end]))
+
+
+def _join_pieces(pieces: Iterator[_Piece]) -> list[_Piece]:
+    """Return the pieces with neighbours of one kind joined. Unchanged white space or punctuation between two changes
+    counts as changed, because single equal characters make a change hard to read.
+    """
+    found: list[_Piece] = []
+    some = [each for each in pieces if each.before or each.after]
+    for index, piece in enumerate(some):
+        is_between = 0 < index < len(some) - 1 and not some[index - 1].is_same and not some[index + 1].is_same
+        is_same = piece.is_same and not (is_between and len(piece.after) < 3 and not HAS_WORD.search(piece.after))
+        if found and (found[-1].is_same == is_same or (piece.is_same and not is_same)):
+            found[-1] = _Piece(found[-1].before + piece.before, found[-1].after + piece.after)
+        else:
+            found.append(piece)
+    return found
+
+
+def _fold_unchanged(text: str, *, is_first: bool, is_last: bool) -> list[Segment]:
+    """Return unchanged text with its middle folded; at an end of the text, with all but the side at the change."""
+    head, tail = 0 if is_first else CONTEXT, 0 if is_last else CONTEXT
+    if len(text) <= head + tail + MIN_FOLD:
+        return [Segment(kind="same", text=text)]
+    end = len(text) - tail
+    shown = (
+        Segment(kind="same", text=text[:head]),
+        Segment(kind="folded", count=end - head),
+        Segment(kind="same", text=text[end:]),
+    )
+    return [each for each in shown if each.text or each.count]
+
+
+# ── two requests ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# The differences between two requests, field by field and message by message.
+#
+# A run of equal messages is folded into one hunk. Messages are compared as bytes; those that differ are formatted as
+# JSON and compared line by line. Long output is truncated, and `cut` reports that.
+
+
+HunkKind: TypeAlias = Literal["same", "added", "removed"]
+MAX_LINES = 4_000  # lines of all hunks
+MAX_COMPARED_LINES = 2_000  # lines of one message; longer ones are not compared line by line
+MAX_LINE_LENGTH = 4_000  # characters per line
+CONTEXT_LINES = 3
+_decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+_decode_elements = msgspec.json.Decoder(list[Raw]).decode
+
+
+class Hunk(Struct, frozen=True, kw_only=True):
+    """A run of lines or messages of one kind. `path` is its position in the request. `count` is its length; equal lines
+    are omitted except for some context around a change.
+    """
+
+    kind: HunkKind
+    path: str
+    lines: list[str]
+    count: int
+
+
+class RequestDiff(NamedTuple):
+    """`unchanged` is the number of bytes that both requests have. `cut` is True if the output was truncated."""
+
+    hunks: list[Hunk]
+    unchanged: int
+    cut: bool
+
+
+def diff_requests(before: bytes, after: bytes) -> RequestDiff:
+    """Return the differences between two requests. Raises `InvalidRequest` if one of them is not a JSON object."""
+    try:
+        old, new = _decode_fields(before), _decode_fields(after)
+    except msgspec.DecodeError as error:
+        raise InvalidRequest(f"request must be a JSON object: {error}", fix="Pass a whole request.") from None
+    telling = _HunkCollector()
+    for name in dict.fromkeys([*new, *old]):
+        telling.field(name, old.get(name), new.get(name))
+    return RequestDiff(telling.hunks, telling.unchanged, telling.cut)
+
+
+class _HunkCollector:
+    """Collects hunks in order, up to a maximum number of lines."""
+
+    def __init__(self) -> None:
+        self.hunks: list[Hunk] = []
+        self.unchanged = self.shown_lines = 0
+        self.cut = False
+
+    def field(self, name: str, old: Raw | None, new: Raw | None) -> None:
+        before, after = (None if each is None else bytes(each) for each in (old, new))
+        lists = [_list_in(each or b"[]") for each in (before, after)]
+        if before == after:
+            self._same(name, [after or b""])
+        elif lists[0] is not None and lists[1] is not None:
+            self._lists(name, lists[0], lists[1])
+        else:
+            self._changed(name, before, after)
+
+    def _lists(self, name: str, before: list[bytes], after: list[bytes]) -> None:
+        done = at = 0
+        for start, other, length in [*find_common_runs(before, after), (len(before), len(after), 0)]:
+            gone, come = before[done:start], after[at:other]
+            if len(gone) == len(come):
+                for index, (one, two) in enumerate(zip(gone, come, strict=True), at):
+                    self._changed(f"{name}[{index}]", one, two)
+            else:
+                for index, one in enumerate(gone, done):
+                    self._changed(f"{name}[{index}]", one, None)
+                for index, two in enumerate(come, at):
+                    self._changed(f"{name}[{index}]", None, two)
+            if length:
+                path = f"{name}[{other}]" if length == 1 else f"{name}[{other}…{other + length - 1}]"
+                self._same(path, after[other : other + length])
+            done, at = start + length, other + length
+
+    def _same(self, path: str, values: Sequence[bytes]) -> None:
+        self.unchanged += sum(map(len, values))
+        self.hunks.append(Hunk(kind="same", path=path, lines=[], count=len(values)))
+
+    def _changed(self, path: str, before: bytes | None, after: bytes | None) -> None:
+        if self.shown_lines >= MAX_LINES:
+            self.cut = True
+            return
+        old, new = (None if each is None else _print_lines(each) for each in (before, after))
+        if old is None or new is None or max(len(old), len(new)) > MAX_COMPARED_LINES:
+            self._add_hunk("removed", path, old or [])
+            self._add_hunk("added", path, new or [])
+            return
+        for tag, first, last, start, end in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+            if tag == "equal":
+                self._around(path, old[first:last])
+            else:
+                self._add_hunk("removed", path, old[first:last])
+                self._add_hunk("added", path, new[start:end])
+
+    def _around(self, path: str, lines: list[str]) -> None:
+        """Add unchanged lines: those next to a change, and a fold between them."""
+        shown = lines if len(lines) <= 2 * CONTEXT_LINES + 1 else [*lines[:CONTEXT_LINES], "…", *lines[-CONTEXT_LINES:]]
+        self.shown_lines += len(shown)
+        self.hunks.append(Hunk(kind="same", path=path, lines=shown, count=len(lines)))
+
+    def _add_hunk(self, kind: HunkKind, path: str, lines: list[str]) -> None:
+        if not lines:
+            return
+        room = max(0, MAX_LINES - self.shown_lines)
+        shown = [line if len(line) <= MAX_LINE_LENGTH else line[:MAX_LINE_LENGTH] + "…" for line in lines[:room]]
+        self.cut = self.cut or len(shown) < len(lines) or any(len(line) > MAX_LINE_LENGTH for line in lines[:room])
+        self.shown_lines += len(shown)
+        if shown:
+            self.hunks.append(Hunk(kind=kind, path=path, lines=shown, count=len(lines)))
+
+
+def _list_in(value: bytes) -> list[bytes] | None:
+    return [bytes(each) for each in _decode_elements(value)] if value[:1] == b"[" else None
+
+
+def _print_lines(value: bytes) -> list[str]:
+    return msgspec.json.format(value, indent=2).decode("utf-8", "replace").split("\n")
