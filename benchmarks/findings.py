@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import contextc as cc
-from contextc.analysis.analysed_conversations import AnalysedConversations
 from contextc.analysis.conversation_findings import find_all
+from contextc.analysis.conversation_loader import AnalysedConversations
 
 MODEL = "claude-sonnet-4-5"
 START_TOKENS = 140_000

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any, NamedTuple, cast
 
 import contextc
-from contextc.analysis import cache_rules
+from contextc.analysis import cache_model
 from contextc.errors import InvalidSetting
 from contextc.formats.bedrock.schema import Schema
 from contextc.observation import client_ids, redaction_patterns
@@ -223,7 +223,10 @@ def _private(module: ModuleType, name: str) -> Callable[..., Any]:
 
 BUILT: dict[str, tuple[Callable[[], Iterable[re.Pattern[Any]]], str]] = {
     "contextc._installed_packages:_oldest_version": (lambda: _texts(["""extra == ['"]web['"]"""]), "search"),
-    "contextc.analysis.cache_rules:_read_entry": (lambda: _inside(_private(cache_rules, "_load")(), set()), "search"),
+    "contextc.analysis.cache_model:_read_entry": (
+        lambda: _inside(_private(cache_model, "_load_rules")(), set()),
+        "search",
+    ),
     "contextc.formats.bedrock.schema:_violated_constraint": (_bedrock_schemas, "fullmatch"),
     "contextc.formats.identifiers:__init__": (lambda: (), "search"),  # values of the formats' modules
     "contextc.formats.rule_checks:complete": (lambda: _texts([re.escape("{…}") + r",\s+…"]), "search"),

@@ -41,6 +41,6 @@ def test_every_expression_is_linear_on_hostile_runs() -> None:
     """A tool result of a megabyte must not hold the process for minutes. One test: to find them all takes seconds."""
     found = {each.where.partition(":")[0] for each in patterns()}
     assert {"contextc._credential_mask", "contextc.observation.client_ids"} <= found, "functions and data"
-    assert {"contextc.analysis.changed_text.DATE", "web/static/app/markdown.js"} <= found, "modules and scripts"
+    assert {"contextc.analysis.changed_content.DATE", "web/static/app/markdown.js"} <= found, "modules and scripts"
     assert len(patterns()) > 250
     assert [each for used in patterns() for each in _slow(used, often(5, 700))] == []

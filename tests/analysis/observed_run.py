@@ -5,7 +5,7 @@ from typing import Any
 import contextc as cc
 from contextc.analysis import Finding
 from contextc.analysis.conversation_findings import find_all
-from contextc.analysis.stored_conversation import load_stored_conversation
+from contextc.analysis.conversation_loader import load_stored_conversation
 
 MODEL = "claude-sonnet-4-5"
 MARK = {"type": "ephemeral"}

@@ -6,12 +6,9 @@ import pytest
 
 import contextc as cc
 from contextc.analysis import conversation_costs
-from contextc.analysis.analysed_conversations import AnalysedConversations
-from contextc.analysis.composition import compute_composition, compute_run_composition
 from contextc.analysis.conversation_findings import find_all
-from contextc.analysis.conversation_loader import load_single_request
-from contextc.analysis.cost_by_cause import compute_costs
-from contextc.analysis.stored_conversation import load_stored_conversation
+from contextc.analysis.conversation_loader import AnalysedConversations, load_single_request, load_stored_conversation
+from contextc.analysis.cost_by_cause import compute_composition, compute_costs, compute_run_composition
 from contextc.errors import UnknownConversation
 from tests.analysis.observed_run import ObservedRun, define_tool, find_by_request, words
 from tests.analysis.traces import load

@@ -3,7 +3,7 @@
 import pytest
 
 from contextc._common_prefix import count_common_prefix
-from contextc.analysis.changed_text import count_common_end, find_leaf, recognise
+from contextc.analysis.changed_content import count_common_end, find_leaf, recognise
 
 LONG = "Follow these rules. " * 20
 

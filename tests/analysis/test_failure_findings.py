@@ -8,6 +8,7 @@ import pytest
 
 import contextc as cc
 from contextc.analysis import Finding
+from contextc.analysis.conversation_loader import load_stored_conversation
 from contextc.analysis.failure_findings import (
     broken_rules,
     compiler_remarks,
@@ -15,8 +16,7 @@ from contextc.analysis.failure_findings import (
     retried_requests,
     truncated_answers,
 )
-from contextc.analysis.registry import get_code
-from contextc.analysis.stored_conversation import load_stored_conversation
+from contextc.analysis.finding import get_code
 from contextc.compiler.manifest import RequestAction
 from contextc.interchange import import_files
 from contextc.interchange.input_files import InputFile

@@ -6,8 +6,8 @@ import pytest
 
 import contextc as cc
 from contextc.analysis import Finding, group_by_cause, store_findings
+from contextc.analysis.conversation_loader import StoredConversation
 from contextc.analysis.finding import sort_by_cost
-from contextc.analysis.stored_conversation import StoredConversation
 from contextc.errors import StoreCorrupt, UnknownConversation
 from tests.analysis.observed_run import ObservedRun, define_tool, words
 from tests.analysis.traces import load
@@ -76,7 +76,7 @@ def test_unreadable_conversations_are_named(monkeypatch: pytest.MonkeyPatch) -> 
             raise StoreCorrupt("broken")
         return [make("CAC006", 0.1, view.name)]
 
-    monkeypatch.setattr("contextc.analysis.findings_by_cause.find_all", find_all)
+    monkeypatch.setattr("contextc.analysis.conversation_findings.find_all", find_all)
     seen: list[Finding] = []
     found = store_findings(store, on_findings=seen.extend)
     assert found.unreadable == ("one",)

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from contextc.analysis import Finding
-from contextc.analysis.moved_blocks import MOVED_FIX, describe_way, find_move
+from contextc.analysis.changed_content import MOVED_FIX, describe_way, find_move
+from contextc.analysis.conversation_loader import load_stored_conversation
 from contextc.analysis.request_comparison import RequestComparison, compare_two_requests
 from contextc.analysis.request_elements import Element
-from contextc.analysis.stored_conversation import load_stored_conversation
 from tests.analysis.cached_client import Client
 
 REMINDER = "<system-reminder>Run the tests.{}</system-reminder>"

@@ -2,8 +2,8 @@
 
 import pytest
 
+from contextc.analysis.conversation_findings import list_losses
 from contextc.analysis.finding import RequestLoss
-from contextc.analysis.findings_by_cause import list_losses
 from tests.analysis.observed_run import ObservedRun, define_tool, find_by_request, words
 
 

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
+from contextc.analysis.conversation_loader import load_stored_conversation
 from contextc.analysis.request_comparison import compare_two_requests
-from contextc.analysis.stored_conversation import load_stored_conversation
 from tests.analysis.cached_client import Client, tool
 
 

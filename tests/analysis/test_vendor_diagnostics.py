@@ -7,7 +7,7 @@ import pytest
 
 import contextc as cc
 from contextc.analysis import Finding, all_codes
-from contextc.analysis.cache_rules import _load  # pyright: ignore[reportPrivateUsage]
+from contextc.analysis.cache_model import _load_rules  # pyright: ignore[reportPrivateUsage]
 from contextc.cli.findings_report import findings_sarif, print_findings
 from contextc.compiler.manifest import record_from_json, record_to_json
 from contextc.observation.cache_diagnostics import CacheDiagnosis, read_cache_diagnosis
@@ -128,7 +128,7 @@ def test_a_tool_call_about_diagnostics_is_none() -> None:
 
 
 def test_all_reasons_are_mapped_to_causes() -> None:
-    rules = {each.rules.name: each.rules for each in _load()}
+    rules = {each.rules.name: each.rules for each in _load_rules()}
     causes = {each.cause for each in all_codes()}
     for rule in rules.values():
         assert {each for some in rule.reasons.values() for each in some} <= causes

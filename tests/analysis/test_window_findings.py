@@ -4,8 +4,8 @@ import pytest
 
 import contextc as cc
 from contextc.analysis import Finding, load_conversation_view
-from contextc.analysis.registry import get_code
-from contextc.analysis.stored_conversation import StoredConversation, load_stored_conversation
+from contextc.analysis.conversation_loader import StoredConversation, load_stored_conversation
+from contextc.analysis.finding import get_code
 from contextc.analysis.window_findings import (
     kept_media,
     large_results,

@@ -7,7 +7,7 @@ import pytest
 
 import contextc as cc
 from contextc.analysis.compaction_findings import lossy_compactions
-from contextc.analysis.stored_conversation import load_stored_conversation
+from contextc.analysis.conversation_loader import load_stored_conversation
 from contextc.compiler.compaction_receipt import MAX_LISTED, Receipt, examine, find_points
 from contextc.compiler.ledger.summaries import StoredSummary, save_summary
 from contextc.store.message_rows import load_tip, make_place

@@ -7,8 +7,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import contextc as cc
-from contextc.analysis.compared_items import ComparedItem
-from contextc.analysis.request_comparison import MAX_DIFFERENCES, align_items
+from contextc.analysis.request_comparison import MAX_DIFFERENCES, ComparedItem, align_items
 from contextc.inspection.diff import MAX_CHANGE, align, diff_texts
 from tests.observation.test_conversation_match import claude, claude_answer
 from tests.web.sample_conversations import SONNET, Asking, Life, provider_of

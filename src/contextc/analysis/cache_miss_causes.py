@@ -7,15 +7,21 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from contextc._json import encode
-from contextc.analysis.cache_rules import MEDIA, read_field
-from contextc.analysis.changed_text import DESCRIPTIONS, TextChange
-from contextc.analysis.finding import Evidence, shorten
+from contextc.analysis.cache_model import MEDIA, MessageChange, read_field, reordered_tools
+from contextc.analysis.changed_content import (
+    DESCRIPTIONS,
+    MOVED_FIX,
+    TextChange,
+    ToolChange,
+    describe_way,
+    find_tool_changes,
+    is_reminder,
+    name_block,
+    summarize_tool_changes,
+)
+from contextc.analysis.finding import Evidence, FindingCode, register_code, shorten
 from contextc.analysis.miss_case import MISSED_TOKENS, MissCase, compare_elements
-from contextc.analysis.moved_blocks import MOVED_FIX, describe_way, is_reminder, name_block
-from contextc.analysis.prefix_comparison import MessageChange, reordered_tools
-from contextc.analysis.registry import FindingCode, register_code
 from contextc.analysis.request_view import RequestView
-from contextc.analysis.tool_changes import ToolChange, find_tool_changes, summarize_tool_changes
 
 MAX_TOOLS = 4
 """The number of tools that are evidence of one miss."""

@@ -23,24 +23,84 @@ from contextc.analysis.cache_miss_causes import (
     parallel_request,
     unknown_setting_changed,
 )
-from contextc.analysis.cache_model import CACHING_STATUSES, CacheModel, CacheOutlook
-from contextc.analysis.cache_rules import CacheRules, find_cache_rules
-from contextc.analysis.finding import Finding, RequestLoss
-from contextc.analysis.miss_case import COMPACTED, MISSED_TOKENS, MissCase, scope_of
-from contextc.analysis.parallel_requests import compare_with_overlapping
-from contextc.analysis.prefix_comparison import (
+from contextc.analysis.cache_model import (
+    CACHING_STATUSES,
+    CacheModel,
+    CacheOutlook,
+    CacheRules,
     count_before_tiers,
     count_equal,
     count_equal_rows,
     count_repeated_tokens,
+    find_cache_rules,
     reordered_tools,
 )
-from contextc.analysis.registry import FindingCode, get_code
+from contextc.analysis.finding import Finding, FindingCode, RequestLoss, get_code
+from contextc.analysis.miss_case import COMPACTED, MISSED_TOKENS, MissCase, scope_of
+from contextc.analysis.neighbour_requests import compare_with_overlapping
 from contextc.analysis.request_view import ConversationView, RequestView, with_long_writes
-from contextc.analysis.trimmed_requests import describe_trim
+from contextc.compiler.manifest import RequestRecord
 from contextc.messages import Usage
 from contextc.models.model_info import MILLION, average_write_price
 from contextc.store.ledger_schema import Channel
+
+# ── trimmed requests ──────────────────────────────────────────────────────────────────────────────────────────────────
+# Requests that the compiler or the proxy trimmed, as their manifests record it.
+
+
+TRIM_RULE = "fit"
+"""The option of the proxy that trims requests."""
+OVER_BUDGET = "over budget"
+"""The reason for which the compiler begins an epoch with a trimmed context."""
+STUB_WORDS = "was left out to save room"
+"""Words of the texts that replace trimmed results."""
+SUMMED_UP = "summed up"
+LEFT_OUT = ("its turn was cut away", "its step was cut away", "cut away", "too long to be shown")
+"""The reasons for which trimming leaves out messages, as in a manifest."""
+
+
+class Trim(NamedTuple):
+    """The title and the fix of a finding about a trimmed request."""
+
+    title: str
+    fix: str
+
+
+def describe_trim(request: RequestView, changed: str, *, is_removed: bool) -> Trim | None:
+    """Return how a request was trimmed to fit; None if it was not, or if that is not known to be the reason.
+
+    `changed` is the text at the first difference, and `is_removed` is True if messages are missing there. The proxy
+    trims each request of a long conversation in the same way, so not every difference in one of them is a trim.
+    """
+    record = request.record
+    if record.observed is None:
+        return _describe_compiled(record) if record.why == OVER_BUDGET else None
+    action = next((each for each in record.observed.actions if each.rule == TRIM_RULE and not each.failed), None)
+    if action is None or not (is_removed or STUB_WORDS in changed):
+        return None
+    return Trim(
+        f"`contextc proxy --fit` trimmed the request to fit the window: {'; '.join(action.changes)}",
+        "Let the client compact its history before the window is full, or use a model with a larger window.",
+    )
+
+
+def _describe_compiled(record: RequestRecord) -> Trim:
+    budget, reasons = record.budget, Counter([each.why for each in record.left])
+    left, summed = record.skipped + sum([reasons[each] for each in LEFT_OUT]), reasons[SUMMED_UP]
+    parts = [
+        f"{budget.wanted:,} tokens of messages became {budget.used:,}",
+        *([f"{left:,} {'message was' if left == 1 else 'messages were'} left out"] if left else []),
+        *([f"a summary replaced {summed:,}"] if summed else []),
+    ]
+    return Trim(
+        f"The compiler trimmed the context to fit the budget: {', '.join(parts)}",
+        "Trim rarely, and more at once: lower `low`, the share of the budget that is left, and keep the strategy "
+        '"chunked". A larger budget, shorter tool results and summaries make it rarer too.',
+    )
+
+
+# ── misses ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
 
 SAME_EFFECT = 0.8
 MAX_SILENT = 4
@@ -96,7 +156,7 @@ def _explain_small_loss(case: MissCase) -> _SmallLoss | None:
     tokens = case.repeated_after_break
     if tokens <= max(SMALL_TOKENS, case.rules.block):
         return None
-    found = _first(case, [function for code, function in CAUSES if code.cause in CHANGES])
+    found = _first_cause(case, [function for code, function in CAUSES if code.cause in CHANGES])
     return _SmallLoss(case, *found, tokens) if found is not None else None
 
 
@@ -343,18 +403,18 @@ def explain_miss(case: MissCase) -> tuple[FindingCode, Diagnosis] | None:
         return _explain_first(case)
     if case.potential < case.rules.minimum:
         # what was read before is cached, whatever our minimum: then only a pause explains it
-        return _first(case, [cache_expired if case.was_read else below_minimum]) if case.potential else None
+        return _first_cause(case, [cache_expired if case.was_read else below_minimum]) if case.potential else None
     if case.is_missed_of_previous:
-        return _first(case, [model_changed])
+        return _first_cause(case, [model_changed])
     if case.missed < case.threshold:
         return None
     if case.is_other_model:
-        return _first(case, [model_changed])
+        return _first_cause(case, [model_changed])
     if case.is_never_written:
-        return _first(case, [breakpoint_missing])
-    if case.is_missed_before_break and (found := _first(case, [cache_expired, parallel_request])) is not None:
+        return _first_cause(case, [breakpoint_missing])
+    if case.is_missed_before_break and (found := _first_cause(case, [cache_expired, parallel_request])) is not None:
         return found
-    found = _first(case, [function for _, function in CAUSES if function not in (first_request, below_minimum)])
+    found = _first_cause(case, [function for _, function in CAUSES if function not in (first_request, below_minimum)])
     if found is None and (guess := unknown_setting_changed(case)) is not None:
         found = get_code("settings_changed"), guess
     return _prefer_compaction(case, *found) if found is not None else None
@@ -365,9 +425,9 @@ def _explain_first(case: MissCase) -> tuple[FindingCode, Diagnosis] | None:
     that; what is left is a miss if a request that was still being answered had it too.
     """
     if not case.read:
-        return _first(case, [model_changed, compacted, parallel_request, first_request])
+        return _first_cause(case, [model_changed, compacted, parallel_request, first_request])
     is_sure = case.missed >= max(SURE_PART * case.threshold, SURE_SHARE * case.potential)
-    return _first(case, [parallel_request]) if is_sure else None
+    return _first_cause(case, [parallel_request]) if is_sure else None
 
 
 def _prefer_compaction(case: MissCase, code: FindingCode, found: Diagnosis) -> tuple[FindingCode, Diagnosis]:
@@ -394,7 +454,7 @@ def _prefer_compaction(case: MissCase, code: FindingCode, found: Diagnosis) -> t
     return code, found
 
 
-def _first(case: MissCase, functions: Sequence[CauseFunction]) -> tuple[FindingCode, Diagnosis] | None:
+def _first_cause(case: MissCase, functions: Sequence[CauseFunction]) -> tuple[FindingCode, Diagnosis] | None:
     return next(
         ((_CODES[function], found) for function in functions if (found := function(case)) is not None), None
     )  # fmt: skip

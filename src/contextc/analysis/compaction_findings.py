@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator
 
-from contextc.analysis.finding import Evidence, Finding, shorten
-from contextc.analysis.registry import FindingCode, conversation_finding
+from contextc.analysis.conversation_loader import StoredConversation
+from contextc.analysis.finding import Evidence, Finding, FindingCode, conversation_finding, shorten
 from contextc.analysis.request_view import RequestView
-from contextc.analysis.stored_conversation import StoredConversation
 from contextc.compiler.compaction import StoredCompaction, load_compactions
 from contextc.compiler.compaction_receipt import MIN_SCORE, describe_receipt
 

@@ -6,22 +6,19 @@ from itertools import zip_longest
 
 from msgspec import Struct
 
-from contextc.analysis.compared_items import ComparedItem
-from contextc.analysis.conversation_findings import find_all
-from contextc.analysis.conversation_loader import load_two_conversations
+from contextc.analysis.cache_model import count_equal
+from contextc.analysis.conversation_findings import HARMLESS, find_all
+from contextc.analysis.conversation_loader import StoredConversation, load_two_conversations
 from contextc.analysis.cost_by_cause import ConversationCosts, CostLine, compute_costs
-from contextc.analysis.finding import Finding
-from contextc.analysis.findings_by_cause import HARMLESS
-from contextc.analysis.prefix_comparison import count_equal
-from contextc.analysis.registry import get_code
+from contextc.analysis.finding import Finding, get_code
 from contextc.analysis.request_comparison import (
+    ComparedItem,
     compare_two_requests,
     count_equal_items,
     is_same_content,
     load_compared_items,
 )
 from contextc.analysis.request_view import RequestView
-from contextc.analysis.stored_conversation import StoredConversation
 from contextc.inspection.request_timeline import compute_total_cost
 from contextc.store import Store
 

@@ -1,9 +1,13 @@
-"""All findings about a conversation."""
+"""All findings about a conversation, and those of many conversations, grouped by cause."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from msgspec import Struct
 
 from contextc.analysis.cache_misses import find_cache_misses
-from contextc.analysis.finding import Finding, sort_by_cost
-from contextc.analysis.registry import conversation_functions
-from contextc.analysis.stored_conversation import StoredConversation, load_stored_conversation
+from contextc.analysis.conversation_loader import StoredConversation, load_stored_conversation
+from contextc.analysis.finding import Finding, RequestLoss, conversation_functions, get_code, sort_by_cost
+from contextc.errors import ContextcError, UnknownConversation
 from contextc.store import Store
 
 
@@ -21,3 +25,151 @@ def find_all(view: StoredConversation) -> list[Finding]:
     for find in conversation_functions():
         found += find(view)
     return found
+
+
+# ── many conversations, by cause ──────────────────────────────────────────────────────────────────────────────────────
+# Findings of many conversations, grouped by cause, the most expensive first.
+
+
+MAX_EXAMPLES = 5
+HARMLESS = ("first_request", "below_minimum")
+"""Causes that are no loss. They are not grouped."""
+
+
+class CauseSummary(Struct, frozen=True, kw_only=True):
+    """All findings of one cause. `cost` is None if no cost is known; `examples` are the most expensive findings."""
+
+    code: str
+    cause: str
+    title: str
+    fix: str
+    count: int
+    conversations: int
+    tokens: int
+    cost: float | None
+    examples: tuple[Finding, ...]
+
+
+class StoreFindings(Struct, frozen=True, kw_only=True):
+    """The findings of a store by cause, the most expensive first.
+
+    `conversations` and `requests` are the numbers of those that were analysed, `unreadable` are conversations that
+    could not be read. Costs of different causes can overlap: a large result also makes a cache miss more expensive. So
+    they have no sum.
+    """
+
+    causes: tuple[CauseSummary, ...]
+    conversations: int
+    requests: int = 0
+    unreadable: tuple[str, ...] = ()
+
+
+def group_repeated(found: Iterable[Finding]) -> list[list[Finding]]:
+    """Return findings by conversation, cause and place, in the order of the sums of their costs. Each has its most
+    expensive finding first. Only cache misses repeat: other findings are about all requests already.
+    """
+    groups: dict[tuple[str, ...], list[Finding]] = {}
+    for each in sort_by_cost(found):
+        is_miss = each.code.startswith("CAC")
+        place = each.evidence[0].path if each.evidence else ""
+        key = (each.channel, place) if is_miss else (each.channel, place, each.title, str(each.request))
+        groups.setdefault((each.conversation, each.code, *key), []).append(each)
+    return sorted(groups.values(), key=lambda some: (-(sum_costs(some) or 0.0), -sum([each.tokens for each in some])))
+
+
+def list_losses(found: Iterable[Finding]) -> list[RequestLoss]:
+    """Return what each request lost by some findings of one conversation, in the order of the requests. `request` is 0
+    if a finding is about all of them.
+    """
+    losses = [loss for each in found for loss in each.losses or [_loss_of(each)]]
+    return sorted(losses, key=lambda each: (each.request, each.channel))
+
+
+def _loss_of(finding: Finding) -> RequestLoss:
+    return RequestLoss(channel=finding.channel, request=finding.request, tokens=finding.tokens, cost=finding.cost)
+
+
+def sum_costs(found: Iterable[Finding]) -> float | None:
+    """Return the sum of the known costs; None if none is known."""
+    known = [each.cost for each in found if each.cost is not None]
+    return sum(known) if known else None
+
+
+def largest_cost(found: Iterable[Finding]) -> float:
+    """Return the largest cost of a cause within a conversation: the sum of its findings there."""
+    sums: dict[tuple[str, str], float] = {}
+    for each in found:
+        if is_loss(each):
+            key = each.conversation, each.code
+            sums[key] = sums.get(key, 0.0) + (each.cost or 0.0)
+    return max(sums.values(), default=0.0)
+
+
+def is_loss(finding: Finding) -> bool:
+    """Return False for a finding that only explains why nothing could have been better, such as a first request."""
+    return finding.cause not in HARMLESS
+
+
+def group_by_cause(found: Iterable[Finding]) -> list[CauseSummary]:
+    """Return findings by cause, the most expensive cause first."""
+    groups: dict[str, list[Finding]] = {}
+    for each in found:
+        if is_loss(each):
+            groups.setdefault(each.code, []).append(each)
+    summaries = [_summarize_cause(code, each) for code, each in groups.items()]
+    return sorted(summaries, key=lambda each: (-(each.cost or 0.0), -each.tokens, each.code))
+
+
+def _summarize_cause(code: str, found: Sequence[Finding]) -> CauseSummary:
+    facts = get_code(code)
+    return CauseSummary(
+        code=code,
+        cause=facts.cause,
+        title=facts.title,
+        fix=facts.fix,
+        count=len(found),
+        conversations=len({each.conversation for each in found}),
+        tokens=sum([each.tokens for each in found]),
+        cost=sum_costs(found),
+        examples=tuple(sort_by_cost(found)[:MAX_EXAMPLES]),
+    )
+
+
+def store_findings(
+    store: Store,
+    conversations: Sequence[str] | None = None,
+    *,
+    progress: Callable[[int, int], None] | None = None,
+    on_findings: Callable[[list[Finding]], None] | None = None,
+) -> StoreFindings:
+    """Return the most expensive causes over a store, or over some of its conversations.
+
+    `on_findings` gets the findings of each conversation. A conversation that cannot be read is named in the result.
+    """
+    names = list(conversations) if conversations is not None else [each.name for each in store.conversations()]
+    found: list[Finding] = []
+    unreadable: list[str] = []
+    requests = 0
+    for number, name in enumerate(names, 1):
+        try:
+            view = load_stored_conversation(store, name)
+            some = find_all(view)
+        except UnknownConversation:
+            if conversations is not None:
+                raise
+            continue  # it was deleted meanwhile
+        except ContextcError:
+            unreadable.append(name)
+            continue
+        found += some
+        requests += len(view.requests)
+        if on_findings is not None:
+            on_findings(some)
+        if progress is not None:
+            progress(number, len(names))
+    return StoreFindings(
+        causes=tuple(group_by_cause(found)),
+        conversations=len(names),
+        requests=requests,
+        unreadable=tuple(unreadable),
+    )

@@ -1,12 +1,20 @@
 """Load the requests of a conversation. Each row of the ledger and each head is read and parsed once."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from itertools import accumulate, chain
-from typing import NamedTuple, TypeAlias
+from threading import Lock
+from typing import NamedTuple, TypeAlias, cast
 
-from contextc.analysis.element_parser import ElementParser
+import msgspec
+from msgspec import Struct
+
+from contextc._json import JSONObject, decode_json
+from contextc.analysis.element_costs import ChannelRun
 from contextc.analysis.neighbour_requests import NeighbourLoader
 from contextc.analysis.request_elements import (
+    ElementParser,
     Head,
     Rows,
     Section,
@@ -15,16 +23,25 @@ from contextc.analysis.request_view import ChannelFacts, ConversationView, Reque
 from contextc.compiler.body_splitting import split_body
 from contextc.compiler.compiled import OBSERVED
 from contextc.compiler.ledger import repository
+from contextc.compiler.ledger.row_encoding import hash_chunks
 from contextc.compiler.manifest import Fragment, RequestRecord, record_from_json
-from contextc.compiler.past_requests import find_channel_model, find_request, load_request_layout
+from contextc.compiler.past_requests import (
+    find_channel_model,
+    find_request,
+    join_observed,
+    load_channel_formatter,
+    load_request_layout,
+    rebuild,
+)
 from contextc.errors import ContextcError, StoreCorrupt
 from contextc.formats import formatter
+from contextc.linting import Violation, lint
 from contextc.providers.registry import format_of_provider
 from contextc.store import Store
 from contextc.store.backend_interface import Transaction
 from contextc.store.channel_ids import channel_id
 from contextc.store.ledger_schema import Channel, ChannelState, Item, RowRange, StoredRow, extend_layout
-from contextc.store.message_rows import FIRST_UNANSWERED, SEQ_MASK, find_tip, make_place
+from contextc.store.message_rows import DECODE_ERRORS, FIRST_UNANSWERED, SEQ_MASK, find_tip, make_place
 from contextc.store.observed_conversation_sources import load_sources
 from contextc.store.turn_and_event_records import StepRecord, TurnRecord, load_steps, load_turns
 
@@ -233,7 +250,7 @@ class _ChannelReader:
         if (body := whole.get(number)) is not None:
             head, rows = self._whole(body, record)
         else:
-            added = _added(last[0], layout)
+            added = _added_ranges(last[0], layout)
             rows = self._join(last[1], added) if added is not None else self._join(Rows(), layout)
             last, head = (layout, rows), self._head(tx, record.head)
         view = RequestView(
@@ -380,7 +397,7 @@ def _load_row(tx: Transaction, where: RowRange) -> list[StoredRow]:
         return []
 
 
-def _added(before: tuple[RowRange, ...], layout: tuple[RowRange, ...]) -> tuple[RowRange, ...] | None:
+def _added_ranges(before: tuple[RowRange, ...], layout: tuple[RowRange, ...]) -> tuple[RowRange, ...] | None:
     """Return the ranges that a layout has beyond another one; None if it does not begin with it."""
     if not before or before == layout:
         return () if before == layout else None
@@ -413,3 +430,225 @@ def _index_steps(turns: Iterable[TurnRecord], steps: Iterable[StepRecord]) -> St
     for step in steps:
         found.setdefault((agents.get(step.turn, ""), step.provider, step.model, step.request), []).append(step)
     return found
+
+
+# ── with replies and exact bodies ─────────────────────────────────────────────────────────────────────────────────────
+# A conversation with what its requests do not contain: its replies, and the exact bodies that were sent.
+
+
+BLOCK_SIZE = 512
+CALL_TAG = "tool_call"
+
+
+class _PartName(Struct):
+    """The kind of a part, and the name of the tool that it calls."""
+
+    type: str = ""
+    name: str | None = None
+
+
+class _ReplyMessage(Struct):
+    """The fields of a stored reply that findings need. Others are not decoded."""
+
+    finish: str | None = None
+    error: str | None = None
+    parts: list[_PartName] = []
+
+
+class Reply(Struct, frozen=True, kw_only=True):
+    """The reply to one request: why it ended, its error, and the names of the tools that it calls."""
+
+    finish: str = ""
+    error: str = ""
+    calls: tuple[str, ...] = ()
+
+
+NO_REPLY = Reply()
+
+
+class StoredConversation(ConversationView):
+    """A conversation view that can read its store, and that can be updated.
+
+    `channels` are the requests of each channel in their order, by the short id of the channel; `runs` are the same with
+    their prices.
+    """
+
+    def __init__(self, store: Store, view: ConversationView) -> None:
+        super().__init__(view.name, (), view.source, view.overlapping, view.continued)
+        self.store = store
+        self._forget_requests()
+        self._add(view.requests)
+
+    def _forget_requests(self) -> None:
+        self.forget()
+        self.requests.clear()
+        self.channels: dict[str, list[RequestView]] = {}
+        self._runs: dict[str, ChannelRun] = {}
+        self._replies: dict[int, Reply] = {}
+        self._replies_read = 0
+        self._violations: dict[int, list[Violation]] = {}
+
+    def update(self, view: ConversationView) -> None:
+        """Take over a later state of the conversation. What was computed is kept if requests were only added."""
+        count, self.source = len(self.requests), view.source
+        is_same = view.overlapping == self.overlapping and view.continued is self.continued
+        if view.requests[:count] != self.requests or not is_same:
+            count, self.overlapping, self.continued = 0, view.overlapping, view.continued
+            self._forget_requests()
+        self._add(view.requests[count:])
+
+    def _add(self, requests: Sequence[RequestView]) -> None:
+        self.requests.extend(requests)
+        for each in requests:
+            self.channels.setdefault(each.channel_id, []).append(each)
+
+    @property
+    def runs(self) -> list[ChannelRun]:
+        for id, requests in self.channels.items():
+            run = self._runs.setdefault(id, ChannelRun())
+            run.extend(requests[len(run.requests) :])
+        return list(self._runs.values())
+
+    def reply(self, request: RequestView) -> Reply:
+        """Return the reply to a request. It is empty if none is stored."""
+        if self._replies_read < len(self.requests):
+            self._load_replies(self.requests[self._replies_read :])
+            self._replies_read = len(self.requests)
+        return self._replies.get(id(request), NO_REPLY)
+
+    def violations(self, request: RequestView) -> list[Violation]:
+        """Return what `contextc lint` finds in the body of a request; nothing if it cannot be rebuilt."""
+        if (found := self._violations.get(id(request))) is None:
+            found = self._violations[id(request)] = self._lint(request)
+        return found
+
+    def _lint(self, request: RequestView) -> list[Violation]:
+        with suppress(ContextcError):
+            body = self.body(request)
+            return lint(body, format=request.format) if body is not None else []
+        return []
+
+    def body(self, request: RequestView) -> JSONObject | None:
+        """Return the body of a request as it was sent; None if it cannot be rebuilt."""
+        with suppress(ContextcError, ValueError):
+            found = decode_json(self._rebuild(request))
+            return cast(JSONObject, found) if isinstance(found, dict) else None
+        return None
+
+    def _rebuild(self, request: RequestView) -> bytes:
+        rows = [each.raw for each in request.rows.sections]
+        is_known = request.observed is not None and not request.is_replaced and request.head.raw != NO_HEAD
+        if request.observed is None or not is_known or hash_chunks("", rows) != request.record.chain:
+            formatter = load_channel_formatter(self.store, request.channel)
+            return rebuild(self.store, request.channel, formatter, request.number)
+        return join_observed(request.head.raw, rows, request.observed)
+
+    def _load_replies(self, requests: Sequence[RequestView]) -> None:
+        places = [where for each in requests for where in each.record.produced]
+        messages = self.store.read(lambda tx: _load_messages(tx, places))
+        for each in requests:
+            produced = [messages[where] for where in each.record.produced if where in messages]
+            if produced:
+                self._replies[id(each)] = Reply(
+                    finish=next((one.finish for one in reversed(produced) if one.finish), ""),
+                    error=next((one.error for one in reversed(produced) if one.error), ""),
+                    calls=tuple(
+                        [part.name for one in produced for part in one.parts if part.type == CALL_TAG and part.name]
+                    ),
+                )
+
+
+def load_stored_conversation(store: Store, conversation: str) -> StoredConversation:
+    """Return a conversation with its requests. Raises `UnknownConversation`."""
+    return StoredConversation(store, load_conversation_view(store, conversation))
+
+
+def _load_messages(tx: Transaction, places: Iterable[int]) -> dict[int, _ReplyMessage]:
+    """Return messages by place. Unreadable ones are skipped."""
+    wanted, found, decoder = list(places), dict[int, _ReplyMessage](), msgspec.json.Decoder(_ReplyMessage)
+    for start in range(0, len(wanted), BLOCK_SIZE):
+        some = wanted[start : start + BLOCK_SIZE]
+        marks = ", ".join("?" * len(some))
+        for where, body in tx.rows(f"SELECT place, body FROM message WHERE place IN ({marks})", *some):
+            with suppress(*DECODE_ERRORS):
+                found[where] = decoder.decode(body)
+    return found
+
+
+# ── while it grows ────────────────────────────────────────────────────────────────────────────────────────────────────
+# Conversations that are analysed again and again while they grow: each time, only what is new is read and compared.
+
+
+MAX_CONVERSATIONS = 4
+"""The number of conversations that are kept. A long one takes some 100 MB."""
+
+
+class _Analysed:
+    """One conversation, with its loader."""
+
+    def __init__(self, store: Store, name: str) -> None:
+        self._store, self._loader = store, ConversationLoader(store, name)
+        self._view: StoredConversation | None = None
+        self.lock = Lock()
+
+    @property
+    def parser(self) -> ElementParser:
+        return self._loader.parser
+
+    def update(self) -> StoredConversation:
+        loaded = self._loader.load()
+        if self._view is None:
+            self._view = StoredConversation(self._store, loaded)
+        else:
+            self._view.update(loaded)
+        return self._view
+
+
+class AnalysedConversations:
+    """The most recently analysed conversations of a store. It can be used by several threads."""
+
+    def __init__(self, store: Store, limit: int = MAX_CONVERSATIONS) -> None:
+        self._store, self._limit = store, limit
+        self._entries: OrderedDict[str, _Analysed] = OrderedDict()
+        self._lock = Lock()
+
+    @contextmanager
+    def open(self, name: str) -> Generator[StoredConversation]:
+        """Return the present state of a conversation, for one thread at a time. Raises `UnknownConversation`.
+
+        What was computed from an earlier state is used again. After an error, nothing of it is kept.
+        """
+        entry = self._find(name)
+        with entry.lock, self._keep_unless_error(name, entry):
+            yield entry.update()
+
+    @contextmanager
+    def use_parser(self, name: str) -> Generator[ElementParser]:
+        """Return the parser of a conversation, which keeps what it parsed; a new one if another thread uses it."""
+        entry = self._find(name)
+        if not entry.lock.acquire(blocking=False):
+            yield ElementParser()
+            return
+        try:
+            with self._keep_unless_error(name, entry):
+                yield entry.parser
+        finally:
+            entry.lock.release()
+
+    def _find(self, name: str) -> _Analysed:
+        with self._lock:
+            entry = self._entries.pop(name, None) or _Analysed(self._store, name)
+            self._entries[name] = entry
+            while len(self._entries) > self._limit:
+                self._entries.popitem(last=False)
+        return entry
+
+    @contextmanager
+    def _keep_unless_error(self, name: str, entry: _Analysed) -> Generator[None]:
+        try:
+            yield
+        except BaseException:
+            with self._lock:
+                if self._entries.get(name) is entry:
+                    del self._entries[name]
+            raise

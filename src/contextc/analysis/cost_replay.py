@@ -4,30 +4,299 @@ Both the recorded requests and the changed ones are replayed, and the difference
 So errors of the model affect both alike. Answers are assumed to stay the same.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import cached_property
+from itertools import pairwise
+from math import ceil
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from contextc._common_prefix import count_common_prefix
+from contextc._json import encode
 from contextc.analysis.cache_misses import find_cache_misses, find_ignored_blocks
-from contextc.analysis.cache_model import CACHING_STATUSES, CacheModel
-from contextc.analysis.cache_rules import CacheRules, find_cache_rules
-from contextc.analysis.replay_changes import (
-    FIXED_SHARE,
-    ChangedRequest,
-    compact,
-    count_fixed,
-    drop_tools,
-    keep_system,
-    keep_warm,
-    set_breakpoints,
-    sort_tools,
-)
+from contextc.analysis.cache_model import CACHING_STATUSES, CacheModel, CacheRules, find_cache_rules
+from contextc.analysis.conversation_loader import StoredConversation, load_stored_conversation
+from contextc.analysis.element_costs import tool_name
+from contextc.analysis.request_elements import Rows, Section, make_element
 from contextc.analysis.request_view import RequestView, with_long_writes
-from contextc.analysis.stored_conversation import StoredConversation, load_stored_conversation
 from contextc.analysis.window_findings import find_unused_tools
 from contextc.messages import Usage
 from contextc.models import cost
+from contextc.models.model_info import MILLION, average_write_price
 from contextc.store import Store
+
+# ── changes ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Changes of recorded requests for a replay: what a client could have done differently.
+
+
+LETTERS_PER_TOKEN = 4
+CHANGED_SHARE = 0.5
+"""The share of a system block up to which its change counts as a detail that could be elsewhere."""
+SUMMARY_TOKENS = 2_000
+KEPT_SHARE = 0.25
+"""The share of the limit that a compaction keeps of the newest messages."""
+FIXED_SHARE = 0.5
+"""The share of the limit up to which system prompt, tools and summary leave enough room for messages."""
+WARM_SHARE = 0.9
+"""The share of an entry's lifetime after which it is read again to keep it."""
+
+
+class ChangedRequest(RequestView):
+    """A request with other content or at another time. `extra` are further input tokens, `spent` further dollars.
+
+    If it `writes`, it writes to the cache although the recorded request may have not.
+    """
+
+    def __init__(self, original: RequestView) -> None:
+        self.original = original
+        self._channel, self.number, self.record = original._channel, original.number, original.record
+        self.head, self.rows, self.step = original.head, original.rows, original.step
+        self.tools, self.system, self.leading = original.tools, original.system, original.leading
+        self.began, self.ended, self.marks = original.began, original.ended, original.marks
+        self.extra, self.spent, self.is_changed, self.writes = 0, 0.0, False, False
+
+    @property
+    def usage(self) -> Usage | None:
+        return None
+
+    @property
+    def counted(self) -> int:
+        """Input tokens by our own count."""
+        return sum([each.total for each in self.head_sections]) + (self.rows.totals[-1] if self.rows.totals else 0)
+
+    @property
+    def estimated(self) -> int:
+        return self.counted
+
+    @cached_property
+    def scale(self) -> float:
+        original = self.original
+        rows = original.rows.totals[-1] if original.rows.totals else 0
+        counted = original.head_totals[2] + rows
+        return (original.input - self.overhead) / counted if counted else 1.0
+
+    @cached_property
+    def overhead(self) -> int:
+        return self.original.overhead
+
+    @cached_property
+    def input(self) -> int:
+        """Input tokens as the provider would count them."""
+        return self.overhead + round(self.counted * self.scale) + self.extra
+
+    def change(
+        self,
+        *,
+        tools: Section | None = None,
+        system: Section | None = None,
+        leading: Section | None = None,
+        rows: Rows | None = None,
+    ) -> None:
+        """Replace parts of the content."""
+        self.tools, self.system, self.leading = tools or self.tools, system or self.system, leading or self.leading
+        self.rows, self.is_changed = rows or self.rows, True
+        for name in ("head_ends", "head_totals", "input"):
+            self.__dict__.pop(name, None)  # cached properties
+
+    def keep_marks(self, kept: Sequence[int]) -> None:
+        """Move the cache breakpoints to the elements that are left. `kept` are their old indexes."""
+        moved = {bisect_right(kept, mark) - 1: ttl for mark, ttl in self.original.marks.items()}
+        self.marks = {mark: ttl for mark, ttl in sorted(moved.items()) if mark >= 0}
+
+
+def count_fixed(request: RequestView) -> int:
+    """Return the tokens that a compaction leaves: system prompt, tools, and the summary."""
+    return request.overhead + round(request.head_totals[2] * request.scale) + SUMMARY_TOKENS
+
+
+def drop_tools(requests: Sequence[ChangedRequest], unused: dict[str, set[str]]) -> None:
+    names = unused.get(requests[0].channel_id, set())
+    sections: dict[int, tuple[Section, list[int]]] = {}
+    for request in requests if names else ():
+        tools = request.tools
+        if id(tools) not in sections:
+            kept = [at for at, each in enumerate(tools.elements) if tool_name(each) not in names]
+            sections[id(tools)] = _keep_elements(tools, kept), kept
+        section, kept = sections[id(tools)]
+        if len(kept) == len(tools.elements):
+            continue
+        request.keep_marks([*kept, *range(len(tools.elements), request.original.count)])
+        request.change(tools=section)
+
+
+def sort_tools(requests: Sequence[ChangedRequest], channels: Collection[str]) -> None:
+    """Send the tools sorted by name. `channels` are the short ids of those with tools in changing orders.
+
+    A breakpoint after some number of tools stays there.
+    """
+    sections: dict[int, Section] = {}
+    for request in requests if requests[0].channel_id in channels else ():
+        tools = request.tools
+        if id(tools) not in sections:
+            order = sorted(range(len(tools.elements)), key=lambda at: (tool_name(tools.elements[at]), at))
+            sections[id(tools)] = tools if order == sorted(order) else _keep_elements(tools, order)
+        if sections[id(tools)] is not tools:
+            request.change(tools=sections[id(tools)])
+
+
+def set_breakpoints(requests: Sequence[ChangedRequest], channels: Collection[str]) -> None:
+    """Set breakpoints after the system prompt, where the request before ended, and at the end. `channels` are the short
+    ids of those where breakpoints are missing or too far apart.
+    """
+    before: ChangedRequest | None = None
+    for request in requests if requests[0].channel_id in channels else ():
+        rules, old = find_cache_rules(request), request.marks
+        if rules is None or not rules.explicit or not request.count:
+            before = request
+            continue
+        ends = {request.head_ends[2], request.count}
+        if before is not None and before.count < request.count:
+            ends.add(before.count)
+        ttl = old[max(old)] if old else ""
+        made = {end - 1: old.get(end - 1, ttl) for end in sorted(ends) if end}
+        if made.keys() - old.keys():
+            request.marks, request.writes, request.is_changed = made, True, True
+        before = request
+
+
+def _keep_elements(section: Section, kept: Sequence[int]) -> Section:
+    tokens = tuple([section.tokens[at] for at in kept])
+    return replace(
+        section,
+        elements=tuple([section.elements[at] for at in kept]),
+        tokens=tokens,
+        messages=tuple([section.messages[at] for at in kept]),
+        ends=tuple([section.ends[at] for at in kept]),
+        total=sum(tokens),
+    )
+
+
+def keep_system(requests: Sequence[ChangedRequest]) -> None:
+    first = requests[0]
+    for request in requests[1:]:
+        changed = [
+            _count_changed(one, other)
+            for one, other in ((first.system, request.system), (first.leading, request.leading))
+        ]
+        if None in changed or not any(changed):
+            continue
+        request.extra = round(sum([each or 0 for each in changed]) * request.scale)
+        request.change(system=first.original.system, leading=first.original.leading)
+
+
+def _count_changed(one: Section, other: Section) -> int | None:
+    """Return the tokens of what changed; None if it is too much to be a detail."""
+    if one.elements == other.elements:
+        return 0
+    if len(one.elements) != len(other.elements):
+        return None
+    tokens = 0
+    for before, now in zip(one.elements, other.elements, strict=True):
+        if before.key == now.key:
+            continue
+        old, new = before.text, now.text
+        size = min(len(old), len(new))
+        start = next((at for at in range(size) if old[at] != new[at]), size)
+        end = next((at for at in range(size - start) if old[-1 - at] != new[-1 - at]), size - start)
+        changed = len(new) - start - end
+        if changed > max(1, len(new)) * CHANGED_SHARE:
+            return None
+        tokens += ceil(max(1, changed) / LETTERS_PER_TOKEN)
+    return tokens
+
+
+def keep_warm(requests: Sequence[ChangedRequest]) -> None:
+    offset = 0
+    for before, request in pairwise(requests):
+        rules, price = find_cache_rules(before), before.original.price
+        gap = request.original.began - before.original.began
+        if rules is not None and price is not None and (life := _lifetime(rules, before)) and gap > life:
+            pings = ceil(gap / (life * WARM_SHARE)) - 1
+            usage = before.original.usage
+            paid = average_write_price(price, usage) if usage is not None and usage.cache_write else price.input
+            if pings * price.cache_read < paid - price.cache_read:
+                request.spent = pings * before.input * price.cache_read / MILLION
+                request.is_changed = True
+                offset += gap - round(life * WARM_SHARE)
+        request.began, request.ended = request.original.began - offset, request.original.ended - offset
+
+
+def _lifetime(rules: CacheRules, request: RequestView) -> int:
+    """Return how long the longest entry of a request exists without use; 0 if it has none."""
+    if not rules.explicit:
+        return max(rules.kept, rules.lifetime(""))
+    return rules.lifetime(request.marks[max(request.marks)]) if request.marks else 0
+
+
+def compact(requests: Sequence[ChangedRequest], limit: int) -> None:
+    cut = 0
+    summary: Section | None = None
+    before: ChangedRequest | None = None
+    count = 0
+    if max([count_fixed(each) for each in requests]) > limit * FIXED_SHARE:
+        return
+    for request in requests:
+        if before is not None and count_common_prefix(before.original.rows.sections, request.rows.sections) < cut:
+            cut, summary = 0, None  # the client itself changed its history
+        used = _count_from(request, cut, summary)
+        if request.overhead + used * request.scale > limit:
+            kept = _find_cut(request, limit)
+            if kept > cut:
+                count += 1
+                cut, summary = kept, _make_summary(count, request.scale)
+                request.spent = _price_summary(request, used)
+        if summary is not None:
+            _replace_rows(request, cut, summary)
+        before = request
+
+
+def _count_from(request: ChangedRequest, cut: int, summary: Section | None) -> int:
+    totals = request.original.rows.totals
+    messages = (totals[-1] if totals else 0) - (totals[cut - 1] if cut else 0)
+    return request.head_totals[2] + messages + (summary.total if summary is not None else 0)
+
+
+def _find_cut(request: ChangedRequest, limit: int) -> int:
+    """Return the first row to keep: the newest rows up to a share of the limit, and at least one."""
+    totals = request.original.rows.totals
+    if len(totals) < 2:
+        return 0
+    room = limit * KEPT_SHARE / request.scale
+    return min(bisect_right(totals, totals[-1] - room) + 1, len(totals) - 1)
+
+
+def _make_summary(number: int, scale: float) -> Section:
+    text = encode(f"summary {number}")
+    tokens = round(SUMMARY_TOKENS / scale)
+    element = make_element("message", "text", "user", text, ".content")
+    return Section((element,), (tokens,), (0,), (len(text),), 1, tokens)
+
+
+def _price_summary(request: ChangedRequest, used: int) -> float:
+    """Return the cost of making a summary: the context is read from the cache, and the summary is the answer."""
+    price = request.original.price
+    if price is None:
+        return 0.0
+    return ((request.overhead + used * request.scale) * price.cache_read + SUMMARY_TOKENS * price.output) / MILLION
+
+
+def _replace_rows(request: ChangedRequest, cut: int, summary: Section) -> None:
+    rows = request.original.rows
+    removed = rows.ends[cut - 1]
+    head = request.head_ends[2]
+    marks = {
+        (mark if mark < head else mark - removed + 1): ttl
+        for mark, ttl in request.original.marks.items()
+        if mark < head or mark >= head + removed
+    }
+    request.marks = marks
+    request.change(rows=Rows().extended([summary, *rows.sections[cut:]]))
+
+
+# ── replays ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
 
 COMPACT_SHARE = 0.5
 RELIABLE_ERROR = 0.15

@@ -11,9 +11,8 @@ from msgspec import Struct
 
 from contextc._common_prefix import count_common_prefix
 from contextc._json import JSON, JSONObject, as_object, decode_json
-from contextc.analysis.kept_results import KeepsResults
 from contextc.analysis.request_elements import Element, Section, classify
-from contextc.analysis.request_view import RequestView
+from contextc.analysis.request_view import KeepsResults, RequestView
 from contextc.models.model_info import MILLION, average_write_price
 
 FILE_ARGUMENTS = ("file_path", "path", "filePath", "filename", "file", "notebook_path", "target_file", "uri")

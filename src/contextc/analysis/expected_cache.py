@@ -1,4 +1,4 @@
-"""The cache of a request that was not sent yet: the part that the provider should have, and the price with it."""
+"""Predicted cache reads: those of sent requests, beside what was reported, and those of the next one."""
 
 from collections.abc import Sequence
 
@@ -6,11 +6,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from contextc.analysis.cache_misses import explain_miss, find_ignored_blocks, iter_cases
-from contextc.analysis.cache_model import CACHING_STATUSES, CacheBranch, CacheModel, count_readable_tokens
-from contextc.analysis.cache_rules import CacheRules, find_cache_rules
-from contextc.analysis.conversation_loader import load_request_views
-from contextc.analysis.element_parser import ElementParser
-from contextc.analysis.request_elements import Rows
+from contextc.analysis.cache_model import (
+    CACHING_STATUSES,
+    CacheBranch,
+    CacheModel,
+    CacheRules,
+    count_readable_tokens,
+    find_cache_rules,
+)
+from contextc.analysis.conversation_loader import load_conversation_view, load_request_views
+from contextc.analysis.request_elements import ElementParser, Rows
 from contextc.analysis.request_view import ConversationView, RequestView, with_long_writes
 from contextc.compiler.compiled import Compiled
 from contextc.compiler.ledger.row_encoding import NewRow
@@ -19,6 +24,65 @@ from contextc.messages import Usage
 from contextc.models.model_info import MILLION, average_write_price
 from contextc.store import Store
 from contextc.store.ledger_schema import StoredRow
+
+# ── sent requests ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# Cache reads of each request: what the provider's cache rules predict, beside what the provider reported.
+
+
+class CacheRead(Struct, frozen=True, kw_only=True):
+    """The cache reads of one request, in tokens.
+
+    `possible` could have been read if nothing had changed since an earlier request, and `expected` is what the cache
+    rules of the provider predict. `reported` is None if the provider reported no usage. `cause` is the cause of a cache
+    miss, "" if there is none; `provider_missed` if the rules do not explain the difference.
+    """
+
+    request: int
+    channel: str
+    provider: str
+    input: int
+    possible: int
+    expected: int
+    reported: int | None
+    cause: str
+
+
+class ConversationCacheReads(Struct, frozen=True, kw_only=True):
+    """The cache reads of a conversation, in the order of its requests. Requests that use no cache are left out."""
+
+    conversation: str
+    requests: tuple[CacheRead, ...]
+
+
+def cache_reads(store: Store, conversation: str) -> ConversationCacheReads:
+    """Return what each request of a conversation should have read from the cache, and what was reported.
+
+    Raises `UnknownConversation`.
+    """
+    return list_cache_reads(load_conversation_view(store, conversation))
+
+
+def list_cache_reads(view: ConversationView) -> ConversationCacheReads:
+    reads: list[CacheRead] = []
+    for case in iter_cases(view):
+        found = explain_miss(case)
+        reads.append(
+            CacheRead(
+                request=case.now.number,
+                channel=case.now.channel_id,
+                provider=case.now.channel.provider,
+                input=case.now.input,
+                possible=case.potential,
+                expected=case.outlook.tokens,
+                reported=case.read if case.is_reported else None,
+                cause=found[0].cause if found is not None else "",
+            )
+        )
+    return ConversationCacheReads(conversation=view.name, requests=tuple(reads))
+
+
+# ── the next request ──────────────────────────────────────────────────────────────────────────────────────────────────
+
 
 RECENT = 6
 """The number of last requests that are compared. Each is compared with the one before it."""
@@ -71,7 +135,7 @@ def expect_cache(store: Store, compiled: Compiled, time: int) -> ExpectedCache |
     recent = load_request_views(store, [(compiled.channel, each) for each in numbers], parser)
     now = _make_view(compiled, recent[-1], parser, time)
     rules = find_cache_rules(now)
-    return _expect(rules, recent, now) if rules is not None else None
+    return _expect_read(rules, recent, now) if rules is not None else None
 
 
 def _make_view(compiled: Compiled, last: RequestView, parser: ElementParser, time: int) -> RequestView:
@@ -104,7 +168,7 @@ def _set_time(record: RequestRecord, last: RequestView, rows: int, time: int) ->
     return replace(record, observed=ObservedFacts(began=time, ended=time, marks=marks))
 
 
-def _expect(rules: CacheRules, recent: Sequence[RequestView], now: RequestView) -> ExpectedCache:
+def _expect_read(rules: CacheRules, recent: Sequence[RequestView], now: RequestView) -> ExpectedCache:
     model = CacheModel(find_ignored_blocks(recent))
     for each in recent:
         own = find_cache_rules(each)

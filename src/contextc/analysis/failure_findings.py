@@ -4,11 +4,10 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from contextc.analysis.cache_rules import read_field
-from contextc.analysis.finding import Evidence, Finding, shorten
-from contextc.analysis.registry import FindingCode, conversation_finding
+from contextc.analysis.cache_model import read_field
+from contextc.analysis.conversation_loader import StoredConversation
+from contextc.analysis.finding import Evidence, Finding, FindingCode, conversation_finding, shorten
 from contextc.analysis.request_view import RequestView
-from contextc.analysis.stored_conversation import StoredConversation
 from contextc.compiler.manifest import ObservedFacts
 from contextc.errors import ContextcError
 from contextc.formats.rules_docs import find_rule

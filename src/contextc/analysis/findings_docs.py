@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from contextc.analysis.registry import FindingCode, all_codes
+from contextc.analysis.finding import FindingCode, all_codes
 
 MARK = "Recognised:"
 HEADER = """# Findings

@@ -8,22 +8,22 @@ from msgspec.structs import replace
 
 from contextc._common_prefix import count_common_prefix
 from contextc._json import JSON, encode
-from contextc.analysis.cache_model import CacheOutlook, count_readable_tokens
-from contextc.analysis.cache_rules import CacheRules
-from contextc.analysis.changed_text import TextChange, count_common_end, find_leaf, recognise
-from contextc.analysis.finding import Evidence, RequestPlace, shorten
-from contextc.analysis.moved_blocks import Move, find_move
-from contextc.analysis.prefix_comparison import (
+from contextc.analysis.cache_model import (
     MAX_SEARCH,
+    CacheOutlook,
+    CacheRules,
     Comparison,
     MessageChange,
     classify_message_change,
     count_equal_rows,
     count_known_tokens,
+    count_readable_tokens,
     count_repeated_tokens,
     find_reformatted,
     is_system_element,
 )
+from contextc.analysis.changed_content import Move, TextChange, count_common_end, find_leaf, find_move, recognise
+from contextc.analysis.finding import Evidence, RequestPlace, shorten
 from contextc.analysis.request_elements import Element, text_of
 from contextc.analysis.request_view import RequestView
 

@@ -5,12 +5,13 @@ Only the manifests of a few of them are read. Those that cannot be read are left
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
 from typing import NamedTuple, TypeAlias
 
-from contextc.analysis.cache_model import MAX_BRANCHES
+from contextc.analysis.cache_model import CACHING_STATUSES, MAX_BRANCHES, CacheModel, CacheOutlook, CacheRules
+from contextc.analysis.changed_content import ATTRIBUTION
 from contextc.analysis.miss_case import MISSED_TOKENS, scope_of
 from contextc.analysis.request_view import RequestView
 from contextc.compiler.ledger import repository
@@ -222,11 +223,11 @@ def find_overlapping(tx: Transaction, channel: int, count: int, time: int) -> li
     one before the time and the first one after it are returned. None is returned if they cannot be read.
     """
     with suppress(StoreCorrupt):
-        return _search(tx, channel, count, time)
+        return _search_overlapping(tx, channel, count, time)
     return []
 
 
-def _search(tx: Transaction, channel: int, count: int, time: int) -> list[tuple[bytes, RequestRecord]]:
+def _search_overlapping(tx: Transaction, channel: int, count: int, time: int) -> list[tuple[bytes, RequestRecord]]:
     first = repository.load_manifests(tx, channel, 1, limit=1) if count else []
     seen = record_from_json(first[0]).observed if first else None
     if not count or (seen is not None and seen.began > time):
@@ -270,3 +271,45 @@ def _end_of(record: RequestRecord) -> int:
 def _is_answered(record: RequestRecord, time: int) -> bool:
     seen = record.observed
     return seen is not None and seen.began <= time < seen.ended
+
+
+# ── requests that begin together ──────────────────────────────────────────────────────────────────────────────────────
+# Requests that begin together with the same prefix, such as sub-agents: one of them has to write it.
+
+
+MAX_ATTRIBUTION = 500
+"""The bytes of a system block from which on it is more than an attribution line."""
+
+
+def compare_with_overlapping(
+    rules: CacheRules, now: RequestView, others: Iterable[RequestView], ignored: Collection[str] = ()
+) -> CacheOutlook:
+    """Return what the first request of a channel could read from requests of other channels that are being answered.
+
+    Of equal times, the one that was recorded first counts. Of several that share as much, it is compared with the one
+    that began first. `ignored` are the paths of system blocks that the provider leaves out of its prefix.
+    """
+    earlier = [each for each in others if is_answered_during(each, now) and scope_of(each) == scope_of(now)]
+    model = CacheModel({*ignored, *_find_attribution(rules, now)})
+    for other in sorted(earlier, key=_begin_order, reverse=True):
+        model.add_single(rules, other)
+    return model.expect(rules, now)
+
+
+def _find_attribution(rules: CacheRules, request: RequestView) -> Iterator[str]:
+    """Return the paths of attribution lines that a provider is known to leave out. Each sub-agent may have its own."""
+    if rules.ignores_attribution:
+        for element in request.system.elements:
+            if len(element.raw) < MAX_ATTRIBUTION and ATTRIBUTION.search(element.text):
+                yield element.suffix
+
+
+def is_answered_during(other: RequestView, now: RequestView) -> bool:
+    """Return True if a request began before another one, and was still being answered when that began."""
+    if other.status not in CACHING_STATUSES or other.is_without_answer:
+        return False
+    return _begin_order(other) < _begin_order(now) and now.began < other.ended
+
+
+def _begin_order(request: RequestView) -> tuple[int, int]:
+    return request.began, request.channel_number

@@ -5,19 +5,18 @@ identity. Text is decoded only where it is asked for.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, Self, TypeAlias, TypeVar, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from contextc._json import JSONObject, as_object
-from contextc.analysis.element_parser import ElementParser
-from contextc.analysis.kept_results import KeepsResults
 from contextc.analysis.request_elements import (
     Element,
+    ElementParser,
     Head,
     Rows,
     Section,
@@ -32,6 +31,33 @@ from contextc.store.ledger_schema import Channel
 from contextc.store.message_rows import FIRST_UNANSWERED
 from contextc.store.observed_conversation_sources import ObservedSource
 from contextc.store.turn_and_event_records import StepRecord
+
+# ── kept results ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# Results that are kept with what they were computed from, to be continued when requests are added to it.
+
+
+T = TypeVar("T")
+
+
+class KeepsResults:
+    """An object with which others keep what they computed. `forget` is called if it changed other than at its end."""
+
+    def __init__(self) -> None:
+        self._kept: dict[object, object] = {}
+
+    def keep(self, kind: Callable[[Self], T]) -> T:
+        """Return the object that a class made of this one when it was asked for first."""
+        if kind not in self._kept:
+            self._kept[kind] = kind(self)
+        return cast(T, self._kept[kind])
+
+    def forget(self) -> None:
+        """Discard everything that is kept."""
+        self._kept.clear()
+
+
+# ── requests ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
 
 NO_USAGE = Usage()
 MAX_SCALE = 3

@@ -10,12 +10,11 @@ from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
+from contextc.analysis.conversation_loader import StoredConversation
 from contextc.analysis.element_costs import ChannelRun, Occurrence, ToolUse, call_name, has_media, tool_name, tool_names
-from contextc.analysis.finding import Evidence, Finding, shorten
-from contextc.analysis.registry import FindingCode, conversation_finding
+from contextc.analysis.finding import Evidence, Finding, FindingCode, conversation_finding, shorten
 from contextc.analysis.request_elements import Element, Section
 from contextc.analysis.request_view import RequestView
-from contextc.analysis.stored_conversation import StoredConversation
 
 MIN_REQUESTS = 4
 """The number of answered requests from which on it means something that a tool was not called."""

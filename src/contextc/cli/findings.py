@@ -63,8 +63,8 @@ def run(
         raise InvalidSetting("--compact-at needs --what-if", fix="Add --what-if.")
     from contextc import analysis  # it takes time to import
     from contextc.analysis import cache_reads, conversation_costs, store_findings
+    from contextc.analysis.conversation_findings import largest_cost
     from contextc.analysis.finding import sort_by_cost
-    from contextc.analysis.findings_by_cause import largest_cost
     from contextc.cli.findings_report import (
         findings_sarif,
         print_all_costs,

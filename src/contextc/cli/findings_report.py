@@ -15,10 +15,10 @@ from contextc.analysis import (
     WhatIf,
     all_codes,
 )
+from contextc.analysis.conversation_findings import group_repeated, is_loss, sum_costs
 from contextc.analysis.cost_by_cause import add_costs
 from contextc.analysis.cost_replay import add_replays
 from contextc.analysis.finding import shorten
-from contextc.analysis.findings_by_cause import group_repeated, is_loss, sum_costs
 from contextc.cli.console import escape_markup, out, pluralize
 from contextc.cli.sarif import Level, SarifResult, SarifRule, conversation_uri, make_sarif
 

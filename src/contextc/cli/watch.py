@@ -338,8 +338,7 @@ def print_most_expensive(summary: "TrafficSummary", store: str | None) -> None:
     """
     if not 0 < summary.requests <= MAX_ANALYSED:
         return
-    from contextc.analysis.conversation_findings import findings  # it takes time to import
-    from contextc.analysis.findings_by_cause import group_by_cause
+    from contextc.analysis.conversation_findings import findings, group_by_cause  # it takes time to import
 
     try:
         with open_configured_store(store) as handle:

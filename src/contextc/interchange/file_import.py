@@ -5,33 +5,185 @@ of the file continues it. A conversation that cannot be imported is reported, an
 storing fails in the middle, the summary lists what was stored before.
 """
 
+from collections.abc import Mapping, Sequence
+from contextc._json import JSONObject, encode
+from contextc.compiler.body_splitting import split_body
+from contextc.formats import formatter
+from contextc.interchange.found_conversation import AgentLink, ModelCall
+from contextc.messages import Message
+from contextc.observation.client_ids import ClientIds
+from contextc.observation.conversation_index import (
+    ConversationMatch,
+    find_by_key,
+    find_exchange,
+    last_request,
+    make_key,
+    save_thread,
+)
+from contextc.observation.exchange_parser import (
+    ElementCache,
+    ObservedInput,
+    ObservedReply,
+    parse_elements,
+    resolve_provider,
+)
+from contextc.observation.record_options import IMPORTED, RecordOptions, StoredMessages
+from contextc.observation.recorder import ExchangeRecording, record_exchanges
+from contextc.store import Store, append_and_load
+from contextc.store.backend_interface import Transaction
+from contextc.store.message_rows import SEQ_BITS, SEQ_MASK, find_tip, make_place
 from collections import Counter
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 from time import monotonic
 from typing import cast
-
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
-
 from contextc._json import JSON, JSONObject, encode
 from contextc.errors import ContextcError, InvalidInput, InvalidSetting, StoreCorrupt, StoreError
 from contextc.formats import formatter
-from contextc.interchange.call_import import link_agent, record_calls
-from contextc.interchange.contextc_jsonl_lines import Progress
+from contextc.interchange.contextc_jsonl import Progress
 from contextc.interchange.found_conversation import DEFAULT_NAME, FoundConversation, make_origin, origin_meta, to_name
 from contextc.interchange.input_files import ImportInput, InputFile
-from contextc.interchange.log_entries import parse_exchange
+from contextc.interchange.log_import import parse_exchange
 from contextc.interchange.log_import import LoggedConversation, LoggedExchanges, LogRecorder, OnRequest
-from contextc.interchange.prefix_match import PrefixIndex
+from contextc.interchange.write_imported import PrefixIndex
 from contextc.interchange.request_import_export import has_content
 from contextc.interchange.sources import LogSource, load_source, source_names
 from contextc.interchange.write_imported import NameChoice, WriteResult, count_messages, write_conversation
 from contextc.messages import Message, Usage, decode_message
 from contextc.messages.client_context import first_user_text
 from contextc.store import Store
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+from msgspec import Struct
+from contextc.errors import ContextcError, InvalidInput
+from contextc.interchange.found_conversation import FoundConversation
+from contextc.interchange.input_files import ImportInput, InputFile
+from contextc.interchange.request_import_export import has_content
+from contextc.interchange.sources import TranscriptFile, load_session_source, load_source, session_source_names
+from contextc.messages.client_context import first_user_text
+from contextc.store import Conversation, Store
+
+
+# ── model calls of a session ──────────────────────────────────────────────────────────────────────────────────────────
+# Recording of the model calls of an imported session, whose messages are in the store already.
+#
+# A transcript has no bodies. Each is put together from the messages so far, and marked as inexact.
+
+
+BATCH_SIZE = 64
+
+
+def record_calls(
+    store: Store, conversation: str, calls: Sequence[ModelCall], lines: Mapping[int, tuple[list[Message], list[int]]]
+) -> int:
+    """Record the calls that are not recorded yet, many in one transaction, and return their number.
+
+    `lines` has the messages of each line of the conversation and their places; a message that was left out is at 0.
+    """
+    found = store.read(lambda tx: [find_exchange(tx, _call_key(conversation, call)) for call in calls])
+    new = [
+        call
+        for call, known in zip(calls, found, strict=True)
+        if known is None or (call.finished and known[1].observed is not None and known[1].observed.status != "ok")
+    ]
+    redacted = store.read(lambda tx: _find_redacted(tx, lines)) if new else frozenset[int]()
+    elements = ElementCache()
+    for start in range(0, len(new), BATCH_SIZE):
+        record_exchanges(
+            store, [_prepare_calls(conversation, call, lines, redacted, elements) for call in new[start : start + BATCH_SIZE]]
+        )
+    return found.count(None)
+
+
+def _prepare_calls(
+    conversation: str,
+    call: ModelCall,
+    lines: Mapping[int, tuple[list[Message], list[int]]],
+    redacted: frozenset[int],
+    elements: ElementCache,
+) -> ExchangeRecording:
+    messages, places = lines[call.line]
+    own = [(start, index) for start, index in call.messages if places[index]]
+    stored = StoredMessages(
+        messages=[messages[index] for _, index in own],
+        starts=[start for start, _ in own],
+        places=[places[index] for _, index in own],
+        replies=[(places[index], messages[index]) for index in call.reply if places[index]],
+        redacted=redacted,
+    )
+    return ExchangeRecording(
+        _make_input(call, elements),
+        ObservedReply(status="ok" if call.finished else "unfinished", usage=call.usage),
+        conversation,
+        began=call.began or call.ended or append_and_load.now_ms(),
+        ended=call.ended,
+        options=RecordOptions(key=f"{conversation}/{call.id}", inexact=True, stored=stored),
+    )
+
+
+def _call_key(conversation: str, call: ModelCall) -> bytes:
+    return make_key("exchange", "", f"{conversation}/{call.id}")
+
+
+def _find_redacted(tx: Transaction, lines: Mapping[int, tuple[list[Message], list[int]]]) -> frozenset[int]:
+    branches = {place >> SEQ_BITS for _, places in lines.values() for place in places if place}
+    return frozenset(
+        [
+            place
+            for branch in sorted(branches)
+            for (place,) in tx.rows(
+                "SELECT place FROM message WHERE place BETWEEN ? AND ? AND redacted <> 0",
+                make_place(branch, 0),
+                make_place(branch, SEQ_MASK),
+            )
+        ]
+    )
+
+
+def link_agent(store: Store, conversation: str, client: str, link: AgentLink, caller: str) -> None:
+    """Store that a conversation is that of a sub-agent, and the request of its caller whose reply started it."""
+
+    def work(tx: Transaction) -> None:
+        at, parent = find_tip(tx, conversation, False), find_tip(tx, caller, False) if caller else None
+        if at is None:
+            return
+        place = 0
+        if parent is not None:
+            known = find_by_key(tx, make_key("exchange", "", f"{caller}/{link.call}")) if link.call else []
+            place = known[0][2] if known else last_request(tx, caller)
+        match = ConversationMatch("", "agent", parent.conversation if parent is not None else 0, place)
+        save_thread(tx, at.conversation, client, f"{IMPORTED}{link.session}", link.agent, match)
+
+    store.write(work, repeatable=True)
+
+
+def _make_input(call: ModelCall, elements: ElementCache) -> ObservedInput:
+    form = formatter(call.format)
+    known = list(call.elements) if call.messages else []  # without stored messages, text could not be redacted
+    facts: JSONObject = {"model": call.model, **call.head}
+    parts = split_body(encode({**facts, form.messages_key: [0]}), form.messages_key)
+    return ObservedInput(
+        body=b"",
+        json=facts,
+        form=form,
+        provider=resolve_provider(call.provider, call.model, form.name),
+        provider_name=call.provider,
+        model=call.model,
+        ids=ClientIds(),
+        head=parts.head if parts is not None else b"{}",
+        gaps=(),
+        parsed=parse_elements(known, elements),
+        is_split=True,
+    )
+
+
+# ── files ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
 
 TITLE_LENGTH = 80
 OWN_LINE_FIELDS = {"contextc": "version", "message": "message", "blob": "name", "todos": "todos"}
@@ -307,12 +459,12 @@ class _ImportRun:
                 link_agent(self.store, placed.conversation.name, self.name, found.agent, caller)
             session = (found.agent.session, found.agent.agent) if found.agent is not None else (found.id, "")
             self.agents[session] = placed.conversation.name
-            self.outcomes.append(_outcome(replace(found, lines=marked), placed, new_calls))
+            self.outcomes.append(_conversation_outcome(replace(found, lines=marked), placed, new_calls))
         except ContextcError as error:
             if isinstance(error, StoreError) and not isinstance(error, StoreCorrupt):
                 raise
             self.errors.append(error)
-            self.outcomes.append(ImportedConversation(name=name_choice.default, title=_title(found), error=str(error)))
+            self.outcomes.append(ImportedConversation(name=name_choice.default, title=_conversation_title(found), error=str(error)))
 
     def _record_calls(self, found: FoundConversation, lines: list[list[Message]], placed: WriteResult) -> int:
         """Record the model calls of a session."""
@@ -356,7 +508,7 @@ def _detect_common_source(files: Sequence[InputFile]) -> str:
     strange = [name for name, kind in kinds.items() if kind is None]
     if strange:
         file = next(each for each in files if each.name == strange[0])
-        raise _unrecognised(file)
+        raise _unrecognised_error(file)
     if len(known) > 1:
         raise InvalidSetting(
             f"The files are of different sources: {', '.join(sorted(known))}",
@@ -365,7 +517,7 @@ def _detect_common_source(files: Sequence[InputFile]) -> str:
     return known.pop()
 
 
-def _unrecognised(file: InputFile) -> InvalidInput:
+def _unrecognised_error(file: InputFile) -> InvalidInput:
     """Return the error for a file that is of no known source."""
     objects = file.sample().objects
     first = objects[0] if objects else JSONObject()
@@ -412,12 +564,12 @@ def _with_origin(lines: list[list[Message]], origin: JSONObject) -> list[list[Me
     return [[firsts[id(line[0])], *line[1:]] for line in lines]
 
 
-def _outcome(found: FoundConversation, placed: WriteResult, new_calls: int) -> ImportedConversation:
+def _conversation_outcome(found: FoundConversation, placed: WriteResult, new_calls: int) -> ImportedConversation:
     messages = list({id(message): message for line in found.lines for message in line}.values())
     known = [each.usage for each in found.calls or messages if each.usage is not None]
     return ImportedConversation(
         name=placed.conversation.name,
-        title=_title(found),
+        title=_conversation_title(found),
         messages=placed.messages,
         length=placed.conversation.length,
         new=placed.added,
@@ -431,7 +583,7 @@ def _outcome(found: FoundConversation, placed: WriteResult, new_calls: int) -> I
     )
 
 
-def _title(found: FoundConversation) -> str:
+def _conversation_title(found: FoundConversation) -> str:
     return " ".join((found.title or first_user_text(chain.from_iterable(found.lines))).split())[:TITLE_LENGTH]
 
 
@@ -440,3 +592,154 @@ def _no_conversation_text(files: Sequence[InputFile], name: str, left_out: Count
         return f"{files[0].name}, read as {name}: the session has no message."
     why = "; ".join(f"left out: {note}" for note in left_out)
     return f"{files[0].name} has no conversation when read as {name}.{f' {why}.' if why else ''}"
+
+
+# ── sessions that other programs keep ─────────────────────────────────────────────────────────────────────────────────
+# Import of sessions of other programs, such as Claude Code and Codex, as conversations.
+#
+# All messages are stored, calls and results included, and the conversation can continue with any provider. The
+# program's own files are never written. A second import adds the new messages. If the conversation was continued here
+# in the meantime, the import is refused. Another name for the conversation solves that.
+
+
+DEFAULT_LIMIT = 20
+
+
+class ListedSession(Struct, frozen=True, kw_only=True):
+    """A session in a list. `time` is its last change in Unix milliseconds. `title` is its name or first text."""
+
+    source: str
+    id: str
+    time: int
+    messages: int
+    title: str
+    directory: str
+    path: str
+
+
+class ImportedSession(NamedTuple):
+    """The conversation after an import, the number of new messages, and the content that was left out."""
+
+    conversation: Conversation
+    added: int
+    warnings: list[str]
+
+
+def list_sessions(
+    source_name: str, *, directory: str | None = ".", limit: int | None = DEFAULT_LIMIT
+) -> tuple[list[ListedSession], int]:
+    """Return the sessions of a program in a directory (None: in all), newest first, and the number of further ones.
+
+    Sessions without messages are left out.
+    """
+    listed: list[ListedSession] = []
+    ordered = _list_newest(source_name, directory)
+    for index, each in enumerate(ordered):
+        if limit is not None and len(listed) == limit:
+            return listed, len(ordered) - index
+        try:
+            read = _read_session(source_name, each)
+        except ContextcError as error:
+            listed.append(_list_session(source_name, each, 0, f"cannot be read: {error}"))
+            continue
+        if messages := [message for message in read.lines[-1] if has_content(message)] if read is not None else []:
+            title = (read.title if read else "") or " ".join(first_user_text(messages).split())[:TITLE_LENGTH]
+            listed.append(_list_session(source_name, each, len(messages), title))
+    return listed, 0
+
+
+def find_session_file(source_name: str, session: str | None = None, *, directory: str | None = ".") -> Path:
+    """Return the file of a session, by its id or a prefix; without one, the last of a directory (None: of all)."""
+    return (_find_last(source_name, directory) if session is None else _find_by_id(source_name, session)).path
+
+
+def import_session(
+    store: Store, source_name: str, session: str | None = None, *, directory: str | None = ".", into: str | None = None
+) -> ImportedSession:
+    """Import a session of a program by its id or a prefix; without one, the last of a directory (None: of all).
+
+    `into` is the name of the conversation. By default, it is derived from the session.
+    """
+    return _import_session(store, InputFile(find_session_file(source_name, session, directory=directory)), source_name, into)
+
+
+def import_transcript(
+    store: Store, data: bytes, *, path: Path | None = None, source_name: str | None = None, into: str | None = None
+) -> ImportedSession:
+    """Import the bytes of a transcript completely or not at all. Without `source_name`, the program is recognised."""
+    file = InputFile(path, data)
+    source_name = source_name or detect_source(file)
+    if source_name not in session_source_names():
+        raise InvalidInput(f"The data is not a transcript of {' or '.join(session_source_names())}.")
+    return _import_session(store, file, source_name, into)
+
+
+def _import_session(store: Store, file: InputFile, name: str, into: str | None) -> ImportedSession:
+    summary = import_files(store, [file], source_name=name, into=into)
+    taken = summary.conversations[0]  # the others are sub-agents
+    if taken.error is not None:
+        raise InvalidInput(taken.error)
+    return ImportedSession(
+        store.conversation(taken.name), taken.new, [f"left out: {note}" for note in summary.left_out]
+    )
+
+
+def _list_session(name: str, found: TranscriptFile, messages: int, title: str) -> ListedSession:
+    return ListedSession(
+        source=name,
+        id=found.id,
+        time=found.time,
+        messages=messages,
+        title=title,
+        directory=found.directory,
+        path=str(found.path),
+    )
+
+
+def _read_session(name: str, found: TranscriptFile) -> FoundConversation | None:
+    """Return the content of a transcript on this machine; None if the file is not one."""
+    if not found.path.is_file():
+        return None
+    file = InputFile(found.path)
+    kind = load_source(name)
+    read = next(iter(kind.read_conversations(ImportInput([file]))), None) if kind.matches(file.sample()) else None
+    if read is not None and read.error:
+        raise InvalidInput(read.error)
+    return read
+
+
+def _list_newest(name: str, directory: str | None) -> list[TranscriptFile]:
+    found: Iterator[TranscriptFile] = load_session_source(name).find_transcripts(directory)
+    return sorted(found, key=lambda each: (each.time, each.id), reverse=True)
+
+
+def _find_last(name: str, directory: str | None) -> TranscriptFile:
+    for each in _list_newest(name, directory):
+        read = _read_session(name, each)
+        if read is not None and any(map(has_content, read.lines[-1])):
+            return each
+    where = "on this machine" if directory is None else f"in {Path(directory).absolute()}"
+    raise InvalidInput(
+        f"No session of {name} found {where}",
+        fix="Pass another directory, or None to search in all directories.",
+        case="no-session",
+    )
+
+
+def _find_by_id(name: str, session: str) -> TranscriptFile:
+    ordered = _list_newest(name, None)
+    found = [each for each in ordered if session and each.id.startswith(session.lower())]
+    exact = [each for each in found if each.id == session.lower()]
+    if len(exact or found) == 1:
+        return (exact or found)[0]
+    if not found:
+        raise InvalidInput(
+            f"{name} has no session {session!r} on this machine",
+            fix="Call `list_sessions(directory=None)` to list its sessions.",
+            case="unknown-session",
+            detail=name,
+        )
+    which = ", ".join(each.id for each in found[:5])
+    raise InvalidInput(
+        f"{session!r} matches {len(found)} sessions of {name}: {which}", fix="Pass more characters of the id."
+    )

@@ -8,28 +8,30 @@ or the one with the requested number.
 import re
 from contextlib import suppress
 from typing import Literal, NamedTuple, TypeAlias, cast
-
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
-
 from contextc._json import JSON, JSONObject, as_object, as_objects, decode, encode, find_json_problem, parse_object
 from contextc.errors import ContextcError, InvalidImport, InvalidRequest, InvalidSetting
 from contextc.formats import format_names, formatter
 from contextc.formats.base import Request
-from contextc.interchange.contextc_jsonl_import import import_lines
+from contextc.interchange.contextc_jsonl import import_lines
 from contextc.interchange.file_import import detect_source, is_own_format
 from contextc.interchange.found_conversation import DATA_ERRORS
 from contextc.interchange.input_files import ImportInput, InputFile
-from contextc.interchange.log_entries import Exchange, is_request_body, parse_exchange
-from contextc.interchange.python_repr import repr_to_json
-from contextc.interchange.session_transcript_reader import parse_lines
+from contextc.interchange.log_import import Exchange, is_request_body, parse_exchange
+from contextc.interchange.found_conversation import parse_lines
 from contextc.interchange.sources import ExchangeSource, LogSource, load_source
 from contextc.linting.request_files import detect_session_format, read_requests
 from contextc.linting.tolerant_decoding import coerce_request
 from contextc.messages import Message, decode_message, encode_message
 from contextc.observation.format_detection import FormatDetector, detect_message_format
 from contextc.store import open_store
+import ast
+import re
+from typing import cast
+from contextc._json import JSON, encode
+
 
 InputKind: TypeAlias = Literal["request", "messages", "transcript"]
 OWN_FORMAT = "contextc"
@@ -104,7 +106,7 @@ def open_text(text: str, format: str | None = None, *, request: int | None = Non
     if not text.strip():
         raise InvalidRequest("the input is empty.")
     try:
-        found = _recognise(text, format, request)
+        found = _open_recognised(text, format, request)
         if (problem := find_json_problem(found.body)) is not None:
             raise InvalidRequest(problem[1], path=problem[0])
         return found
@@ -163,7 +165,7 @@ def recorded_requests(data: bytes, format: str | None = None) -> RecordedInput |
     detector = FormatDetector()
     asked = _chat_exchanges([exchange for placed in file.values() for exchange in found.read_exchanges(placed.value)])
     labelled = [
-        _labelled(f"request {number} of {len(asked)}", each, format, detector) for number, each in enumerate(asked, 1)
+        _label_request(f"request {number} of {len(asked)}", each, format, detector) for number, each in enumerate(asked, 1)
     ]
     return RecordedInput("HAR recording", labelled)
 
@@ -187,7 +189,7 @@ def _logged_requests(file: InputFile, format: str | None) -> RecordedInput:
     try:
         for placed in file.values():
             if asked := _chat_exchanges(_exchanges(placed.value)):
-                labelled.append(_labelled(placed.position, asked[0], format, detector))
+                labelled.append(_label_request(placed.position, asked[0], format, detector))
             else:
                 left_out.append(placed.position)
     except InvalidImport as error:
@@ -197,41 +199,41 @@ def _logged_requests(file: InputFile, format: str | None) -> RecordedInput:
     return RecordedInput("request log", labelled, tuple([*left_out, *file.notes]))
 
 
-def _labelled(label: str, exchange: Exchange, format: str | None, detector: FormatDetector) -> LabelledRequest:
+def _label_request(label: str, exchange: Exchange, format: str | None, detector: FormatDetector) -> LabelledRequest:
     body = exchange.body or {}
     name = format or detector.format_of(body, exchange.reply, exchange.address)
     return LabelledRequest(label, body, name, exchange.is_answered)
 
 
-def _recognise(text: str, format: str | None, request: int | None) -> OpenedInput:
+def _open_recognised(text: str, format: str | None, request: int | None) -> OpenedInput:
     command = "\n".join([line for line in text.split("\n") if not line.startswith("#")]).lstrip()
     if command.startswith(COMMANDS):
-        return _request(_exchange_of(command), format)
+        return _open_request(_exchange_of(command), format)
     file = InputFile(data=text.encode("utf-8", "replace"))
     sample = file.sample()
     if not sample.values and (written := repr_to_json(text)) is not None:
-        return _recognise(written, format, request)
+        return _open_recognised(written, format, request)
     if sample.shape == "none":
         raise InvalidRequest(NOT_RECOGNISED)
     if format is None and is_own_format(file):
         return _open_own(file)
     if sample.shape == "object" and is_request_body(sample.values[0]):
-        return _request(cast(Exchange, parse_exchange(sample.values[0])), format)
+        return _open_request(cast(Exchange, parse_exchange(sample.values[0])), format)
     if sample.shape == "list" and parse_exchange(next(iter(sample.values), None)) is None:
-        return _messages([placed.value for placed in file.values()], format)
+        return _open_messages([placed.value for placed in file.values()], format)
     kind = detect_source(file)
     if kind is not None and kind.replace("-", "_") in format_names() and sample.shape == "lines":
-        return _session(kind.replace("-", "_"), file, is_chat=sample.objects[0].get("role") is not None)
+        return _open_session(kind.replace("-", "_"), file, is_chat=sample.objects[0].get("role") is not None)
     if kind is not None and sample.shape != "database":
-        return _of_source(kind, file, format, request)
+        return _open_with_source(kind, file, format, request)
     if sample.objects and all("role" in each for each in sample.objects):
-        return _messages([placed.value for placed in file.values()], format)
+        return _open_messages([placed.value for placed in file.values()], format)
     with suppress(InvalidSetting):  # the output of a program
-        return _session(detect_session_format(file.read()), file, is_chat=False)
+        return _open_session(detect_session_format(file.read()), file, is_chat=False)
     raise InvalidRequest(NOT_RECOGNISED)
 
 
-def _request(exchange: Exchange, format: str | None, notes: tuple[str, ...] = ()) -> OpenedInput:
+def _open_request(exchange: Exchange, format: str | None, notes: tuple[str, ...] = ()) -> OpenedInput:
     if exchange.body is None:
         raise InvalidRequest(NOT_RECOGNISED)
     name = format or FormatDetector().format_of(exchange.body or {}, exchange.reply, exchange.address)
@@ -239,27 +241,27 @@ def _request(exchange: Exchange, format: str | None, notes: tuple[str, ...] = ()
         format=name,
         kind="request",
         body=exchange.body,
-        request=_read(name, exchange.body),
+        request=_decode_request(name, exchange.body),
         notes=notes,
         answered=exchange.is_answered,
     )
 
 
-def _messages(values: list[JSON], format: str | None) -> OpenedInput:
+def _open_messages(values: list[JSON], format: str | None) -> OpenedInput:
     """Open a bare list of messages of any format."""
     name = format or detect_message_format(as_objects(values))
     if not name or not as_objects(values):
         raise InvalidRequest(NOT_RECOGNISED)
-    return OpenedInput(format=name, kind="messages", body=values, request=_read(name, values))
+    return OpenedInput(format=name, kind="messages", body=values, request=_decode_request(name, values))
 
 
-def _session(format: str, file: InputFile, *, is_chat: bool) -> OpenedInput:
+def _open_session(format: str, file: InputFile, *, is_chat: bool) -> OpenedInput:
     """Open the session of a program, or a chat in lines."""
     lines, broken = parse_lines(file.read())
     notes = (f"{len(broken)} lines cannot be read",) if broken else ()
     kind: InputKind = "messages" if is_chat else "transcript"
     model = next((found for line in reversed(lines) if (found := _model_in(line))), "")
-    return OpenedInput(format=format, kind=kind, body=lines, request=_read(format, lines), model=model, notes=notes)
+    return OpenedInput(format=format, kind=kind, body=lines, request=_decode_request(format, lines), model=model, notes=notes)
 
 
 def _model_in(line: JSONObject) -> str:
@@ -268,7 +270,7 @@ def _model_in(line: JSONObject) -> str:
     return next((each for each in named if isinstance(each, str) and not each.startswith("<")), "")
 
 
-def _of_source(kind: str, file: InputFile, format: str | None, request: int | None) -> OpenedInput:
+def _open_with_source(kind: str, file: InputFile, format: str | None, request: int | None) -> OpenedInput:
     """Open a file of another program: one of its requests, or else its last conversation."""
     read = load_source(kind)
     held = read.read_exchanges if isinstance(read, ExchangeSource) else _exchanges
@@ -276,7 +278,7 @@ def _of_source(kind: str, file: InputFile, format: str | None, request: int | No
         return _open_one(asked, format, request)
     value = as_object(file.sample().values[0])
     if kind in format_names() and as_objects(value.get("messages")):
-        return _messages(as_objects(value["messages"]), format or kind)
+        return _open_messages(as_objects(value["messages"]), format or kind)
     if isinstance(read, LogSource):
         raise InvalidRequest(NOT_RECOGNISED)
     found = [each for each in read.read_conversations(ImportInput([file], format)) if each.lines]
@@ -307,11 +309,11 @@ def _open_one(asked: list[Exchange], format: str | None, request: int | None) ->
     notes = [f"{which} of {len(asked):,} requests"] if len(asked) > 1 else []
     if chosen.failed:
         notes.append("the provider returned an error")
-    listed = [_listed(each, index) for index, each in enumerate(asked, 1)]
-    return replace(_request(chosen, format, tuple(notes)), requests=tuple(listed), chosen=number)
+    listed = [_list_entry(each, index) for index, each in enumerate(asked, 1)]
+    return replace(_open_request(chosen, format, tuple(notes)), requests=tuple(listed), chosen=number)
 
 
-def _listed(exchange: Exchange, number: int) -> RequestEntry:
+def _list_entry(exchange: Exchange, number: int) -> RequestEntry:
     body = exchange.body or {}
     lengths = (
         len(as_objects(body[key])) for key in ("messages", "contents", "input") if isinstance(body.get(key), list)
@@ -342,7 +344,7 @@ def _opened_messages(messages: list[Message], notes: tuple[str, ...] = ()) -> Op
     )
 
 
-def _read(format: str, body: JSON) -> Request:
+def _decode_request(format: str, body: JSON) -> Request:
     form = formatter(format)
     return form.decode_request(coerce_request(form, body).body)
 
@@ -372,12 +374,76 @@ def split_command(command: str) -> list[str]:
                 "the command cannot be parsed: a quote is not closed, or it ends with a backslash",
                 fix="Complete the command, or pass only the body that it sends.",
             )
-        arguments.append("".join([_unquoted(piece) for piece in PIECE.finditer(match[0])]))
+        arguments.append("".join([_unquote(piece) for piece in PIECE.finditer(match[0])]))
     return arguments
 
 
-def _unquoted(piece: re.Match[str]) -> str:
+def _unquote(piece: re.Match[str]) -> str:
     single, double, escaped, plain = piece.groups()
     if double is not None:
         return re.sub(r'\\(["\\])', r"\1", double)
     return next(each for each in (single, escaped, plain) if each is not None)
+
+
+# ── the Python repr of messages ───────────────────────────────────────────────────────────────────────────────────────
+# Python's printed form of a list of messages, converted to JSON: text copied from a terminal, with single quotes.
+#
+# It is parsed as a literal and never run. Its length, depth and characters are limited first, because deep nesting and
+# long chains of operators can exhaust a parser.
+
+
+MAX_LENGTH = 4_000_000
+MAX_DEPTH = 60
+STRING = re.compile(r"""'(?:\\.|[^'\\\n])*+'|"(?:\\.|[^"\\\n])*+"|(['"]).*""", re.DOTALL)
+"""A string, or all after a single quote that starts none."""
+PLAIN = re.compile(r"(?:[\[\]{}(),:\s]|True\b|False\b|None\b|-?\d+(?:\.\d*)?(?:e[+-]?\d+)?)*+")
+OPERATOR = re.compile(r"[\w\])}]\s*[-\[({]")
+"""A call, a subscript or a subtraction, which no printed value contains."""
+
+
+def repr_to_json(text: str) -> str | None:
+    """Return the JSON of a list or an object that Python printed; None for any other text."""
+    text = text.strip()
+    if text[:1] not in ("[", "{") or len(text) > MAX_LENGTH:
+        return None
+    around = _without_strings(text)
+    if around is None or PLAIN.fullmatch(around) is None or OPERATOR.search(around) or _count_depth(around) > MAX_DEPTH:
+        return None
+    try:
+        return encode(_to_json_value(ast.literal_eval(text))).decode()
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return None
+
+
+def _without_strings(text: str) -> str | None:
+    """Return the text with a 0 in place of each string; None if a quote is left."""
+    pieces: list[str] = []
+    at = 0
+    for found in STRING.finditer(text):
+        if found[1]:
+            return None
+        pieces += [text[at : found.start()], "0"]
+        at = found.end()
+    return "".join([*pieces, text[at:]])
+
+
+def _count_depth(around: str) -> int:
+    deepest = depth = 0
+    for letter in re.findall(r"[\[{()}\]]", around):
+        depth += (letter in "[{(") - (letter in "]})")
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def _to_json_value(value: object) -> JSON:
+    """Return the JSON form of a value. Raise ValueError if it has none."""
+    if isinstance(value, dict):
+        held = cast(dict[object, object], value)
+        if not all(isinstance(name, str) for name in held):
+            raise ValueError("a key must be text")
+        return {str(name): _to_json_value(each) for name, each in held.items()}
+    if isinstance(value, list | tuple):
+        return [_to_json_value(each) for each in cast(list[object], value)]
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    raise ValueError(f"{type(value).__name__} has no JSON equivalent")

@@ -12,16 +12,14 @@ from msgspec import Struct
 
 from contextc._common_prefix import count_common_prefix
 from contextc._json import JSON, JSONObject, as_object
-from contextc.analysis.compared_items import read_part, show_element
-from contextc.analysis.conversation_findings import find_all
+from contextc.analysis.conversation_findings import find_all, is_loss
+from contextc.analysis.conversation_loader import StoredConversation, load_stored_conversation
 from contextc.analysis.cost_by_cause import RequestCosts, compute_costs
 from contextc.analysis.element_costs import find_file, tool_name
-from contextc.analysis.finding import Finding, sort_by_cost
-from contextc.analysis.findings_by_cause import is_loss
-from contextc.analysis.registry import get_code
+from contextc.analysis.finding import Finding, get_code, sort_by_cost
+from contextc.analysis.request_comparison import read_part, show_element
 from contextc.analysis.request_elements import Element
 from contextc.analysis.request_view import RequestView
-from contextc.analysis.stored_conversation import StoredConversation, load_stored_conversation
 from contextc.compiler.ledger.channel_loader import load_messages_at
 from contextc.errors import InvalidInput
 from contextc.messages import Message

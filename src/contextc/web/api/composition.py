@@ -2,14 +2,14 @@
 
 from msgspec import UNSET, Struct, UnsetType
 
-from contextc.analysis.composition import (
+from contextc.analysis.conversation_loader import load_single_request
+from contextc.analysis.cost_by_cause import (
     INPUT_KINDS,
     CompositionNode,
     RequestTokens,
     compute_composition,
     compute_run_composition,
 )
-from contextc.analysis.conversation_loader import load_single_request
 from contextc.web.api.findings import CostLineView, CostsView, costs_view, line_view
 from contextc.web.app_state import AppState
 from contextc.web.channel_list import find_channel

@@ -6,11 +6,10 @@ from typing import Annotated
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from contextc.analysis import CauseSummary, ConversationCacheReads, Evidence, Finding, store_findings
-from contextc.analysis.cache_reads import list_cache_reads
 from contextc.analysis.conversation_findings import find_all
 from contextc.analysis.cost_by_cause import ConversationCosts, CostLine, compute_costs
-from contextc.analysis.finding import RequestLoss, sort_by_cost
-from contextc.analysis.registry import get_code
+from contextc.analysis.expected_cache import list_cache_reads
+from contextc.analysis.finding import RequestLoss, get_code, sort_by_cost
 from contextc.errors import UnknownConversation
 from contextc.web.app_state import AppState
 from contextc.web.endpoint_registry import endpoint

@@ -6,8 +6,8 @@ from typing import Annotated, Literal, TypeAlias
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from contextc.analysis import Finding, findings
+from contextc.analysis.conversation_findings import CauseSummary, group_by_cause, is_loss, list_losses, sum_costs
 from contextc.analysis.finding import RequestLoss
-from contextc.analysis.findings_by_cause import CauseSummary, group_by_cause, is_loss, list_losses, sum_costs
 from contextc.errors import ContextcError, UnknownConversation
 from contextc.store.backend_interface import Transaction
 from contextc.store.conversation_list import ConversationOverview, list_rows_by_number, load_details

@@ -1,19 +1,27 @@
-"""Recognise what changed between two versions of a text: a clock, a date, a counter, a random id and so on.
-
-The change itself is examined, not its place. So a clock is found in a system prompt, in a tool and in a message alike.
-"""
+"""Recognise what changed between two requests: in a text, by a move of a block, or in the tools."""
 
 import html
 import re
 import unicodedata
-from collections.abc import Callable, Iterator
-from typing import NamedTuple, cast
+from collections.abc import Callable, Iterator, Sequence
+from itertools import zip_longest
+from typing import Literal, NamedTuple, TypeAlias, cast
 
 import msgspec
 
 from contextc._common_prefix import count_common_prefix
 from contextc._json import JSON, JSONObject, decode, encode, encode_canonical
+from contextc.analysis.element_costs import tool_name
 from contextc.analysis.finding import shorten
+from contextc.analysis.request_elements import Element
+from contextc.analysis.request_view import RequestView
+
+# ── texts ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Recognise what changed between two versions of a text: a clock, a date, a counter, a random id and so on.
+#
+# The change itself is examined, not its place. So a clock is found in a system prompt, in a tool and in a message
+# alike.
+
 
 CONTEXT = 24
 REENCODED = 64
@@ -77,11 +85,11 @@ def recognise(before: str, after: str) -> TextChange:
             for text, part in ((before, old), (after, new))
         )
         return TextChange("reencoded", *map(shorten, escaped))
-    kind = _kind(before, after, *words, start)
+    kind = _text_change_kind(before, after, *words, start)
     return TextChange(kind, shorten(_in_context(before, old, start)), shorten(_in_context(after, new, start)))
 
 
-def _kind(before: str, after: str, old: str, new: str, start: int) -> str:
+def _text_change_kind(before: str, after: str, old: str, new: str, start: int) -> str:
     if any(ATTRIBUTION.search(_line_at(text, start)) for text in (before, after)):
         return "attribution"
     both = old, new
@@ -201,7 +209,7 @@ def find_leaf(before: JSON, after: JSON, path: str = "") -> LeafChange:
     """Return the first difference of two JSON values in their own order."""
     if isinstance(before, dict) and isinstance(after, dict):
         one, other = cast(JSONObject, before), cast(JSONObject, after)
-        for name in _names(one, other):
+        for name in _field_names(one, other):
             if name not in one or name not in other:
                 return LeafChange(f"{path}.{name}", one.get(name), other.get(name))
             if one[name] != other[name] or not _same_order(one[name], other[name]):
@@ -219,10 +227,146 @@ def find_leaf(before: JSON, after: JSON, path: str = "") -> LeafChange:
     return LeafChange(path, before, after)
 
 
-def _names(one: JSONObject, other: JSONObject) -> Iterator[str]:
+def _field_names(one: JSONObject, other: JSONObject) -> Iterator[str]:
     yield from one
     yield from [name for name in other if name not in one]
 
 
 def _same_order(one: JSON, other: JSON) -> bool:
     return msgspec.json.encode(one) == msgspec.json.encode(other)
+
+
+# ── moved blocks ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# Recognise a block that left its place for a later one, such as a reminder that each request has at its end.
+
+
+REMINDER = re.compile(r"remind|<system|<env", re.IGNORECASE)
+OPENING_TAG = re.compile(r"\s*<[^>]{1,60}>\s*")
+SAME_START, SAME_START_IN_TAG = 12, 4
+"""Characters that two versions of a reminder begin with, and those after an opening tag that both have."""
+MODEL_ROLES = ("assistant", "model")
+MESSAGE_NUMBER = re.compile(r"\[(\d+)\]")
+MOVED_NAMES = {"reminder": "A reminder", "text": "A text", "media": "Media", "tool_result": "A tool result"}
+MOVED_FIX = (
+    "Leave it where it was first sent, or set the cache breakpoint before it, so that it is not part of the prefix."
+)
+
+
+class Move(NamedTuple):
+    """A block that moved: its new place, counted from the old one. `is_same` is False if its text changed too."""
+
+    offset: int
+    is_same: bool
+
+
+def is_reminder(element: Element) -> bool:
+    """Return True if an element is a text that a client adds, such as `<system-reminder>`."""
+    return element.type == "text" and bool(REMINDER.search(element.text[:200]))
+
+
+def find_move(old: Sequence[Element], new: Sequence[Element]) -> Move | None:
+    """Return where the first of the earlier elements went; None if it did not move to a later place.
+
+    Both begin with the first difference. A block has moved if what followed it now comes before it, or, if nothing
+    followed it, if the reply to the earlier request took its place. Otherwise something was inserted before it.
+    """
+    if not old or not new or old[0].kind != "message" or _is_of_model(old[0]) or old[0].type not in MOVED_NAMES:
+        return None
+    first, known = old[0], {each.key for each in old[1:]}
+    if first.key in known:
+        return None  # the same text was sent several times
+    at = next((index for index, each in enumerate(new) if each.key == first.key), None)
+    is_same = at is not None
+    if at is None and is_reminder(first):
+        at = next(
+            (index for index, each in enumerate(new) if each.key not in known and _is_new_version(first, each)), None
+        )
+    if not at:
+        return None
+    size = count_common_prefix([each.key for each in old], [each.key for each in new[at:]]) if is_same else 1
+    if size < len(old):
+        has_moved = old[size].key in {each.key for each in new[:at]}
+    else:
+        has_moved = _is_of_model(new[0]) and not any(map(_is_of_model, old))
+    return Move(at, is_same) if has_moved else None
+
+
+def _is_of_model(element: Element) -> bool:
+    return element.role in MODEL_ROLES or element.type in ("tool_call", "reasoning")
+
+
+def _is_new_version(old: Element, new: Element) -> bool:
+    """Return True if two reminders begin alike."""
+    if not is_reminder(new) or old.role != new.role:
+        return False
+    tag = OPENING_TAG.match(old.text)
+    least = tag.end() + SAME_START_IN_TAG if tag else SAME_START
+    return count_common_prefix(old.text, new.text) >= min(least, len(old.text), len(new.text))
+
+
+def name_block(element: Element) -> str:
+    """Return the name of a block that moved, for the beginning of a sentence."""
+    return MOVED_NAMES.get("reminder" if is_reminder(element) else element.type, "A block")
+
+
+def describe_way(before: str, after: str, *, is_same: bool) -> str:
+    """Return the way between two paths, such as "from message 4 to message 8"."""
+    start, end = (_message_number(path) for path in (before, after))
+    way = f"from message {start} to message {end}" if start != end else f"within message {start}"
+    return way if is_same else f"{way}, and its text changed"
+
+
+def _message_number(path: str) -> str:
+    found = MESSAGE_NUMBER.search(path)
+    return found[1] if found else path
+
+
+# ── tools ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# The tools that two requests do not have in common: added, removed, or defined differently.
+
+
+ToolChangeKind: TypeAlias = Literal["added", "removed", "changed"]
+
+
+class ToolChange(NamedTuple):
+    """A tool that differs. `before` and `after` are its definitions; None where only one request has it."""
+
+    name: str
+    before: Element | None
+    after: Element | None
+
+    @property
+    def kind(self) -> ToolChangeKind:
+        return "added" if self.before is None else "removed" if self.after is None else "changed"
+
+    @property
+    def path(self) -> str:
+        """The path of the tool in the later request. If it was removed, this is the path of the list of tools."""
+        if self.after is not None:
+            return self.after.suffix
+        return self.before.suffix.rpartition("[")[0] if self.before is not None else ""
+
+
+def find_tool_changes(before: RequestView, now: RequestView) -> list[ToolChange]:
+    """Return the tools that differ, in the order of their places. Tools of one name are versions of each other."""
+    return list(_iter_changes(before, now))
+
+
+def _iter_changes(before: RequestView, now: RequestView) -> Iterator[ToolChange]:
+    old, new = ({tool_name(each): each for each in view.tools.elements} for view in (before, now))
+    for one, other in zip_longest(before.tools.elements, now.tools.elements):
+        if one is not None and (name := tool_name(one)) not in new:
+            yield ToolChange(name, one, None)
+        if other is not None:
+            name = tool_name(other)
+            if (known := old.get(name)) is None or known.key != other.key:
+                yield ToolChange(name, known, other)
+
+
+def summarize_tool_changes(changes: list[ToolChange]) -> str:
+    """Return numbers and names, such as "1 added: fetch; 2 removed: read, write"."""
+    kinds: tuple[ToolChangeKind, ...] = ("added", "removed", "changed")
+    names = {kind: [each.name for each in changes if each.kind == kind] for kind in kinds}
+    return "; ".join(
+        [f"{len(some)} {kind}: {shorten(', '.join(sorted(some)), 80)}" for kind, some in names.items() if some]
+    )

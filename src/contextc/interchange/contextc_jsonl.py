@@ -1,31 +1,29 @@
-"""Import of JSON Lines that contextc exported, verified link by link.
+"""JSON Lines format of conversations: the types of the lines of a file.
 
-Everything is parsed and checked before the first row is written, and all rows are written in one transaction. So a
-truncated or changed file stores nothing. Ids, uids, keys, branches, todos and pins are restored. A file without a
-header may hold plain messages, one per line. They are appended as new messages.
+The first line is a header: the conversation, its root, its branches. Todo lists follow, one line per agent. Then come
+the messages, one per line, in the order of their branches. A blob precedes the first message that uses it. Version 2
+has todos and pins. A file without them has version 1, so that older readers accept it.
 """
 
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+import msgspec
+from contextc.messages import Media, Message, ToolResult
+from contextc.tools.todos import Todo
+import base64
+from collections.abc import Iterator
+from typing import NamedTuple
+from contextc._json import hash_blob
+from contextc.errors import StoreCorrupt
+from contextc.store import Store, message_rows, todos
+from contextc.store.append_and_load import load_and_verify
+from contextc.store.backend_interface import Transaction
+from contextc.store.message_rows import DOCTOR_HINT
 import base64
 from collections.abc import Iterable
-
 import msgspec
-
 from contextc._json import hash_blob
 from contextc.errors import ContextcError, ConversationExists, InvalidImport, InvalidInput
-from contextc.interchange.contextc_jsonl_lines import (
-    CHUNK,
-    VERSION,
-    AnyLine,
-    BlobLine,
-    BranchLine,
-    HeaderLine,
-    MessageLine,
-    Progress,
-    TodosLine,
-    blob_names,
-    decode_line,
-    decode_version,
-)
 from contextc.messages import (
     Message,
     canonical_content,
@@ -38,6 +36,210 @@ from contextc.store import Conversation, Store, append_and_load, message_rows, t
 from contextc.store.backend_interface import Transaction
 from contextc.store.branches import load_conversation
 from contextc.tools.todos import numbered_todos
+
+
+VERSION, VERSION_WITHOUT_TODOS = 2, 1
+CHUNK = 1000
+Progress = Callable[[int, int], None]
+"""A callback with the number of messages done, and the total."""
+
+
+class BranchLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A branch of the conversation, or the part of another conversation's branch that it is based on."""
+
+    number: int
+    parent: int | None = None
+    base: int = 0
+    own: bool = True
+    edges: tuple[int, ...] = ()
+    pins: tuple[int, ...] = ()
+
+
+class HeaderLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="contextc"):
+    """The first line. `branch` is the current branch."""
+
+    version: int
+    conversation: str
+    root: str
+    branch: int
+    branches: tuple[BranchLine, ...]
+    messages: int
+
+
+class MessageLine(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, tag="message"
+):
+    branch: int
+    message: Message
+    key: str | None = None
+
+
+class BlobLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="blob"):
+    name: str
+    data: str
+
+
+class TodosLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="todos"):
+    """The whole todo list of one agent."""
+
+    agent: str
+    todos: tuple[Todo, ...]
+
+
+class HeaderVersion(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of a header that every version has."""
+
+    version: int = 0
+
+
+AnyLine: TypeAlias = HeaderLine | MessageLine | BlobLine | TodosLine
+
+encode_line = msgspec.json.Encoder().encode
+decode_line = msgspec.json.Decoder(AnyLine).decode
+decode_version = msgspec.json.Decoder(HeaderVersion).decode
+
+
+def blob_names(message: Message) -> Iterator[str]:
+    for part in message.parts:
+        inner = part.content if isinstance(part, ToolResult) and not isinstance(part.content, str) else (part,)
+        for each in inner:
+            if isinstance(each, Media) and each.blob:
+                yield each.blob
+
+
+# ── export ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Export of a whole conversation as JSON Lines: branches, messages, media, todos and pins.
+
+
+DAMAGED_BRANCH_FIX = (
+    "An export contains every branch. Repair the conversation, then export a fork of it without the damaged branch."
+)
+
+
+class BranchRange(NamedTuple):
+    """The range of a branch that belongs to a conversation: the messages after `base` up to `until`."""
+
+    number: int
+    parent: int | None
+    base: int
+    until: int
+    own: bool
+
+
+def export_lines(store: Store, conversation: str, progress: Progress | None = None) -> Iterator[bytes]:
+    """Return a conversation as lines of JSON, without their line ends.
+
+    Every message and blob is verified as it is read: one that does not match its hash is `StoreCorrupt`.
+    """
+    header, ranges, lists = store.read(lambda tx: _load_header(tx, conversation))
+    yield encode_line(header)
+    yield from map(encode_line, lists)
+    blobs: set[str] = set()
+    done = 0
+    for each in ranges:
+        for start in range(each.base, each.until, CHUNK):
+            stop = min(start + CHUNK, each.until)
+            for line in store.read(lambda tx, r=each, a=start, b=stop: _load_lines(tx, conversation, r, a, b)):
+                for name in blob_names(line.message):
+                    if name not in blobs:
+                        blobs.add(name)
+                        yield encode_line(BlobLine(name=name, data=base64.b64encode(_load_blob(store, name)).decode()))
+                yield encode_line(line)
+            done += stop - start
+            if progress:
+                progress(done, header.messages)
+
+
+def _load_header(tx: Transaction, conversation: str) -> tuple[HeaderLine, list[BranchRange], list[TodosLine]]:
+    at = message_rows.load_tip(tx, conversation)
+    ranges = _branch_ranges(tx, conversation)
+    lists = [
+        TodosLine(agent=agent, todos=tuple(todos.load_todos(tx, conversation, agent)))
+        for (agent,) in tx.rows("SELECT DISTINCT agent FROM todo WHERE conversation = ? ORDER BY agent", conversation)
+    ]
+    lines = tuple(
+        BranchLine(
+            number=each.number,
+            parent=each.parent,
+            base=each.base,
+            own=each.own,
+            edges=_marked_seqs(tx, "edge", each),
+            pins=_marked_seqs(tx, "pin", each),
+        )
+        for each in ranges
+    )
+    header = HeaderLine(
+        version=VERSION if lists or any(line.pins for line in lines) else VERSION_WITHOUT_TODOS,
+        conversation=conversation,
+        root=message_rows.load_root(tx, at.tree).hex(),
+        branch=at.branch,
+        branches=lines,
+        messages=sum(each.until - each.base for each in ranges),
+    )
+    return header, ranges, lists
+
+
+def _marked_seqs(tx: Transaction, table: str, range_: BranchRange) -> tuple[int, ...]:
+    """Return the seqs of a branch that a table lists."""
+    low, high = message_rows.make_place(range_.number, 0), message_rows.make_place(range_.number, range_.until)
+    rows = tx.rows(f"SELECT place FROM {table} WHERE place BETWEEN ? AND ? ORDER BY place", low, high)
+    return tuple(row[0] & message_rows.SEQ_MASK for row in rows)
+
+
+def _branch_ranges(tx: Transaction, conversation: str) -> list[BranchRange]:
+    """Return the branches of a conversation and their parents, oldest first."""
+    found: dict[int, BranchRange] = {}
+    own = tx.rows("SELECT number, parent, base_seq FROM branch WHERE conversation = ?", conversation)
+    for number, parent, base in own:
+        found[number] = BranchRange(number, parent, base, message_rows.load_branch_end(tx, number)[0], True)
+    below = [(parent, base) for _, parent, base in own]
+    while below:
+        number, upto = below.pop()
+        if number is None or (number in found and (found[number].own or found[number].until >= upto)):
+            continue
+        row = tx.row("SELECT parent, base_seq FROM branch WHERE number = ?", number)
+        if row is None or (row[0] is not None and row[0] >= number):
+            raise StoreCorrupt(
+                f"Branch {number}, the parent of other branches, is missing or has an invalid parent. {DOCTOR_HINT}"
+            )
+        found[number] = BranchRange(number, row[0], row[1], upto, False)
+        below.append((row[0], row[1]))
+    return sorted(found.values())
+
+
+def _load_lines(tx: Transaction, conversation: str, reach: BranchRange, after: int, upto: int) -> list[MessageLine]:
+    low, high = message_rows.make_place(reach.number, after + 1), message_rows.make_place(reach.number, upto)
+    keys = dict(
+        tx.rows(
+            "SELECT place, key FROM append_key WHERE conversation = ? AND place BETWEEN ? AND ?",
+            conversation,
+            low,
+            high,
+        )
+    )
+    try:
+        found = load_and_verify(tx, reach.number, after + 1, upto)
+    except StoreCorrupt as error:
+        raise StoreCorrupt(f"{error} {DAMAGED_BRANCH_FIX}") from error
+    return [
+        MessageLine(branch=reach.number, message=each, key=keys.get(message_rows.make_place(reach.number, each.seq)))
+        for each in found
+    ]
+
+
+def _load_blob(store: Store, name: str) -> bytes:
+    data = store.blob(name)
+    if hash_blob(data) != name:
+        raise StoreCorrupt(f"Blob {name!r} is corrupt: its bytes do not match its hash. {DOCTOR_HINT}")
+    return data
+
+
+# ── import ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Import of JSON Lines that contextc exported, verified link by link.
+#
+# Everything is parsed and checked before the first row is written, and all rows are written in one transaction. So a
+# truncated or changed file stores nothing. Ids, uids, keys, branches, todos and pins are restored. A file without a
+# header may hold plain messages, one per line. They are appended as new messages.
 
 
 def import_lines(
@@ -122,7 +324,7 @@ class _JSONLImport:
         count = 0
         for number, line in self.rest:
             if isinstance(line, BlobLine):
-                if hash_blob(_decoded(number, line)) != line.name:
+                if hash_blob(_decode_blob(number, line)) != line.name:
                     raise InvalidImport(f"blob {line.name} is corrupt: its bytes do not match its name", line=number)
                 continue
             if isinstance(line, TodosLine):
@@ -190,7 +392,7 @@ class _JSONLImport:
         done = 0
         for number, line in self.rest:
             if isinstance(line, BlobLine):
-                blobs[line.name] = _decoded(number, line)
+                blobs[line.name] = _decode_blob(number, line)
             elif isinstance(line, TodosLine):
                 todos.replace_todos(tx, self.name, line.agent, list(line.todos))
             elif isinstance(line, MessageLine):
@@ -294,7 +496,7 @@ def _branch_holding(branches: dict[int, BranchLine], number: int, seq: int) -> i
     return number
 
 
-def _decoded(number: int, line: BlobLine) -> bytes:
+def _decode_blob(number: int, line: BlobLine) -> bytes:
     try:
         return base64.b64decode(line.data, validate=True)
     except ValueError as error:
