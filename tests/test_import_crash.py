@@ -10,7 +10,7 @@ import contextc as cc
 from contextc._json import JSONObject
 from contextc.doctor import scan_store
 from contextc.inspection.request_timeline import load_timeline
-from contextc.interchange import call_import, import_files, log_import
+from contextc.interchange import file_import, import_files, log_import
 from tests.transcript_files import GARDEN, claude_lines
 
 TALK = (
@@ -73,7 +73,7 @@ def test_an_import_that_was_killed_is_continued_by_the_next(
 ) -> None:
     """Guarantee 16.8: whatever write it had come to, nothing is there by half, missing, or twice."""
     monkeypatch.setattr(log_import, "BATCH_SIZE", 3)
-    monkeypatch.setattr(call_import, "BATCH_SIZE", 1)
+    monkeypatch.setattr(file_import, "BATCH_SIZE", 1)
     path = tmp_path / "file.jsonl"
     lines = claude_lines(TALK, "/garden") if kind == "session" else [*logged("one", 5), *logged("two", 5)]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))

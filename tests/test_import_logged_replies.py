@@ -10,7 +10,7 @@ from contextc._json import JSON, JSONObject
 from contextc.compiler.past_requests import rebuild
 from contextc.formats import format_names, formatter
 from contextc.inspection.request_timeline import load_timeline
-from contextc.interchange import ImportSummary, import_files, log_entries
+from contextc.interchange import ImportSummary, import_files, log_import
 from contextc.messages import Reasoning
 from contextc.observation.reply_decoding import parse_events
 from contextc.providers.registry import format_of_model, formats_of_url
@@ -174,7 +174,7 @@ def test_addresses_and_models_report_the_format() -> None:
     assert (formats_of_url(""), formats_of_url("/login"), formats_of_url("http://[")) == ((), (), ())
     assert (format_of_model("claude-sonnet-4-5"), format_of_model("nobody-knows")) == ("anthropic", "")
     for name in format_names():
-        text = Path(log_entries.__file__).read_text(encoding="utf-8")
+        text = Path(log_import.__file__).read_text(encoding="utf-8")
         assert f'"{name}"' not in text, f"{name}: exchanges are told apart by asking, not by name"
         assert formatter(name).name == name
 

@@ -17,7 +17,7 @@ from contextc.formats import formatter
 from contextc.inspection.request_details import compute_distribution, load_request_details
 from contextc.inspection.request_timeline import TimelineEntry, load_timeline
 from contextc.interchange import export_archive, import_files, import_transcript
-from contextc.interchange.har_export import ArchiveFormat
+from contextc.interchange.request_import_export import ArchiveFormat
 from contextc.store.ledger_schema import RowRange
 from contextc.store.message_rows import SEQ_MASK
 from tests.transcript_files import CLAUDE_ID, GARDEN, TranscriptMessage, claude_lines, codex_lines

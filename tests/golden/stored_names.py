@@ -30,7 +30,7 @@ from contextc.executor.model_call import NO_RESULT_TEXT
 from contextc.executor.tool_runner import ALTERED_RESULT, DECLINED_RESULT, NO_APPROVER_RESULT
 from contextc.executor.turn_store import INTERRUPTED_RESULT, NOT_RUN_RESULT
 from contextc.formats import format_names
-from contextc.interchange.contextc_jsonl_lines import BlobLine, HeaderLine, MessageLine, TodosLine
+from contextc.interchange.contextc_jsonl import BlobLine, HeaderLine, MessageLine, TodosLine
 from contextc.messages import Message
 from contextc.messages.message import PART_TYPES
 from contextc.prompts import PromptBuilder

@@ -21,12 +21,17 @@ from contextc.interchange import (
     import_requests,
     list_sessions,
 )
-from contextc.interchange.contextc_jsonl_lines import Progress
-from contextc.interchange.file_import import detect_source, is_own_format, is_plain_requests
+from contextc.interchange.contextc_jsonl import Progress
+from contextc.interchange.file_import import (
+    DEFAULT_LIMIT,
+    detect_source,
+    find_session_file,
+    is_own_format,
+    is_plain_requests,
+)
 from contextc.interchange.found_conversation import short_id
 from contextc.interchange.input_files import InputFile
 from contextc.interchange.log_import import OnRequest
-from contextc.interchange.session_import import DEFAULT_LIMIT, find_session_file
 from contextc.interchange.sources import session_source_names, source_names
 from contextc.linting.request_files import read_requests
 from contextc.store import Conversation, Store

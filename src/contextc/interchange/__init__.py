@@ -2,17 +2,24 @@
 other programs.
 """
 
-from contextc.interchange.contextc_jsonl_export import export_lines
-from contextc.interchange.contextc_jsonl_import import import_lines
-from contextc.interchange.file_import import ImportedConversation, ImportSummary, import_files
-from contextc.interchange.har_export import ExportedArchive, export_archive
-from contextc.interchange.request_import_export import ExportedRequest, ImportedRequest, export_request, import_requests
-from contextc.interchange.session_import import (
+from contextc.interchange.contextc_jsonl import export_lines, import_lines
+from contextc.interchange.file_import import (
+    ImportedConversation,
     ImportedSession,
+    ImportSummary,
     ListedSession,
+    import_files,
     import_session,
     import_transcript,
     list_sessions,
+)
+from contextc.interchange.request_import_export import (
+    ExportedArchive,
+    ExportedRequest,
+    ImportedRequest,
+    export_archive,
+    export_request,
+    import_requests,
 )
 
 __all__ = [

@@ -5,27 +5,18 @@ the messages, one per line, in the order of their branches. A blob precedes the 
 has todos and pins. A file without them has version 1, so that older readers accept it.
 """
 
-from collections.abc import Callable, Iterator
-from typing import TypeAlias
-import msgspec
-from contextc.messages import Media, Message, ToolResult
-from contextc.tools.todos import Todo
 import base64
-from collections.abc import Iterator
-from typing import NamedTuple
-from contextc._json import hash_blob
-from contextc.errors import StoreCorrupt
-from contextc.store import Store, message_rows, todos
-from contextc.store.append_and_load import load_and_verify
-from contextc.store.backend_interface import Transaction
-from contextc.store.message_rows import DOCTOR_HINT
-import base64
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple, TypeAlias
+
 import msgspec
+
 from contextc._json import hash_blob
-from contextc.errors import ContextcError, ConversationExists, InvalidImport, InvalidInput
+from contextc.errors import ContextcError, ConversationExists, InvalidImport, InvalidInput, StoreCorrupt
 from contextc.messages import (
+    Media,
     Message,
+    ToolResult,
     canonical_content,
     decode_message,
     encode_message,
@@ -33,10 +24,11 @@ from contextc.messages import (
     validate_message,
 )
 from contextc.store import Conversation, Store, append_and_load, message_rows, todos
+from contextc.store.append_and_load import load_and_verify
 from contextc.store.backend_interface import Transaction
 from contextc.store.branches import load_conversation
-from contextc.tools.todos import numbered_todos
-
+from contextc.store.message_rows import DOCTOR_HINT
+from contextc.tools.todos import Todo, numbered_todos
 
 VERSION, VERSION_WITHOUT_TODOS = 2, 1
 CHUNK = 1000

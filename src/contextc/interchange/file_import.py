@@ -5,12 +5,45 @@ of the file continues it. A conversation that cannot be imported is reported, an
 storing fails in the middle, the summary lists what was stored before.
 """
 
-from collections.abc import Mapping, Sequence
-from contextc._json import JSONObject, encode
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from time import monotonic
+from typing import NamedTuple, cast
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from contextc._json import JSON, JSONObject, encode
 from contextc.compiler.body_splitting import split_body
+from contextc.errors import ContextcError, InvalidInput, InvalidSetting, StoreCorrupt, StoreError
 from contextc.formats import formatter
-from contextc.interchange.found_conversation import AgentLink, ModelCall
-from contextc.messages import Message
+from contextc.interchange.contextc_jsonl import Progress
+from contextc.interchange.found_conversation import (
+    DEFAULT_NAME,
+    AgentLink,
+    FoundConversation,
+    ModelCall,
+    make_origin,
+    origin_meta,
+    to_name,
+)
+from contextc.interchange.input_files import ImportInput, InputFile
+from contextc.interchange.log_import import LoggedConversation, LoggedExchanges, LogRecorder, OnRequest, parse_exchange
+from contextc.interchange.request_import_export import has_content
+from contextc.interchange.sources import (
+    LogSource,
+    TranscriptFile,
+    load_session_source,
+    load_source,
+    session_source_names,
+    source_names,
+)
+from contextc.interchange.write_imported import NameChoice, PrefixIndex, WriteResult, count_messages, write_conversation
+from contextc.messages import Message, Usage, decode_message
+from contextc.messages.client_context import first_user_text
 from contextc.observation.client_ids import ClientIds
 from contextc.observation.conversation_index import (
     ConversationMatch,
@@ -29,45 +62,9 @@ from contextc.observation.exchange_parser import (
 )
 from contextc.observation.record_options import IMPORTED, RecordOptions, StoredMessages
 from contextc.observation.recorder import ExchangeRecording, record_exchanges
-from contextc.store import Store, append_and_load
+from contextc.store import Conversation, Store, append_and_load
 from contextc.store.backend_interface import Transaction
 from contextc.store.message_rows import SEQ_BITS, SEQ_MASK, find_tip, make_place
-from collections import Counter
-from collections.abc import Sequence
-from itertools import chain
-from pathlib import Path
-from time import monotonic
-from typing import cast
-import msgspec
-from msgspec import Struct
-from msgspec.structs import replace
-from contextc._json import JSON, JSONObject, encode
-from contextc.errors import ContextcError, InvalidInput, InvalidSetting, StoreCorrupt, StoreError
-from contextc.formats import formatter
-from contextc.interchange.contextc_jsonl import Progress
-from contextc.interchange.found_conversation import DEFAULT_NAME, FoundConversation, make_origin, origin_meta, to_name
-from contextc.interchange.input_files import ImportInput, InputFile
-from contextc.interchange.log_import import parse_exchange
-from contextc.interchange.log_import import LoggedConversation, LoggedExchanges, LogRecorder, OnRequest
-from contextc.interchange.write_imported import PrefixIndex
-from contextc.interchange.request_import_export import has_content
-from contextc.interchange.sources import LogSource, load_source, source_names
-from contextc.interchange.write_imported import NameChoice, WriteResult, count_messages, write_conversation
-from contextc.messages import Message, Usage, decode_message
-from contextc.messages.client_context import first_user_text
-from contextc.store import Store
-from collections.abc import Iterator
-from pathlib import Path
-from typing import NamedTuple
-from msgspec import Struct
-from contextc.errors import ContextcError, InvalidInput
-from contextc.interchange.found_conversation import FoundConversation
-from contextc.interchange.input_files import ImportInput, InputFile
-from contextc.interchange.request_import_export import has_content
-from contextc.interchange.sources import TranscriptFile, load_session_source, load_source, session_source_names
-from contextc.messages.client_context import first_user_text
-from contextc.store import Conversation, Store
-
 
 # ── model calls of a session ──────────────────────────────────────────────────────────────────────────────────────────
 # Recording of the model calls of an imported session, whose messages are in the store already.
@@ -95,7 +92,8 @@ def record_calls(
     elements = ElementCache()
     for start in range(0, len(new), BATCH_SIZE):
         record_exchanges(
-            store, [_prepare_calls(conversation, call, lines, redacted, elements) for call in new[start : start + BATCH_SIZE]]
+            store,
+            [_prepare_calls(conversation, call, lines, redacted, elements) for call in new[start : start + BATCH_SIZE]],
         )
     return found.count(None)
 
@@ -464,7 +462,9 @@ class _ImportRun:
             if isinstance(error, StoreError) and not isinstance(error, StoreCorrupt):
                 raise
             self.errors.append(error)
-            self.outcomes.append(ImportedConversation(name=name_choice.default, title=_conversation_title(found), error=str(error)))
+            self.outcomes.append(
+                ImportedConversation(name=name_choice.default, title=_conversation_title(found), error=str(error))
+            )
 
     def _record_calls(self, found: FoundConversation, lines: list[list[Message]], placed: WriteResult) -> int:
         """Record the model calls of a session."""
@@ -660,7 +660,9 @@ def import_session(
 
     `into` is the name of the conversation. By default, it is derived from the session.
     """
-    return _import_session(store, InputFile(find_session_file(source_name, session, directory=directory)), source_name, into)
+    return _import_session(
+        store, InputFile(find_session_file(source_name, session, directory=directory)), source_name, into
+    )
 
 
 def import_transcript(

@@ -1,23 +1,20 @@
 """Conversations that a source returns: messages in one line, or in several lines with a common prefix."""
 
 import re
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
-from typing import cast
-from msgspec import Struct
-from contextc._json import JSON, JSONObject, as_object
-from contextc.errors import ContextcError
-from contextc.messages import Message, Usage
 from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
+
+from msgspec import Struct
 from msgspec.structs import replace
-from contextc._json import JSONObject, parse_object
+
+from contextc._json import JSON, JSONObject, as_object, parse_object
+from contextc.errors import ContextcError
 from contextc.formats import formatter
 from contextc.interchange.input_files import ImportInput, InputFile
 from contextc.linting.request_files import describe_unreadable_lines
-from contextc.messages import Message
-
+from contextc.messages import Message, Usage
 
 SECONDS_LIMIT = 100_000_000_000  # a smaller number is a Unix time in seconds, a larger one in milliseconds
 MAX_NAME_LENGTH = 80

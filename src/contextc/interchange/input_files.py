@@ -21,7 +21,7 @@ import msgspec
 
 from contextc._json import JSON, JSONObject, decode_json
 from contextc.errors import InvalidImport, InvalidInput, InvalidSetting
-from contextc.interchange.contextc_jsonl_lines import Progress
+from contextc.interchange.contextc_jsonl import Progress
 
 SQLITE_MAGIC = b"SQLite format 3\0"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"

@@ -7,23 +7,20 @@ recognised. Content that is left out is reported once, with its first positions.
 """
 
 import re
-from typing import NamedTuple, cast
-from msgspec import Struct
-from contextc._json import JSON, JSONObject, as_object, as_objects, decode_json
-from contextc.interchange.found_conversation import parse_time
-from contextc.messages import Message, Usage
-from contextc.observation.reply_decoding import is_reply, parse_events
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, cast
+
+from msgspec import Struct
 from msgspec.structs import replace
-from contextc._json import JSON, JSONObject, as_object, encode
+
+from contextc._json import JSON, JSONObject, as_object, as_objects, decode_json, encode
 from contextc.compiler.manifest import RequestRecord
 from contextc.compiler.past_requests import load_records
 from contextc.errors import ContextcError, ConversationExists, InvalidInput, StoreCorrupt, StoreError
-from contextc.interchange.found_conversation import DEFAULT_NAME, to_name
-from contextc.messages import Message
+from contextc.interchange.found_conversation import DEFAULT_NAME, parse_time, to_name
+from contextc.messages import Message, Usage
 from contextc.observation.client_ids import ClientIds
 from contextc.observation.conversation_index import find_exchange, make_key
 from contextc.observation.exchange_parser import (
@@ -39,11 +36,10 @@ from contextc.observation.format_detection import FormatDetector
 from contextc.observation.observed_request import ObservedRequest
 from contextc.observation.record_options import IMPORTED, NewNames, RecordOptions
 from contextc.observation.recorder import ExchangeRecording, record_exchanges
-from contextc.observation.reply_decoding import DECODE_ERRORS, decode_logged_reply
+from contextc.observation.reply_decoding import DECODE_ERRORS, decode_logged_reply, is_reply, parse_events
 from contextc.store import Store, append_and_load
 from contextc.store.backend_interface import Transaction
 from contextc.store.ledger_schema import Channel
-
 
 # ── entries ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 # Log entries: a request to a provider, and its reply, in the envelope of any logging tool.

@@ -5,33 +5,30 @@ The kind is recognised by the content. Nothing is stored. Nothing that the input
 or the one with the requested number.
 """
 
+import ast
 import re
 from contextlib import suppress
 from typing import Literal, NamedTuple, TypeAlias, cast
+
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
+
 from contextc._json import JSON, JSONObject, as_object, as_objects, decode, encode, find_json_problem, parse_object
 from contextc.errors import ContextcError, InvalidImport, InvalidRequest, InvalidSetting
 from contextc.formats import format_names, formatter
 from contextc.formats.base import Request
 from contextc.interchange.contextc_jsonl import import_lines
 from contextc.interchange.file_import import detect_source, is_own_format
-from contextc.interchange.found_conversation import DATA_ERRORS
+from contextc.interchange.found_conversation import DATA_ERRORS, parse_lines
 from contextc.interchange.input_files import ImportInput, InputFile
 from contextc.interchange.log_import import Exchange, is_request_body, parse_exchange
-from contextc.interchange.found_conversation import parse_lines
 from contextc.interchange.sources import ExchangeSource, LogSource, load_source
 from contextc.linting.request_files import detect_session_format, read_requests
 from contextc.linting.tolerant_decoding import coerce_request
 from contextc.messages import Message, decode_message, encode_message
 from contextc.observation.format_detection import FormatDetector, detect_message_format
 from contextc.store import open_store
-import ast
-import re
-from typing import cast
-from contextc._json import JSON, encode
-
 
 InputKind: TypeAlias = Literal["request", "messages", "transcript"]
 OWN_FORMAT = "contextc"
@@ -165,7 +162,8 @@ def recorded_requests(data: bytes, format: str | None = None) -> RecordedInput |
     detector = FormatDetector()
     asked = _chat_exchanges([exchange for placed in file.values() for exchange in found.read_exchanges(placed.value)])
     labelled = [
-        _label_request(f"request {number} of {len(asked)}", each, format, detector) for number, each in enumerate(asked, 1)
+        _label_request(f"request {number} of {len(asked)}", each, format, detector)
+        for number, each in enumerate(asked, 1)
     ]
     return RecordedInput("HAR recording", labelled)
 
@@ -261,7 +259,9 @@ def _open_session(format: str, file: InputFile, *, is_chat: bool) -> OpenedInput
     notes = (f"{len(broken)} lines cannot be read",) if broken else ()
     kind: InputKind = "messages" if is_chat else "transcript"
     model = next((found for line in reversed(lines) if (found := _model_in(line))), "")
-    return OpenedInput(format=format, kind=kind, body=lines, request=_decode_request(format, lines), model=model, notes=notes)
+    return OpenedInput(
+        format=format, kind=kind, body=lines, request=_decode_request(format, lines), model=model, notes=notes
+    )
 
 
 def _model_in(line: JSONObject) -> str:

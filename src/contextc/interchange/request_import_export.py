@@ -4,41 +4,33 @@ An import stores all parts unchanged, with the provider's own fields. Blank mess
 completely or not at all. An export contains the current branch since its last reset, in the provider's format.
 """
 
-from collections.abc import Mapping
-from typing import NamedTuple
-from contextc._json import JSON, JSONObject
-from contextc.errors import ConversationExists, InvalidMessage, InvalidRequest
-from contextc.formats import formatter
-from contextc.formats.base import ConversionNote, Formatter, Request
-from contextc.interchange.contextc_jsonl import Progress, blob_names
-from contextc.linting.tolerant_decoding import coerce_request
-from contextc.messages import Message, validate_message
-from contextc.store import Conversation, Store, append_and_load, message_rows
-from contextc.store.backend_interface import Transaction
-from contextc.store.branches import load_conversation
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from hashlib import blake2b
 from importlib.metadata import version
 from itertools import count
 from typing import Literal, NamedTuple, TypeAlias
+
 import msgspec
 from msgspec import Struct
+
 from contextc._json import JSON, JSONObject, as_object, decode_json, encode
 from contextc.compiler.ledger import repository
 from contextc.compiler.ledger.channel_loader import load_messages_at
 from contextc.compiler.manifest import RequestRecord, record_from_json
 from contextc.compiler.past_requests import compute_request_cost, load_channel_provider, rebuild
-from contextc.errors import ContextcError, InvalidInput
+from contextc.errors import ContextcError, ConversationExists, InvalidInput, InvalidMessage, InvalidRequest
 from contextc.formats import formatter
-from contextc.formats.base import Formatter
+from contextc.formats.base import ConversionNote, Formatter, Request
 from contextc.formats.reply_encoding import encode_reply
-from contextc.interchange.contextc_jsonl import blob_names
+from contextc.interchange.contextc_jsonl import Progress, blob_names
 from contextc.interchange.log_import import StoredRequest
-from contextc.messages import Message, Usage
+from contextc.linting.tolerant_decoding import coerce_request
+from contextc.messages import Message, Usage, validate_message
 from contextc.providers.registry import snippet_tables
-from contextc.store import Store
+from contextc.store import Conversation, Store, append_and_load, message_rows
 from contextc.store.backend_interface import Transaction
+from contextc.store.branches import load_conversation
 from contextc.store.ledger_schema import Channel
 
 
@@ -76,7 +68,9 @@ def import_requests(
     return [ImportedRequest(made, each[2]) for made, each in zip(store.write(work), read, strict=True)]
 
 
-def _read_request(form: Formatter, name: str, body: JSON) -> tuple[str, list[append_and_load.PendingMessage], list[str]]:
+def _read_request(
+    form: Formatter, name: str, body: JSON
+) -> tuple[str, list[append_and_load.PendingMessage], list[str]]:
     shaped = coerce_request(form, body)
     request = form.decode_request(shaped.body)
     messages = [*([request.system] if request.system is not None else []), *request.messages]

@@ -13,7 +13,7 @@ from contextc._json import JSON, JSONObject, as_object, as_objects, decode_json,
 from contextc.errors import ContextcError
 from contextc.formats import formatter
 from contextc.interchange.found_conversation import DATA_ERRORS, parse_time
-from contextc.interchange.log_entries import Exchange
+from contextc.interchange.log_import import Exchange
 from contextc.messages import Usage
 from contextc.providers.registry import format_of_model, format_of_provider, provider_names
 

@@ -6,41 +6,35 @@ in the meantime, or has a running turn, the import is refused. Another name for 
 """
 
 import re
-from collections.abc import Iterator
-from hashlib import blake2b
-from typing import TypeAlias
-from msgspec import MsgspecError
-from msgspec.structs import replace
-from contextc._json import encode_canonical
-from contextc.messages import Media, Message, ProviderBlock, ToolCall, canonical_content, decode_message, make_chain_id
-from contextc.observation.truncated_results import longer_results
-from contextc.store import message_rows
-from contextc.store.backend_interface import Transaction
-from contextc.store.history_comparison import original_uid
-from contextc.store.message_rows import SEQ_BITS, SEQ_MASK
-from contextc.store.redaction import get_repair_note
-from collections.abc import Sequence
-from msgspec import MsgspecError
-from contextc.interchange.found_conversation import read_origin
-from contextc.messages import Message, decode_message
-from contextc.store import Store
-from contextc.store.append_and_load import PendingMessage
-from contextc.store.backend_interface import Transaction
-from contextc.store.message_rows import SEQ_MASK
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
+
 from msgspec import MsgspecError
 from msgspec.structs import replace
+
+from contextc._json import encode_canonical
 from contextc.errors import Conflict, ConversationExists, InvalidInput
 from contextc.interchange.contextc_jsonl import CHUNK, Progress
 from contextc.interchange.found_conversation import Origin, read_origin
-from contextc.messages import Message, decode_message, validate_message
+from contextc.messages import (
+    Media,
+    Message,
+    ProviderBlock,
+    ToolCall,
+    canonical_content,
+    decode_message,
+    make_chain_id,
+    validate_message,
+)
+from contextc.observation.truncated_results import longer_results
 from contextc.store import Branch, Conversation, Store, append_and_load, branches, message_rows
 from contextc.store.append_and_load import PendingMessage
 from contextc.store.backend_interface import Transaction
+from contextc.store.history_comparison import original_uid
 from contextc.store.leases import holds_none, may_take
-
+from contextc.store.message_rows import SEQ_BITS, SEQ_MASK
+from contextc.store.redaction import get_repair_note
 
 # ── what the store has already ────────────────────────────────────────────────────────────────────────────────────────
 # Tree of the stored messages of a conversation, and the match of an imported line with it.
@@ -187,7 +181,7 @@ class StoredTree:
             parent, seq = (parent, seq - 1) if seq - 1 > base else (above, min(seq, base))
         return self.root
 
-    def _decode_or_none(
+    def _read(
         self, tx: Transaction, nodes: dict[int, StoredNode], number: int, upto: int, node: StoredNode
     ) -> StoredNode:
         low, high = message_rows.make_place(number, 0), message_rows.make_place(number, upto)
@@ -526,7 +520,9 @@ def _find_target(
             placing = _ImportTarget(tx, name, lines)
             if placing.is_same_conversation():
                 return placing
-        return _ImportTarget(tx, next(name for name in name_choice.candidates(origin.id) if _is_free_name(tx, name)), lines)
+        return _ImportTarget(
+            tx, next(name for name in name_choice.candidates(origin.id) if _is_free_name(tx, name)), lines
+        )
     for name in name_choice.candidates(origin.id):
         if _is_free_name(tx, name) or _may_have_origin(tx, name, origin):
             return _ImportTarget(tx, name, lines)

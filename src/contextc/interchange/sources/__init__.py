@@ -35,8 +35,7 @@ from contextc._plugins import SOURCES, load_plugin, plugins, submodules
 from contextc.errors import InvalidSetting
 from contextc.interchange.found_conversation import FoundConversation
 from contextc.interchange.input_files import FileSample, ImportInput
-from contextc.interchange.log_entries import Exchange
-from contextc.interchange.log_import import LoggedExchanges
+from contextc.interchange.log_import import Exchange, LoggedExchanges
 
 
 class TranscriptFile(Struct, frozen=True, kw_only=True):

@@ -5,48 +5,45 @@ share a folder; then the directory that a transcript names decides. Transcripts 
 session, and are imported with it.
 """
 
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import NamedTuple
-from contextc._json import JSONObject, as_object
-from contextc.formats.claude_code.message_lines import content_blocks, tool_results
-from contextc.interchange.found_conversation import (
-    AgentLink,
-    AgentTranscript,
-    parse_lines,
-    parse_time,
-    read_first_lines,
-    short_id,
-)
 import os
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
+
 from msgspec.structs import replace
+
 from contextc._json import JSONObject, as_object, encode
 from contextc.formats import formatter
 from contextc.formats.claude_code.decode import decode_lines
-from contextc.formats.claude_code.message_lines import is_conversation_message, make_line, merge_lines
+from contextc.formats.claude_code.message_lines import (
+    content_blocks,
+    is_conversation_message,
+    make_line,
+    merge_lines,
+    tool_results,
+)
 from contextc.formats.claude_code.transcript_chain import active_lines
 from contextc.interchange.found_conversation import (
     UUID,
+    AgentLink,
+    AgentTranscript,
     FoundConversation,
     ModelCall,
     ReadCalls,
     TranscriptReader,
     modified_time,
+    parse_lines,
     parse_time,
     read_first_lines,
     read_transcripts,
+    short_id,
 )
 from contextc.interchange.input_files import FileSample, ImportInput
 from contextc.interchange.sources import TranscriptFile
 from contextc.messages import Message
-
 
 # ── sub-agents ────────────────────────────────────────────────────────────────────────────────────────────────────────
 # Sub-agents of a Claude Code session: their transcripts, and the calls that started them.
@@ -127,7 +124,10 @@ def _agent_files(folder: Path) -> list[Path]:
 
 
 def _session_of(path: Path) -> str:
-    return next((_text_field(line, "sessionId") for line in read_first_lines(path, AGENT_HEADER_LINES) if "sessionId" in line), "")
+    return next(
+        (_text_field(line, "sessionId") for line in read_first_lines(path, AGENT_HEADER_LINES) if "sessionId" in line),
+        "",
+    )
 
 
 def _add_started(started: _StartedAgents, caller: str, lines: Iterable[JSONObject]) -> None:
@@ -203,7 +203,11 @@ def session_id(lines: Sequence[JSONObject]) -> str:
 def session_title(lines: Sequence[JSONObject]) -> str:
     """Return the title of the user, or of Claude Code; for a session that begins with a summary, the last prompt."""
     shortened = any(line.get("isCompactSummary") for line in lines)
-    return _last_value(lines, "customTitle") or _last_value(lines, "aiTitle") or (_last_value(lines, "lastPrompt") if shortened else "")
+    return (
+        _last_value(lines, "customTitle")
+        or _last_value(lines, "aiTitle")
+        or (_last_value(lines, "lastPrompt") if shortened else "")
+    )
 
 
 def find_transcripts(directory: str | None) -> Iterator[TranscriptFile]:
@@ -218,7 +222,12 @@ def find_transcripts(directory: str | None) -> Iterator[TranscriptFile]:
             ran = next(
                 (each for line in read_first_lines(path, HEADER_LINES) if isinstance(each := line.get("cwd"), str)), ""
             )
-            if wanted is None or not ran or _real_path(ran) == wanted or not _may_be_folder_of(folder.name, _real_path(ran)):
+            if (
+                wanted is None
+                or not ran
+                or _real_path(ran) == wanted
+                or not _may_be_folder_of(folder.name, _real_path(ran))
+            ):
                 yield TranscriptFile(id=path.stem, path=path, directory=ran, time=modified_time(path))
 
 

@@ -17,16 +17,19 @@ from contextc._json import JSON, JSONObject, as_object, encode
 from contextc.errors import InvalidInput
 from contextc.formats import formatter
 from contextc.formats.codex.rollout_decoding import apply_line, is_rollout_line
-from contextc.interchange.found_conversation import UUID, FoundConversation, ModelCall, parse_time
-from contextc.interchange.input_files import FileSample, ImportInput
-from contextc.interchange.session_transcript_reader import (
+from contextc.interchange.found_conversation import (
+    UUID,
+    FoundConversation,
+    ModelCall,
     ReadCalls,
     TranscriptReader,
     modified_time,
     parse_lines,
+    parse_time,
     read_first_lines,
     read_transcripts,
 )
+from contextc.interchange.input_files import FileSample, ImportInput
 from contextc.interchange.sources import TranscriptFile
 from contextc.messages import Message, Usage
 from contextc.providers.registry import provider_names

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, as_object, as_objects
 from contextc.interchange.input_files import FileSample, ImportInput
-from contextc.interchange.log_entries import Exchange, StoredRequest, parse_exchange
+from contextc.interchange.log_import import Exchange, StoredRequest, parse_exchange
 
 OWN_FIELD = "_contextc"
 ABOUT = "HAR recordings of a browser or a proxy"

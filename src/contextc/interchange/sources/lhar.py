@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextc._json import JSON, JSONObject, as_object, as_objects
 from contextc.interchange.found_conversation import parse_time
 from contextc.interchange.input_files import FileSample, ImportInput
-from contextc.interchange.log_entries import FIRST_ERROR_STATUS, Exchange
+from contextc.interchange.log_import import FIRST_ERROR_STATUS, Exchange
 from contextc.interchange.sources.har import OWN_FIELD, read_stored_request, with_origin
 from contextc.interchange.spans import find_path
 from contextc.messages import Usage

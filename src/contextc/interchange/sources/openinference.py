@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from contextc._json import JSON, JSONObject, as_object, as_objects
 from contextc.interchange.input_files import FileSample, ImportInput
-from contextc.interchange.log_entries import Exchange
+from contextc.interchange.log_import import Exchange
 from contextc.interchange.spans import (
     Span,
     find_path,

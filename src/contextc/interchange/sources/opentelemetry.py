@@ -10,7 +10,7 @@ from typing import cast
 
 from contextc._json import JSON, JSONObject, as_object, as_objects, encode
 from contextc.interchange.input_files import FileSample, ImportInput
-from contextc.interchange.log_entries import Exchange
+from contextc.interchange.log_import import Exchange
 from contextc.interchange.spans import (
     Span,
     SpanEvent,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from contextc.interchange.input_files import FileSample, ImportInput
-from contextc.interchange.log_entries import Exchange, parse_exchange
+from contextc.interchange.log_import import Exchange, parse_exchange
 
 ABOUT = "request logs and batches of OpenAI, Anthropic, Gemini and others, as JSON Lines or a JSON list"
 
