@@ -6,6 +6,7 @@ import pytest
 
 import contextc as cc
 from contextc.adapters.history_alignment import align_histories
+from contextc.adapters.history_functions import history_functions
 from contextc.adapters.request_preparation import (
     HistoryRewritten,
     PreparedRequest,
@@ -289,3 +290,18 @@ def test_histories_are_compared_by_what_a_model_reads() -> None:
     picture = cc.Media(mime_type="image/png", data=b"png")
     assert align_histories([cc.user([picture])], [cc.user([picture])]).given == 1
     assert align_histories([cc.user([picture])], [cc.user([cc.Media(mime_type="image/png", data=b"x")])]).given == 0
+
+
+def test_an_agent_of_a_framework_reads_what_its_request_left_out() -> None:
+    """Guarantee 22.3: with `fetch_result` among its tools, a line in place of a result names the id to read it by."""
+    store = cc.open_store("memory:")
+    search, fetch = history_functions(store, lambda: "c", model="openai:gpt-5.4")
+    history = [*make_steps(3), *make_steps(30, seed=2)[1:]]
+    history[2] = cc.tool_result(history[1].tool_calls[0].id, "read", f"The port is 8443. {'So. ' * 600}")
+    preparer = RequestPreparer(store, "c", MODEL, window=6_000)
+    sent = list_sent(preparer.prepare(history, tools=[cc.tool(search), cc.tool(fetch)]))
+    assert "8443" not in str(sent)
+    assert "fetch_result" in str(sent)
+    assert "r3 (tool, result of read)\nThe port is 8443." in search("which port")
+    assert fetch("r3").startswith("The port is 8443.")
+    assert fetch("r3", 4).startswith("port is")

@@ -5,14 +5,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from langchain.agents import create_agent
 from langchain.agents.middleware import ModelRetryMiddleware
 from langchain.agents.structured_output import ToolStrategy
 from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.config import get_config
 from openai import InternalServerError
 from pydantic import BaseModel
 
 import contextc as cc
+from contextc.adapters.history_functions import history_functions
 from contextc.adapters.langchain import ContextcMiddleware
 from contextc.inspection.preview import find_channels
 from tests.fake_vendors.fake import FakeVendors
@@ -211,3 +214,20 @@ def test_another_process_continues_the_conversation(tmp_path: Path) -> None:
         assert fake.breaks() == []
         with cc.open_store(address) as store:
             assert len(store.load("report")) == 12
+
+
+def test_an_agent_searches_its_recorded_history() -> None:
+    """Guarantee 22.3: LangChain runs the functions as any other tool, on the thread of the run."""
+    call = Reply(None, [ScriptedCall("search_history", {"query": "valve spring"})])
+    with cc.open_store("memory:") as store, FakeVendors(Scripted(["Noted.", call, "In spring."])) as fake:
+        functions = history_functions(store, lambda: get_config()["configurable"]["thread_id"])
+        agent = create_agent(
+            MODELS["openai_chat"](fake),
+            tools=[*functions],
+            middleware=[ContextcMiddleware(store)],
+            checkpointer=InMemorySaver(),
+        )
+        ask(agent, "The valve was replaced in spring.", "report", "invoke")
+        messages = ask(agent, QUESTION, "report", "invoke")
+    assert "r1 (user)\nThe valve was replaced in spring." in messages[-2].text
+    assert messages[-1].text == "In spring."

@@ -5,11 +5,12 @@ from itertools import pairwise
 from typing import Any, cast
 
 import pytest
-from agents import Agent, RunConfig, Runner, SQLiteSession, handoff
+from agents import Agent, RunConfig, Runner, SQLiteSession, function_tool, handoff
 from agents.extensions import handoff_filters
 from agents.testing import ModelStep, ScriptedModel, assistant_message, function_call
 
 import contextc as cc
+from contextc.adapters.history_functions import history_functions
 from contextc.adapters.openai_agents import RequestFitter, Session
 from contextc.errors import ContextOverflow
 from tests.frameworks.openai_agents.scripted_runs import QUIET, list_steps, make_agent, run
@@ -145,3 +146,17 @@ def test_the_model_of_the_agent_is_used(store: cc.Store) -> None:
     config = RunConfig(call_model_input_filter=session.fitter(), **cast(Any, QUIET))
     with pytest.raises(cc.errors.UnknownModel, match=r"session\.fitter"):
         asyncio.run(Runner.run(Agent(name="a", model="no-such-model-9"), "hi", session=session, run_config=config))
+
+
+def test_an_agent_searches_its_recorded_history(store: cc.Store) -> None:
+    """Guarantee 22.3: the SDK runs the functions as any other tool."""
+    call = function_call("search_history", {"query": "valve spring"}, call_id="s1")
+    steps = [ModelStep(output=[assistant_message("Noted.", item_id="m1")]), ModelStep(output=[call])]
+    model = ScriptedModel(steps=[*steps, ModelStep(output=[assistant_message("In spring.", item_id="m2")])])
+    session = Session("report", store)
+    tools = [function_tool(each) for each in history_functions(store, "report")]
+    agent = Agent(name="worker", model=model, tools=[*tools])
+    for text in ("The valve was replaced in spring.", "When was it replaced?"):
+        asyncio.run(run(agent, text, session, session.fitter("openai:gpt-5.4")))
+    results = [result.text for message in store.load("report") for result in message.tool_results]
+    assert "r1 (user)\nThe valve was replaced in spring." in results[0]

@@ -5,17 +5,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from strands import Agent
+from strands import Agent, tool
 from strands.agent.conversation_manager import SlidingWindowConversationManager
 from strands.session.file_session_manager import FileSessionManager
 
 import contextc as cc
+from contextc.adapters.history_functions import history_functions
 from contextc.adapters.strands import ContextcPlugin
 from contextc.inspection.preview import find_channels
 from contextc.inspection.request_timeline import load_timeline, load_unanswered_requests
 from tests.fake_vendors.fake import FakeVendors
 from tests.fake_vendors.faults import listed, overloaded
-from tests.fake_vendors.replies import Reply
+from tests.fake_vendors.replies import Reply, ScriptedCall
 from tests.fake_vendors.scripts import Scripted
 from tests.frameworks.paged_report import ANSWER, QUESTION, STEPS, WINDOW, check_fitted, reading
 from tests.frameworks.strands.report_agent import MODELS, make_agent
@@ -171,3 +172,21 @@ def test_a_name_is_needed_to_load() -> None:
     """Guarantee 21.1."""
     with cc.open_store("memory:") as store, pytest.raises(cc.errors.InvalidSetting, match="conversation"):
         ContextcPlugin(store).load()
+
+
+def test_an_agent_searches_its_recorded_history() -> None:
+    """Guarantee 22.3: Strands runs the functions as any other tool."""
+    call = Reply(None, [ScriptedCall("search_history", {"query": "valve spring"})])
+    with cc.open_store("memory:") as store, FakeVendors(Scripted(["Noted.", call, "In spring."])) as fake:
+        functions = [tool(each) for each in history_functions(store, "report")]
+        agent = Agent(
+            model=MODELS["openai_chat"](fake),
+            tools=[*functions],
+            callback_handler=None,
+            plugins=[ContextcPlugin(store, "report")],
+        )
+        asyncio.run(agent.invoke_async("The valve was replaced in spring."))
+        answer = asyncio.run(agent.invoke_async("When was it replaced?"))
+        results = [result.text for message in store.load("report") for result in message.tool_results]
+    assert "r1 (user)\nThe valve was replaced in spring." in results[0]
+    assert str(answer).strip() == "In spring."
