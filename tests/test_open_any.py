@@ -15,7 +15,7 @@ from contextc._json import JSON, JSONObject
 from contextc.formats.registry import format_names, formatter
 from contextc.interchange.open_any import OWN_FORMAT, detect_format, open_text, split_command
 from contextc.messages import encode_message
-from contextc.observation.format_detection import detect_message_format
+from contextc.observation.reply_decoding import detect_message_format
 from tests.conftest import some
 from tests.formats.traffic import transcripts
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from contextc.observation.credential_values import CredentialMask
+from contextc.observation.redaction_patterns import CredentialMask
 from contextc.proxy import spool as spool_module
 from contextc.proxy.spool import (
     QUEUE_FULL,

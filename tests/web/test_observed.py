@@ -8,7 +8,7 @@ from starlette.testclient import TestClient
 
 import contextc as cc
 from contextc.compiler.body_splitting import Element
-from contextc.observation import channel_cache, exchange_parser
+from contextc.observation import exchange_parser, recorder
 from contextc.web.channel_list import channel_id
 from tests.observation.test_conversation_match import claude, claude_answer
 from tests.observation.test_observe import answer, chat
@@ -126,7 +126,7 @@ def test_a_moved_cache_breakpoint_is_no_change(
             patched.setattr(exchange_parser, "strip_marks", Element)
         cc.observe(store, request=first, format=format, conversation="x")
     monkeypatch.setattr(exchange_parser, "_recent", [])
-    monkeypatch.setattr(channel_cache, "_caches", {})  # what was stored is read again
+    monkeypatch.setattr(recorder, "_caches", {})  # what was stored is read again
     cc.observe(store, request=second, format=format, conversation="x")
     found = get(client, "/x/timeline")
     assert [each["why"] for each in found["requests"]] == ["first request", ""]

@@ -22,8 +22,8 @@ from contextc.compiler.ledger.summaries import is_summary_lost
 from contextc.compiler.manifest import RequestRecord, record_from_json
 from contextc.doctor.findings import Finding
 from contextc.errors import StoreCorrupt
-from contextc.observation.credential_values import CREDENTIAL_FIELDS
-from contextc.observation.head_facts import hash_head
+from contextc.observation.redaction_patterns import CREDENTIAL_FIELDS
+from contextc.observation.request_rows import hash_head
 from contextc.store import Store
 from contextc.store.backend_interface import Transaction
 from contextc.store.ledger_schema import Channel, ChannelState, RowRange, StoredRow

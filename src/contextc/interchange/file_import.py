@@ -45,7 +45,7 @@ from contextc.interchange.write_imported import NameChoice, PrefixIndex, WriteRe
 from contextc.messages import Message, Usage, decode_message
 from contextc.messages.client_context import first_user_text
 from contextc.observation.client_ids import ClientIds
-from contextc.observation.conversation_index import (
+from contextc.observation.conversation_finder import (
     ConversationMatch,
     find_by_key,
     find_exchange,
@@ -60,7 +60,7 @@ from contextc.observation.exchange_parser import (
     parse_elements,
     resolve_provider,
 )
-from contextc.observation.record_options import IMPORTED, RecordOptions, StoredMessages
+from contextc.observation.observed_request import IMPORTED, RecordOptions, StoredMessages
 from contextc.observation.recorder import ExchangeRecording, record_exchanges
 from contextc.store import Conversation, Store, append_and_load
 from contextc.store.backend_interface import Transaction

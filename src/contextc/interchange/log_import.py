@@ -22,7 +22,7 @@ from contextc.errors import ContextcError, ConversationExists, InvalidInput, Sto
 from contextc.interchange.found_conversation import DEFAULT_NAME, parse_time, to_name
 from contextc.messages import Message, Usage
 from contextc.observation.client_ids import ClientIds
-from contextc.observation.conversation_index import find_exchange, make_key
+from contextc.observation.conversation_finder import find_exchange, make_key
 from contextc.observation.exchange_parser import (
     ElementCache,
     ObservedInput,
@@ -32,11 +32,15 @@ from contextc.observation.exchange_parser import (
     parse_reply,
     parse_special_reply,
 )
-from contextc.observation.format_detection import FormatDetector
-from contextc.observation.observed_request import ObservedRequest
-from contextc.observation.record_options import IMPORTED, NewNames, RecordOptions
+from contextc.observation.observed_request import IMPORTED, NewNames, ObservedRequest, RecordOptions
 from contextc.observation.recorder import ExchangeRecording, record_exchanges
-from contextc.observation.reply_decoding import DECODE_ERRORS, decode_logged_reply, is_reply, parse_events
+from contextc.observation.reply_decoding import (
+    DECODE_ERRORS,
+    FormatDetector,
+    decode_logged_reply,
+    is_reply,
+    parse_events,
+)
 from contextc.store import Store, append_and_load
 from contextc.store.backend_interface import Transaction
 from contextc.store.ledger_schema import Channel

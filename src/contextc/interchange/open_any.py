@@ -27,7 +27,7 @@ from contextc.interchange.sources import ExchangeSource, LogSource, load_source
 from contextc.linting.request_files import detect_session_format, read_requests
 from contextc.linting.tolerant_decoding import coerce_request
 from contextc.messages import Message, decode_message, encode_message
-from contextc.observation.format_detection import FormatDetector, detect_message_format
+from contextc.observation.reply_decoding import FormatDetector, detect_message_format
 from contextc.store import open_store
 
 InputKind: TypeAlias = Literal["request", "messages", "transcript"]

@@ -27,7 +27,7 @@ from contextc.messages import (
     make_chain_id,
     validate_message,
 )
-from contextc.observation.truncated_results import longer_results
+from contextc.observation.chain_writer import longer_results
 from contextc.store import Branch, Conversation, Store, append_and_load, branches, message_rows
 from contextc.store.append_and_load import PendingMessage
 from contextc.store.backend_interface import Transaction

@@ -1,14 +1,13 @@
 """Messages of an observed request on the chain of its conversation: what is new is appended, or goes to a branch."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from contextc._json import encode_canonical
-from contextc.messages import Message, decode_message
-from contextc.observation.generated_call_ids import rename_calls
-from contextc.observation.truncated_results import is_same_result
+from contextc.messages import AnyPart, Media, Message, ToolCall, ToolResult, decode_message
 from contextc.store import append_and_load
 from contextc.store.backend_interface import Transaction
 from contextc.store.branches import create_branch, switch_branch
@@ -24,6 +23,133 @@ from contextc.store.message_rows import (
     split_by_branch,
 )
 from contextc.store.redaction import get_repair_note
+
+# ── calls without ids ─────────────────────────────────────────────────────────────────────────────────────────────────
+# Numbering of tool calls that a client sends without ids, as those of Ollama.
+#
+# Decoders number such calls from zero in every request and every reply. On the chain of a conversation, the numbers
+# continue, so that each call has a unique id and its result names it.
+
+
+GENERATED_ID = re.compile(r"call_(\d+)")
+
+
+def has_generated_ids(messages: Iterable[Message], raw: bytes) -> bool:
+    """Return True if calls of messages have ids that are not in the bytes they were decoded from."""
+    return any(
+        GENERATED_ID.fullmatch(call.id) and f'"{call.id}"'.encode() not in raw
+        for message in messages
+        for call in message.tool_calls
+    )
+
+
+def next_number(ids: Iterable[str]) -> int:
+    """Return the number after those of generated ids."""
+    return max([int(found[1]) for each in ids if (found := GENERATED_ID.fullmatch(each))], default=-1) + 1
+
+
+def number_calls(messages: Sequence[Message], first: int) -> list[Message]:
+    """Return messages whose calls with generated ids are numbered from a number on. Results follow their calls."""
+    ids: dict[str, str] = {}
+    found: list[Message] = []
+    for message in messages:
+        for call in message.tool_calls:
+            if GENERATED_ID.fullmatch(call.id):
+                ids[call.id] = f"call_{first}"
+                first += 1
+        found.append(rename_calls(message, ids))
+    return found
+
+
+def rename_calls(message: Message, ids: Mapping[str, str]) -> Message:
+    """Return a message with other ids of calls."""
+    if not ids or not any(isinstance(part, ToolCall | ToolResult) for part in message.parts):
+        return message
+
+    def rename(part: AnyPart) -> AnyPart:
+        if isinstance(part, ToolCall):
+            return replace(part, id=ids.get(part.id, part.id))
+        return replace(part, call_id=ids.get(part.call_id, part.call_id)) if isinstance(part, ToolResult) else part
+
+    return replace(message, parts=tuple([rename(part) for part in message.parts]))
+
+
+# ── results that a client truncated later ─────────────────────────────────────────────────────────────────────────────
+# Tool results that a client truncated later: cleared, cut off, or without the middle.
+#
+# A text is a truncated form of another only if it shows that: it is a note in brackets, or it has the other's text
+# with a mark for the missing part. A text that merely differs is the result of another run of the tool.
+
+
+TRUNCATION_WORDS = r"clear|omit|remov|truncat|elid|elis|prun|compact|trimm|shorten|redact|dropp|not shown|no longer"
+TRUNCATION_NOTE = re.compile(rf"\s*[\[(<{{](?=[^\n]*(?:{TRUNCATION_WORDS}))[^\n]*[\])>}}]\s*", re.IGNORECASE)
+TRUNCATION_MARK = re.compile(rf"\.\.\.|…|{TRUNCATION_WORDS}|chars|more|too long", re.IGNORECASE)
+MAX_NOTE_LENGTH = 200
+MIN_COMMON_PREFIX = 100  # characters; an equal prefix of this length is not a coincidence
+
+
+def longer_results(one: Message, other: Message) -> Message | None:
+    """Return the results of equal calls, each in the longer form; None if the results differ."""
+    ours, theirs = one.tool_results, other.tool_results
+    if len(ours) != len(theirs):
+        return None
+    kept: dict[int, ToolResult] = {}
+    for mine, yours in zip(ours, theirs, strict=True):
+        if _has_all_media(mine, yours) and (mine.text == yours.text or is_truncated(yours.text, mine.text)):
+            continue
+        if not (_has_all_media(yours, mine) and (mine.text == yours.text or is_truncated(mine.text, yours.text))):
+            return None
+        kept[id(mine)] = yours
+    return replace(one, parts=tuple(kept.get(id(part), part) for part in one.parts)) if kept else one
+
+
+def is_same_result(stored: Message, sent: Message) -> bool:
+    """Return True if the results of a message have the texts of those of a stored one, perhaps truncated."""
+    ours, theirs = stored.tool_results, sent.tool_results
+    return len(ours) == len(theirs) and all(
+        mine.text == yours.text or is_truncated(yours.text, mine.text) or is_truncated(mine.text, yours.text)
+        for mine, yours in zip(ours, theirs, strict=True)
+    )
+
+
+def is_truncated(short: str, long: str) -> bool:
+    """Return True if a text is a truncated form of another."""
+    if _is_truncation_note(short):
+        return not _is_truncation_note(long)
+    if len(short) >= len(long):
+        return False
+    head = _common_prefix_length(short, long)
+    tail = _common_prefix_length(short[head:][::-1], long[head:][::-1])
+    rest = short[head : len(short) - tail]
+    if not rest:
+        return len(short) >= MIN_COMMON_PREFIX
+    return head + tail > 0 and len(rest) <= MAX_NOTE_LENGTH and TRUNCATION_MARK.search(rest) is not None
+
+
+def _is_truncation_note(text: str) -> bool:
+    """Return True if a text is only a note that content was removed."""
+    return len(text) <= MAX_NOTE_LENGTH and TRUNCATION_NOTE.fullmatch(text) is not None
+
+
+def _has_all_media(one: ToolResult, other: ToolResult) -> bool:
+    """Return True if one result has all media of the other."""
+    return all(part in _media_of(one) for part in _media_of(other))
+
+
+def _media_of(result: ToolResult) -> list[Media]:
+    return [part for part in result.content if isinstance(part, Media)] if isinstance(result.content, tuple) else []
+
+
+def _common_prefix_length(one: str, other: str) -> int:
+    """Return the length of the common prefix of two texts."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if one[low:middle] == other[low:middle] else (low, middle - 1)
+    return low
+
+
+# ── messages on the chain ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class PlacedMessages(NamedTuple):
@@ -147,13 +273,13 @@ def is_same(stored: Message, sent: Message) -> bool:
     """Return True if a client sent a stored message back, perhaps without its reasoning or with a shortened result."""
     if stored.role != sent.role or stored.redacted:
         return stored.role == sent.role  # redacted content does not come back
-    ours, theirs = _calls(stored), _calls(sent)
+    ours, theirs = _call_keys(stored), _call_keys(sent)
     if ours != theirs and [each[1:] for each in ours] != [each[1:] for each in theirs]:
         return False
     return is_same_result(stored, sent) if sent.role == "tool" else stored.text.strip() == sent.text.strip()
 
 
-def _calls(message: Message) -> list[tuple[str, ...]]:
+def _call_keys(message: Message) -> list[tuple[str, ...]]:
     asked: list[tuple[str, ...]] = [
         (call.id, call.name, encode_canonical(call.arguments).decode()) for call in message.tool_calls
     ]

@@ -36,11 +36,17 @@ from contextc.formats import formatter
 from contextc.formats.base import Formatter, Request, as_json
 from contextc.linting.tolerant_decoding import coerce_request
 from contextc.messages import Message, Text, Usage, validate_message
-from contextc.observation.cache_diagnostics import NO_DIAGNOSIS, CacheDiagnosis, read_cache_diagnosis
+from contextc.observation.chain_writer import has_generated_ids
 from contextc.observation.client_ids import ClientIds, host_and_path, read_ids
-from contextc.observation.format_detection import FormatDetector
-from contextc.observation.generated_call_ids import has_generated_ids
-from contextc.observation.reply_decoding import DECODE_ERRORS, DecodedReply, decode_logged_reply
+from contextc.observation.reply_decoding import (
+    DECODE_ERRORS,
+    NO_DIAGNOSIS,
+    CacheDiagnosis,
+    DecodedReply,
+    FormatDetector,
+    decode_logged_reply,
+    read_cache_diagnosis,
+)
 from contextc.providers import Provider, provider
 from contextc.providers.registry import format_of_provider, provider_names
 

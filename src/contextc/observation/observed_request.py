@@ -1,10 +1,13 @@
-"""A recorded request, as the functions that record requests return it."""
+"""A recorded request, and the options of its recording."""
+
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
 
 from msgspec import Struct
 
-from contextc.compiler.manifest import RequestRecord
+from contextc.compiler.manifest import RequestAction, RequestRecord
 from contextc.compiler.past_requests import compute_request_cost, load_channel_formatter, rebuild
-from contextc.messages import Usage
+from contextc.messages import Message, Usage
 from contextc.store import Store
 from contextc.store.ledger_schema import Channel
 
@@ -45,3 +48,69 @@ class ObservedRequest(Struct, frozen=True, kw_only=True):
     def cost(self) -> float | None:
         """The cost in dollars; None if it is unknown."""
         return compute_request_cost(self.channel, self.record)
+
+
+# ── options of a recording ────────────────────────────────────────────────────────────────────────────────────────────
+# Options for recording an exchange: whether it is inexact; for imported ones, identity, names and stored messages.
+
+
+IMPORTED = "import:"
+"""Prefix of the stored sessions of imported conversations. No request that is observed as it happens continues them."""
+
+
+class NewNames(Struct, frozen=True, kw_only=True):
+    """The names that new conversations get.
+
+    `base` is their first part. `wanted` is the name of the first conversation; if another one has it, recording is
+    refused. `identity` is the source's own id of the conversation, and `plain` its name. Conversations of different
+    `scope` are never mixed.
+    """
+
+    base: str
+    wanted: str = ""
+    identity: str = ""
+    plain: str = ""
+    scope: str = ""
+
+    def candidates(self) -> Iterator[str]:
+        """Return the names for an identity, in a stable order."""
+        yield self.plain
+        longer = f"{self.plain}-{blake2b(self.identity.encode(errors='replace'), digest_size=4).hexdigest()}"
+        yield longer
+        number = 2
+        while True:
+            yield f"{longer}-{number}"
+            number += 1
+
+
+class StoredMessages(Struct, frozen=True, kw_only=True):
+    """The messages of a request that are in the store already.
+
+    `starts` has the index of the first element of each message; `places` is parallel, 0 for one that is not stored.
+    `replies` are the places of the reply, and `redacted` those of redacted messages.
+    """
+
+    messages: Sequence[Message]
+    starts: Sequence[int]
+    places: Sequence[int]
+    replies: Sequence[tuple[int, Message]] = ()
+    redacted: frozenset[int] = frozenset()
+
+
+class RecordOptions(Struct, frozen=True, kw_only=True):
+    """`key` identifies the exchange: it is recorded once. `inexact`: the body is not the one that was sent, for example
+    because it was `redacted`. `actions`: what options of the proxy found or changed. `parent`: the request that started
+    this sub-agent, or the name of its conversation.
+    """
+
+    key: str = ""
+    inexact: bool = False
+    redacted: bool = False
+    actions: tuple[RequestAction, ...] = ()
+    names: NewNames | None = None
+    stored: StoredMessages | None = None
+    parent: tuple[Channel, int] | str = ""
+
+    @property
+    def scope(self) -> str:
+        return self.names.scope if self.names is not None else ""

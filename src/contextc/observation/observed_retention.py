@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from contextc._credential_mask import get_logger
 from contextc.errors import InvalidSetting
-from contextc.observation.conversation_index import load_observed_places
-from contextc.observation.record_options import IMPORTED
+from contextc.observation.conversation_finder import load_observed_places
+from contextc.observation.observed_request import IMPORTED
 from contextc.store import Store
 from contextc.store.append_and_load import now_ms
 from contextc.store.backend_interface import Transaction

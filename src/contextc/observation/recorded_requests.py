@@ -6,7 +6,7 @@ loaded.
 
 from typing import NamedTuple
 
-from contextc.observation.conversation_index import load_record
+from contextc.observation.conversation_finder import load_record
 from contextc.observation.observed_request import ObservedRequest
 from contextc.store import Store
 from contextc.store.backend_interface import Transaction

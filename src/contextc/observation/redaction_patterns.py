@@ -9,10 +9,11 @@ limit, see `limited_search`. A text that takes longer is removed as a whole.
 import json
 import re
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from typing import TypeAlias, TypeGuard, cast
+from urllib.parse import parse_qsl
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -27,7 +28,7 @@ from contextc._credential_mask import (
     compile_pattern,
     get_logger,
 )
-from contextc._json import encode
+from contextc._json import JSON, JSONObject, encode
 from contextc.compiler.manifest import RequestAction
 from contextc.errors import InvalidInput
 from contextc.messages import Message
@@ -219,3 +220,77 @@ def _make_key(tx: Transaction) -> bytes:
     made = secrets.token_bytes(KEY_BYTES)
     tx.run("INSERT INTO redaction_key (number, key) VALUES (1, ?) ON CONFLICT DO NOTHING", made)
     return _read_key(tx)
+
+
+# ── credentials of a request ──────────────────────────────────────────────────────────────────────────────────────────
+# The credentials of a request, and their removal from its reply: some servers quote a key in their errors.
+
+
+CREDENTIAL_FIELDS = frozenset(
+    [
+        "authorization", "proxy-authorization", "x-api-key", "api-key", "api_key", "apikey", "x-goog-api-key",
+        "x-auth-token", "x-amz-security-token", "cookie", "set-cookie",
+    ]
+)  # fmt: skip
+"""Header fields whose value is a credential."""
+QUERY_FIELDS = CREDENTIAL_FIELDS | {"key", "token", "access_token", "sig", "x-amz-signature"}
+MIN_LENGTH = 8
+"""Shorter values are parts of ordinary texts."""
+
+
+def find_credentials(headers: Iterable[tuple[str, str]], query: str = "") -> tuple[str, ...]:
+    """Return the values of the credentials in the headers and the query of a request, the longest first."""
+    found: set[str] = set()
+    for name, value in headers:
+        if (field := name.lower()) in CREDENTIAL_FIELDS:
+            parts = [each.partition("=")[2] for each in value.split(";")] if "cookie" in field else value.split()
+            found.update(parts)
+    found.update([value for name, value in parse_qsl(query) if name.lower() in QUERY_FIELDS])
+    return tuple(sorted([each for each in found if len(each) >= MIN_LENGTH], key=len, reverse=True))
+
+
+def mask_value(value: object, credentials: Sequence[str]) -> object:
+    """Return a reply as text, bytes or JSON without the credentials. Other values are returned as they are."""
+    if isinstance(value, str):
+        for each in credentials:
+            value = value.replace(each, "*" * len(each))
+        return value
+    if isinstance(value, bytes):
+        mask = CredentialMask(credentials)
+        return mask.feed(value) + mask.finish()
+    if isinstance(value, Mapping):
+        return {name: mask_value(each, credentials) for name, each in cast(JSONObject, value).items()}
+    if isinstance(value, list | tuple):
+        return [mask_value(each, credentials) for each in cast(Sequence[JSON], value)]
+    return value
+
+
+class CredentialMask:
+    """Replaces credentials in a stream of bytes by as many asterisks, also those that two pieces share."""
+
+    __slots__ = ("_tail", "_values")
+
+    def __init__(self, credentials: Iterable[str]) -> None:
+        self._values = [each.encode("latin-1", "replace") for each in credentials]
+        self._tail = b""
+
+    def feed(self, data: bytes) -> bytes:
+        """Return what can be passed on. The beginning of a credential is kept back until it is known to be none."""
+        if self._tail:
+            data = self._tail + data
+        kept = 0
+        for value in self._values:
+            if value in data:
+                data = data.replace(value, b"*" * len(value))
+            end = data[-(len(value) - 1) :]
+            at = end.find(value[:1])
+            while at >= 0 and not value.startswith(end[at:]):
+                at = end.find(value[:1], at + 1)
+            kept = max(kept, len(end) - at if at >= 0 else 0)
+        self._tail = data[len(data) - kept :]
+        return data[: len(data) - kept] if kept else data
+
+    def finish(self) -> bytes:
+        """Return what was kept back."""
+        tail, self._tail = self._tail, b""
+        return tail

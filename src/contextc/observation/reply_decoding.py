@@ -6,7 +6,7 @@ them is decoded. A text is a plain reply only if it is nothing else.
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import NamedTuple, cast
 
@@ -16,8 +16,9 @@ from contextc._json import JSON, JSONObject, as_object, as_objects, decode_json
 from contextc.errors import ContextcError, InvalidReply
 from contextc.formats import format_names, formatter
 from contextc.formats.base import Formatter
-from contextc.messages import Message, Text, Usage
-from contextc.providers.registry import client_of_format
+from contextc.linting.tolerant_decoding import coerce_request
+from contextc.messages import Message, ProviderBlock, Text, Usage
+from contextc.providers.registry import DEFAULT_FORMAT, client_of_format, format_of_model, formats_of_url
 
 DECODE_ERRORS = (KeyError, TypeError, AttributeError, ValueError, IndexError)
 """Exceptions that a decoder raises for a value that is not a reply of its format."""
@@ -92,18 +93,18 @@ def parse_frames(text: str) -> StreamEvents:
 def decode_logged_reply(form: Formatter, reply: JSON) -> DecodedReply:
     """Decode a reply in a format. Raise `InvalidReply` or one of `DECODE_ERRORS` if it is not one."""
     if isinstance(reply, str):
-        return _text(form, reply)
+        return _decode_text(form, reply)
     if isinstance(reply, list):
         given = cast(list[JSON], reply)
         if given and all(isinstance(each, str) for each in given):
-            return _text(form, "\n\n".join(cast(list[str], given)))
+            return _decode_text(form, "\n\n".join(cast(list[str], given)))
         events = as_objects(given)
         if not events:
             raise InvalidReply(form.name, {})
         if any(is_model_message(each) for each in events):
-            return DecodedReply([_message(form, each) for each in events if is_model_message(each)][-1:])
-        return DecodedReply(_streamed(form, events))
-    return DecodedReply(_whole(form, as_object(reply)))
+            return DecodedReply([_decode_message(form, each) for each in events if is_model_message(each)][-1:])
+        return DecodedReply(_decode_events(form, events))
+    return DecodedReply(_decode_whole(form, as_object(reply)))
 
 
 def is_model_message(value: JSONObject) -> bool:
@@ -142,13 +143,13 @@ def _json_lines(lines: list[str]) -> StreamEvents:
 
 def _parse_block(lines: list[str]) -> tuple[list[JSONObject], int]:
     """Return the events in consecutive lines: one per line, or one in all lines."""
-    values = [_value(line) for line in lines]
-    if None in values and (whole := _value("\n".join(lines))) is not None:
+    values = [_decode_object(line) for line in lines]
+    if None in values and (whole := _decode_object("\n".join(lines))) is not None:
         return [whole], 0
     return [value for value in values if value is not None], values.count(None)
 
 
-def _value(text: str) -> JSONObject | None:
+def _decode_object(text: str) -> JSONObject | None:
     try:
         value = decode_json(text.encode())
     except (ValueError, UnicodeError):
@@ -156,10 +157,10 @@ def _value(text: str) -> JSONObject | None:
     return cast(JSONObject, value) if isinstance(value, dict) else None
 
 
-def _text(form: Formatter, text: str) -> DecodedReply:
+def _decode_text(form: Formatter, text: str) -> DecodedReply:
     events, unread = parse_events(text)
     if events:
-        messages = _streamed(form, events)
+        messages = _decode_events(form, events)
         if any(message.parts for message in messages) or any(map(DATA_LINE.match, LINE_END.split(text))):
             return DecodedReply(messages, unread)
     elif unread and all(not line or line.startswith(("data:", "event:", "id:", ":")) for line in LINE_END.split(text)):
@@ -167,26 +168,28 @@ def _text(form: Formatter, text: str) -> DecodedReply:
     return DecodedReply([Message(role="assistant", parts=(Text(text),))] if text.strip() else [])
 
 
-def _whole(form: Formatter, reply: JSONObject) -> list[Message]:
+def _decode_whole(form: Formatter, reply: JSONObject) -> list[Message]:
     try:
-        messages = _usage_once([form.decode_reply(each) for each in _answers(reply)])
+        messages = _usage_once([form.decode_reply(each) for each in _split_answers(reply)])
     except (ContextcError, *DECODE_ERRORS):
         if not is_model_message(reply):
             raise
         messages = []
     silent = is_model_message(reply) and not any(message.parts for message in messages)
-    return [_message(form, reply)] if silent else messages
+    return [_decode_message(form, reply)] if silent else messages
 
 
-def _message(form: Formatter, message: JSONObject) -> Message:
+def _decode_message(form: Formatter, message: JSONObject) -> Message:
     decoded_in = form.decode_request({form.messages_key: [message]}).messages
     if len(decoded_in) != 1 or decoded_in[0].role != "assistant":
         raise InvalidReply(form.name, message)
     return decoded_in[0]
 
 
-def _streamed(form: Formatter, events: list[JSONObject]) -> list[Message]:
-    numbers = {_index(each) for event in events for name in ANSWER_FIELDS for each in as_objects(event.get(name))}
+def _decode_events(form: Formatter, events: list[JSONObject]) -> list[Message]:
+    numbers = {
+        _answer_index(each) for event in events for name in ANSWER_FIELDS for each in as_objects(event.get(name))
+    }
     numbered = sorted(numbers) or [0]
     return _usage_once([form.decode_stream(_with_one_answer(event, number) for event in events) for number in numbered])
 
@@ -194,24 +197,24 @@ def _streamed(form: Formatter, events: list[JSONObject]) -> list[Message]:
 def _with_one_answer(event: JSONObject, number: int) -> JSONObject:
     """Return an event of a stream with only one of its answers."""
     kept: JSONObject = {
-        name: [{**each, "index": 0} for each in as_objects(event.get(name)) if _index(each) == number]
+        name: [{**each, "index": 0} for each in as_objects(event.get(name)) if _answer_index(each) == number]
         for name in ANSWER_FIELDS
-        if any(_index(each) for each in as_objects(event.get(name))) or (number and name in event)
+        if any(_answer_index(each) for each in as_objects(event.get(name))) or (number and name in event)
     }
     return {**event, **kept}
 
 
-def _answers(reply: JSONObject) -> Iterator[JSONObject]:
+def _split_answers(reply: JSONObject) -> Iterator[JSONObject]:
     """Return the reply once per answer, in their order."""
     name = next((name for name in ANSWER_FIELDS if len(as_objects(reply.get(name))) > 1), None)
     if name is None:
         yield reply
         return
-    for each in sorted(as_objects(reply[name]), key=_index):
+    for each in sorted(as_objects(reply[name]), key=_answer_index):
         yield {**reply, name: [each]}
 
 
-def _index(answer: JSONObject) -> int:
+def _answer_index(answer: JSONObject) -> int:
     found: JSON = answer.get("index")
     return found if isinstance(found, int) else 0
 
@@ -222,3 +225,148 @@ def _usage_once(answers: list[Message]) -> list[Message]:
         replace(message, usage=None) if number or message.usage == Usage() else message
         for number, message in enumerate(answers)
     ]
+
+
+# ── the provider's diagnosis of a cache miss ──────────────────────────────────────────────────────────────────────────
+# The provider's diagnosis of a cache miss in a reply, if the request asked for it.
+#
+# Anthropic answers in `diagnostics.cache_miss_reason` of a message, OpenAI in `prompt_cache_diagnostics` of a
+# response. In a stream, both are part of an event that contains the message or response.
+
+
+DIAGNOSIS = re.compile(r'"(?:prompt_cache_)?diagnostics"\s*:\s*\{')
+DIAGNOSIS_CONTAINERS = ("message", "response", "delta")
+"""Fields of an event that contain a message or response."""
+DIAGNOSIS_REASON = re.compile(r"[a-z][a-z0-9_]{0,63}")
+DIAGNOSED_MISS = "cache_miss"
+
+
+class CacheDiagnosis(NamedTuple):
+    """The provider's reason for a cache miss in its own word, and the tokens that were not read.
+
+    `reason` can also be `cache_hit`, or the reason why the provider made no diagnosis. It is "" if the reply has none.
+    """
+
+    reason: str = ""
+    missed: int = 0
+
+
+NO_DIAGNOSIS = CacheDiagnosis()
+
+
+def read_cache_diagnosis(reply: JSON) -> CacheDiagnosis:
+    """Return the diagnosis in a reply: whole, as a list of events, or as the text of a stream."""
+    found = NO_DIAGNOSIS
+    for each in _diagnosed_objects(reply):
+        found = _read_anthropic(each) or _read_openai(each) or found
+    return found
+
+
+def _diagnosed_objects(reply: JSON) -> Iterator[JSONObject]:
+    """Return all objects that can be a message or a response."""
+    if isinstance(reply, dict):
+        yield cast(JSONObject, reply)
+        return
+    if isinstance(reply, str):
+        events = _diagnosis_events([reply])
+    else:
+        given = cast(list[JSON], reply) if isinstance(reply, list) else []
+        events = as_objects(given) or _diagnosis_events([each for each in given if isinstance(each, str)])
+    for event in events:
+        yield event
+        yield from [value for name in DIAGNOSIS_CONTAINERS if (value := as_object(event.get(name)))]
+
+
+def _diagnosis_events(texts: Iterable[str]) -> list[JSONObject]:
+    """Return the few events of a stream that can contain a diagnosis. Others are not decoded."""
+    lines = [
+        line for text in texts if DIAGNOSIS.search(text) for line in LINE_END.split(text) if DIAGNOSIS.search(line)
+    ]  # fmt: skip
+    return parse_events("\n\n".join(lines)).events if lines else []
+
+
+def _read_anthropic(reply: JSONObject) -> CacheDiagnosis | None:
+    reason = as_object(as_object(reply.get("diagnostics")).get("cache_miss_reason"))
+    return _make_diagnosis(reason.get("type"), reason.get("cache_missed_input_tokens"))
+
+
+def _read_openai(reply: JSONObject) -> CacheDiagnosis | None:
+    found = as_object(reply.get("prompt_cache_diagnostics"))
+    kind: JSON = found.get("type")
+    return _make_diagnosis(found.get("reason") if kind == DIAGNOSED_MISS else kind, found.get("cache_missed_tokens"))
+
+
+def _make_diagnosis(reason: JSON, missed: JSON) -> CacheDiagnosis | None:
+    """Return a diagnosis; None if the reason does not look like a code, such as `tools_changed`."""
+    if not isinstance(reason, str) or not DIAGNOSIS_REASON.fullmatch(reason):
+        return None
+    return CacheDiagnosis(reason, max(0, missed) if isinstance(missed, int) else 0)
+
+
+# ── detection of the format ───────────────────────────────────────────────────────────────────────────────────────────
+# Detection of the format of a logged exchange: by its address, by the formats that can decode its reply, by the fields
+# of its request that a format does not know, and by its model, in this order. Providers and formatters hold the facts.
+
+
+UNDECODABLE = 1_000_000
+
+
+class FormatDetector:
+    """Format detection with a cache: exchanges with equal address, model and fields have the same candidates."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[object, ...], list[tuple[str, int]]] = {}
+
+    def format_of(self, body: JSONObject, reply: JSON = None, address: str = "") -> str:
+        mark = (address.partition("?")[0], str(body.get("model")), frozenset(body))
+        if mark not in self._known:
+            self._known[mark] = _candidate_formats(address, body)
+        likeliest, *others = self._known[mark]
+        if not others or reply is None or not _count_unknown_in_reply(formatter(likeliest[0]), reply):
+            return likeliest[0]
+        fitting = [likeliest, *others]
+        return min(fitting, key=lambda each: each[1] + _count_unknown_in_reply(formatter(each[0]), reply))[0]
+
+
+def detect_message_format(messages: list[JSONObject]) -> str:
+    """Return the format with the fewest unknown fields for a bare list of messages; "" if none can decode it."""
+    names = [name for name in format_names() if not formatter(name).session_line_fields]
+    order = sorted(names, key=lambda name: (name != DEFAULT_FORMAT, name not in request_formats()))
+    strange = {
+        name: _count_unknown(formatter(name), {formatter(name).messages_key: messages}, lost=True) for name in order
+    }
+    least = min(strange, key=strange.__getitem__)
+    return least if strange[least] < len(messages) else ""
+
+
+def _candidate_formats(address: str, body: JSONObject) -> list[tuple[str, int]]:
+    """Return the candidate formats of a request, best first, each with its number of unknown fields."""
+    names = [name for name in request_formats() if formatter(name).messages_key in body]
+    there = [name for name in formats_of_url(address) if name in names]
+    order = [format_of_model(str(body.get("model") or "")), *there, DEFAULT_FORMAT, *names]
+    fitting = sorted(there or names, key=order.index) or [DEFAULT_FORMAT]
+    strange = {name: _count_unknown(formatter(name), body) if len(fitting) > 1 else 0 for name in fitting}
+    return sorted(strange.items(), key=lambda each: each[1])
+
+
+def _count_unknown(form: Formatter, body: JSONObject, *, lost: bool = False) -> int:
+    """Return the number of fields that a format does not know. With `lost`, empty messages count too."""
+    try:
+        count = len(form.rules.parse(body).malformed)
+        request = form.decode_request(coerce_request(form, body).body)
+        empty = sum(not message.parts for message in request.messages) if lost else 0
+        return count + len(form.settings.read(request.settings).unread) + _count_native_parts(request.messages) + empty
+    except (ContextcError, *DECODE_ERRORS):
+        return UNDECODABLE
+
+
+def _count_unknown_in_reply(form: Formatter, reply: JSON) -> int:
+    """Return the same for a reply. A stream is parsed first, because any format would decode it as plain text."""
+    messages = decode_or_none(
+        form, cast(JSON, parse_events(reply).events or reply) if isinstance(reply, str) else reply
+    )
+    return UNDECODABLE if messages is None else _count_native_parts(messages)
+
+
+def _count_native_parts(messages: Sequence[Message]) -> int:
+    return sum(isinstance(part, ProviderBlock) for message in messages for part in message.parts)

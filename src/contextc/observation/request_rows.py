@@ -1,20 +1,167 @@
-"""The rows of an observed request: segments of its elements, their items, and their cache breakpoints."""
+"""An observed request as rows of the ledger: its head, what the request before it has in common, and its segments."""
 
 from bisect import bisect_right
 from collections.abc import Collection, Sequence
+from difflib import SequenceMatcher
+from hashlib import blake2b
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
-from contextc._json import as_object, decode_json
+from contextc._common_prefix import count_common_prefix
+from contextc._json import as_object, decode_json, encode_canonical
 from contextc.compiler.ledger import repository
 from contextc.compiler.ledger.observed_compression import pack_wire
-from contextc.messages import Message
-from contextc.observation.exchange_parser import ParsedElements
+from contextc.messages import Message, Text
+from contextc.messages.message import AnyPart
+from contextc.models.tokens import TokenCounter
+from contextc.observation.client_ids import attributions
+from contextc.observation.exchange_parser import ObservedInput, ParsedElements, decode_head
+from contextc.prompts import PromptBuilder, PromptFragment, hash_tools
 from contextc.store.backend_interface import Transaction
-from contextc.store.ledger_schema import Item, LedgerRow, RowRange, StoredRow, extend_layout
+from contextc.store.ledger_schema import HeadHashes, Item, LedgerRow, RowRange, StoredRow, extend_layout
 from contextc.store.message_rows import SEQ_BITS, SEQ_MASK, make_place
+from contextc.tools.spec import get_tool_name
+
+# ── the head ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Facts about the head of a request, for comparisons and figures: hashes, tokens, and the names of its tools.
+#
+# The hashes are those of the compiler, so a request of our own with the same system prompt and tools extends the
+# prefix.
+
+
+class HeadFacts(NamedTuple):
+    """The facts of one head. `system` and `tools` are tokens."""
+
+    hashes: HeadHashes = HeadHashes()
+    system: int = 0
+    tools: int = 0
+    names: tuple[str, ...] = ()
+
+
+def hash_head(head: bytes) -> bytes:
+    return blake2b(head, digest_size=16).digest()
+
+
+_known_heads: dict[tuple[bytes, str, str], HeadFacts] = {}
+MAX_KNOWN_HEADS = 256
+
+
+def read_head(given: ObservedInput, counter: TokenCounter) -> HeadFacts:
+    """Return the facts of a head. Most requests have the head of the one before, so the last ones are kept."""
+    key = (hash_head(given.head), given.form.name, given.model)
+    if key not in _known_heads:
+        if len(_known_heads) >= MAX_KNOWN_HEADS:
+            _known_heads.clear()
+        _known_heads[key] = _read_facts(given, counter)
+    return _known_heads[key]
+
+
+def _read_facts(given: ObservedInput, counter: TokenCounter) -> HeadFacts:
+    request = decode_head(given.form, given.head) if given.head else None
+    encoder = f"{given.form.name}/{given.form.encoding_version}"
+    if request is None:
+        return HeadFacts(HeadHashes(static=_hash_hex(given.head) if given.head else "", encoder=encoder))
+    settings = {name: request.settings[name] for name in given.form.prefix_settings if name in request.settings}
+    prompt = [*([request.system] if request.system is not None else []), *request.messages]
+    tools = given.form.encode_tools(request.tools)
+    return HeadFacts(
+        HeadHashes(
+            static=_hash_prompt(prompt) if prompt else "",
+            tools=hash_tools(request.tools) if tools else "",
+            settings=_hash_hex(encode_canonical(settings)) if settings else "",
+            encoder=encoder,
+        ),
+        sum([counter.count_system(message.text) for message in prompt]),
+        counter.count_tools(tools) + counter.count_settings(request.settings),
+        tuple([get_tool_name(tool) for tool in request.tools]),
+    )
+
+
+def _hash_prompt(prompt: Sequence[Message]) -> str:
+    """Return the hash of a system prompt. One text has the hash that the compiler gives to the same system prompt.
+
+    Attribution lines of clients do not count.
+    """
+    counted = [(message.role, [each for each in message.parts if not is_attribution(each)]) for message in prompt]
+    parts = [part for _, parts in counted for part in parts]
+    if len(parts) == 1 and isinstance(parts[0], Text) and prompt[0].role == "system":
+        rendered = PromptBuilder([PromptFragment("system_prompt", parts[0].text)]).render()
+        return rendered.static_hash if rendered.static else ""
+    return _hash_hex(encode_canonical(counted))
+
+
+def is_attribution(part: AnyPart) -> bool:
+    return isinstance(part, Text) and part.text.startswith(attributions())
+
+
+def _hash_hex(data: bytes) -> str:
+    return blake2b(data, digest_size=8).hexdigest()
+
+
+# ── the request before it ─────────────────────────────────────────────────────────────────────────────────────────────
+# Compare the elements of a request with those of the request before it on the same channel.
+#
+# A row of the ledger holds a segment: the output of the model, and what follows it. Rows are used from an element on
+# to their end.
+
+
+Change: TypeAlias = Literal["", "rewound", "changed", "removed", "inserted"]
+MAX_PRODUCT = 1_000_000
+
+
+class Alignment(NamedTuple):
+    """The rows of the previous request that are the leading elements of this one.
+
+    `rows` are their indexes, each with the number of elements to skip. The first `shared` are the same prefix.
+    `elements` is the number of elements in all of them, `equal` the number of leading elements that both requests have.
+    `change` is how the client broke the prefix.
+    """
+
+    rows: list[tuple[int, int]]
+    shared: int
+    elements: int
+    equal: int
+    change: Change
+
+
+def align(before: Sequence[bytes], now: Sequence[bytes], counts: Sequence[int]) -> Alignment:
+    """Compare two requests by the hashes of their elements. `counts` has the number of elements of each row before."""
+    equal = count_common_prefix([*before], [*now])
+    ends = list(accumulate(counts))
+    shared = sum(1 for end in ends if end <= equal)
+    kept = ends[shared - 1] if shared else 0
+    rows = [(index, 0) for index in range(shared)]
+    if equal == len(before):
+        return Alignment(rows, shared, kept, equal, "")
+    if equal == len(now):
+        return Alignment(rows, shared, kept, equal, "rewound")
+    if (len(before) - kept) * (len(now) - kept) > MAX_PRODUCT:
+        return Alignment(rows, shared, kept, equal, "changed")
+    blocks = SequenceMatcher(None, before[equal:], now[equal:], autojunk=False).get_matching_blocks()
+    first = blocks[0]
+    if not first.size:
+        return Alignment(rows, shared, kept, equal, "rewound" if len(now) - equal == 1 else "changed")
+    if first.b or equal > kept:
+        return Alignment(rows, shared, kept, equal, "inserted" if not first.a else "changed")
+    at = kept
+    for block in blocks:
+        if not block.size or equal + block.b != at:
+            break
+        first_row = bisect_right(ends, equal + block.a)
+        skip = equal + block.a - (ends[first_row] - counts[first_row])
+        for index in range(first_row, len(counts)):
+            size = counts[index] - skip
+            if at + size > equal + block.b + block.size:
+                break
+            rows.append((index, skip))
+            at, skip = at + size, 0
+    return Alignment(rows, shared, at, equal, "removed" if len(rows) > shared else "changed")
+
+
+# ── rows ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
 
 MODEL_ROLES = ("assistant", "model")
 

@@ -27,7 +27,7 @@ from contextc.models.tokens import TokenCounter
 from contextc.models.tokens.counter import estimate_tokens, get_counter
 from contextc.observation.client_ids import COUNTING_PATH
 from contextc.observation.exchange_parser import DECODE_ERRORS
-from contextc.observation.format_detection import FormatDetector
+from contextc.observation.reply_decoding import FormatDetector
 
 MAX_CHANGES = 10
 """Findings or changes of a request that are described in its manifest. All are counted."""

@@ -22,8 +22,8 @@ from contextc.formats.stream import Delta, StreamReader
 from contextc.linting.converter import ConvertedBody, convert_between
 from contextc.messages import Message, Text, ToolCall, Usage
 from contextc.models.tokens.counter import estimate_tokens
+from contextc.observation.chain_writer import rename_calls
 from contextc.observation.client_ids import COUNTING_PATH
-from contextc.observation.generated_call_ids import rename_calls
 from contextc.providers import Provider
 from contextc.providers.registry import snippet_tables
 from contextc.proxy.request_changes import MAX_CHANGES, Change, apply_changes, find_request_format
