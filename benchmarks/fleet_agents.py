@@ -15,7 +15,7 @@ from msgspec import Struct, json
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.app.model_selection import ModelChoice
+from contextc.app.agent_factory import ModelChoice
 from contextc.executor import AgentExecutor
 from contextc.providers.client import Endpoint, ProviderCall
 

@@ -27,7 +27,7 @@ from rich.table import Table
 
 import contextc as cc
 from contextc._json import JSONObject, encode
-from contextc.app.model_selection import ModelChoice
+from contextc.app.agent_factory import ModelChoice
 from contextc.executor import AgentExecutor
 from contextc.providers.client import Endpoint, ProviderCall
 from contextc.triggers import default_triggers

@@ -15,7 +15,7 @@ from contextc._json import JSONObject
 from contextc.cli import worker as command
 from contextc.providers.client import Endpoint
 from contextc.worker import TurnWorker, WorkerOptions
-from contextc.worker.job_owner import RetryRules
+from contextc.worker.turn_worker import RetryRules
 
 address, given = sys.argv[1], json.loads(sys.argv[2])
 

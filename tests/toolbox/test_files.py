@@ -7,6 +7,7 @@ import queue
 import stat
 import threading
 import time
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,8 +15,8 @@ import pytest
 
 import contextc as cc
 from contextc.errors import InvalidInput
-from contextc.tools.builtin import file_tools, search_files
-from contextc.tools.builtin.search_files import make_search_files
+from contextc.tools.builtin import file_tools
+from contextc.tools.builtin.file_tools import make_search_files
 from contextc.tools.builtin.search_worker import glob_pattern
 from contextc.tools.builtin.workspace import Workspace
 from tests.movable_clock import HOUR, MovableTime
@@ -259,8 +260,9 @@ def test_a_slow_pattern_is_stopped_and_stops_no_other_call(project: Path, monkey
             self.was_found = True
             return line
 
-    monkeypatch.setattr(search_files, "time", clock := MovableTime())
-    monkeypatch.setattr(search_files, "queue", SimpleNamespace(SimpleQueue=Lines, Empty=queue.Empty))
+    module = import_module("contextc.tools.builtin.file_tools")  # the package exports a function of this name
+    monkeypatch.setattr(module, "time", clock := MovableTime())
+    monkeypatch.setattr(module, "queue", SimpleNamespace(SimpleQueue=Lines, Empty=queue.Empty))
     tool = make_search_files(Workspace(project), seconds=HOUR)
 
     async def run() -> cc.ToolResult:

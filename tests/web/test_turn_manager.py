@@ -10,7 +10,7 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.app.model_selection import ModelChoice
+from contextc.app.agent_factory import ModelChoice
 from contextc.events import ApprovalRequest
 from contextc.executor import AgentExecutor, event_hub
 from contextc.executor.turn_handle import Turn

@@ -28,7 +28,7 @@ from contextc.worker import (
     turn_worker,
 )
 from contextc.worker.health_server import format_metrics, serve_health
-from contextc.worker.job_owner import RetryRules
+from contextc.worker.turn_worker import RetryRules
 from tests.executor.scripted_provider import SONNET, Line, Say, Scripted
 from tests.worker.worker_process import PATIENCE, events, in_event_loop
 

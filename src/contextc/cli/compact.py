@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from contextc.app.agent_factory import build_agent
-from contextc.app.model_selection import resolve_model
+from contextc.app.agent_factory import build_agent, resolve_model
 from contextc.cli.agent_options import AgentOption, BudgetOption, RootOption, SystemOption, ToolsOption, resolve_root
 from contextc.cli.chat.formatting import format_dollars
 from contextc.cli.chat.options import read_system_prompt

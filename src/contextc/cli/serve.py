@@ -110,7 +110,7 @@ def run(
         raise InvalidSetting(
             f"The package {error.name!r} is not installed", fix=f"Install it: {INSTALL_WEB}."
         ) from error
-    from contextc.app.model_selection import resolve_model
+    from contextc.app.agent_factory import resolve_model
     from contextc.cli.chat.options import read_system_prompt
 
     secret = choose_token(host, token, no_token)

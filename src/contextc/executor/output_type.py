@@ -15,8 +15,7 @@ import msgspec
 
 from contextc._json import JSON, JSONObject, decode, encode
 from contextc.errors import InvalidInput, InvalidSetting
-from contextc.tools.parameters import decode_hook
-from contextc.tools.schemas import type_schema
+from contextc.tools.parameters import decode_hook, type_schema
 
 T = TypeVar("T")
 PLACE = "output_type"

@@ -21,9 +21,15 @@ from contextc._json import JSONObject
 from contextc.config import read_models
 from contextc.errors import InvalidSetting, UnknownModel
 from contextc.messages import Usage
-from contextc.models.aliases import iter_name_variants, match_entry, normalize_name
-from contextc.models.catalog import CatalogEntry, Vendor, load_catalog
-from contextc.models.genai_prices_source import load_genai_facts
+from contextc.models.catalog import (
+    CatalogEntry,
+    Vendor,
+    iter_name_variants,
+    load_catalog,
+    load_genai_facts,
+    match_entry,
+    normalize_name,
+)
 
 MediaKind: TypeAlias = Literal["image", "audio", "video", "document"]
 MILLION = 1_000_000

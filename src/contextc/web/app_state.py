@@ -9,8 +9,7 @@ from msgspec import Struct
 from contextc._credential_mask import get_logger
 from contextc._worker_threads import run_blocking
 from contextc.analysis.conversation_loader import AnalysedConversations
-from contextc.app.agent_factory import ToolSelection, build_agent
-from contextc.app.model_selection import ModelChoice, resolve_model
+from contextc.app.agent_factory import ModelChoice, ToolSelection, build_agent, resolve_model
 from contextc.config import PolicyName
 from contextc.errors import ContextcError
 from contextc.executor import AgentExecutor, Limits, Suspend

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from weakref import WeakValueDictionary
 
 from contextc._worker_threads import run_blocking
-from contextc.app.model_selection import ModelChoice, resolve_model
+from contextc.app.agent_factory import ModelChoice, resolve_model
 from contextc.executor import AgentExecutor
 from contextc.providers import Endpoint
 

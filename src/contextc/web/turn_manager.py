@@ -18,8 +18,8 @@ from msgspec import UNSET, Struct, UnsetType
 from contextc._credential_mask import get_logger
 from contextc._json import JSONObject, encode_canonical
 from contextc._worker_threads import run_blocking
+from contextc.app.agent_factory import resolve_model
 from contextc.app.approval_preview import preview_call
-from contextc.app.model_selection import resolve_model
 from contextc.errors import AlreadyAnswered, ContextcError, UnknownApproval, UnknownConversation
 from contextc.events import AnyEvent
 from contextc.executor import AgentExecutor, Suspend, Turn

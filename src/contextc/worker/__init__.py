@@ -6,8 +6,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from contextc.store.submitted_input import SubmittedInput
     from contextc.store.turn_queue import WorkerTurn
-    from contextc.worker.queue_tables import create_queue_tables
-    from contextc.worker.submission import cancel_parked, parked_turns, resume_parked, submit, submit_sync
+    from contextc.worker.submission import (
+        cancel_parked,
+        create_queue_tables,
+        parked_turns,
+        resume_parked,
+        submit,
+        submit_sync,
+    )
     from contextc.worker.turn_worker import TurnWorker, WorkerOptions
 
 __all__ = [
@@ -26,8 +32,8 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "queue_tables": "create_queue_tables",
-        "submission": "SubmittedInput WorkerTurn cancel_parked parked_turns resume_parked submit submit_sync",
+        "submission": "SubmittedInput WorkerTurn cancel_parked create_queue_tables parked_turns resume_parked submit"
+        " submit_sync",
         "turn_worker": "TurnWorker WorkerOptions",
     },
 )

@@ -7,32 +7,209 @@ run, and hands their turns over.
 
 import asyncio
 import time
+import uuid
 from collections import Counter
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Struct
 
-from contextc._credential_mask import get_logger
+from contextc._credential_mask import get_logger, mask_secrets
 from contextc._installed_packages import importing
 from contextc._worker_threads import run_blocking
-from contextc.errors import ConversationBusy, InvalidInput, LeaseLost, StoreError
+from contextc.errors import ContextcError, ConversationBusy, InvalidInput, LeaseLost, ProviderFailed, StoreError
 from contextc.executor import AgentExecutor, Suspend
+from contextc.providers import Provider
 from contextc.store import Store, parked_turns, turn_queue
+from contextc.store.backend_interface import Transaction
 from contextc.store.message_rows import find_tip
+from contextc.store.transaction_engine import jitter
+from contextc.store.turn_and_event_records import TurnRecord
 from contextc.store.turn_queue import DEFAULT_QUEUE, TASK_NAME, QueuedJob
-from contextc.worker.job_owner import JobOwner, RetryRules
-from contextc.worker.provider_slots import ProviderSlots
-from contextc.worker.queue_tables import create_queue_tables
-from contextc.worker.submission import check_queue
+from contextc.worker.submission import check_queue, create_queue_tables
 
 if TYPE_CHECKING:
     from procrastinate import App, JobContext
     from procrastinate.worker import Worker
 
     from contextc.worker.queue_connection import QueueConnection
+
+
+# ── limits of providers ───────────────────────────────────────────────────────────────────────────────────────────────
+# A limit on concurrent model calls per provider, across all workers of a store.
+#
+# A slot is a row that expires, so that a dead process frees it. A call renews its slot while it runs.
+
+
+SLOT_SECONDS = 30.0
+"""Seconds after which the slot of a dead process is free."""
+SLOT_POLL_SECONDS = 0.1
+
+
+class ProviderSlots:
+    """The slots of some providers, by the name of the provider. Other providers have no limit."""
+
+    def __init__(self, store: Store, limits: Mapping[str, int], *, seconds: float = SLOT_SECONDS) -> None:
+        self._store, self._limits, self._seconds = store, dict(limits), seconds
+
+    @asynccontextmanager
+    async def call(self, provider: str, gives_up: Callable[[], bool]) -> AsyncGenerator[None]:
+        """Hold a slot during a model call. Raises `ProviderFailed` if `gives_up` returns True before one is free."""
+        limit = self._limits.get(provider)
+        if limit is None:
+            yield
+            return
+        holder = uuid.uuid4().hex
+        while not await run_blocking(self._take, provider, limit, holder):
+            if gives_up():
+                raise ProviderFailed(provider, "rate", "no slot became free before the worker stopped")
+            await asyncio.sleep(SLOT_POLL_SECONDS + jitter(SLOT_POLL_SECONDS))
+        renewing = asyncio.create_task(self._renew(provider, holder), name=f"slot of {provider}")
+        try:
+            yield
+        finally:
+            renewing.cancel()
+            with suppress(ContextcError):  # otherwise it expires
+                await run_blocking(self._release, provider, holder)
+
+    def _take(self, provider: str, limit: int, holder: str) -> bool:
+        def work(tx: Transaction) -> bool:
+            now, skip = tx.dialect.now, tx.dialect.skip_locked
+            tx.run_many(
+                "INSERT INTO provider_slot (provider, number) VALUES (?, ?) ON CONFLICT DO NOTHING",
+                [(provider, number) for number in range(limit)],
+            )
+            return bool(
+                tx.run(
+                    f"UPDATE provider_slot SET holder = ?, expires = {now} + ? WHERE provider = ?"
+                    " AND number = (SELECT number FROM provider_slot WHERE provider = ? AND number < ?"
+                    f" AND (holder = '' OR expires < {now}) ORDER BY number LIMIT 1{skip})",
+                    holder,
+                    self._seconds,
+                    provider,
+                    provider,
+                    limit,
+                )
+            )
+
+        return self._store.write(work)
+
+    async def _renew(self, provider: str, holder: str) -> None:
+        while True:
+            await asyncio.sleep(self._seconds / 3)
+            with suppress(ContextcError):
+                await run_blocking(self._extend, provider, holder)
+
+    def _extend(self, provider: str, holder: str) -> None:
+        self._store.write(
+            lambda tx: tx.run(
+                f"UPDATE provider_slot SET expires = {tx.dialect.now} + ? WHERE provider = ? AND holder = ?",
+                self._seconds,
+                provider,
+                holder,
+            )
+        )
+
+    def _release(self, provider: str, holder: str) -> None:
+        self._store.write(
+            lambda tx: tx.run(
+                "UPDATE provider_slot SET holder = '' WHERE provider = ? AND holder = ?", provider, holder
+            ),
+            repeatable=True,
+        )
+
+
+# ── the owner of a turn ───────────────────────────────────────────────────────────────────────────────────────────────
+# The owner of a turn that a worker runs: hands it over when the worker stops, and retries it when a provider is down.
+#
+# The continuation is a new job, stored in the transaction that releases the lease of the turn.
+
+
+class TurnParked(ContextcError):
+    """Workers gave up on a turn."""
+
+
+class RetryRules(NamedTuple):
+    """When workers give up on a turn, and how long they wait before they call a provider again, in seconds."""
+
+    max_deaths: int = 5
+    max_failures: int = 10
+    first_delay: float = 5.0
+    longest_delay: float = 600.0
+    max_unknown: int = 12
+    """Number of attempts at a job whose agent the worker does not have: another one may have it, or may start later."""
+
+    def delay(self, failures: int, error: Exception | None) -> float:
+        """Return the seconds until the next attempt after so many failures in a row."""
+        wanted = (error.retry_after or 0.0) if isinstance(error, ProviderFailed) else 0.0
+        return max(wanted, min(self.longest_delay, self.first_delay * 2 ** (failures - 1)))
+
+
+class JobOwner:
+    """The owner of the turns of one job."""
+
+    def __init__(
+        self,
+        store: Store,
+        job: turn_queue.QueuedJob,
+        rules: RetryRules,
+        slots: ProviderSlots,
+        is_stopping: Callable[[], bool],
+    ) -> None:
+        self._store, self._job, self._rules, self._slots, self._is_stopping = store, job, rules, slots, is_stopping
+        self._failures = 0
+        self.parked: tuple[int, str] | None = None
+        """The turn that the worker gave up on, and the reason."""
+
+    def check(self, turn: TurnRecord) -> None:
+        """Raise `TurnParked` if too many workers died while they ran this turn."""
+        known = self._known(turn)
+        if known is not None and known.deaths >= self._rules.max_deaths:
+            reason = f"{known.deaths} workers ended while they ran this turn"
+            self.parked = turn.number, reason
+            raise TurnParked(f"Turn {turn.number} was parked: {reason}", fix="Send the message again to retry.")
+
+    def wants_back(self) -> bool:
+        return self._is_stopping()
+
+    def retries(self, turn: TurnRecord, error: Exception) -> bool:
+        """Return True for a temporary failure of the provider, up to a number of times in a row."""
+        if not isinstance(error, ProviderFailed) or not error.may_retry:
+            return False
+        if self._is_stopping():
+            self._failures = 0
+            return True
+        known = self._known(turn)
+        before = known.failures if known is not None and known.steps == turn.steps else 0
+        self._failures = before + 1
+        if self._failures <= self._rules.max_failures:
+            return True
+        self.parked = turn.number, mask_secrets(f"the provider failed {self._failures} times in a row: {error}")
+        return False
+
+    def store_continuation(self, tx: Transaction, turn: TurnRecord, error: Exception | None) -> None:
+        job, seconds = self._job, 0.0
+        if error is not None and self._failures:
+            known = turn_queue.load_worker_turn(tx, job.number, job.agent)
+            deaths = known.deaths if known is not None and known.turn == turn.number else 0
+            turn_queue.save_trouble(tx, job.number, turn, deaths=deaths, failures=self._failures)
+            seconds = self._rules.delay(self._failures, error)
+        turn_queue.defer_job(tx, job.queue, job.conversation, job.number, job.agent, seconds=seconds, continues=True)
+
+    def model_call(self, provider: Provider) -> AbstractAsyncContextManager[None]:
+        return self._slots.call(provider.name, self._is_stopping)
+
+    def _known(self, turn: TurnRecord) -> turn_queue.WorkerTurn | None:
+        """Return what is known of earlier attempts at this turn."""
+        job = self._job
+        known = self._store.read(lambda tx: turn_queue.load_worker_turn(tx, job.number, job.agent))
+        return known if known is not None and known.turn == turn.number else None
+
+
+# ── the worker ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
 
 log = get_logger(__name__)
 SILENT_HEARTBEATS = 3

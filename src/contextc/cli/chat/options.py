@@ -4,8 +4,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from contextc.app.agent_factory import ToolSelection
-from contextc.app.default_conversation_names import time_based_names
+from contextc.app.agent_factory import ToolSelection, time_based_names
 from contextc.cli.chat.formatting import to_one_line
 from contextc.cli.file_io import read_input
 from contextc.config import PolicyName

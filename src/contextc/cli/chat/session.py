@@ -13,8 +13,7 @@ from contextlib import AsyncExitStack, contextmanager, suppress
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from contextc.app.agent_factory import build_agent, choose_tools
-from contextc.app.model_selection import ModelChoice, resolve_model
+from contextc.app.agent_factory import ModelChoice, build_agent, choose_tools, resolve_model
 from contextc.app.sanitize import sanitize
 from contextc.cli.chat import commands
 from contextc.cli.chat.approval import TerminalApproval

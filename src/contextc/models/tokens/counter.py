@@ -17,19 +17,142 @@ A vocabulary is loaded once, on first use, which takes a tenth of a second. With
 estimate is used. Special tokens in a text count as plain text and cannot be forged.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from math import ceil
 from string import ascii_letters, ascii_lowercase, ascii_uppercase, digits, punctuation
 from threading import Lock
-from typing import cast, final
+from typing import NamedTuple, cast, final
 
 from contextc._json import JSON, JSONObject, encode, fix_surrogates
 from contextc.messages import AnyPart, Media, Message, ProviderBlock, Reasoning, Text, ToolCall, ToolResult
 from contextc.messages.text_files import read_text_file
 from contextc.models.tokens.media_counting import count_media_tokens
 from contextc.models.tokens.overhead_profiles import VERSION, OverheadProfile, ReasoningRetention, find_profile
-from contextc.models.tokens.tool_rendering import dump_json, get_properties, render_typescript, split_functions
+
+# ── tool definitions as a model reads them ────────────────────────────────────────────────────────────────────────────
+# Tool definitions in the form that a model reads, which differs from the form that is sent.
+#
+# OpenAI renders a TypeScript namespace, Anthropic the JSON itself, and Gemini counts names, descriptions and
+# parameters. All vendors' definitions have a name, a description and a JSON Schema.
+
+
+MAX_DEPTH = 20
+HEAD = "# Tools\n\n## functions\n\nnamespace functions {\n\n"
+TAIL = "} // namespace functions"
+SCHEMA_PLACES = ("parameters", "input_schema", "parametersJsonSchema", "parameters_json_schema", "inputSchema")
+
+
+class ToolFunction(NamedTuple):
+    name: str
+    description: str
+    parameters: JSONObject
+
+
+def split_functions(tools: Sequence[JSONObject]) -> tuple[list[ToolFunction], list[JSONObject]]:
+    """Return the functions among tool definitions of any vendor, and the others, which the provider runs itself."""
+    found: list[ToolFunction] = []
+    others: list[JSONObject] = []
+    for tool in tools:
+        inside = list(_functions_in(tool))
+        found += [_as_function(each) for each in inside]
+        if not inside:
+            others.append(tool)
+    return found, others
+
+
+def _functions_in(tool: JSONObject) -> Iterator[JSONObject]:
+    for place in ("functionDeclarations", "function_declarations"):
+        if isinstance(tool.get(place), list):
+            yield from (each for each in cast(list[JSON], tool[place]) if isinstance(each, dict))
+            return
+    for place in ("function", "toolSpec"):
+        if isinstance(tool.get(place), dict):
+            yield cast(JSONObject, tool[place])
+            return
+    if isinstance(tool.get("name"), str) and (
+        tool.get("type") in (None, "function", "custom") or any(place in tool for place in SCHEMA_PLACES)
+    ):
+        yield tool
+
+
+def _as_function(tool: JSONObject) -> ToolFunction:
+    found = [cast(JSONObject, tool[place]) for place in SCHEMA_PLACES if isinstance(tool.get(place), dict)]
+    schema = found[0] if found else {}
+    if isinstance(schema.get("json"), dict) and "type" not in schema:
+        schema = schema["json"]  # Bedrock's wrapping
+    return ToolFunction(str(tool.get("name") or ""), str(tool.get("description") or ""), schema)
+
+
+def dump_json(value: JSON) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def get_properties(schema: JSONObject) -> JSONObject:
+    found = schema.get("properties")
+    return cast(JSONObject, found) if isinstance(found, dict) else {}
+
+
+def render_typescript(found: Sequence[ToolFunction]) -> str:
+    """Return the TypeScript namespace that OpenAI's models read."""
+    return HEAD + "".join([_render_declaration(each) for each in found]) + TAIL
+
+
+def _render_declaration(function: ToolFunction) -> str:
+    comment = f"// {function.description}\n" if function.description else ""
+    fields = _render_fields(function.parameters, function.parameters.get("$defs"), 0)
+    takes = f"(_: {{\n{fields}}})" if fields else "()"
+    return f"{comment}type {function.name} = {takes} => any;\n\n"
+
+
+def _render_fields(schema: JSONObject, definitions: JSON, depth: int) -> str:
+    needed = schema.get("required")
+    needed = cast(list[JSON], needed) if isinstance(needed, list) else []
+    lines: list[str] = []
+    for name, field in get_properties(schema).items():
+        field = cast(JSONObject, field) if isinstance(field, dict) else {}
+        if description := field.get("description"):
+            lines.append(f"// {description}\n")
+        default = f" // default: {dump_json(field['default'])}" if "default" in field else ""
+        lines.append(
+            f"{name}{'' if name in needed else '?'}: {_render_type(field, definitions, depth + 1)},{default}\n"
+        )
+    return "".join(lines)
+
+
+def _render_type(schema: JSON, definitions: JSON, depth: int) -> str:
+    if not isinstance(schema, dict) or depth > MAX_DEPTH:
+        return "any"
+    schema = cast(JSONObject, schema)
+    if isinstance(reference := schema.get("$ref"), str) and isinstance(definitions, dict):
+        return _render_type(cast(JSONObject, definitions).get(reference.rpartition("/")[2]), definitions, depth + 1)
+    if isinstance(schema.get("enum"), list):
+        return " | ".join([dump_json(each) for each in schema["enum"]])
+    if "const" in schema:
+        return dump_json(schema["const"])
+    for place in ("anyOf", "oneOf"):
+        if isinstance(schema.get(place), list):
+            return " | ".join([_render_type(each, definitions, depth + 1) for each in schema[place]])
+    kind = schema.get("type")
+    if isinstance(kind, list):
+        return " | ".join(
+            [_render_type({**schema, "type": each}, definitions, depth + 1) for each in cast(list[JSON], kind)]
+        )
+    match kind:
+        case "integer" | "number":
+            return "number"
+        case "array":
+            return _render_type(schema.get("items"), definitions, depth + 1) + "[]"
+        case "object":
+            fields = _render_fields(schema, definitions, depth)
+            return f"{{\n{fields}}}" if fields else "object"
+        case _:
+            return str(kind or "any")
+
+
+# ── counting ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
 
 WORD = 0.578
 LETTER = 0.098
@@ -54,7 +177,7 @@ SCRIPTS = (
 """The first UTF-8 byte of a character, and the tokens per character."""
 
 
-def _table(*classes: tuple[str, str]) -> bytes:
+def _make_table(*classes: tuple[str, str]) -> bytes:
     table = bytearray(b" " * 256)
     for name, members in classes:
         for byte in members.encode():
@@ -62,8 +185,8 @@ def _table(*classes: tuple[str, str]) -> bytes:
     return bytes(table)
 
 
-KINDS = _table(("a", ascii_lowercase), ("A", ascii_uppercase), (".", punctuation))
-WORDS = _table(("a", ascii_letters))
+KINDS = _make_table(("a", ascii_lowercase), ("A", ascii_uppercase), (".", punctuation))
+WORDS = _make_table(("a", ascii_letters))
 LETTERS, DIGITS = ascii_letters.encode(), digits.encode()
 UNSEEN = bytes((*range(0x21), 0x7F))  # blanks, line ends, control characters
 BEYOND_ASCII = bytes(range(0x80, 0x100))
@@ -103,11 +226,11 @@ _loading = Lock()
 def load_vocabulary(name: str) -> Callable[[str], int] | None:
     """Return a function that counts the tokens of a text, or None if there is no such vocabulary."""
     with _loading:
-        return _load(name)
+        return _load_vocabulary(name)
 
 
 @cache
-def _load(name: str) -> Callable[[str], int] | None:
+def _load_vocabulary(name: str) -> Callable[[str], int] | None:
     try:
         from splintr import Tokenizer
     except ImportError:
@@ -297,7 +420,7 @@ class TokenCounter:
     def count_settings(self, settings: JSONObject) -> int:
         """Return the tokens of other request settings in any format: a schema, a tool choice, reasoning."""
         figures = self._profile
-        schema = _schema(settings)
+        schema = _output_schema(settings)
         tokens = 0 if schema is None else self.count_text(dump_json(schema)) + figures.schema
         thinking = settings.get("thinking")
         if isinstance(thinking, dict) and cast(JSONObject, thinking).get("type") in ("enabled", "adaptive"):
@@ -308,7 +431,7 @@ class TokenCounter:
         return tokens
 
 
-def _schema(settings: JSONObject) -> JSON:
+def _output_schema(settings: JSONObject) -> JSON:
     """Return the response schema from the settings of any format."""
     for path in (
         ("response_format", "json_schema", "schema"),

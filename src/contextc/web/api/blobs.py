@@ -5,7 +5,7 @@ Raster images are displayed; everything else is a download.
 
 from msgspec import Struct
 
-from contextc.app.model_selection import resolve_model
+from contextc.app.agent_factory import resolve_model
 from contextc.errors import InvalidInput
 from contextc.messages import Media
 from contextc.web.app_state import AppState

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from contextc.app.default_conversation_names import time_based_names
+from contextc.app.agent_factory import time_based_names
 from contextc.errors import ConversationExists
 from contextc.store.conversation_list import MAX_GIVEN_TITLE, MAX_PAGE_SIZE, ConversationOverview
 from contextc.web.app_state import AppState

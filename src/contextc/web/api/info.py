@@ -5,8 +5,7 @@ from typing import Literal
 from msgspec import Struct
 
 import contextc
-from contextc.app.agent_factory import choose_tools
-from contextc.app.model_selection import LOCAL_CLIENT, resolve_model
+from contextc.app.agent_factory import LOCAL_CLIENT, choose_tools, resolve_model
 from contextc.config import mask_secrets, read_settings
 from contextc.errors import ContextcError
 from contextc.formats.registry import format_names

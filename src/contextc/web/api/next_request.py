@@ -6,7 +6,7 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from contextc.analysis.expected_cache import expect_cache
-from contextc.app import model_selection
+from contextc.app import agent_factory
 from contextc.app.agent_factory import build_prompt, build_tools, choose_tools
 from contextc.compiler.past_requests import load_channel_provider
 from contextc.config import read_settings
@@ -118,10 +118,10 @@ def _provider_and_channel(app: AppState, name: str, channel: str, model: str) ->
     if not model:
         found = load_last_request(app.store, name)
         if found is None:
-            return model_selection.resolve_model(app.options.model).provider, None
+            return agent_factory.resolve_model(app.options.model).provider, None
         return load_channel_provider(app.store, found[0]), found[0]
     for each in reversed(asked):
         named = model in (each.model, f"{each.provider}:{each.model}")
         if named and each.agent == app.options.agent and load_last_budget(app.store, each) is not None:
             return load_channel_provider(app.store, each), each
-    return model_selection.resolve_model(model).provider, None
+    return agent_factory.resolve_model(model).provider, None
