@@ -22,7 +22,7 @@ def options(tmp_path: Path) -> ServerOptions:
 
 
 def test_a_compaction_is_previewed_guided_examined_and_undone(store: cc.Store, person: Person, model: Model) -> None:
-    """Guarantees 7.5 and 7.6: the dialog has the costs, the notice has the receipt, and undo returns the messages."""
+    """Guarantees 7.11 and 7.12: the dialog has the costs, the notice has the receipt, and undo returns the messages."""
     for orders in ORDERS:
         store.extend("demo", [cc.user("The next report, please."), cc.assistant(f"It has {' '.join(orders)}.")])
     model.will(*[text_reply(SUMMARY) for _ in range(4)])

@@ -9,6 +9,9 @@ import pytest
 from rich.cells import cell_len
 
 import contextc as cc
+from contextc.cli.compact import describe_compaction
+from contextc.compiler.compaction import CompactionResult
+from contextc.compiler.compaction_receipt import Receipt
 from contextc.store.restore_backup import remove_empty_store
 from tests.cli.chat_terminal import recorded, text_reply
 from tests.cli.conftest import Run
@@ -371,3 +374,16 @@ def test_a_compaction_is_previewed_made_and_undone(run: Run, tmp_path: Path) -> 
     assert run("compact", "demo", "--undo", "--store", address).stdout == "There is no summary to take back.\n"
     refused = run("compact", "demo", "--undo", "--preview", *common)
     assert (refused.returncode, "Pass one of them" in refused.stderr) == (2, True)
+
+
+def test_a_compaction_says_what_it_lost() -> None:
+    """Guarantee 7.11, on the command line and in the chat."""
+    lost = ("ORD-17", "one sentence " * 20, *[f"ORD-{number}" for number in range(20, 40)])
+    done = CompactionResult(upto=9, before=900, after=30, text="", receipt=Receipt(facts=40, kept=10, lost=lost))
+    first, second, third = describe_compaction(done).splitlines()
+    assert first == "summarized messages 1 to 9: 900 tokens became 30"
+    assert second.startswith(
+        "The next request has 25% of the names, figures and sentences of people. It lacks 30: ORD-17,"
+    )
+    assert second.endswith("one…, ORD-20, ORD-21, ORD-22, …")
+    assert third == "The model still finds them with search_history."

@@ -369,6 +369,7 @@ def test_old_messages_are_summarized_on_request(server: Served, tmp_path: Path) 
     done = post(server, "demo/compact", model=model, instructions="keep the reasons")
     assert done["upto"] == found["upto"] > 0
     assert done["after"] < done["before"] == found["before"]
+    assert 0 < done["score"] <= 1
     assert post(server, "demo/compact/undo") == {"upto": done["upto"]}
     assert post(server, "demo/compact/undo") == {"upto": 0}
     with cc.open_store(server.address) as store:

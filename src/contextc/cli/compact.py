@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from textwrap import shorten
 from typing import Annotated
 
 import typer
@@ -22,6 +23,7 @@ from contextc.providers import Endpoint
 from contextc.store.conversation_types import DEFAULT_AGENT
 
 NOTHING = "There is nothing old enough to summarize."
+SHOWN_LOST, MAX_QUOTED = 5, 60
 
 
 def run(
@@ -86,7 +88,15 @@ def describe_compaction(done: CompactionResult | None) -> str:
     if done is None:
         return NOTHING
     digest = f" (without the model: {escape_markup(done.fallback)})" if done.fallback else ""
-    return f"summarized messages 1 to {done.upto}: {done.before:,} tokens became {done.after:,}{digest}"
+    summed = f"summarized messages 1 to {done.upto}: {done.before:,} tokens became {done.after:,}{digest}"
+    if done.receipt is None or not done.receipt.missing:
+        return summed
+    lost = [shorten(escape_markup(each), MAX_QUOTED, placeholder="…") for each in done.receipt.lost[:SHOWN_LOST]]
+    more = ["…"] if done.receipt.missing > SHOWN_LOST else []
+    return (
+        f"{summed}\nThe next request has {done.receipt.score:.0%} of the names, figures and sentences of people. It "
+        f"lacks {done.receipt.missing:,}: {', '.join(lost + more)}\nThe model still finds them with search_history."
+    )
 
 
 def describe_undo(upto: int | None) -> str:

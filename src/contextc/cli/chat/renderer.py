@@ -198,7 +198,8 @@ class TerminalRenderer:
             case CompactionFinished():
                 digest = f" (without the model: {event.fallback})" if event.fallback else ""
                 figures = f"{event.before:,} tokens became {event.after:,}"
-                self.warn(f"summarized messages 1 to {event.upto}: {figures}{digest}")
+                lost = f"; {event.missing:,} names, figures and sentences are gone" if event.missing else ""
+                self.warn(f"summarized messages 1 to {event.upto}: {figures}{digest}{lost}")
 
     def _show_turn(self, event: TurnStart | TurnFinish | TurnInterrupted | ErrorOccurred) -> None:
         match event:

@@ -88,7 +88,8 @@ class NamedDecisionBody(DecisionBody, frozen=True, kw_only=True, forbid_unknown_
 class CompactResult(Struct, frozen=True, kw_only=True):
     """The result of a compaction: messages up to `upto` were summarized, from `before` to `after` tokens.
 
-    `upto` is 0 if there was nothing to compact. `fallback` is why the summary is not by a model.
+    `upto` is 0 if there was nothing to compact. `fallback` is why the summary is not by a model. `score` is the share
+    of the facts and of people's sentences that the next request still has, and `missing` the number of the others.
     """
 
     upto: int = 0
@@ -96,6 +97,8 @@ class CompactResult(Struct, frozen=True, kw_only=True):
     after: int = 0
     text: str = ""
     fallback: str = ""
+    score: float | None = None
+    missing: int = 0
 
 
 class PreviewResult(Struct, frozen=True, kw_only=True):
@@ -191,7 +194,16 @@ async def compact(app: AppState, name: str, body: CompactBody) -> CompactResult:
         done = await executor.compact(name, instructions=body.instructions)
     if done is None:
         return CompactResult()
-    return CompactResult(upto=done.upto, before=done.before, after=done.after, text=done.text, fallback=done.fallback)
+    score, missing = (done.receipt.score, done.receipt.missing) if done.receipt is not None else (None, 0)
+    return CompactResult(
+        upto=done.upto,
+        before=done.before,
+        after=done.after,
+        text=done.text,
+        fallback=done.fallback,
+        score=score,
+        missing=missing,
+    )
 
 
 @endpoint("POST", "/conversations/{name}/compact/preview")
