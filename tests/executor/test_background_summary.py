@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -27,12 +28,13 @@ class Writer(Endpoint):
         self.steps, self.release = steps, release
         self.bodies, self.summaries = list[bytes](), list[int]()
         """The requests of the turn, and how many there were when each summary was asked for."""
-        self.may_answer = asyncio.Event()
+        self.asked, self.may_answer = asyncio.Event(), asyncio.Event()
         self.failures = 0
 
     async def stream(self, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:
         if LIVE in call.body or SEPARATE in call.body:
             self.summaries.append(len(self.bodies))
+            self.asked.set()
             if self.failures:
                 self.failures -= 1
                 raise ProviderFailed("anthropic", "quota", "no credit left")
@@ -93,9 +95,9 @@ def test_a_summary_is_written_while_the_turn_goes_on_and_used_at_the_next_cut(st
         await executor.close()
 
         assert len(line.summaries) == 1
-        assert line.summaries[0] < full - 2
         begins = [event for event in events if isinstance(event, StepStart) and event.why]
         assert [event.why for event in begins] == ["first request", "over budget"]
+        assert line.summaries[0] < begins[1].step
         used = [b"Things were written down." in body for body in line.bodies]
         assert used == [number >= begins[1].step for number in range(1, len(used) + 1)]
         done = [event for event in events if isinstance(event, CompactionFinished)]
@@ -128,7 +130,7 @@ def test_closing_the_executor_cancels_a_summary_and_stores_nothing(store: cc.Sto
         line = Writer(full - 3, lambda _: False)
         executor = agent(store, line)
         await played(executor, "demo", "write")
-        assert len(line.summaries) == 1
+        await line.asked.wait()
         await executor.close()
         assert [task for task in asyncio.all_tasks() if task is not asyncio.current_task()] == []
         assert count_summaries(store) == 0
@@ -185,7 +187,7 @@ def test_a_change_while_a_summary_is_written_leaves_nothing_of_it(store: cc.Stor
         line = Writer(full - 3, lambda _: False)
         executor = agent(store, line)
         await played(executor, "demo", "write")
-        assert len(line.summaries) == 1
+        await line.asked.wait()
         getattr(store, change)("demo", *([] if change == "delete" else [3]))
         line.may_answer.set()
         await executor.config.background.wait("demo")
@@ -297,8 +299,9 @@ def test_one_summary_at_a_time_is_written_for_a_conversation(store: cc.Store) ->
         line.may_answer.clear()
         store.append("demo", cc.user("hi"))
         asked = partial(summarize, executor.config)
-        for each in (first, second):
-            await each.start(executor.config, "demo", 0.8, steps, asked)
+        await first.start(executor.config, "demo", 0.8, steps, asked)
+        await line.asked.wait()
+        await second.start(executor.config, "demo", 0.8, steps, asked)
         await second.wait("demo")
         line.may_answer.set()
         for each in (first, second):
@@ -335,3 +338,62 @@ def test_the_mark_must_be_a_share_of_the_window(store: cc.Store) -> None:
     for wrong in (0, 1.5, "half", True):
         with pytest.raises(cc.errors.InvalidSetting, match="summarize_at must be a share"):
             agent(store, Writer(1), wrong)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.thorough
+def test_many_conversations_are_summed_up_at_once(tmp_path: Path, full: int) -> None:
+    """64 turns in two executors, as in two processes: one summary, one event and all messages for each."""
+
+    async def run(store: cc.Store, other: cc.Store) -> None:
+        names = [f"demo{number}" for number in range(64)]
+        lines = {name: Writer(full + 3, lambda number: number >= full - 2) for name in names}
+        executors = [agent(each, Shared(lines)) for each in (store, other)]
+        turns = [executors[at % 2].start(name, f"write {name}.") for at, name in enumerate(names)]
+        results = await asyncio.gather(*[turn.wait() for turn in turns])
+        for executor in executors:
+            await executor.close()
+        assert {result.finish for result in results} == {"stop"}
+        for name in names:
+            assert len(lines[name].summaries) == 1
+            done = [event for event in store.events(name) if isinstance(event, CompactionFinished)]
+            assert [event.fallback for event in done] == [""]
+            assert [each.waits for each in executors[0].compiler.compactions(name)] == [False]
+            assert len(store.load(name)) == 2 * (full + 3) + 2
+            usage = store.turns(name)[0].usage
+            assert usage is not None
+            assert usage.input == 7
+        assert count_summaries(store) == 64
+
+    with cc.open_store(tmp_path / "chat.db") as store, cc.open_store(tmp_path / "chat.db") as other:
+        asyncio.run(run(store, other))
+
+
+class Shared(Endpoint):
+    """One model for each conversation, which its first message names."""
+
+    def __init__(self, lines: dict[str, Writer]) -> None:
+        self.lines = lines
+
+    def stream(self, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:
+        text = call.body.decode()
+        return next(line for name, line in self.lines.items() if f"write {name}." in text).stream(call)
+
+
+def test_two_processes_write_one_summary(tmp_path: Path, full: int) -> None:
+    """The turn of one has ended, and its summary is being written: the turn of another does not ask for a second."""
+
+    async def run(store: cc.Store, other: cc.Store) -> None:
+        first, second = Writer(full - 5, lambda _: False), Writer(1)
+        begins, goes_on = agent(store, first), agent(other, second)
+        await played(begins, "demo", "write")
+        await first.asked.wait()
+        await played(goes_on, "demo", "go on")
+        assert second.summaries == []
+        first.may_answer.set()
+        await begins.config.background.wait("demo")
+        assert [each.waits for each in goes_on.compiler.compactions("demo")] == [True]
+        for executor in (begins, goes_on):
+            await executor.close()
+
+    with cc.open_store(tmp_path / "chat.db") as store, cc.open_store(tmp_path / "chat.db") as other:
+        asyncio.run(run(store, other))

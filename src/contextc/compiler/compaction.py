@@ -41,7 +41,7 @@ from contextc.providers import Provider
 from contextc.store import Store, append_and_load, turn_and_event_records
 from contextc.store.backend_interface import Transaction
 from contextc.store.ledger_schema import Item
-from contextc.store.message_rows import SEQ_MASK, load_context_start, load_tip
+from contextc.store.message_rows import SEQ_MASK, BranchTip, load_context_start, load_tip
 
 if TYPE_CHECKING:
     from contextc.compiler.arguments import CompileArguments
@@ -79,6 +79,10 @@ class CompactionResult(Struct, frozen=True, kw_only=True):
     """True if another writer had stored a summary at this position first. That one is kept."""
 
 
+WithCompaction: TypeAlias = Callable[[Transaction, CompactionResult], object]
+"""Writes of a caller in the transaction that stores a summary."""
+
+
 class StoredCompaction(Struct, frozen=True, kw_only=True):
     """A stored summary of the messages up to `upto`, and what the request after it has kept of them."""
 
@@ -91,13 +95,6 @@ class StoredCompaction(Struct, frozen=True, kw_only=True):
     """None for summaries of older versions."""
     waits: bool = False
     """True if it is used only where the context is trimmed next."""
-    before: int = 0
-    """Tokens of what a summary that was written in the background replaces; 0 for others."""
-
-    def as_result(self, counter: TokenCounter) -> CompactionResult:
-        """Return it as the result of the compaction that wrote it."""
-        after = counter.count_system(self.text)
-        return CompactionResult(upto=self.upto, text=self.text, before=self.before, after=after, receipt=self.receipt)
 
 
 class CompactionContext(NamedTuple):
@@ -267,7 +264,9 @@ def _with_files(store: Store, draft: Draft, item: Item, message: Message) -> Mes
     return write_text_files(item, message, draft.provider.formatter, blobs, documents=False, fetchable=False)[0]
 
 
-def run_compaction_steps(context: CompactionContext, instructions: str, *, waits: bool = False) -> CompactionSteps:
+def run_compaction_steps(
+    context: CompactionContext, instructions: str, waits: bool, in_transaction: WithCompaction | None
+) -> CompactionSteps:
     """Summarize the old part of a conversation as one agent sees it, and store the summary; None if there is none."""
     store, current, whole = context.store, context.current, context.whole
     draft, available = whole.draft, current.budget.available
@@ -328,19 +327,23 @@ def run_compaction_steps(context: CompactionContext, instructions: str, *, waits
         waits=waits or UNSET,
         before=planned.tokens if waits else UNSET,
     )
-    at, redacted = whole.snapshot.tip, context.redacted
-    stored = store.write(lambda tx: summaries.save_summary(tx, at, draft.agent, planned.anchor, overlay, redacted))
-    if stored is None:
-        return None
-    return CompactionResult(
+    done = CompactionResult(
         upto=planned.anchor & SEQ_MASK,
         text=made.summary.text,
         before=planned.tokens,
         after=made.summary.tokens,
         fallback=fallback,
         receipt=made.receipt,
-        already=not stored,
     )
+
+    def save(tx: Transaction) -> bool | None:
+        stored = summaries.save_summary(tx, whole.snapshot.tip, draft.agent, planned.anchor, overlay, context.redacted)
+        if stored and in_transaction is not None:
+            in_transaction(tx, done)
+        return stored
+
+    stored = store.write(save)
+    return None if stored is None else replace(done, already=not stored)
 
 
 def _ask(
@@ -394,7 +397,6 @@ def load_compactions(store: Store, conversation: str, agent: str) -> list[Stored
                 is_digest=stored.made_by == "digest",
                 receipt=stored.receipt or None,
                 waits=stored.waits is True,
-                before=stored.before or 0,
             )
             for anchor, stored in found
         ]
@@ -402,23 +404,26 @@ def load_compactions(store: Store, conversation: str, agent: str) -> list[Stored
     return store.read(work)
 
 
-def take_waiting_summary(store: Store, conversation: str, agent: str, *, use: bool) -> StoredCompaction | None:
+def take_waiting_summary(
+    store: Store, conversation: str, agent: str, count: Callable[[str], int], in_transaction: WithCompaction | None
+) -> CompactionResult | None:
     """Let the next request begin with the summary that waits for the next trimming, and return it; None if there is
-    none. Without `use`, delete it instead.
+    none. Without `in_transaction`, delete it instead.
     """
 
-    def work(tx: Transaction) -> bool:
+    def work(tx: Transaction) -> CompactionResult | None:
         at = load_tip(tx, conversation)
         anchor, stored = next(summaries.load_summaries(tx, agent, at), (0, None))
         if stored is None or stored.waits is not True or anchor & SEQ_MASK <= load_context_start(tx, at.branch, at.seq):
-            return False
-        if use:
-            summaries.use_summary(tx, at, agent, anchor, stored)
-        else:
+            return None
+        if in_transaction is None:
             summaries.delete_summary(tx, at, agent, anchor)
-        return use
+            return None
+        done = _use_summary(tx, at, agent, anchor, stored, count(stored.text))
+        in_transaction(tx, done)
+        return done
 
-    return load_compactions(store, conversation, agent)[0] if store.write(work) else None
+    return store.write(work)
 
 
 def use_summary_in(tx: Transaction, compiled: Compiled) -> CompactionFinished | None:
@@ -429,13 +434,16 @@ def use_summary_in(tx: Transaction, compiled: Compiled) -> CompactionFinished | 
     stored = summaries.load_summary(tx, at.tree, agent, summary.anchor)
     if stored is None or stored.waits is not True:  # used by another run meanwhile
         return None
-    summaries.use_summary(tx, at, agent, summary.anchor, stored)
+    return compaction_event(_use_summary(tx, at, agent, summary.anchor, stored, summary.tokens))
+
+
+def _use_summary(
+    tx: Transaction, at: BranchTip, agent: str, anchor: int, stored: summaries.StoredSummary, tokens: int
+) -> CompactionResult:
+    """Let a summary wait no longer. Return it as the result of the compaction that wrote it."""
+    summaries.use_summary(tx, at, agent, anchor, stored)
     before, receipt = stored.before or 0, stored.receipt or None
-    return compaction_event(
-        CompactionResult(
-            upto=summary.anchor & SEQ_MASK, text=summary.text, before=before, after=summary.tokens, receipt=receipt
-        )
-    )
+    return CompactionResult(upto=anchor & SEQ_MASK, text=stored.text, before=before, after=tokens, receipt=receipt)
 
 
 def compaction_event(done: CompactionResult) -> CompactionFinished:

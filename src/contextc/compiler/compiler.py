@@ -21,6 +21,7 @@ from contextc.compiler.compaction import (
     CompactionResult,
     CompactionSteps,
     StoredCompaction,
+    WithCompaction,
     complete_compaction,
     load_compaction,
     load_compactions,
@@ -389,15 +390,16 @@ class MessageCompiler:
         instructions: str = "",
         from_cache: bool = False,
         waits: bool = False,
+        in_transaction: WithCompaction | None = None,
         **arguments: Unpack[CompileArguments],
     ) -> CompactionSteps:
         """Return the steps of a compaction, for callers that create the summaries themselves, as on an event loop.
 
         With `from_cache`, a step may contain a request of this channel that asks for the summary. A summary that
-        `waits` is used only where the context is trimmed next.
+        `waits` is used only where the context is trimmed next. `in_transaction` is called where it is stored.
         """
         context = load_compaction(self, conversation, arguments, from_cache=from_cache)
-        return (yield from run_compaction_steps(context, instructions, waits=waits))
+        return (yield from run_compaction_steps(context, instructions, waits, in_transaction))
 
     def preview_compaction(
         self, conversation: str, *, from_cache: bool = False, **asked: Unpack[CompileArguments]

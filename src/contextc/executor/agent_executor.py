@@ -67,7 +67,7 @@ class AgentExecutor(agent_config.FixedOptions):
     `summarize` selects how old messages are summarized before they would be left out: `"model"` asks the model, a
     function gets the messages and the previous summary, None disables summaries. `summary_instructions` say what
     summaries should keep. From the share `summarize_at` of the available tokens on, the model writes a summary in the
-    background, if the next trimming needs one; by default it is written only when the window is full.
+    background, if the next trimming needs one. With None, it is written only when the window is full.
 
     `on_prepare_messages` gets a copy of each request and may return a changed one. `should_continue` is called after
     tools have run. `resources` reads memory and CPU usage when a trigger needs them. A turn that starts more than
@@ -101,7 +101,7 @@ class AgentExecutor(agent_config.FixedOptions):
         approve: Approve | Suspend | None = None,
         summarize: Summarize | Literal["model"] | None = "model",
         summary_instructions: str = "",
-        summarize_at: float | None = None,
+        summarize_at: float | None = 0.75,
         on_prepare_messages: PrepareMessages | None = None,
         should_continue: ShouldContinue | None = None,
         endpoint: Endpoint | None = None,
@@ -355,18 +355,27 @@ class AgentExecutor(agent_config.FixedOptions):
         agent_config.check_summary_instructions(config.summarize, instructions)
         asked = config.arguments_for(conversation)
         both = "\n".join([each for each in (config.summary_instructions, instructions) if each.strip()])
+        append = partial(self._append_compaction, conversation)
         await config.background.wait(conversation)
-        use_waiting = partial(take_waiting_summary, use=not instructions.strip())
-        waiting = await run_blocking(use_waiting, self.store, conversation, self.agent)
-        if waiting is not None:
-            done = waiting.as_result(config.compiler.counter)
-        else:
+        done = await run_blocking(
+            take_waiting_summary,
+            self.store,
+            conversation,
+            self.agent,
+            config.compiler.counter.count_system,
+            None if instructions.strip() else append,
+        )
+        if done is None:
             steps = config.compiler.compaction(
-                conversation, instructions=both, from_cache=config.summarize == "model", budget=config.budget, **asked
+                conversation,
+                instructions=both,
+                from_cache=config.summarize == "model",
+                in_transaction=append,
+                budget=config.budget,
+                **asked,
             )
             done = await run_compaction(steps, partial(summarize_messages, config))
-        if done is not None and not done.already:
-            await run_blocking(self._publish_compaction, conversation, done)
+        event_hub(self.store).refresh(conversation)
         return done
 
     def preview_compaction(self, conversation: str) -> CompactionPreview | None:
@@ -414,15 +423,10 @@ class AgentExecutor(agent_config.FixedOptions):
         """Return the client of the provider, one for each event loop."""
         return self.config.clients.get()
 
-    def _publish_compaction(self, conversation: str, done: CompactionResult) -> None:
+    def _append_compaction(self, conversation: str, tx: Transaction, done: CompactionResult) -> None:
         event = replace_fields(compaction_event(done), time=now_ms(), agent=self.agent)
-
-        def work(tx: Transaction) -> None:
-            at = load_tip(tx, conversation)
-            turn_and_event_records.append_events(tx, at.conversation, [replace_fields(event, seq=at.seq)])
-
-        self.store.write(work)
-        event_hub(self.store).refresh(conversation)
+        at = load_tip(tx, conversation)
+        turn_and_event_records.append_events(tx, at.conversation, [replace_fields(event, seq=at.seq)])
 
     async def _queue(self, conversation: str, given: str | Message, kind: QueueKind) -> QueuedMessage:
         message = agent_config.input_message(given, self.agent)

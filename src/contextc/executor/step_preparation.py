@@ -15,12 +15,11 @@ from contextc._credential_mask import get_logger
 from contextc._json import JSONObject
 from contextc.compiler import Compiled
 from contextc.compiler.arguments import AgentArguments
-from contextc.compiler.compaction import CompactionSteps, compaction_event
+from contextc.compiler.compaction import CompactionSteps
 from contextc.compiler.ledger.channel_loader import load_messages_at
 from contextc.compiler.passes.fit_budget import CALL_LEFT_OUT, SUMMED_UP
 from contextc.compiler.summary_request import SummarizerInput
 from contextc.errors import ContextOverflow
-from contextc.events import CompactionFinished
 from contextc.executor.agent_config import AgentConfig
 from contextc.executor.turn_store import TurnStore
 from contextc.executor.turn_totals import KEPT_STEPS, TurnState
@@ -113,11 +112,8 @@ class StepPreparer:
             asked["context"] = replace(context, responding_to=sender)
         return {**asked, "agent": self.turn_store.agent, "running": self.turn_store.load_running()}
 
-    def prepare_after_compaction(
-        self, index: int, done: CompactionFinished, states: dict[str, JSONObject]
-    ) -> PreparedStep:
+    def prepare_after_compaction(self, index: int, states: dict[str, JSONObject]) -> PreparedStep:
         """Prepare the request after a summary. `states` are the unstored states of the earlier preparation."""
-        self.turn_store.append_events(done)
         return self._evaluate_step(["after_compaction"], index, states)
 
     def prepare_again(self, index: int, budget: int | None = None) -> PreparedStep:
@@ -150,16 +146,20 @@ class StepPreparer:
             **self._compile_arguments,
         )
 
-    def summarize(self) -> Generator[SummarizerInput, str, CompactionFinished | None]:
-        """Summarize old messages. Return None if there is nothing to summarize."""
+    def summarize(self) -> Generator[SummarizerInput, str, bool]:
+        """Summarize old messages. Return False if there is nothing to summarize."""
         done = yield from self.config.compiler.compaction(
             self.turn_store.conversation,
             instructions=self.config.summary_instructions,
             from_cache=self.config.summarize == "model",
+            in_transaction=self.turn_store.append_compaction,
             budget=self.turn_state.budget,
             **self._compile_arguments,
         )
-        return None if done is None or done.already else compaction_event(done)
+        if done is None or done.already:
+            return False
+        self.turn_store.publish_compaction()
+        return True
 
     def summarize_ahead(self, compiled: Compiled) -> CompactionSteps:
         """Summarize old messages for the next trimming. Return None if that would need no summary, because results can

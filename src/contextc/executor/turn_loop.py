@@ -503,8 +503,6 @@ class TurnRunner:
             if not prepared.needs_summary:
                 return prepared
         done = await run_compaction(self.preparer.summarize(), self._counted_summary)
-        if done is None:
+        if not done:
             return await run_blocking(self.preparer.add_usage_messages, prepared, index, slots=CALLBACK_SLOTS)
-        return await run_blocking(
-            self.preparer.prepare_after_compaction, index, done, prepared.states, slots=CALLBACK_SLOTS
-        )
+        return await run_blocking(self.preparer.prepare_after_compaction, index, prepared.states, slots=CALLBACK_SLOTS)

@@ -14,7 +14,7 @@ from contextc._credential_mask import get_logger
 from contextc._json import JSONObject
 from contextc._worker_threads import defer
 from contextc.compiler import Compiled
-from contextc.compiler.compaction import use_summary_in
+from contextc.compiler.compaction import CompactionResult, compaction_event, use_summary_in
 from contextc.events import (
     AnyEvent,
     ErrorOccurred,
@@ -78,6 +78,7 @@ class TurnStore(TurnApprovals):
 
     waiting: TurnRecord | None = None
     """The turn that waits for approval, because of which the input was queued."""
+    _compacted: Sequence[AnyEvent] = ()
 
     # ── begin and end ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -330,6 +331,15 @@ class TurnStore(TurnApprovals):
             log.warning("%s: trigger %s failed: %s", self.conversation, name, failure)
         if verdict.failures:
             self.append_events(*[TriggerFailed(trigger=name, error=why) for name, why in verdict.failures], step=step)
+
+    def append_compaction(self, tx: Transaction, done: CompactionResult) -> None:
+        """Store the event of a compaction in the transaction that stores its summary, under the lease of the turn."""
+        leases.check_lease(tx, self.lease, self.conversation)
+        self._compacted = self._append(tx, [compaction_event(done)])
+
+    def publish_compaction(self) -> None:
+        """Publish the event of the compaction that was stored last."""
+        self._publish(self._compacted)
 
     # ── steps ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
