@@ -228,7 +228,6 @@ def test_a_message_leads_to_the_request_that_it_answers(seen: Seen, model: Model
     expect(person.composer).to_be_visible()
 
 
-@pytest.mark.thorough
 def test_a_request_that_was_stopped_is_not_missing(person: Person, model: Model) -> None:
     """Guarantees 9.7, 13.1: also where there is nothing else; later between the others, in the chart and in the
     table.

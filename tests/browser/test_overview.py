@@ -128,7 +128,6 @@ def test_a_new_request_appears_without_a_reload(filled: cc.Store, person: Person
     expect(person.page.get_by_test_id(ROWS)).to_have_count(4)
 
 
-@pytest.mark.thorough
 def test_both_views_are_accessible_and_fit_a_phone(filled: cc.Store, person: Person) -> None:
     for address in ("#/overview", "#/search?q=question"):
         person.open(address)

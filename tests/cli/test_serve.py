@@ -113,7 +113,6 @@ def test_a_token_is_reported_once_and_needed(serve: Serve) -> None:
     assert server.end() == (0, "")
 
 
-@pytest.mark.thorough
 def test_others_than_this_machine_need_a_token_that_is_made_if_none_is_given(serve: Serve) -> None:
     server = serve("--host", "0.0.0.0")
     token = server.token
