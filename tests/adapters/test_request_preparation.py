@@ -305,3 +305,9 @@ def test_an_agent_of_a_framework_reads_what_its_request_left_out() -> None:
     assert "r3 (tool, result of read)\nThe port is 8443." in search("which port")
     assert fetch("r3").startswith("The port is 8443.")
     assert fetch("r3", 4).startswith("port is")
+
+
+def test_an_adapter_refuses_to_offer_tools_that_nobody_would_run(store: cc.Store) -> None:
+    """Guarantee 22.4: the error names the functions that the framework can run."""
+    with pytest.raises(InvalidSetting, match="history_functions"):
+        RequestPreparer(store, "c", MODEL, fetch=True)

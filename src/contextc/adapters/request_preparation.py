@@ -40,7 +40,7 @@ from contextc.adapters.history_alignment import AlignedBlock, Alignment, align_h
 from contextc.compiler import Compiled, MessageCompiler
 from contextc.compiler.options import CompilerOptionArguments
 from contextc.compiler.sent_messages import SentMessage, list_sent_messages
-from contextc.errors import StaleCompile, StoreCorrupt
+from contextc.errors import InvalidSetting, StaleCompile, StoreCorrupt
 from contextc.messages import Message, Usage
 from contextc.providers import Provider, provider
 from contextc.store import Store, append_and_load
@@ -129,7 +129,12 @@ class RequestPreparer:
         """Create a preparer. `model` is a provider or "provider:model"; `window` replaces the model's own window."""
         model = choose_model(model, window)
         self.store, self.conversation, self.agent = store, conversation, agent
-        options.setdefault("fetch", False)
+        if options.setdefault("fetch", False):
+            raise InvalidSetting(
+                "fetch: an adapter adds no tools, because the framework would not run them",
+                got=options["fetch"],
+                fix="Pass history_functions(…) of contextc.adapters.history_functions to the agent as tools.",
+            )
         options.setdefault("low", LOW)
         self.compiler = MessageCompiler(store, model, **options)
         self._lock = threading.RLock()
