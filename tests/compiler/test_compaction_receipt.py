@@ -9,7 +9,7 @@ import contextc as cc
 from contextc.analysis.compaction_findings import lossy_compactions
 from contextc.analysis.conversation_loader import load_stored_conversation
 from contextc.compiler.compaction_receipt import MAX_LISTED, Receipt, examine, find_points
-from contextc.compiler.ledger.summaries import StoredSummary, save_summary
+from contextc.compiler.ledger.summaries import StoredSummary, load_latest_summary, save_summary
 from contextc.store.message_rows import load_tip, make_place
 
 FACTS = ["src/pay/api.py", "ORD-5512", "retry_limit", "https://example.org/a?b=1", "v2.14.0"]
@@ -90,6 +90,25 @@ def test_a_summary_that_lacks_facts_is_asked_for_once_more_with_their_names(stor
     assert (done.fallback, FACTS[0] in done.text) == ("", True)
     assert done.receipt == receipt_of(target)
     assert receipt_of(target).lost_facts == 0
+
+
+def test_what_is_still_missing_is_named_in_the_index(store: cc.Store) -> None:
+    """First of all, although the index has no room for everything that left."""
+    provider = cc.provider("anthropic:claude-sonnet-4-5", window=6_000, output=500)
+    others = [f"note-{name * 2}{at}-{1000 + at}.txt" for at, name in enumerate("abcdefghijklmnopqrstuvwxyz")]
+    work(store, [*FACTS, *others])
+    target = cc.MessageCompiler(store, provider, keep_words=0, keep_index=0.02)
+    lost = target.compact("demo", lambda messages, previous: "- They worked.", agent="assistant")
+    assert lost is not None
+    store.append("demo", cc.user("and now?"))
+    compiled = target.compile("demo")
+    index = next(line.text for line in compiled.manifest.lines if line.text.startswith("<history-index>"))
+    missing = store.read(lambda tx: load_latest_summary(tx, "assistant", load_tip(tx, "demo"), len))
+    assert missing is not None
+    assert missing.missing
+    assert lost.receipt is not None
+    assert lost.receipt.lost_facts < len(missing.missing), "the receipt counts what the index names"
+    assert sum([fact in index for fact in missing.missing]) > 3
 
 
 def test_a_function_without_instructions_is_called_once(store: cc.Store) -> None:

@@ -109,10 +109,13 @@ def test_a_new_channel_quotes_people_whose_messages_it_does_not_read() -> None:
     """Guarantee 7.8: another model that goes on must keep to the rules that people gave."""
     compiler = compiler_for(window=4_000)
     compiler.store.append("c", cc.user(RULE))
-    compiler.store.extend("c", [each for _ in range(900) for each in (cc.assistant(filler_text(30)),)])
+    compiler.store.extend(
+        "c", [cc.assistant(f"{filler_text(30)} {'ORD-5512' if at == 378 else ''}") for at in range(900)]
+    )
     compiled = append_and_commit(compiler, cc.user("And now?"))
-    assert compiled.snapshot.unread_until
+    assert compiled.snapshot.unread_until >= 380
     assert RULE in block(compiled, "earlier-messages")
+    assert "r380: ORD-5512" in block(compiled, "history-index"), "the index names the latest of what it does not read"
 
 
 def test_beyond_their_share_long_messages_are_shortened_and_then_named_in_the_index() -> None:
@@ -194,6 +197,7 @@ def test_an_index_names_what_left_with_its_message() -> None:
     assert all(f"r{3 + 2 * number}: ORD-{number:04}" in index for number in named)
     assert "hunter" not in index
     assert "fetch_result" in index
+    assert "search_history" in index
 
 
 def test_the_index_grows_into_the_room_that_people_do_not_need() -> None:

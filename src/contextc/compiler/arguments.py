@@ -14,7 +14,14 @@ from msgspec.structs import replace
 
 from contextc._json import JSONObject, encode, encode_canonical, is_valid_text
 from contextc.compiler import request_head
-from contextc.compiler.history_tools import FETCH_TOOL, can_offer_alone, choose_tools, forces_call, list_variants
+from contextc.compiler.history_tools import (
+    FETCH_TOOL,
+    SEARCH_TOOL,
+    can_offer_alone,
+    choose_tools,
+    forces_call,
+    list_variants,
+)
 from contextc.compiler.ledger.channel_loader import ChannelSnapshot
 from contextc.compiler.options import CompilerOptionArguments, CompilerOptions
 from contextc.compiler.request_head import PreparedTools, RequestTerms, compute_budget
@@ -425,6 +432,7 @@ class ArgumentCache:
             tools=tools,
             names=tuple([get_tool_name(tool) for tool in tools.tools]),
             fetchable=any(isinstance(tool, Tool) and tool.name == FETCH_TOOL.name for tool in tools.tools),
+            searchable=any(tool == SEARCH_TOOL for tool in tools.tools),
             settings=settings,
             settings_json=given,
             output=output,

@@ -287,7 +287,9 @@ def run_compaction_steps(
     def examined(text: str) -> CheckedSummary:
         """Return a summary with its tokens, and with the receipt of the request that would follow it."""
         fenced = _fenced(text)
-        summary = summaries.Summary(planned.anchor, fenced, count(fenced), humans, opening)
+        return checked(summaries.Summary(planned.anchor, fenced, count(fenced), humans, opening))
+
+    def checked(summary: summaries.Summary) -> CheckedSummary:
         if summary.tokens >= planned.tokens:
             return CheckedSummary(
                 summary, Receipt(facts=1, kept=0), "the summary was not smaller than what it stands for"
@@ -295,7 +297,7 @@ def run_compaction_steps(
         try:
             after = context.assume_summary(summary)
         except ContextOverflow:
-            return CheckedSummary(summary, examine(points, fenced))
+            return CheckedSummary(summary, examine(points, summary.text))
         return CheckedSummary(summary, examine(points, after.params[after.formatter.messages_key]))
 
     wanted = SummarizerInput(
@@ -316,6 +318,8 @@ def run_compaction_steps(
         made, seen = digest, UNSET
         if digest.fault or waits:  # there is time for another attempt
             return None
+    if made.receipt.lost:  # the index names it first
+        made = checked(made.summary._replace(missing=made.receipt.lost))
     overlay = summaries.StoredSummary(
         text=made.summary.text,
         made_by="digest" if fallback else "summarizer",
@@ -324,6 +328,7 @@ def run_compaction_steps(
         opening=opening,
         seen=seen,
         receipt=made.receipt,
+        missing=made.summary.missing or UNSET,
         waits=waits or UNSET,
         before=planned.tokens if waits else UNSET,
     )

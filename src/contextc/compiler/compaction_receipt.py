@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from contextc._credential_mask import mask_secrets
 from contextc._json import JSON
-from contextc.compiler.facts import find_facts, iter_texts
+from contextc.compiler.facts import iter_texts, list_facts, without_credentials
 from contextc.messages import Message
 
 MIN_SCORE = 0.8
@@ -21,7 +21,6 @@ MIN_SCORE = 0.8
 MAX_LISTED, MAX_DESCRIBED = 50, 12
 MAX_ARGUMENT = 200
 MIN_SENTENCE, MAX_SENTENCE, MAX_SENTENCES = 6, 200, 400
-MAX_SEARCHES = 100
 _TAG = re.compile(r"</?[a-z-]+>")
 _SENTENCE_END = re.compile(r"\n+|(?<=[.!?])\s+|(?<=[\u3002\uff01\uff1f])")
 
@@ -82,29 +81,28 @@ def find_points(messages: Sequence[Message], previous: str | None, todos: Iterab
             sentences += _sentences(message.text)
         for argument in [text for call in message.tool_calls for text in iter_texts(call.arguments)]:
             (texts if len(argument) <= MAX_ARGUMENT else results).append(argument)
-    before = _TAG.sub(" ", previous or "")
-    facts = dict.fromkeys(find_facts("\n".join([*texts, before])))
+    texts.append(_TAG.sub(" ", previous or ""))
+    facts = dict.fromkeys([fact for text in texts for fact in list_facts(text)])
     return Points(
         todos=tuple([_one_line(each) for each in todos]),
         sentences=tuple(dict.fromkeys(sentences))[:MAX_SENTENCES],
         facts=tuple(facts),
-        results=tuple([fact for fact in find_facts("\n".join(results)) if fact not in facts]),
+        results=tuple({fact: None for text in results for fact in list_facts(text) if fact not in facts}),
     )
 
 
 def examine(points: Points, shown: JSON) -> Receipt:
     """Return which of the points are in the texts of a request, at any depth of a JSON value."""
     texts = list(iter_texts(shown))
-    facts = {*find_facts("\n".join(texts))}
-    sentences = {each for text in texts for each in _sentences(text)} if points.sentences else set[str]()
+    facts = {fact for text in texts for fact in list_facts(text)}
     whole = _one_line(" ".join(texts)) if points.todos or points.sentences else ""
-    unequal = [each for each in points.sentences if each not in sentences]
-    unsaid = [each for each in unequal[:MAX_SEARCHES] if each not in whole] + unequal[MAX_SEARCHES:]
-    lost = [todo for todo in points.todos if todo not in whole]
-    lost += [fact for fact in points.facts if fact not in facts]
+    unsaid = [each for each in points.sentences if each not in whole]
+    unknown = [fact for fact in points.facts if fact not in facts]
+    missing = without_credentials(unknown)
+    lost = [*(todo for todo in points.todos if todo not in whole), *missing]
     from_results = [fact for fact in points.results if fact not in facts]
     listed = [text for text in [*lost, *unsaid, *from_results][: 2 * MAX_LISTED] if mask_secrets(text) == text]
-    total = len(points.todos) + len(points.facts)
+    total = len(points.todos) + len(points.facts) - (len(unknown) - len(missing))
     return Receipt(
         facts=total,
         kept=total - len(lost),

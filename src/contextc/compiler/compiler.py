@@ -167,7 +167,7 @@ class MessageCompiler:
             counts=seen.counts,
             factor=self.factor,
             fetch=self.loader.fetch_messages,
-            load_people=self.loader.load_people,
+            load_earlier=self.loader.load_earlier,
             head_cache=self._heads,
             retry=retry,
             headroom=headroom,

@@ -53,6 +53,7 @@ class Draft(Struct, frozen=True, kw_only=True):
     resume: bool = False
     prompt: Prompt
     fetchable: bool = True
+    searchable: bool = True
 
     rows: Sequence[StoredRow]
     standing: ChannelState
@@ -64,8 +65,8 @@ class Draft(Struct, frozen=True, kw_only=True):
     """Place of the message that opened the turn, if the log contains it although it is in the unread part."""
     load_messages: Callable[[Sequence[int]], Mapping[int, Message]] = lambda places: {}
     """Loads messages by place. Used only where an epoch begins."""
-    load_people: Callable[[int, int], Mapping[int, Message]] = lambda upto, tokens: {}
-    """Loads the latest messages of people up to a seq, by place, of so many tokens. Used only where an epoch begins."""
+    load_earlier: Callable[[int, int], Mapping[int, Message]] = lambda upto, tokens: {}
+    """Loads the latest messages up to a seq, by place, of people so many tokens. Used only where an epoch begins."""
     revealed: Mapping[int, Message] = {}
     """Messages that were hidden when they arrived, by place."""
     text_files: Mapping[str, bytes] = {}

@@ -49,12 +49,16 @@ _ERROR_WORDS = (
 """The end of the name of an error, in common languages. The text after it and a colon is a fact."""
 _UNSPACED_ERROR = re.compile("(?:错误|錯誤|エラー|오류)[:\uff1a]\\s*[^\n\u3002\uff01\uff1f]{2,80}")
 _SENTENCE_END = re.compile(r"[.!?;](?:\s|$)|[\n\u3002\uff01\uff1f]")
-_BEFORE_SECRETS = re.compile(r"(?i)(?:key|token|passw(?:or)?d|passphrase|secret)([:=]?)\Z|\A(?:bearer|basic)\Z")
-_SECRET_NAMES = ("key", "token", "passw", "passphrase", "secret", "bearer", "basic")
+_AFTER_SIGN = re.compile(r"[^\w:=]{0,4}[:=][^\w:=]{0,6}([^\s\"']{1,200})")
+_AFTER_SPACE = re.compile(r"\s[^\w:=]{0,6}([^\s\"']{1,200})")
+_SECRET_NAMES = {
+    **dict.fromkeys(("key", "token", "password", "passwd", "passphrase", "secret"), _AFTER_SIGN),
+    **dict.fromkeys(("bearer", "basic"), _AFTER_SPACE),
+}
 _MAY_BE_SECRET = re.compile(r"[\d=@-]")
 _AROUND = ".,:?&=+~-\\"
 _UNIT_SIGNS = frozenset("%‰€$£¥°")
-MAX_LENGTH, MAX_ERROR, MIN_LABEL, MAX_UNIT = 200, 80, 4, 10
+MAX_LENGTH, MAX_ERROR, MIN_LABEL, MAX_LABEL, MAX_LABELS, MAX_UNIT = 200, 80, 4, 20, 64, 10
 MIN_SECRET = 8
 CACHED_WORDS = 1 << 15
 """Number of words whose examination is kept: the same ones occur in many messages."""
@@ -237,42 +241,40 @@ class _TextCache(Generic[T]):
         return found
 
 
-class _Words:
-    """The words of a text: the first place of each, and those that are secrets."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.all = _WORD.findall(text)
-        self.first = dict(zip(reversed(self.all), range(len(self.all) - 1, -1, -1), strict=True))
-        small = text.lower()
-        is_suspicious = any([name in small for name in _SECRET_NAMES])
-        self.secrets = _named_secrets(self.all, self.first) if is_suspicious else frozenset[str]()
-
-    def find(self) -> list[tuple[int, str]]:
-        """Return the words with facts, and their places, in order."""
-        return sorted([(at, word) for word, at in self.first.items() if _split(word) and word not in self.secrets])
-
-
 def _find_facts(text: str) -> tuple[str, ...]:
-    words = _Words(text)
-    facts = dict.fromkeys([error for error, is_error in _error_texts(words) if is_error])
+    words = dict.fromkeys(chain.from_iterable(map(_split_token, dict.fromkeys(text.split()))))
+    secrets = _find_secrets(text)
+    facts = dict.fromkeys([error for error, is_error in _error_texts(text, words, secrets) if is_error])
     facts |= dict.fromkeys(_MEASURE.findall(text))
-    return tuple(facts | dict.fromkeys([each.fact for _, word in words.find() for each in _split(word)]))
+    found = [each.fact for word in words for each in _split(word) if word not in secrets]
+    return tuple(facts | dict.fromkeys(found))
 
 
 def _find_mentions(text: str) -> tuple[Mention, ...]:
-    words = _Words(text)
+    words, secrets = _WORD.findall(text), _find_secrets(text)
+    first = dict(zip(reversed(words), range(len(words) - 1, -1, -1), strict=True))
     found = [
         Mention(error, error, _shape(error.partition(": ")[0]), COST_OF_ERROR + _cost_of_length(error))
-        for error, _ in _error_texts(words)
+        for error, _ in _error_texts(text, dict.fromkeys(words), secrets)
     ]
     found += [
         Mention(name, name, "Name Name", COST_OF_NAME)
-        for word, at in words.first.items()
-        if word[0].isupper() and (name := _name_at(words.all, at))
+        for word, at in first.items()
+        if word[0].isupper() and (name := _name_at(words, at))
     ]
-    found += [_mention(each, words, at) for at, word in words.find() for each in _split(word)]
+    places = sorted([(at, word) for word, at in first.items() if _split(word) and word not in secrets])
+    found += [_mention(each, words, at, secrets) for at, word in places for each in _split(word)]
     return tuple(_choose_mentions(found))
+
+
+def _split_token(token: str) -> tuple[str, ...]:
+    """Return the words of a text without spaces."""
+    return _split_short_token(token) if len(token) <= MAX_LENGTH else tuple(_WORD.findall(token))
+
+
+@lru_cache(maxsize=CACHED_WORDS)
+def _split_short_token(token: str) -> tuple[str, ...]:
+    return tuple(_WORD.findall(token))
 
 
 _facts_of_texts, _mentions_of_texts = _TextCache(_find_facts), _TextCache(_find_mentions)
@@ -291,21 +293,21 @@ def _choose_mentions(mentions: list[Mention]) -> list[Mention]:
     return [each for each in chosen if each.shown in allowed]
 
 
-def _mention(word: _Word, words: _Words, at: int) -> Mention:
+def _mention(word: _Word, words: list[str], at: int, secrets: frozenset[str]) -> Mention:
     """Return a fact as it is shown: a figure with the word before it, and with its unit."""
     shape, cost, is_figure = _describe(word.fact)
     if not is_figure:
         return Mention(word.fact, word.fact, shape, cost)
     before, after = word.before, word.after
     if not before:
-        label = words.all[at - 1] if at else "\n"
+        label = words[at - 1] if at else "\n"
         if label in (":", "=") and at > 1:
-            label = words.all[at - 2] + label
-        if label not in words.secrets and label[-1] not in ".,?" and _LETTER.search(label):
+            label = words[at - 2] + label
+        if label not in secrets and label[-1] not in ".,?" and _LETTER.search(label):
             before = f"{label if label.isascii() or not _NO_SPACES.search(label) else label[-2:]} "
-    if not after and words.all[at][-1] == word.fact[-1] and at + 1 < len(words.all):
-        unit = words.all[at + 1].rstrip(_AROUND)
-        if unit not in words.secrets and (unit in _UNIT_SIGNS or (unit.isalpha() and len(unit) <= MAX_UNIT)):
+    if not after and words[at][-1] == word.fact[-1] and at + 1 < len(words):
+        unit = words[at + 1].rstrip(_AROUND)
+        if unit not in secrets and (unit in _UNIT_SIGNS or (unit.isalpha() and len(unit) <= MAX_UNIT)):
             after = f" {unit}"
     return Mention(word.fact, f"{before}{word.fact}{after}", f"{_shape(before)}{shape}", cost)
 
@@ -323,23 +325,26 @@ def _name_at(words: list[str], at: int) -> str:
     return " ".join(words[at:end]).rstrip(_AROUND) if end - at > 1 else ""
 
 
-def _error_texts(words: _Words) -> Iterator[tuple[str, bool]]:
+def _error_texts(text: str, words: Iterable[str], secrets: frozenset[str]) -> Iterator[tuple[str, bool]]:
     """Yield what follows the name of an error, or a code and a colon, to the end of the sentence; True for a name."""
-    text, first = words.text, words.first
-    for word in [word for word in first if word[-1] == ":" and len(word) >= MIN_LABEL]:
-        label, is_error = word, word[:-1].lower().endswith(_ERROR_WORDS)
-        if not is_error and _NUMBER.fullmatch(word[:-1]):
-            before = words.all[first[word] - 1] if first[word] else ""
-            is_error = before.lower().endswith(_ERROR_WORDS)
-            label = f"{before} {word}" if is_error or (before.isalpha() and before.isupper()) else ""
-        elif not is_error and not _is_code(word[:-1]):
+    for word in [word for word in words if word[-1] == ":" and len(word) >= MIN_LABEL][:MAX_LABELS]:
+        is_number = _NUMBER.fullmatch(word[:-1]) is not None
+        is_error = word[:-1].lower().endswith(_ERROR_WORDS)
+        if not (is_number or is_error or _is_code(word[:-1])):
             continue
-        start = text.find(f"{label} ") if label else -1
-        rest = text[start + len(label) + 1 : start + len(label) + 1 + MAX_ERROR] if start >= 0 else ""
+        start = text.find(f"{word} ")
+        rest = text[start + len(word) + 1 : start + len(word) + 1 + MAX_ERROR] if start >= 0 else ""
+        if is_number:
+            before = (text[max(0, start - MAX_LABEL) : max(0, start)].split(" ") or [""])[-2:-1]
+            label = before[0] if before and before[0].isalpha() else ""
+            is_error = label.lower().endswith(_ERROR_WORDS)
+            if not (is_error or label.isupper()):
+                continue
+            word = f"{label} {word}"
         end = _SENTENCE_END.search(rest)
         rest = rest[: end.start()] if end else rest
-        if _LETTER.search(rest) and not any([secret in rest for secret in words.secrets]):
-            yield f"{label} {rest.strip()}", is_error
+        if _LETTER.search(rest) and not any([secret in rest for secret in secrets]):
+            yield f"{word} {rest.strip()}", is_error
     if not text.isascii():
         yield from [(found, True) for found in _UNSPACED_ERROR.findall(text)]
 
@@ -390,29 +395,20 @@ def _is_fact(word: str) -> bool:
     return len(word) > 3 and ("." in word or word[0] == "#")
 
 
-def _named_secrets(words: list[str], unique: Iterable[str]) -> frozenset[str]:
+def _find_secrets(text: str) -> frozenset[str]:
     """Return the words that follow a name such as `password:`."""
-    names = {word: sign for word in unique if (sign := _find_secret_sign(word)) is not None}
-    if not names:
-        return frozenset()
-    words = [word for word in words if word != "\n"]
-    after = zip(words, words[1:], [*words[2:], ""], strict=False)
-    return frozenset(
-        [
-            third if second in (":", "=") else second
-            for first, second, third in after
-            if first in names and (names[first] or second in (":", "="))
-        ]
-    )
-
-
-@lru_cache(maxsize=CACHED_WORDS)
-def _find_secret_sign(word: str) -> str | None:
-    """Return what stands between a name such as `password` and a secret: ":", "=" or " "; "" if that is not in the
-    word; None for all other words.
-    """
-    found = _BEFORE_SECRETS.search(word)
-    return None if found is None else " " if found[1] is None else found[1]
+    small = text.lower()
+    if len(small) != len(text):  # a letter became two
+        small = text
+    found: set[str] = set()
+    for name, pattern in _SECRET_NAMES.items():
+        at = small.find(name)
+        while at >= 0:
+            at += len(name)
+            if (secret := pattern.match(text, at)) is not None:
+                found.update(_WORD.findall(secret[1]))
+            at = small.find(name, at)
+    return frozenset(found)
 
 
 def without_credentials(facts: Iterable[str]) -> list[str]:

@@ -15,9 +15,9 @@ from contextc.compiler.draft import Draft
 from contextc.compiler.ledger import repository
 from contextc.compiler.ledger.channel_loader import (
     ChannelSnapshot,
+    load_latest,
     load_messages_at,
     load_next,
-    load_people,
     load_snapshot,
     may_have_summaries,
 )
@@ -132,13 +132,14 @@ def _draft(ask: CompileInput, *, why: str, resume: bool, changed: int, compacted
         resume=resume,
         prompt=terms.prompt,
         fetchable=terms.fetchable,
+        searchable=terms.searchable,
         rows=sight.cached.rows,
         standing=standing,
         log=sight.log,
         unread_until=sight.unread_until,
         turn_opening=sight.turn_opening,
         load_messages=lambda places: ask.fetch(places, ()).messages,
-        load_people=lambda upto, tokens: ask.load_people(sight, upto, tokens),
+        load_earlier=lambda upto, tokens: ask.load_earlier(sight, upto, tokens),
         revealed=sight.revealed,
         text_files=_load_text_files(ask),
         token_counts=ask.counts,
@@ -429,15 +430,18 @@ class ContextLoader:
                 found[name] = fresh[name] = counted.get(where) or self.counter.count_message(message)
         return {where: found[name] for where, name in names.items()}, fresh
 
-    def load_people(self, sight: ChannelSnapshot, upto: int, tokens: int) -> Mapping[int, Message]:
-        """Return the latest messages of people after the context edge and up to a seq, by place, of so many tokens."""
-        found: dict[int, Message] = {}
-        while tokens > 0 and upto > sight.state.edge:
-            block = self.store.read(lambda tx, upto=upto: load_people(tx, sight.tip, sight.state.edge, upto))
+    def load_earlier(self, sight: ChannelSnapshot, upto: int, tokens: int) -> Mapping[int, Message]:
+        """Return the latest messages after the context edge and up to a seq, by place, and of people so many tokens."""
+        found = self.store.read(lambda tx: load_latest(tx, sight.tip, sight.state.edge, upto))
+        block = {where: message for where, message in found.items() if message.role == "user"}
+        upto = min([where & SEQ_MASK for where in found], default=0) - 1
+        while True:
             tokens -= sum([self.counter.count_text(message.text) for message in block.values()])
+            if tokens <= 0 or upto <= sight.state.edge:
+                return found
+            block = self.store.read(lambda tx, upto=upto: load_latest(tx, sight.tip, sight.state.edge, upto, "user"))
             found |= block
             upto = min([where & SEQ_MASK for where in block], default=0) - 1
-        return found
 
     def fetch_messages(self, places: Sequence[int], also: Sequence[Message]) -> FetchedMessages:
         """Return messages by place, and the bytes of their media and of the media of `also`."""

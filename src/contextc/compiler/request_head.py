@@ -55,6 +55,7 @@ class RequestTerms(Struct, frozen=True, kw_only=True):
     names: tuple[str, ...]
     """Names of the tools, in the order they are sent."""
     fetchable: bool
+    searchable: bool
     settings: JSONObject
     settings_json: bytes
     """The caller's settings as canonical JSON."""
@@ -83,7 +84,7 @@ class CompileInput(Struct, frozen=True, kw_only=True):
     counts: Mapping[int, int] = {}
     factor: float = 1.0
     fetch: FetchMessages
-    load_people: Callable[[ChannelSnapshot, int, int], Mapping[int, Message]]
+    load_earlier: Callable[[ChannelSnapshot, int, int], Mapping[int, Message]]
     head_cache: dict[object, HeadParts]
     retry: bool = False
     renews_tools: bool = False

@@ -38,7 +38,7 @@ BLOCK_SIZE = 512
 REPLIES_PER_BATCH = 32
 AUTHOR = b'],"author":'  # follows the parts of a stored message
 BEGINS_WITH_CALL = b'{"role":"assistant","parts":[{"type":"tool_call"'
-PEOPLE_PER_BATCH = 64
+LATEST_PER_BATCH = 64
 """Number of messages of people that are read at a time."""
 MAX_LEADING = 8
 FOLLOWING = (
@@ -458,16 +458,16 @@ def _last_reply(
     return None
 
 
-def load_people(tx: Transaction, at: BranchTip, after: int, upto: int) -> dict[int, Message]:
-    """Return the latest messages of people in a range of the log, by place: a batch of them."""
+def load_latest(tx: Transaction, at: BranchTip, after: int, upto: int, role: str = "") -> dict[int, Message]:
+    """Return the latest messages in a range of the log, by place: a batch of them. With `role`, only of that role."""
     found: dict[int, Message] = {}
     for branch, first, last in reversed([*split_by_branch(load_lineage(tx, at.branch), after, upto)]):
         rows = tx.rows(
             "SELECT place, body FROM message WHERE place BETWEEN ? AND ? AND body >= ? AND body < ?"
-            f" ORDER BY place DESC LIMIT {PEOPLE_PER_BATCH - len(found)}",
+            f" ORDER BY place DESC LIMIT {LATEST_PER_BATCH - len(found)}",
             make_place(branch, first),
             make_place(branch, last),
-            *_role_bounds("user"),
+            *(_role_bounds(role) if role else (b"", b"\xff")),
         )
         found |= dict(decode_message_rows(tx, rows))
     return found

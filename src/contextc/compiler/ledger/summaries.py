@@ -29,6 +29,8 @@ class Summary(NamedTuple):
     """Place of the message that opened the turn in progress at the anchor; 0 if there was none, None if unknown."""
     waits: bool = False
     """True if it is used only where the context is trimmed next."""
+    missing: tuple[str, ...] = ()
+    """What the request lacked with it. The index names this first."""
 
 
 class StoredSummary(Struct, frozen=True, kw_only=True):
@@ -46,6 +48,8 @@ class StoredSummary(Struct, frozen=True, kw_only=True):
     seen: int | UnsetType = UNSET
     """Place of the last message that the summarizer was sent, if that is after the anchor."""
     receipt: Receipt | UnsetType = UNSET
+    missing: tuple[str, ...] | UnsetType = UNSET
+    """What the request lacked before the index named it."""
     waits: bool | UnsetType = UNSET
     """True if it is used only where the context is trimmed next."""
     before: int | UnsetType = UNSET
@@ -69,7 +73,8 @@ def load_latest_summary(tx: Transaction, agent: str, at: BranchTip, count: Calla
     """Return the newest summary on the current branch that was not undone, and whose messages are still there."""
     for anchor, stored in load_summaries(tx, agent, at):
         waits = stored.waits is True
-        return Summary(anchor, stored.text, count(stored.text), stored.humans, stored.opening, waits)
+        tokens, missing = count(stored.text), stored.missing or ()
+        return Summary(anchor, stored.text, tokens, stored.humans, stored.opening, waits, missing)
     return None
 
 

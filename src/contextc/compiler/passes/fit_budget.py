@@ -284,11 +284,10 @@ class _Trimmer:
         left |= {item.place for item in whole if item.decayed or item.calls or item.limit}
         summary = next((slot.item for slot in self.slots if not slot.gone and slot.item.kind == "summary"), None)
         unread = max(self.draft.unread_until, summary.place & SEQ_MASK if summary is not None else 0)
-        room = self.history.words_room
-        if unread and room and not any(item.kind == "words" for item in self.earlier):
-            said = self.draft.load_people(unread, room)
-            self.messages |= {where: message for where, message in said.items() if is_visible(self.draft, message)}
-            left |= said.keys()
+        if unread and not self.earlier and self.history.words_room + self.history.index_room:
+            earlier = self.draft.load_earlier(unread, self.history.words_room)
+            self.messages |= {where: message for where, message in earlier.items() if is_visible(self.draft, message)}
+            left |= earlier.keys()
         texts = [summary.text] if summary is not None else []
         for item in whole if self.history.index_room else ():
             message = self.messages.get(item.place)

@@ -19,9 +19,9 @@ from itertools import chain
 from math import log2
 
 from contextc.compiler.draft import Draft
-from contextc.compiler.facts import Fact, find_facts, list_facts, rank_facts
+from contextc.compiler.facts import Fact, find_facts, list_facts, list_texts, rank_facts
 from contextc.compiler.fetch_result import result_id
-from contextc.compiler.history_tools import FETCH_TOOL
+from contextc.compiler.history_tools import FETCH_TOOL, SEARCH_TOOL
 from contextc.formats.media_encoding import describe_media
 from contextc.messages import Media, Message, Text
 from contextc.messages.escaping import Tag, escape_markers, escaped_line, with_tags
@@ -35,6 +35,7 @@ WORDS_LEAD = (
 )
 INDEX_LEAD = "Names and figures of what left this conversation, after the id of the message that has them. It is data."
 FETCH_HINT = f" {FETCH_TOOL.name} reads a message by its id."
+SEARCH_HINT = f" {SEARCH_TOOL.name} finds everything else."
 MAX_FACTS = 12
 """Number of facts of one message in the index."""
 MAX_COST = 4
@@ -131,8 +132,9 @@ class KeptHistory:
         if room < MIN_INDEX:
             return []
         left = sorted(places, key=_seq)
-        facts = rank_facts([(where, self.messages[where]) for where in left], MAX_FACTS)
-        lead = INDEX_LEAD + (FETCH_HINT if self.draft.fetchable else "")
+        facts = self._with_missing(left, rank_facts([(where, self.messages[where]) for where in left], MAX_FACTS))
+        hint = (FETCH_HINT if self.draft.fetchable else "") + (SEARCH_HINT if self.draft.searchable else "")
+        lead = INDEX_LEAD + hint
         used, count = self._item("index", lead, ()).tokens, self.draft.counter.count_text
         kept: dict[int, list[str]] = {}
         people = (
@@ -162,6 +164,17 @@ class KeptHistory:
                 return [item]
             kept.popitem()
         return []
+
+    def _with_missing(self, left: Sequence[int], facts: list[Fact]) -> list[Fact]:
+        """Return the facts with those first that the receipt of the summary lists as missing."""
+        missing = {*(self.draft.summary.missing if self.draft.summary is not None else ())}
+        if not missing:
+            return facts
+        found = {fact.text: fact for fact in facts if fact.text in missing}
+        for where in reversed(left) if len(found) < len(missing) else ():
+            named = [fact for text in list_texts(self.messages[where]) for fact in list_facts(text)]
+            found = {fact: Fact(fact, fact, where, 0) for fact in named if fact in missing} | found
+        return [*found.values(), *(fact for fact in facts if fact.text not in found)]
 
     def _item(self, kind: ItemKind, text: str, places: Sequence[int]) -> Item:
         tag: Tag = "earlier-messages" if kind == "words" else "history-index"
