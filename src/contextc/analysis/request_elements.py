@@ -317,13 +317,15 @@ def align_items(section: Section, items: Sequence[Item]) -> list[int | None]:
         some = list(group)
         while at < len(runs) and runs[at][0] != role:
             at += 1
-        places = [index for index in runs[at][1] for _ in range(_item_tokens(items[index]))] if at < len(runs) else []
+        places = (
+            [index for index in runs[at][1] for _ in range(_count_elements(items[index]))] if at < len(runs) else []
+        )
         found += _match_places(some, places)
         at += 1
     return found
 
 
-def split_item_tokens(section: Section, items: Sequence[Item]) -> tuple[int, ...]:
+def split_count_elements(section: Section, items: Sequence[Item]) -> tuple[int, ...]:
     """Return the tokens of each element of a section: those of its item, by size if the item has several elements.
 
     The tokens of the section itself are returned if it is not certain which elements belong to an item.
@@ -368,7 +370,7 @@ def _element_role(element: Element) -> str:
     return "user" if role == "system" else role
 
 
-def _item_tokens(item: Item) -> int:
+def _count_elements(item: Item) -> int:
     return max(1, len(item.only) or item.results) if item.role == "tool" else 1
 
 
@@ -406,7 +408,7 @@ class ElementParser:
         if (found := self._sections.get(key)) is None:
             found = msgspec.structs.replace(self._section(_split_list(b"[%b]" % chunk), tokens), raw=chunk)
             if sizes and sum(sizes) == tokens:
-                found = msgspec.structs.replace(found, tokens=split_item_tokens(found, items))
+                found = msgspec.structs.replace(found, tokens=split_count_elements(found, items))
             self._sections[key] = found
         return found
 

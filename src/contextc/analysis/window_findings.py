@@ -124,7 +124,7 @@ def find_unused_tools(view: StoredConversation, run: ChannelRun) -> list[tuple["
         for placed in _tools_of(answered[-1])
         if (name := tool_name(placed.element))
         and not any([_is_called(each, called) for each in tool_names(placed.element)])
-        and not _is_deferred(placed.element)
+        and b'"defer_loading":true' not in placed.element.raw.replace(b" ", b"")
     ]
     return sorted(unused, key=lambda each: -each[0].tokens)
 
@@ -157,10 +157,6 @@ def _called_tools(view: StoredConversation, run: ChannelRun) -> set[str]:
 def _is_called(name: str, called: set[str]) -> bool:
     """Return True if a tool was called. The types of providers' own tools have dates and other endings."""
     return name in called or any([each and name.startswith(f"{each}_") for each in called])
-
-
-def _is_deferred(element: Element) -> bool:
-    return b'"defer_loading":true' in element.raw.replace(b" ", b"")
 
 
 def _cost_of_tools(run: ChannelRun, names: set[str]) -> float:
@@ -316,12 +312,8 @@ def _text_key(element: Element) -> bytes:
 
 def _find_together(earlier: Sequence[Occurrence], found: Occurrence) -> Occurrence | None:
     """Return the first of some occurrences, in the order of their ends, that is in a request together with another."""
-    at = bisect_left(earlier, found.first, key=_last_request)
+    at = bisect_left(earlier, found.first, key=lambda each: each.last)
     return earlier[at] if at < len(earlier) and earlier[at].first <= found.last else None
-
-
-def _last_request(found: Occurrence) -> int:
-    return found.last
 
 
 def _find_similar(run: ChannelRun, earlier: Occurrence, found: Occurrence) -> Iterator[_Repeated]:

@@ -115,11 +115,7 @@ def format_call(call: ToolCall) -> str:
     """Return a call with its values, such as `read_file(path="a.py", limit=20)`."""
     if call.malformed:
         return f"{call.name}({call.raw or ''})"
-    return f"{call.name}({', '.join([f'{name}={_format_value(value)}' for name, value in call.arguments.items()])})"
-
-
-def _format_value(value: JSON) -> str:
-    return encode(value).decode()
+    return f"{call.name}({', '.join([f'{name}={encode(value).decode()}' for name, value in call.arguments.items()])})"
 
 
 def searched_text(message: Message) -> str:

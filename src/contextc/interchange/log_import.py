@@ -145,7 +145,7 @@ def parse_exchange(value: JSON) -> Exchange | None:
             if name not in (*given, *TIME_FIELDS, *END_FIELDS, *DURATION_FIELDS, *CONVERSATION_FIELDS, *ADDRESS_FIELDS)
         }
     reply = _find_reply(given)
-    if body is None and not (_has_custom_id(entry) and (reply.value is not None or reply.status)):
+    if body is None and not (isinstance(entry.get("custom_id"), str) and (reply.value is not None or reply.status)):
         return None
     if body is not None and "model" not in body and isinstance(entry.get("model"), str):
         body, text = {**body, "model": entry["model"]}, ""
@@ -277,10 +277,6 @@ def _is_embedding(reply: JSON) -> bool:
 def _is_ui_message(message: JSONObject) -> bool:
     """Return True if this is a UI message, which no provider accepts."""
     return isinstance(message.get("parts"), list) and not message.get("content")
-
-
-def _has_custom_id(entry: JSONObject) -> bool:
-    return isinstance(entry.get("custom_id"), str)
 
 
 def _decoded_value(value: JSON) -> JSON:

@@ -163,11 +163,7 @@ def _encode_field(original: Raw | None, value: JSON) -> bytes:
     if not isinstance(value, list) or bytes(original)[:1] != b"[":
         return made
     known = {encode(decode(bytes(raw))): bytes(raw) for raw in _decode_elements(original)}
-    return b"[" + b",".join(_reuse_bytes(known, cast(Sequence[JSON], value))) + b"]"
-
-
-def _reuse_bytes(known: dict[bytes, bytes], values: Sequence[JSON]) -> list[bytes]:
-    return [known.get(made, made) for made in (encode(each) for each in values)]
+    return b"[" + b",".join([known.get(made, made) for made in map(encode, cast(Sequence[JSON], value))]) + b"]"
 
 
 # ── to the window of the model ────────────────────────────────────────────────────────────────────────────────────────
