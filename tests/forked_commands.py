@@ -24,7 +24,7 @@ from urllib.request import url2pathname
 
 from contextc._json import JSONObject
 from contextc.cli import COMMANDS
-from contextc.models.catalog import load_catalog
+from contextc.models.model_info import load_catalog
 from contextc.models.tokens.counter import load_vocabulary
 
 SIZE = 4

@@ -1,4 +1,7 @@
-"""The status of running proxies, and the figures of a run."""
+"""The figures of a run of the proxy, and the status of running proxies.
+
+A status is a file beside each spool, so that other processes of this user can show it.
+"""
 
 import os
 from collections import Counter

@@ -28,8 +28,13 @@ from typing import NamedTuple, cast, final
 from contextc._json import JSON, JSONObject, encode, fix_surrogates
 from contextc.messages import AnyPart, Media, Message, ProviderBlock, Reasoning, Text, ToolCall, ToolResult
 from contextc.messages.text_files import read_text_file
-from contextc.models.tokens.media_counting import count_media_tokens
-from contextc.models.tokens.overhead_profiles import VERSION, OverheadProfile, ReasoningRetention, find_profile
+from contextc.models.tokens.overhead_profiles import (
+    VERSION,
+    OverheadProfile,
+    ReasoningRetention,
+    count_media_tokens,
+    find_profile,
+)
 
 # ── tool definitions as a model reads them ────────────────────────────────────────────────────────────────────────────
 # Tool definitions in the form that a model reads, which differs from the form that is sent.
