@@ -26,7 +26,7 @@ from tests.compiler.sized_conversations import (
 def test_old_results_decay_before_any_turn_is_dropped_and_can_be_fetched_back() -> None:
     """Guarantee 7.2: first in order. The line that stays says the id."""
     compiler = compiler_for(window=4_000)
-    results = [filler_text(600, f"result {number}") for number in (1, 2, 3)]
+    results = [filler_text(600, f"result {number}") for number in (1, 2, 3, 4)]
     compiler.store.append("c", cc.user("Question one."))
     for number, result in enumerate(results):
         step(compiler, number, result)
@@ -35,10 +35,10 @@ def test_old_results_decay_before_any_turn_is_dropped_and_can_be_fetched_back() 
         pass
     assert compiled.manifest.why == "over budget"
     decayed = [line.seq for line in compiled.manifest.lines if line.why == "result left out, can be fetched"]
-    assert decayed == [3, 5]  # as many as it takes, oldest first
+    assert decayed == [3, 5, 7]  # oldest first, to four fifths of the mark
     assert all(line.shown for line in compiled.manifest.lines)
     assert results[0] not in texts(compiled)
-    assert results[2] in texts(compiled)
+    assert results[3] in texts(compiled)
     assert 'fetch_result with id \\"r3\\"' in texts(compiled)
     assert compiler.fetch("c", cc.tool_call("f", "fetch_result", {"id": "r3"})).startswith(results[0])
 

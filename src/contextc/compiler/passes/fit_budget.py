@@ -53,6 +53,8 @@ STEP_LEFT_OUT = "its step was cut away"
 CALL_LEFT_OUT = "its call was left out"
 """Why a result is left out although the text of its step, or of steps around it, is shown."""
 SUMMED_UP = "summed up"
+OLD_RESULTS_SHARE = 0.8
+"""Old results go down to this share of the mark, because they can be fetched: so the next cut comes later."""
 MESSAGE_LEFT_OUT_TEXT = "[A message that stood here was too long to be shown, and was left out.]"
 
 
@@ -404,8 +406,13 @@ class _Trimmer:
 
     def _spare_results(self, end: int, *, last: bool = False) -> None:
         """Make results before a slot shorter, then calls and stubs, then leave these out; at last, all calls."""
+        mark = self.target
+        if not last:
+            self.target = int(mark * OLD_RESULTS_SHARE)
         if self.options.decay:
             self._decay(end)
+        if self.total <= mark:
+            self.target = mark
         self._shorten()
         if self.options.decay:
             self._reduce_calls(end, "short")
@@ -416,6 +423,7 @@ class _Trimmer:
                 self._say_that_steps_left()
             self.slots = [slot for slot in self.slots if not slot.gone]
             self.turns = self._turns()
+        self.target = mark
 
     def _recent(self) -> int:
         """Return the first slot whose results are recent."""
