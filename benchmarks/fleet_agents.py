@@ -96,8 +96,8 @@ def serve(folder: Path) -> None:
     """Serve the agent from this process, as `contextc serve` does, on SQLite."""
     from contextc.web.app_state import ServerOptions
     from contextc.web.application import create_application
-    from contextc.web.model_executors import ExecutorPool
     from contextc.web.server import create_server, listen
+    from contextc.web.turn_manager import ExecutorPool
 
     with cc.open_store(folder / "served.db") as store:
 

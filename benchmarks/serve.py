@@ -33,8 +33,8 @@ from contextc.providers.client import Endpoint, ProviderCall
 from contextc.triggers import default_triggers
 from contextc.web.app_state import ServerOptions
 from contextc.web.application import create_application
-from contextc.web.model_executors import ExecutorPool
 from contextc.web.server import create_server, listen
+from contextc.web.turn_manager import ExecutorPool
 from measure import Goal, show_goals
 
 CONVERSATIONS, SECONDS = 200, 60

@@ -264,6 +264,6 @@ GIVEN_BY_USERS = {
     "contextc.observation.limited_search:main",
     "contextc.observation.redaction_patterns:_compile",
     "contextc.tools.builtin.search_worker:main",
-    "contextc.web.api.export:_compile",
+    "contextc.web.api.conversations:_compile_pattern",
 }
 """Functions that compile the expression of a user or a model. It runs in a process with a time limit."""

@@ -15,9 +15,9 @@ from starlette.testclient import TestClient
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.cli import app
+from contextc.store.channel_ids import channel_id
 from contextc.web.app_state import ServerOptions
 from contextc.web.application import create_application
-from contextc.web.channel_list import channel_id
 from tests.cli.chat_terminal import calls, recorded, text_reply
 from tests.golden.json_compare import TIME, mapped, without_chance
 from tests.golden.store_content import alone, as_json, blob_name, channels, lasting, later_hidden, read

@@ -10,7 +10,7 @@ import contextc as cc
 from contextc._json import JSON
 from contextc.errors import InvalidRequest
 from contextc.messages import AnyPart, Media, Reasoning, Text
-from contextc.web.streams.agui_messages import decode_messages, encode_messages
+from contextc.web.api.agui import decode_messages, encode_messages
 
 MODELS = TypeAdapter[AGUIMessage](AGUIMessage)
 PNG = base64.b64encode(b"picture").decode()

@@ -7,7 +7,7 @@ from pydantic import TypeAdapter
 
 from contextc._json import JSONObject, decode
 from contextc.events import AnyEvent, TextDelta, TurnFinish, TurnInterrupted
-from contextc.web.streams.agui_encoder import AGUIEncoder
+from contextc.web.api.agui import AGUIEncoder
 from tests.conftest import often
 from tests.web.clients.client_process import ClientProcess
 from tests.web.event_streams import made_up, recorded_events, tails

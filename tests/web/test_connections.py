@@ -12,11 +12,11 @@ import pytest
 
 import contextc as cc
 from contextc._http_access import SPARE_FILES, max_connections
-from contextc.web import connection_limits as connections
 from contextc.web import security
+from contextc.web import server as connections
 from contextc.web import server as serving
 from contextc.web.app_state import ServerOptions
-from contextc.web.connection_limits import ConnectionLimiter, LimitedConnection
+from contextc.web.server import ConnectionLimiter, LimitedConnection
 from tests.web.conftest import Served
 from tests.web.sse_reader import listening, until
 

@@ -15,7 +15,7 @@ from contextc._json import JSON, JSONObject, decode, encode
 from contextc.events import CompactionFinished, ErrorOccurred, RetryScheduled, UserNoticeCreated
 from contextc.store import turn_and_event_records
 from contextc.store.message_rows import load_tip
-from contextc.web.openapi_document import build_document
+from contextc.web.api.openapi import build_document
 from contextc.web.router import load_endpoints
 from tests.web.conftest import Answer, Served
 from tests.web.sample_conversations import Life

@@ -15,7 +15,7 @@ from contextc.compiler.past_requests import explain
 from contextc.store.message_rows import FIRST_UNANSWERED, SEQ_MASK, make_place
 from contextc.web.app_state import ServerOptions
 from contextc.web.application import create_application
-from contextc.web.channel_list import find_channel
+from contextc.web.request_view import find_channel
 from tests.compiler.test_random_conversations import Life, life
 from tests.conftest import often
 from tests.web.sample_conversations import strings_in

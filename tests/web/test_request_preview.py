@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from starlette.testclient import TestClient
 
 import contextc as cc
+from contextc.store.channel_ids import channel_id
 from contextc.web.app_state import ServerOptions
-from contextc.web.channel_list import channel_id
 from tests.compiler.session_conversation import Talk, keeper
 from tests.web.sample_conversations import SONNET, Asking, Life, provider_of
 

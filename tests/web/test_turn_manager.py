@@ -20,8 +20,7 @@ from contextc.providers.client import ProviderCall
 from contextc.store.turn_and_event_records import TurnRecord
 from contextc.web.app_state import AppState, ServerOptions
 from contextc.web.http_errors import HTTPError
-from contextc.web.model_executors import MAX_EXECUTORS, ExecutorPool
-from contextc.web.turn_manager import RunningTurn, TurnManager
+from contextc.web.turn_manager import MAX_EXECUTORS, ExecutorPool, RunningTurn, TurnManager
 from tests.executor.scripted_provider import SONNET, Say, Scripted
 
 PATIENCE = 120.0

@@ -15,7 +15,7 @@ import contextc as cc
 from contextc._json import JSONObject
 from contextc.executor.turn_store import TurnStore
 from contextc.messages import encode_message
-from contextc.web import model_executors
+from contextc.web import turn_manager
 from contextc.web.app_state import ServerOptions
 from contextc.web.application import create_application
 from contextc.web.turn_manager import ApprovalView
@@ -382,7 +382,7 @@ def test_lines_that_are_unused_are_closed_and_no_turn_is_kept(
     server: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Memory is bounded: what is over is in the store, and nowhere else."""
-    monkeypatch.setattr(model_executors, "MAX_EXECUTORS", 3)
+    monkeypatch.setattr(turn_manager, "MAX_EXECUTORS", 3)
     for number in range(6):
         model = recorded(tmp_path / f"model{number}.jsonl", text_reply("Hello."))
         post(server, f"demo{number}/turns", 202, input="Hi", model=model)

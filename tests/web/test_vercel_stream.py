@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from contextc._json import JSONObject
 from contextc.events import AnyEvent, TextDelta, ToolCallDelta
 from contextc.formats.vercel import ui_messages
-from contextc.web.streams.vercel_encoder import DONE_FRAME, VercelEncoder
+from contextc.web.api.vercel import DONE_FRAME, VercelEncoder
 from tests.conftest import THOROUGH, often
 from tests.web.clients.client_process import ClientProcess
 from tests.web.event_streams import made_up, recorded_events, tails

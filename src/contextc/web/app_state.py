@@ -19,8 +19,7 @@ from contextc.store import Store
 from contextc.store.conversation_types import DEFAULT_AGENT
 from contextc.store.leases import describe_process, load_holder
 from contextc.store.turn_and_event_records import TurnRecord
-from contextc.web.change_feed import ChangeFeed
-from contextc.web.deletion_events import DeletionEvents
+from contextc.web.change_feed import ChangeFeed, DeletionEvents
 from contextc.web.http_errors import HTTPError
 from contextc.web.store_overview import StoreOverview
 from contextc.web.turn_manager import REPLAY_PROVIDER, TurnManager

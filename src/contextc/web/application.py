@@ -11,9 +11,8 @@ from starlette.types import Receive, Scope, Send
 from contextc.store import Store
 from contextc.web.app_state import AppState, ServerOptions
 from contextc.web.router import Router
-from contextc.web.security import SecurityMiddleware
+from contextc.web.security import SecurityMiddleware, is_api_request
 from contextc.web.static_files import StaticFiles
-from contextc.web.url_parsing import is_api_request
 
 
 def create_application(store: Store, options: ServerOptions | None = None) -> Starlette:

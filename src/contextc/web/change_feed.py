@@ -1,4 +1,4 @@
-"""The change feed: what changed in the store, whichever process changed it, for all open pages.
+"""The change feed: changes of the store by any process, for all open pages; and deletions, for event streams.
 
 While a page is connected, one task asks the store twice a second, with one query for all pages together. A change is
 encoded once and sent to every page. Entries are numbered, so that a page that reconnects continues where it was. A page
@@ -8,8 +8,8 @@ that has missed too much gets a `reset`: it must load everything again.
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 import msgspec
@@ -18,10 +18,14 @@ from msgspec import Struct
 from contextc._credential_mask import get_logger
 from contextc._worker_threads import run_blocking
 from contextc.errors import ContextcError
+from contextc.executor.event_hub import event_hub
 from contextc.proxy.proxy_status import ProxyStatus, read_statuses
 from contextc.store import Store
 from contextc.store.conversation_changes import ConversationChanges, States, load_changes, load_states
 from contextc.store.conversation_list import ConversationOverview, mark_waiting
+
+# ── the change feed ───────────────────────────────────────────────────────────────────────────────────────────────────
+
 
 log = get_logger(__name__)
 POLL_SECONDS = 0.5
@@ -172,3 +176,46 @@ class ChangeFeed:
         self._last += 1
         self._entries.append(FeedEntry(self._last, event, data))
         self.wake()
+
+
+# ── deletions ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# An event stream has no end of its own. A deletion in this process ends the streams at once. Deletions by other
+# processes are found by the thread that polls for events (`executor.event_hub`).
+
+
+class DeletionEvents:
+    """The open event streams, by conversation."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._leaving: dict[str, set[asyncio.Event]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def count(self) -> int:
+        """Number of open streams."""
+        return sum([len(each) for each in self._leaving.values()])
+
+    @contextmanager
+    def watch(self, conversation: str) -> Generator[asyncio.Event]:
+        """Yield an event that is set when the conversation is deleted."""
+        self._loop = asyncio.get_running_loop()
+        gone = asyncio.Event()
+        self._leaving.setdefault(conversation, set()).add(gone)
+        try:
+            yield gone
+        finally:
+            left = self._leaving[conversation]
+            left.discard(gone)
+            if not left:
+                del self._leaving[conversation]
+
+    def notify_deleted(self, conversation: str) -> None:
+        """Notify the streams of a deleted conversation. Thread-safe."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._notify, conversation)
+
+    def _notify(self, conversation: str) -> None:
+        for gone in self._leaving.get(conversation, ()):
+            gone.set()
+        event_hub(self._store).refresh(conversation)  # wake the streams, which wait for events

@@ -24,8 +24,7 @@ from contextc.store.parked_turns import PARKED
 from contextc.store.submitted_input import submit_messages, submit_unanswered, take_submitted
 from contextc.store.turn_and_event_records import QueuedMessage, QueueKind, TurnRecord
 from contextc.web.http_errors import HTTPError
-from contextc.web.model_executors import ExecutorFactory
-from contextc.web.turn_manager import NOTHING_TO_ANSWER, WHO, RunningTurn, TurnManager
+from contextc.web.turn_manager import NOTHING_TO_ANSWER, WHO, ExecutorFactory, RunningTurn, TurnManager
 from contextc.worker import create_queue_tables
 
 CONTINUES = ("running", "waiting", "queued", "interrupted")

@@ -10,9 +10,12 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from contextc._json import JSONObject
+from contextc.analysis.expected_cache import ExpectedCache
+from contextc.compiler.ledger import repository
 from contextc.compiler.manifest import Fragment, ObservedFacts
 from contextc.compiler.options import Budget
 from contextc.compiler.past_requests import find_channel_model
+from contextc.errors import UnknownChannel
 from contextc.formats.lint_engine import Violation
 from contextc.inspection.line_details import LineCause, LineDetails, ResultStatus
 from contextc.inspection.line_selection import LineSelection, count_read_tokens
@@ -27,8 +30,135 @@ from contextc.inspection.request_details import (
 )
 from contextc.messages import AnyPart, Usage
 from contextc.models import cost
-from contextc.web.cache_loss_view import CacheLoss
-from contextc.web.channel_list import channel_id
+from contextc.providers.registry import has_sessions
+from contextc.store import Store
+from contextc.store.channel_ids import channel_id
+from contextc.store.ledger_schema import Channel
+
+# ── the channels of a conversation, each with a short id for URLs ─────────────────────────────────────────────────────
+
+
+class ChannelView(Struct, frozen=True, kw_only=True):
+    """A channel of a conversation and its state. `mode` is "stateful" if the provider keeps a session.
+
+    `lost` is why the session no longer exists. `unanswered` is true if a request was sent, or was about to be, and no
+    reply is stored; `error` is the reason, if known.
+    """
+
+    id: str
+    agent: str
+    provider: str
+    model: str
+    directory: str
+    requests: int
+    epoch: int
+    mode: Literal["stateless", "stateful"]
+    session: str
+    lost: str
+    unanswered: bool
+    error: str
+
+
+def find_channel(store: Store, conversation: str, id: str) -> Channel:
+    """Return the channel with an id. Raises `UnknownConversation` and `UnknownChannel`."""
+    store.conversation(conversation)  # raises if it does not exist
+    for _, channel, *_ in store.read(lambda tx: repository.load_channels(tx, conversation)):
+        if channel_id(channel) == id:
+            return channel
+    raise UnknownChannel(conversation, id)
+
+
+def channel_views(store: Store, conversation: str) -> list[ChannelView]:
+    """Return the channels of a conversation, oldest first. Raises `UnknownConversation`."""
+    store.conversation(conversation)
+    found: list[ChannelView] = []
+    for _, channel, state, attempt in store.read(lambda tx: repository.load_channels(tx, conversation)):
+        session = state.session.id if state.session else ""
+        stateful = bool(session or state.lost) or has_sessions(channel.provider)
+        found.append(
+            ChannelView(
+                id=channel_id(channel),
+                agent=channel.agent,
+                provider=channel.provider,
+                model=channel.model,
+                directory=channel.directory,
+                requests=state.requests,
+                epoch=state.epoch,
+                mode="stateful" if stateful else "stateless",
+                session=session,
+                lost=state.lost,
+                unanswered=attempt is not None,
+                error=attempt.error if attempt else "",
+            )
+        )
+    return found
+
+
+# ── what a request would lose, and what the cache should have of it ───────────────────────────────────────────────────
+
+
+class RepeatedMissView(Struct, frozen=True, kw_only=True):
+    """The last `count` requests missed the cache, each of them. The others are code, cause and title of the finding."""
+
+    count: int
+    code: str
+    cause: str
+    title: str
+
+
+class ExpectedCacheView(Struct, frozen=True, kw_only=True):
+    """The part of the next request that the provider's cache should have, by its rules. Lines have prices by it.
+
+    `read` and `written` are tokens. `expired` is true if the cache has expired since: it was used `idle` milliseconds
+    ago, and is kept for `life`. `missed` is present if the last requests missed it each time. Then, `paid_again` are
+    tokens that were cached, and are paid again, and `dollars` is what they cost more than reading them; null if prices
+    are not known.
+    """
+
+    read: int
+    written: int
+    expired: bool
+    idle: int
+    life: int
+    paid_again: int
+    dollars: float | None
+    missed: RepeatedMissView | UnsetType = UNSET
+
+
+class CacheLoss(Struct, frozen=True, kw_only=True):
+    """Losses of a request against the previous one: cached tokens, and messages whose signed reasoning becomes invalid.
+
+    `dollars` is the cost of writing those tokens to the cache again; null if prices are not known. `cache` is present
+    if the rules of the provider's cache are known, and there is a previous request.
+    """
+
+    cached_lost: int
+    cached_kept: int
+    signed_lost: int
+    dollars: float | None
+    cache: ExpectedCacheView | UnsetType = UNSET
+
+
+def expected_cache_view(expected: ExpectedCache | None) -> ExpectedCacheView | UnsetType:
+    if expected is None:
+        return UNSET
+    missed = expected.missed
+    return ExpectedCacheView(
+        read=expected.usage.cache_read,
+        written=expected.usage.cache_write,
+        expired=expected.is_expired,
+        idle=expected.idle,
+        life=expected.life,
+        paid_again=expected.paid_again,
+        dollars=expected.dollars,
+        missed=UNSET
+        if missed is None
+        else RepeatedMissView(count=missed.count, code=missed.code, cause=missed.cause, title=missed.title),
+    )
+
+
+# ── a request and its lines ───────────────────────────────────────────────────────────────────────────────────────────
+
 
 CountOrigin: TypeAlias = Literal["exact", "measured", "estimated"]
 RECORD_FIELDS = ("request", "mode", "epoch", "why", "time", "session", "gave", "remarks", "signed_lost")

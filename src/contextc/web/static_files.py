@@ -18,7 +18,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from contextc.web.http_errors import HTTPError
-from contextc.web.url_parsing import path_below_mount
+from contextc.web.security import path_below_mount
 
 STATIC_FOLDER = Path(__file__).parent / "static"
 INDEX_FILE = "index.html"

@@ -7,18 +7,19 @@ Nothing is kept after a turn has ended: the store has it.
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
+from weakref import WeakValueDictionary
 
 from msgspec import UNSET, Struct, UnsetType
 
 from contextc._credential_mask import get_logger
 from contextc._json import JSONObject, encode_canonical
 from contextc._worker_threads import run_blocking
-from contextc.app.agent_factory import resolve_model
+from contextc.app.agent_factory import ModelChoice, resolve_model
 from contextc.app.approval_preview import preview_call
 from contextc.errors import AlreadyAnswered, ContextcError, UnknownApproval, UnknownConversation
 from contextc.events import AnyEvent
@@ -26,6 +27,7 @@ from contextc.executor import AgentExecutor, Suspend, Turn
 from contextc.executor.agent_config import TurnInput, input_message
 from contextc.executor.event_hub import event_hub
 from contextc.messages import ToolCall
+from contextc.providers import Endpoint
 from contextc.store import Approval, Store, TurnRequest
 from contextc.store.approvals import load_waiting_names
 from contextc.store.backend_interface import Transaction
@@ -35,7 +37,77 @@ from contextc.store.parked_turns import load_parked_reasons
 from contextc.store.turn_and_event_records import QueuedMessage, QueueKind, TurnRecord, load_last_turn
 from contextc.store.turn_queue import load_worker_turn
 from contextc.web.http_errors import HTTPError
-from contextc.web.model_executors import ExecutorFactory, ExecutorPool
+
+# ── pool of executors with their provider clients, one for each model ─────────────────────────────────────────────────
+# An executor has no state of a conversation, so all conversations with one model share it. The most recently used ones
+# are kept. An executor in use is never closed.
+
+
+MAX_EXECUTORS = 16
+
+ExecutorFactory: TypeAlias = Callable[[ModelChoice], tuple[AgentExecutor, Endpoint]]
+
+
+class PooledExecutor:
+    """A pooled executor, its provider client, and its number of users."""
+
+    def __init__(self, executor: AgentExecutor, endpoint: Endpoint) -> None:
+        self.executor, self.client, self.users = executor, endpoint, 0
+
+    async def close(self) -> None:
+        await self.executor.close()
+        await self.client.close()
+
+
+class ExecutorPool:
+    """Pool of executors by model spec."""
+
+    def __init__(self, make: ExecutorFactory) -> None:
+        self._make = make
+        self._lines: OrderedDict[str, PooledExecutor] = OrderedDict()
+        self._making: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    @asynccontextmanager
+    async def acquire(self, spec: str) -> AsyncGenerator[AgentExecutor]:
+        """Yield the executor of a model, kept open until the block ends. An empty spec is the default model."""
+        line = self._lines.get(spec) or await self._open_once(spec)
+        self._lines.move_to_end(spec)
+        line.users += 1
+        try:
+            yield line.executor
+        finally:
+            line.users -= 1
+            await self._trim()
+
+    async def _open_once(self, spec: str) -> PooledExecutor:
+        """Open an executor. Concurrent callers wait for the same spec only."""
+        making = self._making.setdefault(spec, asyncio.Lock())  # dropped with its last reference
+        async with making:
+            line = self._lines.get(spec) or await run_blocking(self._open, spec)
+            self._lines[spec] = line
+        return line
+
+    def _open(self, spec: str) -> PooledExecutor:
+        return PooledExecutor(*self._make(resolve_model(spec or None)))
+
+    async def _trim(self) -> None:
+        """Close the least recently used idle executors above the limit. Closing awaits, so each is chosen again."""
+        while len(self._lines) > MAX_EXECUTORS:
+            idle = next((spec for spec, line in self._lines.items() if not line.users), None)
+            if idle is None:
+                return
+            await self._lines.pop(idle).close()
+
+    async def close(self) -> None:
+        while self._lines:
+            await self._lines.popitem()[1].close()
+
+
+# ── turns ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
 
 log = get_logger(__name__)
 MAX_TURNS = 1_000

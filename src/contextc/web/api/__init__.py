@@ -1,1 +1,1 @@
-"""API endpoints, one module for each resource. Every module in this package is imported and served."""
+"""API endpoints, one module for each topic. Every module in this package is imported and served."""

@@ -1,18 +1,24 @@
-"""The overview of the store: conversations by cost, cache share and findings; totals, and costs per day."""
+"""The server and its whole store: overview by cost, search over all conversations, and information on the server."""
 
 from collections.abc import Callable, Sequence
 from typing import Annotated, Literal, TypeAlias
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+import contextc
 from contextc.analysis import Finding, findings
 from contextc.analysis.conversation_findings import CauseSummary, group_by_cause, is_loss, list_losses, sum_costs
 from contextc.analysis.finding import RequestLoss
+from contextc.app.agent_factory import LOCAL_CLIENT, choose_tools, resolve_model
+from contextc.config import mask_secrets, read_settings
 from contextc.errors import ContextcError, UnknownConversation
+from contextc.formats.registry import format_names
+from contextc.providers.availability import ProviderStatus, list_providers
 from contextc.store.backend_interface import Transaction
 from contextc.store.conversation_list import ConversationOverview, list_rows_by_number, load_details
+from contextc.store.conversation_search import MAX_HITS, search_messages
 from contextc.web.app_state import AppState
-from contextc.web.endpoint_registry import endpoint
+from contextc.web.router import endpoint
 from contextc.web.store_overview import (
     ConversationFigures,
     Figures,
@@ -23,7 +29,9 @@ from contextc.web.store_overview import (
     find_zone,
 )
 
-TAG = "overview"
+# ── overview ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
 MAX_PAGE_SIZE = 200
 MAX_CHECKED = 50
 MAX_LOSSES = 200
@@ -161,7 +169,7 @@ class CheckedPage(Struct, frozen=True, kw_only=True):
     conversations: list[CheckedConversation]
 
 
-@endpoint("GET", "/overview")
+@endpoint("GET", "/overview", tag="overview")
 def show_overview(app: AppState, query: OverviewQuery) -> OverviewPage:
     """Return the conversations of the store with their figures, sorted; totals and costs per day."""
     pending = app.overview.refresh(with_titles=bool(query.search.strip()))
@@ -184,7 +192,7 @@ def show_overview(app: AppState, query: OverviewQuery) -> OverviewPage:
     )
 
 
-@endpoint("POST", "/overview/findings")
+@endpoint("POST", "/overview/findings", tag="overview")
 def check_findings(app: AppState, body: CheckBody) -> CheckedPage:
     """Return the findings of some conversations by cause. The overview then sorts by them. Nothing is stored."""
     checked = [_check(app, name) for name in body.names]
@@ -278,4 +286,133 @@ def _figures(figures: Figures) -> FiguresView:
         cache_share=figures.cache_share,
         cost=figures.cost,
         unpriced=figures.unpriced,
+    )
+
+
+# ── search ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+MAX_SEARCH_PAGE = 100
+
+
+class SearchQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`text` is searched; case is ignored. A blank one finds nothing. `hits` is the maximum per conversation.
+
+    `before` is `next` of the previous page.
+    """
+
+    text: str = ""
+    before: str = ""
+    limit: Annotated[int, Meta(ge=1, le=MAX_SEARCH_PAGE)] = 20
+    hits: Annotated[int, Meta(ge=1, le=MAX_HITS)] = 5
+
+
+class HitView(Struct, frozen=True, kw_only=True):
+    """A message that contains the text. `part` is text, call or result, empty if the match spans several.
+
+    `tool` is the name of the tool of a call or result.
+    """
+
+    seq: int
+    role: str
+    part: str
+    tool: str
+    excerpt: str
+
+
+class ConversationHits(Struct, frozen=True, kw_only=True):
+    """A conversation and its hits, newest first. Without hits, its name contains the text.
+
+    `count` is the number of its messages with the text that this page has found. If there are more than `hits`, a
+    search with `before` set to `more` and `limit` 1 returns older ones; otherwise `more` is "".
+    """
+
+    conversation: ConversationOverview
+    hits: list[HitView]
+    count: int
+    more: str
+
+
+class SearchResults(Struct, frozen=True, kw_only=True):
+    """A page of a search. It reads a limited number of messages, so it may be empty although there is `more`.
+
+    `messages` and `conversations` are the numbers of those that this page has searched. A long conversation may be on
+    several pages, with older hits on the later ones.
+    """
+
+    found: list[ConversationHits]
+    messages: int
+    conversations: int
+    more: bool
+    next: str
+
+
+@endpoint("GET", "/search", tag="search")
+def search(app: AppState, query: SearchQuery) -> SearchResults:
+    """Search names, messages, tool calls and results of all conversations, the most recently active first."""
+    if not query.text.strip():
+        return SearchResults(found=[], messages=0, conversations=0, more=False, next="")
+    page = app.store.read(
+        lambda tx: search_messages(tx, query.text, before=query.before, limit=query.limit, max_hits=query.hits)
+    )
+    return SearchResults(
+        found=[
+            ConversationHits(
+                conversation=found.conversation,
+                hits=[
+                    HitView(seq=each.seq, role=each.role, part=each.part, tool=each.tool, excerpt=each.excerpt)
+                    for each in found.hits
+                ],
+                count=found.total,
+                more=found.more,
+            )
+            for found in page.found
+        ],
+        messages=page.messages,
+        conversations=page.conversations,
+        more=bool(page.next),
+        next=page.next,
+    )
+
+
+# ── information ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class ServerInfo(Struct, frozen=True, kw_only=True):
+    """`model` is the default model. `remark` is why it was selected, or why it cannot be used.
+
+    `root` is the working directory of tools.
+    """
+
+    version: str
+    store: str
+    agent: str
+    model: str
+    remark: str
+    root: str
+    tools: Literal["all", "read", "none"]
+    providers: list[ProviderStatus]
+    formats: list[str]
+
+
+@endpoint("GET", "/info", tag="info")
+def info(app: AppState) -> ServerInfo:
+    """Return information on the server and its providers. It never contains keys."""
+    options = app.options
+    model = options.model or read_settings().model.value or LOCAL_CLIENT
+    try:
+        choice = resolve_model(options.model)
+        remark, tools = choice.remark, choose_tools(choice.provider, options.tools)
+    except ContextcError as error:
+        remark, tools = str(error), options.tools or "none"
+    return ServerInfo(
+        version=str(contextc.__version__),
+        store=mask_secrets(app.store.address),
+        agent=options.agent,
+        model=model,
+        remark=remark,
+        root=str(options.root.expanduser().resolve()),
+        tools=tools,
+        providers=list_providers(),
+        formats=[*format_names()],
     )

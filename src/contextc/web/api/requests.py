@@ -1,11 +1,26 @@
-"""A sent request of a channel: its summary, lines, body, differences and lint findings."""
+"""Requests of a channel: sent ones with their lines, body, reply and differences; the next one; and the ledger."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, field
+from msgspec.structs import replace
 
 from contextc._json import decode
+from contextc.analysis.conversation_comparison import (
+    ComparedCause,
+    ComparedCost,
+    FirstDifference,
+    RunFigures,
+    compare_conversations,
+)
+from contextc.analysis.conversation_loader import load_request_views
+from contextc.analysis.expected_cache import expect_cache
+from contextc.analysis.request_comparison import Difference, compare_two_requests
+from contextc.analysis.request_view import RequestView as AnalysedRequest
+from contextc.app import agent_factory
+from contextc.app.agent_factory import build_prompt, build_tools, choose_tools
+from contextc.compiler.manifest import RequestRecord
 from contextc.compiler.past_requests import (
     find_request,
     load_channel_formatter,
@@ -14,31 +29,343 @@ from contextc.compiler.past_requests import (
     rebuild_session_view,
     was_answered,
 )
+from contextc.config import read_settings
+from contextc.errors import InvalidRequest, InvalidSetting
+from contextc.events import AnyEvent
 from contextc.inspection.diff import Hunk, diff_requests
-from contextc.inspection.prefix_break import find_break
-from contextc.inspection.request_details import load_request_details
+from contextc.inspection.line_details import LineCause
+from contextc.inspection.line_selection import LineFilter, SelectedState, load_lines, select_lines
+from contextc.inspection.prefix_break import find_break, load_compared_record, preview_break
+from contextc.inspection.preview import (
+    build_item_lines,
+    find_channels,
+    load_epochs,
+    load_knowledge,
+    load_last_budget,
+    load_last_request,
+    preview_request,
+)
+from contextc.inspection.request_details import (
+    LinePage,
+    RequestDetails,
+    load_request_details,
+    page_lines,
+    preview_request_details,
+)
+from contextc.inspection.request_reply import Attempt, ReplyStatus, load_reply
 from contextc.inspection.request_timeline import find_request_of_message
 from contextc.linting import lint
+from contextc.messages import Message
+from contextc.prompts import PromptContext
+from contextc.providers import Provider
 from contextc.providers.snippets import as_curl, as_python
+from contextc.store.append_and_load import now_ms
+from contextc.store.backend_interface import Transaction
+from contextc.store.channel_ids import channel_id
 from contextc.store.ledger_schema import Channel
-from contextc.web.api.comparison import OtherRequestQuery, find_other_request
+from contextc.tools.spec import Tool
 from contextc.web.app_state import AppState
-from contextc.web.channel_list import channel_id, find_channel
-from contextc.web.endpoint_registry import RawResponse, endpoint
-from contextc.web.line_query import CauseFilter, LineOrder, StateFilter, query_lines
 from contextc.web.request_view import (
+    CacheLoss,
     FindingView,
     LineTextOptions,
     LineView,
+    NextRequestView,
     RequestView,
     SelectionView,
+    UsageView,
+    expected_cache_view,
+    find_channel,
     finding_views,
     line_views,
+    next_request_view,
     request_view,
+    selection_view,
+    usage_view,
 )
+from contextc.web.router import RawResponse, endpoint
 
-TAG = "requests"
+# ── lines as a query selects them ─────────────────────────────────────────────────────────────────────────────────────
+
+
+MAX_LINES = 1_000
+StateFilter: TypeAlias = SelectedState
+CauseFilter: TypeAlias = Literal[""] | LineCause
+LineOrder: TypeAlias = Literal["", "size"]
+
+
+class LineQueryFields(Protocol):
+    """The fields of a query that select lines."""
+
+    @property
+    def after(self) -> int: ...
+    @property
+    def limit(self) -> int: ...
+    @property
+    def only(self) -> Literal["", "shown", "left"]: ...
+    @property
+    def search(self) -> str: ...
+    @property
+    def state(self) -> StateFilter: ...
+    @property
+    def role(self) -> str: ...
+    @property
+    def tool(self) -> str: ...
+    @property
+    def cause(self) -> CauseFilter: ...
+    @property
+    def error(self) -> bool: ...
+    @property
+    def sort(self) -> LineOrder: ...
+    @property
+    def detailed(self) -> bool: ...
+    @property
+    def selection(self) -> bool: ...
+    @property
+    def at(self) -> str: ...
+
+
+class QueriedLines(NamedTuple):
+    page: LinePage
+    selection: SelectionView | UnsetType = UNSET
+
+
+def query_lines(request: RequestDetails, query: LineQueryFields) -> QueriedLines:
+    """Return the lines that a query selects."""
+    if query.at:
+        return QueriedLines(LinePage(load_lines(request, parse_indexes(query.at), head=query.detailed), False, 0))
+    wanted = LineFilter(
+        state=query.state,
+        role=query.role,
+        tool=query.tool,
+        cause=query.cause,
+        error=query.error,
+        only=query.only,
+        search=query.search,
+        sort=query.sort,
+        head=query.detailed,
+    )
+    if not (query.detailed or query.selection or wanted._replace(only="", search="").is_filter):
+        found = page_lines(request, after=query.after, limit=query.limit, only=query.only, search=query.search)
+        return QueriedLines(found)
+    selected = select_lines(request, wanted)
+    last = min(len(selected.numbers), query.after + query.limit)
+    lines = load_lines(request, selected.numbers[query.after : last], head=query.detailed)
+    page = LinePage(lines, last < len(selected.numbers), last)
+    if not query.selection:
+        return QueriedLines(page)
+    return QueriedLines(page, selection_view(selected, request.budget.input, is_plain=not wanted.is_filter))
+
+
+def parse_indexes(text: str) -> list[int]:
+    """Return the indexes of a text such as `-2..10,15`. Raises `InvalidSetting`."""
+    found: list[int] = []
+    for piece in text.split(","):
+        first, _, last = piece.partition("..")
+        try:
+            start, end = int(first), int(last or first)
+        except ValueError:
+            raise InvalidSetting("at must have indexes of lines", got=text[:80], fix="Send at=0..199,205.") from None
+        if end - start >= MAX_LINES or len(found) + end - start >= MAX_LINES:
+            raise InvalidSetting(f"at must have at most {MAX_LINES} lines", got=text[:80], fix="Send several queries.")
+        found += range(start, end + 1)
+    return found
+
+
+# ── comparison of two requests, and of two conversations ──────────────────────────────────────────────────────────────
+
+
 MAX_NUMBER = 1 << 31
+
+
+class OtherRequestQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """The request to compare with, which counts as the earlier one. Default: the last request before it on the same
+    channel that was answered.
+
+    `to_conversation` and `to_channel` are by default those of the compared request.
+    """
+
+    to_conversation: str = ""
+    to_channel: str = ""
+    to_request: Annotated[int, Meta(ge=0, le=MAX_NUMBER)] = 0
+
+
+class ComparedRequest(Struct, frozen=True, kw_only=True):
+    """One of the two requests. `input` are its input tokens."""
+
+    conversation: str
+    channel: str
+    request: int
+    model: str
+    format: str
+    time: int
+    input: int
+
+
+class RequestComparisonView(Struct, frozen=True, kw_only=True):
+    """The comparison of a request (`after`) with another one (`before`; null if there is none).
+
+    `differences` are in cache order: tools, system prompt, messages. Cache breakpoints do not count. `break_index` is
+    the index of the first difference that breaks the prefix; null if there is none. `reason` says what it is, and `fix`
+    how to avoid it. `readable` are tokens that could be read from the cache that `before` left, by the rules of the
+    provider. `lost` are tokens that both have and that were not read, by the reported usage if there is any, and `cost`
+    is what these cost more than a read from the cache, in dollars. They are null if the requests share no cache (then
+    `shares_cache` is false), or if its rules are not known. `as_messages` is true if the formats differ, so that
+    contextc messages are compared. `omitted` is the number of differences that are left out; `cut` is true if texts
+    are.
+    """
+
+    before: ComparedRequest | None
+    after: ComparedRequest
+    differences: list[Difference]
+    break_index: int | None
+    reason: str
+    fix: str
+    shares_cache: bool
+    as_messages: bool
+    readable: int | None
+    lost: int | None
+    cost: float | None
+    unchanged: int
+    unchanged_tokens: int
+    omitted: int
+    cut: bool
+
+
+class ConversationsQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """`a` and `b` are the names of the conversations."""
+
+    a: str
+    b: str
+
+
+class FirstDifferenceView(Struct, frozen=True, kw_only=True):
+    """The first requests that differ, at the same position in both conversations; null where there is none.
+
+    `related` is false if the conversations are about different things. `equal` is the number of parts before the first
+    difference, and `equal_tokens` their tokens.
+    """
+
+    position: int
+    a: ComparedRequest | None
+    b: ComparedRequest | None
+    reason: str
+    related: bool = True
+    equal: int = 0
+    equal_tokens: int = 0
+
+
+class ConversationComparisonView(Struct, frozen=True, kw_only=True):
+    """Two conversations side by side: figures, findings by cause, costs, and the first requests that differ.
+
+    `first` is null if all requests are the same.
+    """
+
+    a: RunFigures
+    b: RunFigures
+    causes: list[ComparedCause]
+    costs: list[ComparedCost]
+    first: FirstDifferenceView | None
+
+
+def find_other_request(
+    app: AppState, channel: Channel, number: int, query: OtherRequestQuery
+) -> tuple[Channel, int] | None:
+    """Return the channel and the number of the request to compare with; None if there is no previous request."""
+    before = app.store.read(lambda tx: _load_compared(tx, channel, number))
+    if not query.to_conversation and not query.to_channel and not query.to_request:
+        return (channel, before.request) if before is not None else None
+    if not query.to_request:
+        raise InvalidRequest("to_request is missing", fix="Pass the number of the request to compare with.")
+    if not query.to_channel and query.to_conversation not in ("", channel.conversation):
+        raise InvalidRequest("to_channel is missing", fix="Pass the channel of the other conversation's request.")
+    conversation = query.to_conversation or channel.conversation
+    other = find_channel(app.store, conversation, query.to_channel) if query.to_channel else channel
+    return other, query.to_request
+
+
+def _load_compared(tx: Transaction, channel: Channel, number: int) -> RequestRecord | None:
+    channel_number, record = find_request(tx, channel, number)
+    return load_compared_record(tx, channel_number, record.request)
+
+
+@endpoint("GET", "/conversations/{name}/requests/{channel}/{number}/comparison", tag="comparison")
+def show_comparison(
+    app: AppState, name: str, channel: str, number: int, query: OtherRequestQuery
+) -> RequestComparisonView:
+    """Compare a request with the last answered one before it, or with any other, in cache order."""
+    found = find_channel(app.store, name, channel)
+    other = find_other_request(app, found, number, query)
+    if other is None:
+        (after,) = load_request_views(app.store, [(found, number)])
+        return _nothing_before(after)
+    before, after = load_request_views(app.store, [other, (found, number)])
+    compared = compare_two_requests(app.store, before, after)
+    return RequestComparisonView(
+        before=_compared_request(before),
+        after=_compared_request(after),
+        differences=list(compared.differences),
+        break_index=compared.break_index,
+        reason=compared.reason,
+        fix=compared.fix,
+        shares_cache=compared.shares_cache,
+        as_messages=compared.as_messages,
+        readable=compared.readable,
+        lost=compared.lost,
+        cost=compared.cost,
+        unchanged=compared.unchanged,
+        unchanged_tokens=compared.unchanged_tokens,
+        omitted=compared.omitted,
+        cut=compared.is_cut,
+    )
+
+
+@endpoint("GET", "/compare", tag="comparison")
+def show_conversation_comparison(app: AppState, query: ConversationsQuery) -> ConversationComparisonView:
+    """Compare two conversations: figures, costs and findings by cause, and the first request that differs."""
+    found = compare_conversations(app.store, query.a, query.b)
+    return ConversationComparisonView(
+        a=found.a, b=found.b, causes=list(found.causes), costs=list(found.costs), first=_first(found.first)
+    )
+
+
+def _first(found: FirstDifference | None) -> FirstDifferenceView | None:
+    if found is None:
+        return None
+    return FirstDifferenceView(
+        position=found.position,
+        a=_compared_request(found.a) if found.a is not None else None,
+        b=_compared_request(found.b) if found.b is not None else None,
+        reason=found.reason,
+        related=found.is_related,
+        equal=found.equal,
+        equal_tokens=found.equal_tokens,
+    )
+
+
+def _compared_request(view: AnalysedRequest) -> ComparedRequest:
+    return ComparedRequest(
+        conversation=view.channel.conversation,
+        channel=view.channel_id,
+        request=view.number,
+        model=f"{view.channel.provider}:{view.channel.model}",
+        format=view.format,
+        time=view.began,
+        input=view.input,
+    )
+
+
+def _nothing_before(after: AnalysedRequest) -> RequestComparisonView:
+    return RequestComparisonView(
+        before=None, after=_compared_request(after), differences=[], break_index=None, reason="", fix="",
+        shares_cache=False, as_messages=False, readable=None, lost=None, cost=None,
+        unchanged=0, unchanged_tokens=0, omitted=0, cut=False,
+    )  # fmt: skip
+
+
+# ── a sent request ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
 Number = Annotated[int, Meta(ge=1, le=MAX_NUMBER)]
 After = Annotated[int, Meta(ge=0, le=MAX_NUMBER)]
 Limit = Annotated[int, Meta(ge=1, le=1_000)]
@@ -115,7 +442,7 @@ class MessageRequestView(Struct, frozen=True, kw_only=True):
     line: int | None
 
 
-@endpoint("GET", "/conversations/{name}/messages/{number}/request")
+@endpoint("GET", "/conversations/{name}/messages/{number}/request", tag="requests")
 def show_request_of_message(app: AppState, name: str, number: int) -> MessageRequestView:
     """Return the first request that contains the message with a seq, or the request whose reply it is."""
     found = find_request_of_message(app.store, name, number)
@@ -124,7 +451,7 @@ def show_request_of_message(app: AppState, name: str, number: int) -> MessageReq
     return MessageRequestView(channel=channel_id(found.channel), request=found.request, line=found.line)
 
 
-@endpoint("GET", "/conversations/{name}/requests/{channel}/{number}")
+@endpoint("GET", "/conversations/{name}/requests/{channel}/{number}", tag="requests")
 def show_request(app: AppState, name: str, channel: str, number: int) -> RequestView:
     """Return one request: its budget by kind, its shared prefix, and its cost."""
     found = find_channel(app.store, name, channel)
@@ -133,7 +460,7 @@ def show_request(app: AppState, name: str, channel: str, number: int) -> Request
     return request_view(seen, formatter.name, find_break(app.store, found, formatter, number), number)
 
 
-@endpoint("GET", "/conversations/{name}/requests/{channel}/{number}/lines")
+@endpoint("GET", "/conversations/{name}/requests/{channel}/{number}/lines", tag="requests")
 def show_lines(app: AppState, name: str, channel: str, number: int, query: LinesQuery) -> LinesPage:
     """Return a page of lines of a request, sent or left out, each with its text as sent, reason, tokens and cost."""
     seen = load_request_details(app.store, find_channel(app.store, name, channel), number)
@@ -142,7 +469,9 @@ def show_lines(app: AppState, name: str, channel: str, number: int, query: Lines
     return LinesPage(lines=lines, more=found.page.more, next=found.page.next, selection=found.selection)
 
 
-@endpoint("GET", "/conversations/{name}/requests/{channel}/{number}/body", media_type="application/json")
+@endpoint(
+    "GET", "/conversations/{name}/requests/{channel}/{number}/body", media_type="application/json", tag="requests"
+)
 def show_body(app: AppState, name: str, channel: str, number: int, query: BodyQuery) -> RawResponse:
     """Return the body of a request exactly as sent, indented, or as a runnable snippet without keys."""
     found = find_channel(app.store, name, channel)
@@ -159,7 +488,7 @@ def _snippet(app: AppState, channel: Channel, number: int, body: bytes, shape: s
     return make(provider, provider.formatter, body, session=record.gave or record.session, directory=channel.directory)
 
 
-@endpoint("GET", "/conversations/{name}/requests/{channel}/{number}/diff")
+@endpoint("GET", "/conversations/{name}/requests/{channel}/{number}/diff", tag="requests")
 def show_difference(app: AppState, name: str, channel: str, number: int, query: OtherRequestQuery) -> DiffView:
     """Return the differences between a request and the previous one, or any other, line by line in the order of their
     JSON. Unchanged parts are folded.
@@ -182,7 +511,7 @@ def show_difference(app: AppState, name: str, channel: str, number: int, query: 
     )
 
 
-@endpoint("GET", "/conversations/{name}/requests/{channel}/{number}/lint")
+@endpoint("GET", "/conversations/{name}/requests/{channel}/{number}/lint", tag="requests")
 def show_findings(app: AppState, name: str, channel: str, number: int) -> RequestFindings:
     """Return the lint findings of a request. An observed one that was answered has none."""
     found = find_channel(app.store, name, channel)
@@ -190,3 +519,316 @@ def show_findings(app: AppState, name: str, channel: str, number: int) -> Reques
     body = decode(rebuild(app.store, found, formatter, number))
     violations = lint(body, format=formatter.name, answered=was_answered(app.store, found, number))
     return RequestFindings(format=formatter.name, violations=finding_views(violations))
+
+
+# ── the reply to a request ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class RetryView(Struct, frozen=True, kw_only=True):
+    """A failed call of the same step, which was repeated after some seconds."""
+
+    time: int
+    attempt: int
+    kind: str
+    seconds: float
+    error: str
+
+
+class AttemptView(Struct, frozen=True, kw_only=True):
+    """Another attempt of the same request. `number` is the number to inspect it by; null if it is not stored.
+
+    `corrected` is true if the content of the later of both is another one, because the earlier was refused.
+    """
+
+    number: int | None
+    time: int | None
+    status: ReplyStatus
+    code: int | None
+    error: str
+    error_type: str = ""
+    latency: int | None
+    corrected: bool
+
+
+class ReplyView(Struct, frozen=True, kw_only=True):
+    """The reply to a request. `status` is ok, error, unfinished (it broke off), unanswered or stopped.
+
+    `finish` is the stop reason, and `provider_finish` the provider's own word for it, empty if it is the same. `code`
+    is the HTTP status, `error` the text of an error reply, `error_type` its type or code, and `request_id` the
+    provider's id of the request.
+    `began` and `ended` are Unix milliseconds, and `latency` the milliseconds between them. `messages` are the stored
+    messages of the reply, or what was received of it. `events` are the stored events of the step in which an executor
+    made the request; `more_events` is true if there are further ones. Unknown values are null or empty.
+    """
+
+    status: ReplyStatus
+    finish: str
+    provider_finish: str = ""
+    code: int | None
+    error: str
+    error_type: str = ""
+    request_id: str = ""
+    began: int | None
+    ended: int | None
+    latency: int | None
+    usage: UsageView | None
+    cost: float | None
+    messages: list[Message]
+    events: list[AnyEvent]
+    more_events: bool
+    retries: list[RetryView]
+    attempts: list[AttemptView]
+
+
+@endpoint("GET", "/conversations/{name}/requests/{channel}/{number}/reply", tag="replies")
+def show_reply(app: AppState, name: str, channel: str, number: int) -> ReplyView:
+    """Return the reply to a request: its messages, stop reason, latency, error, events, and other attempts."""
+    found = load_reply(app.store, find_channel(app.store, name, channel), number)
+    return ReplyView(
+        status=found.status,
+        finish=found.finish,
+        provider_finish=found.provider_finish,
+        code=found.code,
+        error=found.error,
+        error_type=found.error_type,
+        request_id=found.request_id,
+        began=found.began,
+        ended=found.ended,
+        latency=found.latency,
+        usage=usage_view(found.usage),
+        cost=found.cost,
+        messages=[*found.messages],
+        events=[*found.events],
+        more_events=found.more_events,
+        retries=[
+            RetryView(time=each.time, attempt=each.attempt, kind=each.kind, seconds=each.seconds, error=each.error)
+            for each in found.retries
+        ],
+        attempts=[_attempt_view(each) for each in found.attempts],
+    )
+
+
+def _attempt_view(attempt: Attempt) -> AttemptView:
+    return AttemptView(
+        number=attempt.number,
+        time=attempt.time,
+        status=attempt.status,
+        code=attempt.code,
+        error=attempt.error,
+        error_type=attempt.error_type,
+        latency=attempt.latency,
+        corrected=attempt.is_corrected,
+    )
+
+
+# ── the next request ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+DYNAMIC_NOT_INCLUDED = "dynamic prompt fragments are not part of this preview"
+
+
+class NextQuery(LinesQuery, frozen=True, forbid_unknown_fields=True):
+    """`channel` is an existing channel and `model` a provider and a model; without either, the last channel is used.
+
+    `edit` and `text` preview an edit of that message. `rewind` previews a rewind to that message. All other fields
+    select lines, as for a sent request.
+    """
+
+    channel: str = ""
+    model: str = ""
+    edit: Number | None = None
+    text: str | None = None
+    rewind: Annotated[int, Meta(ge=0, le=MAX_NUMBER)] | None = None
+
+
+@endpoint("GET", "/conversations/{name}/next", tag="next")
+def show_next(app: AppState, name: str, query: NextQuery) -> NextRequestView:
+    """Return the next request without storing or sending anything."""
+    if (query.edit is None) != (query.text is None):
+        raise InvalidSetting("edit and text must be given together", fix="Send both: the message and its new text.")
+    if query.channel and query.model:
+        raise InvalidSetting("channel and model cannot be combined", fix="Send one of them: a channel has a model.")
+    provider, before = _provider_and_channel(app, name, query.channel, query.model)
+    last = load_last_budget(app.store, before) if before is not None else None
+    system, tools = _first_prompt_and_tools(app, provider) if before is None else (None, None)
+    compiled = preview_request(
+        app.store,
+        provider,
+        name,
+        agent=before.agent if before is not None else app.options.agent,
+        directory=(before.directory or None) if before is not None else str(app.options.root),
+        system_prompt=system,
+        tools=tools,
+        output=app.options.output if before is None else None,
+        budget=last.limit if last is not None else app.options.budget,
+        edit=None if query.edit is None else (query.edit, query.text or ""),
+        rewind=query.rewind,
+        policy=app.options.policy or read_settings().parse_policy(),
+    )
+    expected = expect_cache(app.store, compiled, now_ms())
+    seen = replace(preview_request_details(app.store, compiled), expected=expected.usage if expected else None)
+    queried = query_lines(seen, query)
+    cost = compiled.cost
+    loss = CacheLoss(
+        cached_lost=cost.cached_tokens_lost,
+        cached_kept=cost.cached_tokens_kept,
+        signed_lost=cost.signed_reasoning_lost,
+        dollars=cost.dollars,
+        cache=expected_cache_view(expected),
+    )
+    return next_request_view(
+        seen,
+        compiled.formatter.name,
+        preview_break(app.store, compiled),
+        loss=loss,
+        is_new=compiled.is_new,
+        page=queried.page,
+        selection=queried.selection,
+        text_options=LineTextOptions(query.width, query.search, query.parts),
+        remarks=(DYNAMIC_NOT_INCLUDED,) if before is not None else (),
+    )
+
+
+def _first_prompt_and_tools(app: AppState, provider: Provider) -> tuple[str, list[Tool]]:
+    """Return the system prompt and tools that this server's agent would send to a new channel."""
+    options = app.options
+    found = build_tools(choose_tools(provider, options.tools), options.root)
+    tools = [each.tool for each in found]
+    seen = PromptContext(
+        agent=options.agent,
+        provider=provider.name,
+        model=provider.model.name,
+        directory=str(options.root),
+        tools=tuple(tools),
+    )
+    prompt = build_prompt(provider, found, options.system).render(seen)
+    return "\n\n".join([each.text for each in prompt.static]), tools
+
+
+def _provider_and_channel(app: AppState, name: str, channel: str, model: str) -> tuple[Provider, Channel | None]:
+    """Return the provider, and the existing channel if there is one."""
+    if channel:
+        before = find_channel(app.store, name, channel)
+        return load_channel_provider(app.store, before), before
+    asked = find_channels(app.store, name)
+    if not model:
+        found = load_last_request(app.store, name)
+        if found is None:
+            return agent_factory.resolve_model(app.options.model).provider, None
+        return load_channel_provider(app.store, found[0]), found[0]
+    for each in reversed(asked):
+        named = model in (each.model, f"{each.provider}:{each.model}")
+        if named and each.agent == app.options.agent and load_last_budget(app.store, each) is not None:
+            return load_channel_provider(app.store, each), each
+    return agent_factory.resolve_model(model).provider, None
+
+
+# ── the ledger of a channel ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+MAX_UNSENT = 1_000
+MAX_TEXT_LENGTH = 1_000  # characters of a text
+
+
+class LedgerQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """The page of sent messages: `after` is how many to skip."""
+
+    after: After = 0
+    limit: Limit = 200
+
+
+class EpochView(Struct, frozen=True, kw_only=True):
+    """An epoch: its first request, its reason, and its number of ledger rows."""
+
+    epoch: int
+    request: int
+    why: str
+    rows: int
+    time: int
+
+
+class LedgerEntry(Struct, frozen=True, kw_only=True):
+    """A message or an inserted text. `tokens` is an estimate."""
+
+    seq: int
+    kind: str
+    role: str
+    tokens: int
+    text: str
+
+
+class UnsentEntry(LedgerEntry, frozen=True, kw_only=True):
+    """An entry that the last request did not have. `before` is true if an earlier request on another branch had it."""
+
+    before: bool
+
+
+class SentEntry(LedgerEntry, frozen=True, kw_only=True):
+    """An entry that was sent.
+
+    `acknowledged` is true if the session has it, or if the provider keeps no session and gets everything each time.
+    `counted` are its tokens in the last request, as its lines have them; absent if the last request did not have it.
+    """
+
+    acknowledged: bool
+    counted: int | UnsetType = UNSET
+
+
+class LedgerView(Struct, frozen=True, kw_only=True):
+    """`session` is the provider's session id, and `lost` why it no longer exists.
+
+    `unanswered` is true if a request is running or failed, and the session may contain it. `total` is the number of
+    sent messages. `request` is the last request.
+    """
+
+    session: str
+    lost: str
+    unanswered: bool
+    epochs: list[EpochView]
+    known: list[SentEntry]
+    total: int
+    more: bool
+    new: list[UnsentEntry]
+    request: int = 0
+
+
+@endpoint("GET", "/conversations/{name}/channels/{channel}/ledger", tag="ledgers")
+def show_ledger(app: AppState, name: str, channel: str, query: LedgerQuery) -> LedgerView:
+    """Return what was sent on a channel, by epoch, and what was not sent yet."""
+    found = find_channel(app.store, name, channel)
+    knowledge = load_knowledge(app.store, found)
+    news = knowledge.news[:MAX_UNSENT]
+    shown = build_item_lines(app.store, knowledge.known[query.after : query.after + query.limit])
+    counted = dict(enumerate(knowledge.last.tokens))
+    return LedgerView(
+        session=knowledge.session,
+        lost=knowledge.lost,
+        unanswered=knowledge.unanswered,
+        epochs=[EpochView(**each._asdict()) for each in load_epochs(app.store, found)],
+        known=[
+            SentEntry(
+                seq=line.seq,
+                kind=line.kind,
+                role=line.role,
+                tokens=line.tokens,
+                text=line.text[:MAX_TEXT_LENGTH],
+                acknowledged=knowledge.acknowledged,
+                counted=counted.get(index, UNSET),
+            )
+            for index, line in enumerate(shown, query.after)
+        ],
+        total=len(knowledge.known),
+        more=query.after + query.limit < len(knowledge.known),
+        new=[
+            UnsentEntry(
+                seq=line.seq,
+                kind=line.kind,
+                role=line.role,
+                tokens=line.tokens,
+                text=line.text[:MAX_TEXT_LENGTH],
+                before=item.place in knowledge.sent_on_other_branch,
+            )
+            for item, line in zip(news, build_item_lines(app.store, news), strict=True)
+        ],
+        request=knowledge.last.record.request,
+    )

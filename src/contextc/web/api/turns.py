@@ -1,4 +1,6 @@
-"""Turns: start, cancel, resume, steer and follow up; approvals and compaction."""
+"""Turns: start, cancel, resume, steer and follow up; queued input; approvals; compaction; parked turns."""
+
+from typing import Literal
 
 from msgspec import Struct
 
@@ -8,13 +10,16 @@ from contextc.compiler.compaction import undo_compaction as undo_stored_compacti
 from contextc.compiler.compaction_preview import CompactionPreview
 from contextc.executor.event_hub import event_hub
 from contextc.messages import Message
+from contextc.store import turn_and_event_records
+from contextc.store.backend_interface import Transaction
+from contextc.store.conversation_types import DEFAULT_AGENT
+from contextc.store.message_rows import load_tip
 from contextc.store.turn_and_event_records import QueueKind
 from contextc.web.app_state import AppState
-from contextc.web.endpoint_registry import EmptyObject, endpoint
 from contextc.web.http_errors import HTTPError
+from contextc.web.router import EmptyObject, endpoint
 from contextc.web.turn_manager import RUNS_ELSEWHERE
-
-TAG = "turns"
+from contextc.worker import cancel_parked, parked_turns, resume_parked
 
 
 class StartBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -113,14 +118,14 @@ class UndoResult(Struct, frozen=True, kw_only=True):
     upto: int
 
 
-@endpoint("POST", "/conversations/{name}/turns", status=202)
+@endpoint("POST", "/conversations/{name}/turns", status=202, tag="turns")
 async def start_turn(app: AppState, name: str, body: StartBody) -> StartResult:
     """Start a turn. It runs in the background; its events are at …/events. Creates the conversation if needed."""
     begun = await app.turns.start(name, body.input, model=body.model, resume=body.resume)
     return StartResult(after=begun.after)
 
 
-@endpoint("POST", "/conversations/{name}/cancel")
+@endpoint("POST", "/conversations/{name}/cancel", tag="turns")
 async def cancel_turn(app: AppState, name: str, body: EmptyObject) -> CancelResult:
     """Cancel the running turn. Partial output is kept with its status, and open tool calls get a result."""
     if app.turns.cancel(name):
@@ -147,13 +152,13 @@ def _refuse_if_elsewhere(app: AppState, name: str, id: str) -> None:
         raise HTTPError(409, RUNS_ELSEWHERE.format(turn=turn.number, name=name, process=process), "RunsElsewhere")
 
 
-@endpoint("POST", "/conversations/{name}/steer")
+@endpoint("POST", "/conversations/{name}/steer", tag="turns")
 async def steer_turn(app: AppState, name: str, body: TextBody) -> QueueResult:
     """Steer the running turn: the model gets the text with its next step. Without a turn, it is queued."""
     return await _queue_input(app, name, body, "steer")
 
 
-@endpoint("POST", "/conversations/{name}/follow-up")
+@endpoint("POST", "/conversations/{name}/follow-up", tag="turns")
 async def follow_up(app: AppState, name: str, body: TextBody) -> QueueResult:
     """Queue a message that starts the next turn."""
     return await _queue_input(app, name, body, "follow-up")
@@ -166,13 +171,13 @@ async def _queue_input(app: AppState, name: str, body: TextBody, kind: QueueKind
     return QueueResult(number=queued.number, running=goes_on)
 
 
-@endpoint("POST", "/conversations/{name}/approvals/{id}")
+@endpoint("POST", "/conversations/{name}/approvals/{id}", tag="turns")
 async def decide(app: AppState, name: str, id: str, body: DecisionBody) -> EmptyObject:
     """Approve or deny a pending tool call. The first decision counts, and only for the preview with its hash."""
     return await _answer_approval(app, name, id, body)
 
 
-@endpoint("POST", "/conversations/{name}/approvals")
+@endpoint("POST", "/conversations/{name}/approvals", tag="turns")
 async def decide_named(app: AppState, name: str, body: NamedDecisionBody) -> EmptyObject:
     """Approve or deny a pending tool call, with the `id` of the approval in the body."""
     return await _answer_approval(app, name, body.id, body)
@@ -187,7 +192,7 @@ async def _answer_approval(app: AppState, name: str, id: str, decision: Decision
     return EmptyObject()
 
 
-@endpoint("POST", "/conversations/{name}/compact")
+@endpoint("POST", "/conversations/{name}/compact", tag="turns")
 async def compact(app: AppState, name: str, body: CompactBody) -> CompactResult:
     """Compact a conversation now, as if its context were full. Responds when done."""
     async with app.turns.executor_for(name, body.model) as executor:
@@ -206,22 +211,88 @@ async def compact(app: AppState, name: str, body: CompactBody) -> CompactResult:
     )
 
 
-@endpoint("POST", "/conversations/{name}/compact/preview")
+@endpoint("POST", "/conversations/{name}/compact/preview", tag="turns")
 async def preview_compaction(app: AppState, name: str, body: ModelBody) -> PreviewResult:
     """Return what a compaction would replace, and what it costs. Nothing is stored, and no model is called."""
     async with app.turns.executor_for(name, body.model) as executor:
         return PreviewResult(preview=await run_blocking(executor.preview_compaction, name))
 
 
-@endpoint("GET", "/conversations/{name}/compactions")
+@endpoint("GET", "/conversations/{name}/compactions", tag="turns")
 def compactions(app: AppState, name: str) -> list[StoredCompaction]:
     """List the summaries that are in use, newest first, each with what it has kept and what it has lost."""
     return load_compactions(app.store, name, app.options.agent)
 
 
-@endpoint("POST", "/conversations/{name}/compact/undo")
+@endpoint("POST", "/conversations/{name}/compact/undo", tag="turns")
 async def undo_compaction(app: AppState, name: str, body: EmptyObject) -> UndoResult:
     """Take the latest summary out of use. The next request has the original messages again, as far as they fit."""
     upto = await run_blocking(undo_stored_compaction, app.store, name, app.options.agent)
     event_hub(app.store).refresh(name)
     return UndoResult(upto=upto or 0)
+
+
+# ── removal of queued input ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+NOT_QUEUED = "Queued input not found: a turn has taken it, or it was already removed."
+
+
+@endpoint("DELETE", "/conversations/{name}/queue/{number}", tag="queue")
+def withdraw(app: AppState, name: str, number: int) -> EmptyObject:
+    """Remove queued input. Input that a turn has taken is in the conversation, and stays."""
+    agent = app.options.agent
+
+    def work(tx: Transaction) -> bool:
+        at = load_tip(tx, name, lock=True)
+        waits = any(each.number == number for each in turn_and_event_records.load_queue(tx, at.conversation, agent))
+        return waits and turn_and_event_records.dequeue(tx, number)
+
+    if not app.store.write(work):
+        raise HTTPError(409, NOT_QUEUED, "NotWaiting")
+    return EmptyObject()
+
+
+# ── parked turns ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class ParkedTurn(Struct, frozen=True, kw_only=True):
+    """A parked turn. `turn` is 0 if no worker could open one. `parked` is the time in Unix milliseconds."""
+
+    conversation: str
+    agent: str
+    turn: int
+    parked: int
+    reason: str
+
+
+class ParkedTurns(Struct, frozen=True, kw_only=True):
+    """All parked turns of the store, oldest first."""
+
+    turns: list[ParkedTurn]
+
+
+class ParkedBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Resume submits the turn to workers again. Cancel gives it up; its input stays in the conversation."""
+
+    action: Literal["resume", "cancel"]
+    agent: str = DEFAULT_AGENT
+
+
+@endpoint("GET", "/parked", tag="turns")
+def list_parked(app: AppState) -> ParkedTurns:
+    """List the turns that workers gave up on."""
+    turns = [
+        ParkedTurn(
+            conversation=each.conversation, agent=each.agent, turn=each.turn, parked=each.parked, reason=each.reason
+        )
+        for each in parked_turns(app.store)
+    ]
+    return ParkedTurns(turns=turns)
+
+
+@endpoint("POST", "/conversations/{name}/parked", tag="turns")
+def end_parking(app: AppState, name: str, body: ParkedBody) -> EmptyObject:
+    """Resume or cancel a parked turn."""
+    (resume_parked if body.action == "resume" else cancel_parked)(app.store, name, agent=body.agent)
+    return EmptyObject()

@@ -1,0 +1,726 @@
+"""Analysis of a conversation: its timeline, sub-agents, findings, and tokens by cause."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from contextc.analysis import CauseSummary, ConversationCacheReads, Evidence, Finding, store_findings
+from contextc.analysis.conversation_findings import find_all
+from contextc.analysis.conversation_loader import load_single_request
+from contextc.analysis.cost_by_cause import (
+    INPUT_KINDS,
+    CompositionNode,
+    ConversationCosts,
+    CostLine,
+    RequestTokens,
+    compute_composition,
+    compute_costs,
+    compute_run_composition,
+)
+from contextc.analysis.expected_cache import list_cache_reads
+from contextc.analysis.finding import RequestLoss, get_code, sort_by_cost
+from contextc.compiler.manifest import RequestRecord
+from contextc.errors import UnknownConversation
+from contextc.inspection.prefix_break import find_retried, has_lost_cache
+from contextc.inspection.request_timeline import (
+    SubAgent,
+    TimelineEntry,
+    UnansweredRequest,
+    load_sub_agents,
+    load_timeline,
+    load_unanswered_requests,
+    sum_costs,
+)
+from contextc.store.backend_interface import Transaction
+from contextc.store.channel_ids import channel_id
+from contextc.store.ledger_schema import Channel
+from contextc.store.message_rows import SEQ_MASK, load_tip
+from contextc.store.observed_conversation_sources import ObservedSource, load_parent_request, load_sources
+from contextc.store.turn_and_event_records import TurnRecord
+from contextc.web.app_state import AppState
+from contextc.web.request_view import (
+    ChannelView,
+    CountOrigin,
+    ObservedView,
+    UsageView,
+    channel_views,
+    count_origin,
+    find_channel,
+    observed_view,
+    usage_view,
+)
+from contextc.web.router import endpoint
+
+# ── timeline ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class TimelineQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """`channel` is the id of one channel; default: all channels."""
+
+    channel: str = ""
+
+
+class TimelineStep(Struct, frozen=True, kw_only=True):
+    """One request. Unknown values are null: tokens that the provider did not report, the turn of a request without one.
+
+    `used` are the tokens of the whole request, `available` their limit, and `shared` the tokens shared with the
+    previous request. `added` is the number of new messages, `left` the number of messages left out from here on.
+    `cache_share` is the cached share of the input, from 0 to 1. `seq` is the last message of the request on its
+    `branch`. `produced` are the seqs of the answer's messages on that branch, and `uids` their uids, which are the
+    same on every branch. `observed` is present if other software sent it.
+
+    `why` is the reason of a new cache epoch, and `reset` is true if cached tokens were lost with it: the provider read
+    less than it could have. `retry_of` is the number of the refused request that this one repeats, and `corrected` is
+    true if its content is another one; both are absent if it repeats none.
+    """
+
+    channel: str
+    request: int
+    epoch: int
+    why: str
+    mode: str
+    time: int
+    turn: int | None
+    step: int | None
+    seq: int
+    branch: int = 0
+    model: str
+    input: int | None
+    output: int | None
+    cache_read: int | None
+    cache_write: int | None
+    reasoning: int | None
+    cost: float | None
+    cache_share: float | None
+    used: int
+    available: int
+    window: int
+    shared: int
+    added: int
+    left: int
+    produced: list[int]
+    uids: list[str]
+    reset: bool = False
+    retry_of: int | UnsetType = UNSET
+    corrected: bool | UnsetType = UNSET
+    observed: ObservedView | UnsetType = UNSET
+
+
+class UnansweredView(Struct, frozen=True, kw_only=True):
+    """A request, or one attempt of it, without a complete answer. It does not count as sent to the model.
+
+    `request` is the number that it would have had. `number` is the number to inspect it by, null if it is not stored.
+    `time` is when it was sent and `why` how it ended, as text. `seq` and `uid` are the message with the partial answer.
+    Unknown values are null.
+    """
+
+    channel: str
+    request: int
+    time: int | None
+    turn: int | None
+    step: int | None
+    model: str
+    why: str
+    seq: int | None
+    usage: UsageView | None
+    uid: str
+    number: int | None
+    cost: float | None
+
+
+class TimelineTotals(Struct, frozen=True, kw_only=True):
+    """Totals of all requests. Tokens and `cost` include unanswered requests, which `unanswered` counts
+    separately.
+
+    For a whole conversation, `cost` includes summaries. It is null if no cost is known. `failed` is the number of
+    observed requests without a complete answer; it is absent if there are none. They are among the `requests`.
+    """
+
+    requests: int
+    input: int
+    output: int
+    cache_read: int
+    cost: float | None
+    epochs: int
+    unanswered: int
+    failed: int | UnsetType = UNSET
+
+
+class ParentRequestView(Struct, frozen=True, kw_only=True):
+    """The request of the main conversation during which a sub-agent or a side request began."""
+
+    conversation: str
+    channel: str
+    request: int
+
+
+class TimelineView(Struct, frozen=True, kw_only=True):
+    """`source` is present if other software made the requests, and `parent` if it is not its main conversation."""
+
+    channels: list[ChannelView]
+    requests: list[TimelineStep]
+    unanswered: list[UnansweredView]
+    totals: TimelineTotals
+    source: ObservedSource | UnsetType = UNSET
+    parent: ParentRequestView | UnsetType = UNSET
+
+
+@endpoint("GET", "/conversations/{name}/timeline", tag="timeline")
+def show_timeline(app: AppState, name: str, query: TimelineQuery) -> TimelineView:
+    """List the requests of a conversation, oldest first, with tokens, cost, cache and epochs; and unanswered ones."""
+    views = channel_views(app.store, name)
+    only = find_channel(app.store, name, query.channel) if query.channel else None
+    moments = load_timeline(app.store, name, only)
+    lost = load_unanswered_requests(app.store, name, only)
+    source, parent = app.store.read(lambda tx: _load_source(tx, name))
+    return TimelineView(
+        channels=views,
+        requests=_steps(moments),
+        unanswered=[_unanswered(each) for each in lost],
+        totals=_totals(moments, lost, [] if only is not None else app.store.turns(name)),
+        source=source,
+        parent=parent,
+    )
+
+
+def _load_source(tx: Transaction, name: str) -> tuple[ObservedSource | UnsetType, ParentRequestView | UnsetType]:
+    number = load_tip(tx, name).conversation
+    source = load_sources(tx, [number]).get(number, UNSET)
+    above = load_parent_request(tx, number) if source is not UNSET else None
+    if above is None:
+        return source, UNSET
+    return source, ParentRequestView(
+        conversation=above.conversation, channel=channel_id(above.channel), request=above.request
+    )
+
+
+def _steps(moments: Sequence[TimelineEntry]) -> list[TimelineStep]:
+    """Return the requests, each compared with those before it on its channel."""
+    numbered: dict[Channel, list[TimelineEntry]] = {}
+    for each in moments:
+        numbered.setdefault(each.channel, []).append(each)
+    found: dict[int, TimelineStep] = {}
+    for entries in numbered.values():
+        known: list[RequestRecord] = []
+        for each in sorted(entries, key=lambda entry: entry.record.request):
+            found[id(each)] = _step(each, known)
+            known.append(each.record)
+    return [found[id(each)] for each in moments]
+
+
+def _step(moment: TimelineEntry, before: Sequence[RequestRecord]) -> TimelineStep:
+    channel, record, usage = moment.channel, moment.record, moment.record.usage
+    retried = find_retried(record, before[-1] if before else None)
+    return TimelineStep(
+        channel=channel_id(channel),
+        request=record.request,
+        epoch=record.epoch,
+        why=record.why,
+        mode=record.mode,
+        time=record.time,
+        turn=moment.turn,
+        step=moment.step,
+        seq=record.tip,
+        branch=record.branch,
+        model=f"{channel.provider}:{channel.model}",
+        input=usage.input if usage else None,
+        output=usage.output if usage else None,
+        cache_read=usage.cache_read if usage else None,
+        cache_write=usage.cache_write if usage else None,
+        reasoning=usage.reasoning if usage else None,
+        cost=moment.cost,
+        cache_share=min(1.0, round(usage.cache_read / usage.input, 4)) if usage and usage.input else None,
+        used=record.corrected_budget.input,
+        available=record.corrected_budget.room,
+        window=record.budget.window,
+        shared=record.shared_tokens,
+        added=record.new,
+        left=len(record.left) + record.skipped,
+        produced=[where & SEQ_MASK for where in record.produced],
+        uids=[*moment.uids],
+        reset=has_lost_cache(record, before),
+        retry_of=retried.request if retried is not None else UNSET,
+        corrected=retried.is_corrected if retried is not None else UNSET,
+        observed=observed_view(record.observed),
+    )
+
+
+def _unanswered(found: UnansweredRequest) -> UnansweredView:
+    channel = found.channel
+    return UnansweredView(
+        channel=channel_id(channel),
+        request=found.request,
+        time=found.time,
+        turn=found.turn,
+        step=found.step,
+        model=f"{channel.provider}:{channel.model}",
+        why=found.why,
+        seq=found.seq,
+        usage=usage_view(found.usage),
+        uid=found.uid,
+        number=found.number,
+        cost=found.cost,
+    )
+
+
+def _totals(moments: list[TimelineEntry], lost: list[UnansweredRequest], turns: list[TurnRecord]) -> TimelineTotals:
+    used = [moment.record.usage for moment in moments if moment.record.usage is not None]
+    used += [each.usage for each in lost if each.usage is not None]
+    observed = [moment.record.observed for moment in moments if moment.record.observed is not None]
+    return TimelineTotals(
+        requests=len(moments),
+        input=sum(usage.input for usage in used),
+        output=sum(usage.output for usage in used),
+        cache_read=sum(usage.cache_read for usage in used),
+        cost=sum_costs(moments, lost, turns),
+        epochs=sum(bool(moment.record.why) for moment in moments),
+        unanswered=len(lost),
+        failed=len([each for each in observed if each.status != "ok"]) or UNSET,
+    )
+
+
+# ── sub-agents ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class SubAgentView(Struct, frozen=True, kw_only=True):
+    """One conversation of a session. `parent` is the name of the conversation above it, "" for the main one.
+
+    `kind` is main, agent or side, and `agent` the client's own id of a sub-agent. `request` is the request during which
+    it began. `began` and `ended` are Unix milliseconds. `failed` is the number of requests without a complete answer.
+    Unknown values are null.
+    """
+
+    name: str
+    title: str
+    client: str
+    kind: str
+    agent: str
+    parent: str
+    request: ParentRequestView | None
+    began: int | None
+    ended: int | None
+    requests: int
+    failed: int
+    input: int
+    output: int
+    cost: float | None
+
+
+class SubAgentsView(Struct, frozen=True, kw_only=True):
+    """The main conversation and its sub-agents, parents first, oldest first."""
+
+    agents: list[SubAgentView]
+
+
+@endpoint("GET", "/conversations/{name}/sub-agents", tag="sub_agents")
+def list_sub_agents(app: AppState, name: str) -> SubAgentsView:
+    """List the conversations of the same session: the main one and its sub-agents, with times, requests and cost.
+
+    The list is empty if no other software made the conversation.
+    """
+    return SubAgentsView(agents=[_sub_agent_view(app, each) for each in load_sub_agents(app.store, name)])
+
+
+def _sub_agent_view(app: AppState, found: SubAgent) -> SubAgentView:
+    above = found.request
+    return SubAgentView(
+        name=found.name,
+        title=app.store.overview(found.name).title,
+        client=found.source.client,
+        kind=found.source.kind,
+        agent=found.source.agent,
+        parent=found.parent,
+        request=None
+        if above is None
+        else ParentRequestView(
+            conversation=above.conversation, channel=channel_id(above.channel), request=above.request
+        ),
+        began=found.began,
+        ended=found.ended,
+        requests=found.requests,
+        failed=found.failed,
+        input=found.input,
+        output=found.output,
+        cost=found.cost,
+    )
+
+
+# ── findings ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+Limit = Annotated[int, Meta(ge=1, le=10_000)]
+
+
+class FindingsQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """`limit` is the maximum number of findings. `channel` and `request` select those about one request."""
+
+    limit: Limit = 1_000
+    channel: str = ""
+    request: Annotated[int, Meta(ge=0, le=1 << 31)] = 0
+
+
+class ComparedPlace(Struct, frozen=True, kw_only=True):
+    """A request that another one was compared with. `title` is the title of its conversation; "" if it was deleted."""
+
+    conversation: str
+    channel: str
+    request: int
+    title: str
+
+
+class EvidenceView(Struct, frozen=True, kw_only=True):
+    """A place that a finding is based on: number and channel of the request, the path in its body, and what changed.
+
+    If `is_change` is false, `before` and `after` are no versions of a text, but facts. `compared` is the request that
+    it was compared with; absent if that is the previous one of the channel. `name` is the name of the tool that
+    changed, was added (`before` is "") or was removed (`after` is "").
+    """
+
+    request: int
+    channel: str
+    path: str
+    before: str
+    after: str
+    is_change: bool = True
+    compared: ComparedPlace | UnsetType = UNSET
+    name: str = ""
+
+
+class ConversationFinding(Struct, frozen=True, kw_only=True):
+    """A finding. `title` says what was found, and `cause_title` is what all findings of its code have in common, as in
+    the overview. `tokens` are the tokens that it concerns. `cost` is what they cost more than necessary, in dollars;
+    null if it is unknown. `also` are further causes that alone would have had the same effect. `vendor` is the
+    provider's own word for the cause of a cache miss, and `vendor_agrees` whether it means the same cause; null if it
+    states none. `losses` has tokens and cost of each request, if the finding is about several that lost little each.
+    """
+
+    code: str
+    cause: str
+    title: str
+    conversation: str
+    evidence: list[EvidenceView]
+    tokens: int
+    cost: float | None
+    fix: str
+    confidence: float
+    also: list[str]
+    vendor: str
+    vendor_agrees: bool | None
+    cause_title: str = ""
+    losses: tuple[RequestLoss, ...] = ()
+
+
+class CostLineView(Struct, frozen=True, kw_only=True):
+    """The tokens and the cost of one cause. `kind` is system, tool, result, history, reasoning, media, overhead, answer
+    or answer_reasoning; `name` is the name of a tool. `read` and `written` are tokens read from the cache and written.
+    """
+
+    kind: str
+    name: str
+    tokens: int
+    read: int
+    written: int
+    cost: float | None
+
+
+class CostsView(Struct, frozen=True, kw_only=True):
+    """The costs of a conversation by cause, the most expensive first. They add up to `cost`.
+
+    `unpriced` is the number of requests of unknown cost, which are not included.
+    """
+
+    lines: list[CostLineView]
+    cost: float | None
+    unpriced: int
+    cache_share: float | None
+    rewrite_factor: float | None
+
+
+class ConversationFindings(Struct, frozen=True, kw_only=True):
+    """Findings, the most expensive first. `more` is true if there are more than requested. Costs of different
+    causes can overlap.
+    """
+
+    findings: list[ConversationFinding]
+    more: bool
+    costs: CostsView
+
+
+class CauseView(Struct, frozen=True, kw_only=True):
+    """All findings of one cause. `examples` are the most expensive ones."""
+
+    code: str
+    cause: str
+    title: str
+    fix: str
+    count: int
+    conversations: int
+    tokens: int
+    cost: float | None
+    examples: list[ConversationFinding]
+
+
+class StoreFindingsView(Struct, frozen=True, kw_only=True):
+    """The findings of all conversations by cause. `unreadable` are conversations that could not be read."""
+
+    causes: list[CauseView]
+    conversations: int
+    unreadable: list[str]
+
+
+@endpoint("GET", "/conversations/{name}/findings", tag="findings")
+def show_conversation_findings(app: AppState, name: str, query: FindingsQuery) -> ConversationFindings:
+    """Return what a conversation wastes or fails at, with evidence, cost and fix; and its costs by cause."""
+    with app.analysed.open(name) as view:
+        all_found, costs = sort_by_cost(find_all(view)), compute_costs(view)
+    found = [each for each in all_found if _is_selected(each, query)]
+    return ConversationFindings(
+        findings=_finding_views(app, found[: query.limit]),
+        more=len(found) > query.limit,
+        costs=costs_view(costs),
+    )
+
+
+@endpoint("GET", "/conversations/{name}/cache-reads", tag="findings")
+def show_cache_reads(app: AppState, name: str) -> ConversationCacheReads:
+    """Return what each request should have read from the cache by the provider's rules, and what was reported."""
+    with app.analysed.open(name) as view:
+        return list_cache_reads(view)
+
+
+@endpoint("GET", "/findings", tag="findings")
+def show_store_findings(app: AppState) -> StoreFindingsView:
+    """Return the findings of all conversations by cause, the most expensive first. This reads the whole store."""
+    found = store_findings(app.store)
+    return StoreFindingsView(
+        causes=[_cause_view(app, each) for each in found.causes],
+        conversations=found.conversations,
+        unreadable=list(found.unreadable),
+    )
+
+
+def _is_selected(finding: Finding, query: FindingsQuery) -> bool:
+    return any(
+        [
+            query.channel in ("", each.channel) and query.request in (0, each.request)
+            for each in finding.evidence or (Evidence(request=0, channel=""),)
+        ]
+    )
+
+
+def _finding_views(app: AppState, found: Sequence[Finding]) -> list[ConversationFinding]:
+    others = {each.compared.conversation for finding in found for each in finding.evidence if each.compared is not None}
+    titles = {name: _find_title(app, name) for name in others}
+    return [_finding_view(each, titles) for each in found]
+
+
+def _find_title(app: AppState, name: str) -> str:
+    try:
+        return app.store.overview(name).title
+    except UnknownConversation:
+        return ""
+
+
+def _evidence_view(evidence: Evidence, titles: Mapping[str, str]) -> EvidenceView:
+    other = evidence.compared
+    return EvidenceView(
+        request=evidence.request,
+        channel=evidence.channel,
+        path=evidence.path,
+        before=evidence.before,
+        after=evidence.after,
+        is_change=evidence.is_change,
+        compared=UNSET
+        if other is None
+        else ComparedPlace(
+            conversation=other.conversation,
+            channel=other.channel,
+            request=other.request,
+            title=titles[other.conversation],
+        ),
+        name=evidence.name,
+    )
+
+
+def _finding_view(finding: Finding, titles: Mapping[str, str]) -> ConversationFinding:
+    return ConversationFinding(
+        code=finding.code,
+        cause=finding.cause,
+        title=finding.title,
+        conversation=finding.conversation,
+        evidence=[_evidence_view(each, titles) for each in finding.evidence],
+        tokens=finding.tokens,
+        cost=finding.cost,
+        fix=finding.fix,
+        confidence=finding.confidence,
+        also=list(finding.also),
+        vendor=finding.vendor,
+        vendor_agrees=finding.vendor_agrees,
+        cause_title=get_code(finding.code).title,
+        losses=finding.losses,
+    )
+
+
+def _cause_view(app: AppState, cause: CauseSummary) -> CauseView:
+    return CauseView(
+        code=cause.code,
+        cause=cause.cause,
+        title=cause.title,
+        fix=cause.fix,
+        count=cause.count,
+        conversations=cause.conversations,
+        tokens=cause.tokens,
+        cost=cause.cost,
+        examples=_finding_views(app, cause.examples),
+    )
+
+
+def costs_view(costs: ConversationCosts) -> CostsView:
+    return CostsView(
+        lines=[line_view(each) for each in costs.lines],
+        cost=costs.cost,
+        unpriced=costs.unpriced,
+        cache_share=costs.cache_share,
+        rewrite_factor=costs.rewrite_factor,
+    )
+
+
+def line_view(line: CostLine) -> CostLineView:
+    return CostLineView(
+        kind=line.kind,
+        name=line.name,
+        tokens=round(line.tokens),
+        read=round(line.read),
+        written=round(line.written),
+        cost=line.cost,
+    )
+
+
+# ── tokens by cause ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class CauseNode(Struct, frozen=True, kw_only=True):
+    """Tokens with one cause. `cause` is system, tool, result, history, reasoning, media or overhead (added by the
+    provider). The children are parts of it, the largest first, and add up to it; absent if there are none.
+
+    `name` is the name within the parent: a tool, a prompt fragment, a role, a file, or the beginning of a text. `tool`
+    is the tool that it belongs to. `cached`, `written` and `uncached` are how the tokens were charged: read from the
+    cache, written to it, or neither; null if the provider reported no usage. `cost` is in dollars. `line` is the index
+    of its line, if it is one line. `merged` is the number of smaller parts that it stands for.
+    """
+
+    cause: str
+    name: str
+    tokens: int
+    cached: int | None
+    written: int | None
+    uncached: int | None
+    cost: float | None
+    tool: str | UnsetType = UNSET
+    line: int | UnsetType = UNSET
+    merged: int | UnsetType = UNSET
+    children: "list[CauseNode] | UnsetType" = UNSET
+
+
+class CompositionView(Struct, frozen=True, kw_only=True):
+    """The input of a request by cause. The tokens of all causes add up to `tokens`, which is `input` of the budget.
+
+    `how` is the origin of `tokens`, as in the budget. Parts of a measured total are estimated shares of it. `answer`
+    are tokens and costs of the answer, which are not input; `cost` is that of the request with its answer.
+    """
+
+    channel: str
+    number: int
+    tokens: int
+    how: CountOrigin
+    causes: list[CauseNode]
+    answer: list[CostLineView]
+    cost: float | None
+
+
+class RequestTokensView(Struct, frozen=True, kw_only=True):
+    """The input tokens of one request by cause, in the order of `causes`. `estimated` is present and true if the
+    provider reported no total and the tokens are not counted exactly.
+    """
+
+    channel: str
+    number: int
+    tokens: list[int]
+    estimated: bool | UnsetType = UNSET
+
+
+class RunCompositionView(Struct, frozen=True, kw_only=True):
+    """The composition of all requests of a conversation, in the order in which they began, and their costs by cause."""
+
+    causes: list[str]
+    requests: list[RequestTokensView]
+    costs: CostsView
+
+
+@endpoint("GET", "/conversations/{name}/requests/{channel}/{number}/composition", tag="composition")
+def show_composition(app: AppState, name: str, channel: str, number: int) -> CompositionView:
+    """Return the input tokens of a request by cause: system prompt, tools, results, history, reasoning and media."""
+    found = find_channel(app.store, name, channel)
+    with app.analysed.use_parser(name) as parser:
+        loaded = load_single_request(app.store, found, number, parser)
+    composition = compute_composition(loaded)
+    return CompositionView(
+        channel=channel,
+        number=number,
+        tokens=composition.tokens,
+        how=count_origin(loaded.request.record.corrected_budget),
+        causes=[_node_view(each) for each in composition.nodes],
+        answer=[line_view(each) for each in composition.answer],
+        cost=composition.cost,
+    )
+
+
+@endpoint("GET", "/conversations/{name}/composition", tag="composition")
+def show_run_composition(app: AppState, name: str) -> RunCompositionView:
+    """Return the input tokens by cause of each request of a conversation, and the costs of all by cause."""
+    with app.analysed.open(name) as view:
+        found = compute_run_composition(view)
+    return RunCompositionView(
+        causes=list(INPUT_KINDS),
+        requests=[_request_view(each) for each in found.requests],
+        costs=costs_view(found.costs),
+    )
+
+
+def _request_view(request: RequestTokens) -> RequestTokensView:
+    return RequestTokensView(
+        channel=request.channel,
+        number=request.request,
+        tokens=request.tokens,
+        estimated=UNSET if request.is_measured else True,
+    )
+
+
+def _node_view(node: CompositionNode) -> CauseNode:
+    cached, written, uncached = _whole_tokens(node)
+    return CauseNode(
+        cause=node.kind,
+        name=node.name,
+        tokens=node.tokens,
+        cached=cached,
+        written=written,
+        uncached=uncached,
+        cost=node.cost,
+        tool=node.tool or UNSET,
+        line=UNSET if node.line is None else node.line,
+        merged=node.merged or UNSET,
+        children=[_node_view(each) for each in node.children] or UNSET,
+    )
+
+
+def _whole_tokens(node: CompositionNode) -> tuple[int | None, int | None, int | None]:
+    """Return how the tokens were charged. They add up to those of the node, unless the provider charged others."""
+    parts = node.charged
+    if parts is None:
+        return None, None, None
+    is_same = abs(parts.total - node.tokens) < node.parts + node.tokens / 100  # each part is rounded
+    total = node.tokens if is_same else round(parts.total)
+    factor = total / parts.total if parts.total else 0.0
+    cached, written = round(parts.read * factor), round((parts.read + parts.written) * factor)
+    return cached, written - cached, total - written

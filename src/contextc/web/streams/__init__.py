@@ -1,1 +1,0 @@
-"""Encoders of event streams, one module for each vocabulary."""
