@@ -9,9 +9,7 @@ from rich.console import Console
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.cli.chat.approval import MAX_LINES, TerminalApproval
-from contextc.cli.chat.renderer import TerminalRenderer
-from contextc.cli.chat.terminal_input import TerminalInput
+from contextc.cli.chat.terminal import MAX_PREVIEW_LINES, TerminalApproval, TerminalInput, TerminalRenderer
 from contextc.tools.builtin.file_tools import file_tools
 
 
@@ -62,6 +60,6 @@ def test_of_a_very_long_line_it_is_reported_how_much_is_not_shown(tmp_path: Path
     command = "echo " + "x" * 57 * 300 + " && rm -rf ~"
     answer, lines = ask(tmp_path, Typist("a", "why?"), {"command": command}, "run_command")
     assert answer == "why?"
-    assert lines[MAX_LINES + 1].startswith("Do it? y/n, or why not   a shows the other 101 lines: ")
+    assert lines[MAX_PREVIEW_LINES + 1].startswith("Do it? y/n, or why not   a shows the other 101 lines: ")
     assert [line for line in lines if line.startswith("│ ")][-1].endswith("rm -rf ~")
     assert "".join(line[2:] for line in lines[-301 - 1 : -1]) == command

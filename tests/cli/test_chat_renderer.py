@@ -6,7 +6,7 @@ import json
 import pytest
 from rich.console import Console
 
-from contextc.cli.chat.renderer import JSONRenderer, TerminalRenderer
+from contextc.cli.chat.terminal import JSONRenderer, TerminalRenderer
 from contextc.events import (
     AnyEvent,
     ApprovalAnswered,

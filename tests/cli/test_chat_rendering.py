@@ -7,9 +7,9 @@ import pytest
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.app.sanitize import count_blank_lines, sanitize, spell_out_invisible, spell_out_line
-from contextc.cli.chat.approval import preview_call
-from contextc.cli.chat.commands import COMMANDS, parse_command
-from contextc.cli.chat.formatting import format_call, render_meter, to_one_line, wrap_lines
+from contextc.cli.chat.session import SLASH_COMMANDS, parse_command
+from contextc.cli.chat.terminal import format_call, preview_call, render_meter, wrap_lines
+from contextc.cli.console import to_one_line
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_the_gauge_reads_without_colours() -> None:
 def test_a_line_with_a_slash_is_a_command(line: str, given: str) -> None:
     command = parse_command(line)
     assert command is not None
-    assert (command.run, command.argument) == (COMMANDS[line.split()[0].strip("/")].run, given)
+    assert (command.run, command.argument) == (SLASH_COMMANDS[line.split()[0].strip("/")].run, given)
 
 
 @pytest.mark.parametrize("line", ["hello", "/etc/hosts", "a /quit", "/Users/me is my home", "/2 + 1"])

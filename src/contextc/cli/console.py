@@ -9,11 +9,13 @@ from typing import Annotated
 
 import msgspec
 import typer
+from rich.cells import cell_len, chop_cells
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from contextc.app.sanitize import sanitize
 from contextc.errors import InvalidSetting
 
 out = Console(highlight=False)
@@ -109,3 +111,16 @@ def print_block(heading: str, *below: str) -> None:
         for line in Text.from_markup(each).wrap(out, max(20, out.width - INDENT)):
             line.rstrip()
             out.print(Text(" " * INDENT) + line, soft_wrap=True)
+
+
+DEFAULT_WIDTH = 160
+
+
+def to_one_line(text: str, width: int = DEFAULT_WIDTH) -> str:
+    """Return the text in one line, cut to `width`."""
+    line = sanitize(" ".join(text.split()))
+    return line if cell_len(line) <= width else chop_cells(line, max(1, width - 1))[0] + "…"
+
+
+def format_dollars(cost: float) -> str:
+    return f"${cost:,.4f}"

@@ -8,31 +8,205 @@ import shlex
 import sys
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
+from textwrap import shorten
 from typing import Annotated
 
 import msgspec
 import typer
+from rich.table import Table
 
-from contextc.cli.console import JSONOption, err, escape_markup, out, pluralize, print_block, progress_bar
+from contextc.cli.console import JSONOption, err, escape_markup, out, pluralize, print_block, print_json, progress_bar
 from contextc.cli.console import print_json as print_as_json
-from contextc.cli.doctor_config import (
-    InstalledProgram,
-    ProviderConfig,
-    effective_settings,
-    list_keys,
-    list_programs,
-    list_providers,
-    print_keys,
-    print_programs,
-    print_providers,
-    print_settings,
-)
-from contextc.cli.doctor_format_check import check_format, print_format_checks
 from contextc.cli.open_store import StoreOption, missing_store_file, open_configured_store
-from contextc.config import Settings, read_settings
+from contextc.config import OBSERVATION_SETTINGS, Settings, mask_secrets, read_providers, read_settings
 from contextc.doctor import Finding, RepairResult, conversation_names, repair_conversations, scan_store
-from contextc.errors import InvalidSetting, StoreCorrupt, UnknownConversation
+from contextc.errors import ContextcError, InvalidSetting, StoreCorrupt, UnknownConversation
+from contextc.formats import formatter
+from contextc.interchange import export_request
+from contextc.linting import Violation, lint
+from contextc.providers.availability import key_variables
+from contextc.providers.cli_agent_discovery import known_cli_agents
+from contextc.providers.registry import provider, provider_names
 from contextc.store import Conversation, Recovered, Store, open_for_inspection
+
+# ── configuration ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# Configuration tables of `contextc doctor`: settings, providers, keys, programs. Keys are never printed.
+
+
+MAX_VALUE_WIDTH = 50
+
+
+class ProviderConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """A provider of the configuration. `key` is the name of the variable; `key_is_set` is True if it has a value."""
+
+    url: str = ""
+    format: str = ""
+    key: str = ""
+    key_is_set: bool = False
+
+
+class InstalledProgram(msgspec.Struct, frozen=True, kw_only=True):
+    """A program that is a provider: its path ("" if it is missing), and its data folder."""
+
+    program: str = ""
+    version: str = ""
+    folder: str = ""
+    install: str = ""
+    """The command that installs it, if it is missing."""
+
+
+def effective_settings(settings: Settings) -> dict[str, dict[str, str]]:
+    """Return the settings with their sources. Some are left out if they are not set."""
+    optional = ("policy", "summary_instructions", *OBSERVATION_SETTINGS.values())
+    unset = [name for name in optional if getattr(settings, name).source == "default"]
+    return {
+        name: {"value": mask_secrets(value), "source": source}
+        for name, (value, source) in settings._asdict().items()
+        if name not in unset
+    }
+
+
+def list_providers() -> dict[str, ProviderConfig]:
+    found: dict[str, ProviderConfig] = {}
+    for name, facts in read_providers().items():
+        key = str(facts.get("key", ""))
+        found[name] = ProviderConfig(
+            url=mask_secrets(str(facts.get("url", ""))),
+            format=str(facts.get("format", "")),
+            key=key,
+            key_is_set=bool(os.environ.get(key, "").strip()),
+        )
+    return found
+
+
+def list_keys() -> dict[str, list[str]]:
+    """Return the set variables that hold keys of built-in providers, each with its providers."""
+    found: dict[str, list[str]] = {}
+    own = read_providers()
+    for name in provider_names():
+        if name in own:
+            continue
+        known = provider(f"{name}:any", window=1 << 20)
+        for variable in key_variables(known):
+            if os.environ.get(variable, "").strip():
+                found.setdefault(variable, []).append(name)
+    return found
+
+
+def list_programs() -> dict[str, InstalledProgram]:
+    found: dict[str, InstalledProgram] = {}
+    for program in known_cli_agents().values():
+        install = "" if program.is_installed else f"pip install 'contextc[{program.provider}]'"
+        path, version = program.path, program.version
+        found[program.provider] = InstalledProgram(
+            program=path, version=version, folder=str(program.home), install=install
+        )
+    return found
+
+
+def print_settings(settings: dict[str, dict[str, str]]) -> None:
+    table = Table("setting", "value", "from", box=None, header_style="bold")
+    for name, setting in settings.items():
+        value = (
+            setting["value"]
+            if name != "system_prompt"
+            else shorten(setting["value"], MAX_VALUE_WIDTH, placeholder=" …")
+        )
+        table.add_row(name, escape_markup(value) or "-", escape_markup(setting["source"]))
+    out.print(table)
+
+
+def print_providers(providers: dict[str, ProviderConfig]) -> None:
+    table = Table("provider", "url", "format", "key", box=None, header_style="bold")
+    for name, each in providers.items():
+        key = f"{escape_markup(each.key)}, {'set' if each.key_is_set else '[yellow]not set[/]'}" if each.key else "-"
+        table.add_row(escape_markup(name), escape_markup(each.url) or "-", escape_markup(each.format) or "-", key)
+    out.print()
+    out.print(table)
+
+
+def print_keys(keys: dict[str, list[str]]) -> None:
+    table = Table("key", "", "providers", box=None, header_style="bold")
+    for variable, names in keys.items():
+        table.add_row(variable, "set", ", ".join(names))
+    out.print()
+    if keys:
+        out.print(table)
+    else:
+        out.print("no key of a built-in provider is set")
+
+
+def print_programs(programs: dict[str, InstalledProgram]) -> None:
+    table = Table("program", "version", "data folder", "path", box=None, header_style="bold")
+    for column in table.columns:
+        column.overflow = "fold"
+    for name, each in programs.items():
+        where = (
+            f"[yellow]not installed[/]: {escape_markup(each.install)}"
+            if each.install
+            else escape_markup(each.program) or "not found"
+        )
+        table.add_row(name, escape_markup(each.version) or "-", escape_markup(each.folder), where)
+    out.print()
+    out.print(table)
+
+
+# ── conversion to a format ────────────────────────────────────────────────────────────────────────────────────────────
+# `contextc doctor --format`: check whether conversations can be converted to a format.
+
+
+class FormatCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """The result for one conversation: what the conversion changes, and the violations of the converted request."""
+
+    conversation: str
+    notes: list[str] = []
+    violations: list[Violation] = []
+    error: str = ""
+    """The reason why it cannot be converted."""
+
+
+def check_format(store: Store, conversation: str | None, format: str) -> list[FormatCheck]:
+    """Convert all conversations of a store, or one, and return the results."""
+    formatter(format)  # raises for an unknown format
+    names = conversation_names(store)
+    if conversation is not None:
+        names = [conversation] if conversation in names else [store.conversation(conversation).name]
+    found: list[FormatCheck] = []
+    with progress_bar("converting") as bar:
+        for name in names:
+            found.append(_check_conversation(store, name, format))
+            bar(len(found), len(names))
+    return found
+
+
+def _check_conversation(store: Store, name: str, format: str) -> FormatCheck:
+    try:
+        body, warnings = export_request(store, name, format=format)
+    except ContextcError as error:
+        return FormatCheck(conversation=name, error=str(error))
+    if not body.get(formatter(format).messages_key):
+        return FormatCheck(conversation=name, notes=[*warnings, "empty: it has no content for this format"])
+    return FormatCheck(conversation=name, notes=warnings, violations=lint(body, format=format))
+
+
+def print_format_checks(checks: list[FormatCheck], format: str, json: bool) -> None:
+    if json:
+        print_json(checks)
+        return
+    affected = [each for each in checks if each.notes or each.violations or each.error]
+    for each in affected:
+        lines = [f"[red]cannot be converted[/]: {escape_markup(each.error)}"] if each.error else []
+        lines += [
+            f"[red]{one.code}[/] {escape_markup(one.path)}: {escape_markup(one.message)}" for one in each.violations
+        ]
+        print_block(f"[bold]{escape_markup(each.conversation)}[/]", *lines, *map(escape_markup, each.notes))
+    out.print(
+        f"{pluralize(len(checks) - len(affected), 'conversation')} convertible without changes, {len(affected):,} not"
+    )
+
+
+# ── the command ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
 
 MAX_FINDINGS = 200
 

@@ -4,7 +4,7 @@ import os
 import sys
 from contextlib import suppress
 
-from contextc.cli.console import err, escape_at_terminal
+from contextc.cli.console import err, escape_at_terminal, to_one_line
 from contextc.errors import InvalidRequest, InvalidSetting
 from contextc.formats import format_names
 from contextc.interchange.open_any import detect_format, is_request_log
@@ -95,3 +95,13 @@ def write_output(file: str, data: bytes) -> None:
     finally:
         if os.path.exists(partial):
             os.remove(partial)
+
+
+def read_system_prompt(option: str | None) -> str | None:
+    """Return the text, or the content of the file that @ names."""
+    if option is None or not option.startswith("@"):
+        return option
+    try:
+        return read_input(option[1:]).decode()
+    except UnicodeDecodeError as error:
+        raise InvalidSetting(f"{to_one_line(option[1:])} is not UTF-8 text.") from error

@@ -26,18 +26,23 @@ from contextc.cli.agent_options import (
     check_positive,
     resolve_root,
 )
-from contextc.cli.browser_link import has_display, open_browser, printed_link, redirect_file, with_token
 from contextc.cli.console import err, escape_markup, out
 from contextc.cli.open_store import StoreOption, open_configured_store
 from contextc.cli.proxy import PORT as PROXY_PORT
-from contextc.cli.server_options import (
+from contextc.cli.server_access import (
+    INSTALL_WEB,
     TOKEN_VARIABLE,
+    WEB_PACKAGES,
     accepted_hosts,
     bracketed,
     choose_token,
     display_host,
+    has_display,
+    open_browser,
+    printed_link,
+    redirect_file,
+    with_token,
 )
-from contextc.cli.web_ui_process import INSTALL_WEB, PACKAGES
 from contextc.config import read_settings
 from contextc.errors import InvalidSetting
 from contextc.store.conversation_types import DEFAULT_AGENT
@@ -97,7 +102,7 @@ def run(
 ) -> None:
     """Run the web UI and the HTTP API. Ctrl-C stops it and running turns; partial answers are kept."""
     check_positive(budget=budget, output=output, steps=steps, **{"approval-timeout": approval_timeout})
-    for package in PACKAGES:
+    for package in WEB_PACKAGES:
         if installed_version(package) is not None:
             check_package(package, extra="web")
     try:
@@ -111,7 +116,7 @@ def run(
             f"The package {error.name!r} is not installed", fix=f"Install it: {INSTALL_WEB}."
         ) from error
     from contextc.app.agent_factory import resolve_model
-    from contextc.cli.chat.options import read_system_prompt
+    from contextc.cli.file_io import read_system_prompt
 
     secret = choose_token(host, token, no_token)
     folder = resolve_root(root)

@@ -64,8 +64,7 @@ def run(
     Without a terminal, each line of standard input is a turn, and the answers go to standard output. Exit code 1 if a
     turn failed, was stopped, or reached a limit. --json prints the events, one per line.
     """
-    from contextc.cli.chat.options import ChatOptions
-    from contextc.cli.chat.session import run_chat
+    from contextc.cli.chat.session import ChatOptions, run_chat
 
     if question is not None and prompt is not None:
         raise InvalidSetting("A question and --prompt are given", fix="Pass one of the two.")

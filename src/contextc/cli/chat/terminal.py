@@ -1,19 +1,23 @@
-"""Rendering of events in the terminal: streamed text, dimmed reasoning, a line for each call and each result.
+"""The terminal of a chat: texts for it, lines that are typed, events as they arrive, and approval of tool calls."""
 
-The model's text goes to standard output. Other output goes there too in a terminal, and to standard error in a pipe, so
-that a pipe contains only the answer. Text is printed literally, never as markup.
-"""
-
+import asyncio
+import os
+import signal
 import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Protocol, assert_never
 
+from rich.cells import chop_cells
 from rich.console import Console
 from rich.text import Text
 
-from contextc._json import parse_object
+from contextc._json import JSONObject, encode, parse_object
+from contextc._worker_threads import run_blocking
+from contextc.app.approval_preview import preview_call
 from contextc.app.sanitize import sanitize
-from contextc.cli.chat.formatting import format_call, render_meter, to_one_line
-from contextc.cli.console import escape_at_terminal, pluralize
+from contextc.cli.console import DEFAULT_WIDTH, escape_at_terminal, format_dollars, pluralize, to_one_line
 from contextc.events import (
     AnyEvent,
     ApprovalAnswered,
@@ -42,6 +46,176 @@ from contextc.events import (
     UserNoticeCreated,
     encode_event,
 )
+from contextc.messages import ToolCall, Usage
+from contextc.tools import FunctionTool
+
+
+def wrap_lines(text: str, width: int) -> list[str]:
+    """Return the lines of a text, wrapped to `width`."""
+    return [piece for line in text.split("\n") for piece in (chop_cells(line, max(8, width)) or [""])]
+
+
+def format_call(name: str, arguments_json: str, width: int = DEFAULT_WIDTH) -> str:
+    """Return a call in one line: `read_file(path="a.py")`."""
+    arguments: JSONObject | None = parse_object(arguments_json) if arguments_json.strip() else {}
+    if arguments is None:
+        text = arguments_json
+    else:
+        text = ", ".join([f"{key}={encode(value).decode()}" for key, value in arguments.items()])
+    return to_one_line(f"{name}({text})", width)
+
+
+METER_WIDTH = 20
+FULL_SHARE, HIGH_SHARE = 0.9, 0.7
+
+
+def render_meter(
+    used: int, available: int, *, usage: Usage | None = None, cost: float | None = None, suffix: str = ""
+) -> Text:
+    """Return the context meter in one line: a bar with used and available tokens, usage and cost.
+
+    It is readable without colours too.
+    """
+    share = used / available if available else 1.0
+    filled = min(METER_WIDTH, max(1 if used else 0, round(share * METER_WIDTH)))
+    style = "red" if share >= FULL_SHARE else "yellow" if share >= HIGH_SHARE else "green"
+    facts = [f"context {share:.0%}", f"{used:,} of {available:,} tokens"]
+    if usage is not None:
+        cached = f" ({usage.cache_read:,} cached)" if usage.cache_read else ""
+        facts.append(f"{usage.input:,} in{cached}, {usage.output:,} out")
+    if cost:
+        facts.append(format_dollars(cost))
+    facts += [suffix] if suffix else []
+    return Text.assemble(
+        ("█" * filled, style), ("░" * (METER_WIDTH - filled), "dim"), (" " + " · ".join(facts), "dim"), end=""
+    )
+
+
+# ── input ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Terminal input: a line at the prompt, a line during a turn, an answer to a question, Ctrl-C.
+#
+# At the prompt nothing else runs, so `input` reads the line, with its editing and history. During a turn, the terminal
+# collects a line, and the event loop reads it. A pending question gets the next line; otherwise it goes to the turn.
+
+
+PROMPT, MORE = "> ", "… "
+
+
+class TerminalInput:
+    """Input of an interactive terminal."""
+
+    def __init__(self) -> None:
+        self._answer: asyncio.Future[str] | None = None
+        self._rest = b""
+        self._ended = False
+        with suppress(ImportError):
+            import readline  # pyright: ignore[reportUnusedImport]  # noqa: F401  # `input` then edits lines
+
+    def read_prompt(self) -> str:
+        """Read a line at the prompt. A backslash at its end continues it. Raise KeyboardInterrupt and EOFError."""
+        with _python_interrupts():
+            line = input(PROMPT)
+            while line.endswith("\\"):
+                line = line[:-1] + "\n" + input(MORE)
+            return line
+
+    @contextmanager
+    def reading_lines(self, on_line: Callable[[str], None]) -> Generator[None]:
+        """Pass each typed line to `on_line`, until the context ends."""
+        loop, place = asyncio.get_running_loop(), sys.stdin.fileno()
+        self._ended = False
+
+        def readable() -> None:
+            try:
+                piece = os.read(place, 1 << 14)
+            except OSError:
+                piece = b""
+            if not piece:  # Ctrl-D: no more input in this turn
+                loop.remove_reader(place)
+                self._ended = True
+                self._dispatch("", on_line)
+                return
+            *lines, self._rest = (self._rest + piece).split(b"\n")
+            for line in lines:
+                self._dispatch(line.decode(errors="replace").strip(), on_line)
+
+        try:
+            loop.add_reader(place, readable)
+        except (NotImplementedError, OSError):  # not supported on this system
+            yield
+            return
+        try:
+            yield
+        finally:
+            loop.remove_reader(place)
+
+    def flush_input(self) -> None:
+        """Drop unread input, which is not an answer to a new question."""
+        with suppress(ImportError, OSError):
+            import termios
+
+            termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
+        self._rest = b""
+
+    async def read_answer(self) -> str:
+        """Return the next line during a turn; "" after Ctrl-D."""
+        if self._ended:
+            return ""
+        self._answer = asyncio.get_running_loop().create_future()
+        try:
+            return await self._answer
+        finally:
+            self._answer = None
+
+    def _dispatch(self, line: str, on_line: Callable[[str], None]) -> None:
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_result(line)
+        elif line:
+            on_line(line)
+
+
+@contextmanager
+def on_interrupt(stop: Callable[[], object]) -> Generator[None]:
+    """Call `stop` on Ctrl-C, until the context ends."""
+    loop = asyncio.get_running_loop()
+    try:
+        loop.add_signal_handler(signal.SIGINT, stop)
+    except (
+        NotImplementedError,
+        RuntimeError,
+        ValueError,
+    ):  # then Ctrl-C ends the program, and the store recovers the turn
+        yield
+        return
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+
+
+def read_line() -> str | None:
+    """Read a line of standard input that is not a terminal; None at its end."""
+    with _python_interrupts():
+        line = sys.stdin.readline()
+    return line.rstrip("\r\n") if line else None
+
+
+@contextmanager
+def _python_interrupts() -> Generator[None]:
+    """Raise KeyboardInterrupt on Ctrl-C, as without an event loop."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+# ── output ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Rendering of events in the terminal: streamed text, dimmed reasoning, a line for each call and each result.
+#
+# The model's text goes to standard output. Other output goes there too in a terminal, and to standard error in a pipe,
+# so that a pipe contains only the answer. Text is printed literally, never as markup.
+
 
 EVENT_TEXT_LIMIT = 2_000  # characters of a result in an event
 MIN_WIDTH = 40
@@ -265,3 +439,64 @@ def _result_line(event: ToolFinished | ToolFailed, width: int) -> str:
     figures += [f"{event.milliseconds / 1000:.1f} s"] if event.milliseconds >= 1_000 else []
     after = f" ({', '.join(figures)})" if figures else ""
     return to_one_line(lines[0], max(MIN_WIDTH, width - len(after))) + after
+
+
+# ── approval of tool calls ────────────────────────────────────────────────────────────────────────────────────────────
+# Approval of tool calls in the terminal: a preview of the exact action, and then the question.
+#
+# The preview has a bar at the left, is wrapped to the width of the terminal, and shows invisible characters escaped.
+# So text of a model cannot imitate the question, or hide a part of a command. A yes applies to the preview only: if a
+# file changed in the meantime, the new preview is shown, and the question is asked again.
+
+
+MAX_PREVIEW_LINES = 200
+YES, NO, ALL = ("y", "yes"), ("", "n", "no"), ("a", "all")
+DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
+
+
+class TerminalApproval:
+    """Approval by questions in the terminal. True is yes. A text is the reason for a no, which the model gets."""
+
+    def __init__(self, screen: TerminalRenderer, keyboard: TerminalInput, root: Path) -> None:
+        self.screen, self.keyboard, self.root = screen, keyboard, root
+
+    async def __call__(self, call: ToolCall, tool: FunctionTool) -> bool | str:
+        shown, rows = None, list[Text]()
+        while True:
+            if (now := await run_blocking(preview_call, call, self.root)) != shown:
+                if shown is not None:
+                    self.screen.warn("The action changed since it was shown. It is now:")
+                shown, rows = now, self._rows(now[1])
+                self._show(now[0], rows[:MAX_PREVIEW_LINES])
+                rows = rows[MAX_PREVIEW_LINES:]
+            rest = f"   a shows the other {len(rows):,} lines" if rows else ""
+            question = Text.assemble(("Do it? ", "bold yellow"), f"y/n, or why not{rest}: ")
+            self.keyboard.flush_input()
+            self.screen.notices.print(question, end="", soft_wrap=True)
+            try:
+                answer = (await self.keyboard.read_answer()).strip()
+            except asyncio.CancelledError:
+                self.screen.notices.print()
+                raise
+            if answer.lower() in ALL and rows:
+                self._show(now[0], self._rows(now[1]))
+                rows = []
+            elif answer.lower() in YES:
+                if await run_blocking(preview_call, call, self.root) == shown:
+                    return True
+            else:
+                return False if answer.lower() in NO else answer
+
+    def _rows(self, lines: list[str]) -> list[Text]:
+        """Return the lines for printing, wrapped to the width of the terminal."""
+        width = self.screen.notices.width - 3
+        return [
+            Text.assemble(("│ ", "yellow"), (piece, DIFF_STYLES.get(line[:1], "")))
+            for line in lines
+            for piece in wrap_lines(line, width)
+        ]
+
+    def _show(self, what: str, rows: list[Text]) -> None:
+        self.screen.line(what, "bold yellow", "? ")
+        for row in rows:
+            self.screen.notices.print(row, soft_wrap=True)
