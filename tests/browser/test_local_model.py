@@ -11,8 +11,7 @@ from playwright.sync_api import expect
 import contextc as cc
 from contextc.config import read_settings
 from contextc.errors import InvalidSetting
-from contextc.providers.local import find_model_file
-from contextc.providers.local.model_path import check_installed
+from contextc.providers.local import check_installed, find_model_file
 from contextc.web.app_state import ServerOptions
 from tests.browser.page_driver import Person
 from tests.conftest import give_up

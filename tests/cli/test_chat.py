@@ -13,8 +13,7 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.providers.local import find_model_file
-from contextc.providers.local.model_path import check_installed
+from contextc.providers.local import check_installed, find_model_file
 from contextc.tools.builtin.file_tools import file_tools
 from tests.cli.chat_terminal import calls, home, recorded, refuses, text_reply
 from tests.conftest import give_up

@@ -9,7 +9,7 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.providers.cli_agent_discovery import known_cli_agents as known_programs
+from contextc.providers.availability import known_cli_agents as known_programs
 from tests.cli.chat_terminal import Terminal
 from tests.cli.conftest import Run
 from tests.cli.test_chat import STORE, chat, stored

@@ -15,10 +15,8 @@ import contextc as cc
 from contextc._json import JSONObject, encode
 from contextc.errors import FailureKind, InvalidSetting
 from contextc.providers import Endpoint, ProviderCall
-from contextc.providers.bedrock import BedrockEndpoint
-from contextc.providers.bedrock.event_stream import EventStreamParser
-from contextc.providers.bedrock.threaded_response import CURRENT, ThreadedResponse
-from contextc.providers.stream_parsers import MalformedEvent
+from contextc.providers.bedrock import CURRENT, BedrockEndpoint, EventStreamParser, ThreadedResponse
+from contextc.providers.http_client import MalformedEvent
 from tests.conftest import some
 from tests.fake_vendors import KEY
 from tests.providers.loopback_server import Answer, Arrived, Loopback, loopback, refused

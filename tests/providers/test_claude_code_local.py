@@ -11,7 +11,7 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.providers.claude_code.transcript_splitting import file_matches
+from contextc.providers.claude_code.sessions import file_matches
 from tests.fake_vendors import FakeVendors
 from tests.providers.claude_code_program import ProgramReply, call_program, echo, opened, shown
 

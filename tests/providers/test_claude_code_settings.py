@@ -13,8 +13,8 @@ from contextc._json import JSONObject, decode
 from contextc.errors import FailureKind, InvalidSetting, ProviderFailed
 from contextc.messages import ToolCall, ToolResult
 from contextc.providers import provider
-from contextc.providers.claude_code import process
-from contextc.providers.claude_code.errors import result_failure
+from contextc.providers.claude_code import client
+from contextc.providers.claude_code.client import result_failure
 from tests.conftest import some
 from tests.fake_vendors import AcceptedRequest, FakeVendors, Plan, Reply, Script, ScriptedCall, faults
 from tests.providers.claude_code_program import KEY_NAME, Host, ProgramReply, call_program, echo, gone, opened, shown
@@ -287,7 +287,7 @@ def test_a_timeout_ends_the_call_but_a_running_tool_is_not_a_timeout(
         monkeypatch.context() as patched,
         FakeVendors(then_done(calling("mcp__contextc__weather", city="Oslo"))) as standin,
     ):
-        patched.setattr(process, "asyncio", SimpleNamespace(**{**vars(asyncio), "timeout": timeout}))
+        patched.setattr(client, "asyncio", SimpleNamespace(**{**vars(asyncio), "timeout": timeout}))
         reply = once(standin, tmp_path, host=Waiting(), body={"tools": [WEATHER]}, timeout=60)
         assert reply.text == "Done."
     assert {*limits} >= {60, None}

@@ -7,7 +7,7 @@ prompt in its queue. Each follows the one before it.
 import pytest
 
 from contextc._json import JSONObject
-from contextc.providers.claude_code.transcript_splitting import (
+from contextc.providers.claude_code.sessions import (
     find_answer,
     result_line,
     split_transcript,

@@ -8,7 +8,7 @@ import pytest
 import contextc as cc
 from contextc.errors import InvalidSetting, ProviderFailed
 from contextc.providers import ProviderCall, endpoint
-from contextc.providers.cli_agent_discovery import known_cli_agents, with_login_fix
+from contextc.providers.availability import known_cli_agents, with_login_fix
 from contextc.providers.codex.app_server import OPENAI_URL, LaunchConfig
 
 

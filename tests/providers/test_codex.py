@@ -13,9 +13,9 @@ from contextc._json import JSON, JSONObject
 from contextc.errors import InvalidSetting
 from contextc.formats.stream import NOTE_EVENT
 from contextc.providers import ProviderCall as Request
-from contextc.providers.codex import errors as failing
+from contextc.providers.codex.app_server import error_failure
 from contextc.providers.codex.call_options import PERMANENT_SETTINGS, THREAD_SETTINGS, parse_call_options
-from contextc.providers.codex.thread_history import replace_rejected, to_importable
+from contextc.providers.codex.turns import replace_rejected, to_importable
 from tests.fake_vendors import AcceptedRequest, FakeVendors, Fault, Reply, Scripted, faults
 from tests.providers.codex_program import Codex, answered, body, directory, is_alive, seen, text_message
 
@@ -227,7 +227,7 @@ INFOS: list[tuple[JSON, str, int | None]] = [
 
 @pytest.mark.parametrize(("info", "kind", "status"), INFOS)
 def test_every_event_of_codex_has_a_kind(info: JSON, kind: str, status: int | None) -> None:
-    failed = failing.error_failure("codex", {"message": "No.", "codexErrorInfo": info}, ())
+    failed = error_failure("codex", {"message": "No.", "codexErrorInfo": info}, ())
     assert (failed.kind, failed.status, failed.said) == (kind, status, "No.")
 
 

@@ -14,9 +14,8 @@ from contextc._credential_mask import mask_secrets
 from contextc._json import JSON, JSONObject
 from contextc.errors import DEFAULT_FIXES, FailureKind, ProviderFailed
 from contextc.providers import anthropic, gemini, openai
-from contextc.providers.error_mapping import NOT_FOUND_FIX, ErrorTable, map_error
+from contextc.providers.error_mapping import NOT_FOUND_FIX, ErrorTable, describe_timeout, map_error
 from contextc.providers.http_client import error_reason
-from contextc.providers.timeout_errors import describe_timeout
 
 
 def error_body(message: str, **fields: JSON) -> JSONObject:

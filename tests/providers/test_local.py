@@ -22,9 +22,15 @@ from contextc._json import JSONObject
 from contextc.config import read_settings
 from contextc.errors import InvalidSetting, ProviderFailed
 from contextc.providers import Provider, ProviderCall, endpoint
-from contextc.providers.local import LocalServer, ensure_server, find_model_file, running_server, stop_server
-from contextc.providers.local.model_path import check_installed
-from contextc.providers.local.server_control import server_folder
+from contextc.providers.local import (
+    LocalServer,
+    check_installed,
+    ensure_server,
+    find_model_file,
+    running_server,
+    server_folder,
+    stop_server,
+)
 from tests.conftest import give_up, some
 
 MODEL = "SmolLM2-135M-Instruct"
@@ -229,7 +235,7 @@ def test_only_the_user_can_read_the_key(shared: dict[str, str], server: LocalSer
     assert server.key in place.state_file.read_text()
     assert server.key not in repr(server)
     command = subprocess.run(["ps", "-o", "args=", "-p", str(server.pid)], capture_output=True, text=True, check=True)
-    assert "contextc.providers.local.server_main" in command.stdout
+    assert "contextc.providers.local_server" in command.stdout
     assert server.key not in command.stdout
 
 

@@ -10,7 +10,7 @@ import pytest
 import contextc as cc
 from contextc._json import JSONObject, encode
 from contextc.providers import Provider, ProviderCall
-from contextc.providers.stream_parsers import MalformedEvent, NDJSONParser
+from contextc.providers.http_client import MalformedEvent, NDJSONParser
 from contextc.store.partial_message_journal import join_deltas
 from tests.providers.loopback_server import Answer, loopback, refused
 

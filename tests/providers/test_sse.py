@@ -3,7 +3,7 @@
 import pytest
 
 from contextc._json import JSONObject, encode
-from contextc.providers.stream_parsers import MalformedEvent, SSEParser
+from contextc.providers.http_client import MalformedEvent, SSEParser
 
 EVENTS: list[JSONObject] = [{"n": 1, "text": "Grüße 🙂"}, {"n": 2, "text": "a\nb\u2028c"}, {"n": 3}]
 

@@ -16,8 +16,7 @@ import contextc as cc
 from contextc._json import JSONObject
 from contextc.config import read_settings
 from contextc.errors import InvalidSetting
-from contextc.providers.local import LocalServer, ensure_server, find_model_file, stop_server
-from contextc.providers.local.model_path import check_installed
+from contextc.providers.local import LocalServer, check_installed, ensure_server, find_model_file, stop_server
 from tests.conftest import give_up
 from tests.sessions.cli_agents import AgentSetup, turn
 

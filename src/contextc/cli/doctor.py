@@ -24,8 +24,7 @@ from contextc.errors import ContextcError, InvalidSetting, StoreCorrupt, Unknown
 from contextc.formats import formatter
 from contextc.interchange import export_request
 from contextc.linting import Violation, lint
-from contextc.providers.availability import key_variables
-from contextc.providers.cli_agent_discovery import known_cli_agents
+from contextc.providers.availability import key_variables, known_cli_agents
 from contextc.providers.registry import provider, provider_names
 from contextc.store import Conversation, Recovered, Store, open_for_inspection
 

@@ -6,8 +6,8 @@ from contextc.providers.registry import Provider, provider, provider_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from contextc.providers.claude_code.session_store import ClaudeSessions
+    from contextc.providers.claude_code.sessions import ClaudeSessions
 
 __all__ = ["ClaudeSessions", "Endpoint", "Provider", "ProviderCall", "endpoint", "provider", "provider_names"]
 
-__getattr__ = lazy_names(__name__, {"claude_code.session_store": "ClaudeSessions"})
+__getattr__ = lazy_names(__name__, {"claude_code.sessions": "ClaudeSessions"})

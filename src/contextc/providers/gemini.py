@@ -14,10 +14,9 @@ from contextc._installed_packages import importing
 from contextc._json import JSON
 from contextc.errors import ProviderFailed
 from contextc.providers.client import ProviderCall
-from contextc.providers.error_mapping import ErrorTable
+from contextc.providers.error_mapping import CONNECT_SECONDS, READ_SECONDS, ErrorTable
 from contextc.providers.http_client import HTTPEndpoint, HTTPResponse
 from contextc.providers.registry import Provider
-from contextc.providers.timeout_errors import CONNECT_SECONDS, READ_SECONDS
 
 if TYPE_CHECKING:
     from google.genai import Client

@@ -15,11 +15,17 @@ from contextc._json import JSON, JSONObject, parse_object
 from contextc.errors import ProviderFailed
 from contextc.formats.request_settings import object_or_empty
 from contextc.providers.client import ProviderCall
-from contextc.providers.error_mapping import ErrorTable
-from contextc.providers.http_client import HTTPEndpoint, HTTPResponse, StreamParser, error_reason
+from contextc.providers.error_mapping import CONNECT_SECONDS, READ_SECONDS, ErrorTable
+from contextc.providers.http_client import (
+    HTTPEndpoint,
+    HTTPResponse,
+    MalformedEvent,
+    NDJSONParser,
+    StreamParser,
+    error_reason,
+    parse_json_object,
+)
 from contextc.providers.registry import Provider
-from contextc.providers.stream_parsers import MalformedEvent, NDJSONParser, parse_json_object
-from contextc.providers.timeout_errors import CONNECT_SECONDS, READ_SECONDS
 
 if TYPE_CHECKING:
     from ollama import AsyncClient

@@ -22,8 +22,8 @@ from contextc.errors import InvalidReply, InvalidSetting, ProviderFailed
 from contextc.formats.stream import is_error
 from contextc.providers.client import Endpoint, ProviderCall
 from contextc.providers.error_mapping import find_error_table, map_error, map_event
+from contextc.providers.http_client import MalformedEvent, parse_json_object
 from contextc.providers.registry import Provider
-from contextc.providers.stream_parsers import MalformedEvent, parse_json_object
 
 RECORDING_KEYS = ("reply", "events", "error")
 

@@ -6,11 +6,11 @@ transcript as if they had been part of the session. A session never contains mes
 is first copied up to the cursor, under a new session id.
 """
 
-from contextc.providers.claude_code.client import ClaudeCodeEndpoint
-from contextc.providers.claude_code.session_store import ClaudeSessions
+from contextc.providers.claude_code.client import ClaudeCodeEndpoint, event_failure
+from contextc.providers.claude_code.sessions import ClaudeSessions
 from contextc.providers.registry import Provider
 
-__all__ = ["ClaudeCodeEndpoint", "ClaudeSessions", "open"]
+__all__ = ["ClaudeCodeEndpoint", "ClaudeSessions", "event_failure", "open"]
 
 
 def open(provider: Provider, **options: object) -> ClaudeCodeEndpoint:

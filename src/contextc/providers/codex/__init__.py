@@ -9,11 +9,14 @@ or reverted to its state after the last stored reply (`threads`). With a custom 
 the provider's key. Otherwise the user's own configuration and login apply (`call_options`).
 
 Sandbox and approval policy are also the user's, unless the request sets `sandbox` and `approvalPolicy`. Approval
-requests go to the call's host. Without a host they are declined (`callbacks`).
+requests go to the call's host. Without a host they are declined (`turns`).
 """
 
+from contextc.providers.codex.app_server import event_failure
 from contextc.providers.codex.client import CodexEndpoint
 from contextc.providers.registry import Provider
+
+__all__ = ["CodexEndpoint", "event_failure", "open"]
 
 
 def open(provider: Provider, **options: object) -> CodexEndpoint:

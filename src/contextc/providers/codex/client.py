@@ -14,10 +14,16 @@ from contextc._credential_mask import mask_secrets
 from contextc._json import JSONObject
 from contextc.errors import InvalidSetting, ProviderFailed
 from contextc.formats.stream import note_event
-from contextc.providers.cli_agent_discovery import with_login_fix
+from contextc.providers.availability import with_login_fix
 from contextc.providers.client import Endpoint, ProviderCall, check_env
-from contextc.providers.codex import errors
-from contextc.providers.codex.app_server import AppServer, LaunchConfig, ProgramEnded, RequestRejected
+from contextc.providers.codex.app_server import (
+    AppServer,
+    LaunchConfig,
+    ProgramEnded,
+    RequestRejected,
+    exit_failure,
+    request_failure,
+)
 from contextc.providers.codex.call_options import CodexCallOptions, parse_call_options
 from contextc.providers.codex.threads import ThreadManager
 from contextc.providers.codex.turns import CodexTurn, recorded_events
@@ -93,9 +99,9 @@ class CodexEndpoint(Endpoint):
                     async for event in events:
                         yield event
             except RequestRejected as refused:
-                raise errors.request_failure(self.provider.name, str(refused), self._secrets()) from None
+                raise request_failure(self.provider.name, str(refused), self._secrets()) from None
             except ProgramEnded as ended:
-                raise errors.exit_failure(self.provider.name, ended, self._secrets()) from None
+                raise exit_failure(self.provider.name, ended, self._secrets()) from None
             except ProviderFailed as failed:
                 raise with_login_fix(failed, self.provider) from None
             except TimeoutError:
@@ -160,13 +166,13 @@ class CodexEndpoint(Endpoint):
             server = await AppServer.start(launch.command, launch.environment)
             await self._check_login(server)
         except ProgramEnded as ended:
-            raise errors.exit_failure(self.provider.name, ended, self._secrets(), at_once=True) from None
+            raise exit_failure(self.provider.name, ended, self._secrets(), at_once=True) from None
         except TimeoutError:
             raise ProviderFailed(self.provider.name, "transient", "the program did not start in time") from None
         except OSError as error:
             raise InvalidSetting(f"{launch.command[0]}: the program does not start: {error}") from None
         except RequestRejected as refused:
-            raise errors.request_failure(self.provider.name, str(refused), self._secrets()) from None
+            raise request_failure(self.provider.name, str(refused), self._secrets()) from None
         return RunningProgram(launch, server, ThreadManager(self.provider.name, server, self.idle))
 
     async def _check_login(self, server: AppServer) -> None:

@@ -8,24 +8,32 @@ react, it is ended.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine, Sequence
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing, suppress
+from typing import cast
 
-from contextc._json import JSONObject
+from contextc._json import JSON, JSONObject, encode
 from contextc._worker_threads import run_in_thread
 from contextc.errors import ProviderFailed
 from contextc.formats.codex.decode import Decoder
-from contextc.formats.codex.items import CALL_TYPES
+from contextc.formats.codex.items import CALL_TYPES, result_block
 from contextc.formats.stream import note_event
-from contextc.messages import Message
+from contextc.messages import Message, Text, ToolCall, ToolResult
 from contextc.messages.escaping import SYSTEM_CONTEXT
-from contextc.providers.client import ProviderCall
-from contextc.providers.codex import callbacks, errors
-from contextc.providers.codex.app_server import AppServer, MessageQueue, ProgramEnded, RequestRejected, id_in_message
+from contextc.providers.client import Host, ProviderCall
+from contextc.providers.codex.app_server import (
+    UNKNOWN_METHOD,
+    AppServer,
+    MessageQueue,
+    ProgramEnded,
+    RequestRejected,
+    error_failure,
+    id_in_message,
+    turn_failure,
+)
 from contextc.providers.codex.call_options import CodexCallOptions
-from contextc.providers.codex.thread_history import replace_rejected, to_importable
-from contextc.providers.codex.threads import USAGE, OpenedThread
-from contextc.providers.codex.unreported_calls import UnreportedCalls
+from contextc.providers.codex.threads import USAGE, OpenedThread, UnreportedCalls
 
 INTERRUPT_SECONDS = 5.0
 LONG_RUNNING_ITEMS = (
@@ -210,14 +218,14 @@ class CodexTurn:
         if message["method"] == "error" and params.get("willRetry"):
             self.max_retries -= 1
             if self.max_retries < 0:
-                raise errors.error_failure(self.provider, params["error"], self.secrets)
+                raise error_failure(self.provider, params["error"], self.secrets)
         is_interrupted = self._is_ended_by_host and params.get("turn", {}).get("status") == "interrupted"
         if message["method"] == "turn/completed" and params["turn"]["status"] != "completed" and not is_interrupted:
-            raise errors.turn_failure(self.provider, params["turn"], self.secrets)
+            raise turn_failure(self.provider, params["turn"], self.secrets)
 
     async def _answer(self, message: JSONObject) -> None:
         try:
-            answered = await callbacks.answer_request(message, self.call, self.items, self._between_calls)
+            answered = await answer_request(message, self.call, self.items, self._between_calls)
         except Exception as error:
             answered = {"id": message["id"], "error": {"code": -32000, "message": f"{type(error).__name__}: {error}"}}
         with suppress(ProgramEnded):
@@ -246,3 +254,154 @@ def recorded_events(opened: OpenedThread) -> list[JSONObject]:
     if opened.usage is not None:
         events.append({"method": USAGE, "params": opened.usage["params"]})
     return [*events, {"method": "turn/completed", "params": {"threadId": opened.id, "turn": bare}}]
+
+
+# ── requests of the program ───────────────────────────────────────────────────────────────────────────────────────────
+# Requests that Codex sends during a turn: to run a tool of ours, or to approve one of its own.
+#
+# Before the result of one of our tools is returned, `between_calls` is awaited: the model reads what it adds with the
+# result.
+#
+# The call's host answers. Without a host, everything that needs approval is declined. Requests that have no handler,
+# such as a question to the user, get an empty answer, so that the turn continues.
+
+
+COMMAND, PATCH, PERMISSIONS = "shell", "apply_patch", "request_permissions"
+NO_HOST_TEXT = "Nobody is here to run this tool."
+
+
+async def answer_request(
+    message: JSONObject,
+    call: ProviderCall,
+    items: Mapping[str, JSONObject],
+    between_calls: Callable[[], Awaitable[None]],
+) -> JSONObject:
+    """Return the answer to a request of the program. `items` are the items of the turn so far, by id."""
+    params: JSONObject = message.get("params") or {}
+    match message["method"]:
+        case "item/tool/call":
+            result = await _tool_result(params, call)
+            await between_calls()
+        case "item/commandExecution/requestApproval":
+            result = _decision(
+                await _is_approved(call.host, params, COMMAND, _present_fields(params, "command", "cwd", "reason"))
+            )
+        case "item/fileChange/requestApproval":
+            changes: JSON = items.get(params.get("itemId", ""), {}).get("changes", [])
+            details = {"changes": changes, **_present_fields(params, "grantRoot", "reason")}
+            result = _decision(await _is_approved(call.host, params, PATCH, details))
+        case "item/permissions/requestApproval":
+            details = _present_fields(params, "permissions", "cwd", "reason")
+            is_granted = await _is_approved(call.host, params, PERMISSIONS, details)
+            result: JSONObject = {"permissions": params.get("permissions", {}) if is_granted else {}}
+        case "item/tool/requestUserInput":
+            result = {"answers": {}}
+        case "mcpServer/elicitation/request":
+            result = {"action": "decline"}
+        case other:
+            return {"id": message["id"], "error": {"code": UNKNOWN_METHOD, "message": f"contextc has no {other}"}}
+    return {"id": message["id"], "result": result}
+
+
+def _present_fields(params: JSONObject, *names: str) -> JSONObject:
+    return {name: params[name] for name in names if params.get(name) is not None}
+
+
+def _decision(is_approved: bool) -> JSONObject:
+    return {"decision": "accept" if is_approved else "decline"}
+
+
+async def _is_approved(host: Host | None, params: JSONObject, name: str, arguments: JSONObject) -> bool:
+    if host is None:
+        return False
+    return await host.approve(ToolCall(id=str(params.get("itemId", "")), name=name, arguments=arguments)) == ""
+
+
+async def _tool_result(params: JSONObject, call: ProviderCall) -> JSONObject:
+    names = call.provider.formatter.name_codec.names
+    name = str(params["tool"])
+    asked = ToolCall(
+        id=str(params["callId"]),
+        name=name if names is None else names.decode(name),
+        arguments=params.get("arguments") or {},
+    )
+    found = ToolResult(call_id=asked.id, name=asked.name, content=NO_HOST_TEXT, is_error=True)
+    if call.host is not None:
+        found = await call.host.run(asked)
+    parts = (Text(found.content),) if isinstance(found.content, str) else found.content
+    blocks = [result_block(part) or {"type": "inputText", "text": _describe_part(part)} for part in parts]
+    return {"contentItems": blocks, "success": not found.is_error}
+
+
+def _describe_part(part: object) -> str:
+    return f"[{cast(str, getattr(part, 'mime_type', 'something'))}: it cannot be shown here]"
+
+
+# ── history of a thread ───────────────────────────────────────────────────────────────────────────────────────────────
+# Conversion of history to items that a Codex thread accepts: items of the Responses API of supported types.
+#
+# Codex silently drops items of unknown types, and rejects a whole list for one invalid item. Both are converted to
+# text here and counted for a note, because text is better than a missing message.
+
+
+ITEM_TYPES = (
+    "message",
+    "agent_message",
+    "reasoning",
+    "function_call",
+    "function_call_output",
+    "custom_tool_call",
+    "custom_tool_call_output",
+    "local_shell_call",
+    "tool_search_call",
+    "tool_search_output",
+    "web_search_call",
+    "image_generation_call",
+    "compaction",
+)
+ROLES = ("user", "assistant", "developer")
+ITEM_INDEX = re.compile(r"items\[(\d+)\]")
+
+
+def to_importable(items: list[JSONObject]) -> tuple[list[JSONObject], int]:
+    """Return the items in the accepted form, and the number that became text."""
+    taken = [_taken(item) for item in items]
+    return taken, sum(1 for item, other in zip(items, taken, strict=True) if _is_text_of(item, other))
+
+
+def replace_rejected(items: list[JSONObject], refusal: str) -> list[JSONObject] | None:
+    """Convert the rejected item to text and return all items. None if no item is named, or it is text already."""
+    found = ITEM_INDEX.search(refusal)
+    if found is None or (place := int(found[1])) >= len(items):
+        return None
+    text = item_as_text(items[place])
+    return None if text == items[place] else [*items[:place], text, *items[place + 1 :]]
+
+
+def item_as_text(item: JSONObject) -> JSONObject:
+    """Return an item as a text message: its texts, and everything else as JSON."""
+    content: JSON = item.get("content")
+    blocks = cast(list[JSONObject], content) if isinstance(content, list) else [item]
+    texts = [block["text"] if isinstance(block.get("text"), str) else encode(block).decode() for block in blocks]
+    role = item["role"] if item.get("role") in ROLES else "user"
+    kind = "output_text" if role == "assistant" else "input_text"
+    return {"type": "message", "role": role, "content": [{"type": kind, "text": text} for text in texts]}
+
+
+def _taken(item: JSONObject) -> JSONObject:
+    if item.get("type", "message") not in ITEM_TYPES:
+        return item_as_text(item)
+    if item.get("type", "message") != "message":
+        return item
+    role = "developer" if item.get("role") == "system" else item.get("role")
+    content: JSON = item.get("content")
+    blocks = cast(list[JSONObject], content) if isinstance(content, list) else [{"text": content}]
+    if role != "assistant":
+        input_blocks = [{"type": "input_text", **block} for block in blocks]
+        return {**item, "type": "message", "role": role, "content": input_blocks}
+    output_blocks: list[JSONObject] = [{"type": "output_text", "annotations": [], **block} for block in blocks]
+    return {**item, "type": "message", "role": role, "status": "completed", "content": output_blocks}
+
+
+def _is_text_of(item: JSONObject, other: JSONObject) -> bool:
+    return item.get("type", "message") != other["type"]

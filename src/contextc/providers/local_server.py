@@ -1,4 +1,4 @@
-"""Server process of the local model: `python -m contextc.providers.local.server_main FOLDER MODEL WINDOW IDLE`.
+"""Server process of the local model: `python -m contextc.providers.local_server FOLDER MODEL WINDOW IDLE`.
 
 llama.cpp answers the requests on its own threads: OpenAI's Chat Completions and Responses, and Anthropic's Messages.
 This process starts it, writes `server.json`, and ends it. It ends when it is idle for too long, when the model file is
@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from contextc._file_lock import try_lock
-from contextc.providers.local.model_path import chat_template
-from contextc.providers.local.server_control import LocalServer, ServerFolder
+from contextc.providers.local import LocalServer, ServerFolder, chat_template
 
 LOCK_SECONDS = 5.0
 MAX_PAUSE = 1.0
