@@ -5,12 +5,12 @@ import random
 import pytest
 
 import contextc as cc
-from contextc.adapters.history_alignment import align_histories
 from contextc.adapters.history_functions import history_functions
 from contextc.adapters.request_preparation import (
     HistoryRewritten,
     PreparedRequest,
     RequestPreparer,
+    align_histories,
     get_original,
     keep_original,
     require_package,

@@ -6,7 +6,7 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.adapters.wire_requests import WireRequests
+from contextc.adapters.request_preparation import WireRequests
 
 
 class Refusing(cc.OpenAIFormatter):

@@ -15,8 +15,14 @@ from weakref import ReferenceType, ref
 from msgspec.structs import replace
 
 from contextc._worker_threads import run_blocking
-from contextc.adapters.request_preparation import NO_REPLY, choose_model, require_package
-from contextc.adapters.wire_requests import WireRequest, WireRequests, find_provider
+from contextc.adapters.request_preparation import (
+    NO_REPLY,
+    WireRequest,
+    WireRequests,
+    choose_model,
+    find_provider,
+    require_package,
+)
 from contextc.compiler.options import CompilerOptionArguments
 from contextc.errors import UnknownModel
 from contextc.messages import Message, Usage

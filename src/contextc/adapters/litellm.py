@@ -17,8 +17,7 @@ from msgspec.structs import replace
 
 from contextc._json import JSONObject
 from contextc._worker_threads import run_blocking
-from contextc.adapters.request_preparation import require_package
-from contextc.adapters.wire_requests import WireRequest, WireRequests, find_provider
+from contextc.adapters.request_preparation import WireRequest, WireRequests, find_provider, require_package
 from contextc.compiler.options import CompilerOptionArguments
 from contextc.providers import Provider
 from contextc.store import Store

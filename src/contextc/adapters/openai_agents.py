@@ -28,8 +28,7 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 from contextc._installed_packages import importing
 from contextc._json import JSONObject
 from contextc._worker_threads import run_blocking
-from contextc.adapters.history_alignment import list_part_keys
-from contextc.adapters.request_preparation import HistoryRewritten, PreparedRequest, RequestPreparer
+from contextc.adapters.request_preparation import HistoryRewritten, PreparedRequest, RequestPreparer, list_part_keys
 from contextc.adapters.responses_items import decode_items, encode_items, load_items
 from contextc.compiler.options import CompilerOptionArguments
 from contextc.errors import UnknownConversation, UnknownModel

@@ -30,19 +30,20 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple, TypeVar, Unpack
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar, Unpack
 
 from msgspec.structs import replace
 
 from contextc._installed_packages import importing
-from contextc._json import JSON, JSONObject
-from contextc.adapters.history_alignment import AlignedBlock, Alignment, align_histories
+from contextc._json import JSON, JSONObject, encode_canonical, hash_blob
 from contextc.compiler import Compiled, MessageCompiler
+from contextc.compiler.ledger.row_encoding import list_blob_names
 from contextc.compiler.options import CompilerOptionArguments
 from contextc.compiler.sent_messages import SentMessage, list_sent_messages
-from contextc.errors import InvalidSetting, StaleCompile, StoreCorrupt
-from contextc.messages import Message, Usage
-from contextc.providers import Provider, provider
+from contextc.errors import InvalidSetting, StaleCompile, StoreCorrupt, UnknownModel
+from contextc.formats import formatter
+from contextc.messages import AnyPart, Media, Message, ProviderBlock, Text, ToolCall, ToolResult, Usage
+from contextc.providers import Provider, provider, provider_names
 from contextc.store import Store, append_and_load
 from contextc.store.backend_interface import Transaction
 from contextc.store.branches import create_branch, list_branches, switch_branch
@@ -52,6 +53,98 @@ from contextc.tools.spec import AnyTool
 
 if TYPE_CHECKING:
     from contextc.tools import ToolLike
+
+
+# ── comparison of histories ───────────────────────────────────────────────────────────────────────────────────────────
+# Comparison of a framework's message history with the stored messages of a conversation.
+#
+# Messages are compared by what a model reads: role, text, calls, results, media, provider blocks. Reasoning and
+# metadata are ignored, because frameworks leave them out or rewrite them. How parts are grouped into messages is
+# ignored too: one message with two results equals two messages with one each.
+
+
+PartKey: TypeAlias = tuple[str, ...]
+
+
+class AlignedBlock(NamedTuple):
+    """Equal content: the stored messages `stored[start:end]` and the messages `given[given_start:given_end]`."""
+
+    start: int
+    end: int
+    given_start: int
+    given_end: int
+
+
+class Alignment(NamedTuple):
+    """The common beginning of both histories. `stored` and `given` are the numbers of messages in it."""
+
+    blocks: list[AlignedBlock]
+    stored: int
+    given: int
+
+
+def align_histories(stored: Sequence[Message], given: Sequence[Message]) -> Alignment:
+    """Return the common beginning. A redacted message equals any message of its role."""
+    blocks: list[AlignedBlock] = []
+    at, index = 0, 0
+    while at < len(stored) and index < len(given):
+        block = _next_block(stored, at, given, index)
+        if block is None:
+            break
+        blocks.append(block)
+        at, index = block.end, block.given_end
+    while at < len(stored) and not stored[at].redacted and not list_part_keys(stored[at]):
+        at += 1  # an empty reply, which frameworks do not keep
+    return Alignment(blocks, at, index)
+
+
+def _next_block(stored: Sequence[Message], at: int, given: Sequence[Message], index: int) -> AlignedBlock | None:
+    start, given_start = at, index
+    if stored[at].redacted:
+        return AlignedBlock(at, at + 1, index, index + 1) if stored[at].role == given[index].role else None
+    ours, theirs = list_part_keys(stored[at]), list_part_keys(given[index])
+    at, index = at + 1, index + 1
+    while ours != theirs:
+        if len(ours) < len(theirs) and theirs[: len(ours)] == ours and at < len(stored) and not stored[at].redacted:
+            ours += list_part_keys(stored[at])
+            at += 1
+        elif len(theirs) < len(ours) and ours[: len(theirs)] == theirs and index < len(given):
+            theirs += list_part_keys(given[index])
+            index += 1
+        else:
+            return None
+    return AlignedBlock(start, at, given_start, index)
+
+
+def list_part_keys(message: Message) -> list[PartKey]:
+    """Return what is compared of a message: one key for each part that a model reads."""
+    return [key for part in message.parts if (key := _part_key(message.role, part))]
+
+
+def _part_key(role: str, part: AnyPart) -> PartKey:
+    if isinstance(part, Text):
+        return ("text", role, part.text) if part.text.strip() else ()
+    if isinstance(part, ToolCall):
+        arguments = part.raw or "" if part.malformed else _canonical(part.arguments)
+        return "call", part.id, part.name, arguments
+    if isinstance(part, ToolResult):
+        media = [] if isinstance(part.content, str) else [_media_key(x) for x in part.content if isinstance(x, Media)]
+        return "result", part.call_id, part.text, *media
+    if isinstance(part, Media):
+        return "media", role, _media_key(part)
+    return ("block", role, _canonical(part.data)) if isinstance(part, ProviderBlock) else ()
+
+
+def _media_key(part: Media) -> str:
+    return hash_blob(part.data) if part.data is not None else part.blob or part.url or part.file_id or ""
+
+
+def _canonical(value: JSON) -> str:
+    return encode_canonical(value).decode()
+
+
+# ── preparation of requests ───────────────────────────────────────────────────────────────────────────────────────────
+
 
 T = TypeVar("T")
 MAX_ATTEMPTS = 50
@@ -429,3 +522,104 @@ def require_package(module: str, package: str, minimum: str = "") -> None:
     """Raise `InvalidSetting` with the command that installs a framework, if it is missing or older than `minimum`."""
     with importing(package, at_least=minimum):
         import_module(module)
+
+
+# ── messages in a wire format ─────────────────────────────────────────────────────────────────────────────────────────
+# Requests of frameworks that have their messages in the wire format of a provider: litellm, Strands, Google's ADK.
+#
+# The framework sends its own messages as long as nothing has to be cut. Otherwise all of them are encoded again, in
+# the same way each time, so that the prefix stays the same.
+
+
+class WireRequest(NamedTuple):
+    """A request that has begun. `messages` is None if the framework sends its own."""
+
+    preparer: RequestPreparer
+    prepared: PreparedRequest
+    messages: list[JSONObject] | None
+
+
+class WireRequests:
+    """Records and fits the requests of one framework. One call has a preparer for itself while it runs."""
+
+    def __init__(
+        self,
+        store: Store,
+        format: str,
+        *,
+        agent: str = DEFAULT_AGENT,
+        **options: Unpack[CompilerOptionArguments],
+    ) -> None:
+        self.store, self.formatter = store, formatter(format)
+        self._pool = PreparerPool(store, agent=agent, **options)
+
+    def begin(
+        self,
+        conversation: str,
+        model: Provider,
+        messages: Sequence[JSONObject],
+        *,
+        system_prompt: str | None = None,
+        tools: Sequence[AnyTool | JSONObject] = (),
+        output: int | None = None,
+    ) -> WireRequest:
+        """Record the messages, and prepare the request. `tools` as JSON are in OpenAI's chat format."""
+        request = self.formatter.decode_request({self.formatter.messages_key: list(messages)})
+        preparer = self._pool.take(conversation, model)
+        try:
+            prepared = preparer.prepare(request.messages, system_prompt=system_prompt, tools=tools, output=output)
+        except BaseException:
+            self._pool.give_back(preparer)
+            raise
+        if prepared.is_unchanged:
+            return WireRequest(preparer, prepared, None)
+        request = WireRequest(preparer, prepared, None)
+        try:
+            return request._replace(messages=self.formatter.format(_list_messages(prepared)))
+        except BaseException as error:
+            self.abort(request, error)
+            raise
+
+    def commit(self, request: WireRequest, reply: Message, usage: Usage | None = None) -> None:
+        """Store the reply with its request."""
+        try:
+            request.preparer.commit(request.prepared, [replace(reply, usage=usage or reply.usage)])
+        finally:
+            self._pool.give_back(request.preparer)
+
+    def abort(self, request: WireRequest, error: BaseException | str) -> None:
+        """Store that the request got no reply."""
+        try:
+            request.preparer.abort(request.prepared, error)
+        finally:
+            self._pool.give_back(request.preparer)
+
+    def load(self, conversation: str) -> list[JSONObject]:
+        """Return the recorded messages of the current branch, since the context was last cleared."""
+        messages = load_messages(self.store, conversation)
+        blobs = {name: self.store.blob(name) for name in list_blob_names(messages)}
+        return self.formatter.encode_history(messages, blobs=blobs)
+
+    def decode_message(self, message: JSONObject) -> Message:
+        """Return a reply that the framework has as a message."""
+        (found,) = self.formatter.decode_request({self.formatter.messages_key: [message]}).messages
+        return found
+
+
+def find_provider(name: str, model: str, window: int | None, known_window: int | None = None) -> Provider:
+    """Return a provider. `known_window` is what the framework knows about the model, if contextc does not know it."""
+    format = None if name in provider_names() else "openai_chat"
+    try:
+        return provider(f"{name}:{model}", window=window, format=format)
+    except UnknownModel:
+        if not (window or known_window):
+            raise
+        return provider(f"{name}:{model}", window=window or known_window, format=format)
+
+
+def _list_messages(prepared: PreparedRequest) -> list[Message]:
+    """Return the messages as they are sent. Unchanged ones are those that were given, with the bytes of their media."""
+    found: list[Message] = []
+    for indexes, message in prepared.messages:
+        found += [prepared.history[index] for index in indexes] if message is None else [message]
+    return found

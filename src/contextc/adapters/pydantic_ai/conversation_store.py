@@ -25,14 +25,13 @@ from pydantic_ai.conversation_store import (
 
 from contextc._json import JSONObject
 from contextc._worker_threads import run_blocking
-from contextc.adapters.history_alignment import align_histories
 from contextc.adapters.pydantic_ai.message_conversion import (
     convert_messages,
     dump_message,
     load_message,
     to_model_messages,
 )
-from contextc.adapters.request_preparation import RequestPreparer
+from contextc.adapters.request_preparation import RequestPreparer, align_histories
 from contextc.messages import Message
 from contextc.providers import provider
 from contextc.store import Store, append_and_load, branches, session_transcripts
