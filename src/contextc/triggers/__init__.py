@@ -5,6 +5,7 @@ changed states in one transaction.
 """
 
 from contextc.triggers.base import (
+    FunctionTrigger,
     ResourceUsage,
     ThresholdTrigger,
     Trigger,
@@ -13,17 +14,18 @@ from contextc.triggers.base import (
     TriggerMessage,
     TriggerScope,
     TriggerTime,
+    trigger,
 )
-from contextc.triggers.builtin_warnings import (
+from contextc.triggers.builtin_triggers import (
     context_triggers,
     cpu_trigger,
     limit_triggers,
     memory_trigger,
+    progress_triggers,
     read_resources,
     resource_triggers,
     todo_triggers,
 )
-from contextc.triggers.decorator import FunctionTrigger, trigger
 from contextc.triggers.evaluation import (
     Evaluation,
     TriggerMessagesInRequest,
@@ -31,7 +33,6 @@ from contextc.triggers.evaluation import (
     evaluate_triggers,
     restate_warnings,
 )
-from contextc.triggers.loop_detection import progress_triggers
 
 __all__ = [
     "Evaluation",
