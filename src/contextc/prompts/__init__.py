@@ -7,8 +7,15 @@ file or a clock, the compiler gets texts only.
 
 from contextc.messages.escaping import MARKERS, SYSTEM_CONTEXT, Tag, escape_markers, with_tags
 from contextc.prompts.builder import Prompt, PromptBuilder, PromptWarning, RenderedFragment, hash_tools, heading_of
-from contextc.prompts.builtin_fragments import default_system_prompt
-from contextc.prompts.fragment import AgentCard, Delegation, Lifecycle, PromptContext, PromptFragment, Renderer
+from contextc.prompts.fragments import (
+    AgentCard,
+    Delegation,
+    Lifecycle,
+    PromptContext,
+    PromptFragment,
+    Renderer,
+    default_system_prompt,
+)
 
 __all__ = [
     "MARKERS",

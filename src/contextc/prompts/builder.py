@@ -8,7 +8,9 @@ Equal texts have equal hashes, in any process. `static_hash` covers the static f
 sent as one block or as several.
 """
 
+import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from inspect import iscoroutine
 from typing import Self, cast
@@ -17,14 +19,15 @@ from msgspec import Struct
 
 from contextc._json import encode, fix_surrogates
 from contextc.errors import FragmentFailed, InvalidInput
-from contextc.prompts.builtin_fragments import (
+from contextc.prompts.fragments import (
     ADDED_BY_NAME,
     BUILTIN_FRAGMENTS,
+    Lifecycle,
+    PromptContext,
+    PromptFragment,
     behaviour_fragment,
     default_system_prompt,
 )
-from contextc.prompts.fragment import Lifecycle, PromptContext, PromptFragment
-from contextc.prompts.timestamp_check import find_timestamp
 from contextc.tools.spec import NativeTool, Tool
 
 SEPARATOR = "\n\n"
@@ -190,3 +193,40 @@ def _timestamp_warning(fragment: RenderedFragment) -> PromptWarning | None:
         f"Static fragment {fragment.id!r} contains a timestamp ({moment!r}). If it is the time of rendering, each call "
         "has a different prefix and the prompt cache never hits. Make it a dynamic fragment.",
     )
+
+
+# ── timestamps in static text ─────────────────────────────────────────────────────────────────────────────────────────
+# Find a timestamp in text that should be constant: a date with time, a time of day, today's date.
+#
+# A prompt that starts with the time differs at every call, and no provider's cache ever hits (OpenHands
+# software-agent-sdk#3690). A date alone may be a version or a deadline, and a time an opening hour. They count only
+# shortly after words like "now" or "today", in the same sentence.
+
+
+_MONTH = r"[A-Z][a-z]{2,8}"
+_CANDIDATE = re.compile(
+    r"(?<![\w:.-])(?:"
+    r"(?P<sure>\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}|(?:[01]?\d|2[0-3]):[0-5]\d:[0-5]\d(?!:?\w))"
+    r"|(?:[01]?\d|2[0-3]):[0-5]\d(?![:\w])"
+    r"|\d{4}-\d{2}-\d{2}(?!\w)|\d{1,2}[./]\d{1,2}[./]\d{4}(?!\w)"
+    rf"|\d{{1,2}}\.? {_MONTH},? \d{{4}}(?!\w)|{_MONTH} \d{{1,2}}, \d{{4}}(?!\w)"
+    r"|1[5-9]\d{8}(?:\d{3})?(?!\w))"
+)
+_CUE = re.compile(r"\b(?:now|today|current(?:ly)?|as of|time|timestamp|date)\b[^\n.!?\d]{0,30}$", re.IGNORECASE)
+_REACH = 45
+_TWO_DIGITS = re.compile(r"\d\d")  # every timestamp has them, most lines do not
+
+
+@lru_cache(maxsize=32)
+def find_timestamp(text: str) -> str | None:
+    """Return the first timestamp in a text, or None."""
+    return next(filter(None, (_find_in_line(line) for line in text.splitlines() if _TWO_DIGITS.search(line))), None)
+
+
+def _find_in_line(line: str) -> str | None:
+    for found in _CANDIDATE.finditer(line):
+        if found["sure"]:
+            return found[0]
+        if cue := _CUE.search(line[max(0, found.start() - _REACH) : found.start()]):
+            return cue[0] + found[0]
+    return None
