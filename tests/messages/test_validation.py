@@ -6,7 +6,7 @@ import pytest
 
 import contextc as cc
 from contextc.messages import hash_content, validate_message
-from contextc.messages.validation import MAX_BYTES
+from contextc.messages.message import MAX_BYTES
 
 
 def nested(depth: int) -> dict[str, object]:

@@ -37,7 +37,7 @@ from contextc.compiler.passes import PASSES
 from contextc.compiler.request_head import NEW_ENCODER, CompileInput, RequestTerms, build_head, find_prefix_change
 from contextc.errors import ContextOverflow
 from contextc.messages import Message, hash_content, validate_message
-from contextc.messages.text_files import may_be_text
+from contextc.messages.message import may_be_text
 from contextc.models.tokens import Calibration, TokenCounter, load_calibration, load_counts
 from contextc.providers import Provider
 from contextc.store import Reference, Store

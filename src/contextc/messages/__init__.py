@@ -16,6 +16,7 @@ from contextc.messages.message import (
     ToolResult,
     Usage,
     UserNotice,
+    ValidatedMessage,
     assistant,
     canonical_content,
     decode_message,
@@ -27,8 +28,8 @@ from contextc.messages.message import (
     tool_call,
     tool_result,
     user,
+    validate_message,
 )
-from contextc.messages.validation import ValidatedMessage, validate_message
 
 __all__ = [
     "AnyPart",

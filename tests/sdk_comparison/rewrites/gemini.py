@@ -8,7 +8,7 @@ from contextc.formats.base import OPENING_TEXT
 from contextc.formats.media_encoding import describe_text_file
 from contextc.messages import Media, Reasoning, Text
 from contextc.messages.escaping import escape_markers
-from contextc.messages.text_files import read_text_file
+from contextc.messages.message import read_text_file
 from tests.sdk_comparison.rewrites.bodies import RewriteContext
 
 

@@ -27,7 +27,7 @@ from typing import NamedTuple, cast, final
 
 from contextc._json import JSON, JSONObject, encode, fix_surrogates
 from contextc.messages import AnyPart, Media, Message, ProviderBlock, Reasoning, Text, ToolCall, ToolResult
-from contextc.messages.text_files import read_text_file
+from contextc.messages.message import read_text_file
 from contextc.models.tokens.overhead_profiles import (
     VERSION,
     OverheadProfile,
