@@ -9,7 +9,7 @@ import contextc as cc
 from contextc._json import JSON, JSONObject, encode
 from contextc.formats import format_names
 from contextc.interchange.open_any import detect_format, open_text
-from contextc.linting.request_files import read_requests
+from contextc.linting.request_reading import read_requests
 from tests.conftest import often
 from tests.stress.fuzz_formats import Case, failures, fuzz, samples
 

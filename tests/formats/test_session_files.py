@@ -11,7 +11,7 @@ import contextc as cc
 from contextc._json import JSONObject
 from contextc.errors import InvalidRequest, InvalidSetting
 from contextc.formats import format_names, formatter
-from contextc.linting.request_files import detect_session_format, layout_for, read_requests, write_requests
+from contextc.linting.request_reading import detect_session_format, layout_for, read_requests, write_requests
 from tests.formats.claude_code_samples import assistant, text, use, user
 from tests.formats.codex_samples import answer, lines, said
 

@@ -20,7 +20,7 @@ from contextc._json import JSON, JSONObject, encode
 from contextc.formats import format_names, formatter
 from contextc.formats.base import Formatter, Request, split_segments
 from contextc.interchange.open_any import detect_format, open_text
-from contextc.linting.request_files import read_requests
+from contextc.linting.request_reading import read_requests
 from tests.formats.known import known
 
 if TYPE_CHECKING:

@@ -225,7 +225,7 @@ class RequestPreparer:
         if options.setdefault("fetch", False):
             raise InvalidSetting(
                 "fetch: an adapter adds no tools, because the framework would not run them",
-                got=options["fetch"],
+                got=options.get("fetch"),
                 fix="Pass history_functions(…) of contextc.adapters.history_functions to the agent as tools.",
             )
         options.setdefault("low", LOW)

@@ -43,7 +43,7 @@ from contextc.compiler.options import distribute
 from contextc.compiler.past_requests import load_channel_formatter, rebuild_session_view
 from contextc.formats.base import Request
 from contextc.inspection.diff import Segment, align, diff_texts, show_text
-from contextc.linting.tolerant_decoding import coerce_request
+from contextc.linting.request_reading import coerce_request
 from contextc.messages import Media, Message, ProviderBlock, Reasoning, Text, ToolCall, ToolResult
 from contextc.store import Store
 from contextc.tools.spec import NativeTool, Tool

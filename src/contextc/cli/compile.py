@@ -19,8 +19,7 @@ from contextc.errors import ContextOverflow, InvalidImport, InvalidInput, Invali
 from contextc.formats import format_names, formatter
 from contextc.inspection.preview import find_channels, load_last_budget, parse_tools, preview_request
 from contextc.interchange import import_lines, import_requests
-from contextc.linting.request_files import read_requests
-from contextc.linting.tolerant_decoding import coerce_request
+from contextc.linting.request_reading import coerce_request, read_requests
 from contextc.providers import Provider, provider
 from contextc.store import Store, open_store
 from contextc.store.conversation_types import DEFAULT_AGENT

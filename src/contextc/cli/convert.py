@@ -9,7 +9,7 @@ from contextc.cli.file_io import load_requests, write_output
 from contextc.cli.fix import OutputOption
 from contextc.cli.lint import FileArgument
 from contextc.linting import convert
-from contextc.linting.request_files import layout_for, write_requests
+from contextc.linting.request_reading import layout_for, write_requests
 
 
 def run(

@@ -14,7 +14,7 @@ from contextc.cli.open_store import StoreOption, open_configured_store
 from contextc.errors import InvalidSetting
 from contextc.formats import formatter
 from contextc.interchange import export_archive, export_lines, export_request
-from contextc.linting.request_files import write_requests
+from contextc.linting.request_reading import write_requests
 from contextc.sharing import build_shared_file
 from contextc.store import Store
 

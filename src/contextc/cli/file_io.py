@@ -8,7 +8,12 @@ from contextc.cli.console import err, escape_at_terminal, to_one_line
 from contextc.errors import InvalidRequest, InvalidSetting
 from contextc.formats import format_names
 from contextc.interchange.open_any import detect_format, is_request_log
-from contextc.linting.request_files import RequestFile, describe_unreadable_lines, detect_session_format, read_requests
+from contextc.linting.request_reading import (
+    RequestFile,
+    describe_unreadable_lines,
+    detect_session_format,
+    read_requests,
+)
 
 
 def read_input(file: str) -> bytes:

@@ -8,7 +8,7 @@ from contextc.cli.console import FormatOption, JSONOption, err, escape_markup, p
 from contextc.cli.file_io import load_requests, write_output
 from contextc.cli.lint import FileArgument
 from contextc.linting import fix, lint
-from contextc.linting.request_files import write_requests
+from contextc.linting.request_reading import write_requests
 
 OutputOption = Annotated[str, typer.Option("--output", "-o", help="A file, or - for standard output.")]
 

@@ -33,7 +33,7 @@ from contextc.interchange.found_conversation import short_id
 from contextc.interchange.input_files import InputFile
 from contextc.interchange.log_import import OnRequest
 from contextc.interchange.sources import session_source_names, source_names
-from contextc.linting.request_files import read_requests
+from contextc.linting.request_reading import read_requests
 from contextc.store import Conversation, Store
 
 MAX_ROWS, MIN_TITLE_WIDTH = 20, 8

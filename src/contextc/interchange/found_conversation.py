@@ -13,7 +13,7 @@ from contextc._json import JSON, JSONObject, as_object, parse_object
 from contextc.errors import ContextcError
 from contextc.formats import formatter
 from contextc.interchange.input_files import ImportInput, InputFile
-from contextc.linting.request_files import describe_unreadable_lines
+from contextc.linting.request_reading import describe_unreadable_lines
 from contextc.messages import Message, Usage
 
 SECONDS_LIMIT = 100_000_000_000  # a smaller number is a Unix time in seconds, a larger one in milliseconds

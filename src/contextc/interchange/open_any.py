@@ -24,8 +24,7 @@ from contextc.interchange.found_conversation import DATA_ERRORS, parse_lines
 from contextc.interchange.input_files import ImportInput, InputFile
 from contextc.interchange.log_import import Exchange, is_request_body, parse_exchange
 from contextc.interchange.sources import ExchangeSource, LogSource, load_source
-from contextc.linting.request_files import detect_session_format, read_requests
-from contextc.linting.tolerant_decoding import coerce_request
+from contextc.linting.request_reading import coerce_request, detect_session_format, read_requests
 from contextc.messages import Message, decode_message, encode_message
 from contextc.observation.reply_decoding import FormatDetector, detect_message_format
 from contextc.store import open_store

@@ -25,7 +25,7 @@ from contextc.formats.base import ConversionNote, Formatter, Request
 from contextc.formats.reply_encoding import encode_reply
 from contextc.interchange.contextc_jsonl import Progress, blob_names
 from contextc.interchange.log_import import StoredRequest
-from contextc.linting.tolerant_decoding import coerce_request
+from contextc.linting.request_reading import coerce_request
 from contextc.messages import Message, Usage, validate_message
 from contextc.providers.registry import snippet_tables
 from contextc.store import Conversation, Store, append_and_load, message_rows

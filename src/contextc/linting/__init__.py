@@ -5,8 +5,7 @@ never modified. Everything that could not be preserved is reported.
 """
 
 from contextc.formats.lint_engine import Violation
-from contextc.linting.checker import lint
 from contextc.linting.converter import ConvertedBody, ConvertedMessages, convert
-from contextc.linting.fixer import AppliedFix, fix
+from contextc.linting.lint_and_fix import AppliedFix, fix, lint
 
 __all__ = ["AppliedFix", "ConvertedBody", "ConvertedMessages", "Violation", "convert", "fix", "lint"]

@@ -16,9 +16,8 @@ from contextc.formats.base import ConversionNote, Formatter, Request
 from contextc.formats.identifiers import IdentifierCodec
 from contextc.formats.registry import formatter
 from contextc.formats.request_settings import RequestSettings, ToolChoice, is_set
-from contextc.linting.checker import find_model_facts
-from contextc.linting.fixer import repair_request
-from contextc.linting.tolerant_decoding import coerce_request, decode_and_pair
+from contextc.linting.lint_and_fix import find_model_facts, repair_request
+from contextc.linting.request_reading import coerce_request, decode_and_pair
 from contextc.messages import Extra, ToolResult
 from contextc.tools.spec import Tool
 

@@ -34,7 +34,7 @@ from contextc.compiler.body_splitting import (
 from contextc.errors import ContextcError, InvalidInput, UnknownModel
 from contextc.formats import formatter
 from contextc.formats.base import Formatter, Request, as_json
-from contextc.linting.tolerant_decoding import coerce_request
+from contextc.linting.request_reading import coerce_request
 from contextc.messages import Message, Text, Usage, validate_message
 from contextc.observation.chain_writer import has_generated_ids
 from contextc.observation.client_ids import ClientIds, host_and_path, read_ids

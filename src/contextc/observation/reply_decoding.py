@@ -16,7 +16,7 @@ from contextc._json import JSON, JSONObject, as_object, as_objects, decode_json
 from contextc.errors import ContextcError, InvalidReply
 from contextc.formats import format_names, formatter
 from contextc.formats.base import Formatter
-from contextc.linting.tolerant_decoding import coerce_request
+from contextc.linting.request_reading import coerce_request
 from contextc.messages import Message, ProviderBlock, Text, Usage
 from contextc.providers.registry import DEFAULT_FORMAT, client_of_format, format_of_model, formats_of_url
 

@@ -19,8 +19,8 @@ from contextc.errors import ContextcError, UnknownModel, describe_error
 from contextc.formats import formatter
 from contextc.formats.base import Formatter, Request
 from contextc.linting import fix, lint
-from contextc.linting.preserve_formatting import restore_formatting
-from contextc.linting.tolerant_decoding import coerce_request
+from contextc.linting.lint_and_fix import restore_formatting
+from contextc.linting.request_reading import coerce_request
 from contextc.messages import Message, ToolResult
 from contextc.models import Model, model
 from contextc.models.tokens import TokenCounter

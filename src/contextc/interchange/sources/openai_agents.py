@@ -15,7 +15,7 @@ from contextc.formats import formatter
 from contextc.formats.openai_responses.decode import is_model_output
 from contextc.interchange.found_conversation import FoundConversation, parse_time, read_or_error
 from contextc.interchange.input_files import FileSample, ImportInput
-from contextc.linting.tolerant_decoding import coerce_request
+from contextc.linting.request_reading import coerce_request
 from contextc.messages import Message
 
 ABOUT = "sessions of the OpenAI Agents SDK (SQLite)"

@@ -8,7 +8,7 @@ from contextc._json import JSON, JSONObject, as_object, as_objects
 from contextc.formats import formatter
 from contextc.interchange.found_conversation import FoundConversation, parse_time, read_or_error
 from contextc.interchange.input_files import FileSample, ImportInput
-from contextc.linting.tolerant_decoding import coerce_request
+from contextc.linting.request_reading import coerce_request
 from contextc.messages import Message
 
 ABOUT = "chats of the Vercel AI SDK (`UIMessage`)"

@@ -25,7 +25,7 @@ from contextc.inspection.request_details import distribute_window
 from contextc.interchange.found_conversation import DATA_ERRORS
 from contextc.interchange.open_any import OWN_FORMAT, InputKind, OpenedInput, RequestEntry, detect_format, open_text
 from contextc.linting import convert, fix, lint
-from contextc.linting.tolerant_decoding import check_request
+from contextc.linting.request_reading import check_request
 from contextc.messages import AnyPart, Message
 from contextc.messages.message import to_plain_text
 from contextc.models import Model, model
