@@ -334,7 +334,7 @@ def test_figures_that_differ_give_the_reason(reader: Person) -> None:
     """Guarantee 6.2: counted by us before, measured by the provider after."""
     note = reader.tab("Composition").get_by_test_id("budget-note")
     expect(note).to_have_text(
-        "Estimated 2,223 tokens; provider counted 2,400 (+8%). All numbers here use the provider's count."
+        "Estimated 2,299 tokens; provider counted 2,400 (+4%). All numbers here use the provider's count."
     )
 
 
