@@ -10,7 +10,7 @@ from contextc._json import JSONObject
 from contextc.doctor import scan_store
 from contextc.inspection.request_timeline import load_timeline
 from contextc.interchange import import_files, import_transcript
-from contextc.store.observed_conversation_sources import load_parent_request, load_sources
+from contextc.store.conversation_list import load_parent_request, load_sources
 from tests.transcript_files import CLAUDE_ID, claude_lines
 
 TASK = "Look for thyme in the bed."

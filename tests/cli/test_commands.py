@@ -12,7 +12,7 @@ import contextc as cc
 from contextc.cli.compact import describe_compaction
 from contextc.compiler.compaction import CompactionResult
 from contextc.compiler.compaction_receipt import Receipt
-from contextc.store.restore_backup import remove_empty_store
+from contextc.store.sqlite import remove_empty_store
 from tests.cli.chat_terminal import recorded, text_reply
 from tests.cli.conftest import Run
 

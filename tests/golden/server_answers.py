@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.cli import app
-from contextc.store.channel_ids import channel_id
+from contextc.store.ledger_schema import channel_id
 from contextc.web.app_state import ServerOptions
 from contextc.web.application import create_application
 from tests.cli.chat_terminal import calls, recorded, text_reply

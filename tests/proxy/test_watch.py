@@ -25,7 +25,7 @@ import contextc as cc
 from contextc.cli import watch
 from contextc.proxy.proxy_status import TrafficSummary
 from contextc.proxy.recorder_process import RecordedExchange
-from contextc.store.channel_ids import channel_id
+from contextc.store.ledger_schema import channel_id
 from tests.fake_vendors import KEY, FakeVendors, Scripted, faults, listed
 from tests.forked_commands import read_link, run_contextc
 from tests.observation.test_observe import answer, chat

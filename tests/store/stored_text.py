@@ -17,8 +17,7 @@ from contextc.compiler.past_requests import explain
 from contextc.interchange import export_archive, export_lines
 from contextc.sharing.shared_file import build_shared_file
 from contextc.store.backend_interface import Transaction
-from contextc.store.channel_ids import channel_id
-from contextc.store.ledger_schema import Channel, RowRange
+from contextc.store.ledger_schema import Channel, RowRange, channel_id
 from contextc.store.message_rows import SEQ_MASK, make_place
 from contextc.web.app_state import ServerOptions
 from contextc.web.application import create_application

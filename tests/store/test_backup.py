@@ -13,7 +13,7 @@ import pytest
 import contextc as cc
 from contextc.doctor import scan_store
 from contextc.errors import InvalidSetting, SchemaTooNew
-from contextc.store.restore_backup import remove_empty_store, restore
+from contextc.store.sqlite import remove_empty_store, restore
 
 
 def texts(path: Path, conversation: str = "demo") -> list[str]:

@@ -1,7 +1,7 @@
 """Changes of recently active conversations, as a reader finds them that compares with what it saw last."""
 
 import contextc as cc
-from contextc.store.conversation_changes import load_changes, load_states
+from contextc.store.conversation_list import load_changes, load_states
 from tests.observation.test_observe import answer, chat
 
 

@@ -19,9 +19,8 @@ from contextc.events import (
 )
 from contextc.store import turn_and_event_records
 from contextc.store.backend_interface import Row, Transaction
-from contextc.store.events_by_type import load_events_of_types
 from contextc.store.message_rows import load_tip
-from contextc.store.turn_and_event_records import TurnRecord
+from contextc.store.turn_and_event_records import TurnRecord, load_events_of_types
 
 KINDS = (UserNoticeCreated, ErrorOccurred)
 

@@ -11,7 +11,7 @@ import pytest
 
 import contextc as cc
 from contextc.store.backend_interface import Transaction
-from contextc.store.group_commit import MAX_GROUP_SIZE, WriteQueue
+from contextc.store.sqlite import MAX_GROUP_SIZE, WriteQueue
 
 PATIENCE = 120.0
 

@@ -78,7 +78,7 @@ def test_closing_does_not_wait_long_for_a_server_that_is_away(
     postgres_server: str, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process that shuts down has turns that it cannot end; their leases expire."""
-    monkeypatch.setattr("contextc.store.lease_manager.CLOSING_SECONDS", 0.1)
+    monkeypatch.setattr("contextc.store.leases.CLOSING_SECONDS", 0.1)
     store = cc.open_store(postgres_server.replace("/postgres?", f"/{database}?"))
     for name in "abc":
         store.acquire(name)

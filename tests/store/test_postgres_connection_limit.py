@@ -8,7 +8,7 @@ import pytest
 
 import contextc as cc
 from contextc.store.backend_interface import Transaction
-from contextc.store.postgres_connection_limit import ConnectionSlots
+from contextc.store.postgres import ConnectionSlots
 from contextc.store.sqlite import MemoryStore
 from tests.store.observed_postgres import Watched
 

@@ -136,7 +136,7 @@ def test_a_prepared_statement_that_fails_can_be_used_again(postgres_address: str
 
 
 def test_more_statements_than_are_kept_prepared_are_run(postgres_address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("contextc.store.postgres_pipeline.PREPARED_STATEMENTS", 3)
+    monkeypatch.setattr("contextc.store.postgres_transaction.PREPARED_STATEMENTS", 3)
     with cc.open_store(f"{postgres_address}&prepare=1") as store:
         store.append("demo", cc.user("hello"))
         for number in [*range(8), *range(8)]:

@@ -7,7 +7,7 @@ from starlette.testclient import TestClient
 import contextc as cc
 from contextc.compiler.options import CompilerOptionArguments
 from contextc.providers import Provider
-from contextc.store.channel_ids import channel_id
+from contextc.store.ledger_schema import channel_id
 
 LOOK = cc.Tool(name="look", description="Looks.", parameters={"type": "object", "properties": {}})
 FRAGMENTS = (cc.PromptFragment("identity", "You are a coder."), cc.PromptFragment("state", "busy", "dynamic"))

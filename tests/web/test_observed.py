@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 import contextc as cc
 from contextc.compiler.body_splitting import Element
 from contextc.observation import exchange_parser, recorder
-from contextc.store.channel_ids import channel_id
+from contextc.store.ledger_schema import channel_id
 from tests.observation.test_conversation_match import claude, claude_answer
 from tests.observation.test_observe import answer, chat
 

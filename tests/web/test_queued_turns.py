@@ -14,7 +14,7 @@ from contextc.events import TurnFinish
 from contextc.executor import event_hub
 from contextc.store import turn_and_event_records
 from contextc.store.message_rows import find_tip
-from contextc.store.parked_turns import park_unknown_agent
+from contextc.store.submitted_turns import park_unknown_agent
 from contextc.web.app_state import ServerOptions
 from contextc.worker import submit_sync
 from tests.web.test_servers_on_one_store import Server, serving

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from starlette.testclient import TestClient
 
 import contextc as cc
-from contextc.store.channel_ids import channel_id
+from contextc.store.ledger_schema import channel_id
 from contextc.web.app_state import ServerOptions
 from tests.compiler.session_conversation import Talk, keeper
 from tests.web.sample_conversations import SONNET, Asking, Life, provider_of

@@ -8,8 +8,7 @@ from starlette.testclient import TestClient
 
 import contextc as cc
 from contextc.errors import ProviderFailed
-from contextc.store.channel_ids import channel_id
-from contextc.store.ledger_schema import Channel
+from contextc.store.ledger_schema import Channel, channel_id
 from tests.compiler.session_conversation import Talk, keeper
 from tests.executor.scripted_provider import Say, Scripted, add, call, played
 from tests.web.sample_conversations import SONNET, Asking, Life, provider_of

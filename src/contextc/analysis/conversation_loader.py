@@ -39,10 +39,9 @@ from contextc.linting import Violation, lint
 from contextc.providers.registry import format_of_provider
 from contextc.store import Store
 from contextc.store.backend_interface import Transaction
-from contextc.store.channel_ids import channel_id
-from contextc.store.ledger_schema import Channel, ChannelState, Item, RowRange, StoredRow, extend_layout
+from contextc.store.conversation_list import load_sources
+from contextc.store.ledger_schema import Channel, ChannelState, Item, RowRange, StoredRow, channel_id, extend_layout
 from contextc.store.message_rows import DECODE_ERRORS, FIRST_UNANSWERED, SEQ_MASK, find_tip, make_place
-from contextc.store.observed_conversation_sources import load_sources
 from contextc.store.turn_and_event_records import StepRecord, TurnRecord, load_steps, load_turns
 
 NO_HEAD = b"{}"

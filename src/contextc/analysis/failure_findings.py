@@ -12,7 +12,7 @@ from contextc.compiler.manifest import ObservedFacts
 from contextc.errors import ContextcError
 from contextc.formats.rules_docs import find_rule
 from contextc.inspection.request_timeline import REASON_TEXTS, load_unanswered_requests
-from contextc.store.channel_ids import channel_id
+from contextc.store.ledger_schema import channel_id
 
 MAX_CHECKED = 6
 """The number of requests of a channel that are checked against the rules: refused ones, then the last of each epoch."""

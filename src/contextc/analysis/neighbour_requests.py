@@ -18,8 +18,8 @@ from contextc.compiler.ledger import repository
 from contextc.compiler.manifest import RequestRecord, record_from_json
 from contextc.errors import StoreCorrupt
 from contextc.store.backend_interface import Transaction
+from contextc.store.conversation_list import ObservedSource
 from contextc.store.ledger_schema import Channel, ChannelState
-from contextc.store.observed_conversation_sources import ObservedSource
 
 NEIGHBOURS = 32
 """The number of conversations before and after one that may have begun at the same time."""

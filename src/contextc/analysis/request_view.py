@@ -27,9 +27,9 @@ from contextc.compiler.options import Budget, distribute
 from contextc.inspection.line_details import SYSTEM_FIRST_FORMATS
 from contextc.messages import Usage
 from contextc.models import Model, Price, cost
+from contextc.store.conversation_list import ObservedSource
 from contextc.store.ledger_schema import Channel
 from contextc.store.message_rows import FIRST_UNANSWERED
-from contextc.store.observed_conversation_sources import ObservedSource
 from contextc.store.turn_and_event_records import StepRecord
 
 # ── kept results ──────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -20,7 +20,7 @@ from contextc.errors import InvalidInput, InvalidSetting, UnknownConversation
 from contextc.interchange.found_conversation import to_name
 from contextc.observation.observed_request import ObservedRequest
 from contextc.store import Store, open_store
-from contextc.store.channel_ids import channel_id
+from contextc.store.ledger_schema import channel_id
 
 if TYPE_CHECKING:
     from contextc.analysis import ConversationCacheReads, ConversationCosts, Evidence, Finding, WhatIf

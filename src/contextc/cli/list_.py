@@ -8,8 +8,13 @@ from rich.cells import cell_len, set_cell_size
 from contextc.cli.console import JSONOption, out, print_json, replace_control_characters
 from contextc.cli.open_store import StoreOption, open_configured_store
 from contextc.store.branches import count_branches
-from contextc.store.conversation_list import MAX_PAGE_SIZE, list_names, load_start_times
-from contextc.store.observed_conversation_sources import ObservedSource, load_all_sources
+from contextc.store.conversation_list import (
+    MAX_PAGE_SIZE,
+    ObservedSource,
+    list_names,
+    load_all_sources,
+    load_start_times,
+)
 
 COLUMNS = ("conversation", "messages", "branches", "started")
 """`started` is the time of the first message, also if it was imported later."""

@@ -13,7 +13,7 @@ from contextc.cli.console import err, escape_markup, pluralize, progress_bar
 from contextc.config import Settings, make_private_folder, mask_secrets, read_settings
 from contextc.errors import ContextcError, InvalidSetting, UnknownBranch, UnknownConversation
 from contextc.store import Store, open_store
-from contextc.store.restore_backup import remove_empty_store
+from contextc.store.sqlite import remove_empty_store
 
 StoreOption = Annotated[
     str | None, typer.Option("--store", help="sqlite:///chat.db, postgresql://… (default: configured).")

@@ -7,7 +7,7 @@ import typer
 from contextc.cli.console import YesOption, confirm, escape_markup, out
 from contextc.cli.open_store import StoreOption
 from contextc.config import mask_secrets, read_settings
-from contextc.store.restore_backup import check_backup_file, restore
+from contextc.store.sqlite import check_backup_file, restore
 
 
 def run(

@@ -20,19 +20,21 @@ from contextc.store import Store
 from contextc.store.backend_interface import Transaction
 from contextc.store.history_index import (
     Piece,
+    QueryTerm,
     RankedPieces,
     SectionKind,
     file_reader,
+    iter_tokens,
     list_sections,
     load_pieces,
     load_scope,
+    parse_query,
     rank_pieces,
     split_key,
     split_pieces,
     update_index,
 )
 from contextc.store.message_rows import SEQ_MASK
-from contextc.store.search_terms import QueryTerm, iter_tokens, parse_query
 
 MAX_TOKENS = 2_000
 """Tokens of all passages of one search, if the caller sets no other limit."""

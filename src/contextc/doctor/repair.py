@@ -50,8 +50,8 @@ from contextc.messages import (
 )
 from contextc.messages.pairing import make_synthetic_result
 from contextc.store import Store, append_and_load, message_rows
+from contextc.store.append_and_load import original_uid
 from contextc.store.backend_interface import Transaction
-from contextc.store.history_comparison import original_uid
 from contextc.store.message_rows import DECODE_ERRORS, BranchTip, load_branch_end, make_place
 from contextc.store.redaction import REPAIR_KEY, get_repair_note
 

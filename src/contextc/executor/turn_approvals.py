@@ -9,7 +9,7 @@ from contextc.errors import TurnWaits
 from contextc.events import AnyEvent, ApprovalRequest, ToolStart, TurnWaiting
 from contextc.executor.turn_transactions import TurnTransactions
 from contextc.messages import Message
-from contextc.store import Approval, append_and_load, approvals, leases, turn_requests
+from contextc.store import Approval, append_and_load, approvals, leases, turn_controls
 from contextc.store import turn_and_event_records as records
 from contextc.store.backend_interface import Transaction
 from contextc.store.turn_and_event_records import TurnRecord, UnstartedCalls
@@ -117,7 +117,7 @@ class TurnApprovals(TurnTransactions):
 
     def _end_superseded(self, tx: Transaction, turn: TurnRecord) -> list[AnyEvent]:
         why = "the conversation was continued from an earlier message"
-        return turn_requests.end_waiting_turn(tx, self.conversation, self.lease.root, turn, SUPERSEDED, why)
+        return turn_controls.end_waiting_turn(tx, self.conversation, self.lease.root, turn, SUPERSEDED, why)
 
     def _queue_input(
         self, tx: Transaction, input: Sequence[Message], entries: Sequence[append_and_load.PendingMessage]

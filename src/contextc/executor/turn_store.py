@@ -41,17 +41,17 @@ from contextc.store import (
     branches,
     leases,
     partial_message_journal,
-    turn_requests,
+    turn_controls,
 )
 from contextc.store import turn_and_event_records as records
 from contextc.store.append_and_load import now_ms
 from contextc.store.backend_interface import Transaction
 from contextc.store.message_rows import load_tip
 from contextc.store.partial_message_journal import Piece, delta_events
-from contextc.store.submitted_input import take_submitted
+from contextc.store.submitted_turns import take_submitted
 from contextc.store.turn_and_event_records import StepRecord, TurnRecord, result_event
+from contextc.store.turn_controls import NOT_RUN_RESULT
 from contextc.store.turn_queue import PROCESS_LESS_STATES
-from contextc.store.turn_requests import NOT_RUN_RESULT
 from contextc.triggers import Evaluation, Trigger, TriggerMessage
 
 __all__ = ["INTERRUPTED_RESULT", "NOT_RUN_RESULT", "TurnStore"]
@@ -171,7 +171,7 @@ class TurnStore(TurnApprovals):
             partial_message_journal.prefetch_closing(tx, self.lease)
             *_, request = leases.check_lease_and_request(tx, self.lease, self.conversation)
             if request:
-                turn_requests.take_requests(tx, self.conversation, root, self.turn)
+                turn_controls.take_requests(tx, self.conversation, root, self.turn)
             if self.has_approvals:
                 approvals.withdraw(tx, root, self.turn.number)
             for uid in partial_message_journal.list_open_of_turn(tx, self.conversation, self.agent, self.lease.number):

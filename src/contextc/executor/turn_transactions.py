@@ -26,8 +26,8 @@ from contextc.store.backend_interface import Transaction
 from contextc.store.conversation_types import agent_of, run_name
 from contextc.store.message_rows import load_base_seq, load_tip
 from contextc.store.turn_and_event_records import QueuedMessage, StepRecord, TurnRecord
+from contextc.store.turn_controls import NOT_RUN_RESULT
 from contextc.store.turn_queue import PROCESS_LESS_STATES
-from contextc.store.turn_requests import NOT_RUN_RESULT
 from contextc.tools.spec import Tool
 
 log = get_logger("contextc.executor")

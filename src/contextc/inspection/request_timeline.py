@@ -16,6 +16,7 @@ from contextc.messages import Usage
 from contextc.models import cost as cost_of
 from contextc.store import Store
 from contextc.store.backend_interface import Transaction
+from contextc.store.conversation_list import ObservedSource, ObservedThread, ParentRequest, load_thread_tree
 from contextc.store.ledger_schema import Channel
 from contextc.store.message_rows import (
     DECODE_ERRORS,
@@ -27,7 +28,6 @@ from contextc.store.message_rows import (
     make_place,
     split_by_branch,
 )
-from contextc.store.observed_conversation_sources import ObservedSource, ObservedThread, ParentRequest, load_thread_tree
 from contextc.store.turn_and_event_records import StepRecord, TurnRecord
 
 BLOCK_SIZE = 512

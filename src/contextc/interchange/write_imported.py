@@ -29,9 +29,8 @@ from contextc.messages import (
 )
 from contextc.observation.chain_writer import longer_results
 from contextc.store import Branch, Conversation, Store, append_and_load, branches, message_rows
-from contextc.store.append_and_load import PendingMessage
+from contextc.store.append_and_load import PendingMessage, original_uid
 from contextc.store.backend_interface import Transaction
-from contextc.store.history_comparison import original_uid
 from contextc.store.leases import holds_none, may_take
 from contextc.store.message_rows import SEQ_BITS, SEQ_MASK
 from contextc.store.redaction import get_repair_note

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from contextc._json import encode_canonical
 from contextc.messages import AnyPart, Media, Message, ToolCall, ToolResult, decode_message
 from contextc.store import append_and_load
+from contextc.store.append_and_load import original_uid
 from contextc.store.backend_interface import Transaction
 from contextc.store.branches import create_branch, switch_branch
-from contextc.store.history_comparison import original_uid
 from contextc.store.message_rows import (
     DECODE_ERRORS,
     SEQ_BITS,

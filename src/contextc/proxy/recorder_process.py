@@ -29,7 +29,7 @@ from contextc.proxy.http1_framing import decode_body
 from contextc.proxy.request_changes import lint_request
 from contextc.proxy.spool import LOCK_FILE, ResponseStart, SpooledExchange, SpoolReader
 from contextc.store import Store, open_store
-from contextc.store.channel_ids import channel_id
+from contextc.store.ledger_schema import channel_id
 
 # ── exchanges of a spool ──────────────────────────────────────────────────────────────────────────────────────────────
 # Record spooled exchanges: join their frames, decode their bodies, and hand them to `observe`.

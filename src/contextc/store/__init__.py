@@ -12,7 +12,7 @@ from contextc.store.approvals import Approval
 from contextc.store.conversation_types import Branch, Conversation, Lease, Recovered, Reference
 from contextc.store.partial_message_journal import Stream
 from contextc.store.store import Store as AnyStore
-from contextc.store.turn_requests import TurnRequest
+from contextc.store.turn_controls import TurnRequest
 
 if TYPE_CHECKING:
     from contextc.store.async_store import AsyncStore, AsyncStream

@@ -11,8 +11,10 @@ from msgspec.structs import replace
 from contextc.errors import ConversationExists, InvalidInput, StoreCorrupt, UnknownMessage
 from contextc.messages import Message, make_root_id
 from contextc.store.append_and_load import (
+    HistoryDifference,
     PendingMessage,
     VerifiedRanges,
+    compare_histories,
     find_free_uid,
     insert_branch,
     insert_conversation,
@@ -22,8 +24,6 @@ from contextc.store.append_and_load import (
 )
 from contextc.store.backend_interface import Row, Transaction
 from contextc.store.conversation_types import Branch, Conversation, Reference
-from contextc.store.history_comparison import HistoryDifference, compare_histories
-from contextc.store.ledger_redaction import delete_channels, delete_summaries
 from contextc.store.message_rows import (
     SEQ_MASK,
     BranchTip,
@@ -42,7 +42,7 @@ from contextc.store.message_rows import (
     to_id,
     update_last_active,
 )
-from contextc.store.redaction import delete_unused_blobs
+from contextc.store.redaction import delete_channels, delete_summaries, delete_unused_blobs
 from contextc.store.todos import copy_todos as copy_todos
 from contextc.store.transaction_engine import log_warning
 from contextc.store.turn_and_event_records import copy_trigger_states as copy_trigger_states

@@ -7,12 +7,15 @@ and its session.
 """
 
 import zlib
+from base64 import urlsafe_b64encode
 from collections.abc import Iterable
+from hashlib import blake2b
 from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
+from contextc._json import encode_canonical
 from contextc.messages import Role
 from contextc.store.conversation_types import agent_of
 
@@ -329,3 +332,17 @@ def _inflate(data: bytes, known: bytes) -> bytes:
         return unpacker.decompress(data) + unpacker.flush()
     except zlib.error as error:
         raise ValueError(str(error)) from error
+
+
+# ── ids of channels ───────────────────────────────────────────────────────────────────────────────────────────────────
+# The id is a hash of agent, provider, model and directory. It is the same in every conversation and in every process,
+# and does not reveal its inputs.
+
+
+ID_BYTES = 9  # twelve letters
+
+
+def channel_id(channel: Channel) -> str:
+    """Return the id of a channel."""
+    key = encode_canonical([channel.agent, channel.provider, channel.model, channel.directory])
+    return urlsafe_b64encode(blake2b(key, digest_size=ID_BYTES).digest()).decode()

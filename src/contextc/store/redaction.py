@@ -7,24 +7,38 @@ a new revision, so that requests compiled from the old content are refused. A ro
 as well: its content is unknown, and it must not stop the others.
 """
 
+import json
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple, TypeVar, cast, get_args
 
 import msgspec
 from msgspec.structs import replace
 
-from contextc._json import JSON, JSONObject, decode, encode
-from contextc.errors import StoreCorrupt, UnknownMessage
+from contextc._json import JSON, JSONObject, decode, decode_json, encode
+from contextc.errors import InvalidInput, StoreCorrupt, UnknownMessage
 from contextc.events import ERROR_FIELDS, TEXT_FIELDS, UserNoticeCreated, encode_event
-from contextc.messages import Message, Role, canonical_content, decode_message, encode_message
-from contextc.messages.message import to_plain_text
+from contextc.messages import Message, Role, Text, canonical_content, decode_message, encode_message
+from contextc.messages.message import REDACTED_TEXT, to_plain_text
+from contextc.store.append_and_load import original_uid
 from contextc.store.approvals import redact_approvals
 from contextc.store.backend_interface import Transaction
 from contextc.store.conversation_types import Reference
-from contextc.store.history_comparison import original_uid
-from contextc.store.ledger_redaction import MIN_QUOTE, redact_ledgers
+from contextc.store.ledger_schema import (
+    PACKED,
+    ChannelState,
+    Item,
+    LedgerRow,
+    pack_record,
+    row_to_json,
+    rows_from_json,
+    state_from_json,
+    state_to_json,
+    unpack_record,
+    unpack_wire,
+)
 from contextc.store.message_rows import (
+    FIRST_UNANSWERED,
     SEQ_BITS,
     SEQ_MASK,
     BranchTip,
@@ -37,9 +51,515 @@ from contextc.store.message_rows import (
     split_by_branch,
     to_id,
 )
-from contextc.store.text_redaction import find_places_with_text, redact_text_outside_messages
+from contextc.store.session_transcripts import delete_of_conversation, redact_of_tree
 from contextc.store.transaction_engine import log_warning
 from contextc.store.turn_and_event_records import StepRecord, TurnRecord
+
+# ── ledgers ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Redaction of ledgers: remove the content of redacted or deleted messages from what was sent to models.
+#
+# Ledger rows keep their place and lose their text. Manifests keep their figures, and lose the texts that may quote a
+# message: errors, remarks, and what options of the proxy reported. A system prompt is removed if it contains a
+# redacted text. A provider session is invalidated if we store its transcript, or if its system prompt contains the
+# redacted messages. Rows that cannot be read are emptied.
+
+
+REDACTED = "redacted"
+MIN_QUOTE = 16
+"""Number of characters from which on the text of any message is searched in system prompts. Shorter texts occur by
+chance; those of system messages, which are part of system prompts, are always searched.
+"""
+PLAIN_MARK_KEYS = {"cache_control", "cachePoint", "prompt_cache_breakpoint", "type", "ttl", "scope"}
+MAX_MARK_VALUE = 20
+Value = TypeVar("Value")
+
+
+def redact_ledgers(tx: Transaction, tree: int, places: Collection[int], messages: Sequence[Message]) -> None:
+    """Remove messages from all ledgers of a tree, and from summaries that may include them.
+
+    `messages` are the messages as they were before.
+    """
+    first = min(where & SEQ_MASK for where in places)
+    delete_summaries(tx, tree, lambda where: where & SEQ_MASK >= first)
+    rows = tx.rows(
+        "SELECT number, state, attempt FROM channel"
+        " WHERE conversation IN (SELECT name FROM conversation WHERE tree = ?) ORDER BY number",
+        tree,
+    )
+    sessions = redact_of_tree(tx, tree)
+    quotes = [text for each in messages if (text := _find_quote(each))]
+    changed = False
+    for channel, state, attempt in rows:
+        channel_state = _decode_state(tx, channel, state)
+        changed |= delete_heads(tx, channel, lambda body: any(quote in _join_strings(body) for quote in quotes))
+        leads = not {*(channel_state.lead or ())}.isdisjoint(places)
+        if (session := channel_state.session) is not None and (leads or session.id in sessions):
+            invalidate_session(tx, channel)
+        if attempt is not None:  # an error may quote what was sent
+            sent: JSONObject | None = decode_or_none(decode, attempt, f"the pending request of channel {channel}")
+            emptied = None if sent is None else encode({**sent, "error": ""})
+            tx.run("UPDATE channel SET attempt = ? WHERE number = ?", emptied, channel)
+        low, high = make_place(channel, 0), make_place(channel, SEQ_MASK)
+        tx.run("UPDATE replaced SET body = ? WHERE place BETWEEN ? AND ?", b"", low, high)
+        _redact_manifests(tx, channel, first)
+        merged = changed  # a fork may go on from the rows of the channel it was forked from
+        for where, row, wire in load_ledger_rows(tx, channel):
+            # an unanswered request continues any row of the ledger, not the one before it here
+            merged = changed if where & SEQ_MASK > FIRST_UNANSWERED else merged
+            blank = _redact_ledger_row(row, places, first, merged=merged)
+            if blank is not None or wire:  # an empty row changes nothing for the next one
+                merged = blank is not None
+            if blank is not None:
+                tx.run("UPDATE shown SET items = ?, wire = ? WHERE place = ?", row_to_json(blank), b"", where)
+                changed = True
+    if changed:
+        invalidate_channels(tx, tree)
+
+
+def delete_summaries(tx: Transaction, tree: int, is_gone: Callable[[int], bool]) -> None:
+    """Delete the summaries of a tree that were written from messages at certain places. Unreadable ones are deleted."""
+    for number, anchor, body in tx.rows("SELECT number, anchor, body FROM overlay WHERE tree = ?", tree):
+        stored: JSONObject | None = decode_or_none(decode, body, "a summary")
+        if stored is None or is_gone(anchor) or is_gone(stored.get("seen", anchor)):
+            tx.run("DELETE FROM overlay WHERE number = ?", number)
+
+
+def invalidate_channels(tx: Transaction, tree: int) -> None:
+    """Invalidate what any process keeps of the channels of a tree."""
+    tx.run(
+        "UPDATE channel SET version = version + 1 WHERE conversation IN (SELECT name FROM conversation WHERE tree = ?)",
+        tree,
+    )
+
+
+def delete_heads(tx: Transaction, channel: int, has_text: Callable[[bytes], bool]) -> bool:
+    """Remove the system prompts and tools of a channel that contain a text. Return True if there were any."""
+    heads = tx.rows("SELECT hash, body FROM head WHERE channel = ?", channel)
+    found = [name for name, body in heads if has_text(raw_bytes(body))]
+    for name in found:
+        tx.run("DELETE FROM head WHERE channel = ? AND hash = ?", channel, name)
+    return bool(found)
+
+
+def load_ledger_rows(tx: Transaction, channel: int) -> Iterator[tuple[int, LedgerRow, int]]:
+    """Yield all rows of a channel: place, row, and number of stored wire bytes. Unreadable ones are emptied."""
+    low, high = make_place(channel, 0), make_place(channel, SEQ_MASK)
+    stored = tx.rows(
+        "SELECT place, items, length(wire) FROM shown WHERE place BETWEEN ? AND ? ORDER BY place", low, high
+    )
+    try:
+        rows = decode_row(lambda bodies: rows_from_json(b"[%b]" % b",".join(bodies)), [each[1] for each in stored], "")
+        yield from [(where, row, wire) for (where, _, wire), row in zip(stored, rows, strict=True)]
+        return
+    except (StoreCorrupt, ValueError):
+        pass
+    for where, items, wire in stored:
+        row = decode_or_none(lambda body: rows_from_json(b"[%b]" % body)[0], items, f"ledger row {where & SEQ_MASK}")
+        if row is None:
+            row, wire = LedgerRow(items=(), gone=True), 0
+            tx.run("UPDATE shown SET items = ?, wire = ? WHERE place = ?", row_to_json(row), b"", where)
+        yield where, row, wire
+
+
+def raw_bytes(value: object) -> bytes:
+    """Return a stored value as bytes. Other programs may have written a text or a number."""
+    return value if isinstance(value, bytes) else str(value).encode(errors="replace")
+
+
+def decode_or_none(decode: Callable[[bytes], Value], body: bytes, what: str) -> Value | None:
+    """Decode a row. Return None, and log it, if it cannot be read: the caller empties it."""
+    try:
+        return decode_row(decode, body, what)
+    except (StoreCorrupt, IndexError):
+        log_warning(f"{what} could not be read; it is emptied")
+        return None
+
+
+def _decode_state(tx: Transaction, channel: int, state: bytes) -> ChannelState:
+    """Return the state of a channel. One that cannot be read is replaced: the next request sends everything again."""
+    found = decode_or_none(state_from_json, state, f"the state of channel {channel}")
+    if found is None:
+        last = [
+            tx.row(f"SELECT max(place) FROM {table} WHERE place BETWEEN ? AND ?", make_place(channel, 0),
+                   make_place(channel, FIRST_UNANSWERED))
+            for table in ("manifest", "shown")
+        ]  # fmt: skip
+        requests, rows = [(row[0] or 0) & SEQ_MASK if row else 0 for row in last]
+        found = ChannelState(requests=requests, rows=rows, lost=REDACTED)
+        tx.run("UPDATE channel SET state = ? WHERE number = ?", state_to_json(found), channel)
+    return found
+
+
+def invalidate_session(tx: Transaction, channel: int) -> None:
+    """Invalidate the session of a channel: the next request is a full one and states the reason."""
+    row = tx.row(f"SELECT state FROM channel WHERE number = ?{tx.dialect.row_lock}", channel)
+    if row is None:
+        return
+    state = _decode_state(tx, channel, row[0])
+    if state.session is not None:
+        sql = "UPDATE channel SET state = ?, version = version + 1 WHERE number = ?"
+        tx.run(sql, state_to_json(replace(state, session=None, lost=REDACTED)), channel)
+
+
+def _redact_ledger_row(row: LedgerRow, places: Collection[int], first: int, *, merged: bool) -> LedgerRow | None:
+    """Return the row without the text of these messages, or None if it contains none of them."""
+    held = {where for item in row.items for where in (item.place, *item.places)}
+    summary = any(item.kind == "summary" for item in row.items)
+    later = summary and any(where & SEQ_MASK >= first for where in held)
+    if held.isdisjoint(places) and not (merged and row.drop) and not later:
+        return None
+    return empty_row(replace(row, items=tuple([_redact_ledger_item(item, places) for item in row.items])))
+
+
+def empty_row(row: LedgerRow) -> LedgerRow:
+    """Return a row whose wire form was removed."""
+    # `held` is reset: the wire form is empty now for another reason
+    return replace(row, drop=0, held=False, gone=True)
+
+
+def _redact_ledger_item(item: Item, places: Collection[int]) -> Item:
+    quotes = item.kind == "summary" or item.place in places or not set(item.places).isdisjoint(places)
+    return replace(item, text="") if quotes else item
+
+
+# ── manifests ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def load_manifest_rows(tx: Transaction, channel: int) -> list[tuple[int, JSONObject, bool]]:
+    """Return the manifests of a channel: place, body, and whether it is stored compressed. Unreadable ones are removed.
+
+    A request without its manifest cannot be explained, but the others can.
+    """
+    low, high = make_place(channel, 0), make_place(channel, SEQ_MASK)
+    found: list[tuple[int, JSONObject, bool]] = []
+    for where, body in tx.rows("SELECT place, body FROM manifest WHERE place BETWEEN ? AND ?", low, high):
+        record = decode_or_none(
+            lambda stored: cast(JSONObject, dict(decode(unpack_record(raw_bytes(stored))))),
+            body,
+            f"the manifest of request {where & SEQ_MASK} of channel {channel}",
+        )
+        if record is None:
+            tx.run("DELETE FROM manifest WHERE place = ?", where)
+        else:
+            found.append((where, record, raw_bytes(body)[:1] == PACKED))
+    return found
+
+
+def save_manifest_row(tx: Transaction, where: int, record: JSONObject, *, is_packed: bool) -> None:
+    body = encode(record)
+    tx.run("UPDATE manifest SET body = ? WHERE place = ?", pack_record(body) if is_packed else body, where)
+
+
+def _redact_manifests(tx: Transaction, channel: int, first: int) -> None:
+    """Remove the texts that may quote a message from the manifests of all requests that could contain it.
+
+    These are the requests whose conversation had a message `first`.
+    """
+    for where, record, is_packed in load_manifest_rows(tx, channel):
+        last = max([record.get("tip", 0), *[place & SEQ_MASK for place in record.get("produced", ())]])
+        if last < first:
+            continue
+        bare = {name: value for name, value in record.items() if name != "remarks"}
+        if facts := record.get("observed"):
+            bare["observed"] = _redact_facts(facts)
+        if bare != record:
+            save_manifest_row(tx, where, bare, is_packed=is_packed)
+
+
+def _redact_facts(facts: JSONObject) -> JSONObject:
+    """Return the facts of an observed request without texts of the client and of the provider."""
+    bare = {name: value for name, value in facts.items() if name not in ("error", "actions", "marks")}
+    actions: list[JSONObject] = [
+        {**each, "changes": [], "more": each.get("more", 0) + len(each.get("changes", ()))}
+        for each in facts.get("actions", ())
+    ]
+    given: dict[str, list[tuple[int, str]]] = facts.get("marks", {})
+    marks = {row: [mark for mark in some if _is_plain_mark(mark[1])] for row, some in given.items()}
+    marks = {row: some for row, some in marks.items() if some}
+    bare |= {name: value for name, value in (("actions", actions), ("marks", marks)) if value}
+    return bare if marks == given else bare | {"inexact": True, "redacted": True}
+
+
+def _is_plain_mark(text: str) -> bool:
+    """Return True if a cache breakpoint has nothing but the fields that providers define."""
+    bare = text.strip(", \t\r\n")
+    try:
+        return _is_plain_value(decode(bare if bare.startswith("{") else f"{{{bare}}}"))
+    except ValueError:
+        return False
+
+
+def _is_plain_value(value: JSON) -> bool:
+    if isinstance(value, dict):
+        fields = cast(JSONObject, value)
+        return all(name in PLAIN_MARK_KEYS and _is_plain_value(each) for name, each in fields.items())
+    return value is None or (isinstance(value, str) and len(value) <= MAX_MARK_VALUE and value.isalnum())
+
+
+# ── texts in system prompts ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _find_quote(message: Message) -> str:
+    """Return the text of a message as system prompts may contain it; empty if it must not be searched."""
+    text = " ".join(message.text.split())
+    return text if message.role == "system" or len(text) >= MIN_QUOTE else ""
+
+
+def _join_strings(body: bytes) -> str:
+    """Return all texts of a JSON value, with single spaces; the value itself if it cannot be read."""
+    try:
+        return " ".join(" ".join(iter_strings(decode(body))).split())
+    except ValueError:
+        return " ".join(body.decode(errors="replace").split())
+
+
+def iter_strings(value: JSON) -> Iterator[str]:
+    """Yield all texts in a JSON value, keys included."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for name, each in cast(JSONObject, value).items():
+            yield name
+            yield from iter_strings(each)
+    elif isinstance(value, list):
+        for each in cast(list[JSON], value):
+            yield from iter_strings(each)
+
+
+def delete_channels(tx: Transaction, conversation: str) -> None:
+    """Remove all channels, ledgers and provider transcripts of a conversation."""
+    delete_of_conversation(tx, conversation)
+    for (channel,) in tx.rows("SELECT number FROM channel WHERE conversation = ?", conversation):
+        for table in ("shown", "manifest", "replaced"):
+            low, high = make_place(channel, 0), make_place(channel, SEQ_MASK)
+            tx.run(f"DELETE FROM {table} WHERE place BETWEEN ? AND ?", low, high)
+        tx.run("DELETE FROM head WHERE channel = ?", channel)
+    for table in ("observed_key", "observed_conversation"):
+        tx.run(
+            f"DELETE FROM {table} WHERE conversation = (SELECT number FROM conversation WHERE name = ?)", conversation
+        )
+    tx.run("DELETE FROM channel WHERE conversation = ?", conversation)
+    tx.run(  # forks may continue its rows
+        "UPDATE channel SET version = version + 1 WHERE conversation IN (SELECT name FROM conversation WHERE tree ="
+        " (SELECT tree FROM conversation WHERE name = ?))",
+        conversation,
+    )
+
+
+# ── by text ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Redaction by text: find it in the messages of a tree, and remove it from everything else that is stored beside them.
+#
+# Messages have a redaction of their own. Here, a text is removed from everything else: titles, todos, queued input,
+# approvals, states of triggers, errors, system prompts and tools, ledgers, manifests and transcripts. Names and ids
+# are kept: of conversations, agents, authors, tools and calls. `COLUMNS` lists what is searched.
+
+
+MIN_LENGTH = 4
+"""Number of characters that a text must have: a shorter one is in nearly everything."""
+OF_CONVERSATION = "FROM {table} t JOIN conversation c ON c.number = t.conversation WHERE c.tree = ?"
+OF_NAME = "FROM {table} t JOIN conversation c ON c.name = t.conversation WHERE c.tree = ?"
+BY_PLACE = (
+    "FROM conversation c JOIN {table} t ON t.place BETWEEN c.number * 4294967296"
+    " AND c.number * 4294967296 + 4294967295 WHERE c.tree = ?"
+)
+
+
+class TextColumn(NamedTuple):
+    """A column with text: its table, how its rows are found, its key, and the fields of its JSON that are searched.
+
+    Without `fields`, it is plain text, or, if it `is_json`, searched as a whole.
+    """
+
+    table: str
+    column: str
+    rows: str
+    key: tuple[str, ...]
+    fields: tuple[str, ...] = ()
+    is_json: bool = True
+    replacement: str = REDACTED_TEXT
+
+
+COLUMNS = (
+    TextColumn("event", "body", BY_PLACE, ("place",), (*TEXT_FIELDS, *ERROR_FIELDS)),
+    TextColumn("turn", "body", BY_PLACE, ("place",), ("error",)),
+    TextColumn("step", "body", BY_PLACE, ("place",), ("error",)),
+    TextColumn("approval", "body", OF_CONVERSATION, ("number",), ("arguments", "reason", "result", "default_reason")),
+    TextColumn("trigger_state", "body", OF_CONVERSATION, ("conversation", "agent", "name")),
+    TextColumn("worker_turn", "reason", OF_CONVERSATION, ("conversation", "agent"), is_json=False),
+    TextColumn("todo", "text", OF_NAME, ("conversation", "agent", "number"), is_json=False),
+    TextColumn("observed_conversation", "session", OF_CONVERSATION, ("conversation",), is_json=False, replacement=""),
+    TextColumn("conversation", "title", "FROM {table} t WHERE t.tree = ?", ("number",), is_json=False, replacement=""),
+)
+MANIFEST_FIELDS = ("why", "remarks", "session", "gave", "observed")
+
+
+def check_redacted_text(text: str) -> None:
+    if not isinstance(text, str) or len(text.strip()) < MIN_LENGTH:
+        raise InvalidInput(f"text must have at least {MIN_LENGTH} characters", got=text)
+
+
+def find_places_with_text(tx: Transaction, tree: int, text: str) -> list[int]:
+    """Return the places of all messages of a tree with a text, on any branch, in their media too."""
+    found: list[int] = []
+    for (branch,) in tx.rows("SELECT number FROM branch WHERE tree = ? ORDER BY number", tree):
+        low, high = make_place(branch, 0), make_place(branch, SEQ_MASK)
+        rows = tx.rows("SELECT place, body FROM message WHERE place BETWEEN ? AND ? ORDER BY place", low, high)
+        media = tx.rows(
+            "SELECT u.place, b.data FROM blob_use u JOIN blob b ON b.name = u.name WHERE u.place BETWEEN ? AND ?",
+            low,
+            high,
+        )
+        has_media = {where for where, data in media if text.encode(errors="replace") in raw_bytes(data)}
+        found += [where for where, body in rows if where in has_media or _contains(body, text)]
+    return found
+
+
+def redact_text_outside_messages(tx: Transaction, tree: int, text: str) -> None:
+    """Remove a text from all rows of a tree that are no messages."""
+    for column in COLUMNS:
+        _redact_column(tx, tree, column, text)
+    _redact_queue(tx, tree, text)
+    for number, body in tx.rows("SELECT number, body FROM overlay WHERE tree = ?", tree):
+        if _contains(body, text):
+            tx.run("DELETE FROM overlay WHERE number = ?", number)
+    entries = tx.rows(
+        "SELECT e.body FROM conversation c JOIN transcript s ON s.conversation = c.name JOIN transcript_entry e"
+        " ON e.transcript = s.number WHERE c.tree = ?"
+        " UNION ALL SELECT s.summary FROM conversation c JOIN transcript s ON s.conversation = c.name"
+        " WHERE c.tree = ? AND s.summary IS NOT NULL",
+        tree,
+        tree,
+    )
+    sessions = redact_of_tree(tx, tree) if any(_contains(body, text) for (body,) in entries) else set[str]()
+    channels = tx.rows(f"SELECT t.number, t.state, t.attempt {OF_NAME.format(table='channel')}", tree)
+    changed = False
+    for channel, state, attempt in channels:
+        if attempt is not None and _contains(attempt, text):
+            bare = _without_text(attempt, text, ("error", "session"))
+            tx.run("UPDATE channel SET attempt = ? WHERE number = ?", bare, channel)
+        changed |= _redact_channel(tx, channel, state, text, sessions)
+    if changed:
+        invalidate_channels(tx, tree)
+
+
+def _redact_column(tx: Transaction, tree: int, given: TextColumn, text: str) -> None:
+    keys = ", ".join(f"t.{name}" for name in given.key)
+    rows = tx.rows(f"SELECT {keys}, t.{given.column} {given.rows.format(table=given.table)}", tree)
+    where = " AND ".join(f"{name} = ?" for name in given.key)
+    for *key, value in rows:
+        if value is None or not _contains(value, text):
+            continue
+        plain = value.replace(text, given.replacement) if not given.is_json else None
+        bare = _without_text(value, text, given.fields) if plain is None else plain
+        if bare is None:
+            tx.run(f"DELETE FROM {given.table} WHERE {where}", *key)
+        else:
+            tx.run(f"UPDATE {given.table} SET {given.column} = ? WHERE {where}", bare, *key)
+
+
+def _redact_queue(tx: Transaction, tree: int, text: str) -> None:
+    """Replace the content of queued input with the text."""
+    for number, body in tx.rows(f"SELECT t.number, t.body {OF_CONVERSATION.format(table='queue')}", tree):
+        if _contains(body, text):
+            message = decode_or_none(decode_message, body, f"queued input {number}") or Message(role="user")
+            bare = replace(message, parts=(Text(REDACTED_TEXT),), meta=None, extra=None, error=None)
+            tx.run("UPDATE queue SET body = ? WHERE number = ?", encode_message(bare), number)
+
+
+def _redact_channel(tx: Transaction, channel: int, state: bytes, text: str, sessions: set[str]) -> bool:
+    """Remove a text from the ledger of a channel. Return True if it contained it."""
+    changed = delete_heads(tx, channel, lambda body: _contains(body, text))
+    low, high = make_place(channel, 0), make_place(channel, SEQ_MASK)
+    for where, body in tx.rows("SELECT place, body FROM replaced WHERE place BETWEEN ? AND ?", low, high):
+        if _contains(body, text):
+            tx.run("UPDATE replaced SET body = ? WHERE place = ?", b"", where)
+            changed = True
+    for where, record, is_packed in load_manifest_rows(tx, channel):
+        bare = _replace_fields(record, text, MANIFEST_FIELDS)
+        if bare != record:
+            if (facts := record.get("observed")) and facts.get("marks") != bare["observed"].get("marks"):
+                bare["observed"] |= {"inexact": True, "redacted": True}
+            save_manifest_row(tx, where, bare, is_packed=is_packed)
+    for where, row, _ in load_ledger_rows(tx, channel):
+        items = tuple([_remove_text_from_item(item, text) for item in row.items])
+        if items != row.items or _contains(_load_wire(tx, where, row.items, is_packed=bool(row.packed)), text):
+            bare_row = row_to_json(replace(empty_row(row), items=items))
+            tx.run("UPDATE shown SET items = ?, wire = ? WHERE place = ?", bare_row, b"", where)
+            changed = True
+    now = decode_or_none(state_from_json, state, f"the state of channel {channel}")
+    if now is not None:
+        bare_state = replace(now, produced=tuple([_remove_text_from_item(item, text) for item in now.produced]))
+        lost = now.lost.replace(text, REDACTED_TEXT)
+        session = now.session
+        if session is not None and (changed or session.id in sessions or text in session.id):
+            session, lost = None, REDACTED
+        bare_state = replace(bare_state, lost=lost, session=session)
+        if bare_state != now:
+            tx.run("UPDATE channel SET state = ? WHERE number = ?", state_to_json(bare_state), channel)
+            changed = True
+    return changed
+
+
+def _remove_text_from_item(item: Item, text: str) -> Item:
+    if text in item.text:
+        return replace(item, text="")
+    return replace(item, prefix=item.prefix.replace(text, REDACTED_TEXT)) if text in item.prefix else item
+
+
+def _load_wire(tx: Transaction, where: int, items: Sequence[Item], *, is_packed: bool) -> bytes:
+    row = tx.row("SELECT wire FROM shown WHERE place = ?", where)
+    wire = raw_bytes(row[0]) if row else b""
+    if not is_packed or not wire:
+        return wire
+    found = [tx.row("SELECT body FROM message WHERE place = ?", item.place) for item in items]
+    known = b"".join([raw_bytes(each[0]) for each in found if each is not None])
+    return decode_or_none(lambda stored: unpack_wire(stored, known), wire, "a ledger row") or b""
+
+
+def _contains(stored: object, text: str) -> bool:
+    """Return True if a stored value contains a text: as it is, or in a string of its JSON."""
+    raw = raw_bytes(stored)
+    if text.encode(errors="replace") in raw:
+        return True
+    if b"\\" not in raw:  # without escapes, JSON has one spelling only
+        return False
+    try:  # elements of a request are joined by commas
+        strings = list(iter_strings(decode_json(b"[%b]" % raw)))
+    except ValueError:
+        return False
+    spellings = _spell(text)
+    return any(spelling in each for each in strings for spelling in spellings)
+
+
+def _spell(text: str) -> set[str]:
+    """Return a text as strings contain it. Arguments of calls are JSON in a string."""
+    return {text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]}
+
+
+def _without_text(value: bytes, text: str, fields: tuple[str, ...]) -> bytes | None:
+    """Return a JSON value without a text in these fields, or in all; None if it cannot be read."""
+    found: JSONObject | None = decode_or_none(lambda body: dict(decode(body)), value, "a row")
+    if found is None:
+        return None
+    return encode(_replace_fields(found, text, fields) if fields else _replaced(found, text))
+
+
+def _replace_fields(record: JSONObject, text: str, fields: tuple[str, ...]) -> JSONObject:
+    return {name: _replaced(value, text) if name in fields else value for name, value in record.items()}
+
+
+def _replaced(value: JSON, text: str) -> JSON:
+    if isinstance(value, str):
+        for spelling in _spell(text):
+            value = value.replace(spelling, REDACTED_TEXT)
+        return value
+    if isinstance(value, dict):
+        return {_replaced(name, text): _replaced(each, text) for name, each in cast(JSONObject, value).items()}
+    return [_replaced(each, text) for each in cast(list[JSON], value)] if isinstance(value, list) else value
+
+
+# ── messages ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
 
 REPAIR_KEY = "contextc_healed"
 """The key in the `meta` of a message under which a repair recorded its source and reason."""

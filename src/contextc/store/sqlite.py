@@ -13,11 +13,13 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing, suppress
 from functools import partial
+from threading import get_ident
 from time import monotonic, sleep
-from typing import Any
+from typing import Any, Protocol
 
 from contextc.errors import (
     ContextcError,
+    InvalidInput,
     InvalidSetting,
     SchemaTooNew,
     StoreBusy,
@@ -27,12 +29,198 @@ from contextc.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
+from contextc.store import open_for_inspection
 from contextc.store.append_and_load import now_ms
 from contextc.store.backend_interface import Dialect, LockedRows, Result, Row, Transaction
-from contextc.store.group_commit import WorkOutcome, WriteQueue
 from contextc.store.migrations import migrations
 from contextc.store.store import Store
 from contextc.store.transaction_engine import jitter, log_warning
+
+# ── group commit ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# Group commit: concurrent writers of one process share a transaction.
+#
+# A commit costs one disk sync, however much it contains. While one writer waits for the sync, the others queue. The
+# first in the queue (the leader) then runs the work of all queued writers in one transaction. Each runs in a
+# savepoint, so a failure affects only its own work. If the group cannot be stored, nothing was stored, and each writer
+# then runs alone once to get its own error. A single writer does not wait.
+#
+# Python runs signal handlers on the main thread, which may raise anywhere. The main thread therefore never queues, and
+# never shares a transaction. It alternates with the leaders. All its locks are held by `with`, so an interrupt
+# releases them.
+
+
+MAX_GROUP_SIZE = 100
+"""Maximum number of writers in one transaction."""
+
+
+class GroupRunner(Protocol):
+    """Runs several pieces of work in one transaction. Returns an outcome for each, or None if nothing was stored."""
+
+    def __call__(self, works: Sequence[Callable[[Transaction], Any]]) -> "list[WorkOutcome] | None": ...
+
+
+class WorkOutcome:
+    """The result of a piece of work: its return value or its exception."""
+
+    __slots__ = ("error", "value")
+
+    def __init__(self, value: Any = None, error: BaseException | None = None) -> None:  # any return type
+        self.value, self.error = value, error
+
+
+class _QueuedWriter:
+    """A queued writer. `outcome` is set if a leader ran its work; otherwise the writer leads itself.
+
+    `alone` is True after its group could not be stored: it joins no other group.
+    """
+
+    __slots__ = ("_turn", "alone", "outcome", "work")
+
+    def __init__(self, work: Callable[[Transaction], Any]) -> None:
+        self.work = work
+        self.alone = False
+        self.outcome: WorkOutcome | None = None
+        self._turn = threading.Lock()
+        self._turn.acquire()
+
+    def wait(self) -> None:
+        self._turn.acquire()
+
+    def call(self) -> None:
+        self._turn.release()
+
+
+class WriteQueue:
+    """The queue of writers of one process."""
+
+    def __init__(self, together: GroupRunner) -> None:
+        self._run_group = together
+        self._mutex = threading.Lock()
+        self._waiting: list[_QueuedWriter] = []
+        self._busy = False
+        self._inside: set[int] = set()
+        """Threads that are writing or queued: a nested write would deadlock."""
+        self._disk = threading.Lock()
+        """Held by the thread that writes."""
+        self._main_thread = threading.Lock()
+        """Held by the main thread while it writes or is next: leaders wait meanwhile."""
+        self._leader_waits = threading.Lock()
+        """Held by a waiting leader: the main thread cannot overtake it twice."""
+
+    def write(self, work: Callable[[Transaction], Result], run_alone: Callable[[], Result]) -> Result:
+        """Run work in a group, or by calling `run_alone`."""
+        return self._refuse_nested(
+            lambda: (
+                self._write_on_main_thread(run_alone)
+                if _is_main()
+                else self._queue_and_run(_QueuedWriter(work), run_alone)
+            )
+        )
+
+    def try_now(self, statement: Callable[[], bool]) -> bool:
+        """Run one short statement if no other thread writes. Otherwise return False: queue it with `write`."""
+        return self._refuse_nested(
+            lambda: self._write_on_main_thread(statement) if _is_main() else self._run_if_free(statement)
+        )
+
+    def _refuse_nested(self, write: Callable[[], Result]) -> Result:
+        me = get_ident()
+        if me in self._inside:
+            raise InvalidInput(
+                "A write was started inside another one of the same thread, which would deadlock",
+                fix="Use the transaction that the work received, or write after it has returned.",
+            )
+        try:
+            self._inside.add(me)
+            return write()
+        finally:
+            self._inside.discard(me)
+
+    def _write_on_main_thread(self, write: Callable[[], Result]) -> Result:
+        """Write on the main thread."""
+        with self._leader_waits:
+            pass
+        with self._main_thread, self._disk:
+            return write()
+
+    def _run_if_free(self, statement: Callable[[], bool]) -> bool:
+        with self._mutex:
+            if self._busy:
+                return False
+            self._busy = True
+        return self._lead(statement)
+
+    def _queue_and_run(self, writer: _QueuedWriter, alone: Callable[[], Result]) -> Result:
+        with self._mutex:
+            leads, self._busy = not self._busy, True
+            if not leads:
+                self._waiting.append(writer)
+        if not leads:
+            writer.wait()
+        if writer.outcome is None:
+            return self._lead(lambda: self._run_queued(writer, alone))
+        if writer.outcome.error is not None:
+            raise writer.outcome.error
+        return writer.outcome.value
+
+    def _lead(self, write: Callable[[], Result]) -> Result:
+        """Write when the main thread does not; then make the next writer lead."""
+        with self._leader_waits:
+            with self._main_thread:
+                pass
+            self._disk.acquire()
+        try:
+            return write()
+        finally:
+            self._disk.release()
+            self._wake_next()
+
+    def _run_queued(self, writer: _QueuedWriter, alone: Callable[[], Result]) -> Result:
+        """Run the work of all queued writers, or of this one alone if no other is queued."""
+        others = [] if writer.alone else self._take_others()
+        if not others:
+            return alone()
+        found: list[WorkOutcome] | None = None
+        try:
+            found = self._run_group([writer.work, *[other.work for other in others]])
+        finally:
+            if found is None:  # nothing was stored: each runs alone
+                for other in others:
+                    other.alone = True
+                with self._mutex:
+                    self._waiting[:0] = others
+            else:
+                for other, outcome in zip(others, found[1:], strict=True):
+                    other.outcome = outcome
+                    other.call()
+        if found is None:
+            return alone()
+        if found[0].error is not None:
+            raise found[0].error
+        return found[0].value
+
+    def _take_others(self) -> list[_QueuedWriter]:
+        with self._mutex:
+            others = [each for each in self._waiting if not each.alone][: MAX_GROUP_SIZE - 1]
+            taken = set(others)
+            self._waiting = [each for each in self._waiting if each not in taken]
+        return others
+
+    def _wake_next(self) -> None:
+        """Make the next writer lead."""
+        with self._mutex:
+            after = self._waiting.pop(0) if self._waiting else None
+            self._busy = after is not None
+        if after is not None:
+            after.call()
+
+
+def _is_main() -> bool:
+    return get_ident() == threading.main_thread().ident
+
+
+# ── the back-end ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
 
 SQLITE = Dialect(
     name="sqlite",
@@ -497,3 +685,145 @@ class MemoryStore(SQLiteStore):
     def close(self) -> None:
         super().close()
         self._disconnect(self._connection)
+
+
+# ── restore from a copy ───────────────────────────────────────────────────────────────────────────────────────────────
+# Restore of SQLite stores from copies, which are verified before use. `SQLiteStore.backup` makes them.
+#
+# A store in WAL mode is up to three files. Copying one of them alone, or placing a copy beside the log of another
+# file, loses or corrupts data. Copies are therefore made with SQLite's backup API: one consistent snapshot in one file
+# without a log. Restoring first merges the log of the previous store into its file, or moves both aside together.
+
+
+SIDE_FILES = ("-wal", "-shm", "-journal")
+RESTORE_WAIT_SECONDS = 1.0
+
+
+def restore(source: str | os.PathLike[str], address: str) -> str | None:
+    """Replace the SQLite store at an address with a copy. Return the path of the previous store, or None.
+
+    Raises `StoreBusy` if another process has the store open.
+    """
+    source = os.fspath(source)
+    with open_for_inspection(address) as store:
+        path = store.path if isinstance(store, SQLiteStore) else ""
+    if not path:
+        raise InvalidSetting(
+            f"{address}: only a SQLite store can be restored from a file", fix="Use pg_restore or psql."
+        )
+    check_backup_file(source)
+    if os.path.exists(path) and os.path.samefile(source, path):
+        raise InvalidSetting(f"{source}: this is the store itself", fix="Give the file of a backup.")
+    partial = f"{path}.restoring"
+    remove_if_exists(partial)
+    try:
+        with SQLiteStore(source, read_only=True) as copy:
+            version, known = copy.schema_version(), migrations()[-1].version
+            if version > known:
+                raise SchemaTooNew(copy.address, found=version, known=known)
+            if version > 0:
+                copy.backup(partial)
+    except StoreCorrupt as error:
+        raise StoreCorrupt(
+            f"{source}: the file is corrupt, or not a SQLite file",
+            fix="Give the file of another backup. Nothing was changed.",
+        ) from error
+    if version == 0:
+        raise StoreCorrupt(f"{source}: not a contextc store", fix="Give the file of a backup.")
+    try:
+        _check_objects(source, partial, version)
+        aside = _move_aside(path)
+        os.replace(partial, path)
+        sync_to_disk(os.path.dirname(os.path.abspath(path)))
+    except OSError as error:
+        raise StoreUnavailable(f"{path}: cannot write the store: {error.strerror}", fix="Check the folder.") from error
+    finally:
+        with suppress(OSError):
+            os.remove(partial)
+    return aside
+
+
+def _check_objects(source: str, path: str, version: int) -> None:
+    """Raise StoreCorrupt if a file has a trigger, a view or a table that no migration made: they could change what is
+    stored later. Its tables and indexes must have their own type, its triggers and virtual tables their own text."""
+    query = (
+        "SELECT type, name, CASE WHEN type = 'trigger' OR sql LIKE 'CREATE VIRTUAL %' THEN sql END"
+        " FROM sqlite_master WHERE name NOT LIKE 'sqlite~_%' ESCAPE '~'"
+    )
+    with closing(sqlite3.connect(":memory:")) as own, closing(sqlite3.connect(path)) as copy:
+        for statement in [each for step in migrations()[:version] for each in step.statements]:
+            own.execute(SQLITE.translate_ddl(statement))
+        known = {*own.execute(query).fetchall(), ("table", "schema_version", None)}
+        foreign = sorted([row[:2] for row in copy.execute(query) if row not in known])
+    if foreign:
+        kind, name = foreign[0]
+        raise StoreCorrupt(
+            f"{source}: {kind} {name!r} is not part of a contextc store",
+            fix="Give the file of another backup. Nothing was changed.",
+        )
+
+
+def check_backup_file(source: str) -> None:
+    if not os.path.isfile(source):
+        raise InvalidSetting(f"{source}: file not found", fix="Give the file of a backup.")
+
+
+def remove_empty_store(path: str) -> None:
+    """Remove the file of a SQLite store that has no rows and that no other process has open."""
+    with suppress(StoreError, sqlite3.Error, OSError):
+        if not _merge_log(path):
+            return
+        with closing(sqlite3.connect(path, timeout=RESTORE_WAIT_SECONDS, isolation_level=None)) as store:
+            store.execute("BEGIN EXCLUSIVE")  # a process that opens it now waits, and then finds no file
+            named = store.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+            others = ("schema_version", "sqlite_sequence", "search_term")  # FTS5 has rows of its own
+            tables = [name for (name,) in named if not name.startswith(others)]
+            if not any(store.execute(f'SELECT 1 FROM "{name}" LIMIT 1').fetchone() for name in tables):
+                os.remove(path)
+
+
+def _move_aside(path: str) -> str | None:
+    """Move the previous store with all its files to another name. Return that name, or None if there was no store."""
+    aside = _find_free_name(path)
+    if os.path.exists(path):
+        with suppress(OSError):  # SQLite deletes a log that it cannot read; keep it for recovery tools
+            os.link(f"{path}-wal", f"{aside}-wal")
+        is_damaged = False
+        try:
+            is_damaged = not _merge_log(path)
+        finally:
+            if not is_damaged:
+                remove_if_exists(f"{aside}-wal")
+        try:
+            os.link(path, aside)  # the old name keeps a complete store until the copy replaces it
+        except OSError:  # the file system has no hard links
+            os.rename(path, aside)
+    for each in SIDE_FILES:
+        with suppress(FileNotFoundError):
+            os.rename(f"{path}{each}", f"{aside}{each}")
+    return aside if any(os.path.exists(f"{aside}{each}") for each in ("", *SIDE_FILES)) else None
+
+
+def _merge_log(path: str) -> bool:
+    """Merge the log into the file. Return False if the file is corrupt; raise `StoreBusy` if it is open elsewhere."""
+    try:
+        with closing(sqlite3.connect(path, timeout=RESTORE_WAIT_SECONDS, isolation_level=None)) as former:
+            mode = former.execute("PRAGMA journal_mode = DELETE").fetchall()
+    except sqlite3.Error as error:
+        name = getattr(error, "sqlite_errorname", "") or ""
+        if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+            return False
+        if not name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+            raise StoreError(f"{path}: {error}", fix="Nothing was changed.") from error
+        mode = []
+    if mode != [("delete",)]:
+        raise StoreBusy(f"{path}: another process has the store open", fix="Stop it and retry. Nothing was changed.")
+    return True
+
+
+def _find_free_name(path: str) -> str:
+    number, found = 1, f"{path}.before-restore"
+    while any(os.path.lexists(f"{found}{each}") for each in ("", *SIDE_FILES)):
+        number += 1
+        found = f"{path}.before-restore-{number}"
+    return found

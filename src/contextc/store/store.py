@@ -28,8 +28,8 @@ from contextc.store.backend_interface import Transaction
 from contextc.store.conversation_list import ConversationOverview, ConversationPage
 from contextc.store.conversation_types import DEFAULT_AGENT, Branch, Conversation, Lease, Reference
 from contextc.store.message_rows import DOCTOR_HINT, BranchTip, bytes_or_none, check_name
+from contextc.store.redaction import check_redacted_text
 from contextc.store.session_transcripts import TranscriptKey
-from contextc.store.text_redaction import check_redacted_text
 from contextc.store.transaction_engine import Connection
 from contextc.store.turn_and_event_records import QueuedMessage, QueueKind, StepRecord, TurnRecord
 from contextc.store.turn_controls import TurnControls

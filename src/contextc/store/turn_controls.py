@@ -1,17 +1,157 @@
 """Approvals of a store, and requests to end its turns: `Store` extends this class."""
 
 from collections.abc import Callable
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from contextc.errors import InvalidInput
-from contextc.store import approvals, turn_requests
-from contextc.store.append_and_load import now_ms
+from contextc.events import AnyEvent, TurnFinish
+from contextc.messages import Message, validate_message
+from contextc.messages.pairing import find_open_calls
+from contextc.store import approvals
+from contextc.store import turn_and_event_records as records
+from contextc.store.append_and_load import append_messages, load_messages, now_ms, prepare_entry
 from contextc.store.approvals import Approval
 from contextc.store.backend_interface import Transaction
-from contextc.store.conversation_types import DEFAULT_AGENT
-from contextc.store.lease_manager import LeaseManager
+from contextc.store.conversation_types import DEFAULT_AGENT, agent_of
+from contextc.store.leases import LeaseManager, error_result
 from contextc.store.message_rows import check_name, load_tip
 from contextc.store.transaction_engine import Connection
-from contextc.store.turn_requests import RequestKind, TurnRequest
+from contextc.store.turn_and_event_records import TurnRecord
+from contextc.store.turn_queue import PROCESS_LESS_STATES, load_worker_turn
+
+# ── requests to end a turn ────────────────────────────────────────────────────────────────────────────────────────────
+# Requests to end a turn, from any process: `cancel` at once, `stop` after its step.
+#
+# A request is a row, and a mark on the lease of the turn. The process that runs the turn reads the mark with the
+# checks of its lease. A turn that waits for approval has no process, so the request itself ends it.
+
+
+RequestKind: TypeAlias = Literal["cancel", "stop"]
+NOT_RUN_RESULT = "Not run: the turn ended before ({why})."
+FINISH_REASONS: dict[RequestKind, str] = {"cancel": "cancelled", "stop": "stopped"}
+END_REASONS: dict[RequestKind, str] = {"cancel": "it was cancelled", "stop": "it was stopped"}
+
+
+class TurnRequest(Struct, frozen=True, kw_only=True):
+    """A request to end a turn. `taken` is when the turn has ended for it, or 0. Times are Unix milliseconds.
+
+    `turn` is 0 if no turn was running or waiting: then nothing was stored.
+    """
+
+    conversation: str
+    agent: str
+    kind: RequestKind
+    turn: int = 0
+    who: str = ""
+    asked: int = 0
+    taken: int = 0
+
+
+def request_end(tx: Transaction, conversation: str, agent: str, kind: RequestKind, who: str) -> TurnRequest:
+    """Request the end of the agent's running turn, or end its waiting turn. Raises `UnknownConversation`."""
+    here = load_tip(tx, conversation, lock=True)
+    turn = records.load_last_turn(tx, here.conversation, agent)
+    nothing = TurnRequest(conversation=conversation, agent=agent, kind=kind)
+    continues = turn is not None and (
+        turn.state in PROCESS_LESS_STATES
+        or (turn.state == "interrupted" and load_worker_turn(tx, here.conversation, agent) is not None)
+    )
+    if turn is None or not (continues or turn.state == "running"):
+        return nothing
+    now = now_ms()
+    request = replace(nothing, turn=turn.number, who=who, asked=now)
+    if continues:  # no process runs it
+        end_waiting_turn(tx, conversation, here.conversation, turn, FINISH_REASONS[kind], END_REASONS[kind])
+        request = replace(request, taken=now)
+    elif not tx.run(
+        "UPDATE lease SET request = CASE WHEN request = 'cancel' THEN request ELSE ? END"
+        " WHERE conversation = ? AND agent = ? AND holder <> ''",
+        kind,
+        conversation,
+        agent,
+    ):
+        return nothing
+    tx.run(
+        "INSERT INTO turn_request (conversation, turn, kind, who, asked, taken) VALUES (?, ?, ?, ?, ?, ?)",
+        here.conversation,
+        turn.number,
+        kind,
+        who,
+        now,
+        request.taken,
+    )
+    return request
+
+
+def load_requests(tx: Transaction, conversation: str, turn: int) -> list[TurnRequest]:
+    """Return the requests to end a turn, oldest first."""
+    number = load_tip(tx, conversation).conversation
+    found = records.load_turns_by_number(tx, number, [turn])
+    rows = tx.rows(
+        "SELECT kind, who, asked, taken FROM turn_request WHERE conversation = ? AND turn = ? ORDER BY number",
+        number,
+        turn,
+    )
+    agent = found[turn].agent if turn in found else ""
+    return [
+        TurnRequest(conversation=conversation, agent=agent, turn=turn, kind=kind, who=who, asked=asked, taken=taken)
+        for kind, who, asked, taken in rows
+    ]
+
+
+def take_requests(tx: Transaction, conversation: str, number: int, turn: TurnRecord) -> None:
+    """Record that a turn has ended for the requests to end it, and remove the mark from its lease."""
+    tx.run(
+        "UPDATE turn_request SET taken = ? WHERE conversation = ? AND turn = ? AND taken = 0",
+        now_ms(),
+        number,
+        turn.number,
+    )
+    tx.run("UPDATE lease SET request = '' WHERE conversation = ? AND agent = ?", conversation, turn.agent)
+
+
+def end_waiting_turn(
+    tx: Transaction, conversation: str, number: int, turn: TurnRecord, finish: str, why: str
+) -> list[AnyEvent]:
+    """End a turn that waits for approval or for a worker, and return the events.
+
+    Its open calls get a result that they were not run.
+    """
+    here = load_tip(tx, conversation)
+    written = load_messages(tx, conversation, after=max(0, min(turn.opened - 1, here.seq)))
+    results: list[Message] = [
+        error_result(message, call, NOT_RUN_RESULT.format(why=why))
+        for message, call in find_open_calls(written)
+        if message.author == agent_of(turn.agent) and message.turn == turn.number
+    ]
+    entries = [prepare_entry(validate_message(result)) for result in results]
+    stored = append_messages(tx, conversation, entries) if entries else []
+    now = now_ms()
+    end = replace(turn, state="finished", finish=finish, ended=now)
+    records.save_turn(tx, number, end)
+    approvals.withdraw(tx, number, turn.number)
+    events: list[AnyEvent] = [
+        replace(records.result_event(message, 0), time=now, agent=turn.agent, turn=turn.number, step=message.step or 0)
+        for message in stored
+    ]
+    finished = TurnFinish(
+        time=now,
+        agent=turn.agent,
+        turn=turn.number,
+        finish=finish,
+        steps=end.steps,
+        tool_calls=end.tool_calls,
+        usage=end.usage,
+        cost=end.cost,
+    )
+    return records.append_events(tx, number, [*events, finished])
+
+
+# ── methods of the store ──────────────────────────────────────────────────────────────────────────────────────────────
+
 
 MAX_WHO = 200
 
@@ -103,11 +243,11 @@ class TurnControls(LeaseManager[Connection]):
 
     def turn_requests(self, conversation: str, turn: int) -> list[TurnRequest]:
         """Return the requests to end a turn, oldest first."""
-        return self.read(lambda tx: turn_requests.load_requests(tx, conversation, turn))
+        return self.read(lambda tx: load_requests(tx, conversation, turn))
 
     def _request_end(self, conversation: str, agent: str, kind: RequestKind, who: str) -> TurnRequest:
         check_name(agent, "agent")
         if not isinstance(who, str):
             raise InvalidInput(f"who must be a string, got {type(who).__name__}")
         self.recover()  # a turn whose process has ended is interrupted, and not running
-        return self.write(lambda tx: turn_requests.request_end(tx, conversation, agent, kind, who[:MAX_WHO]))
+        return self.write(lambda tx: request_end(tx, conversation, agent, kind, who[:MAX_WHO]))

@@ -21,8 +21,14 @@ from contextc.errors import ContextcError
 from contextc.executor.event_hub import event_hub
 from contextc.proxy.proxy_status import ProxyStatus, read_statuses
 from contextc.store import Store
-from contextc.store.conversation_changes import ConversationChanges, States, load_changes, load_states
-from contextc.store.conversation_list import ConversationOverview, mark_waiting
+from contextc.store.conversation_list import (
+    ConversationChanges,
+    ConversationOverview,
+    States,
+    load_changes,
+    load_states,
+    mark_waiting,
+)
 
 # ── the change feed ───────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 from contextc.messages import Media, Message, Text, validate_message
-from contextc.store.history_comparison import original_uid
+from contextc.store.append_and_load import original_uid
 from contextc.store.message_rows import UID_PATTERN, check_name
 
 

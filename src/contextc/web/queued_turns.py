@@ -18,11 +18,9 @@ from contextc.store import Store, TurnRequest, turn_queue
 from contextc.store import turn_and_event_records as records
 from contextc.store.append_and_load import prepare_entry
 from contextc.store.backend_interface import Transaction
-from contextc.store.events_by_type import load_events_of_types
 from contextc.store.message_rows import check_name, check_new_name, find_tip, load_tip
-from contextc.store.parked_turns import PARKED
-from contextc.store.submitted_input import submit_messages, submit_unanswered, take_submitted
-from contextc.store.turn_and_event_records import QueuedMessage, QueueKind, TurnRecord
+from contextc.store.submitted_turns import PARKED, submit_messages, submit_unanswered, take_submitted
+from contextc.store.turn_and_event_records import QueuedMessage, QueueKind, TurnRecord, load_events_of_types
 from contextc.web.http_errors import HTTPError
 from contextc.web.turn_manager import NOTHING_TO_ANSWER, WHO, ExecutorFactory, RunningTurn, TurnManager
 from contextc.worker import create_queue_tables

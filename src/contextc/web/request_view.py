@@ -32,8 +32,7 @@ from contextc.messages import AnyPart, Usage
 from contextc.models import cost
 from contextc.providers.registry import has_sessions
 from contextc.store import Store
-from contextc.store.channel_ids import channel_id
-from contextc.store.ledger_schema import Channel
+from contextc.store.ledger_schema import Channel, channel_id
 
 # ── the channels of a conversation, each with a short id for URLs ─────────────────────────────────────────────────────
 

@@ -18,8 +18,8 @@ from contextc.events import AnyEvent, TurnStart, encode_event
 from contextc.executor.event_hub import Inbox, event_hub, watch_batches
 from contextc.store import Store
 from contextc.store.backend_interface import Transaction
-from contextc.store.events_by_type import load_events_of_types
 from contextc.store.message_rows import SEQ_MASK, load_tip
+from contextc.store.turn_and_event_records import load_events_of_types
 from contextc.web.app_state import AppState
 from contextc.web.turn_manager import RunningTurn
 

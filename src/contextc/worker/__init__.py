@@ -4,7 +4,7 @@ from contextc._lazy import lazy_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from contextc.store.submitted_input import SubmittedInput
+    from contextc.store.submitted_turns import SubmittedInput
     from contextc.store.turn_queue import WorkerTurn
     from contextc.worker.submission import (
         cancel_parked,

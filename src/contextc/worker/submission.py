@@ -11,14 +11,13 @@ from contextc.errors import InvalidInput
 from contextc.executor.agent_config import input_message
 from contextc.executor.event_hub import event_hub
 from contextc.messages import Message, validate_message
-from contextc.store import Store, turn_queue
-from contextc.store import parked_turns as parking
+from contextc.store import Store, submitted_turns, turn_queue
 from contextc.store.append_and_load import prepare_entry
 from contextc.store.backend_interface import Transaction
 from contextc.store.change_notifications import create_triggers_sql
 from contextc.store.conversation_types import DEFAULT_AGENT
 from contextc.store.message_rows import check_name, check_new_name
-from contextc.store.submitted_input import SubmittedInput, submit_input
+from contextc.store.submitted_turns import SubmittedInput, submit_input
 from contextc.store.turn_queue import DEFAULT_QUEUE, WorkerTurn
 
 if TYPE_CHECKING:
@@ -124,19 +123,19 @@ def submit_sync(
 
 def parked_turns(store: Store) -> list[WorkerTurn]:
     """Return the turns that workers gave up on, oldest first, with the reason."""
-    return store.read(parking.load_parked)
+    return store.read(submitted_turns.load_parked)
 
 
 def resume_parked(store: Store, conversation: str, *, agent: str = DEFAULT_AGENT) -> WorkerTurn:
     """Submit a parked turn to workers again, and return what it was parked for. Raises `InvalidInput` if it is not."""
     check_name(conversation)
-    return store.write(lambda tx: parking.resume_parked(tx, conversation, agent))
+    return store.write(lambda tx: submitted_turns.resume_parked(tx, conversation, agent))
 
 
 def cancel_parked(store: Store, conversation: str, *, agent: str = DEFAULT_AGENT) -> WorkerTurn:
     """Give up a parked turn, and return what it was parked for. Its input stays, unanswered. Raises as above."""
     check_name(conversation)
-    done = store.write(lambda tx: parking.cancel_parked(tx, conversation, agent))
+    done = store.write(lambda tx: submitted_turns.cancel_parked(tx, conversation, agent))
     store.cancel_turn(conversation, agent, who="parked")  # if it had begun
     return done
 

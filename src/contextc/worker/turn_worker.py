@@ -22,7 +22,7 @@ from contextc._worker_threads import run_blocking
 from contextc.errors import ContextcError, ConversationBusy, InvalidInput, LeaseLost, ProviderFailed, StoreError
 from contextc.executor import AgentExecutor, Suspend
 from contextc.providers import Provider
-from contextc.store import Store, parked_turns, turn_queue
+from contextc.store import Store, submitted_turns, turn_queue
 from contextc.store.backend_interface import Transaction
 from contextc.store.message_rows import find_tip
 from contextc.store.transaction_engine import jitter
@@ -388,10 +388,12 @@ class TurnWorker:
 
     def _park_unknown(self, job: QueuedJob, reason: str) -> bool:
         name, number, agent = job.conversation, job.number, job.agent
-        return self.store.write(lambda tx: parked_turns.park_unknown_agent(tx, name, number, agent, reason))
+        return self.store.write(lambda tx: submitted_turns.park_unknown_agent(tx, name, number, agent, reason))
 
     def _park(self, job: QueuedJob, turn: int, reason: str) -> None:
-        self.store.write(lambda tx: parked_turns.park_turn(tx, job.conversation, job.number, job.agent, turn, reason))
+        self.store.write(
+            lambda tx: submitted_turns.park_turn(tx, job.conversation, job.number, job.agent, turn, reason)
+        )
 
     # ── dead workers and expired approvals ────────────────────────────────────────────────────────────────────────────
 

@@ -22,7 +22,7 @@ from time import process_time
 from typing import Any, NamedTuple
 
 import contextc as cc
-from contextc.store.channel_ids import channel_id
+from contextc.store.ledger_schema import channel_id
 from tests.analysis.traces import CAUSES, SETS, Exchange, Trace, load
 
 Findings = Callable[[Any, str], Iterable[Any]]

@@ -25,9 +25,9 @@ from contextc.compiler.history_tools import FETCH_TOOL, SEARCH_TOOL
 from contextc.formats.media_encoding import describe_media
 from contextc.messages import Media, Message, Text
 from contextc.messages.escaping import Tag, escape_markers, escaped_line, with_tags
+from contextc.store.history_index import list_terms
 from contextc.store.ledger_schema import Item, ItemKind
 from contextc.store.message_rows import SEQ_MASK
-from contextc.store.search_terms import list_terms
 
 WORDS_LEAD = (
     "Earlier messages of the user, word for word, already handled: do not answer them again. What they ask for in "

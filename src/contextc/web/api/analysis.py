@@ -33,10 +33,9 @@ from contextc.inspection.request_timeline import (
     sum_costs,
 )
 from contextc.store.backend_interface import Transaction
-from contextc.store.channel_ids import channel_id
-from contextc.store.ledger_schema import Channel
+from contextc.store.conversation_list import ObservedSource, load_parent_request, load_sources
+from contextc.store.ledger_schema import Channel, channel_id
 from contextc.store.message_rows import SEQ_MASK, load_tip
-from contextc.store.observed_conversation_sources import ObservedSource, load_parent_request, load_sources
 from contextc.store.turn_and_event_records import TurnRecord
 from contextc.web.app_state import AppState
 from contextc.web.request_view import (

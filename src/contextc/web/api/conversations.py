@@ -21,15 +21,18 @@ from contextc.messages import AnyPart, Media, Message, ToolCall, ToolResult, sys
 from contextc.sharing import SHARE_REDACTIONS, build_shared_file
 from contextc.store import Branch, Store, append_and_load, partial_message_journal, turn_and_event_records, turn_queue
 from contextc.store.backend_interface import Transaction
-from contextc.store.conversation_list import MAX_GIVEN_TITLE, MAX_PAGE_SIZE, ConversationOverview, load_overview
-from contextc.store.events_by_type import load_events_of_types
+from contextc.store.conversation_list import (
+    MAX_GIVEN_TITLE,
+    MAX_PAGE_SIZE,
+    ConversationOverview,
+    ObservedSource,
+    load_overview,
+)
 from contextc.store.message_rows import SEQ_MASK, load_context_start, load_tip, make_place
-from contextc.store.observed_conversation_sources import ObservedSource
-from contextc.store.parked_turns import load_parked
 from contextc.store.pins import load_pinned_places
-from contextc.store.submitted_input import find_submitted
+from contextc.store.submitted_turns import find_submitted, load_parked
 from contextc.store.todos import load_todos as load_todos
-from contextc.store.turn_and_event_records import QueueKind
+from contextc.store.turn_and_event_records import QueueKind, load_events_of_types
 from contextc.store.turn_queue import PROCESS_LESS_STATES
 from contextc.tools.todos import Todo
 from contextc.web.app_state import AppState

@@ -61,8 +61,7 @@ from contextc.providers import Provider
 from contextc.providers.snippets import as_curl, as_python
 from contextc.store.append_and_load import now_ms
 from contextc.store.backend_interface import Transaction
-from contextc.store.channel_ids import channel_id
-from contextc.store.ledger_schema import Channel
+from contextc.store.ledger_schema import Channel, channel_id
 from contextc.tools.spec import Tool
 from contextc.web.app_state import AppState
 from contextc.web.request_view import (
