@@ -132,12 +132,15 @@ def load_compaction(
         probe.loader.assumed_summary = summary
         return probe.compile(conversation, dry_run=True, **arguments)
 
+    def load_messages(places: Sequence[int]) -> Mapping[int, Message]:
+        return compiler.loader.fetch_messages(places, ()).messages
+
     return CompactionContext(
         store=compiler.store,
         redacted=redacted,
         current=compiler.compile(conversation, dry_run=True, **arguments),
         whole=reader.compile(conversation, dry_run=True, **without_budget),
-        load_messages=lambda places: compiler.loader.fetch_messages(places, ()).messages,
+        load_messages=load_messages,
         compile_extended=extended if from_cache else None,
         assume_summary=assumed,
     )

@@ -76,7 +76,7 @@ def choose_tools(
     place_of = {name: index for index, name in enumerate(order)}
     lists: list[list[AnyTool]] = []
     for added in variants:
-        told = [*tools, *added] if tools or added or stand_in is None else [stand_in]
+        told: list[AnyTool] = [*tools, *added] if tools or added or stand_in is None else [stand_in]
         if order and all(get_tool_name(tool) in place_of for tool in told):
             told.sort(key=lambda tool: place_of[get_tool_name(tool)])
         lists.append(told)
