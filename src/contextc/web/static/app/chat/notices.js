@@ -1,7 +1,8 @@
 /** Notices between messages: hints, compactions, retries and errors; and markers of cache resets. */
+import { signal } from "@preact/signals";
 import { conversationPath, get } from "../api.js";
 import { attempt } from "../dialog.js";
-import { html, useState } from "../html.js";
+import { html } from "../html.js";
 import { Icon } from "../icons.js";
 import { failureLabel } from "../observed.js";
 import { resetLabel } from "../reasons.js";
@@ -56,12 +57,16 @@ function describe(notice, name) {
   return ["info", "", visible(notice.text ?? kind)];
 }
 
+/** What compactions lost, by conversation and event. It outlives a notice, which a refresh of the list replaces. */
+const lostFacts = signal(new Map());
+
 /** What a compaction lost: the share that it kept, and the lost names and sentences on demand. */
 function Lost({ notice, name }) {
-  const [lost, setLost] = useState(null);
+  const id = `${name} ${notice.key}`;
+  const lost = lostFacts.value.get(id) ?? null;
   const load = () => attempt(async () => {
     const found = (await get(conversationPath(name, "compactions"))).find((each) => each.upto === notice.upto);
-    setLost(found?.receipt?.lost ?? []);
+    lostFacts.value = new Map(lostFacts.value).set(id, found?.receipt?.lost ?? []);
   });
   return html`<span>${percent(notice.score)} of the facts and words of people are kept, ${number(notice.missing)} are lost.
     ${lost === null
