@@ -21,11 +21,12 @@ import pytest
 from hypothesis import settings
 
 import contextc as cc
-from tests.package_environments import OWN_AUTHORITIES
+from tests.package_environments import CACHE, OWN_AUTHORITIES
 from tests.pgbouncer_server import find_pgbouncer, running_pgbouncer
 
 T = TypeVar("T")
 LAST_LINE = "-----END CERTIFICATE-----\n"
+AUTHORITY = CACHE / "authority.pem"
 CI = os.environ.get("CI", "").lower() in ("1", "true")
 THOROUGH = os.environ.get("CONTEXTC_THOROUGH", "").lower() in ("1", "true")
 """Whether tests repeat as often as `make prove` wants: all sizes, themes and versions, and many random cases."""
@@ -56,11 +57,15 @@ def pytest_configure(config: pytest.Config) -> None:
     import certifi
 
     text = Path(certifi.where()).read_text()
-    folder = tempfile.mkdtemp(prefix="contextc-authority-")
+    text = text[: text.index(LAST_LINE) + len(LAST_LINE)]
+    AUTHORITY.parent.mkdir(exist_ok=True)
+    if not AUTHORITY.exists() or AUTHORITY.read_text() != text:  # it stays: a run that is killed cannot delete it
+        new = AUTHORITY.with_suffix(f".{os.getpid()}")
+        new.write_text(text)
+        new.replace(AUTHORITY)
     own = os.environ.get("SSL_CERT_FILE")
 
     def clean_up() -> None:
-        shutil.rmtree(folder, ignore_errors=True)
         os.environ.pop("SSL_CERT_FILE", None)
         os.environ.pop(OWN_AUTHORITIES, None)
         if own is not None:
@@ -68,8 +73,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
     config.add_cleanup(clean_up)
     os.environ[OWN_AUTHORITIES] = own or ""
-    os.environ["SSL_CERT_FILE"] = str(Path(folder) / "authority.pem")
-    Path(folder, "authority.pem").write_text(text[: text.index(LAST_LINE) + len(LAST_LINE)])
+    os.environ["SSL_CERT_FILE"] = str(AUTHORITY)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -85,7 +85,7 @@ class Process:
             stdout=subprocess.PIPE,
             text=True,
             cwd=self._folder,
-            env={**os.environ, "PYTHONUNBUFFERED": "1", "CONTEXTC_TOKEN": self._token},
+            env={**os.environ, "PYTHONUNBUFFERED": "1", "CONTEXTC_TOKEN": self._token, "TMPDIR": str(self._folder)},
         )
         assert self._process.stdout is not None
         line = self._process.stdout.readline()

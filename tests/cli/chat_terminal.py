@@ -24,13 +24,16 @@ ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 def home(folder: Path, **more: str) -> dict[str, str]:
-    """Return an environment with an empty home directory and without settings."""
+    """Return an environment with an empty home directory and without settings.
+
+    Temporary files are there, too: a process that is killed does not delete them.
+    """
     kept = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith(("CONTEXTC_", "XDG_")) and name not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES")
     }
-    return {**kept, "HOME": str(folder), "PYTHONUTF8": "1", **more}
+    return {**kept, "HOME": str(folder), "TMPDIR": str(folder), "PYTHONUTF8": "1", **more}
 
 
 def text_reply(*pieces: str, thinks: tuple[str, ...] = (), tokens: tuple[int, int] = (100, 20)) -> JSONObject:

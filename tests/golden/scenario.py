@@ -158,7 +158,7 @@ async def _failures(store: cc.Store) -> list[bytes]:
 
 
 async def _cancelled(store: cc.Store) -> list[bytes]:
-    line = Player([*reply("One two three.")[:4], HANG], reply("Again from one."))
+    line = Player([*reply("One two three.")[:4], HANG], reply("Again from one.", input=1_500))
     executor = cc.AgentExecutor(store, sonnet(), endpoint=line)
     turn = executor.start("cancelled", "Count.")
     async with aclosing(turn.events()) as events:

@@ -48,8 +48,6 @@ ADDED = (
 """Fields that were added since the recording. Stores without them are read as before."""
 OF_TOOLS = re.compile(r"^head\.body\..*\.properties\.(?:length|query|(?:id|offset)<\w+>\.description)")
 """What the definitions of `fetch_result` and `search_history` have no longer, or have today."""
-BELOW_ESTIMATE = "channel.state.overhead"
-"""Stored if a reply reports more input than was estimated. With two tools more in a request, none of the turns does."""
 ADDED_EVENTS = {"approval-answer", "turn-waiting"}
 
 
@@ -154,9 +152,7 @@ def test_the_same_turns_send_and_store_the_same(raw: Path, tmp_path: Path) -> No
     of_turns = [body.decode() for body in sent if not any(text in body for text in asking)]
     assert_same(read("sent.json"), of_turns, "what was sent")  # requests for a summary are in no ledger
     then, now = (dict.fromkeys(store_content.shape(each), "stored") for each in (raw, file.with_suffix(".copy")))
-    then = {
-        path: each for path, each in then.items() if not path.startswith(BELOW_ESTIMATE) and not OF_TOOLS.search(path)
-    }
+    then = {path: each for path, each in then.items() if not OF_TOOLS.search(path)}
     now = {path: each for path, each in now.items() if not path.startswith(ADDED) and not OF_TOOLS.search(path)}
     assert_same(then, now, "what was stored")
 

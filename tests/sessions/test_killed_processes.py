@@ -10,6 +10,7 @@ import asyncio
 import multiprocessing
 import os
 import signal
+import tempfile
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Collection, Sequence
@@ -153,6 +154,7 @@ class Bench:
 
 def goes_on_until_killed(bench: Bench, moment: Moment, run: int) -> None:
     """In a process of its own: end what the one before left, then begin something new, and die of it."""
+    tempfile.tempdir = str(bench.home)  # what a killed process leaves goes with the other files of the test
 
     async def work() -> None:
         with cc.open_store(bench.address) as store:
