@@ -15,6 +15,7 @@ from contextc.adapters.request_preparation import (
     keep_original,
     require_package,
 )
+from contextc.compiler.history_tools import HISTORY_TOOLS
 from contextc.errors import ContextOverflow, InvalidSetting
 from contextc.messages import Message
 
@@ -295,7 +296,7 @@ def test_histories_are_compared_by_what_a_model_reads() -> None:
 def test_an_agent_of_a_framework_reads_what_its_request_left_out() -> None:
     """Guarantee 22.3: with `fetch_result` among its tools, a line in place of a result names the id to read it by."""
     store = cc.open_store("memory:")
-    search, fetch = history_functions(store, lambda: "c", model="openai:gpt-5.4")
+    search, fetch = history_functions(store, lambda: "c")
     history = [*make_steps(3), *make_steps(30, seed=2)[1:]]
     history[2] = cc.tool_result(history[1].tool_calls[0].id, "read", f"The port is 8443. {'So. ' * 600}")
     preparer = RequestPreparer(store, "c", MODEL, window=6_000)
@@ -305,6 +306,17 @@ def test_an_agent_of_a_framework_reads_what_its_request_left_out() -> None:
     assert "r3 (tool, result of read)\nThe port is 8443." in search("which port")
     assert fetch("r3").startswith("The port is 8443.")
     assert fetch("r3", 4).startswith("port is")
+
+
+def test_functions_for_frameworks_are_described_like_the_tools_themselves() -> None:
+    """A framework makes the definition of a tool from the function: name, parameters and docstring."""
+    offered = {tool.name: tool for tool in HISTORY_TOOLS}
+    for function in history_functions(cc.open_store("memory:"), "c"):
+        made = cc.tool(function).tool
+        tool = offered[made.name]
+        assert made.description == function.__doc__ == tool.description
+        assert {*made.parameters["properties"]} == {*tool.parameters["properties"]}
+        assert made.parameters["required"] == tool.parameters["required"]
 
 
 def test_an_adapter_refuses_to_offer_tools_that_nobody_would_run(store: cc.Store) -> None:

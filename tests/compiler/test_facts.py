@@ -43,6 +43,17 @@ def test_what_looks_like_a_credential_is_not_a_fact(text: str) -> None:
     assert found == ["ORD-1"] or all(fact in ("ORD-1", "api_key") for fact in found)
 
 
+class _EqualHash(str):
+    def __hash__(self) -> int:
+        return 1
+
+
+def test_facts_of_another_text_never_appear() -> None:
+    """What was found in a long text is kept by a digest of it: two texts with one hash have facts of their own."""
+    found = [find_facts(_EqualHash(f"{name} was shipped. {'So it is. ' * 40}")) for name in ("ORD-5512", "ORD-7731")]
+    assert found == [["ORD-5512"], ["ORD-7731"]]
+
+
 def shown(*messages: cc.Message, most: int = 12) -> list[str]:
     """Return the facts of messages as an index shows them, the most useful first."""
     return [fact.shown for fact in rank_facts(enumerate(messages, 1), most)]

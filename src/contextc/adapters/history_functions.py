@@ -10,9 +10,11 @@ the framework's own. If `fetch_result` is among its tools, what an adapter leave
 from collections.abc import Callable
 from typing import NamedTuple
 
-from contextc.compiler import MessageCompiler
+from contextc.compiler.history_tools import FETCH_TOOL, SEARCH_TOOL
+from contextc.compiler.search_history import answer_call
+from contextc.compiler.visibility import Viewer
 from contextc.messages import ToolCall
-from contextc.providers import Provider
+from contextc.models.tokens import get_counter
 from contextc.store import Store
 from contextc.store.conversation_types import DEFAULT_AGENT
 
@@ -25,30 +27,26 @@ class HistoryFunctions(NamedTuple):
 
 
 def history_functions(
-    store: Store,
-    conversation: str | Callable[[], str],
-    *,
-    model: Provider | str = "anthropic:claude-opus-5-5",
-    agent: str = DEFAULT_AGENT,
+    store: Store, conversation: str | Callable[[], str], *, agent: str = DEFAULT_AGENT
 ) -> HistoryFunctions:
     """Return functions that search a recorded conversation, and read a message of it by its id.
 
-    `conversation` is a name, or a function that returns the name when one of them is called. `model` is the one whose
-    tokens limit an answer. `agent` is the name that the replies of the adapter have. Both return what that agent may
-    see.
+    `conversation` is a name, or a function that returns the name when one of them is called. `agent` is the name that
+    the replies of the adapter have. Both return what that agent may see. An answer is limited by estimated tokens, the
+    same for every model.
     """
-    compiler = MessageCompiler(store, model)
+    counter = get_counter("unknown")
 
     def answer(name: str, **arguments: str | int) -> str:
         where = conversation if isinstance(conversation, str) else conversation()
-        return compiler.fetch(where, ToolCall(id="", name=name, arguments=dict(arguments)), agent=agent)
+        viewer = Viewer(agent, None, (agent,), shows_failed=False, is_going=frozenset[str]().__contains__)
+        return answer_call(store, where, ToolCall(id="", name=name, arguments=dict(arguments)), viewer, counter)
 
     def search_history(query: str) -> str:
-        """Searches all of this conversation, also what is no longer shown."""
-        return answer("search_history", query=query)
+        return answer(SEARCH_TOOL.name, query=query)
 
     def fetch_result(id: str, offset: int = 0) -> str:
-        """Reads a message or result by its id."""
-        return answer("fetch_result", id=id, offset=offset)
+        return answer(FETCH_TOOL.name, id=id, offset=offset)
 
+    search_history.__doc__, fetch_result.__doc__ = SEARCH_TOOL.description, FETCH_TOOL.description
     return HistoryFunctions(search_history, fetch_result)

@@ -17,6 +17,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
+from hashlib import blake2b
 from itertools import chain
 from math import log2
 from threading import Lock
@@ -217,18 +218,18 @@ T = TypeVar("T")
 
 
 class _TextCache(Generic[T]):
-    """Remembers what was found in the latest long texts, but not the texts."""
+    """Remembers what was found in the latest long texts, by a digest of them, but not the texts."""
 
     def __init__(self, find: Callable[[str], tuple[T, ...]]) -> None:
         self._find = find
-        self._known: dict[int, tuple[T, ...]] = {}
+        self._known: dict[bytes, tuple[T, ...]] = {}
         self._size = 0
         self._lock = Lock()
 
     def get(self, text: str) -> tuple[T, ...]:
         if len(text) < MIN_CACHED:
             return self._find(text)
-        key = hash(text)
+        key = blake2b(text.encode(errors="surrogatepass"), digest_size=16).digest()
         found = self._known.get(key)
         if found is None:
             found = self._find(text)
