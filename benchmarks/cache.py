@@ -28,7 +28,7 @@ from rich.table import Table
 
 import contextc as cc
 from contextc._json import JSON, JSONObject, encode
-from contextc.compiler.options import TrimStrategy
+from contextc.compiler.draft import TrimStrategy
 from contextc.models import cost
 from contextc.models.tokens import TokenCounter
 from converters import CLAUDE, Said, openai_message

@@ -38,7 +38,7 @@ from rich.console import Console
 from rich.table import Table
 
 import contextc as cc
-from contextc.compiler.ledger.channel_row_cache import get_channel_cache
+from contextc.compiler.ledger import get_channel_cache
 from contextc.store.sqlite import SQLiteTransaction
 from measure import Cost, Goal, cpu, in_turn, ratio, show_goals
 from peers import WORKPLACE, interpreter, version

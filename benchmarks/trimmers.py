@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol, Unpack
 
 import contextc as cc
 import converters
-from contextc.compiler.options import CompilerOptionArguments
+from contextc.compiler.draft import CompilerOptionArguments
 from converters import CLAUDE, TOOL, Said, at_once, openai_message
 from transcripts import Step, system_prompt
 

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 SHELL = re.compile(r"[|<>$*;&~]")
 LISTED_PACKAGES = (
-    *("analysis", "app", "compiler", "compiler/ledger", "compiler/passes", "doctor", "executor", "formats"),
+    *("analysis", "app", "compiler", "doctor", "executor", "formats"),
     *("inspection", "interchange", "observation", "providers", "proxy", "store", "web"),
 )
 """Packages whose modules ARCHITECTURE.md lists."""

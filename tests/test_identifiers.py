@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple, get_origin
 
 import contextc as cc
-from contextc.compiler.compiled import Compiled
+from contextc.compiler.step import Compiled
 from contextc.executor.turn_handle import Turn
 from contextc.web.app_state import ServerOptions
 

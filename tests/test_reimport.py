@@ -12,7 +12,7 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.compiler.ledger.repository import load_rows
+from contextc.compiler.ledger import load_rows
 from contextc.doctor import repair_conversations, scan_store
 from contextc.inspection.request_timeline import load_timeline
 from contextc.interchange import import_files

@@ -9,9 +9,8 @@ from collections.abc import Sequence
 import msgspec
 
 from contextc._json import JSONObject, encode
-from contextc.compiler import Compiled
-from contextc.compiler.ledger import repository
-from contextc.compiler.ledger.channel_row_cache import split_chunk
+from contextc.compiler import Compiled, ledger
+from contextc.compiler.ledger import split_chunk
 from contextc.messages import Message, decode_message
 from contextc.store.backend_interface import Transaction
 from contextc.store.ledger_schema import Channel, ChannelState, Item, LedgerRow
@@ -46,7 +45,7 @@ class ConsistencyOracle(Simulation):
         """Return the state of the channel, its items, and their wire messages as blocks."""
 
         def work(tx: Transaction) -> tuple[ChannelState, list[Item], list[bytes]]:
-            state = repository.load_state(tx, channel)
+            state = ledger.load_state(tx, channel)
             assert state is not None
             items, wires = list[Item](), list[JSONObject]()
             for channel_number, first, last in state.layout:

@@ -8,8 +8,8 @@ import random
 
 import contextc as cc
 from contextc._json import encode
-from contextc.compiler.ledger.channel_row_cache import get_channel_cache
-from contextc.compiler.options import CompilerOptionArguments
+from contextc.compiler.draft import CompilerOptionArguments
+from contextc.compiler.ledger import get_channel_cache
 from contextc.messages import Message
 from contextc.store.backend_interface import Transaction
 from contextc.store.ledger_schema import Channel

@@ -4,7 +4,7 @@ from typing import Unpack
 
 import contextc as cc
 from contextc.compiler import Compiled
-from contextc.compiler.options import CompilerOptionArguments
+from contextc.compiler.draft import CompilerOptionArguments
 from contextc.providers import Provider
 from contextc.providers.registry import ProviderFacts
 from tests.compiler.simulated_providers import SessionProvider

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 import contextc as cc
-from contextc.compiler.options import CompilerOptionArguments
+from contextc.compiler.draft import CompilerOptionArguments
 from contextc.messages import Message
 
 LOOK = cc.Tool(name="look", description="Looks.", parameters={"type": "object", "properties": {}})

@@ -8,9 +8,8 @@ from typing import cast
 import pytest
 
 import contextc as cc
-from contextc.compiler import Compiled
-from contextc.compiler.ledger import repository
-from contextc.compiler.ledger.channel_row_cache import get_channel_cache
+from contextc.compiler import Compiled, ledger
+from contextc.compiler.ledger import get_channel_cache
 from contextc.providers import Provider
 from contextc.store.backend_interface import Transaction
 from contextc.store.ledger_schema import Channel, ChannelState
@@ -325,27 +324,27 @@ def test_two_first_requests_at_once_never_leave_without_an_attempt(
     """The second of two transactions that create the same channel finds the row of the first. It must store its attempt
     there, or raise if the first was answered already: only the attempt shows that a session may hold a request.
     """
-    create = repository.create_channel
+    create = ledger.create_channel
     with cc.open_store(postgres_address) as store, cc.open_store(postgres_address) as elsewhere:
         store.append("demo", cc.user("Hello."))
         compiler, faster = cc.MessageCompiler(store, stateless()), cc.MessageCompiler(elsewhere, stateless())
         mine, other = compiler.compile("demo"), faster.compile("demo")
 
         def beaten(tx: Transaction, channel: Channel, state: ChannelState) -> int:
-            monkeypatch.setattr(repository, "create_channel", create)
+            monkeypatch.setattr(ledger, "create_channel", create)
             faster.begin(other)
             if answered:
                 faster.commit(other, cc.assistant("Hi."))
             return create(tx, channel, state)
 
-        monkeypatch.setattr(repository, "create_channel", beaten)
+        monkeypatch.setattr(ledger, "create_channel", beaten)
         if answered:
             with pytest.raises(cc.errors.StaleCompile):
                 compiler.begin(mine)
         else:
             compiler.begin(mine)
-        stored = store.read(lambda tx: repository.find_channel(tx, mine.channel))
-        attempt = repository.decode_attempt(stored.attempt) if stored else None
+        stored = store.read(lambda tx: ledger.find_channel(tx, mine.channel))
+        attempt = ledger.decode_attempt(stored.attempt) if stored else None
     if answered:
         assert attempt is None
     else:
@@ -357,7 +356,7 @@ def test_two_requests_on_one_channel_at_once_know_of_each_other(
     postgres_address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both may reach the session. An attempt that overwrites another one unseen leaves no trace of the first."""
-    begin, others = repository.save_attempt, list[Thread]()
+    begin, others = ledger.save_attempt, list[Thread]()
     with cc.open_store(postgres_address) as store, cc.open_store(postgres_address) as elsewhere:
         store.append("demo", cc.user("Hello."))
         compiler, faster = cc.MessageCompiler(store, stateless()), cc.MessageCompiler(elsewhere, stateless())
@@ -368,9 +367,9 @@ def test_two_requests_on_one_channel_at_once_know_of_each_other(
 
         def nothing_more(tx: Transaction) -> None: ...
 
-        def beaten(tx: Transaction, number: int, attempt: repository.OpenAttempt) -> None:
+        def beaten(tx: Transaction, number: int, attempt: ledger.OpenAttempt) -> None:
             """Have the other one begin after this one has looked: it waits for this one, or is done before it."""
-            monkeypatch.setattr(repository, "save_attempt", begin)
+            monkeypatch.setattr(ledger, "save_attempt", begin)
             others.append(Thread(target=faster.begin, args=(other,), kwargs={"in_transaction": nothing_more}))
             others[0].start()
             while others[0].is_alive() and not elsewhere.read(waits):
@@ -380,11 +379,11 @@ def test_two_requests_on_one_channel_at_once_know_of_each_other(
         def waits(tx: Transaction) -> bool:
             return bool(tx.rows("SELECT 1 FROM pg_locks WHERE NOT granted"))
 
-        monkeypatch.setattr(repository, "save_attempt", beaten)
+        monkeypatch.setattr(ledger, "save_attempt", beaten)
         compiler.begin(mine, in_transaction=nothing_more)
         others[0].join()
-        stored = store.read(lambda tx: repository.find_channel(tx, mine.channel))
-        last = repository.decode_attempt(stored.attempt) if stored else None
+        stored = store.read(lambda tx: ledger.find_channel(tx, mine.channel))
+        last = ledger.decode_attempt(stored.attempt) if stored else None
     assert last is not None
     assert last.doubtful
 

@@ -5,8 +5,8 @@ from itertools import pairwise
 import pytest
 
 import contextc as cc
+from contextc.compiler.fit_budget import STEPS_LEFT_OUT_TEXT
 from contextc.compiler.history_tools import HISTORY_TOOLS
-from contextc.compiler.passes.fit_budget import STEPS_LEFT_OUT_TEXT
 from tests.compiler.sized_conversations import (
     CLAUDE,
     LOOK,

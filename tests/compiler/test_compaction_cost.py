@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import contextc as cc
-from contextc.compiler import pipeline
-from contextc.compiler.ledger import channel_loader as ledger_look
+from contextc.compiler import ledger
+from contextc.compiler import step as compile_step
 from contextc.store.backend_interface import Transaction
 from tests.conftest import some
 
@@ -87,14 +87,14 @@ def test_what_a_compaction_splits_is_summed_up_as_if_all_was_read(
     between: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What opened the turn stays in sight, and a result is not summed up without its call."""
-    real = pipeline.load_snapshot
+    real = compile_step.load_snapshot
 
     def whole(*given: Any, **named: Any) -> Any:
         return real(*given, **{**named, "since": None})
 
     found: list[list[object]] = []
     for reads in (real, whole):
-        monkeypatch.setattr(pipeline, "load_snapshot", reads)
+        monkeypatch.setattr(compile_step, "load_snapshot", reads)
         store, made = cc.open_store("memory:"), list[object]()
         compiler = cc.MessageCompiler(store, PROVIDER)
 
@@ -115,19 +115,19 @@ def test_what_a_compaction_splits_is_summed_up_as_if_all_was_read(
 def test_what_is_summed_up_does_not_depend_on_how_much_is_read(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A summary must not lose or repeat anything because the messages before the last one were not read."""
     found = compacted(Random(seed))
-    real = pipeline.load_snapshot
+    real = compile_step.load_snapshot
 
     def whole(*given: Any, **named: Any) -> Any:
         return real(*given, **{**named, "since": None})
 
-    monkeypatch.setattr(pipeline, "load_snapshot", whole)
+    monkeypatch.setattr(compile_step, "load_snapshot", whole)
     assert compacted(Random(seed)) == found
 
 
 def test_the_cost_of_a_compaction_follows_what_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
     """The messages read for the second compaction are as many after 6,000 messages as after 600."""
     read = 0
-    real = ledger_look.decode_message_rows
+    real = ledger.decode_message_rows
 
     def counted(tx: Transaction, rows: Sequence[tuple[int, bytes]]) -> list[tuple[int, cc.Message]]:
         nonlocal read
@@ -146,7 +146,7 @@ def test_the_cost_of_a_compaction_follows_what_is_new(monkeypatch: pytest.Monkey
         assert compiler.compact("demo", summary) is not None
         return read
 
-    monkeypatch.setattr(ledger_look, "decode_message_rows", counted)
+    monkeypatch.setattr(ledger, "decode_message_rows", counted)
     few, many = second(600), second(6_000)
     assert few == many
     assert many < 2_500

@@ -11,8 +11,7 @@ import pytest
 
 import contextc as cc
 from contextc.compiler import Compiled
-from contextc.compiler.ledger.channel_loader import load_next
-from contextc.compiler.ledger.channel_row_cache import get_channel_cache
+from contextc.compiler.ledger import get_channel_cache, load_next
 
 AGENT = "assistant"
 TOOLS = [cc.Tool(name="read", description="Reads.", parameters={"type": "object"})]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 import contextc as cc
-from contextc.compiler.options import CompilerOptionArguments
+from contextc.compiler.draft import CompilerOptionArguments
 from tests.compiler.sized_conversations import LOOK, append_and_commit, compiler_for, filler_text, texts
 
 RULE = "Never touch the live database, and answer in Dutch."

@@ -12,7 +12,7 @@ import pytest
 import contextc as cc
 from contextc._json import JSONObject, decode, encode
 from contextc.compiler import Compiled
-from contextc.compiler.ledger.channel_row_cache import get_channel_cache
+from contextc.compiler.ledger import get_channel_cache
 from contextc.doctor import repair_conversations, scan_store
 from contextc.store.message_rows import SEQ_BITS
 from tests.executor.scripted_provider import Say, Scripted

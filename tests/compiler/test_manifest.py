@@ -8,7 +8,7 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.compiler.options import CompilerOptionArguments
+from contextc.compiler.draft import CompilerOptionArguments
 
 CHAT = cc.provider("openai-chat:gpt-4o", window=10_000, output=1_000)
 BINDING = cc.provider("anthropic:claude-opus-5-5")

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 import contextc as cc
-from contextc.compiler.ledger import channel_loader as ledger_look
+from contextc.compiler import ledger
 from contextc.store.backend_interface import Transaction
 
 TOOL = cc.Tool(name="look_up")
@@ -81,7 +81,7 @@ def test_a_new_channel_reads_the_window_and_not_the_history(
 ) -> None:
     """As many messages are read at 6,000 as at 1,200, also where no turn ever ended for the agent that asks."""
     read = 0
-    real = ledger_look.decode_message_rows
+    real = ledger.decode_message_rows
 
     def counted(tx: Transaction, rows: Sequence[tuple[int, bytes]]) -> list[tuple[int, cc.Message]]:
         nonlocal read
@@ -97,7 +97,7 @@ def test_a_new_channel_reads_the_window_and_not_the_history(
         assert b"the task" in compiled.body
         return read
 
-    monkeypatch.setattr(ledger_look, "decode_message_rows", counted)
+    monkeypatch.setattr(ledger, "decode_message_rows", counted)
     few, many = first(1_200), first(6_000)
     assert few == many
     assert many < 600

@@ -17,7 +17,7 @@ import pytest
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.compiler.manifest import Manifest
-from contextc.compiler.pipeline import NEW_ENCODER
+from contextc.compiler.step import NEW_ENCODER
 from contextc.doctor import scan_store
 from contextc.events import encode_event
 from contextc.store import message_rows

@@ -5,7 +5,7 @@ from dataclasses import FrozenInstanceError, fields
 import pytest
 from msgspec.structs import fields as struct_fields
 
-from contextc.compiler.options import CompilerOptionArguments, CompilerOptions
+from contextc.compiler.draft import CompilerOptionArguments, CompilerOptions
 from contextc.executor.agent_config import AgentConfig
 from contextc.models.model_info import FACT_NAMES, ModelFacts
 from contextc.providers.registry import FLAG_FIELDS, TEXT_FIELDS, ProviderFacts

@@ -5,7 +5,7 @@
 import pytest
 
 import contextc as cc
-from contextc.compiler.ledger.channel_row_cache import get_channel_cache
+from contextc.compiler.ledger import get_channel_cache
 from tests.store.stored_text import find_secrets
 
 READ = cc.Tool(name="read", description="Reads a file.", parameters={"type": "object", "properties": {}})

@@ -16,8 +16,8 @@ import pytest
 import contextc as cc
 from contextc._json import decode, encode
 from contextc.compiler import Compiled
-from contextc.compiler.arguments import CompileArguments
-from contextc.compiler.ledger.channel_row_cache import get_channel_cache
+from contextc.compiler.compiler import CompileArguments
+from contextc.compiler.ledger import get_channel_cache
 from contextc.messages import Message
 from tests.compiler.consistency_oracle import ConsistencyOracle
 from tests.compiler.random_simulation import TOOLS, mark_of

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.compiler.ledger.channel_row_cache import get_channel_cache
+from contextc.compiler.ledger import get_channel_cache
 from contextc.store.backend_interface import Result, Transaction
 from contextc.store.sqlite import MemoryStore
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import contextc as cc
-from contextc.compiler.options import Budget
+from contextc.compiler.draft import Budget
 from contextc.inspection.line_details import compute_item_costs
 from contextc.inspection.prefix_break import describe_reason, find_break, preview_break
 from contextc.inspection.request_details import (

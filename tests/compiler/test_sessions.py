@@ -4,7 +4,7 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.compiler.ledger.channel_row_cache import get_channel_cache
+from contextc.compiler.ledger import get_channel_cache
 from tests.compiler.session_conversation import IDENTITY, TOOL, Talk, call, keeper, plain, sent_texts
 from tests.compiler.simulated_providers import blocks
 

@@ -12,7 +12,7 @@ import pytest
 
 import contextc as cc
 from contextc._json import decode, encode
-from contextc.compiler.ledger.channel_row_cache import get_channel_cache
+from contextc.compiler.ledger import get_channel_cache
 from tests.compiler.recorded_replay import Recorded, begins_with, blocks, recorded, replay
 from tests.conftest import THOROUGH, often, some
 from tests.formats.known import having, known

@@ -6,7 +6,7 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.compiler.passes.fit_budget import STEPS_LEFT_OUT_TEXT
+from contextc.compiler.fit_budget import STEPS_LEFT_OUT_TEXT
 from contextc.messages import Message
 from tests.compiler.recorded_replay import begins_with, blocks
 from tests.compiler.sized_conversations import (

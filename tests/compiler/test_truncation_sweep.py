@@ -11,8 +11,8 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject, decode, encode
-from contextc.compiler.options import TrimStrategy
-from contextc.compiler.passes.fit_budget import STEPS_LEFT_OUT_TEXT
+from contextc.compiler.draft import TrimStrategy
+from contextc.compiler.fit_budget import STEPS_LEFT_OUT_TEXT
 from contextc.formats import formatter
 from contextc.messages import Message
 from tests.compiler.recorded_replay import begins_with, blocks, replay

@@ -9,7 +9,7 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.compiler.options import CompilerOptionArguments
+from contextc.compiler.draft import CompilerOptionArguments
 from contextc.formats.reasoning_policy import ReasoningPolicy
 
 BIG = cc.provider("openai-chat:gpt-4o")

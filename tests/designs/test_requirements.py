@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from msgspec import Struct, convert
 
-from contextc.compiler.options import CompilerOptions
+from contextc.compiler.draft import CompilerOptions
 
 TESTS = Path(__file__).parent.parent
 TABLES = sorted(Path(__file__).parent.glob("*.toml"))

@@ -9,7 +9,7 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject, encode
-from contextc.compiler.options import PolicyArgument
+from contextc.compiler.draft import PolicyArgument
 from contextc.errors import ProviderFailed
 from contextc.events import AnyEvent, CompactionFinished, StepStart, SystemMessageCreated
 from contextc.triggers import ResourceUsage, Trigger, TriggerContext, context_triggers, memory_trigger, trigger

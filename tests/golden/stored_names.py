@@ -18,13 +18,11 @@ from contextc._json import JSONObject
 from contextc.app.agent_factory import build_tools
 from contextc.cli import app
 from contextc.compiler.compaction import LEAD
-from contextc.compiler.draft import LeftOutMessage
+from contextc.compiler.draft import Budget, LeftOutMessage
 from contextc.compiler.history_tools import HISTORY_TOOLS
-from contextc.compiler.ledger.repository import OpenAttempt
-from contextc.compiler.ledger.row_encoding import REMOVED_TEXT
-from contextc.compiler.ledger.summaries import StoredSummary
+from contextc.compiler.ledger import OpenAttempt, StoredSummary
 from contextc.compiler.manifest import Fragment, ManifestLine, RequestRecord
-from contextc.compiler.options import Budget
+from contextc.compiler.row_encoding import REMOVED_TEXT
 from contextc.events import AnyEvent
 from contextc.executor.model_call import NO_RESULT_TEXT
 from contextc.executor.tool_runner import ALTERED_RESULT, DECLINED_RESULT, NO_APPROVER_RESULT

@@ -11,8 +11,7 @@ import msgspec
 import pytest
 
 import contextc as cc
-from contextc.compiler.ledger.repository import OpenAttempt
-from contextc.compiler.ledger.summaries import StoredSummary
+from contextc.compiler.ledger import OpenAttempt, StoredSummary
 from contextc.compiler.manifest import record_from_json, record_to_json
 from contextc.compiler.summary_request import LIVE_REQUEST
 from contextc.doctor import scan_store

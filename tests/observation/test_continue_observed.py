@@ -8,8 +8,7 @@ import pytest
 
 import contextc as cc
 from contextc._json import decode
-from contextc.compiler.body_splitting import split_body
-from contextc.compiler.past_requests import explain
+from contextc.compiler.past_requests import explain, split_body
 from contextc.formats import formatter
 from contextc.inspection.request_timeline import load_timeline
 from tests.executor.scripted_provider import Say, Scripted, add, call, played

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from contextc.compiler.body_splitting import (
+from contextc.compiler.past_requests import (
     comparable_bytes,
     insert_marks,
     join_body,

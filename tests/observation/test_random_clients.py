@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 import contextc as cc
-from contextc.compiler.body_splitting import comparable_bytes, split_body, strip_marks
+from contextc.compiler.past_requests import comparable_bytes, split_body, strip_marks
 from contextc.formats import formatter
 from tests.conftest import often
 from tests.observation.simulated_client import Exchange, SimulatedClient

@@ -12,11 +12,11 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.compiler.ledger.observed_compression import unpack_record
 from contextc.compiler.manifest import RequestAction, record_from_json
 from contextc.models.tokens.counter import estimate_tokens
 from contextc.proxy.acting_exchanges import ActingOptions
 from contextc.proxy.request_changes import encode_with_original_bytes, fit_request, fix_request, lint_request
+from contextc.store.ledger_schema import unpack_record
 from tests.fake_vendors import KEY, FakeVendors, Reply, Scripted
 from tests.proxy.test_recording import MODEL, SECONDS, running_proxy
 from tests.proxy.test_sdk_clients import stored_bodies

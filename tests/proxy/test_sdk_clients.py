@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import contextc as cc
-from contextc.compiler.ledger import repository
+from contextc.compiler import ledger
 from contextc.compiler.past_requests import load_channel_formatter, rebuild
 from contextc.messages import user
 from contextc.proxy.proxy_server import ProxyServer, listen
@@ -50,7 +50,7 @@ def setting(tmp_path_factory: pytest.TempPathFactory) -> Generator[Setting]:
 
 def stored_bodies(store: cc.Store, conversation: str) -> list[bytes]:
     """Return the bodies of all requests of a conversation, rebuilt from the store."""
-    channels = store.read(lambda tx: repository.load_channels(tx, conversation))
+    channels = store.read(lambda tx: ledger.load_channels(tx, conversation))
     return [
         rebuild(store, channel, load_channel_formatter(store, channel), number)
         for _, channel, state, _ in channels

@@ -11,13 +11,12 @@ from starlette.testclient import TestClient
 import contextc as cc
 from contextc._json import decode, encode
 from contextc.analysis import store_findings
-from contextc.compiler.ledger import repository
-from contextc.compiler.ledger.observed_compression import unpack_record
+from contextc.compiler import ledger
 from contextc.compiler.past_requests import explain
 from contextc.interchange import export_archive, export_lines
 from contextc.sharing.shared_file import build_shared_file
 from contextc.store.backend_interface import Transaction
-from contextc.store.ledger_schema import Channel, RowRange, channel_id
+from contextc.store.ledger_schema import Channel, RowRange, channel_id, unpack_record
 from contextc.store.message_rows import SEQ_MASK, make_place
 from contextc.web.app_state import ServerOptions
 from contextc.web.application import create_application
@@ -87,7 +86,7 @@ def iter_wire_forms(store: cc.Store) -> Iterator[tuple[str, bytes]]:
     def work(tx: Transaction) -> list[bytes]:
         channels = [number for (number,) in tx.rows("SELECT number FROM channel")]
         layouts = [[RowRange(number, 0, SEQ_MASK)] for number in channels]
-        return [row.chunk for layout in layouts for row in repository.load_rows(tx, layout)]
+        return [row.chunk for layout in layouts for row in ledger.load_rows(tx, layout)]
 
     for chunk in store.read(work):
         yield "shown.wire", chunk
@@ -110,7 +109,7 @@ def iter_outputs(store: cc.Store) -> Iterator[tuple[str, bytes]]:
         with suppress(cc.errors.InvalidInput):  # it has no request
             yield "archive", export_archive(store, name, "har").data
             yield "shared file", build_shared_file(store, name)
-        for _, channel, _, _ in store.read(lambda tx, name=name: repository.load_channels(tx, name)):
+        for _, channel, _, _ in store.read(lambda tx, name=name: ledger.load_channels(tx, name)):
             for number in list_requests(store, channel):
                 with suppress(cc.errors.UnknownRequest):
                     manifest = explain(store, channel, number)
@@ -122,7 +121,7 @@ def list_requests(store: cc.Store, channel: Channel) -> list[int]:
     """Return the numbers of all requests of a channel, also of those without an answer."""
 
     def work(tx: Transaction) -> list[int]:
-        found = repository.find_channel(tx, channel)
+        found = ledger.find_channel(tx, channel)
         assert found is not None
         low, high = make_place(found.number, 0), make_place(found.number, SEQ_MASK)
         rows = tx.rows("SELECT place FROM manifest WHERE place BETWEEN ? AND ?", low, high)
@@ -147,7 +146,7 @@ def iter_pages(store: cc.Store, names: Iterable[str]) -> Iterator[tuple[str, byt
 def fill_path(store: cc.Store, path: str, name: str) -> list[str]:
     whole = path.replace("{name}", quote(name, safe=""))
     if "{channel}" in path:
-        channels = store.read(lambda tx: [each[1] for each in repository.load_channels(tx, name)])
+        channels = store.read(lambda tx: [each[1] for each in ledger.load_channels(tx, name)])
         return [
             whole.replace("{channel}", channel_id(channel)).replace("{number}", str(number))
             for channel in channels

@@ -5,7 +5,7 @@ from typing import Any, Unpack, cast
 from starlette.testclient import TestClient
 
 import contextc as cc
-from contextc.compiler.options import CompilerOptionArguments
+from contextc.compiler.draft import CompilerOptionArguments
 from contextc.providers import Provider
 from contextc.store.ledger_schema import channel_id
 

@@ -5,7 +5,7 @@ from typing import Any
 from starlette.testclient import TestClient
 
 import contextc as cc
-from contextc.compiler.ledger.known_sessions import SessionManager
+from contextc.compiler.ledger import SessionManager
 from tests.compiler.session_conversation import Talk, call, keeper
 from tests.web.sample_conversations import Asking, Life, provider_of
 

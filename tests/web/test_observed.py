@@ -7,7 +7,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import contextc as cc
-from contextc.compiler.body_splitting import Element
+from contextc.compiler.past_requests import Element
 from contextc.observation import exchange_parser, recorder
 from contextc.store.ledger_schema import channel_id
 from tests.observation.test_conversation_match import claude, claude_answer

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from contextc.compiler.ledger import repository
+from contextc.compiler import ledger
 from contextc.compiler.past_requests import explain
 from contextc.store.message_rows import FIRST_UNANSWERED, SEQ_MASK, make_place
 from contextc.web.app_state import ServerOptions
@@ -53,7 +53,7 @@ class Looking:
         """The requests that were not answered, and are kept."""
         store = self.world.store
         named = find_channel(store, name, channel)
-        found = store.read(lambda tx: repository.find_channel(tx, named))
+        found = store.read(lambda tx: ledger.find_channel(tx, named))
         assert found is not None
         low, high = make_place(found.number, FIRST_UNANSWERED), make_place(found.number, SEQ_MASK)
         sql = "SELECT place FROM manifest WHERE place BETWEEN ? AND ?"

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from starlette.testclient import TestClient
 
 import contextc as cc
+from contextc.compiler.draft import Budget
 from contextc.compiler.manifest import RequestRecord
-from contextc.compiler.options import Budget
 from contextc.compiler.past_requests import explain
 from contextc.inspection.request_timeline import TimelineEntry, UnansweredRequest, load_unanswered_requests, sum_costs
 from contextc.store.ledger_schema import Channel

@@ -23,7 +23,7 @@ from contextc.adapters.request_preparation import (
     find_provider,
     require_package,
 )
-from contextc.compiler.options import CompilerOptionArguments
+from contextc.compiler.draft import CompilerOptionArguments
 from contextc.errors import UnknownModel
 from contextc.messages import Message, Usage
 from contextc.models import model as find_model

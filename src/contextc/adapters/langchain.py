@@ -15,7 +15,7 @@ from typing import Any, Generic, NamedTuple, Unpack, cast
 from contextc._json import JSONObject
 from contextc._worker_threads import run_blocking
 from contextc.adapters.request_preparation import PreparedRequest, PreparerPool, RequestPreparer, require_package
-from contextc.compiler.options import CompilerOptionArguments
+from contextc.compiler.draft import CompilerOptionArguments
 from contextc.errors import UnknownModel
 from contextc.formats.base import as_json
 from contextc.interchange.read_langchain import to_message

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from contextc._json import JSONObject
 from contextc._worker_threads import run_blocking
 from contextc.adapters.request_preparation import WireRequest, WireRequests, find_provider, require_package
-from contextc.compiler.options import CompilerOptionArguments
+from contextc.compiler.draft import CompilerOptionArguments
 from contextc.providers import Provider
 from contextc.store import Store
 from contextc.store.conversation_types import DEFAULT_AGENT

@@ -30,7 +30,7 @@ from contextc._json import JSONObject
 from contextc._worker_threads import run_blocking
 from contextc.adapters.request_preparation import HistoryRewritten, PreparedRequest, RequestPreparer, list_part_keys
 from contextc.adapters.responses_items import decode_items, encode_items, load_items
-from contextc.compiler.options import CompilerOptionArguments
+from contextc.compiler.draft import CompilerOptionArguments
 from contextc.errors import UnknownConversation, UnknownModel
 from contextc.formats.base import as_json
 from contextc.messages import Message, Usage

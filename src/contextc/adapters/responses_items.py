@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, encode, find_json_problem
 from contextc.adapters.request_preparation import get_original, keep_original
-from contextc.compiler.ledger.row_encoding import list_blob_names
+from contextc.compiler.row_encoding import list_blob_names
 from contextc.errors import ContextcError, InvalidMessage
 from contextc.formats import formatter
 from contextc.formats.encoder_decoder_base import UNKNOWN_TOOL

@@ -15,7 +15,7 @@ from typing import Any, Unpack
 from contextc._json import JSONObject
 from contextc._worker_threads import run_blocking
 from contextc.adapters.request_preparation import WireRequests, choose_model, find_provider, require_package
-from contextc.compiler.options import CompilerOptionArguments
+from contextc.compiler.draft import CompilerOptionArguments
 from contextc.errors import InvalidSetting
 from contextc.messages import Usage
 from contextc.providers import Provider

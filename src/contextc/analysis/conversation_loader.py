@@ -20,10 +20,7 @@ from contextc.analysis.request_elements import (
     Section,
 )
 from contextc.analysis.request_view import ChannelFacts, ConversationView, RequestView
-from contextc.compiler.body_splitting import split_body
-from contextc.compiler.compiled import OBSERVED
-from contextc.compiler.ledger import repository
-from contextc.compiler.ledger.row_encoding import hash_chunks
+from contextc.compiler import ledger
 from contextc.compiler.manifest import Fragment, RequestRecord, record_from_json
 from contextc.compiler.past_requests import (
     find_channel_model,
@@ -32,7 +29,10 @@ from contextc.compiler.past_requests import (
     load_channel_formatter,
     load_request_layout,
     rebuild,
+    split_body,
 )
+from contextc.compiler.row_encoding import hash_chunks
+from contextc.compiler.step import OBSERVED
 from contextc.errors import ContextcError, StoreCorrupt
 from contextc.formats import formatter
 from contextc.linting import Violation, lint
@@ -97,9 +97,9 @@ def load_request_views(
 
 def _load_single(tx: Transaction, steps: Steps, channel: Channel, number: int, parser: ElementParser) -> SingleRequest:
     channel_number, record = find_request(tx, channel, number)
-    found = repository.find_channel(tx, channel)
+    found = ledger.find_channel(tx, channel)
     assert found is not None, "it has a request"
-    facts = _find_facts(channel_number, channel, repository.decode_state(channel.conversation, found.state))
+    facts = _find_facts(channel_number, channel, ledger.decode_state(channel.conversation, found.state))
     return _ChannelReader(parser, facts).read_one(tx, steps, number, record)
 
 
@@ -152,7 +152,7 @@ class ConversationLoader:
             self._clear()
         self._revision = revision
         requests: list[RequestView] = []
-        for channel_number, channel, state, _ in repository.load_channels(tx, self._conversation):
+        for channel_number, channel, state, _ in ledger.load_channels(tx, self._conversation):
             facts = _find_facts(channel_number, channel, state)
             reader = self._readers.get(channel_number)
             if reader is None or reader.facts != facts:
@@ -211,7 +211,7 @@ class _ChannelReader:
 
     def read(self, tx: Transaction, steps: Steps, until: int = FIRST_UNANSWERED) -> list[RequestView]:
         """Return the requests up to a number, oldest first, then those without an answer."""
-        stored = repository.load_manifests(tx, self.facts.number, until)[::-1]
+        stored = ledger.load_manifests(tx, self.facts.number, until)[::-1]
         is_changed = stored[: len(self._stored)] != self._stored
         if is_changed or any([self._step(steps, each.number, each.record) != each.step for each in self._views]):
             self._clear()
@@ -303,7 +303,7 @@ class _ChannelReader:
             make_place(self.facts.number, FIRST_UNANSWERED + 1),
             make_place(self.facts.number, SEQ_MASK),
         )
-        loaded = [repository.load_unanswered(tx, self.facts.number, place & SEQ_MASK) for (place,) in places]
+        loaded = [ledger.load_unanswered(tx, self.facts.number, place & SEQ_MASK) for (place,) in places]
         return {each[0]: each[1] for each in loaded if each is not None}
 
     def _load_replaced(self, tx: Transaction, first: int, last: int = SEQ_MASK) -> dict[int, bytes]:
@@ -352,7 +352,7 @@ class _ChannelReader:
 
     def _head(self, tx: Transaction, name: str) -> Head:
         if (found := self._heads.get(name)) is None:
-            stored = repository.load_head(tx, self.facts.number, bytes.fromhex(name))
+            stored = ledger.load_head(tx, self.facts.number, bytes.fromhex(name))
             found = self._heads[name] = self._parser.head(stored or NO_HEAD, self.facts.messages_key)
         return found
 
@@ -382,7 +382,7 @@ def _find_step(steps: Steps, channel: Channel, number: int, record: RequestRecor
 def _load_rows(tx: Transaction, layout: Sequence[RowRange]) -> dict[int, StoredRow]:
     """Return the rows of some ranges by place. Those that cannot be read are left out."""
     try:
-        rows = repository.load_rows(tx, layout)
+        rows = ledger.load_rows(tx, layout)
     except StoreCorrupt:
         numbers = [(each.channel, number) for each in layout for number in range(each.first, each.last + 1)]
         rows = [row for channel, number in numbers for row in _load_row(tx, RowRange(channel, number, number))]
@@ -391,7 +391,7 @@ def _load_rows(tx: Transaction, layout: Sequence[RowRange]) -> dict[int, StoredR
 
 def _load_row(tx: Transaction, where: RowRange) -> list[StoredRow]:
     try:
-        return repository.load_rows(tx, [where])
+        return ledger.load_rows(tx, [where])
     except StoreCorrupt:
         return []
 

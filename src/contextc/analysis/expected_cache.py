@@ -17,9 +17,9 @@ from contextc.analysis.cache_model import (
 from contextc.analysis.conversation_loader import load_conversation_view, load_request_views
 from contextc.analysis.request_elements import ElementParser, Rows
 from contextc.analysis.request_view import ConversationView, RequestView, with_long_writes
-from contextc.compiler.compiled import Compiled
-from contextc.compiler.ledger.row_encoding import NewRow
 from contextc.compiler.manifest import ObservedFacts, RequestRecord
+from contextc.compiler.row_encoding import NewRow
+from contextc.compiler.step import Compiled
 from contextc.messages import Usage
 from contextc.models.model_info import MILLION, average_write_price
 from contextc.store import Store

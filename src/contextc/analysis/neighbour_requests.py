@@ -14,7 +14,7 @@ from contextc.analysis.cache_model import CACHING_STATUSES, MAX_BRANCHES, CacheM
 from contextc.analysis.changed_content import ATTRIBUTION
 from contextc.analysis.miss_case import MISSED_TOKENS, scope_of
 from contextc.analysis.request_view import RequestView
-from contextc.compiler.ledger import repository
+from contextc.compiler import ledger
 from contextc.compiler.manifest import RequestRecord, record_from_json
 from contextc.errors import StoreCorrupt
 from contextc.store.backend_interface import Transaction
@@ -112,7 +112,7 @@ class NeighbourLoader:
                 continue
             following = _find_next_end(tx, each.number, each.state.requests, first.began)
             last = (following if following is not None else each.state.requests + 1) - 1
-            stored = repository.load_manifests(tx, each.number, last, limit=1) if last else []
+            stored = ledger.load_manifests(tx, each.number, last, limit=1) if last else []
             record = record_from_json(stored[0]) if stored else None
             if record is None or record.observed is None or record.head != first.record.head:
                 continue
@@ -191,7 +191,7 @@ def _load_channels(tx: Transaction, number: int, models: Sequence[tuple[str, str
     for conversation, revision, channel_number, *name, stored in rows:
         channel = Channel(*name)
         with suppress(StoreCorrupt):
-            state = repository.decode_state(channel.conversation, stored)
+            state = ledger.decode_state(channel.conversation, stored)
             yield _NeighbourChannel(conversation, revision, channel, channel_number, state)
 
 
@@ -228,14 +228,14 @@ def find_overlapping(tx: Transaction, channel: int, count: int, time: int) -> li
 
 
 def _search_overlapping(tx: Transaction, channel: int, count: int, time: int) -> list[tuple[bytes, RequestRecord]]:
-    first = repository.load_manifests(tx, channel, 1, limit=1) if count else []
+    first = ledger.load_manifests(tx, channel, 1, limit=1) if count else []
     seen = record_from_json(first[0]).observed if first else None
     if not count or (seen is not None and seen.began > time):
         return []
     number = _find_next_end(tx, channel, count, time)
     if number is None and seen is not None:
         return []
-    near = repository.load_manifests(tx, channel, min(count, (number or count) + NEAR), limit=2 * NEAR + 1)
+    near = ledger.load_manifests(tx, channel, min(count, (number or count) + NEAR), limit=2 * NEAR + 1)
     records = [(body, record_from_json(body)) for body in reversed(near)]
     own = [each for each in records if each[1].observed is None]
     before = bisect_right([each[1].time for each in own], time)
@@ -258,7 +258,7 @@ def _find_next_end(tx: Transaction, channel: int, count: int, time: int) -> int 
 
 def _ended_after(tx: Transaction, channel: int, number: int, time: int, limit: int = 1) -> bool:
     """Return True if a request, or one of some up to it, ended after a time."""
-    stored = repository.load_manifests(tx, channel, number, limit=limit)
+    stored = ledger.load_manifests(tx, channel, number, limit=limit)
     return any([_end_of(record_from_json(each)) > time for each in stored])
 
 

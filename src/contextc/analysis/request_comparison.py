@@ -38,9 +38,8 @@ from contextc.analysis.miss_case import MissCase, compare_elements
 from contextc.analysis.neighbour_requests import compare_with_overlapping, is_answered_during
 from contextc.analysis.request_elements import BlockType, Element
 from contextc.analysis.request_view import RequestView
-from contextc.compiler.body_splitting import MARK_FIELDS
-from contextc.compiler.options import distribute
-from contextc.compiler.past_requests import load_channel_formatter, rebuild_session_view
+from contextc.compiler.draft import distribute
+from contextc.compiler.past_requests import MARK_FIELDS, load_channel_formatter, rebuild_session_view
 from contextc.formats.base import Request
 from contextc.inspection.diff import Segment, align, diff_texts, show_text
 from contextc.linting.request_reading import coerce_request

@@ -14,9 +14,9 @@ import msgspec
 from msgspec import Raw, Struct
 
 from contextc._json import JSON, JSONObject, as_object, decode, encode
-from contextc.compiler.body_splitting import MARK_BLOCK, MARK_FIELDS, MARK_NAMES, without_marks
-from contextc.compiler.compiled import MESSAGES_PLACEHOLDER
-from contextc.compiler.options import distribute
+from contextc.compiler.draft import distribute
+from contextc.compiler.past_requests import MARK_BLOCK, MARK_FIELDS, MARK_NAMES, without_marks
+from contextc.compiler.step import MESSAGES_PLACEHOLDER
 from contextc.inspection.line_details import PART_SIZE
 from contextc.store.ledger_schema import Item
 

@@ -22,8 +22,8 @@ from contextc.analysis.request_elements import (
     Section,
     weigh,
 )
+from contextc.compiler.draft import Budget, distribute
 from contextc.compiler.manifest import ObservedFacts, RequestRecord
-from contextc.compiler.options import Budget, distribute
 from contextc.inspection.line_details import SYSTEM_FIRST_FORMATS
 from contextc.messages import Usage
 from contextc.models import Model, Price, cost

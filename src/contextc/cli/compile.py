@@ -13,7 +13,7 @@ from contextc.cli.import_ import FormatOption
 from contextc.cli.manifest_view import overflow_figures, print_cost, print_manifest, print_overflow
 from contextc.cli.open_store import StoreOption, open_configured_store
 from contextc.compiler import Compiled
-from contextc.compiler.options import TrimStrategy
+from contextc.compiler.draft import TrimStrategy
 from contextc.config import read_settings
 from contextc.errors import ContextOverflow, InvalidImport, InvalidInput, InvalidRequest, InvalidSetting, UnknownModel
 from contextc.formats import format_names, formatter

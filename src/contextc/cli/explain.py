@@ -9,7 +9,7 @@ from contextc.cli.console import JSONOption, escape_markup, out, print_json
 from contextc.cli.file_io import write_output
 from contextc.cli.manifest_view import print_manifest, print_requests
 from contextc.cli.open_store import StoreOption, open_configured_store
-from contextc.compiler.ledger.known_sessions import KnownSession, SessionManager
+from contextc.compiler.ledger import KnownSession, SessionManager
 from contextc.compiler.past_requests import compute_request_cost, explain, load_channel_formatter, load_records, rebuild
 from contextc.errors import InvalidInput, InvalidSetting
 from contextc.store import Store

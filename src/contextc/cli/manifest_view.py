@@ -13,6 +13,7 @@ from rich.table import Table
 
 from contextc.cli.console import escape_markup, out
 from contextc.compiler import Cost
+from contextc.compiler.draft import Budget
 from contextc.compiler.manifest import (
     TEXT_WIDTH,
     Manifest,
@@ -21,7 +22,6 @@ from contextc.compiler.manifest import (
     describe_mode,
     describe_observed,
 )
-from contextc.compiler.options import Budget
 from contextc.errors import ContextOverflow
 from contextc.messages.client_context import remove_client_context
 

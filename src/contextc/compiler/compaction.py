@@ -15,13 +15,12 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import asdict, replace
 
 from contextc._json import fix_surrogates
+from contextc.compiler import ledger
+from contextc.compiler.agent_view import UNNAMED_AUTHOR
 from contextc.compiler.compaction_receipt import Receipt, examine, find_points
-from contextc.compiler.compiled import Compiled
-from contextc.compiler.draft import Draft
-from contextc.compiler.ledger import summaries
-from contextc.compiler.ledger.row_encoding import list_blob_names, render_item, write_text_files
-from contextc.compiler.options import CompilerOptions
-from contextc.compiler.passes.agent_view import UNNAMED_AUTHOR
+from contextc.compiler.draft import CompilerOptions, Draft
+from contextc.compiler.row_encoding import list_blob_names, render_item, write_text_files
+from contextc.compiler.step import Compiled
 from contextc.compiler.summary_request import (
     CompileExtended,
     Summarizer,
@@ -44,8 +43,7 @@ from contextc.store.ledger_schema import Item
 from contextc.store.message_rows import SEQ_MASK, BranchTip, load_context_start, load_tip
 
 if TYPE_CHECKING:
-    from contextc.compiler.arguments import CompileArguments
-    from contextc.compiler.compiler import MessageCompiler
+    from contextc.compiler.compiler import CompileArguments, MessageCompiler
 
 
 CompactionSteps: TypeAlias = "Generator[SummarizerInput, str, CompactionResult | None]"
@@ -108,7 +106,7 @@ class CompactionContext(NamedTuple):
     load_messages: Callable[[Sequence[int]], Mapping[int, Message]]
     compile_extended: CompileExtended | None
     """None if the summarizer does not send requests of this channel."""
-    assume_summary: Callable[[summaries.Summary], Compiled]
+    assume_summary: Callable[[ledger.Summary], Compiled]
     """Compiles the next request as if this were the latest summary."""
 
 
@@ -116,7 +114,7 @@ def load_compaction(
     compiler: "MessageCompiler", conversation: str, arguments: "CompileArguments", *, from_cache: bool
 ) -> CompactionContext:
     """Read what a compaction needs. With `from_cache`, its summarizer sends requests of this channel."""
-    redacted = compiler.store.read(lambda tx: summaries.count_redacted(tx, load_tip(tx, conversation)))
+    redacted = compiler.store.read(lambda tx: ledger.count_redacted(tx, load_tip(tx, conversation)))
     options = replace(compiler.options, keep_words=0, keep_index=0)
     reader = type(compiler)(compiler.store, with_unlimited_window(compiler.provider), **asdict(options))
     reader.loader.skip_summarized = True
@@ -127,7 +125,7 @@ def load_compaction(
         asked["upcoming"] = [user(text)]
         return compiler.compile(conversation, dry_run=True, **asked)
 
-    def assumed(summary: summaries.Summary) -> Compiled:
+    def assumed(summary: ledger.Summary) -> Compiled:
         probe = type(compiler)(compiler.store, compiler.provider, **asdict(compiler.options))
         probe.loader.assumed_summary = summary
         return probe.compile(conversation, dry_run=True, **arguments)
@@ -149,7 +147,7 @@ def load_compaction(
 class CheckedSummary(NamedTuple):
     """A summary, and what a request with it would keep. `fault` is the reason why it cannot be used."""
 
-    summary: summaries.Summary
+    summary: ledger.Summary
     receipt: Receipt
     fault: str = ""
 
@@ -290,9 +288,9 @@ def run_compaction_steps(
     def examined(text: str) -> CheckedSummary:
         """Return a summary with its tokens, and with the receipt of the request that would follow it."""
         fenced = _fenced(text)
-        return checked(summaries.Summary(planned.anchor, fenced, count(fenced), humans, opening))
+        return checked(ledger.Summary(planned.anchor, fenced, count(fenced), humans, opening))
 
-    def checked(summary: summaries.Summary) -> CheckedSummary:
+    def checked(summary: ledger.Summary) -> CheckedSummary:
         if summary.tokens >= planned.tokens:
             return CheckedSummary(
                 summary, Receipt(facts=1, kept=0), "the summary was not smaller than what it stands for"
@@ -323,7 +321,7 @@ def run_compaction_steps(
             return None
     if made.receipt.lost:  # the index names it first
         made = checked(made.summary._replace(missing=made.receipt.lost))
-    overlay = summaries.StoredSummary(
+    overlay = ledger.StoredSummary(
         text=made.summary.text,
         made_by="digest" if fallback else "summarizer",
         time=append_and_load.now_ms(),
@@ -345,7 +343,7 @@ def run_compaction_steps(
     )
 
     def save(tx: Transaction) -> bool | None:
-        stored = summaries.save_summary(tx, whole.snapshot.tip, draft.agent, planned.anchor, overlay, context.redacted)
+        stored = ledger.save_summary(tx, whole.snapshot.tip, draft.agent, planned.anchor, overlay, context.redacted)
         if stored and in_transaction is not None:
             in_transaction(tx, done)
         return stored
@@ -396,7 +394,7 @@ def load_compactions(store: Store, conversation: str, agent: str) -> list[Stored
     """Return the summaries of an agent's view that are in use on the current branch, newest first."""
 
     def work(tx: Transaction) -> list[StoredCompaction]:
-        found = summaries.load_summaries(tx, agent, load_tip(tx, conversation))
+        found = ledger.load_summaries(tx, agent, load_tip(tx, conversation))
         return [
             StoredCompaction(
                 upto=anchor & SEQ_MASK,
@@ -421,11 +419,11 @@ def take_waiting_summary(
 
     def work(tx: Transaction) -> CompactionResult | None:
         at = load_tip(tx, conversation)
-        anchor, stored = next(summaries.load_summaries(tx, agent, at), (0, None))
+        anchor, stored = next(ledger.load_summaries(tx, agent, at), (0, None))
         if stored is None or stored.waits is not True or anchor & SEQ_MASK <= load_context_start(tx, at.branch, at.seq):
             return None
         if in_transaction is None:
-            summaries.delete_summary(tx, at, agent, anchor)
+            ledger.delete_summary(tx, at, agent, anchor)
             return None
         done = _use_summary(tx, at, agent, anchor, stored, count(stored.text))
         in_transaction(tx, done)
@@ -439,17 +437,17 @@ def use_summary_in(tx: Transaction, compiled: Compiled) -> CompactionFinished | 
     if (summary := compiled.draft.waiting_summary) is None:
         return None
     at, agent = compiled.snapshot.tip, compiled.draft.agent
-    stored = summaries.load_summary(tx, at.tree, agent, summary.anchor)
+    stored = ledger.load_summary(tx, at.tree, agent, summary.anchor)
     if stored is None or stored.waits is not True:  # used by another run meanwhile
         return None
     return compaction_event(_use_summary(tx, at, agent, summary.anchor, stored, summary.tokens))
 
 
 def _use_summary(
-    tx: Transaction, at: BranchTip, agent: str, anchor: int, stored: summaries.StoredSummary, tokens: int
+    tx: Transaction, at: BranchTip, agent: str, anchor: int, stored: ledger.StoredSummary, tokens: int
 ) -> CompactionResult:
     """Let a summary wait no longer. Return it as the result of the compaction that wrote it."""
-    summaries.use_summary(tx, at, agent, anchor, stored)
+    ledger.use_summary(tx, at, agent, anchor, stored)
     before, receipt = stored.before or 0, stored.receipt or None
     return CompactionResult(upto=anchor & SEQ_MASK, text=stored.text, before=before, after=tokens, receipt=receipt)
 
@@ -470,10 +468,10 @@ def undo_compaction(store: Store, conversation: str, agent: str) -> int | None:
     def work(tx: Transaction) -> int | None:
         at, upto = load_tip(tx, conversation), None
         start = load_context_start(tx, at.branch, at.seq)
-        for anchor, stored in list(summaries.load_summaries(tx, agent, at)):
+        for anchor, stored in list(ledger.load_summaries(tx, agent, at)):
             if anchor & SEQ_MASK <= start:
                 break
-            summaries.undo_summary(tx, at, agent, anchor)
+            ledger.undo_summary(tx, at, agent, anchor)
             upto = anchor & SEQ_MASK
             if stored.waits is not True:
                 break

@@ -6,17 +6,17 @@ together with ledger and manifest in one transaction, or raises and changes noth
 
 import logging
 import os
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Unpack
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeVar, Unpack, cast, get_args, get_type_hints
 
+import msgspec
 from msgspec.structs import replace
 
 from contextc._credential_mask import get_logger, mask_secrets
-from contextc._json import JSONObject, fix_surrogates
-from contextc.compiler import arguments, past_requests
-from contextc.compiler import commit as committing
-from contextc.compiler.arguments import ArgumentCache, CompileArguments, PromptSource
+from contextc._json import JSONObject, encode, encode_canonical, fix_surrogates, is_valid_text
+from contextc.compiler import ledger, past_requests, step
 from contextc.compiler.compaction import (
     CompactionResult,
     CompactionSteps,
@@ -29,31 +29,553 @@ from contextc.compiler.compaction import (
     undo_compaction,
 )
 from contextc.compiler.compaction_preview import CompactionPreview, preview_compaction
-from contextc.compiler.compiled import Compiled, HeadParts
-from contextc.compiler.ledger import repository
-from contextc.compiler.ledger.channel_row_cache import ChannelCacheEntry, get_channel_cache
+from contextc.compiler.draft import CompilerOptionArguments, CompilerOptions
+from contextc.compiler.history_tools import (
+    FETCH_TOOL,
+    SEARCH_TOOL,
+    can_offer_alone,
+    choose_tools,
+    forces_call,
+    list_variants,
+)
+from contextc.compiler.ledger import ChannelCacheEntry, ChannelSnapshot, get_channel_cache
 from contextc.compiler.manifest import Manifest
-from contextc.compiler.options import CompilerOptionArguments
-from contextc.compiler.pipeline import ContextLoader, compile_request
-from contextc.compiler.request_head import CompileInput, RequestTerms
 from contextc.compiler.search_history import MAX_TOKENS, HistoryPassage, answer_call, search_history
+from contextc.compiler.step import (
+    Attempt,
+    CommitResult,
+    Compiled,
+    CompileInput,
+    ContextLoader,
+    HeadParts,
+    PreparedTools,
+    RequestTerms,
+    append_at_tip,
+    build_cache_entry,
+    check_lease_and_channel,
+    compile_request,
+    compute_budget,
+    decode_reply,
+    find_earlier_commit,
+    find_remaining_attempt,
+    find_session_id,
+    load_streamed,
+    locate_reply,
+    lock_channel,
+    save_unanswered,
+    update_calibration,
+    write_commit,
+)
 from contextc.compiler.summary_request import Summarizer, check_summarizer
 from contextc.compiler.visibility import Viewer
-from contextc.errors import ContextcError, InvalidInput, NothingNew, describe_error
+from contextc.errors import ContextcError, InvalidInput, InvalidSetting, NothingNew, describe_error
+from contextc.formats.base import Formatter
+from contextc.formats.registry import detect_tool_format
 from contextc.messages import Message, ToolCall, Usage, validate_message
 from contextc.messages.message import to_plain_text
 from contextc.models.tokens import TokenCounter, get_counter, save_calibration, save_counts
-from contextc.prompts import PromptContext
+from contextc.prompts import Prompt, PromptBuilder, PromptContext, PromptFragment
 from contextc.providers import Provider
+from contextc.providers import provider as provider_named
 from contextc.store import Lease, Reference, Store, append_and_load
 from contextc.store.backend_interface import Transaction
 from contextc.store.conversation_types import DEFAULT_AGENT
 from contextc.store.ledger_schema import Channel, ProviderSession
 from contextc.store.message_rows import BranchTip as Tip
-from contextc.tools.spec import AnyTool
+from contextc.store.message_rows import check_name
+from contextc.store.store import Store as AnyStore
+from contextc.tools.spec import AnyTool, NativeTool, Tool, get_tool_name
+from contextc.tools.todos import Todo
 
-if TYPE_CHECKING:  # importing it loads asyncio
+if TYPE_CHECKING:
     from contextc.tools import ToolLike
+
+
+# ── the arguments of a compile ────────────────────────────────────────────────────────────────────────────────────────
+# Validate the arguments of a compiler before anything is read or stored, and cache what is derived from them.
+#
+# Tools are cached by content, because a caller may change a schema in place. Immutable objects are cached by identity,
+# and are referenced, so that no identity is reused. The caches are small and are cleared when full.
+
+
+OPTION_TYPES: dict[object, str] = {
+    bool: "True or False",
+    int: "an integer",
+    float: "a number",
+    bool | Literal["always"]: "True, False or 'always'",
+}
+TRANSPORT_FIELDS = ("extra_headers", "extra_query", "extra_body", "timeout", "api_key", "http_options")
+COMPILER_FIELDS = ("messages", "contents", "input", "tools", "system", "systemInstruction", "instructions")
+"""Fields that the compiler writes itself. `model` may be set: some endpoints have several names for one model."""
+PromptSource: TypeAlias = Iterable[PromptFragment] | PromptBuilder | Prompt
+
+
+class AgentArguments(TypedDict, total=False):
+    """Those keyword arguments of `MessageCompiler.compile` that stay the same for all requests of an agent."""
+
+    agent: str
+    fragments: PromptSource
+    system_prompt: str | None
+    tools: "Iterable[AnyTool | ToolLike | JSONObject]"
+    settings: JSONObject | None
+    output: int | None
+    run: str | None
+    running: "Iterable[str] | None"
+    directory: str | None
+    context: PromptContext | None
+
+
+class CompileArguments(AgentArguments, total=False):
+    """The keyword arguments of `MessageCompiler.compile`, without `dry_run`."""
+
+    budget: int | None
+    running: Iterable[str] | None
+    retry: bool
+    edit: tuple[Reference, Message] | None
+    rewind: Reference | None
+    upcoming: Sequence[Message]
+    headroom: int
+
+
+def check_store(store: object) -> None:
+    if not isinstance(store, AnyStore):
+        raise InvalidInput(
+            f"store must be a Store, got {_type_name(store)}", fix='Open one: cc.open_store("sqlite:///chat.db").'
+        )
+
+
+def as_provider(value: object) -> Provider:
+    if isinstance(value, str):
+        return provider_named(value)
+    if isinstance(value, Provider):
+        return value
+    raise InvalidInput(
+        f"provider must be a Provider or a string, got {_type_name(value)}",
+        fix='Pass "anthropic:claude-opus-5-5", or cc.provider(…).',
+    )
+
+
+def as_options(values: Mapping[str, object]) -> CompilerOptions:
+    try:
+        named = {"policy": ""} if values.get("policy") == "default" else {}
+        options = msgspec.convert({**values, **named}, CompilerOptions)
+    except msgspec.ValidationError as error:
+        raise _invalid_option(values, str(error)) from None
+    if not 0 < options.low < options.high <= 1:
+        raise InvalidSetting(
+            f"MessageCompiler: require 0 < low < high <= 1, got low={options.low}, high={options.high}."
+        )
+    if not (0 <= options.keep_words <= 0.5 and 0 <= options.keep_index <= 0.5):
+        raise InvalidSetting(
+            "MessageCompiler: require 0 <= keep_words <= 0.5 and 0 <= keep_index <= 0.5, got "
+            f"keep_words={options.keep_words}, keep_index={options.keep_index}."
+        )
+    if not (0 <= options.recent <= 1 and 0 < options.oversized <= 1 and options.keep_media >= 0):
+        raise InvalidSetting(
+            f"MessageCompiler: require 0 <= recent <= 1, 0 < oversized <= 1 and keep_media >= 0, got "
+            f"recent={options.recent}, oversized={options.oversized}, keep_media={options.keep_media}."
+        )
+    if not 0 < options.summary_share <= 0.5:
+        raise InvalidSetting("summary_share must be above 0, up to 0.5", got=options.summary_share)
+    if options.refresh < 0:
+        raise InvalidSetting("refresh: expected a number of tokens", got=options.refresh, fix="Pass 0 or more.")
+    return options
+
+
+def _invalid_option(values: Mapping[str, object], text: str) -> InvalidSetting:
+    """Return the error for the first option that is unknown or has a value of another type or choice."""
+    hints = get_type_hints(CompilerOptionArguments)
+    for name, value in values.items():
+        if name not in hints:
+            return InvalidSetting(f"Unknown compiler option {name!r}", fix=f"Valid options are {', '.join(hints)}.")
+        try:
+            msgspec.convert(value, hints[name])
+        except msgspec.ValidationError:
+            wanted = OPTION_TYPES.get(hints[name])
+            if wanted is None:
+                choices = [repr(each) for each in get_args(hints[name]) if each]
+                wanted = f"one of {', '.join(choices)}"
+            return InvalidSetting(f"{name}: expected {wanted}", got=value, fix="Omit it for the default.")
+    return InvalidSetting(f"Compiler options: {text}", fix=f"Valid options are {', '.join(hints)}.")
+
+
+def check_compile_arguments(
+    *,
+    agent: object,
+    system_prompt: object,
+    settings: object,
+    budget: object,
+    output: object,
+    edit: object,
+    rewind: object,
+    dry_run: bool,
+    upcoming: object = (),
+    headroom: object = 0,
+) -> None:
+    check_name(agent, "agent")
+    if system_prompt is not None and not isinstance(system_prompt, str):
+        raise InvalidInput(
+            f"system_prompt must be a string, got {_type_name(system_prompt)}",
+            fix="Pass a string, or fragments=[cc.PromptFragment(…)].",
+        )
+    for name, value in (("budget", budget), ("output", output)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            raise InvalidInput(f"{name} must be a positive number of tokens", got=value, fix="Pass an integer above 0.")
+    if isinstance(headroom, bool) or not isinstance(headroom, int) or headroom < 0:
+        raise InvalidInput("headroom must be a number of tokens", got=headroom, fix="Pass an integer, 0 for none.")
+    if settings is not None and not isinstance(settings, dict):
+        raise InvalidInput(
+            f"settings must be a dict, got {_type_name(settings)}", fix="Use the field names of the provider's API."
+        )
+    for name in cast(JSONObject, settings or {}):
+        if name in TRANSPORT_FIELDS:
+            raise InvalidInput(
+                f"settings: {name} belongs to the call, not to the request, which is stored",
+                fix="Pass it to the vendor's SDK.",
+            )
+        if name in COMPILER_FIELDS:
+            raise InvalidInput(f"settings: {name} is written by the compiler and cannot be set", fix="Remove it.")
+    if (edit is not None or rewind is not None) and not dry_run:
+        raise InvalidInput(
+            "edit and rewind require dry_run=True", fix="To change the conversation, use store.edit or store.rewind."
+        )
+    if upcoming and not dry_run:
+        raise InvalidInput("upcoming requires dry_run=True", fix="To send the messages, append them to the store.")
+    if edit is not None and rewind is not None:
+        raise InvalidInput("edit and rewind cannot be combined", fix="Pass one of them.")
+    if edit is not None and not _is_edit(edit):
+        raise InvalidInput(
+            "edit must be a pair of the replaced message and the new message", fix='Write (3, cc.user("…")).'
+        )
+
+
+def _is_edit(edit: object) -> bool:
+    return isinstance(edit, tuple) and len(cast(tuple[object, ...], edit)) == 2 and isinstance(edit[1], Message)
+
+
+def as_tools(tools: object, formatter: Formatter) -> Sequence[AnyTool]:
+    """Return the tools as `Tool` or `NativeTool`. A dict may be in OpenAI's chat format or in the provider's own.
+
+    A function that is a tool is replaced by its definition.
+    """
+    if type(tools) in (list, tuple) and all([_is_valid_tool(tool) for tool in cast(list[object], tools)]):
+        read = cast(Sequence[AnyTool], tools)
+    elif tools is None:
+        return ()
+    elif isinstance(tools, Tool | NativeTool | str | Mapping) or not isinstance(tools, Iterable):
+        kind = type(cast(object, tools)).__name__
+        raise InvalidInput(
+            f"tools must be a list of tools, got {kind}",
+            fix="Write [cc.Tool(name=…, description=…, parameters=…)].",
+        )
+    else:
+        read = [as_tool(tool, formatter) for tool in cast(Iterable[object], tools)]
+    names = [get_tool_name(tool) for tool in read]
+    if len({*names}) < len(names):
+        twice = next((name for index, name in enumerate(names) if name and name in names[:index]), None)
+        if twice is not None:
+            raise InvalidInput(f"tools: two tools have the name {twice!r}", fix="Rename one of them.")
+    return read
+
+
+def _is_valid_tool(tool: object) -> bool:
+    return type(tool) is Tool and type(tool.parameters) is dict and type(tool.name) is str and bool(tool.name.strip())
+
+
+def as_tool(tool: object, formatter: Formatter) -> AnyTool:
+    if isinstance(tool, Mapping):
+        plain = dict(cast(Mapping[str, Any], tool))
+        try:
+            (tool,) = detect_tool_format(plain, formatter).decode_tools([plain])
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise InvalidInput(
+                f"tools: expected a tool definition of {formatter.name} or OpenAI's chat",
+                got=plain,
+                fix="Write cc.Tool(name=…, description=…, parameters=…).",
+            ) from None
+    if isinstance(tool, NativeTool):
+        return tool
+    if not isinstance(tool, Tool):
+        tool = _tool_definition(tool)
+    if not isinstance(tool.name, str) or not tool.name.strip():
+        raise InvalidInput("Tool: name must be a non-empty string", got=tool.name, fix="Name the tool.")
+    if not isinstance(tool.parameters, dict):
+        raise InvalidInput(
+            f"Tool {tool.name!r}: parameters must be a JSON schema, got {_type_name(tool.parameters)}",
+            fix="Pass a dict.",
+        )
+    return tool
+
+
+def _tool_definition(tool: object) -> Tool:
+    """Return the definition of a function, of a FunctionTool, or of a Tool with its function."""
+    if not callable(tool) and not isinstance(tool, tuple):
+        raise InvalidInput(
+            f"tools: expected a tool or a function, got {_type_name(tool)}",
+            fix="Pass a function, or cc.Tool(name=…, description=…, parameters=…).",
+        )
+    from contextc.tools import tools_by_name as functions  # importing it loads asyncio
+
+    (made,) = functions(cast(Any, [tool])).values()  # raises InvalidInput if it is not a tool
+    return made.tool
+
+
+def check_commit_arguments(
+    reply: object,
+    produced: object,
+    usage: object,
+    session_id: object,
+    cursor: object,
+    notes: object,
+    shortened: object,
+) -> None:
+    check_usage(usage)
+    check_session(session_id, cursor)
+    if not _is_sequence_of(notes, str) or any(not is_valid_text(each) for each in cast(Sequence[str], notes)):
+        raise InvalidInput("notes must be a list of strings", got=notes, fix='Write ["…"], or omit it.')
+    if not isinstance(shortened, bool):
+        raise InvalidInput("shortened must be True or False", got=shortened, fix="Pass a bool.")
+    if produced is not None and not _is_sequence_of(produced, Message):
+        raise InvalidInput(
+            "produced must be a list of messages", fix="Pass the model's messages and the results of its own tools."
+        )
+    if reply is None and produced is None:
+        raise InvalidInput("No reply to commit", fix="Pass what the vendor's SDK returned, or abort the attempt.")
+    if isinstance(reply, Message) and reply.role != "assistant":
+        raise InvalidInput(
+            f"reply must be an assistant message, got a {reply.role} message", fix="Append it to the store."
+        )
+
+
+def check_usage(usage: object) -> None:
+    """Check the usage of a request: what is stored must be readable again."""
+    if usage is not None and not isinstance(usage, Usage):
+        raise InvalidInput(
+            f"usage must be a Usage, got {_type_name(usage)}",
+            fix="Pass cc.Usage(input=…, output=…), or omit it to use that of the reply.",
+        )
+    for name, tokens in msgspec.structs.asdict(usage).items() if usage is not None else ():
+        if isinstance(tokens, bool) or not isinstance(tokens, int):
+            raise InvalidInput(f"usage: {name} must be a number of tokens", got=tokens, fix="Pass an integer.")
+
+
+def check_session(session_id: object, cursor: object) -> None:
+    """Check the id and the position of a session, which are stored as they are."""
+    for name, value in (("session_id", session_id), ("cursor", cursor)):
+        if not is_valid_text(value) and (name == "cursor" or value is not None):
+            raise InvalidInput(f"{name} must be a string", got=value, fix="Pass the provider's own one, as text.")
+
+
+def _is_sequence_of(values: object, kind: type) -> bool:
+    return isinstance(values, list | tuple) and all(isinstance(each, kind) for each in cast(Sequence[object], values))
+
+
+def _type_name(value: object) -> str:
+    return type(value).__name__
+
+
+MAX_CACHED = 64
+Cached = TypeVar("Cached")
+
+
+def cache_put(cache: dict[object, Cached], key: object, value: Cached) -> Cached:
+    if len(cache) >= MAX_CACHED:
+        cache.clear()
+    cache[key] = value
+    return value
+
+
+class ArgumentCache:
+    """Prepares prompts, tools and terms of requests, and caches them."""
+
+    def __init__(self, store: Store, provider: Provider, counter: TokenCounter, options: CompilerOptions) -> None:
+        self.store, self.provider, self.counter, self.options = store, provider, counter, options
+        self._formatter = provider.formatter
+        self._given: dict[object, Sequence[AnyTool]] = {}
+        self._last: tuple[bytes, Sequence[AnyTool]] = (b"", ())
+        self._tools: dict[object, PreparedTools] = {}
+        self._offers: dict[object, tuple[bool, bool]] = {}
+        self._systems: dict[object, int] = {}
+        self._leads: dict[object, tuple[Prompt, Prompt]] = {}
+        self._prompts: dict[object, tuple[object, Prompt]] = {}
+        self._terms: dict[object, RequestTerms] = {}
+
+    def validate_tools(self, tools: object) -> Sequence[AnyTool]:
+        """Return the caller's tools as validated private copies, cached by content.
+
+        A schema may be changed in place, so the encoded content is compared. A comparison of values would miss another
+        order of keys, or `1` in place of `true`.
+        """
+        given = cast(Sequence[object], tools)
+        is_ours = type(tools) in (list, tuple) and all(
+            [type(tool) is Tool or type(tool) is NativeTool for tool in given]
+        )
+        read = cast(Sequence[AnyTool], given) if is_ours else as_tools(tools, self._formatter)
+        try:
+            content = encode(read)
+        except (TypeError, ValueError, OverflowError, RecursionError):  # not JSON: encoding the request raises
+            return as_tools(tools, self._formatter) if is_ours else read
+        last, found = self._last  # avoids hashing a long text at every step
+        if content == last:
+            return found
+        if (kept := self._given.get(content)) is None:
+            checked = as_tools(tools, self._formatter) if is_ours else read
+            kept = cache_put(self._given, content, tuple(deepcopy(list(checked))))
+        self._last = content, kept
+        return kept
+
+    def arrange_tools(
+        self,
+        tools: Sequence[AnyTool],
+        snapshot: ChannelSnapshot,
+        stand_in: Tool | None,
+        settings: JSONObject | None,
+        budget: int | None,
+        *,
+        renew: bool = False,
+    ) -> PreparedTools:
+        """Return the tools as they are sent, with those for the history; or `stand_in` if there are none.
+
+        If other software began the channel, and had the same tools, none are added, because that would change the
+        prefix. `renew` is True if a new epoch begins.
+        """
+        state, is_observed = snapshot.state, snapshot.cached.is_observed
+        uses = (encode_canonical(settings) if settings else b"", budget)
+        if (offers := self._offers.get(uses)) is None:
+            offers = cache_put(self._offers, uses, self._read_offers(settings or {}, budget))
+        forced, alone = offers
+        sent = (state.tools, state.head.tools if state.requests and not renew else None)
+        key = (tuple([id(tool) for tool in tools]), *sent, stand_in is None, is_observed, *offers)
+        if (found := self._tools.get(key)) is not None:
+            return found
+        names = [get_tool_name(tool) for tool in tools]
+        keeps = is_observed and sorted(names) == sorted(state.tools)
+        adds = not keeps and (bool(self.options.fetch) if tools else alone)
+        variants = list_variants(names, offers=not forced) if adds else [()]
+        told, name, is_former = choose_tools(tools, variants, stand_in, *sent)
+        encoded = self._formatter.encode_tools(told)
+        tokens = self.counter.count_tools(encoded) if told else 0
+        marks = self._formatter.count_cache_breakpoints(encoded)
+        made = PreparedTools(tuple(told), name, tokens, tuple(tools), marks, is_former)
+        return cache_put(self._tools, key, made)
+
+    def _read_offers(self, settings: JSONObject, budget: int | None) -> tuple[bool, bool]:
+        """Return whether a call is forced, and whether the tools for the history are offered without others."""
+        always = self.options.fetch == "always"
+        forced = forces_call(self._formatter, settings)
+        return forced, always and can_offer_alone(self.provider, self.counter, settings, budget)
+
+    def build_terms(
+        self,
+        channel: Channel,
+        prompt: Prompt,
+        tools: PreparedTools,
+        settings: JSONObject | None,
+        budget: int | None,
+        output: int | None,
+    ) -> RequestTerms:
+        """Return the terms of these arguments. They are cached across conversations."""
+        given = encode_canonical(settings) if settings else b""
+        key = (id(prompt), id(tools), channel.agent, channel.directory, given, budget, output)
+        if (found := self._terms.get(key)) is not None:
+            return found
+        settings = deepcopy(settings) if settings else {}
+        provider, options = self.provider, self.options
+        above = self._system_tokens(prompt) + (self.counter.count_settings(settings) if settings else 0)
+        terms = RequestTerms(
+            prompt=prompt,
+            tools=tools,
+            names=tuple([get_tool_name(tool) for tool in tools.tools]),
+            fetchable=any(isinstance(tool, Tool) and tool.name == FETCH_TOOL.name for tool in tools.tools),
+            searchable=any(tool == SEARCH_TOOL for tool in tools.tools),
+            settings=settings,
+            settings_json=given,
+            output=output,
+            formatter=self._formatter,
+            head=step.hash_head(self._formatter, options, prompt, tools, settings),
+            budget=compute_budget(
+                provider.model,
+                options,
+                system=above,
+                tools=tools.tokens,
+                budget=budget,
+                output=output,
+                exact=self.counter.exact,
+            ),
+            audiences=channel.audiences,
+            breakpoints_left=provider.model.cache_points
+            - tools.caller_breakpoints
+            - self._formatter.count_cache_breakpoints([settings]),
+        )
+        return cache_put(self._terms, key, terms)
+
+    def _system_tokens(self, prompt: Prompt) -> int:
+        head = self.options.placement == "head" and bool(prompt.dynamic)
+        key = prompt.static_hash + (prompt.dynamic_text if head else "")
+        if (found := self._systems.get(key)) is not None:
+            return found
+        text = prompt.static_text + (prompt.dynamic_text if head else "")
+        return cache_put(self._systems, key, self.counter.count_system(text) + self.counter.overhead)
+
+    def render_prompt(
+        self,
+        channel: Channel,
+        fragments: PromptSource,
+        system_prompt: str | None,
+        tools: Sequence[AnyTool],
+        surroundings: PromptContext | None,
+        directory: str | None,
+    ) -> Prompt:
+        """Render the fragments. Renderers run here, before compiling."""
+        if isinstance(fragments, Prompt) and not system_prompt:
+            return fragments
+        key = (system_prompt, *map(id, fragments)) if isinstance(fragments, list | tuple) else None
+        if key is not None and (found := self._prompts.get(key)) is not None:
+            return found[1]
+        builder = self._builder(fragments, system_prompt)
+        if all(isinstance(fragment.text, str) for fragment in builder.fragments):
+            rendered = builder.render()
+            return rendered if key is None else cache_put(self._prompts, key, (builder.fragments, rendered))[1]
+        given = surroundings or PromptContext()
+        return builder.render(
+            replace(
+                given,
+                conversation=given.conversation or channel.conversation,
+                agent=channel.author,
+                provider=channel.provider,
+                model=channel.model,
+                directory=given.directory or directory,
+                tools=given.tools or tuple(tools),
+                todos=given.todos or self._todos(channel),
+            )
+        )
+
+    def _builder(self, fragments: PromptSource, system_prompt: str | None) -> PromptBuilder:
+        if isinstance(fragments, Prompt):
+            fragments = [
+                PromptFragment(each.id, each.text, each.lifecycle) for each in (*fragments.static, *fragments.dynamic)
+            ]
+        builder = fragments if isinstance(fragments, PromptBuilder) else PromptBuilder(fragments)
+        if not system_prompt:
+            return builder
+        return PromptBuilder([PromptFragment("system_prompt", system_prompt, priority=0), *builder.fragments])
+
+    def with_leading_messages(self, prompt: Prompt, lead: Mapping[int, Message]) -> Prompt:
+        """Return a prompt without instructions, with the system messages that the conversation begins with as its
+        instructions.
+        """
+        key = (id(prompt), *lead)
+        if (found := self._leads.get(key)) is not None:
+            return found[1]
+        text = "\n\n".join([message.text for message in lead.values()])
+        leading = PromptBuilder([PromptFragment("conversation", text)]).render()
+        return cache_put(self._leads, key, (prompt, replace(prompt, static=prompt.static + leading.static)))[1]
+
+    def _todos(self, channel: Channel) -> tuple[Todo, ...]:
+        with suppress(InvalidInput):  # the conversation may not exist yet
+            return tuple(self.store.todos(channel.conversation, channel.author))
+        return ()
+
 
 log = get_logger("contextc.compiler")
 MAX_KNOWN_HEADS = 1_000
@@ -76,10 +598,10 @@ class MessageCompiler:
     )  # fmt: skip
 
     def __init__(self, store: Store, provider: Provider | str, **options: Unpack[CompilerOptionArguments]) -> None:
-        arguments.check_store(store)
+        check_store(store)
         self.store = store
-        self.provider = arguments.as_provider(provider)
-        self.options = arguments.as_options(options)
+        self.provider = as_provider(provider)
+        self.options = as_options(options)
         if self.provider.keeps_static and self.options.placement == "head":
             self.options = replace(self.options, placement="tail")  # a session keeps its first head
         model = self.provider.model
@@ -122,7 +644,7 @@ class MessageCompiler:
         compiles without the intention to send, also after an `edit` or a `rewind` that is not stored, or with
         `upcoming` messages. A request that has less than `headroom` tokens left is trimmed as if it were too long.
         """
-        arguments.check_compile_arguments(
+        check_compile_arguments(
             agent=agent,
             system_prompt=system_prompt,
             settings=settings,
@@ -194,7 +716,7 @@ class MessageCompiler:
         self._check(compiled)
         if not compiled.is_new:
             raise NothingNew(compiled.channel.conversation, compiled.channel)
-        attempt = repository.OpenAttempt(
+        attempt = ledger.OpenAttempt(
             request=compiled.request,
             token=compiled.token,
             session=compiled.session_id or "",
@@ -204,19 +726,17 @@ class MessageCompiler:
 
         def work(tx: Transaction) -> None:
             if lease is not None:
-                committing.check_lease_and_channel(tx, lease, compiled.channel)
-            number, _, other = committing.lock_channel(tx, compiled)
+                check_lease_and_channel(tx, lease, compiled.channel)
+            number, _, other = lock_channel(tx, compiled)
             beside = other is not None and other != seen and other.token != compiled.token
-            repository.save_attempt(tx, number, replace(attempt, doubtful=True) if beside else attempt)
+            ledger.save_attempt(tx, number, replace(attempt, doubtful=True) if beside else attempt)
             if in_transaction is not None:
                 in_transaction(tx)
 
         sight = compiled.snapshot
         seen = sight.attempt
         in_company = lease is not None or in_transaction is not None
-        if in_company or not repository.save_attempt_if_unchanged(
-            self.store, sight.channel, sight.version, attempt, seen
-        ):
+        if in_company or not ledger.save_attempt_if_unchanged(self.store, sight.channel, sight.version, attempt, seen):
             self.store.write(work, repeatable=True)
         log.info("%s: began request %d for %s", *_log_fields(compiled))
 
@@ -243,8 +763,8 @@ class MessageCompiler:
         transaction.
         """
         self._check(compiled)
-        arguments.check_commit_arguments(reply, produced, usage, session_id, cursor, notes, shortened)
-        messages = [*(produced or ()), *([] if reply is None else [committing.decode_reply(compiled, reply)])]
+        check_commit_arguments(reply, produced, usage, session_id, cursor, notes, shortened)
+        messages = [*(produced or ()), *([] if reply is None else [decode_reply(compiled, reply)])]
         draft = compiled.draft
         there = [message for message in messages if message.id]
         messages = [
@@ -256,22 +776,22 @@ class MessageCompiler:
         ]
         usage = usage or next((message.usage for message in reversed([*there, *messages]) if message.usage), None)
         entries = [append_and_load.prepare_entry(validate_message(message)) for message in messages]
-        session_id = session_id or committing.find_session_id(compiled, reply)
-        calibration, sight = committing.update_calibration(compiled, usage, self.loader.calibration), compiled.snapshot
+        session_id = session_id or find_session_id(compiled, reply)
+        calibration, sight = update_calibration(compiled, usage, self.loader.calibration), compiled.snapshot
 
-        def work(tx: Transaction) -> tuple[list[Message], ChannelCacheEntry | committing.CommitResult, Tip]:
+        def work(tx: Transaction) -> tuple[list[Message], ChannelCacheEntry | CommitResult, Tip]:
             if lease is not None:
-                committing.check_lease_and_channel(tx, lease, compiled.channel)
-            if tx.is_retry and (done := committing.find_earlier_commit(tx, compiled, there, entries)) is not None:
+                check_lease_and_channel(tx, lease, compiled.channel)
+            if tx.is_retry and (done := find_earlier_commit(tx, compiled, there, entries)) is not None:
                 return done
-            if not there and (said := committing.append_at_tip(tx, compiled, entries)) is not None:
+            if not there and (said := append_at_tip(tx, compiled, entries)) is not None:
                 at, number, version, attempt = sight.tip, sight.channel, sight.version, None
                 stored = [said]
             else:
-                at, number, version, attempt = committing.locate_reply(tx, compiled)
-                found = committing.load_streamed(tx, compiled, at, there) if there else []
+                at, number, version, attempt = locate_reply(tx, compiled)
+                found = load_streamed(tx, compiled, at, there) if there else []
                 stored = [*found, *append_and_load.insert_messages(tx, compiled.channel.conversation, at, entries)]
-            written = committing.write_commit(
+            written = write_commit(
                 tx,
                 compiled,
                 self.counter,
@@ -284,7 +804,7 @@ class MessageCompiler:
                 notes=notes,
                 shortened=shortened,
                 head_is_stored=(compiled.head.hash, version) == self._heads_stored.get(number),
-                open_attempt=committing.find_remaining_attempt(compiled, attempt),
+                open_attempt=find_remaining_attempt(compiled, attempt),
             )
             save_counts(tx, self.counter.tokenizer, compiled.new_token_counts)
             if calibration is not None:
@@ -307,11 +827,7 @@ class MessageCompiler:
             return stored, written, end
 
         stored, written, end = self.store.write(work, repeatable=True)
-        shown = (
-            written
-            if isinstance(written, ChannelCacheEntry)
-            else committing.build_cache_entry(compiled, written, stored, end)
-        )
+        shown = written if isinstance(written, ChannelCacheEntry) else build_cache_entry(compiled, written, stored, end)
         if calibration is not None:
             self.loader.calibration = calibration
         if len(self._heads_stored) >= MAX_KNOWN_HEADS:
@@ -335,19 +851,19 @@ class MessageCompiler:
         the request; 0 if it is not stored, because some of its content was deleted or redacted meanwhile.
         """
         self._check(compiled)
-        arguments.check_usage(usage)
+        check_usage(usage)
         said = mask_secrets(fix_surrogates(error if isinstance(error, str) else describe_error(error)))
 
         def work(tx: Transaction) -> int:
-            found = repository.find_channel(tx, compiled.channel)
+            found = ledger.find_channel(tx, compiled.channel)
             if found is None:
                 return 0
-            attempt = repository.decode_attempt(found.attempt)
+            attempt = ledger.decode_attempt(found.attempt)
             if tx.is_retry and attempt is not None and attempt.token == compiled.token and attempt.kept:
                 return attempt.kept  # the previous try was committed, and only its confirmation was lost
-            kept = committing.save_unanswered(tx, compiled, usage)
+            kept = save_unanswered(tx, compiled, usage)
             quoted = said[:2000] if kept else ""  # an error may quote what was redacted meanwhile
-            repository.save_failure(tx, found.number, compiled.token, quoted, kept)
+            ledger.save_failure(tx, found.number, compiled.token, quoted, kept)
             return kept
 
         kept = self.store.write(work, repeatable=True)
@@ -355,10 +871,10 @@ class MessageCompiler:
         return kept
 
     @contextmanager
-    def attempt(self, compiled: Compiled, *, lease: Lease | None = None) -> Generator[committing.Attempt]:
+    def attempt(self, compiled: Compiled, *, lease: Lease | None = None) -> Generator[Attempt]:
         """Begin a request. Commit it inside the block; a block that ends without a commit aborts it."""
         self.begin(compiled, lease=lease)
-        attempt = committing.Attempt(self, compiled, lease)
+        attempt = Attempt(self, compiled, lease)
         try:
             yield attempt
         except BaseException as error:

@@ -11,8 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from contextc._json import JSONObject, decode, encode
-from contextc.compiler.draft import CacheMark, LeftOutMessage
-from contextc.compiler.options import Budget
+from contextc.compiler.draft import Budget, CacheMark, LeftOutMessage
 from contextc.messages import Usage
 from contextc.models.tokens import MAX_FACTOR
 from contextc.providers.registry import UNLIMITED_WINDOW

@@ -1,25 +1,34 @@
 """Past requests: load their manifests, and rebuild their bytes from the ledger."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple, cast
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from contextc._json import JSONObject, decode
-from contextc.compiler.body_splitting import insert_marks, join_body, split_elements
+from contextc._json import JSON, JSONObject, as_object, decode, encode
+from contextc.compiler import ledger
 from contextc.compiler.compaction import load_compactions
 from contextc.compiler.compaction_receipt import describe_receipt
-from contextc.compiler.compiled import HeadParts, mark_chunk, with_breakpoints
-from contextc.compiler.draft import LeftOutMessage
-from contextc.compiler.ledger import repository
-from contextc.compiler.ledger.channel_loader import MAX_LEADING, load_messages_at
-from contextc.compiler.ledger.channel_row_cache import join_messages, split_chunk
-from contextc.compiler.ledger.row_encoding import hash_chunks
+from contextc.compiler.draft import DraftEntry, LeftOutMessage
+from contextc.compiler.ledger import MAX_LEADING, join_messages, load_messages_at, split_chunk
 from contextc.compiler.manifest import Fragment, Manifest, ManifestLine, ObservedFacts, RequestRecord, record_from_json
-from contextc.compiler.manifest_builder import build_lines, find_included_places, offers_fetch
+from contextc.compiler.row_encoding import hash_chunks, in_blocks, render_item, slice_at_replies
+from contextc.compiler.step import (
+    MESSAGES_PLACEHOLDER,
+    Compiled,
+    HeadParts,
+    build_lines,
+    find_included_places,
+    mark_chunk,
+    offers_fetch,
+    with_breakpoints,
+)
 from contextc.errors import InvalidInput, StoreCorrupt, UnknownModel, UnknownRequest
 from contextc.formats.base import Formatter
+from contextc.messages import AnyPart, Message, ToolResult
 from contextc.models import Model, cost, model
 from contextc.providers import Provider, provider
 from contextc.providers.registry import ProviderFacts
@@ -34,6 +43,237 @@ from contextc.store.message_rows import (
     load_lineage,
     split_by_branch,
 )
+
+# ── bodies in elements ────────────────────────────────────────────────────────────────────────────────────────────────
+# Split the bytes of a request into its head and the elements of its conversation, and join them again to the byte.
+#
+# The head is everything but the conversation, with a placeholder where the conversation was. Leading system messages
+# are part of it. A body that cannot be split so that joining gives the same bytes is stored whole.
+
+
+PLACEHOLDER = encode(MESSAGES_PLACEHOLDER)
+SYSTEM_ROLES = ("system", "developer")
+WHITE = b" \t\n\r"
+COMMON_GAPS = (b",", b", ")
+_decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+_decode_elements = msgspec.json.Decoder(list[Raw]).decode
+MARK_FIELDS = ("cache_control", "prompt_cache_breakpoint")
+"""Fields that are cache breakpoints, in the formats of Anthropic and OpenAI."""
+MARK_BLOCK = "cachePoint"
+"""The block that is a cache breakpoint, in the format of Bedrock."""
+MARK_NAMES = tuple([f'"{name}"'.encode() for name in (*MARK_FIELDS, MARK_BLOCK)])
+_MARKS = (
+    re.compile(rb',\s*"(?:cache_control|prompt_cache_breakpoint)"\s*:\s*(?:\{[^{}]*\}|null)'),
+    re.compile(rb'"(?:cache_control|prompt_cache_breakpoint)"\s*:\s*(?:\{[^{}]*\}|null)\s*,\s*'),
+    re.compile(rb',\s*\{\s*"cachePoint"\s*:\s*\{[^{}]*\}\s*\}'),
+)
+MARKED_FIELDS = ("content", "toolResult", "toolSpec", "output", "parts")
+"""Fields whose values may have cache breakpoints inside."""
+TEXT_TYPES = ("text", "input_text")
+
+
+class BodyParts(NamedTuple):
+    """The parts of a body. `gaps` are the separators of the elements: none if all are commas, one if all are equal."""
+
+    head: bytes
+    elements: list[bytes]
+    gaps: tuple[str, ...] = ()
+
+
+class Element(NamedTuple):
+    """One element of a conversation: its bytes without cache breakpoints, and the breakpoints with their offsets."""
+
+    base: bytes
+    marks: tuple[tuple[int, str], ...] = ()
+
+
+def split_body(body: bytes, key: str) -> BodyParts | None:
+    """Return the parts of a body whose conversation is the field `key`; None if it cannot be split."""
+    try:
+        span = _find_field(body, key)
+        if span is None:
+            return None
+        parts = _split_at(body, *span)
+    except (msgspec.DecodeError, UnicodeDecodeError, ValueError, RecursionError):
+        return None
+    return parts if join_body(parts.head, parts.elements, parts.gaps) == body else None
+
+
+def join_body(head: bytes, elements: Sequence[bytes], gaps: Sequence[str] = ()) -> bytes:
+    """Return the bytes of a request. This reverses `split_body`."""
+    before, _, after = head.partition(PLACEHOLDER)
+    if not elements:
+        return before.removesuffix(b",") + after
+    if len(gaps) <= 1:
+        return before + (gaps[0].encode() if gaps else b",").join(elements) + after
+    joined = b"".join(
+        [part for pair in zip(elements, [*gaps, ""], strict=True) for part in (pair[0], pair[1].encode())]
+    )
+    return before + joined + after
+
+
+def split_elements(chunk: bytes) -> list[bytes]:
+    """Return the elements of a row, whose bytes are joined by commas."""
+    return [bytes(raw) for raw in _decode_elements(b"[%b]" % chunk)]
+
+
+def strip_marks(raw: bytes) -> Element:
+    """Return an element without its cache breakpoints, which move with every request and are not content."""
+    if not any(name in raw for name in MARK_NAMES):
+        return Element(raw)
+    found: list[tuple[int, int]] = []
+    for pattern in _MARKS:
+        for match in pattern.finditer(raw):
+            if all(match.end() <= start or match.start() >= end for start, end in found):
+                found.append(match.span())
+    base, marks, at = bytearray(), list[tuple[int, str]](), 0
+    for start, end in sorted(found):
+        base += raw[at:start]
+        marks.append((len(base), raw[start:end].decode("utf-8", "replace")))
+        at = end
+    base += raw[at:]
+    stripped = bytes(base)
+    if not marks or comparable_bytes(stripped) != comparable_bytes(raw) or insert_marks(stripped, marks) != raw:
+        return Element(raw)
+    return Element(stripped, tuple(marks))
+
+
+def insert_marks(base: bytes, marks: Sequence[tuple[int, str]]) -> bytes:
+    """Return an element with its cache breakpoints. This reverses `strip_marks`."""
+    for offset, text in reversed(marks):
+        base = base[:offset] + text.encode() + base[offset:]
+    return base
+
+
+def comparable_bytes(raw: bytes) -> bytes:
+    """Return an element in the form in which prefixes are compared: compact, without cache breakpoints.
+
+    A list of one plain text equals the text: clients switch between the two when they move a breakpoint.
+    """
+    try:
+        return encode(comparable(decode(raw)))
+    except (msgspec.DecodeError, UnicodeDecodeError, ValueError, RecursionError):
+        return raw
+
+
+def comparable(value: JSON) -> JSON:
+    """Return a message, a tool or a system prompt without cache breakpoints, with a list of one text as that text."""
+    if isinstance(value, list):
+        blocks = [comparable(each) for each in cast(list[JSON], value) if not _is_mark_block(each)]
+        only = as_object(blocks[0]) if len(blocks) == 1 else {}
+        return only["text"] if only.keys() == {"type", "text"} and only["type"] in TEXT_TYPES else blocks
+    return _without_mark_fields(value, comparable)
+
+
+def without_marks(value: JSON) -> JSON:
+    """Return JSON without cache breakpoints, at any depth where a provider accepts them."""
+    if isinstance(value, list):
+        return [without_marks(each) for each in cast(list[JSON], value) if not _is_mark_block(each)]
+    return _without_mark_fields(value, without_marks)
+
+
+def head_without_marks(head: JSONObject, messages_key: str) -> JSONObject:
+    """Return a head without cache breakpoints. Its conversation consists of the leading system messages."""
+    around = head.get(messages_key)
+    lead = [comparable(each) for each in cast(list[JSON], around)[:-1]] if isinstance(around, list) else []
+    return {
+        name: lead if name == messages_key else without_marks(value) if isinstance(value, list) else value
+        for name, value in {**head, messages_key: lead}.items()
+        if name not in MARK_FIELDS
+    }
+
+
+def _without_mark_fields(value: JSON, inner: Callable[[JSON], JSON]) -> JSON:
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: inner(each) if name in MARKED_FIELDS else each
+        for name, each in cast(JSONObject, value).items()
+        if name not in MARK_FIELDS
+    }
+
+
+def _is_mark_block(value: JSON) -> bool:
+    return as_object(value).keys() == {MARK_BLOCK}
+
+
+def _find_field(body: bytes, key: str) -> tuple[int, int] | None:
+    """Return the span of the value of a top-level field. A field that occurs twice makes the scan fail."""
+    at = _skip(body, 0)
+    for name, raw in _decode_fields(body).items():
+        at = _skip(body, at + 1)  # after "{" or ","
+        end = _string_end(body, at)
+        if body[at : at + 1] != b'"' or decode(body[at:end]) != name:
+            raise ValueError(name)
+        at = _skip(body, _skip(body, end) + 1)
+        if not body.startswith(raw, at):
+            raise ValueError(name)
+        if name == key:
+            return at, at + len(memoryview(raw))
+        at = _skip(body, at + len(memoryview(raw)))
+    return None
+
+
+def _skip(body: bytes, at: int) -> int:
+    while body[at : at + 1] and body[at] in WHITE:
+        at += 1
+    return at
+
+
+def _string_end(body: bytes, at: int) -> int:
+    """Return the position after the string that begins at a position."""
+    end = at + 1
+    while True:
+        end = body.index(b'"', end)
+        slashes = 0
+        while body[end - 1 - slashes : end - slashes] == b"\\":
+            slashes += 1
+        end += 1
+        if not slashes % 2:
+            return end
+
+
+def _split_at(body: bytes, start: int, end: int) -> BodyParts:
+    if body[start : start + 1] != b"[":  # a plain text, or one object
+        return BodyParts(body[:start] + PLACEHOLDER + body[end:], [body[start:end]])
+    elements = [bytes(raw) for raw in _decode_elements(body[start:end])]
+    first = next((number for number, each in enumerate(elements) if not _is_system(each)), len(elements))
+    at = _skip(body, start + 1)
+    for each in elements[:first]:
+        if not body.startswith(each, at):
+            raise ValueError
+        at = _skip(body, at + len(each))
+        if body[at : at + 1] == b",":
+            at = _skip(body, at + 1)
+    rest = elements[first:]
+    if not rest:
+        return BodyParts(body[:at] + (b"," if first else b"") + PLACEHOLDER + body[at:], [])
+    for gap in COMMON_GAPS:
+        joined = gap.join(rest)
+        if body.startswith(joined, at):
+            gaps = () if gap == b"," else (gap.decode(),)
+            return BodyParts(body[:at] + PLACEHOLDER + body[at + len(joined) :], rest, gaps)
+    found: list[str] = []
+    cursor = at
+    for each in rest:
+        begin = _skip(body, cursor)
+        if begin > cursor or found or cursor > at:
+            begin = _skip(body, begin + 1) if body[begin : begin + 1] == b"," else begin
+            found.append(body[cursor:begin].decode())
+        if not body.startswith(each, begin):
+            raise ValueError
+        cursor = begin + len(each)
+    gaps = (found[0],) if len(set(found)) == 1 else tuple(found)
+    return BodyParts(body[:at] + PLACEHOLDER + body[cursor:], rest, gaps)
+
+
+def _is_system(raw: bytes) -> bool:
+    return any(role in raw for role in (b'"system"', b'"developer"')) and _role(raw) in SYSTEM_ROLES
+
+
+def _role(raw: bytes) -> str:
+    return str(as_object(decode(raw)).get("role"))
+
 
 MANIFESTS_PER_BATCH = 64
 CLEARED, SUMMED_UP = "the context was cleared after it", "summed up"
@@ -73,13 +313,13 @@ def load_channel_provider(store: Store, channel: Channel) -> Provider:
     """
 
     def work(tx: Transaction) -> tuple[ChannelState, int]:
-        found = repository.find_channel(tx, channel)
-        last = repository.load_manifests(tx, found.number, limit=1) if found else []
-        if found is not None and not last and (kept := repository.load_unanswered(tx, found.number)) is not None:
+        found = ledger.find_channel(tx, channel)
+        last = ledger.load_manifests(tx, found.number, limit=1) if found else []
+        if found is not None and not last and (kept := ledger.load_unanswered(tx, found.number)) is not None:
             last = [kept[1]]
         if found is None or not last:
             raise UnknownRequest(channel.conversation, channel, None, last=0)
-        return repository.decode_state(channel.conversation, found.state), record_from_json(last[0]).budget.window
+        return ledger.decode_state(channel.conversation, found.state), record_from_json(last[0]).budget.window
 
     standing, window = store.read(work)
     facts: ProviderFacts = {}
@@ -95,11 +335,9 @@ def load_records(store: Store, channel: Channel) -> list[RequestRecord]:
     """Return the stored records of all requests of a channel, oldest first."""
 
     def work(tx: Transaction) -> list[RequestRecord]:
-        found = repository.find_channel(tx, channel)
+        found = ledger.find_channel(tx, channel)
         return (
-            []
-            if found is None
-            else [record_from_json(body) for body in repository.load_manifests(tx, found.number)][::-1]
+            [] if found is None else [record_from_json(body) for body in ledger.load_manifests(tx, found.number)][::-1]
         )
 
     return store.read(work)
@@ -162,7 +400,7 @@ def explain(store: Store, channel: Channel, request: int | None = None) -> Manif
 
 def _produced(tx: Transaction, number: int, request: int) -> tuple[int, ...]:
     """Return the places of the messages that a request produced."""
-    found = repository.load_manifests(tx, number, request, limit=1)
+    found = ledger.load_manifests(tx, number, request, limit=1)
     return record_from_json(found[0]).produced if found else ()
 
 
@@ -187,8 +425,8 @@ def load_left_out_reasons(
         ]
         if not missing:
             return {}
-        found = repository.find_channel(tx, channel)
-        some = repository.load_manifests(tx, found.number, request - 1) if found is not None and request > 1 else []
+        found = ledger.find_channel(tx, channel)
+        some = ledger.load_manifests(tx, found.number, request - 1) if found is not None and request > 1 else []
         given = {each.place: each.why for body in reversed(some) for each in _left_from_json(body).left}
         edge = load_context_start(tx, branch, tip)
         lead = _lead(tx, missing, edge)
@@ -226,8 +464,8 @@ def rebuild(store: Store, channel: Channel, formatter: Formatter, request: int |
     def work(tx: Transaction) -> tuple[PastRequest, bytes, bytes | None]:
         past = _load_past(tx, channel, request)
         key = past.record.request if request is None or request <= FIRST_UNANSWERED else request
-        whole = repository.load_replaced(tx, past.number, key)
-        head = repository.load_head(tx, past.number, bytes.fromhex(past.record.head))
+        whole = ledger.load_replaced(tx, past.number, key)
+        head = ledger.load_head(tx, past.number, bytes.fromhex(past.record.head))
         if head is None:
             raise InvalidInput(
                 f"Request {past.record.request} of {channel} cannot be rebuilt: its system prompt was redacted since."
@@ -266,7 +504,7 @@ def rebuild_session_view(store: Store, channel: Channel, formatter: Formatter, r
     def work(tx: Transaction) -> tuple[PastRequest, bytes | None]:
         past = _load_past(tx, channel, request)
         start = find_epoch_start(tx, past.number, past.record)
-        return past, repository.load_head(tx, past.number, bytes.fromhex(start.head))
+        return past, ledger.load_head(tx, past.number, bytes.fromhex(start.head))
 
     past, stored = store.read(work)
     if past.record.mode != "resume" or stored is None:
@@ -305,18 +543,18 @@ def _load_past(tx: Transaction, channel: Channel, request: int | None) -> PastRe
     return PastRequest(
         number=number,
         record=wanted,
-        rows=repository.load_rows(tx, layout),
+        rows=ledger.load_rows(tx, layout),
         fragments=start.fragments,
-        fetchable=offers_fetch(repository.load_head(tx, number, bytes.fromhex(start.head))),
+        fetchable=offers_fetch(ledger.load_head(tx, number, bytes.fromhex(start.head))),
     )
 
 
 def find_request(tx: Transaction, channel: Channel, request: int | None = None) -> tuple[int, RequestRecord]:
     """Return the number of a channel and the record of one of its requests; by default of the last answered one."""
-    found = repository.find_channel(tx, channel)
-    last = repository.load_manifests(tx, found.number, limit=1) if found else []
+    found = ledger.find_channel(tx, channel)
+    last = ledger.load_manifests(tx, found.number, limit=1) if found else []
     if found is not None and request is not None and request > FIRST_UNANSWERED:
-        kept = repository.load_unanswered(tx, found.number, request) if request <= SEQ_MASK else None
+        kept = ledger.load_unanswered(tx, found.number, request) if request <= SEQ_MASK else None
         if kept is None:
             latest = record_from_json(last[0]).request if last else 0
             raise UnknownRequest(channel.conversation, channel, request, last=latest)
@@ -327,7 +565,7 @@ def find_request(tx: Transaction, channel: Channel, request: int | None = None) 
     if request is not None and request != wanted.request:
         if not 1 <= request < wanted.request:
             raise UnknownRequest(channel.conversation, channel, request, last=wanted.request)
-        some = repository.load_manifests(tx, found.number, request, limit=1)
+        some = ledger.load_manifests(tx, found.number, request, limit=1)
         wanted, latest = record_from_json(some[0]) if some else wanted, wanted.request
         if wanted.request != request:  # its manifest could not be read, and was removed by a redaction
             raise UnknownRequest(channel.conversation, channel, request, last=latest)
@@ -359,9 +597,7 @@ def find_epoch_start(tx: Transaction, channel: int, request_record: RequestRecor
     """Return the record of the first request of the epoch."""
     upto = request_record.request
     while request_record.layout is None and upto > 0:
-        some = [
-            record_from_json(body) for body in repository.load_manifests(tx, channel, upto, limit=MANIFESTS_PER_BATCH)
-        ]
+        some = [record_from_json(body) for body in ledger.load_manifests(tx, channel, upto, limit=MANIFESTS_PER_BATCH)]
         for record in some:
             if record.layout is not None:
                 return record
@@ -379,3 +615,102 @@ def _check_rows(past: PastRequest, channel: Channel) -> None:
     raise StoreCorrupt(
         f"{what}: the stored rows do not match the hash of what was sent", fix="Verify the store, or restore a backup."
     )
+
+
+# ── messages as they were sent ────────────────────────────────────────────────────────────────────────────────────────
+# The messages of a compiled request before they are encoded, each with the stored message that it was made from.
+#
+# Callers that send the request with software of their own replace the messages that contextc changed, and keep the
+# rest.
+
+
+class SentMessage(NamedTuple):
+    """A message as it is sent. `seq` is that of the stored message; 0 if there is none, as for a summary.
+
+    `is_changed` is False if it has the content of the stored message, all of it.
+    """
+
+    message: Message
+    seq: int
+    is_changed: bool
+
+
+def list_sent_messages(compiled: Compiled, stored: Mapping[int, Message]) -> list[SentMessage]:
+    """Return the messages of a request in order. `stored` are the messages of the conversation by seq.
+
+    System messages at the start of the conversation come first, although they are sent in the system prompt.
+    """
+    found = [SentMessage(message, message.seq, False) for message in compiled.snapshot.leading.values()]
+    used: set[str] = set()
+    entries = [
+        DraftEntry(item, render_item(item, _stored_message(item, stored), fetchable=compiled.draft.fetchable))
+        for item in _list_items(compiled)
+    ]
+    for part in slice_at_replies(entries):
+        paired = compiled.formatter.pair_calls(in_blocks(part), used_ids=used).messages
+        found += _trace(paired, [message for _, message in part], stored)
+        encode_id = compiled.formatter.name_codec.encode_id
+        used.update([encode_id(call.id) for message in paired for call in message.tool_calls])
+    return found
+
+
+def _list_items(compiled: Compiled) -> list[Item]:
+    new, order = compiled.rows.new_rows, compiled.rows.order
+    if order is None:
+        rows = [*[each.row for each in compiled.snapshot.cached.rows], *[each.row for each in new]]
+    else:
+        rows = [new[each].row if isinstance(each, int) else each.row for each in order]
+    return [item for row in rows for item in row.items]
+
+
+def _stored_message(item: Item, stored: Mapping[int, Message]) -> Message | None:
+    return stored.get(item.place & SEQ_MASK) if item.place and item.kind == "message" else None
+
+
+def _trace(
+    paired: Sequence[Message], rendered: Sequence[Message], stored: Mapping[int, Message]
+) -> Iterator[SentMessage]:
+    """Yield the messages after pairing. A tool message is split into those that its results come from."""
+    origins: dict[str, Message] = {}
+    for message in rendered:
+        for result in message.tool_results:
+            origins.setdefault(result.call_id, message)
+    for message in paired:
+        if message.role != "tool":
+            yield _compare(message, stored)
+            continue
+        group: list[ToolResult] = []
+        origin: Message | None = None
+        for part in message.tool_results:
+            source = origins.get(part.call_id)
+            if group and (source is None or source is not origin):
+                yield _compare(_with_results(origin, group), stored)
+                group = []
+            group.append(part)
+            origin = source
+        if group:
+            yield _compare(_with_results(origin, group), stored)
+
+
+def _with_results(origin: Message | None, results: Sequence[ToolResult]) -> Message:
+    if origin is None:
+        return Message(role="tool", parts=tuple(results))
+    return replace(origin, parts=tuple(results))
+
+
+def _compare(message: Message, stored: Mapping[int, Message]) -> SentMessage:
+    original = stored.get(message.seq) if message.seq else None
+    is_same = (
+        original is not None
+        and message.role == original.role
+        and len(message.parts) == len(original.parts)
+        and all([_is_same_part(*pair) for pair in zip(message.parts, original.parts, strict=True)])
+    )
+    return SentMessage(message, message.seq if original is not None else 0, not is_same)
+
+
+def _is_same_part(sent: AnyPart, stored: AnyPart) -> bool:
+    """Return True if two parts are equal. Pairing gives a result the name of its call, which does not count."""
+    if type(sent) is ToolResult and type(stored) is ToolResult:
+        sent = replace(sent, name=stored.name)
+    return sent == stored

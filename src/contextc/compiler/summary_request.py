@@ -15,9 +15,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from contextc._json import is_valid_text
-from contextc.compiler.compiled import Compiled
 from contextc.compiler.draft import Draft
 from contextc.compiler.facts import rank_facts
+from contextc.compiler.step import Compiled
 from contextc.errors import InvalidInput
 from contextc.messages import Message
 from contextc.prompts import escape_markers

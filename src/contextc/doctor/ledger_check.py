@@ -14,19 +14,17 @@ from typing import NamedTuple, cast
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, decode_json
-from contextc.compiler.ledger import repository
-from contextc.compiler.ledger.log_check import LOG_LOST, has_lost_messages, is_tip_lost, without_rows
-from contextc.compiler.ledger.observed_compression import PACKED
-from contextc.compiler.ledger.row_encoding import hash_chunks
-from contextc.compiler.ledger.summaries import is_summary_lost
+from contextc.compiler import ledger
+from contextc.compiler.ledger import LOG_LOST, has_lost_messages, is_summary_lost, is_tip_lost, without_rows
 from contextc.compiler.manifest import RequestRecord, record_from_json
+from contextc.compiler.row_encoding import hash_chunks
 from contextc.doctor.findings import Finding
 from contextc.errors import StoreCorrupt
 from contextc.observation.redaction_patterns import CREDENTIAL_FIELDS
 from contextc.observation.request_rows import hash_head
 from contextc.store import Store
 from contextc.store.backend_interface import Transaction
-from contextc.store.ledger_schema import Channel, ChannelState, RowRange, StoredRow
+from contextc.store.ledger_schema import PACKED, Channel, ChannelState, RowRange, StoredRow
 from contextc.store.message_rows import SEQ_MASK, find_tip, make_place
 
 UNREADABLE = "the state of the channel could not be read"
@@ -83,7 +81,7 @@ def repair_ledgers(tx: Transaction, name: str) -> list[str]:
     """Repair the ledgers and summaries of a conversation, and return what was done."""
     done: list[str] = []
     for number, channel, state, error in _damaged_channels(tx, name):
-        repository.replace_state(tx, number, state, close_attempt=bool(error))
+        ledger.replace_state(tx, number, state, close_attempt=bool(error))
         done.append(f"The next request of {channel} sends the whole context.")
     for anchor in _lost_summaries(tx, name):
         tx.run("DELETE FROM overlay WHERE anchor = ?", anchor)
@@ -97,13 +95,13 @@ def _damaged_channels(tx: Transaction, name: str) -> list[DamagedChannel]:
     except StoreCorrupt:  # reported by other checks
         return []
     found: list[DamagedChannel] = []
-    for number, channel, stored, attempt in repository.load_encoded_channels(tx, name) if at is not None else ():
+    for number, channel, stored, attempt in ledger.load_encoded_channels(tx, name) if at is not None else ():
         try:
-            state = repository.decode_state(name, stored)
-            repository.decode_attempt(attempt)
-            rows = [row for _, row, _ in repository.load_row_items(tx, state.layout)]
+            state = ledger.decode_state(name, stored)
+            ledger.decode_attempt(attempt)
+            rows = [row for _, row, _ in ledger.load_row_items(tx, state.layout)]
         except StoreCorrupt as error:
-            repaired = replace(repository.recover_counters(tx, number), lost=UNREADABLE)
+            repaired = replace(ledger.recover_counters(tx, number), lost=UNREADABLE)
             found.append(DamagedChannel(number, channel, repaired, f"{error.problem}."))
             continue
         with suppress(StoreCorrupt):  # of the log: reported by other checks
@@ -154,8 +152,8 @@ def _load_observed_channels(tx: Transaction) -> list[tuple[int, Channel]]:
 
 def _check_observed_channel(tx: Transaction, number: int, channel: Channel) -> Iterator[Finding]:
     try:
-        rows = {row.place: row for row in repository.load_rows(tx, [RowRange(number, 0, SEQ_MASK)])}
-        records = [record_from_json(body) for body in reversed(repository.load_manifests(tx, number))]
+        rows = {row.place: row for row in ledger.load_rows(tx, [RowRange(number, 0, SEQ_MASK)])}
+        records = [record_from_json(body) for body in reversed(ledger.load_manifests(tx, number))]
     except (StoreCorrupt, ValueError) as error:
         yield _changed_request(channel, f"Its requests cannot be read: {error}")
         return
@@ -193,7 +191,7 @@ def _hash_rows(record: RequestRecord, rows: Mapping[int, StoredRow], number: int
 
 def _is_sound_head(tx: Transaction, number: int, name: str) -> bool:
     """Return True if a head is stored unchanged, or was redacted."""
-    head = repository.load_head(tx, number, bytes.fromhex(name))
+    head = ledger.load_head(tx, number, bytes.fromhex(name))
     return head is None or name in (hash_head(head).hex(), hash_head(b"").hex())
 
 

@@ -13,9 +13,9 @@ from secrets import token_hex
 from typing import Any, Generic, Literal, Self, TypeAlias, TypeVar, Unpack, cast, overload
 
 from contextc._json import JSON, JSONObject
-from contextc.compiler.arguments import as_provider
 from contextc.compiler.compaction import CompactionResult
-from contextc.compiler.options import CompilerOptionArguments
+from contextc.compiler.compiler import as_provider
+from contextc.compiler.draft import CompilerOptionArguments
 from contextc.errors import InvalidInput, InvalidSetting
 from contextc.executor import agent_config
 from contextc.executor.agent_config import (

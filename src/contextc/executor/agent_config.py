@@ -19,8 +19,8 @@ from msgspec import Struct
 
 from contextc._json import JSONObject
 from contextc.compiler import MessageCompiler
-from contextc.compiler.arguments import AgentArguments
-from contextc.compiler.options import CompilerOptions
+from contextc.compiler.compiler import AgentArguments
+from contextc.compiler.draft import CompilerOptions
 from contextc.compiler.summary_request import check_instructions, check_summarizer, takes_instructions
 from contextc.errors import InvalidInput, InvalidSetting
 from contextc.executor.limits import Limits

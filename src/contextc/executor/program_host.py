@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 
 from contextc._credential_mask import get_logger
 from contextc._worker_threads import CALLBACK_SLOTS, as_exception, run_blocking
-from contextc.compiler.passes.agent_view import view_inserted_messages
+from contextc.compiler.agent_view import view_inserted_messages
 from contextc.executor.limits import MAX_COST, MAX_TOOL_CALLS
 from contextc.executor.model_call import ReplyStream
 from contextc.executor.step_preparation import StepPreparer

@@ -14,10 +14,10 @@ from msgspec.structs import replace
 from contextc._credential_mask import get_logger
 from contextc._json import JSONObject
 from contextc.compiler import Compiled
-from contextc.compiler.arguments import AgentArguments
 from contextc.compiler.compaction import CompactionSteps
-from contextc.compiler.ledger.channel_loader import load_messages_at
-from contextc.compiler.passes.fit_budget import CALL_LEFT_OUT, SUMMED_UP
+from contextc.compiler.compiler import AgentArguments
+from contextc.compiler.fit_budget import CALL_LEFT_OUT, SUMMED_UP
+from contextc.compiler.ledger import load_messages_at
 from contextc.compiler.summary_request import SummarizerInput
 from contextc.errors import ContextOverflow
 from contextc.executor.agent_config import AgentConfig

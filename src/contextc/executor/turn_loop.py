@@ -18,7 +18,7 @@ from contextc._credential_mask import get_logger, mask_secrets
 from contextc._json import JSONObject
 from contextc._worker_threads import CALLBACK_SLOTS, as_exception, run_blocking
 from contextc.compiler import Compiled
-from contextc.compiler.ledger.known_sessions import SessionManager
+from contextc.compiler.ledger import SessionManager
 from contextc.compiler.summary_request import SummarizerInput
 from contextc.errors import ContextcError, LeaseLost, ProviderFailed
 from contextc.events import RetryScheduled, ToolStart

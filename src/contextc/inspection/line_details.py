@@ -8,10 +8,9 @@ from itertools import accumulate, pairwise
 from typing import Literal, NamedTuple, TypeAlias, cast
 
 from contextc._json import JSON, JSONObject, decode, encode
-from contextc.compiler.body_splitting import without_marks
-from contextc.compiler.ledger import repository
+from contextc.compiler import ledger
 from contextc.compiler.manifest import RequestRecord
-from contextc.compiler.past_requests import find_epoch_start
+from contextc.compiler.past_requests import find_epoch_start, without_marks
 from contextc.errors import ContextcError
 from contextc.formats.base import Formatter
 from contextc.messages import AnyPart, Media, Message, Reasoning, ToolCall, ToolResult, Usage, UserNotice
@@ -211,7 +210,7 @@ def _unwrap(definition: JSONObject) -> JSON:
 def load_whole_head(tx: Transaction, channel: int, record: RequestRecord) -> bytes | None:
     """Return the head of a request; for a resumed session the head that it began with."""
     whole = record if record.mode != "resume" else find_epoch_start(tx, channel, record)
-    return repository.load_head(tx, channel, bytes.fromhex(whole.head))
+    return ledger.load_head(tx, channel, bytes.fromhex(whole.head))
 
 
 def split_head(formatter: Formatter, head: bytes | JSONObject | None) -> tuple[HeadPart, ...]:

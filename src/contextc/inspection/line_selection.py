@@ -11,10 +11,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Literal, NamedTuple, TypeAlias
 
+from contextc.compiler.draft import distribute
 from contextc.compiler.manifest import ManifestLine
-from contextc.compiler.manifest_builder import is_reduced, render_sent_items
-from contextc.compiler.options import distribute
 from contextc.compiler.past_requests import find_channel_model
+from contextc.compiler.step import is_reduced, render_sent_items
 from contextc.inspection.line_details import (
     HeadPart,
     LineDetails,

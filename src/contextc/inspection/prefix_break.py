@@ -13,12 +13,17 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from contextc._json import JSONObject, decode
-from contextc.compiler.body_splitting import comparable_bytes, head_without_marks
-from contextc.compiler.compiled import Compiled
-from contextc.compiler.ledger import repository
-from contextc.compiler.ledger.row_encoding import NewRow
+from contextc.compiler import ledger
 from contextc.compiler.manifest import RequestRecord, record_from_json
-from contextc.compiler.past_requests import find_epoch_start, find_request, load_request_layout
+from contextc.compiler.past_requests import (
+    comparable_bytes,
+    find_epoch_start,
+    find_request,
+    head_without_marks,
+    load_request_layout,
+)
+from contextc.compiler.row_encoding import NewRow
+from contextc.compiler.step import Compiled
 from contextc.formats.base import Formatter, Request
 from contextc.inspection.line_details import is_system_first
 from contextc.store import Store
@@ -53,7 +58,7 @@ def load_compared_record(tx: Transaction, channel: int, request: int) -> Request
     first: RequestRecord | None = None
     until = request - 1
     while until > 0:
-        bodies = repository.load_manifests(tx, channel, until, limit=1 if first is None else BATCH)
+        bodies = ledger.load_manifests(tx, channel, until, limit=1 if first is None else BATCH)
         for body in bodies:
             record = record_from_json(body)
             first = first or record
@@ -146,9 +151,9 @@ def find_break(store: Store, channel: Channel, formatter: Formatter, request: in
             return PrefixBreak()
         if before is None:
             return PrefixBreak(why=describe_reason(record.why))
-        if repository.load_replaced(tx, number, before.request) is not None:
+        if ledger.load_replaced(tx, number, before.request) is not None:
             return PrefixBreak(why=describe_reason(record.why))
-        rows = repository.load_rows(tx, load_request_layout(tx, number, record)[0])
+        rows = ledger.load_rows(tx, load_request_layout(tx, number, record)[0])
         now = _WireRequest(_load_head(tx, number, record), _wire_messages(rows))
         found = _find_difference(formatter, _load_wire_request(tx, number, before), now, record.why)
         # the recorded reason is about the previous request, which was refused
@@ -179,13 +184,13 @@ def describe_reason(why: str) -> str:
 
 
 def _load_wire_request(tx: Transaction, number: int, record: RequestRecord) -> _WireRequest:
-    rows = repository.load_rows(tx, load_request_layout(tx, number, record)[0])
+    rows = ledger.load_rows(tx, load_request_layout(tx, number, record)[0])
     whole = record if record.mode != "resume" else find_epoch_start(tx, number, record)
     return _WireRequest(_load_head(tx, number, whole), _wire_messages(rows))
 
 
 def _load_head(tx: Transaction, number: int, record: RequestRecord) -> bytes | None:
-    return repository.load_head(tx, number, bytes.fromhex(record.head))
+    return ledger.load_head(tx, number, bytes.fromhex(record.head))
 
 
 def _wire_messages(rows: Iterable[StoredRow | NewRow]) -> list[bytes]:

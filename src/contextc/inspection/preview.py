@@ -15,16 +15,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from contextc._json import JSONObject, decode, encode
-from contextc.compiler.arguments import COMPILER_FIELDS
-from contextc.compiler.compiled import Compiled
-from contextc.compiler.compiler import MessageCompiler
+from contextc.compiler import ledger
+from contextc.compiler.compiler import COMPILER_FIELDS, MessageCompiler
+from contextc.compiler.draft import Budget, CompilerOptionArguments
 from contextc.compiler.history_tools import FETCH_TOOL
-from contextc.compiler.ledger import repository
-from contextc.compiler.ledger.channel_loader import load_messages_at
+from contextc.compiler.ledger import load_messages_at
 from contextc.compiler.manifest import ManifestLine, RequestRecord, record_from_json
-from contextc.compiler.manifest_builder import build_lines
-from contextc.compiler.options import Budget, CompilerOptionArguments
 from contextc.compiler.past_requests import find_epoch_start, find_request, load_channel_provider, load_records
+from contextc.compiler.step import Compiled, build_lines
 from contextc.errors import (
     ContextOverflow,
     InvalidInput,
@@ -126,7 +124,7 @@ def find_channels(
     store.conversation(conversation)  # raises UnknownConversation
     found = [
         (channel, state.requests > 0)
-        for _, channel, state, _ in store.read(lambda tx: repository.load_channels(tx, conversation))
+        for _, channel, state, _ in store.read(lambda tx: ledger.load_channels(tx, conversation))
         if agent in (None, channel.agent) and directory in (None, channel.directory)
     ]
     return [channel for channel, asked in found if asked] or [channel for channel, _ in found]
@@ -136,8 +134,8 @@ def load_last_budget(store: Store, channel: Channel) -> Budget | None:
     """Return the budget of the channel's last request, including its window; None if there is none."""
 
     def work(tx: Transaction) -> bytes | None:
-        found = repository.find_channel(tx, channel)
-        return next(iter(repository.load_manifests(tx, found.number, limit=1)), None) if found else None
+        found = ledger.find_channel(tx, channel)
+        return next(iter(ledger.load_manifests(tx, found.number, limit=1)), None) if found else None
 
     stored = store.read(work)
     return record_from_json(stored).budget if stored else None
@@ -147,8 +145,8 @@ def load_last_request(store: Store, conversation: str) -> tuple[Channel, Request
     """Return the newest request of a conversation on any channel; None if there is none."""
 
     def work(tx: Transaction) -> list[tuple[Channel, bytes]]:
-        found = [(number, channel) for number, channel, *_ in repository.load_channels(tx, conversation)]
-        return [(channel, body) for number, channel in found for body in repository.load_manifests(tx, number, limit=1)]
+        found = [(number, channel) for number, channel, *_ in ledger.load_channels(tx, conversation)]
+        return [(channel, body) for number, channel in found for body in ledger.load_manifests(tx, number, limit=1)]
 
     newest = [(channel, record_from_json(body)) for channel, body in store.read(work)]
     return max(newest, key=lambda each: each[1].time, default=None)
@@ -158,15 +156,13 @@ def load_last_head(store: Store, channel: Channel, provider: Provider) -> Reques
     """Return system prompt, tools and settings of the last request; None if there is none."""
 
     def work(tx: Transaction) -> tuple[ChannelState, bytes, str] | None:
-        found = repository.find_channel(tx, channel)
-        last = (
-            [record_from_json(body) for body in repository.load_manifests(tx, found.number, limit=1)] if found else []
-        )
+        found = ledger.find_channel(tx, channel)
+        last = [record_from_json(body) for body in ledger.load_manifests(tx, found.number, limit=1)] if found else []
         if found is None or not last:
             return None
         state = state_from_json(found.state)
         whole = last[0] if last[0].mode != "resume" else find_epoch_start(tx, found.number, last[0])
-        stored = repository.load_head(tx, found.number, bytes.fromhex(whole.head))
+        stored = ledger.load_head(tx, found.number, bytes.fromhex(whole.head))
         lead = load_messages_at(tx, state.lead or ())
         return (state, stored, "\n\n".join([message.text for message in lead.values()])) if stored else None
 
@@ -321,10 +317,10 @@ def load_knowledge(store: Store, channel: Channel) -> ChannelKnowledge:
     """Return what is known on a channel, and what is news. Raises `UnknownRequest` if the channel has no request."""
 
     def work(tx: Transaction) -> tuple[ChannelState, bool]:
-        found = repository.find_channel(tx, channel)
+        found = ledger.find_channel(tx, channel)
         if found is None:  # its conversation was deleted between the two reads
             raise UnknownRequest(channel.conversation, channel, None, last=0)
-        return repository.decode_state(channel.conversation, found.state), found.attempt is not None
+        return ledger.decode_state(channel.conversation, found.state), found.attempt is not None
 
     shown = load_request_details(store, channel)
     state, unanswered = store.read(work)
@@ -349,9 +345,9 @@ def _find_sent_before(store: Store, channel: Channel, places: Set[int]) -> froze
 
     def work(tx: Transaction) -> frozenset[int]:
         number, record = find_request(tx, channel, None)
-        rows = repository.load_row_items(tx, [RowRange(number, 1, record.rows)])
+        rows = ledger.load_row_items(tx, [RowRange(number, 1, record.rows)])
         found = {item.place for _, row, _ in rows for item in row.items} & places
-        answers = (where for body in repository.load_manifests(tx, number) for where in record_from_json(body).produced)
+        answers = (where for body in ledger.load_manifests(tx, number) for where in record_from_json(body).produced)
         return frozenset(found | (places & {*answers}))
 
     return store.read(work)

@@ -11,19 +11,10 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
-from contextc.compiler.compiled import Compiled
-from contextc.compiler.ledger import repository
-from contextc.compiler.ledger.channel_loader import load_messages_at
+from contextc.compiler import ledger
+from contextc.compiler.draft import Budget, distribute
+from contextc.compiler.ledger import load_messages_at
 from contextc.compiler.manifest import Fragment, ManifestLine, RequestRecord
-from contextc.compiler.manifest_builder import (
-    build_included_line,
-    build_left_out_line,
-    find_included_places,
-    is_reduced,
-    offers_fetch,
-    render_sent_items,
-)
-from contextc.compiler.options import Budget, distribute
 from contextc.compiler.past_requests import (
     find_channel_model,
     find_request,
@@ -31,7 +22,16 @@ from contextc.compiler.past_requests import (
     load_left_out_reasons,
     load_request_layout,
 )
-from contextc.compiler.request_head import NEW_ENCODER
+from contextc.compiler.step import (
+    NEW_ENCODER,
+    Compiled,
+    build_included_line,
+    build_left_out_line,
+    find_included_places,
+    is_reduced,
+    offers_fetch,
+    render_sent_items,
+)
 from contextc.inspection.line_details import (
     HeadPart,
     LineDetails,
@@ -171,7 +171,7 @@ def load_request_details(store: Store, channel: Channel, request: int | None = N
     def work(tx: Transaction) -> RequestDetails:
         number, record = find_request(tx, channel, request)
         layout, start = load_request_layout(tx, number, record)
-        rows = repository.load_row_items(tx, layout)
+        rows = ledger.load_row_items(tx, layout)
         before = load_compared_record(tx, number, record.request)
         items = tuple([item for _, row, _ in rows for item in row.items])
         return RequestDetails(
@@ -186,7 +186,7 @@ def load_request_details(store: Store, channel: Channel, request: int | None = N
             load_head=_head(store, channel, record, before),
             was_sent=_branch_test(tx, before),
             was_answered=before is not None and before.usage is not None,
-            fetchable=offers_fetch(repository.load_head(tx, number, bytes.fromhex(start.head))),
+            fetchable=offers_fetch(ledger.load_head(tx, number, bytes.fromhex(start.head))),
         )
 
     return store.read(work)
@@ -215,7 +215,7 @@ def preview_request_details(store: Store, compiled: Compiled) -> RequestDetails:
         return {**store.read(lambda tx: load_messages_at(tx, missing)), **known}
 
     def work(tx: Transaction) -> Callable[[int], bool]:
-        found = repository.find_channel(tx, compiled.channel)
+        found = ledger.find_channel(tx, compiled.channel)
         return _branch_test(tx, load_compared_record(tx, found.number, record.request) if found else None)
 
     return RequestDetails(
@@ -237,7 +237,7 @@ def _head(
     store: Store, channel: Channel, record: RequestRecord, before: RequestRecord | None
 ) -> Callable[[], tuple[HeadPart, ...]]:
     def work(tx: Transaction) -> list[bytes | None]:
-        found = repository.find_channel(tx, channel)
+        found = ledger.find_channel(tx, channel)
         return [load_whole_head(tx, found.number, each) if found and each else None for each in (record, before)]
 
     def read() -> tuple[HeadPart, ...]:
@@ -303,7 +303,7 @@ def _shared(
     if same == len(rows) or same == len(theirs):
         return _items(rows[:same])
     parting = RowRange(theirs[same] >> SEQ_BITS, theirs[same] & SEQ_MASK, theirs[same] & SEQ_MASK)
-    ((_, row, _),) = repository.load_row_items(tx, [parting])
+    ((_, row, _),) = ledger.load_row_items(tx, [parting])
     return _items(rows[:same]) + _count_same(rows[same][1].items, row.items, eq)
 
 

@@ -6,7 +6,7 @@ The store has a reply as messages and, for turns of an executor, as events. It d
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
-from contextc.compiler.ledger import repository
+from contextc.compiler import ledger
 from contextc.compiler.manifest import RequestRecord, record_from_json
 from contextc.compiler.past_requests import find_request
 from contextc.events import AnyEvent, ErrorOccurred, FailureDetails, RetryScheduled, StepFinish
@@ -123,7 +123,7 @@ def _observed_reply(tx: Transaction, channel: Channel, channel_number: int, reco
     assert facts is not None
     messages = _load_messages(tx, record.produced)
     status = _status(facts.status)
-    nearby = repository.load_manifests(
+    nearby = ledger.load_manifests(
         tx, channel_number, min(FIRST_UNANSWERED, record.request + NEIGHBOURS), limit=2 * NEIGHBOURS + 1
     )
     others = [each for each in map(record_from_json, reversed(nearby)) if each.request != record.request]
@@ -195,7 +195,7 @@ def _own_reply(
     usage = step.usage if step is not None and step.usage is not None else record.usage
     error = describe_error(step.error) if step is not None and step.state != "finished" else ""
     if step is None and number > FIRST_UNANSWERED:
-        channels = repository.load_channels(tx, channel.conversation)
+        channels = ledger.load_channels(tx, channel.conversation)
         attempt = next(each for _, found_channel, _, each in channels if found_channel == channel)
         error = describe_error(attempt.error) if attempt is not None and attempt.kept == number else ""
     events, more = _load_step_events(tx, channel.conversation, step) if step is not None else ([], False)

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from contextc.compiler.ledger import repository
-from contextc.compiler.ledger.repository import OpenAttempt
+from contextc.compiler import ledger
+from contextc.compiler.ledger import OpenAttempt
 from contextc.compiler.manifest import RequestRecord, record_from_json
 from contextc.compiler.past_requests import find_channel_model
 from contextc.inspection.request_details import load_request_details
@@ -61,8 +61,8 @@ def load_timeline(
 
     def work(tx: Transaction) -> tuple[list[tuple[Channel, list[RequestRecord]]], dict[int, str]]:
         asked = [
-            (channel, [record_from_json(body) for body in reversed(repository.load_manifests(tx, number))])
-            for number, channel, *_ in repository.load_channels(tx, conversation)
+            (channel, [record_from_json(body) for body in reversed(ledger.load_manifests(tx, number))])
+            for number, channel, *_ in ledger.load_channels(tx, conversation)
             if only in (None, channel)
         ]
         produced = [where for _, records in asked for record in records for where in record.produced]
@@ -158,7 +158,7 @@ def load_unanswered_requests(store: Store, conversation: str, only: Channel | No
     """
     turns = {turn.number: turn for turn in store.turns(conversation)}
     steps = store.steps(conversation)
-    channels = store.read(lambda tx: repository.load_channels(tx, conversation))
+    channels = store.read(lambda tx: ledger.load_channels(tx, conversation))
     known = [(channel, attempt) for _, channel, _, attempt in channels]
     found: list[UnansweredRequest] = []
     listed: set[tuple[Channel, int]] = set()

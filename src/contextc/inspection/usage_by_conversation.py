@@ -13,12 +13,11 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from contextc.compiler.ledger.observed_compression import unpack_record
 from contextc.compiler.past_requests import find_channel_model
 from contextc.messages import Usage
 from contextc.models import Model, cost
 from contextc.store.backend_interface import Transaction
-from contextc.store.ledger_schema import Channel
+from contextc.store.ledger_schema import Channel, unpack_record
 from contextc.store.message_rows import DECODE_ERRORS, SEQ_BITS, SEQ_MASK
 from contextc.store.turn_and_event_records import StepRecord, TurnRecord
 

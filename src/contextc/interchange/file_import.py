@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, encode
-from contextc.compiler.body_splitting import split_body
+from contextc.compiler.past_requests import split_body
 from contextc.errors import ContextcError, InvalidInput, InvalidSetting, StoreCorrupt, StoreError
 from contextc.formats import formatter
 from contextc.interchange.contextc_jsonl import Progress

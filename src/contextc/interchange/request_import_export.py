@@ -15,8 +15,8 @@ import msgspec
 from msgspec import Struct
 
 from contextc._json import JSON, JSONObject, as_object, decode_json, encode
-from contextc.compiler.ledger import repository
-from contextc.compiler.ledger.channel_loader import load_messages_at
+from contextc.compiler import ledger
+from contextc.compiler.ledger import load_messages_at
 from contextc.compiler.manifest import RequestRecord, record_from_json
 from contextc.compiler.past_requests import compute_request_cost, load_channel_provider, rebuild
 from contextc.errors import ContextcError, ConversationExists, InvalidInput, InvalidMessage, InvalidRequest
@@ -203,8 +203,8 @@ def _load_requests(tx: Transaction, conversation: str) -> list[tuple[Channel, Re
     """Return the requests of a conversation, oldest first."""
     found = [
         (channel, record_from_json(body))
-        for number, channel, *_ in repository.load_channels(tx, conversation)
-        for body in reversed(repository.load_manifests(tx, number))
+        for number, channel, *_ in ledger.load_channels(tx, conversation)
+        for body in reversed(ledger.load_manifests(tx, number))
     ]
     return sorted(found, key=lambda each: each[1].time)
 

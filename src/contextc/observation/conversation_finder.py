@@ -15,9 +15,8 @@ from itertools import count
 from typing import Literal, NamedTuple, TypeAlias, cast
 
 from contextc._json import JSON, JSONObject, as_object, decode_json
-from contextc.compiler.ledger import repository
-from contextc.compiler.ledger.channel_loader import load_messages_at
-from contextc.compiler.ledger.observed_compression import unpack_record
+from contextc.compiler import ledger
+from contextc.compiler.ledger import load_messages_at
 from contextc.compiler.manifest import RequestRecord, record_from_json
 from contextc.errors import ContextcError, ConversationExists, StoreCorrupt, UnknownConversation
 from contextc.messages import Message
@@ -36,7 +35,7 @@ from contextc.observation.observed_request import NewNames, RecordOptions
 from contextc.observation.request_rows import is_model_output
 from contextc.store.append_and_load import load_messages
 from contextc.store.backend_interface import Transaction
-from contextc.store.ledger_schema import Channel, ChannelState, HeadHashes, RowRange, state_from_json
+from contextc.store.ledger_schema import Channel, ChannelState, HeadHashes, RowRange, state_from_json, unpack_record
 from contextc.store.message_rows import SEQ_BITS, SEQ_MASK, BranchTip, decode_row, find_tip, make_place
 
 # ── the stored index ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -178,7 +177,7 @@ def is_changed_here(tx: Transaction, conversation: str, at: BranchTip, state: Ch
     now = make_place(at.branch, at.seq)
     if not at.seq or now in ([each.place for each in state.produced] or [make_place(state.branch, state.seen)]):
         return False
-    for number, _, found, _ in repository.load_channels(tx, conversation):
+    for number, _, found, _ in ledger.load_channels(tx, conversation):
         for request in range(found.requests, max(0, found.requests - MAX_CANDIDATES), -1):
             record = load_record(tx, make_place(number, request))
             if record is not None and record.observed is not None:
@@ -203,7 +202,7 @@ def has_own_content(tx: Transaction, name: str, at: BranchTip) -> bool:
     if tx.row("SELECT 1 FROM observed_conversation WHERE conversation = ?", at.conversation) is None:
         return at.seq > 0
     now = make_place(at.branch, at.seq)
-    for number, _, state, _ in repository.load_channels(tx, name):
+    for number, _, state, _ in ledger.load_channels(tx, name):
         ends = [each.place for each in state.produced] or [make_place(state.branch, state.seen)]
         if now in ends and state.revision == at.revision:
             record = load_record(tx, make_place(number, state.requests))
@@ -227,15 +226,15 @@ def load_observed_places(tx: Transaction, conversation: str) -> set[int] | None:
     """Return the places of all messages of observed requests; None if there is a request that is not one of them."""
     places: set[int] = set()
     try:
-        for channel, _, _, attempt in repository.load_channels(tx, conversation):
+        for channel, _, _, attempt in ledger.load_channels(tx, conversation):
             if attempt is not None:
                 return None
-            for body in repository.load_manifests(tx, channel, SEQ_MASK):
+            for body in ledger.load_manifests(tx, channel, SEQ_MASK):
                 record = decode_row(record_from_json, body, "The manifest of a request")
                 if record.observed is None:
                     return None
                 places.update(record.produced)
-            for _, row, _ in repository.load_row_items(tx, [RowRange(channel, 0, SEQ_MASK)]):
+            for _, row, _ in ledger.load_row_items(tx, [RowRange(channel, 0, SEQ_MASK)]):
                 places.update([item.place for item in row.items])
     except StoreCorrupt:
         return None
@@ -392,7 +391,7 @@ class ConversationFinder:
         if isinstance(named, str):
             place = last_request(tx, name)
         else:
-            channel = repository.find_channel(tx, named[0])
+            channel = ledger.find_channel(tx, named[0])
             place = make_place(channel.number, named[1]) if channel is not None else 0
         if not place and self.options.parent:
             raise UnknownConversation(name)
@@ -478,7 +477,7 @@ class ConversationFinder:
         """Return True if the main conversation so far was one request without tools, such as a probe, and this request
         has tools.
         """
-        states = [state for _, _, state, _ in repository.load_channels(tx, main.name)]
+        states = [state for _, _, state, _ in ledger.load_channels(tx, main.name)]
         is_alone = sum([state.requests for state in states]) == 1 and not states[0].head.tools
         return main.kind == "main" and is_alone and bool(self.head.tools)
 
@@ -576,12 +575,12 @@ class ConversationFinder:
     def _has_same_head(self, tx: Transaction, conversation: str) -> bool:
         """Return True if the request has the tools, or else the system prompt, of a request of the conversation."""
         mine = self.head
-        states = [state.head for _, _, state, _ in repository.load_channels(tx, conversation)]
+        states = [state.head for _, _, state, _ in ledger.load_channels(tx, conversation)]
         return any(head.tools == mine.tools and (mine.tools or head.static == mine.static) for head in states)
 
     def _has_same_prompt(self, tx: Transaction, conversation: str) -> bool:
         """Return True if a request of the conversation has the same system prompt and tools."""
-        heads = [state.head for _, _, state, _ in repository.load_channels(tx, conversation)]
+        heads = [state.head for _, _, state, _ in ledger.load_channels(tx, conversation)]
         return any(head.static == self.head.static and head.tools == self.head.tools for head in heads)
 
     def _extends(self, tx: Transaction, place: int) -> bool:

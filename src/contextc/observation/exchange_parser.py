@@ -24,7 +24,7 @@ from contextc._json import (
     fix_surrogates,
     fix_surrogates_in_json,
 )
-from contextc.compiler.body_splitting import (
+from contextc.compiler.past_requests import (
     Element,
     comparable_bytes,
     head_without_marks,

@@ -13,13 +13,12 @@ from weakref import WeakKeyDictionary
 from msgspec.structs import replace
 
 from contextc._common_prefix import count_common_prefix
-from contextc.compiler.body_splitting import split_elements
-from contextc.compiler.compiled import OBSERVED
-from contextc.compiler.ledger import repository
-from contextc.compiler.ledger.observed_compression import pack_record
-from contextc.compiler.ledger.row_encoding import has_signed_reasoning, hash_chunks, list_media
+from contextc.compiler import ledger
+from contextc.compiler.draft import Budget
 from contextc.compiler.manifest import ObservedFacts, RequestRecord, record_to_json
-from contextc.compiler.options import Budget
+from contextc.compiler.past_requests import split_elements
+from contextc.compiler.row_encoding import has_signed_reasoning, hash_chunks, list_media
+from contextc.compiler.step import OBSERVED
 from contextc.errors import ContextcError, StoreCorrupt
 from contextc.messages import Message
 from contextc.messages.client_context import COMPACTION_SUMMARIES
@@ -75,6 +74,7 @@ from contextc.store.ledger_schema import (
     Item,
     StoredRow,
     extend_layout,
+    pack_record,
 )
 from contextc.store.message_rows import (
     SEQ_BITS,
@@ -285,25 +285,25 @@ class ExchangeRecording:
                 miss_tokens=self.answer.diagnosis.missed,
             ),
         )
-        found = repository.find_channel(tx, channel, lock=True)
+        found = ledger.find_channel(tx, channel, lock=True)
         assert found is not None, "the channel of a recorded request exists"
-        repository.replace_manifest(tx, found.number, record.request, pack_record(record_to_json(record)))
+        ledger.replace_manifest(tx, found.number, record.request, pack_record(record_to_json(record)))
         return record
 
     # ── the channel ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _load(self, tx: Transaction, channel: Channel, channels: PendingChannels) -> KnownChannel:
-        found = repository.find_channel(tx, channel, lock=True)
-        if found is None and (number := repository.create_channel(tx, channel, ChannelState())):
+        found = ledger.find_channel(tx, channel, lock=True)
+        if found is None and (number := ledger.create_channel(tx, channel, ChannelState())):
             return KnownChannel(number, 1)
         if found is None:  # another writer created it meanwhile, and its transaction has ended
-            found = repository.find_channel(tx, channel, lock=True)
+            found = ledger.find_channel(tx, channel, lock=True)
         assert found is not None, "a channel that exists is found"
         if (known := channels.get(channel, found.number, found.version)) is not None:
             return known
-        state = repository.decode_state(channel.conversation, found.state)
+        state = ledger.decode_state(channel.conversation, found.state)
         try:
-            rows = repository.load_rows(tx, state.layout)
+            rows = ledger.load_rows(tx, state.layout)
         except StoreCorrupt:  # of a message that is damaged, or was repaired
             rows = []
         wanted = sum([each.last - each.first + 1 for each in state.layout])
@@ -438,13 +438,13 @@ class ExchangeRecording:
             state = replace(
                 state, layout=(), tokens=0, size=0, chain="", branch=0, seen=0, produced=(), lost=PARTIAL_REQUEST
             )
-        repository.update_state(tx, known.number, known.version, state)
-        repository.write_rows(tx, known.number, first, pack_rows(tx, fresh))
+        ledger.update_state(tx, known.number, known.version, state)
+        ledger.write_rows(tx, known.number, first, pack_rows(tx, fresh))
         if not given.is_split:
-            repository.save_replaced(tx, known.number, record.request, given.body)
+            ledger.save_replaced(tx, known.number, record.request, given.body)
         if known.head != record.head:
-            repository.save_head(tx, known.number, head_hash, given.head or b"{}")
-        repository.save_manifest(tx, known.number, record.request, pack_record(record_to_json(record)))
+            ledger.save_head(tx, known.number, head_hash, given.head or b"{}")
+        ledger.save_manifest(tx, known.number, record.request, pack_record(record_to_json(record)))
         counts = [segment.size for segment in segments]
         entry = KnownChannel(known.number, known.version + 1, state, head=record.head, facts=head)
         if not is_partial:

@@ -11,8 +11,7 @@ from msgspec.structs import replace
 
 from contextc._common_prefix import count_common_prefix
 from contextc._json import as_object, decode_json, encode_canonical
-from contextc.compiler.ledger import repository
-from contextc.compiler.ledger.observed_compression import pack_wire
+from contextc.compiler import ledger
 from contextc.messages import Message, Text
 from contextc.messages.message import AnyPart
 from contextc.models.tokens import TokenCounter
@@ -20,7 +19,7 @@ from contextc.observation.client_ids import attributions
 from contextc.observation.exchange_parser import ObservedInput, ParsedElements, decode_head
 from contextc.prompts import PromptBuilder, PromptFragment, hash_tools
 from contextc.store.backend_interface import Transaction
-from contextc.store.ledger_schema import HeadHashes, Item, LedgerRow, RowRange, StoredRow, extend_layout
+from contextc.store.ledger_schema import HeadHashes, Item, LedgerRow, RowRange, StoredRow, extend_layout, pack_wire
 from contextc.store.message_rows import SEQ_BITS, SEQ_MASK, make_place
 from contextc.tools.spec import get_tool_name
 
@@ -250,7 +249,7 @@ def number_rows(segments: Sequence[Segment], number: int, first: int) -> tuple[l
 def pack_rows(tx: Transaction, rows: Sequence[StoredRow]) -> list[tuple[LedgerRow, bytes]]:
     """Return new rows as they are stored: compressed against their messages, which contain nearly the same text."""
     places = [item.place for row in rows for item in row.row.items]
-    bodies = repository.load_bodies(tx, places) if places else {}
+    bodies = ledger.load_bodies(tx, places) if places else {}
     found: list[tuple[LedgerRow, bytes]] = []
     for row in rows:
         if not row.chunk:  # redacted

@@ -13,8 +13,8 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, as_object, decode, encode
-from contextc.compiler.body_splitting import comparable
 from contextc.compiler.manifest import RequestAction
+from contextc.compiler.past_requests import comparable
 from contextc.errors import ContextcError, UnknownModel, describe_error
 from contextc.formats import formatter
 from contextc.formats.base import Formatter, Request

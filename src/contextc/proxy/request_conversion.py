@@ -10,8 +10,8 @@ import msgspec
 from msgspec.structs import replace
 
 from contextc._json import JSONObject, as_object, as_objects, decode, encode
-from contextc.compiler.body_splitting import MARK_NAMES
 from contextc.compiler.manifest import RequestAction
+from contextc.compiler.past_requests import MARK_NAMES
 from contextc.errors import FailureKind, InvalidSetting, ProviderFailed
 from contextc.formats import formatter
 from contextc.formats.base import Formatter, Request

@@ -27,7 +27,7 @@ from contextc.analysis.finding import Finding, get_code, sort_by_cost
 from contextc.analysis.request_comparison import read_part, show_element
 from contextc.analysis.request_elements import Element
 from contextc.analysis.request_view import RequestView
-from contextc.compiler.ledger.channel_loader import load_messages_at
+from contextc.compiler.ledger import load_messages_at
 from contextc.errors import InvalidInput
 from contextc.messages import Message
 from contextc.messages.client_context import remove_client_context

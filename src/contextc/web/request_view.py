@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from contextc._json import JSONObject
 from contextc.analysis.expected_cache import ExpectedCache
-from contextc.compiler.ledger import repository
+from contextc.compiler import ledger
+from contextc.compiler.draft import Budget
 from contextc.compiler.manifest import Fragment, ObservedFacts
-from contextc.compiler.options import Budget
 from contextc.compiler.past_requests import find_channel_model
 from contextc.errors import UnknownChannel
 from contextc.formats.lint_engine import Violation
@@ -61,7 +61,7 @@ class ChannelView(Struct, frozen=True, kw_only=True):
 def find_channel(store: Store, conversation: str, id: str) -> Channel:
     """Return the channel with an id. Raises `UnknownConversation` and `UnknownChannel`."""
     store.conversation(conversation)  # raises if it does not exist
-    for _, channel, *_ in store.read(lambda tx: repository.load_channels(tx, conversation)):
+    for _, channel, *_ in store.read(lambda tx: ledger.load_channels(tx, conversation)):
         if channel_id(channel) == id:
             return channel
     raise UnknownChannel(conversation, id)
@@ -71,7 +71,7 @@ def channel_views(store: Store, conversation: str) -> list[ChannelView]:
     """Return the channels of a conversation, oldest first. Raises `UnknownConversation`."""
     store.conversation(conversation)
     found: list[ChannelView] = []
-    for _, channel, state, attempt in store.read(lambda tx: repository.load_channels(tx, conversation)):
+    for _, channel, state, attempt in store.read(lambda tx: ledger.load_channels(tx, conversation)):
         session = state.session.id if state.session else ""
         stateful = bool(session or state.lost) or has_sessions(channel.provider)
         found.append(

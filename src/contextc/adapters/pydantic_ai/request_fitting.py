@@ -26,7 +26,7 @@ from contextc.adapters.pydantic_ai.message_conversion import (
     to_usage,
 )
 from contextc.adapters.request_preparation import PreparedRequest, RequestPreparer
-from contextc.compiler.options import CompilerOptionArguments
+from contextc.compiler.draft import CompilerOptionArguments
 from contextc.errors import InvalidInput, InvalidSetting
 from contextc.messages import Message
 from contextc.providers import Provider, provider

@@ -43,7 +43,7 @@ from contextc.cli.console import err, escape_markup, format_dollars, out, plural
 from contextc.cli.error_text import format_error
 from contextc.cli.file_io import read_system_prompt
 from contextc.cli.manifest_view import print_manifest, print_overflow
-from contextc.compiler.ledger.known_sessions import SessionManager
+from contextc.compiler.ledger import SessionManager
 from contextc.config import PolicyName, mask_secrets
 from contextc.errors import ContextcError, ContextOverflow, InvalidInput, InvalidSetting, UnknownConversation
 from contextc.events import AnyEvent, ErrorOccurred

@@ -11,7 +11,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
 from contextc._worker_threads import REQUEST_SLOTS, run_blocking
 from contextc.app.agent_factory import resolve_model, time_based_names
-from contextc.compiler.ledger.channel_loader import load_messages_at
+from contextc.compiler.ledger import load_messages_at
 from contextc.errors import ConversationExists, InvalidInput
 from contextc.events import CompactionFinished, ErrorOccurred, RetryScheduled, UserNoticeCreated
 from contextc.inspection.preview import build_edited_message, load_last_request

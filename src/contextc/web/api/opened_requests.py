@@ -7,7 +7,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, find_json_problem
-from contextc.compiler.options import Budget, distribute
+from contextc.compiler.draft import Budget, distribute
 from contextc.errors import ContextcError, InvalidRequest, InvalidSetting
 from contextc.formats import formatter
 from contextc.formats.base import Request

@@ -5,7 +5,7 @@ from typing import Unpack
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.compiler.options import CompilerOptionArguments
+from contextc.compiler.draft import CompilerOptionArguments
 
 CHAT = cc.provider("openai-chat:gpt-4o")
 CLAUDE = cc.provider("anthropic:claude-sonnet-4-5")

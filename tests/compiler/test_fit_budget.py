@@ -8,11 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 import contextc as cc
-from contextc.compiler.draft import Draft, DraftEntry
-from contextc.compiler.ledger.summaries import Summary
-from contextc.compiler.options import Budget, CompilerOptions
-from contextc.compiler.passes import fit_budget
-from contextc.compiler.passes.fit_budget import MESSAGE_LEFT_OUT_TEXT
+from contextc.compiler.draft import Budget, CompilerOptions, Draft, DraftEntry
+from contextc.compiler.fit_budget import MESSAGE_LEFT_OUT_TEXT, fit_budget
+from contextc.compiler.ledger import Summary
 from contextc.messages import Role
 from contextc.models.tokens import get_counter
 from contextc.prompts import Prompt

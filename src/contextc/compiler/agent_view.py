@@ -18,7 +18,7 @@ from typing import cast
 from msgspec.structs import replace
 
 from contextc.compiler.draft import Draft, DraftEntry, LeftOutMessage
-from contextc.compiler.ledger.row_encoding import (
+from contextc.compiler.row_encoding import (
     apply_reasoning_policy,
     has_signed_reasoning,
     list_media,

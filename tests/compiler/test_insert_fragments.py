@@ -7,7 +7,7 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject, encode
-from contextc.compiler.options import CompilerOptionArguments
+from contextc.compiler.draft import CompilerOptionArguments
 
 CHAT = cc.provider("openai-chat:gpt-4o")
 TAGGED = cc.provider("anthropic:claude-sonnet-4-5")

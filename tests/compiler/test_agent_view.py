@@ -8,8 +8,8 @@ import pytest
 
 import contextc as cc
 from contextc._json import encode
-from contextc.compiler.ledger.channel_row_cache import get_channel_cache
-from tests.passes.agent_views import INTERRUPTED, Talk, call, calls, result, seen, sent_messages
+from contextc.compiler.ledger import get_channel_cache
+from tests.compiler.agent_views import INTERRUPTED, Talk, call, calls, result, seen, sent_messages
 
 # ── who is seen ───────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -6,8 +6,8 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject, encode
-from contextc.compiler.ledger.channel_row_cache import get_channel_cache
-from tests.passes.agent_views import CHAT, CLAUDE, INTERRUPTED, Talk, calls, result, seen, sent_messages
+from contextc.compiler.ledger import get_channel_cache
+from tests.compiler.agent_views import CHAT, CLAUDE, INTERRUPTED, Talk, calls, result, seen, sent_messages
 
 
 def test_results_are_matched_by_id_not_by_name_or_position() -> None:

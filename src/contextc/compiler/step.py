@@ -1,0 +1,1815 @@
+"""The path of one request, after the arguments were resolved: load, head, passes, rows, manifest, begin, commit.
+
+`compile_request` loads the channel (`ledger.py`) into a draft (`draft.py`), runs the `PASSES` over it, encodes what is
+new (`row_encoding.py`) and returns a `Compiled`. That is the value that `begin` and `commit` work with.
+"""
+
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from copy import deepcopy
+from functools import lru_cache
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, cast
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from contextc._json import JSONObject, decode, encode, encode_canonical, id_text
+from contextc.compiler import ledger
+from contextc.compiler.agent_view import select_agent_view, view_inserted_messages
+from contextc.compiler.draft import Budget, CacheMark, CompilerOptions, Draft, DraftEntry, distribute, verify_draft
+from contextc.compiler.fit_budget import fit_budget
+from contextc.compiler.history_tools import FETCH_TOOL
+from contextc.compiler.ledger import (
+    LOG_LOST,
+    ChannelCache,
+    ChannelCacheEntry,
+    ChannelSnapshot,
+    CommitTail,
+    Summary,
+    is_message_lost,
+    join_messages,
+    load_latest,
+    load_latest_summary,
+    load_messages_at,
+    load_next,
+    load_snapshot,
+    may_have_summaries,
+    split_chunk,
+)
+from contextc.compiler.manifest import Fragment, Manifest, ManifestLine, RequestRecord, record_from_json, record_to_json
+from contextc.compiler.row_encoding import (
+    AssembledRows,
+    FetchedMessages,
+    FetchMessages,
+    NewRow,
+    apply_reasoning_policy,
+    assemble_rows,
+    has_signed_reasoning,
+    hash_chunks,
+    list_blob_names,
+    list_media,
+    render_item,
+)
+from contextc.errors import ContextOverflow, InvalidInput, StaleCompile
+from contextc.formats.base import Formatter, Request, as_json
+from contextc.formats.request_settings import RequestSettings
+from contextc.messages import Message, Reasoning, Text, Usage, hash_content, system, validate_message
+from contextc.messages.message import may_be_text, to_plain_text
+from contextc.models import Model
+from contextc.models import cost as price_of
+from contextc.models.tokens import MAX_FACTOR, MIN_FACTOR, Calibration, TokenCounter, load_calibration, load_counts
+from contextc.prompts import SYSTEM_CONTEXT, Prompt, heading_of
+from contextc.prompts.builder import SEPARATOR
+from contextc.providers import Provider
+from contextc.store import Reference, Store, append_and_load
+from contextc.store.backend_interface import Transaction
+from contextc.store.conversation_types import Lease
+from contextc.store.leases import check_lease
+from contextc.store.ledger_schema import (
+    Channel,
+    ChannelState,
+    FragmentCopy,
+    HeadHashes,
+    Item,
+    ProviderSession,
+    RowRange,
+    StoredRow,
+    extend_layout,
+)
+from contextc.store.message_rows import (
+    FIRST_UNANSWERED,
+    SEQ_BITS,
+    SEQ_MASK,
+    BranchTip,
+    find_message,
+    find_tip,
+    load_lineage,
+    load_tip,
+    make_place,
+    set_last_active,
+    split_by_branch,
+)
+from contextc.tools.spec import AnyTool, NativeTool, Tool
+
+if TYPE_CHECKING:
+    from contextc.compiler.compiler import MessageCompiler
+
+
+# ── the compiled request ──────────────────────────────────────────────────────────────────────────────────────────────
+# A compiled request: its parameters, its bytes, and its manifest.
+#
+# Sealed content is shared with other requests of the channel as bytes. Parameters are decoded from the bytes, so that
+# a caller may change them: no other request has the same objects. Both are built on first use.
+
+
+RequestMode: TypeAlias = Literal["full", "resume"]
+OBSERVED = "observed"
+"""The mode of a request that other software sent."""
+MESSAGES_PLACEHOLDER: JSONObject = {"role": "system", "here": "the messages"}  # placeholder for the messages
+SESSION_PLACEHOLDER = "<the session>"  # placeholder for the session id
+MAX_CACHED_CHUNKS = 8
+_MESSAGES_BYTES, _SESSION_BYTES = encode(MESSAGES_PLACEHOLDER), encode(SESSION_PLACEHOLDER)
+
+
+class HeadParts(NamedTuple):
+    """Everything of a request except its messages, with placeholders for the messages and for the session id."""
+
+    key: str
+    body: JSONObject
+    settings: JSONObject
+    before: bytes
+    after: bytes
+    hash: bytes
+
+    @classmethod
+    def from_body(cls, key: str, body: JSONObject, settings: JSONObject) -> "HeadParts":
+        written = encode(body)
+        before, _, after = written.partition(_MESSAGES_BYTES)
+        return cls(key, body, settings, before, after, blake2b(written, digest_size=16).digest())
+
+    def bytes(self, chunks: list[bytes], session: str | None) -> bytes:
+        """Return the request as bytes, built from chunks of its messages. Empty chunks are skipped."""
+        before, after = self.before, self.after
+        if session and _SESSION_BYTES in before + after:
+            before, after = (each.replace(_SESSION_BYTES, encode(session)) for each in (before, after))
+        chunks = [chunk for chunk in chunks if chunk]
+        if not chunks:  # the system prompt is the only message
+            return before.removesuffix(b",") + after
+        parts = [b","] * (2 * len(chunks) + 1)
+        parts[0], parts[-1], parts[1::2] = before, after, chunks
+        return b"".join(parts)
+
+
+class Cost(NamedTuple):
+    """The loss compared with the previous request: tokens in a prompt cache, and signed reasoning."""
+
+    cached_tokens_lost: int
+    cached_tokens_kept: int
+    signed_reasoning_lost: int
+    dollars: float | None
+
+
+class RequestAccount(NamedTuple):
+    """The record, the manifest and the cost of a compiled request."""
+
+    record: RequestRecord
+    manifest: Manifest
+    cost: Cost
+
+
+class Compiled:
+    """A request for one model. `is_new` is False if there is nothing to send."""
+
+    def __init__(
+        self,
+        *,
+        channel: Channel,
+        provider: Provider,
+        formatter: Formatter,
+        draft: Draft,
+        snapshot: ChannelSnapshot,
+        state: ChannelState,
+        rows: AssembledRows,
+        head: HeadParts,
+        build_account: Callable[[], RequestAccount],
+        build_session_head: Callable[[], HeadParts],
+        session_id: str | None,
+        revert_to: str | None,
+        dry_run: bool,
+        is_new: bool,
+        tools: tuple[Tool | NativeTool, ...],
+    ) -> None:
+        self.channel, self.provider, self.formatter = channel, provider, formatter
+        self.mode: RequestMode = "resume" if draft.resume else "full"
+        self.session_id, self.revert_to = session_id, revert_to
+        self.is_new, self.dry_run = is_new, dry_run
+        self.draft, self.snapshot, self.state, self.rows, self.head = draft, snapshot, state, rows, head
+        self.tools = tools
+        self.new_token_counts: dict[bytes, int] = {}
+        self.token = os.urandom(8).hex()
+        """Random token that identifies the attempt to send it."""
+        self._build_account, self._build_session_head = build_account, build_session_head
+        self._account: RequestAccount | None = None
+        self.replaced = False
+        self._body: bytes | None = None
+        self._params: JSONObject | None = None
+        self._decoded: Request | None = None
+
+    @property
+    def cursor(self) -> str:
+        """The provider's position in the session that this request resumes."""
+        session = self.snapshot.state.session
+        return session.cursor if self.session_id and session is not None else ""
+
+    @property
+    def budget(self) -> Budget:
+        """The token budget of the request, and what of it is used."""
+        return self.draft.budget
+
+    @property
+    def account(self) -> RequestAccount:
+        """The record, the manifest and the cost, built on first use."""
+        if self._account is None:
+            self._account = self._build_account()
+        return self._account
+
+    @property
+    def record(self) -> RequestRecord:
+        """The part of the manifest that is stored with the request."""
+        return self.account.record
+
+    @property
+    def manifest(self) -> Manifest:
+        """The account of the request: each message, whether it is included, and why not."""
+        return self.account.manifest
+
+    @property
+    def cost(self) -> Cost:
+        """The loss compared with the previous request."""
+        return self.account.cost
+
+    @property
+    def request(self) -> int:
+        """Its number on the channel."""
+        return self.snapshot.state.requests + 1
+
+    @property
+    def estimated_input(self) -> int:
+        """Tokens of the whole input by our own count. The provider's figure calibrates it."""
+        draft = self.draft
+        messages = self.state.tokens if draft.kept is None else sum([item.tokens for item in draft.kept])
+        return self.state.above + messages
+
+    def measured_input(self, usage: Usage | None) -> int:
+        """Return the input tokens that the provider counted; 0 if it reported none.
+
+        A figure below our estimate also counts as none if the provider may exclude cached tokens.
+        """
+        if usage is None or (usage.input < self.estimated_input and not self.formatter.input_includes_cached):
+            return 0
+        return usage.input
+
+    def overhead_after(self, usage: Usage | None) -> int:
+        """Return the channel's overhead after this request: what the provider counted beyond what calibration explains.
+
+        The overhead stays unchanged while calibration explains the difference.
+        """
+        before, real, counted = self.state.overhead, self.measured_input(usage), self.estimated_input
+        if not real or self.replaced or self.provider.runs_tools:  # its figure includes its own prompt
+            return before
+        if counted * MIN_FACTOR <= real - before <= counted * MAX_FACTOR:
+            return before
+        return max(0, real - round(counted * self.draft.factor))
+
+    @property
+    def session_head(self) -> JSONObject:
+        """System prompt, tools and settings with which the session began, also for a request that resumes it."""
+        head = self._build_session_head()
+        return deepcopy({name: value for name, value in head.body.items() if name != head.key})
+
+    @property
+    def params(self) -> JSONObject:
+        """The request as plain data, as the API and most SDKs accept it; see `arguments`.
+
+        A change of it affects neither `body` nor other requests. To send and store the changed request, use `replace`.
+        """
+        if self._params is None:
+            self._params = self.copy()
+        return self._params
+
+    @property
+    def arguments(self) -> JSONObject:
+        """Keyword arguments for the vendor's SDK call: `params`, unless that SDK uses other names (google-genai)."""
+        return self.formatter.sdk_arguments(self.params, self.provider.model_id)
+
+    @property
+    def body(self) -> bytes:
+        """The request as JSON bytes."""
+        if self._body is None:
+            self._body = self.head.bytes(self._chunks(), self.session_id)
+        return self._body
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The messages of the request in contextc's types, as they are sent: trimmed, and with inserted texts.
+
+        They are decoded from the request, so they have its roles, call ids and texts, and no position in the store. The
+        system prompt is not one of them.
+        """
+        return self._decode().messages
+
+    @property
+    def system_prompt(self) -> str:
+        """The system prompt of the request, as it is sent; "" if it has none."""
+        found = self._decode().system
+        return found.text if found is not None else ""
+
+    def _decode(self) -> Request:
+        if self._decoded is None:
+            self._decoded = self.formatter.decode_request(self.copy())
+        return self._decoded
+
+    def replace(self, params: JSONObject) -> None:
+        """Send `params` instead of the compiled request. They are stored, and the next request begins an epoch."""
+        self._params, self._body, self.replaced = params, encode(params), True
+        self._decoded = None
+
+    def copy(self) -> JSONObject:
+        """Return the request that is sent as plain data of its own, whatever was changed in `params`."""
+        return decode(self.body)
+
+    def _messages(self) -> list[JSONObject]:
+        new, order = self.rows.new_rows, self.rows.order
+        if order is not None:
+            whole: list[JSONObject] = []
+            for each in order:
+                row = new[each] if isinstance(each, int) else each
+                if row.row.drop:
+                    del whole[-row.row.drop :]
+                whole += row.messages if isinstance(row, NewRow) else split_chunk(row.chunk)
+            return with_breakpoints(self.formatter, self.draft.marks, whole, 0)
+        before = [] if self.draft.resume else self.snapshot.cached.list_messages()
+        drop = 0
+        added: list[JSONObject] = []
+        for row in new:
+            if row.row.drop > len(added):
+                drop += row.row.drop - len(added)
+                added = []
+            elif row.row.drop:
+                added = added[: -row.row.drop]
+            added += row.messages
+        if drop:
+            before = before[:-drop]
+        return with_breakpoints(self.formatter, self.draft.marks, before + added, len(before))
+
+    def _chunks(self) -> list[bytes]:
+        new, order, marks = self.rows.new_rows, self.rows.order, self.draft.marks
+        if any(row.row.drop for row in new):  # rows that replace preceding wire messages
+            return [join_messages(self._messages())]
+        if order is not None:
+            chunks = [new[each].chunk if isinstance(each, int) else each.chunk for each in order]
+        else:
+            chunks = [] if self.draft.resume else self.snapshot.cached.join_chunks()
+            if "previous" in marks:
+                self._mark_last(chunks)
+            chunks += [row.chunk for row in new]
+        if "end" in marks:
+            self._mark_last(chunks)
+        return chunks
+
+    def _mark_last(self, chunks: list[bytes]) -> None:
+        index = next((index for index in range(len(chunks) - 1, -1, -1) if chunks[index]), None)
+        if index is not None:
+            chunks[index] = mark_chunk(self.formatter, chunks[index])
+
+
+@lru_cache(MAX_CACHED_CHUNKS)  # the last chunk of a request is marked in the next one too
+def mark_chunk(formatter: Formatter, chunk: bytes) -> bytes:
+    messages = split_chunk(chunk)
+    last = formatter.with_cache_breakpoint(messages[-1])
+    return chunk if last is None else join_messages([*messages[:-1], last])
+
+
+def with_breakpoints(
+    formatter: Formatter, marks: tuple[CacheMark, ...], messages: list[JSONObject], before: int
+) -> list[JSONObject]:
+    """Return the messages with cache breakpoints. The first `before` of them were in the previous request."""
+    at = ([before - 1] if "previous" in marks and before else []) + (
+        [len(messages) - 1] if "end" in marks and messages else []
+    )
+    for index in at:
+        if (marked := formatter.with_cache_breakpoint(messages[index])) is not None:
+            messages[index] = marked
+    return messages
+
+
+# ── the head: system prompt, tools and settings ───────────────────────────────────────────────────────────────────────
+# The head of a request: the arguments of a compilation resolved against the store, system prompt, tools and settings.
+#
+# `RequestTerms` depend on the caller's arguments only: hashes, tokens of head and tools, the budget. The arguments
+# rarely change from step to step, so `MessageCompiler` caches the terms. Hashes of the head decide whether a change
+# breaks the prefix. The encoded parts are cached.
+
+
+OUTPUT, LONGEST_OUTPUT = 8_000, 32_000
+SMALL_WINDOW, MARGIN = 1_024, 256
+
+
+class PreparedTools(NamedTuple):
+    """The tools of a request as they are sent, with those for the history; their hash and their tokens."""
+
+    tools: tuple[AnyTool, ...]
+    hash: str
+    tokens: int
+    caller_tools: tuple[AnyTool, ...]
+    """The tools as the caller passed them."""
+    caller_breakpoints: int = 0
+    """Number of cache breakpoints that the caller's tools contain."""
+    is_former: bool = False
+    """True if they are those of the previous request, and a new epoch would have others."""
+
+
+class RequestTerms(Struct, frozen=True, kw_only=True):
+    """Values that all requests with the same arguments share."""
+
+    prompt: Prompt
+    tools: PreparedTools
+    names: tuple[str, ...]
+    """Names of the tools, in the order they are sent."""
+    fetchable: bool
+    searchable: bool
+    settings: JSONObject
+    settings_json: bytes
+    """The caller's settings as canonical JSON."""
+    output: int | None
+    formatter: Formatter
+    head: HeadHashes
+    budget: Budget
+    audiences: frozenset[str]
+    breakpoints_left: int
+    """Number of cache breakpoints that may still be set."""
+
+
+class CompileInput(Struct, frozen=True, kw_only=True):
+    """The input of one compilation: arguments, terms, and the loaded channel."""
+
+    provider: Provider
+    counter: TokenCounter
+    options: CompilerOptions
+    channel: Channel
+    terms: RequestTerms
+    run: str | None = None
+    running: frozenset[str] | None = None
+    runs: str = ""
+    snapshot: ChannelSnapshot
+    summary: Summary | None = None
+    counts: Mapping[int, int] = {}
+    factor: float = 1.0
+    fetch: FetchMessages
+    load_earlier: Callable[[ChannelSnapshot, int, int], Mapping[int, Message]]
+    head_cache: dict[object, HeadParts]
+    retry: bool = False
+    renews_tools: bool = False
+    """True if a new epoch that begins anyway gets other history tools."""
+    headroom: int = 0
+    dry_run: bool = False
+    load_left_out: Callable[[ChannelSnapshot, Sequence[Item]], Mapping[int, str]]
+    """Return what earlier requests left out, by place, with the reason."""
+    other_channel_state: ChannelState | None = None
+    """State of the channel that this agent used last, if this channel has no request yet. Set for dry runs only."""
+
+
+def compute_budget(
+    model: Model,
+    options: CompilerOptions,
+    *,
+    system: int,
+    tools: int,
+    budget: int | None,
+    output: int | None,
+    exact: bool,
+) -> Budget:
+    """Return the budget before any message is counted. `budget` is the caller's limit for the whole input."""
+    window = model.window
+    wanted = output if output is not None else min(model.output, OUTPUT)
+    reserve = min(wanted, LONGEST_OUTPUT, window // 2)
+    if options.slides or options.reserve == "full":
+        reserve = min(output or model.output, window)
+    margin = max(MARGIN, window // 100) if window > SMALL_WINDOW and not options.slides else 0
+    limit = None
+    if budget is not None:
+        if budget <= 0:
+            raise InvalidInput(
+                "budget must be a positive number of tokens", got=budget, fix="Pass the limit for the whole input."
+            )
+        limit, reserve, margin = min(budget, window), 0, 0
+    return Budget(window=window, system=system, tools=tools, reserve=reserve, margin=margin, limit=limit, exact=exact)
+
+
+NEW_ENCODER = "new encoder version"
+MAX_CACHED_HEADS = 64
+
+
+def hash_head(
+    formatter: Formatter, options: CompilerOptions, prompt: Prompt, tools: PreparedTools, settings: JSONObject
+) -> HeadHashes:
+    counted = {name: settings[name] for name in formatter.prefix_settings if name in settings}
+    static = prompt.static_hash if prompt.static else ""
+    if options.placement == "head" and prompt.dynamic:
+        static += blake2b(prompt.dynamic_text.encode(), digest_size=8).hexdigest()
+    return HeadHashes(
+        static=static,
+        tools=tools.hash,
+        settings=blake2b(encode_canonical(counted), digest_size=8).hexdigest() if counted else "",
+        encoder=f"{formatter.name}/{formatter.encoding_version}",
+    )
+
+
+def find_prefix_change(ask: CompileInput, old: HeadHashes, resume: bool) -> str:
+    """Return the reason why the prefix cannot be extended; empty if it can."""
+    new = ask.terms.head
+    if new.encoder != old.encoder:
+        return NEW_ENCODER
+    keeps = resume and (ask.provider.resends_head or ask.provider.keeps_static)
+    if new.static != old.static and not (keeps and ask.options.static_change == "update"):
+        return "system prompt changed"
+    if new.tools != old.tools and not ask.renews_tools and not (resume and ask.provider.resends_head):
+        return "tools changed"
+    if new.settings != old.settings and not resume:
+        return "reasoning settings changed"
+    return ""
+
+
+def build_head(ask: CompileInput, budget: Budget, *, resume: bool, marked: bool) -> HeadParts:
+    provider, terms = ask.provider, ask.terms
+    output, formatter = terms.output, terms.formatter
+    bare = resume and not provider.resends_head
+    length = None
+    if output is not None:  # the requested length, if the window has room for it
+        length = output if budget.input + output <= budget.window else budget.reserve or output
+    elif formatter.requires_max_tokens:
+        length = budget.reserve or min(provider.model.output, OUTPUT)
+    hashed = ("", "") if bare else (terms.head.static, terms.head.tools)
+    key = (*hashed, length, terms.settings_json, resume, marked)
+    if (found := ask.head_cache.get(key)) is not None:
+        return found
+    text = "" if bare else _static_text(ask.options, terms.prompt)
+    settings = formatter.settings.write(RequestSettings(model=provider.model_id, max_output_tokens=length)).body
+    if resume and provider.session_field:
+        settings[provider.session_field] = SESSION_PLACEHOLDER
+    settings = _merge_settings(settings, terms.settings)
+    tools = () if bare else terms.tools.tools
+    request = Request(messages=(), system=system(text) if text else None, tools=tools, settings=settings)
+    request = replace(request, settings=formatter.rename_tool_choice(request))
+    body = formatter.assemble(request, [MESSAGES_PLACEHOLDER])
+    if marked:
+        body = formatter.with_head_breakpoint(body)
+    if len(ask.head_cache) >= MAX_CACHED_HEADS:
+        ask.head_cache.clear()
+    found = ask.head_cache[key] = HeadParts.from_body(formatter.messages_key, body, settings)
+    return found
+
+
+def _merge_settings(ours: JSONObject, theirs: JSONObject) -> JSONObject:
+    """Return our settings overridden by the caller's, merged inside objects that both contain."""
+    both: JSONObject = {**ours, **theirs}
+    for name in ours.keys() & theirs.keys():
+        if isinstance(ours[name], dict) and isinstance(theirs[name], dict):
+            both[name] = {**ours[name], **theirs[name]}
+    return both
+
+
+def _static_text(options: CompilerOptions, prompt: Prompt) -> str:
+    text = prompt.static_text
+    if options.placement == "head" and prompt.dynamic:
+        text = f"{text}\n\n{prompt.dynamic_text}" if text else prompt.dynamic_text
+    return text
+
+
+# ── the manifest ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# Build the record, the manifest and the cost of a compiled request on demand, and the lines of any manifest.
+#
+# A line describes one message or inserted text: whether it was sent, in which form, and why. It has the text as the
+# model read it, beside the stored text. A result may have been sent as a stub or shortened, a user message escaped, a
+# reply without its reasoning, old messages as a summary. Everything that displays a request takes its texts from here.
+
+
+_FETCH = FETCH_TOOL.name.encode()
+
+
+class SentItem(NamedTuple):
+    """One item: the message that the model read, and the stored message it was rendered from.
+
+    `original` is None if the two are equal, or if the item has no stored message. `text` and `original_text` are both
+    as plain text.
+    """
+
+    message: Message
+    original: Message | None
+
+    @property
+    def text(self) -> str:
+        return to_plain_text(self.message)
+
+    @property
+    def original_text(self) -> str:
+        return to_plain_text(self.original)
+
+
+def render_sent(item: Item, message: Message | None, *, fetchable: bool = True) -> SentItem:
+    """Return what a model read for an item. `fetchable`: the request had the tool `fetch_result`."""
+    if message is not None and item.kind == "message" and message.redacted:
+        return SentItem(message, None)
+    shown = render_item(item, message, fetchable=fetchable)
+    is_same = message is None or item.kind != "message" or shown.parts == message.parts
+    return SentItem(shown, None if is_same else message)
+
+
+def render_sent_items(
+    items: Iterable[Item], messages: Mapping[int, Message], *, fetchable: bool = True
+) -> list[tuple[Item, SentItem]]:
+    """Return every item of a request with what the model read for it. `messages` are the stored messages by place."""
+    return [(item, render_sent(item, messages.get(item.place), fetchable=fetchable)) for item in items]
+
+
+def offers_fetch(head: bytes | None) -> bool:
+    """Return True if a request with this head has the tool `fetch_result`. A missing head counts as True."""
+    return head is None or _FETCH in head
+
+
+REVERTED_REMARK = "the session goes back to where it stood: the request before this one came to nothing ({why})"
+
+
+def build_account(
+    ask: CompileInput, draft: Draft, standing: ChannelState, assembled: AssembledRows, head: HeadParts, session: str
+) -> RequestAccount:
+    """Build the account of a request. `standing` is the state of the channel after its commit."""
+    sight = ask.snapshot
+    shared, shared_bytes, lost = _shared(sight, assembled, standing)
+    whole = standing.above + (standing.tokens if draft.kept is None else sum([item.tokens for item in draft.kept]))
+    signed = 0
+    if draft.kept is not None:
+        signed = sum([item.signed and item.bare for item in draft.kept]) - sum(
+            [item.bare for each in sight.cached.rows for item in each.row.items]
+        )
+    fragments = _fragments(ask, draft)
+    # a fork begins with rows of its parent, and a session whose cursor was set with none, without a new epoch
+    first = not sight.state.requests or bool(sight.state.held)
+    record = RequestRecord(
+        request=sight.state.requests + 1,
+        mode="resume" if draft.resume else "full",
+        epoch=standing.epoch,
+        why=draft.epoch,
+        rows=sight.state.rows + len(assembled.new_rows),
+        layout=() if assembled.order is not None or first else None,
+        head=head.hash.hex(),
+        chain=standing.chain,
+        marks=draft.marks,
+        added=len(assembled.new_rows) if assembled.order is None else len(assembled.order),
+        session=session,
+        held=sight.state.held if draft.resume else 0,
+        new=draft.new,
+        fragments=tuple(fragments()) if draft.epoch or first else (),
+        left=draft.left,
+        skipped=_skipped(sight),
+        remarks=_remarks(ask, draft, assembled),
+        budget=draft.budget,
+        shared=min(draft.budget.input, shared * draft.budget.input // whole if whole else 0),
+        shared_bytes=shared_bytes,
+        signed_lost=max(0, signed),
+        branch=sight.tip.branch,
+        tip=sight.tip.seq,
+    )
+    if ask.other_channel_state is not None:  # the first request here: another channel's cache is lost
+        lost, signed = ask.other_channel_state.above + ask.other_channel_state.tokens, _count_foreign_reasoning(ask)
+    price = price_of(ask.provider.model, Usage(input=lost, cache_write=lost)) if lost else 0.0
+    manifest = Manifest(ask.channel, record, lambda: _lines(ask, draft, draft.budget.messages), fragments)
+    return RequestAccount(record, manifest, Cost(lost, shared, max(0, signed), price))
+
+
+def _remarks(ask: CompileInput, draft: Draft, assembled: AssembledRows) -> tuple[str, ...]:
+    warnings = ask.terms.prompt.warnings
+    failed = ask.snapshot.attempt if draft.resume else None
+    if not (draft.remarks or draft.unread_until or warnings or assembled.notes or failed):
+        return ()
+    return (
+        *((REVERTED_REMARK.format(why=failed.error or "it was interrupted"),) if failed else ()),
+        *draft.remarks,
+        *(
+            f"skipped the log up to message {draft.unread_until}: it does not fit"
+            for _ in range(bool(draft.unread_until))
+        ),
+        *(warning.message for warning in warnings),
+        *dict.fromkeys(str(note) for note in assembled.notes),
+    )
+
+
+def _count_foreign_reasoning(ask: CompileInput) -> int:
+    """Return the number of messages with signed reasoning of another provider."""
+    own = ask.provider.formatter.provider
+    signed = [
+        {part.provider for part in message.parts if type(part) is Reasoning and (part.signature or part.data)}
+        for _, message in ask.snapshot.log
+    ]
+    return sum(bool(providers - {own}) for providers in signed)
+
+
+def _skipped(sight: ChannelSnapshot) -> int:
+    """Return the number of messages that were not read, because they are too far back to fit."""
+    if not sight.unread_until:
+        return 0
+    read = {where for where, _ in sight.log} | set(sight.leading)
+    return max(
+        0, sight.unread_until - sight.state.seen - sum([where & SEQ_MASK <= sight.unread_until for where in read])
+    )
+
+
+def _shared(sight: ChannelSnapshot, assembled: AssembledRows, standing: ChannelState) -> tuple[int, int, int]:
+    """Return the tokens and the bytes of the prefix that the previous request had too, and the lost tokens, by our own
+    count.
+    """
+    before, head = sight.cached.standing, standing.head
+    if not before.requests and not before.layout:
+        return 0, 0, 0
+    old = before.head
+    above = standing.above if (old.static, old.tools) == (head.static, head.tools) else 0
+    total = before.above + before.tokens
+    if assembled.order is None:
+        return above + before.tokens, before.size, max(0, total - above - before.tokens)
+    tokens = size = 0
+    if above or not (old.static or old.tools):
+        for each, mine in zip(assembled.order, sight.cached.rows, strict=False):
+            if each is not mine:
+                break
+            tokens, size = tokens + mine.row.tokens, size + len(mine.chunk)
+    return above + tokens, size, max(0, total - above - tokens)
+
+
+def _fragments(ask: CompileInput, draft: Draft) -> Callable[[], Sequence[Fragment]]:
+    def read() -> list[Fragment]:
+        shown = {entry.item.fragment for entry in draft.tail}
+        at_head = ask.options.placement == "head"
+        static = not draft.resume or ask.provider.resends_head
+        return [
+            Fragment(
+                id=each.id,
+                lifecycle=each.lifecycle,
+                shown=static if each.lifecycle == "static" else at_head or each.id in shown,
+                hash=each.hash,
+                tokens=ask.counter.count_text(each.text),
+            )
+            for each in (*ask.terms.prompt.static, *ask.terms.prompt.dynamic)
+        ]
+
+    return read
+
+
+def _lines(ask: CompileInput, draft: Draft, used: int) -> list[ManifestLine]:
+    items: list[Item]
+    if draft.kept is not None:
+        items = list(draft.kept)
+    else:
+        items = [item for each in draft.rows for item in each.row.items] + [entry.item for entry in draft.tail]
+    left = {**ask.load_left_out(ask.snapshot, items), **{each.place: each.why for each in draft.left}}
+    held = sum([len(each.row.items) for each in draft.rows]) if draft.resume else 0
+    produced = draft.held_places if draft.resume else ()
+    return build_lines(
+        items,
+        left,
+        lambda places: ask.fetch(places, ()).messages,
+        dict(draft.log),
+        held=held,
+        produced=produced,
+        used=used,
+        fetchable=draft.fetchable,
+    )
+
+
+def build_lines(
+    items: Iterable[Item],
+    left_out: Mapping[int, str],
+    load_messages: Callable[[Sequence[int]], Mapping[int, Message]],
+    known: Mapping[int, Message] = {},
+    *,
+    held: int = 0,
+    produced: Collection[int] = (),
+    used: int | None = None,
+    fetchable: bool = True,
+) -> list[ManifestLine]:
+    """Return the lines of all items as the model read them, then those of what was left out.
+
+    `used` is the total of the items' tokens, distributed over the lines; without it, lines have our own count. The
+    first `held` items, and those at the places in `produced`, were in the session before this request.
+    """
+    items = list(items)
+    places = find_included_places(items)
+    hidden = sorted([where for where in left_out if where not in places], key=lambda where: where & SEQ_MASK)
+    wanted = [*(item.place for item in items if item.place), *hidden]
+    messages = {**load_messages([where for where in dict.fromkeys(wanted) if where not in known]), **known}
+    counted = [item.tokens for item in items]
+    tokens = counted if used is None else distribute(used, counted)
+    lines = [
+        replace(build_included_line(item, sent, taken), sent=index >= held and item.place not in produced)
+        for index, ((item, sent), taken) in enumerate(
+            zip(render_sent_items(items, messages, fetchable=fetchable), tokens, strict=True)
+        )
+    ]
+    return lines + [build_left_out_line(where, messages.get(where), left_out[where]) for where in hidden]
+
+
+def find_included_places(items: Iterable[Item]) -> set[int]:
+    """Return the places of the messages that are sent. A summary is excluded: its place is that of a message it
+    replaces.
+    """
+    return {item.place for item in items if item.kind != "summary"}
+
+
+def build_included_line(item: Item, sent: SentItem, tokens: int) -> ManifestLine:
+    return ManifestLine(
+        seq=item.place & SEQ_MASK,
+        kind=item.kind,
+        role=item.role,
+        shown=True,
+        tokens=tokens,
+        why=_describe_changes(item),
+        text=sent.text,
+        original=sent.original_text,
+    )
+
+
+def build_left_out_line(where: int, message: Message | None, why: str) -> ManifestLine:
+    return ManifestLine(
+        seq=where & SEQ_MASK,
+        kind="message",
+        role=message.role if message is not None else "",
+        shown=False,
+        sent=False,
+        why=why,
+        text=to_plain_text(message),
+    )
+
+
+def is_reduced(item: Item) -> bool:
+    """Return True if a result is a stub, or shortened to its head and tail."""
+    return item.decayed or bool(item.limit) or item.calls == "short"
+
+
+REDUCED_CALLS = ("calls without arguments", "only its id, can be fetched")
+"""How a call and its result are sent as the shortest valid pair."""
+
+
+def _describe_changes(item: Item) -> str:
+    """Return how an item differs from its stored message."""
+    notes = [
+        f"as {item.prefix.strip()}" if item.prefix else "",
+        "result left out, can be fetched" if item.decayed else "",
+        REDUCED_CALLS[item.role == "tool"] if item.calls == "short" else "without its calls" if item.calls else "",
+        "shortened" if item.limit else "",
+        "without its reasoning" if item.bare else "",
+        "reasoning joined in" if item.inline else "",
+        "broke off" if item.failed else "",
+        "media described" if item.blind else "",
+    ]
+    return ", ".join(note for note in notes if note)
+
+
+# ── the pass insert_fragments ─────────────────────────────────────────────────────────────────────────────────────────
+# Insert the dynamic fragments that are due at the tail, in one block.
+#
+# A fragment is due if this epoch has no copy of its current text. At the start of a turn it is also due if its latest
+# copy is far back; a session gets all fragments at every turn. A copy that replaces another one is marked as updated,
+# and a fragment that has become empty is withdrawn. Copies are never moved, so the prefix is stable. Runs before the
+# budget, so that they are counted.
+#
+#     Before                              After
+#     user       What is left to do?      user       What is left to do?
+#                                         system     Todos: 1. write tests (open)
+
+
+PROMPT_CHANGED_TEXT = "The instructions you were given at the start have changed. From now on these hold:\n\n"
+PROMPT_ENDED_TEXT = "The instructions you were given at the start no longer hold."
+UPDATED_TEXT = "(updated: this replaces all earlier versions)"
+WITHDRAWN_TEXT = "(withdrawn)\nAll earlier versions of this no longer hold."
+
+
+def insert_fragments(draft: Draft) -> Draft:
+    if draft.resume and draft.provider.keeps_static and draft.options.static_change == "update":
+        told = draft.prompt.static_hash if draft.prompt.static else ""
+        if told != draft.standing.head.static:
+            text = PROMPT_CHANGED_TEXT + draft.prompt.static_text if told else PROMPT_ENDED_TEXT
+            draft = _append_to_tail(draft, [Item(kind="update", text=text)])
+    shown = draft.standing.fragments
+    if draft.options.placement == "head" or not (shown or draft.prompt.dynamic):
+        return draft
+    begins = any(entry.item.opens for entry in draft.tail)
+    if not (begins or draft.new or draft.epoch):
+        return draft
+    now = draft.standing.tokens if draft.kept is None else sum([item.tokens for item in draft.kept])
+    now += sum([entry.item.tokens for entry in draft.tail])
+    due = _due(draft, begins=begins, now=now)
+    if not due:
+        return draft
+    copies = {**shown, **{item.fragment: FragmentCopy(item.hash, now) for item in due}}
+    copies = {name: copy for name, copy in copies.items() if copy.hash}
+    return _append_to_tail(replace(draft, standing=replace(draft.standing, fragments=copies, dynamic="")), due)
+
+
+def _due(draft: Draft, *, begins: bool, now: int) -> list[Item]:
+    """Return the copies and withdrawals that are due. `now` is the number of tokens before them."""
+    shown, every = draft.standing.fragments, begins and draft.provider.session_resumption
+    due: list[Item] = []
+    for fragment in draft.prompt.dynamic:
+        copy = shown.get(fragment.id)
+        is_same = copy is not None and copy.hash == fragment.hash
+        is_far = begins and copy is not None and now - copy.position > draft.options.refresh
+        if is_same and not every and not is_far:
+            continue
+        title = f"## {fragment.heading}"
+        if (copy is not None or draft.standing.dynamic) and not (is_same and every):
+            title = f"{title} {UPDATED_TEXT}"
+        due.append(Item(kind="dynamic", text=f"{title}\n{fragment.text}", fragment=fragment.id, hash=fragment.hash))
+    gone = shown.keys() - {fragment.id for fragment in draft.prompt.dynamic}
+    due += [
+        Item(kind="dynamic", text=f"## {heading_of(name)} {WITHDRAWN_TEXT}", fragment=name)
+        for name in shown
+        if name in gone
+    ]
+    return due
+
+
+def _append_to_tail(draft: Draft, items: Sequence[Item]) -> Draft:
+    """Append inserted texts to the tail, marked as ours if a session accepts no system message."""
+    marked = draft.resume and not draft.provider.system_in_session
+    entries: list[DraftEntry] = []
+    for item in items:
+        text = SYSTEM_CONTEXT + item.text if marked else item.text
+        role = "user" if marked else "system"
+        message = Message(role=role, parts=(Text(text),))
+        tokens = draft.counter.count_text(SEPARATOR + item.text) if entries else draft.counter.count_message(message)
+        entries.append(DraftEntry(replace(item, role=role, text=text, tokens=tokens), message))
+    return replace(draft, tail=(*draft.tail, *entries))
+
+
+# ── the pass cache_breakpoints ────────────────────────────────────────────────────────────────────────────────────────
+# Set cache breakpoints: after the head, after the end of the previous request, and at the end.
+#
+# A provider's cache checks these positions first, and they are stable from step to step. There are never more than the
+# provider allows, and none if the request is too short to be cached. Runs after the budget, because marks are
+# positions.
+#
+#     Before                     After
+#     system     You are …       system     You are …   ●
+#     user       Find the bug.   user       Find the bug.
+#     assistant  calls read      assistant  calls read
+#     tool       print(1)        tool       print(1)    ●   (the request before ended here)
+#     assistant  calls test      assistant  calls test
+#     tool       2 failed        tool       2 failed    ●
+
+
+def set_cache_breakpoints(draft: Draft) -> Draft:
+    least, budget = draft.provider.model.cache_minimum, draft.budget
+    if draft.resume or draft.breakpoints_left <= 0 or budget.input < least:
+        return draft
+    marks: list[CacheMark] = ["end"]
+    head = budget.system + budget.tools
+    if draft.kept is None and draft.rows and head + draft.standing.tokens >= least:
+        marks.append("previous")
+    if head >= least:
+        marks.append("head")
+    return replace(draft, marks=tuple(marks[: draft.breakpoints_left]))
+
+
+# ── compile ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# One compilation: load the channel, new messages, summaries and token counts, then build the request. Writes nothing.
+#
+# All reads use one consistent snapshot of the store. The next step of a channel that this handle used last takes a
+# fast path with one statement (`ledger.load_next`).
+
+
+FIRST_REQUEST = "first request"
+PREVIOUS_REPLACED = "the request before it was replaced"
+
+
+def compile_request(ask: CompileInput, renew_terms: Callable[[], RequestTerms]) -> Compiled:
+    """Compile a request. If it begins an epoch, it gets the terms with today's tools, unless they do not fit."""
+    compiled = _compile(ask)
+    if ask.terms.tools.is_former and compiled.draft.epoch:
+        with suppress(ContextOverflow):
+            return _compile(replace(ask, terms=renew_terms(), renews_tools=True))
+    return compiled
+
+
+def _compile(ask: CompileInput) -> Compiled:
+    """Decide whether a new epoch begins, run the passes, and assemble the rows."""
+    sight = ask.snapshot
+    standing = sight.state
+    why, resume, revert = _session(ask)
+    if standing.requests and not standing.layout and standing.lost:
+        why = standing.lost
+    changed, compacted = -1, _is_newer(ask.summary, standing)
+    if standing.requests or standing.layout or standing.held:
+        is_known = bool(standing.head.encoder) or not standing.held  # a session that was adopted has an unknown head
+        breaks = find_prefix_change(ask, standing.head, resume) if is_known else ""
+        why = (
+            why
+            or sight.reason
+            or breaks
+            or (PREVIOUS_REPLACED if standing.replaced else "")
+            or ("compaction" if compacted else "")
+        )
+        is_other_head = breaks in ("system prompt changed", "tools changed", NEW_ENCODER) or ask.renews_tools
+        changed = 0 if why == PREVIOUS_REPLACED or is_other_head else -1
+    else:
+        why = why or FIRST_REQUEST
+    resume = resume and not why
+    draft = _draft(ask, why=why, resume=resume, changed=changed, compacted=compacted)
+    passed = _run_passes(draft)
+    if resume and passed.epoch:  # a pass began an epoch, so the whole context is sent into a new session
+        why, resume, revert = passed.epoch, False, None
+        passed = _run_passes(_draft(ask, why=why, resume=False, changed=-1, compacted=compacted))
+    return _compiled(ask, passed, revert if resume else None)
+
+
+def _session(ask: CompileInput) -> tuple[str, bool, str | None]:
+    """Return why a stateful provider needs a new session, whether one is resumed, and the cursor it must go back to
+    first.
+    """
+    provider, sight = ask.provider, ask.snapshot
+    if not provider.session_resumption:
+        return "", False, None
+    session = sight.state.session
+    if session is None:
+        shown = sight.state.requests or sight.state.layout
+        why = PREVIOUS_REPLACED if sight.state.replaced else sight.state.lost or "no session"
+        return (why if shown else ""), False, None
+    if sight.attempt is None:
+        return "", True, None
+    if provider.reverts:
+        return "", True, session.cursor or session.id
+    return "an earlier prompt may be in the session", False, None
+
+
+def _is_newer(summary: Summary | None, standing: ChannelState) -> bool:
+    if summary is None or summary.waits:
+        return False
+    return summary.anchor & SEQ_MASK > standing.summary & SEQ_MASK
+
+
+def _draft(ask: CompileInput, *, why: str, resume: bool, changed: int, compacted: bool) -> Draft:
+    sight, terms = ask.snapshot, ask.terms
+    standing, kept = sight.state, sight.remaining
+    if why:
+        standing = replace(standing, epoch=standing.epoch + 1, input=0)
+        if kept is None:
+            kept = tuple([item for each in sight.cached.rows for item in each.row.items])
+    return Draft(
+        provider=ask.provider,
+        counter=ask.counter,
+        options=ask.options,
+        agent=ask.channel.author,
+        run=ask.run,
+        running=ask.running,
+        audiences=terms.audiences,
+        resume=resume,
+        prompt=terms.prompt,
+        fetchable=terms.fetchable,
+        searchable=terms.searchable,
+        rows=sight.cached.rows,
+        standing=standing,
+        log=sight.log,
+        unread_until=sight.unread_until,
+        turn_opening=sight.turn_opening,
+        load_messages=lambda places: ask.fetch(places, ()).messages,
+        load_earlier=lambda upto, tokens: ask.load_earlier(sight, upto, tokens),
+        revealed=sight.revealed,
+        text_files=_load_text_files(ask),
+        token_counts=ask.counts,
+        unanswered_calls=sight.unanswered_calls,
+        pins=sight.pins,
+        summary=ask.summary,
+        compacted=compacted,
+        breakpoints_left=terms.breakpoints_left,
+        reencode=standing.head.encoder not in ("", terms.head.encoder),
+        factor=ask.factor,
+        headroom=ask.headroom,
+        budget=terms.budget if why or ask.options.slides else _epochs_budget(terms.budget, standing.reserve),
+        epoch=why,
+        kept=kept,
+        changed=changed,
+        remarks=(f"{sight.missing} of its messages are missing from the store",) if sight.missing else (),
+    )
+
+
+def _load_text_files(ask: CompileInput) -> Mapping[str, bytes]:
+    messages = [*(message for _, message in ask.snapshot.log), *ask.snapshot.revealed.values()]
+    files = [media for message in messages for media in list_media(message) if media.blob and may_be_text(media)]
+    return ask.fetch((), [Message(role="user", parts=tuple(files))]).blobs if files else {}
+
+
+def _epochs_budget(budget: Budget, shrunk: int) -> Budget:
+    return replace(budget, reserve=min(budget.reserve, shrunk)) if shrunk else budget
+
+
+def _run_passes(draft: Draft) -> Draft:
+    for each in PASSES:
+        draft = each(draft)
+    return draft
+
+
+PASSES: tuple[Callable[[Draft], Draft], ...] = (
+    select_agent_view,
+    insert_fragments,
+    fit_budget,
+    set_cache_breakpoints,
+    verify_draft,
+)
+
+
+def _compiled(ask: CompileInput, draft: Draft, revert: str | None) -> Compiled:
+    sight, resume = ask.snapshot, draft.resume
+    session = sight.state.session
+    session_id = session.id if resume and session is not None else None
+    head = build_head(ask, draft.budget, resume=resume, marked="head" in draft.marks)
+    assembled = assemble_rows(draft, ask.terms.formatter, sight.cached.used, head.settings, ask.fetch)
+    standing = _next_state(ask, draft, assembled)
+    is_new = bool(draft.new) or ask.retry or sight.state.again or _is_unanswered(draft)
+    if resume and not any(row.chunk for row in assembled.new_rows):
+        is_new = _ends_with_result(sight.state)  # an empty delta tells a program to go on, and is never sent otherwise
+    return Compiled(
+        channel=ask.channel,
+        provider=ask.provider,
+        formatter=ask.terms.formatter,
+        draft=draft,
+        snapshot=sight,
+        state=standing,
+        rows=assembled,
+        head=head,
+        build_account=lambda: build_account(ask, draft, standing, assembled, head, session_id or ""),
+        build_session_head=lambda: build_head(ask, draft.budget, resume=False, marked=False) if resume else head,
+        session_id=session_id,
+        revert_to=revert,
+        dry_run=ask.dry_run,
+        is_new=is_new,
+        tools=ask.terms.tools.tools,
+    )
+
+
+def _is_unanswered(draft: Draft) -> bool:
+    """Return True if a new epoch ends with input whose answer is on another branch."""
+    said = (item for item in reversed(draft.kept or ()) if item.kind in ("message", "late"))
+    last = next(said, None)
+    return last is not None and last.role != "assistant"
+
+
+def _ends_with_result(standing: ChannelState) -> bool:
+    """Return True if the last reply of a session was ended before the model answered the results in it."""
+    return bool(standing.produced) and standing.produced[-1].role == "tool"
+
+
+def _next_state(ask: CompileInput, draft: Draft, assembled: AssembledRows) -> ChannelState:
+    """Return the state of the channel after this request is committed."""
+    standing, sight = draft.standing, ask.snapshot
+    epoch = standing.epoch
+    if draft.epoch and not sight.reason and epoch == sight.state.epoch:
+        epoch += 1
+    if assembled.order is None:
+        chunks = [row.chunk for row in assembled.new_rows]
+        chain, size = hash_chunks(standing.chain, chunks), standing.size + sum([len(chunk) for chunk in chunks])
+        tokens = standing.tokens + sum([row.row.tokens for row in assembled.new_rows])
+    else:
+        rows = [
+            assembled.new_rows[each][:2] if isinstance(each, int) else (each.row, each.chunk)
+            for each in assembled.order
+        ]
+        chain = hash_chunks("", [chunk for _, chunk in rows])
+        size, tokens = sum([len(chunk) for _, chunk in rows]), sum([row.tokens for row, _ in rows])
+    return replace(
+        standing,
+        epoch=epoch,
+        head=ask.terms.head,
+        tools=ask.terms.names,
+        chain=chain,
+        size=size,
+        above=ask.terms.budget.system + ask.terms.budget.tools,
+        tokens=tokens,
+        seen=sight.tip.seq,
+        runs=ask.runs,
+        summary=_summary_place(ask, draft, standing),
+        reserve=_shrunk_reserve(ask, draft, standing),
+        input=0,
+        held=0,
+    )
+
+
+def _summary_place(ask: CompileInput, draft: Draft, standing: ChannelState) -> int:
+    """Return the place up to which a summary was used, or was considered and rejected."""
+    if draft.kept is None:
+        return standing.summary
+    if draft.compacted and ask.summary is not None:
+        return ask.summary.anchor
+    return max((item.place for item in draft.kept if item.kind == "summary"), default=0)
+
+
+def _shrunk_reserve(ask: CompileInput, draft: Draft, standing: ChannelState) -> int:
+    """Return the reserve if it had to shrink for this epoch, else 0. Later requests of the epoch do not exceed it.
+
+    The policy `sliding_window` computes the reserve of each request by itself.
+    """
+    if ask.options.slides:
+        return 0
+    if draft.kept is None:
+        return standing.reserve
+    return draft.budget.reserve if draft.budget.reserve < ask.terms.budget.reserve else 0
+
+
+class LoadedContext(NamedTuple):
+    """The loaded channel, its summary, and the tokens of new messages."""
+
+    snapshot: ChannelSnapshot
+    summary: Summary | None
+    counts: Mapping[int, int]
+    new_counts: dict[bytes, int]
+
+    def with_appended(self, messages: Sequence[Message]) -> "LoadedContext":
+        """Return the same with unsaved messages appended."""
+        at, log = self.snapshot.tip, list(self.snapshot.log)
+        for seq, message in enumerate(messages, at.seq + 1):
+            log.append(
+                (
+                    make_place(at.branch, seq),
+                    replace(validate_message(replace(message, uid="", time=0)).message, seq=seq),
+                )
+            )
+        return self._replace(snapshot=replace(self.snapshot, log=tuple(log)))
+
+
+class ContextLoader:
+    """Reads a store for one provider. `calibration` is None until the first read."""
+
+    def __init__(self, store: Store, provider: Provider, counter: TokenCounter, cache: ChannelCache) -> None:
+        self.store, self.provider, self.counter, self._cache = store, provider, counter, cache
+        self.calibration: Calibration | None = None
+        self.skip_summarized = False
+        """True if messages that the latest summary covers are not read."""
+        self.assumed_summary: Summary | None = None
+        """A summary that is not stored, and is used as if it were the latest one."""
+
+    @property
+    def factor(self) -> float:
+        return self.calibration.factor if self.calibration is not None else 1.0
+
+    @property
+    def is_calibrated(self) -> bool:
+        """True if a calibration of the model is stored."""
+        return self.calibration is not None and self.calibration.samples > 0
+
+    def load(
+        self,
+        channel: Channel,
+        runs: str,
+        edit: tuple[Reference, Message] | None,
+        rewind: Reference | None,
+        *,
+        has_instructions: bool,
+    ) -> LoadedContext:
+        """Load a channel as it is now, or as it would be after an edit or a rewind."""
+        seen = self._load_next(channel, has_instructions) if edit is None and rewind is None else None
+        seen = seen or self._load_snapshot(channel, runs, edit, rewind, has_instructions)
+        return seen if self.assumed_summary is None else seen._replace(summary=self.assumed_summary)
+
+    def _load_next(self, channel: Channel, has_instructions: bool) -> LoadedContext | None:
+        """Load the next step of a channel by the fast path; None if the full load is needed."""
+        if self.calibration is None or (sight := load_next(self.store, self._cache, channel)) is None:
+            return None
+        if sight.leading and has_instructions:
+            return None
+        counts, fresh = dict[int, int](), dict[bytes, int]()
+        if self.counter.exact:
+            counts, fresh = self.store.read(lambda tx: self._counts(tx, sight))
+        since = sight.cached.since
+        return LoadedContext(sight, since.summary if since else None, counts, fresh)
+
+    def _load_snapshot(
+        self,
+        channel: Channel,
+        runs: str,
+        edit: tuple[Reference, Message] | None,
+        rewind: Reference | None,
+        has_instructions: bool,
+    ) -> LoadedContext:
+        room, read, counter = self.provider.model.window, 0, self.counter
+        counted: dict[int, int] = {}
+
+        def seen_tokens(where: int, message: Message) -> int:
+            """Return the tokens that a message may take, as far as known before all messages are read."""
+            if message.redacted or message.status != "sent" or message.audience not in (None, channel.author):
+                return 0
+            if message.author in (None, channel.author) or message.role == "user":
+                tokens = counted[where] = counter.count_message(message)
+                return tokens
+            return counter.count_text(message.text) if message.role == "assistant" else 0
+
+        def enough(block: Sequence[tuple[int, Message]]) -> bool:
+            nonlocal read
+            read += sum([seen_tokens(where, message) for where, message in block])
+            return read > room
+
+        def work(tx: Transaction) -> LoadedContext:
+            nonlocal read
+            read, upto = 0, None
+            counted.clear()
+            if edit is not None or rewind is not None:
+                at = load_tip(tx, channel.conversation)
+                where = find_message(
+                    tx, channel.conversation, at, edit[0] if edit is not None else cast(Reference, rewind)
+                )
+                upto = where.seq - 1 if edit is not None else where.seq
+            since = None
+            if self.skip_summarized and may_have_summaries(at := load_tip(tx, channel.conversation)):
+                since = load_latest_summary(tx, channel.author, at, counter.count_system)
+            sight = load_snapshot(
+                tx,
+                self._cache,
+                channel,
+                window=room,
+                runs=runs,
+                is_full=enough,
+                until=upto,
+                since=since,
+                has_instructions=has_instructions,
+            )
+            if self.calibration is None:
+                self.calibration = load_calibration(tx, self.provider.model_id)
+            counts, fresh = self._counts(tx, sight, counted)
+            summary = None
+            if may_have_summaries(sight.tip):
+                summary = load_latest_summary(tx, channel.author, sight.tip, counter.count_system)
+            if summary is not None and summary.anchor & SEQ_MASK <= sight.state.edge:
+                summary = None  # the context was cleared after it
+            if self.skip_summarized and summary is not None:
+                summary = summary._replace(waits=False)
+            return LoadedContext(sight, summary, counts, fresh)
+
+        seen = self.store.read(work)
+        return seen if edit is None else seen.with_appended([edit[1]])
+
+    def load_other_channel_state(self, channel: Channel, sight: ChannelSnapshot) -> ChannelState | None:
+        """Return the state of the channel that this agent used last, if it never used this one."""
+        if sight.state.requests or sight.state.layout:
+            return None
+        channels = self.store.read(lambda tx: ledger.load_channels(tx, channel.conversation))
+        others = [
+            standing for _, other, standing, _ in channels if other.author == channel.author and standing.requests
+        ]
+        return max(others, key=lambda standing: standing.seen, default=None)
+
+    def _counts(
+        self, tx: Transaction, sight: ChannelSnapshot, counted: Mapping[int, int] = {}
+    ) -> tuple[Mapping[int, int], dict[bytes, int]]:
+        """Return the tokens of new messages by place, and newly counted tokens by content hash.
+
+        `counted` are counts made while reading. Estimates are not cached: computing one is cheaper than looking it up.
+        """
+        if not self.counter.exact or not sight.log:
+            return counted, {}
+        names = {where: hash_content(message) for where, message in sight.log}
+        found = load_counts(tx, self.counter.tokenizer, list(names.values()))
+        fresh: dict[bytes, int] = {}
+        for where, message in sight.log:
+            if (name := names[where]) not in found:
+                found[name] = fresh[name] = counted.get(where) or self.counter.count_message(message)
+        return {where: found[name] for where, name in names.items()}, fresh
+
+    def load_earlier(self, sight: ChannelSnapshot, upto: int, tokens: int) -> Mapping[int, Message]:
+        """Return the latest messages after the context edge and up to a seq, by place, and of people so many tokens."""
+        found = self.store.read(lambda tx: load_latest(tx, sight.tip, sight.state.edge, upto))
+        block = {where: message for where, message in found.items() if message.role == "user"}
+        upto = min([where & SEQ_MASK for where in found], default=0) - 1
+        while True:
+            tokens -= sum([self.counter.count_text(message.text) for message in block.values()])
+            if tokens <= 0 or upto <= sight.state.edge:
+                return found
+            block = self.store.read(lambda tx, upto=upto: load_latest(tx, sight.tip, sight.state.edge, upto, "user"))
+            found |= block
+            upto = min([where & SEQ_MASK for where in block], default=0) - 1
+
+    def fetch_messages(self, places: Sequence[int], also: Sequence[Message]) -> FetchedMessages:
+        """Return messages by place, and the bytes of their media and of the media of `also`."""
+
+        def work(tx: Transaction) -> FetchedMessages:
+            messages = load_messages_at(tx, places)
+            names = list_blob_names([*messages.values(), *also])
+            blobs: dict[str, bytes] = {}
+            for name in names:
+                row = tx.row("SELECT data FROM blob WHERE name = ?", name)
+                if row is not None:
+                    blobs[name] = bytes(row[0])
+            return FetchedMessages(messages, blobs)
+
+        return self.store.read(work)
+
+
+# ── begin and commit ──────────────────────────────────────────────────────────────────────────────────────────────────
+# The steps of a commit: check that nothing changed since the compile, then write rows, channel state and manifest.
+#
+# All functions run in the transaction that stores the reply, so a commit is atomic.
+
+
+CHANNEL_CHANGED = (
+    "the channel changed (another request was committed, its session was invalidated, or content was redacted)"
+)
+SHORTENED = "the provider shortened its own history"
+NO_SESSION = "the client returned no session, so the next request sends everything again"
+NO_SESSION_FIELD = f"{NO_SESSION}: set session_field of the provider, or pass session_id to commit"
+
+
+ALWAYS_SAVED_SAMPLES = 20  # after this many samples, a calibration is stored only if it changed
+
+
+class CommitPosition(NamedTuple):
+    """Position for a reply: the tip of its conversation, the channel's number and version, and the open attempt."""
+
+    tip: BranchTip
+    number: int
+    version: int
+    attempt: ledger.OpenAttempt | None
+
+
+class CommitResult(NamedTuple):
+    """The state of a channel after a commit, and the rows that were added."""
+
+    number: int
+    version: int
+    standing: ChannelState
+    sealed: Sequence[StoredRow]
+
+
+def append_at_tip(
+    tx: Transaction, compiled: Compiled, entries: Sequence[append_and_load.PendingMessage]
+) -> Message | None:
+    """Append a single reply with one statement that also checks that the conversation still ends where it was compiled.
+
+    This is the fast path of a commit. The channel's version is checked when its state is written. Returns None, and
+    writes nothing, if the conversation has changed or if more than one row is needed.
+    """
+    sight = compiled.snapshot
+    if len(entries) != 1 or not sight.channel or compiled.provider.session_resumption or tx.dialect.row_lock:
+        return None
+    entry, at = entries[0], sight.tip
+    if entry.admitted.blobs or entry.admitted.message.uid:
+        return None
+    message, row = append_and_load.build_row(at, entry)
+    stored = tx.run(append_and_load.APPEND_AT_TIP, *append_and_load.values_at_tip(row, at))
+    if stored != 1:
+        return None
+    set_last_active(tx, at, message.time)
+    return message
+
+
+def check_lease_and_channel(tx: Transaction, lease: Lease, channel: Channel) -> None:
+    """Check the lease, and load the channel's row in the same round trip, locked after the conversation."""
+    ledger.prefetch_locked_channel(tx, channel)
+    check_lease(tx, lease, channel.conversation)
+
+
+def locate_reply(tx: Transaction, compiled: Compiled) -> CommitPosition:
+    """Return the position for the reply. Raises `StaleCompile` if what was sent is no longer on the current branch."""
+    at = find_tip(tx, compiled.channel.conversation, True)
+    if at is None:
+        raise StaleCompile(compiled.channel.conversation, compiled.channel, "the conversation was deleted")
+    number, version, attempt = lock_channel(tx, compiled)
+    _check_branch(tx, compiled, at)
+    return CommitPosition(at, number, version, attempt)
+
+
+def lock_channel(tx: Transaction, compiled: Compiled) -> tuple[int, int, ledger.OpenAttempt | None]:
+    """Return the channel's number, its version and its open attempt, and lock the row until the transaction ends.
+
+    Creates the row if there is none. Raises `StaleCompile` if the channel changed since it was compiled.
+    """
+    found = ledger.find_channel(tx, compiled.channel, lock=True)
+    if found is None and (number := ledger.create_channel(tx, compiled.channel, ChannelState())):
+        return number, 1, None
+    if found is None:  # another writer created it meanwhile, and its transaction has ended
+        found = ledger.find_channel(tx, compiled.channel, lock=True)
+    is_first = compiled.snapshot.version == 0 and found is not None and found.version == 1
+    if found is None or (found.version != compiled.snapshot.version and not is_first):
+        raise StaleCompile(compiled.channel.conversation, compiled.channel, CHANNEL_CHANGED)
+    return found.number, found.version, ledger.decode_attempt(found.attempt)
+
+
+def find_remaining_attempt(compiled: Compiled, attempt: ledger.OpenAttempt | None) -> ledger.OpenAttempt | None:
+    """Return the attempt that stays open after the commit, because a session may contain its prompt.
+
+    One that was open when the request was compiled is not: the request began a new session, or reverted this one.
+    """
+    if attempt is None or attempt == compiled.snapshot.attempt or not compiled.provider.session_resumption:
+        return None
+    return attempt if attempt.token != compiled.token or attempt.doubtful else None
+
+
+def load_streamed(tx: Transaction, compiled: Compiled, tip: BranchTip, streamed: Sequence[Message]) -> list[Message]:
+    """Return the stored form of messages that were streamed into the conversation."""
+    conversation = compiled.channel.conversation
+    spots = [find_message(tx, conversation, tip, message.id) for message in streamed]
+    stored = load_messages_at(tx, [make_place(spot.branch, spot.seq) for spot in spots])
+    return [stored[make_place(spot.branch, spot.seq)] for spot in spots]
+
+
+def _check_branch(tx: Transaction, compiled: Compiled, at: BranchTip) -> None:
+    """Raise `StaleCompile` if what was sent is no longer on the conversation's current branch."""
+    was = compiled.snapshot.tip
+    if (at.branch, at.revision) == (was.branch, was.revision):
+        if not is_message_lost(tx, was.branch, was.id, at):
+            return
+        raise StaleCompile(compiled.channel.conversation, compiled.channel, LOG_LOST)
+    if _is_redacted(tx, compiled):
+        raise StaleCompile(compiled.channel.conversation, compiled.channel, "a message in it was redacted")
+    for branch, first, last in split_by_branch(load_lineage(tx, at.branch), 0, at.seq):
+        if branch == was.branch and (first <= was.seq <= last or was.seq == 0):
+            return
+        if was.seq < first:
+            break
+    ends = {branch: last for branch, _, last in split_by_branch(load_lineage(tx, at.branch), 0, at.seq)}
+    mine = list(split_by_branch(load_lineage(tx, was.branch), 0, was.seq))
+    if mine and ends.get(mine[-1][0], -1) >= mine[-1][2]:
+        return
+    raise StaleCompile(compiled.channel.conversation, compiled.channel, "the conversation was edited or rewound")
+
+
+def _is_redacted(tx: Transaction, compiled: Compiled) -> bool:
+    """Return True if the new rows or the system prompt contain content that has been redacted."""
+    wanted = [item.place for row in compiled.rows.new_rows for item in row.row.items if item.place]
+    wanted += compiled.snapshot.leading
+    return any(message.redacted for message in load_messages_at(tx, wanted).values())
+
+
+def write_commit(
+    tx: Transaction,
+    compiled: Compiled,
+    counter: TokenCounter,
+    *,
+    number: int,
+    version: int,
+    branch: int,
+    messages: Sequence[Message],
+    usage: Usage | None,
+    session: ProviderSession | None,
+    notes: Sequence[str],
+    shortened: bool,
+    head_is_stored: bool,
+    open_attempt: ledger.OpenAttempt | None,
+) -> CommitResult:
+    """Write the rows, the channel state and the manifest. Returns the new state of the channel."""
+    assembled, record = compiled.rows, compiled.record
+    first = compiled.state.rows + 1
+    last = first + len(assembled.new_rows) - 1
+    fresh = [
+        StoredRow(make_place(number, first + index), row.row, row.chunk) for index, row in enumerate(assembled.new_rows)
+    ]
+    if assembled.order is None:
+        sealed, layout = fresh, extend_layout(compiled.state.layout, number, first, last)
+    else:
+        sealed = [fresh[each] if isinstance(each, int) else each for each in assembled.order]
+        layout = _layout(sealed)
+    items, humans = _produced(compiled, counter, messages, branch, usage)
+    final = next((message for message in reversed(messages) if message.role == "assistant"), None)
+    standing = replace(
+        compiled.state,
+        requests=record.request,
+        rows=last,
+        layout=layout,
+        tip=messages[-1].id if messages else compiled.snapshot.tip.id.hex(),
+        branch=compiled.snapshot.tip.branch,  # as compiled: the next request handles what happened since
+        revision=compiled.snapshot.tip.revision,
+        produced=items,
+        humans=humans,
+        answered=compiled.state.answered if final is None else not final.tool_calls,
+        session=None if compiled.replaced else session,
+        replaced=compiled.replaced,
+        lost="" if session or not compiled.provider.session_resumption else "the last reply came without a session",
+        input=compiled.measured_input(usage),
+        overhead=compiled.overhead_after(usage),
+        again=final is not None and final.finish == "pause",
+        shortened=shortened,
+    )
+    if tx.locked is not None:  # with its version, by `lock_channel`
+        ledger.update_locked_state(tx, number, version, standing, open_attempt=open_attempt)
+    elif not ledger.update_state(tx, number, version, standing, open_attempt=open_attempt):
+        raise StaleCompile(compiled.channel.conversation, compiled.channel, CHANNEL_CHANGED)
+    ledger.write_rows(tx, number, first, [(row.row, row.chunk) for row in assembled.new_rows])
+    if compiled.replaced:
+        ledger.save_replaced(tx, number, record.request, compiled.body)
+    if not head_is_stored:
+        ledger.save_head(tx, number, compiled.head.hash, encode(compiled.head.body))
+    kept = replace(
+        record,
+        rows=last,
+        layout=None if record.layout is None else layout,
+        time=messages[-1].time if messages else append_and_load.now_ms(),
+        usage=usage,
+        partial=bool(usage and usage.input and not compiled.measured_input(usage)),
+        gave=session.id if session else "",
+        remarks=(*record.remarks, *notes, *((SHORTENED,) if shortened else ()), *_session_remarks(compiled, session)),
+        produced=tuple([make_place(branch, message.seq) for message in messages]),
+    )
+    ledger.save_manifest(tx, number, record.request, record_to_json(kept))
+    return CommitResult(number, version + 1, standing, sealed)
+
+
+def _session_remarks(compiled: Compiled, session: ProviderSession | None) -> tuple[str, ...]:
+    provider = compiled.provider
+    if session is not None or not provider.session_resumption:
+        return ()
+    return (NO_SESSION if provider.session_field else NO_SESSION_FIELD,)
+
+
+def decode_reply(compiled: Compiled, reply: object) -> Message:
+    if isinstance(reply, Message):
+        return reply
+    formatter = compiled.provider.formatter
+    return formatter.name_codec.restore_names(formatter.decode_reply(reply), compiled.tools)
+
+
+def find_session_id(compiled: Compiled, reply: object) -> str | None:
+    """Return the session id that a reply contains; None if there is none. A provider's own field may be omitted."""
+    field, formatter = compiled.provider.session_field, compiled.provider.formatter
+    if not field or reply is None or isinstance(reply, Message):
+        return None
+    own, reader = as_json(reply), formatter.stream_reader
+    if compiled.session_id and (reader is None or field not in reader.session_fields):
+        return id_text(own.get(field)) or compiled.session_id
+    return formatter.session_id_of(own, field) or None
+
+
+def update_calibration(compiled: Compiled, usage: Usage | None, known: Calibration | None) -> Calibration | None:
+    """Return the calibration after this request; None if it has not changed enough to be stored."""
+    if compiled.provider.runs_tools:  # its figure includes its own prompt
+        return None
+    counted = compiled.measured_input(usage)
+    if not counted or known is None or compiled.replaced:
+        return None
+    counted -= compiled.overhead_after(usage)
+    learned = known.with_sample(compiled.estimated_input, counted)
+    if learned.samples > ALWAYS_SAVED_SAMPLES and abs(learned.factor - known.factor) < 0.005:
+        return None
+    return learned
+
+
+def save_unanswered(tx: Transaction, compiled: Compiled, usage: Usage | None) -> int:
+    """Store a request without an answer beside the ledger, for inspection, and return its number.
+
+    Returns 0 if it is not stored, because some of its content has been deleted or redacted.
+    """
+    found = ledger.find_channel(tx, compiled.channel)
+    if (
+        found is None
+        or compiled.snapshot.channel not in (0, found.number)
+        or not _is_whole(tx, compiled, found.version)
+    ):
+        return 0
+    last = ledger.load_unanswered(tx, found.number)
+    before = record_from_json(last[1]) if last is not None else None
+    assembled = compiled.rows
+    if before is not None and before.chain == compiled.state.chain:
+        layout = before.layout
+    else:
+        first = ledger.next_unanswered_row(tx, found.number)
+        new = [(row.row, row.chunk) for row in assembled.new_rows]
+        fresh = [StoredRow(make_place(found.number, first + index), *row) for index, row in enumerate(new)]
+        if assembled.order is None:
+            layout = extend_layout(compiled.state.layout, found.number, first, first + len(fresh) - 1)
+        else:
+            layout = _layout([fresh[each] if isinstance(each, int) else each for each in assembled.order])
+        ledger.write_rows(tx, found.number, first, new)
+    number = last[0] + 1 if last is not None else FIRST_UNANSWERED + 1
+    if compiled.replaced:
+        ledger.save_replaced(tx, found.number, number, compiled.body)
+    ledger.save_head(tx, found.number, compiled.head.hash, encode(compiled.head.body))
+    kept = replace(
+        compiled.record,
+        layout=layout,
+        fragments=compiled.manifest.fragments,
+        time=append_and_load.now_ms(),
+        usage=usage,
+        partial=bool(usage and usage.input and not compiled.measured_input(usage)),
+    )
+    ledger.save_manifest(tx, found.number, number, record_to_json(kept))
+    return number
+
+
+def _is_whole(tx: Transaction, compiled: Compiled, version: int) -> bool:
+    """Return True if all content of a request is still stored as it was sent."""
+    items = [item for row in compiled.rows.new_rows for item in row.row.items]
+    wanted = {item.place for item in items if item.place} | set(compiled.snapshot.leading)
+    messages = load_messages_at(tx, list(wanted))
+    if len(messages) < len(wanted) or any([message.redacted for message in messages.values()]):
+        return False
+    return version == max(1, compiled.snapshot.version) or not any([item.kind == "summary" for item in items])
+
+
+def build_cache_entry(
+    compiled: Compiled, written: CommitResult, stored: Sequence[Message], end: BranchTip
+) -> ChannelCacheEntry:
+    """Return the in-memory entry of the channel after the transaction."""
+    number, version, standing, sealed = written
+    order = compiled.rows.order
+    if order is None and compiled.snapshot.cached.number == number:
+        shown = compiled.snapshot.cached.extended(version, standing, sealed)
+    else:
+        before = () if order is not None else compiled.snapshot.cached.rows
+        shown = ChannelCacheEntry.from_rows(number, version, standing, sealed, before)
+    shown.lead, shown.since = compiled.snapshot.leading, _since(compiled, stored, end)
+    return shown
+
+
+def _since(compiled: Compiled, stored: Sequence[Message], end: BranchTip) -> CommitTail | None:
+    """Return the tail with which the next load begins; None if more than the reply was appended to the conversation."""
+    at = compiled.snapshot.tip
+    if (at.branch, at.revision, at.seq + len(stored)) != (end.branch, end.revision, end.seq):
+        return None
+    said = tuple([(make_place(end.branch, message.seq), message) for message in stored])
+    if any([where != make_place(at.branch, at.seq + index) for index, (where, _) in enumerate(said, 1)]):
+        return None
+    return CommitTail(end, said, compiled.snapshot.pins, compiled.draft.summary)
+
+
+def _produced(
+    compiled: Compiled, counter: TokenCounter, stored: Sequence[Message], branch: int, usage: Usage | None
+) -> tuple[tuple[Item, ...], tuple[str, ...]]:
+    """Return the items of the reply, as later requests will send it, and the people that the model knows.
+
+    System and user messages among them are those that the model got in the middle of its reply.
+    """
+    provider = compiled.formatter.provider
+    replies = sum([message.role == "assistant" for message in stored])
+    inserted = [(make_place(branch, message.seq), message) for message in stored if message.role in ("system", "user")]
+    entries, humans = view_inserted_messages(compiled.draft, inserted) if inserted else ({}, compiled.state.humans)
+    items: list[Item] = []
+    for message in stored:
+        if (entry := entries.get(make_place(branch, message.seq))) is not None:
+            items.append(entry.item)
+            continue
+        item = Item(
+            place=make_place(branch, message.seq),
+            role=message.role,
+            signed=has_signed_reasoning(message, provider),
+            media=bool(list_media(message)),
+        )
+        item = apply_reasoning_policy(item, message, compiled.draft.options.reasoning_policy)
+        tokens = 0
+        if usage is not None and usage.output and replies == 1 and message.role == "assistant":
+            tokens = usage.output - (0 if item.signed or item.inline else usage.reasoning)
+        items.append(replace(item, tokens=max(tokens, 0) or counter.count_message(render_item(item, message))))
+    return tuple(items), humans
+
+
+def find_earlier_commit(
+    tx: Transaction,
+    compiled: Compiled,
+    streamed: Sequence[Message],
+    entries: Sequence[append_and_load.PendingMessage],
+) -> tuple[list[Message], ChannelCacheEntry, BranchTip] | None:
+    """Return the result of an earlier try of this commit that succeeded although its confirmation was lost."""
+    at = find_tip(tx, compiled.channel.conversation, True)
+    found = ledger.find_channel(tx, compiled.channel)
+    standing = ledger.load_state(tx, compiled.channel)
+    if at is None or found is None or standing is None or standing.requests != compiled.record.request:
+        return None
+    if standing.chain != compiled.state.chain:
+        return None
+    stored = [*load_streamed(tx, compiled, at, streamed), *append_and_load.find_stored(tx, entries)]
+    shown = ChannelCacheEntry.from_rows(found[0], found[1], standing, ledger.load_rows(tx, standing.layout))
+    return stored, shown, at
+
+
+def _layout(sealed: Iterable[StoredRow]) -> tuple[RowRange, ...]:
+    """Return the rows as ranges. Consecutive places belong to one channel, because no channel has a row 0."""
+    layout: list[RowRange] = []
+    start = end = 0
+    for each in sealed:
+        if each.place != end + 1:
+            layout += [_row_range(start, end)] if start else []
+            start = each.place
+        end = each.place
+    return (*layout, _row_range(start, end)) if start else ()
+
+
+def _row_range(first: int, last: int) -> RowRange:
+    return RowRange(first >> SEQ_BITS, first & SEQ_MASK, last & SEQ_MASK)
+
+
+class Attempt:
+    """A request that has begun. Commit it; otherwise it is aborted at the end of the block."""
+
+    def __init__(self, compiler: "MessageCompiler", compiled: Compiled, lease: Lease | None) -> None:
+        self.compiler, self.compiled, self.lease = compiler, compiled, lease
+        self.committed = False
+
+    def commit(
+        self,
+        reply: object = None,
+        *,
+        session_id: str | None = None,
+        cursor: str = "",
+        produced: Sequence[Message] | None = None,
+        usage: Usage | None = None,
+        notes: Sequence[str] = (),
+        shortened: bool = False,
+    ) -> list[Message]:
+        """Store the reply and end the attempt. `MessageCompiler.commit` describes the arguments."""
+        stored = self.compiler.commit(
+            self.compiled,
+            reply,
+            session_id=session_id,
+            cursor=cursor,
+            produced=produced,
+            usage=usage,
+            notes=notes,
+            shortened=shortened,
+            lease=self.lease,
+        )
+        self.committed = True
+        return stored
