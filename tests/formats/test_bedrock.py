@@ -9,7 +9,7 @@ import contextc as cc
 from contextc._json import JSONObject
 from contextc.formats.base import OPENING_TEXT, Request, split_segments
 from contextc.formats.bedrock import BedrockFormatter
-from contextc.formats.bedrock.encode import EMPTY_ERROR_TEXT, PLACEHOLDER_TOOL, encode_tool
+from contextc.formats.bedrock.codec import EMPTY_ERROR_TEXT, PLACEHOLDER_TOOL, encode_tool
 from contextc.linting import convert, fix, lint
 from contextc.messages import (
     Media,

@@ -4,8 +4,7 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.formats.bedrock.encode import DOCUMENT_TEXT
-from contextc.formats.bedrock.media import find_documents
+from contextc.formats.bedrock.codec import DOCUMENT_TEXT, find_documents
 from contextc.linting import lint
 from contextc.messages import (
     Media,

@@ -6,8 +6,8 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSON, JSONObject
-from contextc.formats.claude_code.decode import TOOL_PREFIX
-from contextc.formats.stream import Delta, StreamReader, note_event
+from contextc.formats.claude_code.codec import TOOL_PREFIX
+from contextc.formats.streams import Delta, StreamReader, note_event
 from contextc.messages import AnyPart
 from contextc.store.partial_message_journal import drop_incomplete_call, join_deltas, may_have_run
 from tests.formats.claude_code_samples import FORM, STREAMS, assistant, outline, result, sample, text, use, user

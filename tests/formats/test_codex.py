@@ -11,7 +11,7 @@ from hypothesis import given, settings
 import contextc as cc
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import Request
-from contextc.formats.codex.encode import encode_result
+from contextc.formats.codex.codec import encode_result
 from contextc.messages import ProviderBlock
 from contextc.messages.pairing import SYNTHETIC_RESULTS
 from contextc.prompts import SYSTEM_CONTEXT

@@ -19,7 +19,7 @@ import pytest
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.formats.base import Request
-from contextc.formats.codex.history_injection import split_prompt, to_response_items
+from contextc.formats.codex.codec import split_prompt, to_response_items
 from contextc.prompts import SYSTEM_CONTEXT
 from tests.formats.codex_samples import FORM
 

@@ -7,8 +7,8 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.formats.codex.items import CALL_TYPES
-from contextc.formats.stream import Delta, StreamReader, note_event
+from contextc.formats.codex.codec import CALL_TYPES
+from contextc.formats.streams import Delta, StreamReader, note_event
 from contextc.messages import AnyPart
 from contextc.store.partial_message_journal import join_deltas
 from tests.formats.codex_samples import FORM, TURNS, answer, called, lines, said

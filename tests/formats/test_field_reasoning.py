@@ -10,7 +10,7 @@ import contextc as cc
 from contextc._json import JSONObject
 from contextc.formats import formatter
 from contextc.formats.base import Request
-from contextc.formats.gemini.encode import PLACEHOLDER_SIGNATURE
+from contextc.formats.gemini.codec import PLACEHOLDER_SIGNATURE
 from tests.formats.field import NAMES, USE, call, codes, outline, result, sent, sound
 from tests.formats.known import having
 

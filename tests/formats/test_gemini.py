@@ -7,7 +7,7 @@ import pytest
 from contextc._json import JSONObject
 from contextc.formats.base import OPENING_TEXT, Request, split_segments
 from contextc.formats.gemini import GeminiFormatter
-from contextc.formats.gemini.encode import PLACEHOLDER_SIGNATURE
+from contextc.formats.gemini.codec import PLACEHOLDER_SIGNATURE
 from contextc.messages import (
     Media,
     ProviderBlock,

@@ -8,7 +8,7 @@ import contextc as cc
 from contextc._json import JSONObject
 from contextc.formats import formatter as named
 from contextc.formats.base import Formatter
-from contextc.formats.stream import Delta, StreamReader
+from contextc.formats.streams import Delta, StreamReader
 from contextc.messages import AnyPart
 from contextc.store.partial_message_journal import join_deltas
 from tests.formats import traffic

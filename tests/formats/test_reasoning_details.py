@@ -9,8 +9,8 @@ import contextc as cc
 from contextc._json import JSONObject
 from contextc.compiler.row_encoding import has_signed_reasoning
 from contextc.formats.base import Request
-from contextc.formats.openai_chat.decode import collect_events
-from contextc.formats.stream import Delta
+from contextc.formats.openai_chat.codec import collect_events
+from contextc.formats.streams import Delta
 from contextc.store.partial_message_journal import join_deltas
 from tests.formats.traffic import Exchange, accepted
 

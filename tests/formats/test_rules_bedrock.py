@@ -3,7 +3,7 @@
 import pytest
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.bedrock.encode import DOCUMENT_TEXT, EMPTY_ERROR_TEXT, PLACEHOLDER_TOOL, encode_tool
+from contextc.formats.bedrock.codec import DOCUMENT_TEXT, EMPTY_ERROR_TEXT, PLACEHOLDER_TOOL, encode_tool
 from contextc.linting import fix, lint
 
 ASK: JSONObject = {"role": "user", "content": [{"text": "What is in a.py?"}]}

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import contextc as cc
 from contextc._json import JSON, JSONObject
-from contextc.formats.mistral.fixes import OPENAI_SETTINGS, OTHER_API_SETTINGS
+from contextc.formats.mistral.rules import OPENAI_SETTINGS, OTHER_API_SETTINGS
 from tests.conftest import often
 from tests.formats.known import problems
 from tests.formats.known.mistral import ID

@@ -8,8 +8,7 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSON, JSONObject
-from contextc.formats.openai_responses.lint_parser import ITEMS
-from contextc.formats.openai_responses.rules import RULES
+from contextc.formats.openai_responses.rules import ITEMS, RULES
 from contextc.linting import fix
 from tests.formats.traffic import FILES
 

@@ -3,7 +3,7 @@
 import pytest
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.vercel.lint_parser import find_unknown_fields, parse_request
+from contextc.formats.vercel.rules import find_unknown_fields, parse_request
 from contextc.linting import fix, lint
 
 LONG = "EqMBCkYICxgCKkBDb3Vu" * 5

@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.bedrock.encode import PLACEHOLDER_TOOL, encode_tool
+from contextc.formats.bedrock.codec import PLACEHOLDER_TOOL, encode_tool
 from contextc.formats.lint_engine import JSONPath
 from contextc.linting import fix, lint
 from tests.conftest import often, some

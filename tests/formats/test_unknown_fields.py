@@ -8,8 +8,8 @@ import contextc as cc
 from contextc._json import JSONObject
 from contextc.formats.anthropic.codec import BLOCKS as ANTHROPIC_BLOCKS
 from contextc.formats.anthropic.rules import MESSAGE_FIELDS as ANTHROPIC_MESSAGE_FIELDS
-from contextc.formats.openai_chat import lint_parser as chat_sketch
-from contextc.formats.openai_responses import lint_parser as responses_sketch
+from contextc.formats.openai_chat import rules as chat_sketch
+from contextc.formats.openai_responses import rules as responses_sketch
 
 CALL = {"id": "a", "type": "function", "function": {"name": "look", "arguments": '{"at": "K1"}'}}
 CAMEL: JSONObject = {"role": "assistant", "content": "ok", "toolCalls": [CALL]}

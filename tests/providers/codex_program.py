@@ -10,7 +10,7 @@ from msgspec import Struct
 
 import contextc as cc
 from contextc._json import JSONObject, decode, encode
-from contextc.formats.stream import StreamReader
+from contextc.formats.streams import StreamReader
 from contextc.messages import ToolCall, ToolResult
 from contextc.providers import Provider, ProviderCall
 from contextc.providers.client import Deliver

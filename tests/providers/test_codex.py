@@ -11,7 +11,7 @@ import pytest
 import contextc as cc
 from contextc._json import JSON, JSONObject
 from contextc.errors import InvalidSetting
-from contextc.formats.stream import NOTE_EVENT
+from contextc.formats.streams import NOTE_EVENT
 from contextc.providers import ProviderCall as Request
 from contextc.providers.codex.app_server import error_failure
 from contextc.providers.codex.call_options import PERMANENT_SETTINGS, THREAD_SETTINGS, parse_call_options

@@ -15,7 +15,7 @@ import contextc as cc
 from contextc._json import JSONObject, decode, encode
 from contextc.errors import ProviderFailed
 from contextc.formats.registry import formatter
-from contextc.formats.stream import StreamReader
+from contextc.formats.streams import StreamReader
 from contextc.providers.client import Endpoint, ProviderCall, endpoint
 from tests.fake_vendors import KEY, AcceptedRequest, FakeVendors, Fault, Reply, faults
 from tests.fake_vendors.replies import ScriptedCall as Asked

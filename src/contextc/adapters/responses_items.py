@@ -16,7 +16,7 @@ from contextc.compiler.row_encoding import list_blob_names
 from contextc.errors import ContextcError, InvalidMessage
 from contextc.formats import formatter
 from contextc.formats.encoder_decoder_base import UNKNOWN_TOOL
-from contextc.formats.openai_responses.decode import is_model_output
+from contextc.formats.openai_responses.codec import is_model_output
 from contextc.messages import AnyPart, Message, ProviderBlock, Role, ToolResult, validate_message
 
 ORIGINAL = "responses_items"

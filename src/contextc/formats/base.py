@@ -21,9 +21,8 @@ from contextc.formats.lint_engine import ParsedRequest, RuleFinding, RuleSet
 from contextc.formats.media_encoding import ShortenFile, matches_type, with_text_files
 from contextc.formats.message_groups import mark_positions, merge_unordered_results, split_segments
 from contextc.formats.reasoning_policy import ReasoningPolicy, apply_policy
-from contextc.formats.reply_stream import ReplyStream
 from contextc.formats.request_settings import SettingsTable, rename_tools, tool_choice_settings
-from contextc.formats.stream import StreamReader, as_json
+from contextc.formats.streams import ReplyStream, StreamReader, as_json
 from contextc.messages import AnyPart, Extra, Media, Message, Reasoning, ToolResult, system
 from contextc.messages.pairing import PLACED_KEY, PairedHistory, PairingRepair, ResultPlacement, pair_tool_calls
 from contextc.tools.spec import NativeTool, Tool

@@ -22,7 +22,7 @@ from contextc.compiler.past_requests import compute_request_cost, load_channel_p
 from contextc.errors import ContextcError, ConversationExists, InvalidInput, InvalidMessage, InvalidRequest
 from contextc.formats import formatter
 from contextc.formats.base import ConversionNote, Formatter, Request
-from contextc.formats.reply_encoding import encode_reply
+from contextc.formats.streams import encode_reply
 from contextc.interchange.contextc_jsonl import Progress, blob_names
 from contextc.interchange.log_import import StoredRequest
 from contextc.linting.request_reading import coerce_request

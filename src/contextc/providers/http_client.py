@@ -21,7 +21,7 @@ from contextc._credential_mask import mask_secrets
 from contextc._json import JSON, JSONObject, decode, hash_blob, parse_object
 from contextc._worker_threads import run_in_thread
 from contextc.errors import ContextcError, InvalidSetting, ProviderFailed
-from contextc.formats.stream import is_error
+from contextc.formats.streams import is_error
 from contextc.providers.client import Endpoint, ProviderCall
 from contextc.providers.error_mapping import (
     ErrorTable,

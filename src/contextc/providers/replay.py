@@ -19,7 +19,7 @@ from typing import cast
 from contextc._credential_mask import mask_secrets
 from contextc._json import JSON, JSONObject, encode, fix_surrogates, fix_surrogates_in_json, map_strings
 from contextc.errors import InvalidReply, InvalidSetting, ProviderFailed
-from contextc.formats.stream import is_error
+from contextc.formats.streams import is_error
 from contextc.providers.client import Endpoint, ProviderCall
 from contextc.providers.error_mapping import find_error_table, map_error, map_event
 from contextc.providers.http_client import MalformedEvent, parse_json_object

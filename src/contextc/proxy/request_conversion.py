@@ -15,10 +15,8 @@ from contextc.compiler.past_requests import MARK_NAMES
 from contextc.errors import FailureKind, InvalidSetting, ProviderFailed
 from contextc.formats import formatter
 from contextc.formats.base import Formatter, Request
-from contextc.formats.reply_encoding import encode_reply
-from contextc.formats.reply_stream import ReplyStream
 from contextc.formats.request_settings import RequestSettings, nearest_effort
-from contextc.formats.stream import Delta, StreamReader
+from contextc.formats.streams import Delta, ReplyStream, StreamReader, encode_reply
 from contextc.linting.converter import ConvertedBody, convert_between
 from contextc.messages import Message, Text, ToolCall, Usage
 from contextc.models.tokens.counter import estimate_tokens

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
 from contextc._json import JSONObject
-from contextc.formats.mistral.encode import as_chunks, thinking_text
+from contextc.formats.mistral.codec import as_chunks, thinking_text
 from tests.fake_vendors.json_access import as_list
 from tests.fake_vendors.replies import ScriptedCall, pieces
 from tests.fake_vendors.responses import Event, FakeError, RequestHead

@@ -15,8 +15,8 @@ from pydantic.alias_generators import to_camel
 import contextc as cc
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import OPENING_TEXT
-from contextc.formats.gemini.encode import PLACEHOLDER_SIGNATURE
-from contextc.formats.gemini.lint_parser import with_camel_case
+from contextc.formats.gemini.codec import PLACEHOLDER_SIGNATURE
+from contextc.formats.gemini.rules import with_camel_case
 from contextc.tools.spec import NativeTool
 from tests.formats.judging import Place, Problem
 from tests.formats.known import PARTIAL, Blocks, Refused

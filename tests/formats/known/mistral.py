@@ -20,7 +20,7 @@ from pydantic import ValidationError as Refusal
 import contextc as cc
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import OPENING_TEXT
-from contextc.formats.mistral.encode import thinking_text
+from contextc.formats.mistral.codec import thinking_text
 from contextc.tools.spec import NativeTool
 from tests.formats.judging import Place, Problem, unexpected
 from tests.formats.known import PARTIAL, Blocks, Refused

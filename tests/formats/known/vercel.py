@@ -9,7 +9,7 @@ from jsonschema import Draft202012Validator
 
 import contextc as cc
 from contextc._json import JSON, JSONObject
-from contextc.formats.vercel.encode import PROOF_FIELDS
+from contextc.formats.vercel.codec import PROOF_FIELDS
 from tests.formats.judging import Problem, refused
 from tests.formats.known import PARTIAL, Blocks, Refused
 

@@ -7,8 +7,13 @@ from typing import cast
 
 from contextc._json import JSONObject
 from contextc.formats.base import OPENING_TEXT
-from contextc.formats.bedrock.encode import DOCUMENT_TEXT, EMPTY_ERROR_TEXT
-from contextc.formats.bedrock.media import document_name, find_documents, with_unique_document_names
+from contextc.formats.bedrock.codec import (
+    DOCUMENT_TEXT,
+    EMPTY_ERROR_TEXT,
+    document_name,
+    find_documents,
+    with_unique_document_names,
+)
 from contextc.messages import Media, Message, Text, ToolResult
 from tests.sdk_comparison.rewrites.bodies import RewriteContext, merged
 

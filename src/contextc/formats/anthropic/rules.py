@@ -13,45 +13,53 @@ from contextc._json import JSON, JSONObject, encode
 from contextc.formats.anthropic import error_texts
 from contextc.formats.anthropic.codec import BLOCKS, SOURCE_TYPES
 from contextc.formats.anthropic.request_settings import DEFAULT_MAX_TOKENS
-from contextc.formats.coercion import ROLE_ALIASES, as_arguments, inner_tool, text_block, text_message, tool_schema
 from contextc.formats.encoder_decoder_base import tag_system_blocks
-from contextc.formats.fix_builders import (
-    insert_first_message,
-    keep_messages,
-    messages_of,
-    remove_settings,
-    set_setting,
-    without_fields,
-)
 from contextc.formats.lint_engine import (
+    ROLES,
+    TYPED,
     Fault,
     FieldTypes,
     JSONPath,
     ParsedRequest,
     Problem,
     RequestPart,
+    RequestReader,
     RuleFinding,
     RuleSet,
+    block_message_error,
     find_duplicates,
     find_id_mismatches,
     format_dotted_path,
     make_finding,
+    nested_error,
     remove_fields,
     results_in_next_message,
     schema_error,
+    tagged_error,
     unknown_field_findings,
 )
-from contextc.formats.request_parser import ROLES, TYPED, RequestReader, block_message_error, nested_error, tagged_error
+from contextc.formats.reasoning_policy import is_valid_signature
 from contextc.formats.request_settings import is_list, is_object, list_or_empty, object_or_empty
-from contextc.formats.rule_checks import (
+from contextc.formats.rule_library import (
+    ROLE_ALIASES,
+    as_arguments,
     find_duplicate_ids,
     find_empty_request,
     find_late_results,
     find_misplaced_blocks,
+    inner_tool,
+    insert_first_message,
     iter_calls,
     iter_parts,
+    keep_messages,
+    messages_of,
+    remove_settings,
+    set_setting,
+    text_block,
+    text_message,
+    tool_schema,
+    without_fields,
 )
-from contextc.formats.signature_check import is_valid_signature
 
 RESULT_BLOCKS = ("text", "image", "document", "search_result", "tool_reference", "browser_state")
 """Types of blocks inside a tool result. The last two are not allowed elsewhere."""

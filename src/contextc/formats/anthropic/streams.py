@@ -9,9 +9,15 @@ from typing import cast
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.block_table import BlockDelta, apply_delta
-from contextc.formats.reply_encoding import FINISH_REASONS, anthropic_usage
-from contextc.formats.reply_stream import ReplyStream, server_sent_event
-from contextc.formats.stream import Delta, StreamDecoder, StreamReader
+from contextc.formats.streams import (
+    FINISH_REASONS,
+    Delta,
+    ReplyStream,
+    StreamDecoder,
+    StreamReader,
+    anthropic_usage,
+    server_sent_event,
+)
 from contextc.messages import Message, Reasoning, Text, ToolCall, Usage, tool_call
 
 DELTAS = {

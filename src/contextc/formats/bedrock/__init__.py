@@ -6,19 +6,21 @@ from typing import ClassVar, cast
 from contextc._json import JSONObject
 from contextc.formats.anthropic import AnthropicFormatter
 from contextc.formats.base import OPENING_TEXT, EncodedSegment, Request
-from contextc.formats.bedrock import decode
-from contextc.formats.bedrock.encode import (
+from contextc.formats.bedrock import codec
+from contextc.formats.bedrock.codec import (
     BETWEEN_KEY,
     CACHE_POINT_KEY,
+    FORMATS,
     PLACEHOLDER_TOOL,
     UNCHANGED_KEY,
     encode_segment,
     encode_system,
     encode_tool,
     encode_tools,
+    is_blank,
+    with_bytes,
+    with_unique_document_names,
 )
-from contextc.formats.bedrock.fixes import is_blank
-from contextc.formats.bedrock.media import FORMATS, with_bytes, with_unique_document_names
 from contextc.formats.bedrock.request_settings import SETTINGS
 from contextc.formats.bedrock.rules import RULES
 from contextc.formats.bedrock.streams import BedrockStreamReader
@@ -26,7 +28,7 @@ from contextc.formats.encoder_decoder_base import Codec
 from contextc.formats.identifiers import IdentifierCodec, NameCodec
 from contextc.formats.message_groups import APART_KEY
 from contextc.formats.reasoning_policy import ReasoningPolicy
-from contextc.formats.stream import StreamReader
+from contextc.formats.streams import StreamReader
 from contextc.messages import Message
 from contextc.messages.pairing import PLACED_KEY
 from contextc.tools.spec import NativeTool, Tool
@@ -45,7 +47,7 @@ class BedrockFormatter(AnthropicFormatter):
     """
 
     name = "bedrock"
-    codec = Codec(encode_tool, decode.decode_request, decode.decode_reply, decode.collect_events)
+    codec = Codec(encode_tool, codec.decode_request, codec.decode_reply, codec.collect_events)
     settings = SETTINGS
     name_codec: ClassVar[NameCodec] = NameCodec(
         "bedrock",
@@ -140,7 +142,7 @@ class BedrockFormatter(AnthropicFormatter):
         return isinstance(reply.get("output"), dict) and "stopReason" in reply
 
     def _decode_reply(self, reply: JSONObject) -> Message:
-        return decode.decode_reply(reply, self.provider, self.model)
+        return codec.decode_reply(reply, self.provider, self.model)
 
     def create_reader(self) -> StreamReader:
         return BedrockStreamReader(self, self.model)

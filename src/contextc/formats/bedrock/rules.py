@@ -1,39 +1,710 @@
 """The rules of Bedrock's Converse API.
 
-`message_rules` has rules 1 to 11. The model id is in the URL, so rules for single models are checked only where the
-body shows the model.
+The model id is in the URL, so rules for single models are checked only where the body shows the model.
 """
 
 import re
-from collections.abc import Iterable, Iterator
-from typing import cast
+from collections.abc import Callable, Iterable, Iterator
+from copy import deepcopy
+from typing import Any, cast
 
-from contextc._json import JSON, JSONObject
-from contextc.formats.bedrock import error_texts, fixes, lint_parser
-from contextc.formats.bedrock.encode import vendor_of
-from contextc.formats.bedrock.media import DOCUMENT_NAME, MAX_DOCUMENTS, MAX_IMAGES, find_documents
-from contextc.formats.bedrock.message_rules import RULES
+from contextc._json import JSON, JSONObject, encode
+from contextc.formats.bedrock import error_texts
+from contextc.formats.bedrock.codec import (
+    DOCUMENT_NAME,
+    FORMATS,
+    MAX_DOCUMENTS,
+    MAX_IMAGES,
+    USER_ONLY_BLOCKS,
+    describe_block,
+    find_documents,
+    is_blank,
+    is_client_tool,
+    is_separator,
+    vendor_of,
+    with_unique_name,
+)
+from contextc.formats.bedrock.schema import (
+    BLOCK,
+    BODY,
+    MESSAGE,
+    RESULT_CONTENT,
+    SYSTEM_CONTENT,
+    TOOL,
+    Schema,
+    SchemaFault,
+    find_schema_faults,
+)
 from contextc.formats.lint_engine import (
+    ROLES,
+    Fault,
     JSONPath,
     ParsedRequest,
+    PartKind,
     RequestMessage,
     RequestPart,
+    RequestReader,
     RuleFinding,
+    RuleSet,
+    block_message_error,
     find_duplicates,
     format_dotted_path,
     make_finding,
+    results_in_next_message,
     schema_error,
 )
-from contextc.formats.rule_checks import iter_parts, repeat_in_example
+from contextc.formats.media_encoding import decode_base64
+from contextc.formats.reasoning_policy import is_valid_signature
+from contextc.formats.request_settings import is_list, is_object, list_or_empty, object_or_empty
+from contextc.formats.rule_library import (
+    ROLE_ALIASES,
+    as_arguments,
+    as_text,
+    change_messages,
+    find_duplicate_ids,
+    find_empty_request,
+    find_late_results,
+    find_misplaced_blocks,
+    inner_tool,
+    insert_first_message,
+    iter_parts,
+    repeat_in_example,
+    tool_schema,
+    without_fields,
+    without_nulls,
+)
+
+# ── reading a request ─────────────────────────────────────────────────────────────────────────────────────────────────
+# The parser of Converse requests for lint rules.
+#
+# A block is an object with one member. `shapes` defines the types of blocks and their required fields. Every block
+# with a valid shape becomes a part, whatever its values are.
+
+
+PART_KINDS: dict[str, PartKind] = {
+    "text": "text",
+    "reasoningContent": "reasoning",
+    "toolUse": "call",
+    "toolResult": "result",
+    "image": "media",
+    "document": "media",
+    "video": "media",
+    "audio": "media",
+}
+
+
+class _Reader(RequestReader):
+    messages_error = tools_error = "expected a list."
+    tools_key = "toolConfig"
+
+    def message_error(self, wire: JSON) -> Fault | None:
+        return block_message_error(wire, list)
+
+    def parts(self, wire: JSONObject, path: JSONPath) -> Iterator[RequestPart]:
+        return self.pieces(wire["content"], (*path, "content"), BLOCK)
+
+    def pieces(self, content: JSON, path: JSONPath, shape: Schema) -> Iterator[RequestPart]:
+        if not is_list(content):
+            self.refuse(path, Fault("", "expected a list."))
+        for index, block in enumerate(list_or_empty(content)):
+            here = (*path, index)
+            if wrong := _schema_error(block, shape):
+                self.refuse(here, wrong)
+                continue
+            yield _piece(block, here)
+            if "toolResult" in block:
+                list(self.pieces(block["toolResult"]["content"], (*here, "toolResult", "content"), RESULT_CONTENT))
+
+    def system(self) -> Iterable[RequestPart]:
+        return self.pieces(self.body["system"], ("system",), SYSTEM_CONTENT) if "system" in self.body else ()
+
+    def tools(self, given: JSON) -> Iterator[RequestPart]:
+        if "toolConfig" in self.body and (wrong := schema_error(given, {"tools": list})):
+            self.refuse(("toolConfig",), wrong)
+        elif "toolConfig" in self.body:
+            yield from self.listed_tools(given["tools"], ("toolConfig", "tools"))
+        self.settings()
+
+    def tool_error(self, tool: JSON) -> Fault | None:
+        return _schema_error(tool, TOOL)
+
+    def tool_name(self, tool: JSONObject) -> str | None:
+        return None if "cachePoint" in tool else next(iter(tool.values()))["name"]
+
+    def settings(self) -> None:
+        """Check all fields other than messages. A fault deep inside a setting is reported for its member."""
+        places: set[JSONPath] = {finding.path for finding in self.misshapen}
+        for each in find_schema_faults(self.body, BODY):
+            if each.fault == "shape" and each.path[:2] not in places and each.path[:1] not in places:
+                places.add(each.path[:2])
+                self.refuse(each.path[:2], Fault(".".join(map(str, each.path[2:])), each.message))
+
+
+parse_request = _Reader.parse
+
+
+def _schema_error(block: JSON, shape: Schema) -> Fault | None:
+    """Return the path and message of the first shape fault in a block, or None."""
+    found = next((each for each in find_schema_faults(block, shape) if each.fault == "shape"), None)
+    return None if found is None else Fault(".".join(map(str, found.path)), found.message)
+
+
+def find_faults(request: ParsedRequest) -> Iterator[SchemaFault]:
+    """Yield invalid names and values in everything that has a valid shape."""
+    yield from _name_and_value_faults(request.body, BODY, ())
+    tools = list_or_empty(object_or_empty(request.body.get("toolConfig")).get("tools"))
+    for index, tool in enumerate(tools):
+        yield from _name_and_value_faults(tool, TOOL, ("toolConfig", "tools", index))
+    for piece in request.system:
+        yield from _name_and_value_faults(piece.wire, SYSTEM_CONTENT, piece.path)
+    for turn in request.messages:
+        yield from _name_and_value_faults(turn.wire, MESSAGE, turn.path)
+        for piece in turn.parts:
+            yield from _name_and_value_faults(piece.wire, BLOCK, piece.path)
+            for index, each in enumerate(piece.wire["toolResult"]["content"] if "toolResult" in piece.wire else []):
+                yield from _name_and_value_faults(each, RESULT_CONTENT, (*piece.path, "toolResult", "content", index))
+
+
+def _name_and_value_faults(value: JSON, shape: Schema, path: JSONPath) -> Iterator[SchemaFault]:
+    found = list(find_schema_faults(value, shape, path))
+    if shape is BODY or all(each.fault != "shape" for each in found):
+        yield from (each for each in found if each.fault != "shape")
+
+
+def _piece(block: JSONObject, path: JSONPath) -> RequestPart:
+    name = next(iter(block))
+    inside: JSON = block[name]
+    kind = PART_KINDS.get(name, "other")
+    if kind in ("call", "result") and not is_client_tool(inside):
+        kind = "other"
+    if kind in ("call", "result"):
+        return RequestPart(kind=kind, path=path, wire=block, id=inside["toolUseId"], name=inside.get("name") or "")
+    return RequestPart(kind=kind, path=path, wire=block, text=inside if kind == "text" else "")
+
+
+def coerce_value(value: JSON, path: JSONPath) -> JSON:
+    """Return an almost valid message or block in a valid shape, such as text arguments or a foreign role or tool."""
+    if path == ("inferenceConfig", "stopSequences") and isinstance(value, str):
+        return [value]
+    if path[:1] not in ((), ("messages",), ("system",), ("toolConfig",)) or path == ("toolConfig", "toolChoice"):
+        return value
+    if path == ("system",):
+        return [text_block(as_text(value))] if value else []
+    if isinstance(value, str):
+        return text_block(value) if "content" in path or path[0] == "system" else text_message(value)
+    if not is_object(value):
+        return value
+    if path[0] == "toolConfig":
+        return _config(value) if len(path) == 1 else _tool(value)
+    if isinstance(value.get("role"), str) and "content" not in path:
+        return _message(value)
+    if is_object(use := value.get("toolUse")):
+        return {"toolUse": {**use, "input": as_arguments(use.get("input"))}}
+    if is_object(value.get("toolResult")):
+        return {"toolResult": _result(value["toolResult"])}
+    if isinstance(value.get("text"), str) and value.get("type") in (None, "text"):
+        return text_block(value["text"])
+    return value
+
+
+def _message(wire: JSONObject) -> JSONObject:
+    role, content = wire["role"], wire.get("content")
+    blocks = content if is_list(content) else [text_block(content)] if isinstance(content, str) else []
+    return {**wire, "role": role if role in ROLES else ROLE_ALIASES.get(role.lower(), "user"), "content": blocks}
+
+
+def _result(result: JSONObject) -> JSONObject:
+    said: JSON = result.get("content")
+    return without_nulls(result) if is_list(said) else {**result, "content": [text_block(as_text(said))]}
+
+
+def _config(wire: JSONObject) -> JSONObject:
+    """Return a tool configuration with only its usable fields."""
+    choice = {"toolChoice": wire["toolChoice"]} if is_object(wire.get("toolChoice")) else {}
+    return {"tools": list_or_empty(wire.get("tools")), **choice}
+
+
+def _tool(wire: JSONObject) -> JSONObject:
+    """Return a tool without a schema, or in another provider's shape, as a valid tool."""
+    if (given := inner_tool(wire, ("toolSpec", "function"))) is None:
+        return wire
+    schema = tool_schema(given, {"type": "object"})
+    plain = schema["json"] if is_object(schema.get("json")) else schema
+    made: JSONObject = {"name": given["name"], "inputSchema": {"json": plain}}
+    described = given.get("description")
+    return {"toolSpec": {**made, "description": described} if isinstance(described, str) and described else made}
+
+
+def text_message(text: str) -> JSONObject:
+    return {"role": "user", "content": [text_block(text)]}
+
+
+def text_block(text: str) -> JSONObject:
+    return {"text": text}
+
+
+# ── fixes ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Fixes that decoding and encoding a request do not make: cache breakpoints, settings, tools, reasoning.
+
+
+SHORT_ID, SHORT_NAME = re.compile(r"[a-zA-Z0-9_.:-]{1,64}"), re.compile(r"[a-zA-Z0-9_-]{1,64}")
+MAX_BREAKPOINTS = 4
+ERROR_STATUS = re.compile("fail|err", re.IGNORECASE)
+RANGES = {"temperature": (0, 1), "topP": (0, 1), "maxTokens": (1, None)}
+
+
+def with_last_breakpoints(body: JSONObject) -> JSONObject:
+    """Return the body with only its last cache breakpoints, up to the limit."""
+    left = len(list(find_breakpoints(body))) - MAX_BREAKPOINTS
+
+    def stays(before: list[JSONObject], block: JSONObject) -> bool:
+        nonlocal left
+        if "cachePoint" not in block:
+            return True
+        left -= 1
+        return left < 0
+
+    return _filter_blocks(body, stays)
+
+
+def without_misplaced_breakpoints(body: JSONObject) -> JSONObject:
+    return _filter_blocks(
+        body, lambda before, block: not ("cachePoint" in block and before and "reasoningContent" in before[-1])
+    )
+
+
+def without_blank_texts(body: JSONObject) -> JSONObject:
+    """Return the body without blank texts."""
+    return _filter_blocks(body, lambda before, block: not is_blank(block))
+
+
+def with_valid_thinking(body: JSONObject) -> JSONObject:
+    """Return the body without reasoning that the model could not verify.
+
+    A message that contained nothing else is left out.
+    """
+    return _filter_blocks(
+        body, lambda before, block: "reasoningContent" not in block or is_valid_reasoning(block, is_for_claude(body))
+    )
+
+
+def without_claude_thinking(body: JSONObject) -> JSONObject:
+    """Return the body without reasoning that Claude signed, for a model of another vendor."""
+    return _filter_blocks(body, lambda before, block: not has_signature(block))
+
+
+def with_valid_document_names(body: JSONObject) -> JSONObject:
+    """Return the body with valid names for documents that only Bedrock can read.
+
+    Other documents get their names from the encoder.
+    """
+
+    def is_sound(block: JSONObject) -> bool:
+        return all(DOCUMENT_NAME.fullmatch(each["document"]["name"]) for each in find_documents([block]))
+
+    def named(blocks: list[JSONObject]) -> list[JSONObject]:
+        return [block if is_sound(block) else with_unique_name(block, "") for block in blocks]
+
+    return change_messages(body, lambda message: {**message, "content": named(message["content"])})
+
+
+def with_valid_calls(body: JSONObject) -> JSONObject:
+    """Return the body with invalid calls of Bedrock's own tools as text.
+
+    A call is invalid if its id or name does not match the pattern. Such a tool is left out.
+    """
+
+    def told(block: JSONObject) -> JSONObject:
+        inside = cast(JSONObject, block.get("toolUse") or block.get("toolResult") or {})
+        sound = SHORT_ID.fullmatch(inside.get("toolUseId", "-")) and SHORT_NAME.fullmatch(inside.get("name", "-"))
+        return block if sound else {"text": encode(block).decode()}
+
+    def is_sound(tool: JSONObject) -> bool:
+        return bool(SHORT_NAME.fullmatch(cast(JSONObject, next(iter(tool.values()))).get("name", "-")))
+
+    messages = [{**each, "content": [told(block) for block in each["content"]]} for each in body["messages"]]
+    if not body.get("toolConfig"):
+        return {**body, "messages": messages}
+    config = cast(JSONObject, body["toolConfig"])
+    tools = [tool for tool in config["tools"] if is_sound(tool)]
+    return {**body, "messages": messages, "toolConfig": {**config, "tools": tools}}
+
+
+def with_last_documents(body: JSONObject) -> JSONObject:
+    """Return the body with only its last documents, up to the limit. A line of text replaces each earlier one."""
+    left = len(list(find_documents(_all_blocks(body)))) - MAX_DOCUMENTS
+
+    def shown(blocks: list[JSONObject]) -> list[JSONObject]:
+        nonlocal left
+        found: list[JSONObject] = []
+        for block in blocks:
+            if "document" in block and left > 0:
+                left -= 1
+                block = describe_block(block)
+            elif "toolResult" in block:
+                inside = cast(JSONObject, block["toolResult"])
+                block = {"toolResult": {**inside, "content": shown(inside["content"])}}
+            found.append(block)
+        return found
+
+    return {**body, "messages": [{**each, "content": shown(each["content"])} for each in body["messages"]]}
+
+
+def with_text_system_messages(body: JSONObject) -> JSONObject:
+    """Return the body with a line of text for each video or audio block in a system message."""
+
+    def told(message: JSONObject) -> JSONObject:
+        if message["role"] != "system":
+            return message
+        blocks = cast(list[JSONObject], message["content"])
+        media = [PART_KINDS.get(next(iter(block), "")) == "media" for block in blocks]
+        return {**message, "content": [describe_block(b) if m else b for b, m in zip(blocks, media, strict=True)]}
+
+    return change_messages(body, told)
+
+
+def with_last_images(body: JSONObject) -> JSONObject:
+    """Return the body with only the last images of each message, up to the limit. A line replaces each earlier one."""
+
+    def shown(blocks: list[JSONObject]) -> list[JSONObject]:
+        places = {*[index for index, block in enumerate(blocks) if "image" in block][:-MAX_IMAGES]}
+        return [describe_block(block) if index in places else block for index, block in enumerate(blocks)]
+
+    return {**body, "messages": [{**each, "content": shown(each["content"])} for each in body["messages"]]}
+
+
+def without_unknown_fields(body: JSONObject) -> JSONObject:
+    body = deepcopy(body)
+    for problem in list(find_faults(parse_request(body))):
+        if problem.fault == "name":
+            *before, last = problem.path
+            _at(body, before).pop(last)
+    return body
+
+
+def with_valid_values(body: JSONObject) -> JSONObject:
+    """Return the body with invalid values corrected, if the intended value is clear.
+
+    Other invalid values are left out, and media become a line of text.
+    """
+    body = deepcopy(body)
+    for problem in reversed(list(find_faults(parse_request(body)))):
+        if problem.fault == "value":
+            _fix_value(body, problem.path)
+    return body
+
+
+def _fix_value(body: JSONObject, path: JSONPath) -> None:
+    *before, last = path
+    shown = next(
+        (end for end in range(len(path) - 1, 0, -1) if path[end] in FORMATS and isinstance(path[end - 1], int)), 0
+    )
+    if shown:
+        holder, place = _at(body, path[: shown - 1]), path[shown - 1]
+        if path[shown] in holder[place]:  # it may have two violations
+            holder[place] = describe_block(holder[place])
+    elif last == "status" and ERROR_STATUS.search(_at(body, path)):
+        _at(body, before)["status"] = "error"
+    elif before[-1:] == ["cachePoint"] and last == "type":
+        _at(body, before)["type"] = "default"
+    else:
+        del _at(body, before)[last]
+
+
+def _at(body: JSONObject, path: Iterable[str | int]) -> Any:  # Any: a list or an object
+    found: Any = body
+    for step in path:
+        found = found[step]
+    return found
+
+
+def _all_blocks(body: JSONObject) -> list[JSONObject]:
+    return [block for message in cast(list[JSONObject], body["messages"]) for block in message["content"]]
+
+
+def with_unique_tools(body: JSONObject) -> JSONObject:
+    seen: set[str] = set()
+
+    def is_new(tool: JSONObject) -> bool:
+        name = cast(JSONObject, next(iter(tool.values()))).get("name")
+        return name is None or (name not in seen and not seen.add(name))
+
+    config = cast(JSONObject, body["toolConfig"])
+    return {**body, "toolConfig": {**config, "tools": [tool for tool in config["tools"] if is_new(tool)]}}
+
+
+def without_tool_choice(body: JSONObject) -> JSONObject:
+    return {**body, "toolConfig": without_fields(body["toolConfig"], "toolChoice")}
+
+
+def with_settings_in_range(body: JSONObject) -> JSONObject:
+    config = dict(cast(JSONObject, body["inferenceConfig"]))
+    for name, _, _ in find_out_of_range(body):
+        low, high = RANGES[name]
+        number = config[name]
+        if isinstance(number, int | float) and not isinstance(number, bool):
+            within = max(low, number if high is None else min(high, number))
+            config[name] = int(within) if name == "maxTokens" else within
+        else:
+            del config[name]
+    return {**body, "inferenceConfig": config}
+
+
+def find_out_of_range(body: JSONObject) -> Iterator[tuple[str, JSON, str]]:
+    """Yield settings that are no number or out of range, with the constraint."""
+    config = cast(JSONObject, body.get("inferenceConfig") or {})
+    for name, (low, high) in RANGES.items():
+        given = cast(object, config.get(name))
+        if name not in config:
+            continue
+        if name == "maxTokens" and isinstance(given, float):
+            yield name, given, "Member must be a whole number"
+        elif not isinstance(given, int | float) or isinstance(given, bool):
+            yield name, given, "Member must be a number"
+        elif high is not None and given > high:
+            yield name, given, f"Member must have value less than or equal to {high}"
+        elif given < low:
+            yield name, given, f"Member must have value greater than or equal to {low}"
+
+
+def has_signature(block: JSONObject) -> bool:
+    inside: object = block.get("reasoningContent")
+    thought = cast(JSONObject, inside) if isinstance(inside, dict) else {}
+    return "redactedContent" in thought or bool(cast(JSONObject, thought.get("reasoningText") or {}).get("signature"))
+
+
+def is_valid_reasoning(block: JSONObject, claude: bool) -> bool:
+    """Return True if this may be valid reasoning. Only Claude signs reasoning, and it requires a signature."""
+    thought = cast(JSONObject, block["reasoningContent"].get("reasoningText") or {})
+    if not thought:
+        return bool(decode_base64(block["reasoningContent"].get("redactedContent") or ""))
+    signature = thought.get("signature")
+    return not claude if signature is None else is_valid_signature(signature)
+
+
+def is_for_claude(body: JSONObject) -> bool:
+    """Return True if a request has settings that only Claude has."""
+    fields: object = body.get("additionalModelRequestFields")
+    return isinstance(fields, dict) and not cast(JSONObject, fields).keys().isdisjoint(("thinking", "anthropic_beta"))
+
+
+def find_breakpoints(body: JSONObject) -> Iterator[tuple[str | int, ...]]:
+    """Yield the paths of cache breakpoints in the order of the prompt: tools, system, messages."""
+    config = body.get("toolConfig")
+    tools: JSON = cast(JSONObject, config).get("tools") if isinstance(config, dict) else None
+    for path, blocks in ((("toolConfig", "tools"), tools), (("system",), body.get("system"))):
+        yield from ((*path, index) for index in _breakpoint_indexes(blocks))
+    messages: JSON = body.get("messages")
+    for number, message in enumerate(cast(list[JSON], messages) if isinstance(messages, list) else []):
+        content: JSON = cast(JSONObject, message).get("content") if isinstance(message, dict) else None
+        yield from (("messages", number, "content", index) for index in _breakpoint_indexes(content))
+
+
+def _breakpoint_indexes(blocks: JSON) -> Iterator[int]:
+    for index, block in enumerate(cast(list[JSON], blocks) if isinstance(blocks, list) else []):
+        if isinstance(block, dict) and "cachePoint" in block:
+            yield index
+
+
+def _filter_blocks(body: JSONObject, stays: Callable[[list[JSONObject], JSONObject], bool]) -> JSONObject:
+    """Return the body with only the blocks for which `stays` is true. Lists that become empty are left out."""
+
+    def left(blocks: list[JSONObject]) -> list[JSONObject]:
+        found: list[JSONObject] = []
+        for block in blocks:
+            if stays(found, block):
+                found.append(block)
+        return found
+
+    body = dict(body)
+    if body.get("toolConfig"):
+        body["toolConfig"] = {**body["toolConfig"], "tools": left(body["toolConfig"]["tools"])}
+    if body.get("system"):
+        body["system"] = left(body["system"])
+    messages = [{**message, "content": left(message["content"])} for message in body["messages"]]
+    return {**body, "messages": [message for message in messages if message["content"]]}
+
+
+# ── rules of messages, calls and results ──────────────────────────────────────────────────────────────────────────────
+# The rules of Bedrock's Converse API for messages, and for tool calls with their results.
+
+
+RULES = RuleSet(
+    "BED",
+    parse_request,
+    coerce=coerce_value,
+    message=text_message,
+    block=text_block,
+    vendor="bedrock",
+)
+rule = RULES.register
+
+
+@rule(1, error_texts.MALFORMED)
+def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
+    """Every message, block and tool has the required fields of its type.
+
+    A message has `role` and `content`. A block is an object with one member, whose name is its type.
+
+    Example: [{"role": "user", "content": [{"type": "text", "text": "hi"}]}]
+    Repair: content without a valid shape becomes text, so that the model still sees it. An invalid tool is left out.
+    """
+    return request.malformed
+
+
+@rule(2, error_texts.NO_MESSAGES, fix=insert_first_message(RULES))
+def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
+    """A request has at least one message.
+
+    Example: []
+    Repair: a user message is inserted which states that nothing has been said yet.
+    """
+    return find_empty_request(request, "messages is empty.")
+
+
+@rule(3, error_texts.EMPTY_CONTENT)
+def check_not_empty(request: ParsedRequest) -> Iterable[RuleFinding]:
+    """No message is empty.
+
+    Example: [{"role": "user", "content": []}, {"role": "assistant", "content": [{"text": "Yes?"}]}, {"role": "user",
+        "content": [{"text": "hi"}]}]
+    Repair: the message is left out.
+    """
+    for turn in request.messages:
+        if not turn.wire["content"]:
+            yield make_finding(turn.path, "this message is empty.")
+
+
+@rule(4, error_texts.BLANK_TEXT, fix=without_blank_texts)
+def check_no_blank_text(request: ParsedRequest) -> Iterable[RuleFinding]:
+    """No text is empty or only white space.
+
+    Models return such texts next to a call, and a history that sends them back is refused. White space is accepted
+    between a user's document and a cache breakpoint, which may not follow the document directly.
+
+    Example: [{"role": "user", "content": [{"text": " "}]}]
+    Repair: the text is left out.
+    """
+    for piece in request.system:
+        if piece.kind == "text" and not piece.text.strip():
+            yield make_finding(piece.path, "this text is blank.")
+    for turn in request.messages:
+        wires = [piece.wire for piece in turn.parts]
+        for index, piece in enumerate(turn.parts):
+            if is_blank(piece.wire) and not is_separator(wires, index, turn.role):
+                yield make_finding(piece.path, "this text is blank.")
+
+
+@rule(5, error_texts.ROLES_MUST_ALTERNATE)
+def check_roles_alternate(request: ParsedRequest) -> Iterable[RuleFinding]:
+    """User messages and assistant messages alternate.
+
+    Example: [{"role": "user", "content": [{"text": "hi"}]}, {"role": "user", "content": [{"text": "Are you there?"}]}]
+    Repair: neighbouring messages of one role are merged.
+    """
+    for before, turn in zip(request.messages, request.messages[1:], strict=False):
+        if turn.role == before.role != "system" and not request.malformed:
+            yield make_finding(turn.path, f"two messages with role {turn.role} in a row.")
+
+
+@rule(6, error_texts.UNANSWERED)
+def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
+    """Every tool call has a result in the next message.
+
+    A crash, a cancelled turn or a trimmed history leaves a call without a result, and every later request fails.
+
+    Example: [{"role": "user", "content": [{"text": "hi"}]}, {"role": "assistant", "content": [{"toolUse": {"toolUseId":
+        "a", "name": "look", "input": {}}}]}, {"role": "user", "content": [{"text": "and?"}]}]
+    Repair: a result found elsewhere is moved to its call. Otherwise a result is inserted which states that it is
+        missing.
+    """
+    places = {turn.path: number for number, turn in enumerate(request.messages)}
+    for turn, call in request.match_results(results_in_next_message).unanswered_calls:
+        where = f"messages.{places[turn.path] + 1}.content"
+        yield make_finding(call.path, f"call {call.id} has no result in the next message.", where=where, ids=call.id)
+
+
+@rule(7, error_texts.RESULTS_FIRST)
+def check_results_first(request: ParsedRequest) -> Iterable[RuleFinding]:
+    """Tool results come before all other blocks of their message.
+
+    Example: [{"role": "user", "content": [{"text": "hi"}]}, {"role": "assistant", "content": [{"toolUse": {"toolUseId":
+        "a", "name": "look", "input": {}}}]}, {"role": "user", "content": [{"text": "Here:"}, {"toolResult":
+        {"toolUseId": "a", "content": [{"text": "1"}]}}]}]
+    Repair: results are moved to the front.
+    """
+    return find_late_results(
+        (turn, [piece for piece in turn.parts if "cachePoint" not in piece.wire]) for turn in request.messages
+    )
+
+
+@rule(8, error_texts.ORPHAN_RESULT)
+def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
+    """Every tool result answers a call in the previous message.
+
+    Example: [{"role": "user", "content": [{"toolResult": {"toolUseId": "a", "content": [{"text": "1"}]}}]}]
+    Repair: a result is moved to its call. A result without a call becomes text.
+    """
+    for turn, result in request.match_results(results_in_next_message).orphan_results:
+        where = format_dotted_path((*turn.path, "content"))
+        yield make_finding(
+            result.path, f"result without a call: call {result.id} not found in the previous message.", where=where
+        )
+
+
+@rule(9, error_texts.DUPLICATE_RESULT)
+def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
+    """A tool call has only one result.
+
+    Example: [{"role": "user", "content": [{"text": "hi"}]}, {"role": "assistant", "content": [{"toolUse": {"toolUseId":
+        "a", "name": "look", "input": {}}}]}, {"role": "user", "content": [{"toolResult": {"toolUseId": "a", "content":
+        [{"text": "1"}]}}, {"toolResult": {"toolUseId": "a", "content": [{"text": "1"}]}}]}]
+    Repair: the first result is kept. Another one with different content becomes text.
+    """
+    for turn, result in request.match_results(results_in_next_message).duplicate_results:
+        where = format_dotted_path((*turn.path, "content"))
+        yield make_finding(result.path, f"duplicate result for call {result.id}.", where=where, id=result.id)
+
+
+@rule(10, error_texts.DUPLICATE_CALL_ID)
+def check_unique_call_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
+    """The calls of one reply have different ids.
+
+    Example: [{"role": "user", "content": [{"text": "hi"}]}, {"role": "assistant", "content": [{"toolUse": {"toolUseId":
+        "a", "name": "look", "input": {}}}, {"toolUse": {"toolUseId": "a", "name": "look", "input": {}}}]}, {"role":
+        "user", "content": [{"toolResult": {"toolUseId": "a", "content": [{"text": "1"}]}}]}]
+    Repair: the later call gets a new id.
+    """
+    for turn, call in find_duplicate_ids(request.messages):
+        where = format_dotted_path((*turn.path, "content"))
+        yield make_finding(call.path, f"duplicate call id {call.id} in one reply.", where=where, id=call.id)
+
+
+@rule(11, error_texts.WRONG_ROLE, fix=with_text_system_messages)
+def check_block_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
+    """Calls and reasoning are the assistant's, results and media are the user's, and system messages contain only text.
+
+    Example: [{"role": "user", "content": [{"reasoningContent": {"reasoningText": {"text": "hm", "signature": "s"}}},
+        {"text": "hi"}]}]
+    Repair: calls and reasoning are moved to an assistant message, results to a user message. A line of text replaces
+        other media.
+    """
+    return find_misplaced_blocks(
+        request,
+        lambda block: next(iter(block.wire)),
+        lambda message, media: message.role == "system" or not USER_ONLY_BLOCKS.isdisjoint(media.wire),
+    )
+
+
+# ── rules of tools, media and settings ────────────────────────────────────────────────────────────────────────────────
+
 
 ID, NAME = re.compile(r"[a-zA-Z0-9_.:-]+"), re.compile(r"[a-zA-Z0-9_-]+")
 MAX_LENGTH = 64
 CLAUDE_VENDOR = "anthropic"
 
-rule = RULES.register
 
-
-@rule(12, error_texts.CONSTRAINT, fix=fixes.with_valid_calls)
+@rule(12, error_texts.CONSTRAINT, fix=with_valid_calls)
 def check_call_id_format(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The id of a call has 1 to 64 letters, digits, and any of `_ . : -`.
 
@@ -48,7 +719,7 @@ def check_call_id_format(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield from _check_constraint(piece.wire[kind]["toolUseId"], ID, (*piece.path, kind, "toolUseId"), piece)
 
 
-@rule(13, error_texts.CONSTRAINT, fix=fixes.with_valid_calls)
+@rule(13, error_texts.CONSTRAINT, fix=with_valid_calls)
 def check_tool_names(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The name of a tool has 1 to 64 letters, digits, `_` and `-`.
 
@@ -101,7 +772,7 @@ def check_has_tools(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding((), "messages contain calls or results, but `toolConfig` is missing.")
 
 
-@rule(15, error_texts.DUPLICATE_TOOL, fix=fixes.with_unique_tools)
+@rule(15, error_texts.DUPLICATE_TOOL, fix=with_unique_tools)
 def check_unique_tools(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Tools have different names.
 
@@ -113,7 +784,7 @@ def check_unique_tools(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(tool.path, f"duplicate tool name {tool.id}.")
 
 
-@rule(16, error_texts.UNKNOWN_CHOICE, fix=fixes.without_tool_choice)
+@rule(16, error_texts.UNKNOWN_CHOICE, fix=without_tool_choice)
 def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The tool in `toolChoice` is one of the tools.
 
@@ -177,7 +848,7 @@ def check_document_text(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(shown[0].path, "this document has no text next to it.")
 
 
-@rule(20, error_texts.DOCUMENT_NAME, fix=fixes.with_valid_document_names)
+@rule(20, error_texts.DOCUMENT_NAME, fix=with_valid_document_names)
 def check_document_names(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The name of a document has only letters, digits, single spaces, `-`, and round or square brackets.
 
@@ -239,7 +910,7 @@ def check_system_position(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(turn.path, "system message in an invalid position.")
 
 
-@rule(23, error_texts.SIGNATURE, fix=fixes.with_valid_thinking)
+@rule(23, error_texts.SIGNATURE, fix=with_valid_thinking)
 def check_reasoning_signatures(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Reasoning of Claude has its original signature.
 
@@ -250,13 +921,13 @@ def check_reasoning_signatures(request: ParsedRequest) -> Iterable[RuleFinding]:
         [{"text": "go on"}]}]
     Repair: the block is left out. Only the model that wrote it could use it.
     """
-    claude = fixes.is_for_claude(request.body)
+    claude = is_for_claude(request.body)
     for _, piece in iter_parts(request, "reasoning"):
-        if not fixes.is_valid_reasoning(piece.wire, claude):
+        if not is_valid_reasoning(piece.wire, claude):
             yield make_finding(piece.path, "the signature of this block is missing or invalid.")
 
 
-@rule(24, error_texts.TOO_MANY_BREAKPOINTS, fix=fixes.with_last_breakpoints)
+@rule(24, error_texts.TOO_MANY_BREAKPOINTS, fix=with_last_breakpoints)
 def check_breakpoint_count(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request has at most four cache points.
 
@@ -265,12 +936,12 @@ def check_breakpoint_count(request: ParsedRequest) -> Iterable[RuleFinding]:
         [{"text": "d"}, {"cachePoint": {"type": "default"}}, {"text": "e"}, {"cachePoint": {"type": "default"}}]}]}
     Repair: the last four are kept.
     """
-    marked = list(fixes.find_breakpoints(request.body or {"messages": [turn.wire for turn in request.messages]}))
-    if len(marked) > fixes.MAX_BREAKPOINTS:
+    marked = list(find_breakpoints(request.body or {"messages": [turn.wire for turn in request.messages]}))
+    if len(marked) > MAX_BREAKPOINTS:
         yield make_finding(marked[0], f"at most 4 cache points are allowed, got {len(marked)}.", count=len(marked))
 
 
-@rule(25, error_texts.MISPLACED_BREAKPOINT, fix=fixes.without_misplaced_breakpoints)
+@rule(25, error_texts.MISPLACED_BREAKPOINT, fix=without_misplaced_breakpoints)
 def check_breakpoint_position(request: ParsedRequest) -> Iterable[RuleFinding]:
     """No cache point directly follows reasoning.
 
@@ -285,7 +956,7 @@ def check_breakpoint_position(request: ParsedRequest) -> Iterable[RuleFinding]:
                 yield make_finding(piece.path, "a cache point cannot follow reasoning.")
 
 
-@rule(26, error_texts.CONSTRAINT, fix=fixes.with_settings_in_range)
+@rule(26, error_texts.CONSTRAINT, fix=with_settings_in_range)
 def check_setting_ranges(request: ParsedRequest) -> Iterable[RuleFinding]:
     """`temperature` and `topP` are between 0 and 1, and `maxTokens` is at least 1.
 
@@ -295,12 +966,12 @@ def check_setting_ranges(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: the nearest valid value is set.
     """
     if isinstance(request.body.get("inferenceConfig"), dict):
-        for name, value, what in fixes.find_out_of_range(request.body):
+        for name, value, what in find_out_of_range(request.body):
             path = ("inferenceConfig", name)
             yield make_finding(path, f"{value!r} is out of range.", value=value, where=".".join(path), what=what)
 
 
-@rule(27, error_texts.NO_SIGNATURES, fix=fixes.without_claude_thinking)
+@rule(27, error_texts.NO_SIGNATURES, fix=without_claude_thinking)
 def check_reasoning_vendor(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Reasoning that Claude signed is not sent to a model of another vendor.
 
@@ -315,11 +986,11 @@ def check_reasoning_vendor(request: ParsedRequest) -> Iterable[RuleFinding]:
     if not isinstance(model, str) or vendor_of(model) in ("", CLAUDE_VENDOR):
         return
     for _, piece in iter_parts(request, "reasoning"):
-        if fixes.has_signature(piece.wire):
+        if has_signature(piece.wire):
             yield make_finding(piece.path, f"this reasoning was signed by a model of another vendor, not by {model}.")
 
 
-@rule(28, error_texts.CONSTRAINT, fix=fixes.with_valid_values)
+@rule(28, error_texts.CONSTRAINT, fix=with_valid_values)
 def check_values(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Enumerated values, URLs, bytes and lengths satisfy the constraints in the API description.
 
@@ -330,7 +1001,7 @@ def check_values(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: the intended value is set if it is clear. Otherwise the value is left out, and a line of text replaces
         media.
     """
-    for each in lint_parser.find_faults(request):
+    for each in find_faults(request):
         if each.fault == "value":
             value = _value_at(request, each.path)
             yield make_finding(
@@ -348,7 +1019,7 @@ def _value_at(request: ParsedRequest, path: JSONPath) -> str:
     return str(found)[:100]
 
 
-@rule(29, error_texts.UNKNOWN_NAME, fix=fixes.without_unknown_fields, is_open=True)
+@rule(29, error_texts.UNKNOWN_NAME, fix=without_unknown_fields, is_open=True)
 def check_known_fields(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Objects have only members that the API description defines.
 
@@ -358,7 +1029,7 @@ def check_known_fields(request: ParsedRequest) -> Iterable[RuleFinding]:
     Example: {"inferenceConfig": {"max_tokens": 9}, "messages": [{"role": "user", "content": [{"text": "hi"}]}]}
     Repair: the member is left out.
     """
-    for each in lint_parser.find_faults(request):
+    for each in find_faults(request):
         if each.fault == "name":
             where = format_dotted_path(each.path[:-1]) or "input"
             yield make_finding(each.path, each.message, where=where, name=each.path[-1], known=each.what)
@@ -367,7 +1038,7 @@ def check_known_fields(request: ParsedRequest) -> Iterable[RuleFinding]:
 RULES.unknown_fields = check_known_fields
 
 
-@rule(30, error_texts.TOO_MANY_DOCUMENTS, fix=fixes.with_last_documents)
+@rule(30, error_texts.TOO_MANY_DOCUMENTS, fix=with_last_documents)
 def check_document_count(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A request has at most five documents.
 
@@ -382,7 +1053,7 @@ def check_document_count(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(found[MAX_DOCUMENTS][0].path, f"at most 5 documents are allowed, got {len(found)}.")
 
 
-@rule(31, error_texts.TOO_MANY_IMAGES, fix=fixes.with_last_images)
+@rule(31, error_texts.TOO_MANY_IMAGES, fix=with_last_images)
 @repeat_in_example('{"image": {"format": "png", "source": {"bytes": "iVBO"}}}', MAX_IMAGES + 1)
 def check_image_count(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A message has at most twenty images.

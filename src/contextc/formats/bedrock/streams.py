@@ -5,10 +5,9 @@ from typing import cast
 
 from contextc._json import JSONObject
 from contextc.formats.base import text_of
-from contextc.formats.bedrock.decode import block_index, bytes_to_base64, complete_tool_use
-from contextc.formats.bedrock.lint_parser import is_client_tool
+from contextc.formats.bedrock.codec import block_index, bytes_to_base64, complete_tool_use, is_client_tool
 from contextc.formats.request_settings import object_or_empty
-from contextc.formats.stream import Delta, StreamDecoder, StreamReader
+from contextc.formats.streams import Delta, StreamDecoder, StreamReader
 from contextc.messages import Reasoning, Text, tool_call
 
 

@@ -12,20 +12,22 @@ from contextc.formats.anthropic import AnthropicFormatter
 from contextc.formats.anthropic.codec import BETWEEN_KEY
 from contextc.formats.anthropic.streams import collect_events
 from contextc.formats.base import EncodedSegment, Formatter, Request, as_json
-from contextc.formats.claude_code import decode
-from contextc.formats.claude_code.decode import NAME_KEY, TOOL_PREFIX
-from contextc.formats.claude_code.encode import (
+from contextc.formats.claude_code import codec
+from contextc.formats.claude_code.codec import (
+    NAME_KEY,
     PROMPT_FIELD,
+    TOOL_PREFIX,
     encode_prompt,
     encode_segment,
     encode_tool,
+    make_line,
     seal_session_results,
+    split_prompt,
+    transcript_entries,
 )
-from contextc.formats.claude_code.message_lines import make_line
 from contextc.formats.claude_code.request_settings import SETTINGS
 from contextc.formats.claude_code.rules import RULES
 from contextc.formats.claude_code.streams import ClaudeCodeStreamReader
-from contextc.formats.claude_code.transcript_entries import split_prompt, transcript_entries
 from contextc.formats.identifiers import IdentifierCodec, NameCodec
 from contextc.formats.lint_engine import RuleFinding, unknown_field_findings
 from contextc.formats.message_groups import APART_KEY
@@ -111,13 +113,13 @@ class ClaudeCodeFormatter(Formatter):
         return encode_tool(tool)
 
     def _decode_request(self, body: JSONObject) -> Request:
-        return decode.decode_request(body, self.provider)
+        return codec.decode_request(body, self.provider)
 
     def _is_reply(self, reply: JSONObject) -> bool:
-        return decode.find_reply(reply) is not None
+        return codec.find_reply(reply) is not None
 
     def _decode_reply(self, reply: JSONObject) -> Message:
-        return decode.decode_reply(decode.find_reply(reply) or {}, self.provider)
+        return codec.decode_reply(codec.find_reply(reply) or {}, self.provider)
 
     def session_id_of(self, reply: JSONObject, field: str) -> str:
         return id_text(reply.get("session_id"))

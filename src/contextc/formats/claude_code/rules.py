@@ -14,23 +14,22 @@ from msgspec.structs import replace
 from contextc._json import JSON, JSONObject
 from contextc.formats.anthropic import rules as anthropic
 from contextc.formats.claude_code import error_texts
-from contextc.formats.claude_code.message_lines import (
+from contextc.formats.claude_code.codec import (
     MESSAGE_TYPES,
+    active_lines,
     is_conversation_message,
     is_program_event,
     is_result_line,
     make_line,
     message_of,
 )
-from contextc.formats.claude_code.transcript_chain import active_lines
-from contextc.formats.coercion import text_block, without_fields
-from contextc.formats.coercion import text_message as anthropic_text_message
-from contextc.formats.fix_builders import insert_first_message, remove_settings
 from contextc.formats.lint_engine import (
+    TYPED,
     Fault,
     JSONPath,
     ParsedRequest,
     RequestMessage,
+    RequestReader,
     RuleFinding,
     RuleSet,
     find_duplicates,
@@ -38,10 +37,16 @@ from contextc.formats.lint_engine import (
     schema_error,
     unknown_field_findings,
 )
-from contextc.formats.request_parser import TYPED, RequestReader
 from contextc.formats.request_settings import is_list, is_object, object_or_empty
-from contextc.formats.rule_checks import find_empty_request
-from contextc.formats.stream import NOTE_EVENT
+from contextc.formats.rule_library import (
+    find_empty_request,
+    insert_first_message,
+    remove_settings,
+    text_block,
+    without_fields,
+)
+from contextc.formats.rule_library import text_message as anthropic_text_message
+from contextc.formats.streams import NOTE_EVENT
 
 MESSAGE_FIELDS = frozenset(("role", "content", "type"))
 REPLY_FIELDS = MESSAGE_FIELDS | {"id", "model", "usage", "stop_reason", "stop_details", "container"}
@@ -148,7 +153,7 @@ def _tool(value: JSON) -> JSON:
     wire = object_or_empty(anthropic.coerce_value(value, ("tools", 0)))
     if not is_object(wire.get("input_schema")):
         return value
-    return {**without_fields(wire, ("input_schema",)), "inputSchema": wire["input_schema"]}
+    return {**without_fields(wire, "input_schema"), "inputSchema": wire["input_schema"]}
 
 
 def text_message(text: str) -> JSONObject:

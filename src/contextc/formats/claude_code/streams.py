@@ -13,15 +13,16 @@ from msgspec.structs import replace
 from contextc._json import JSONObject, id_text
 from contextc.formats.anthropic.codec import FINISH_REASONS
 from contextc.formats.anthropic.streams import AnthropicStreamReader, collect_events
-from contextc.formats.claude_code.decode import decode_lines, decode_reply
-from contextc.formats.claude_code.message_lines import (
+from contextc.formats.claude_code.codec import (
     content_blocks,
+    decode_lines,
+    decode_reply,
     is_conversation_message,
     make_line,
     merge_lines,
     tool_results,
 )
-from contextc.formats.stream import Delta, StreamDecoder
+from contextc.formats.streams import Delta, StreamDecoder
 from contextc.messages import Message, Reasoning, Text, ToolCall, Usage
 
 

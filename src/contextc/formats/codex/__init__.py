@@ -6,12 +6,17 @@ from msgspec.structs import replace
 
 from contextc._json import JSONObject, id_text
 from contextc.formats.base import EncodedSegment, Request
-from contextc.formats.codex import decode, turn_decoding
-from contextc.formats.codex.encode import BARE_KEY, ITEM_KEY, encode_segment, encode_text
-from contextc.formats.codex.event_collector import is_event
-from contextc.formats.codex.names_and_ids import NAME_CODEC
+from contextc.formats.codex import codec
+from contextc.formats.codex.codec import (
+    BARE_KEY,
+    ITEM_KEY,
+    NAME_CODEC,
+    encode_segment,
+    encode_text,
+    is_event,
+    is_rollout_line,
+)
 from contextc.formats.codex.request_settings import SETTINGS
-from contextc.formats.codex.rollout_decoding import is_rollout_line
 from contextc.formats.codex.rules import RULES
 from contextc.formats.codex.streams import CodexStreamReader
 from contextc.formats.encoder_decoder_base import Codec, CodecFormatter
@@ -26,7 +31,7 @@ class CodexFormatter(CodecFormatter):
 
     name = "codex"
     media_types = ("image/*", "audio/*")
-    codec = Codec(decode.encode_tool, decode.decode_request, turn_decoding.decode_reply, turn_decoding.collect_turn)
+    codec = Codec(codec.encode_tool, codec.decode_request, codec.decode_reply, codec.collect_turn)
     stream_reader = CodexStreamReader
     rules = RULES
     messages_key = "items"

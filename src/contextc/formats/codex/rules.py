@@ -14,22 +14,20 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import text_of
-from contextc.formats.codex import error_texts, exec_lines, rollout_decoding
-from contextc.formats.codex.encode import item_id
-from contextc.formats.codex.event_collector import is_event
-from contextc.formats.codex.items import (
+from contextc.formats.codex import codec, error_texts
+from contextc.formats.codex.codec import (
     CALL_TYPES,
     COMPLETED,
     ITEM_TYPES,
+    NAMES,
     RESULT_BLOCKS,
     STATES,
     USER_BLOCKS,
     USER_ITEMS,
+    is_event,
     is_running,
+    item_id,
 )
-from contextc.formats.codex.names_and_ids import NAMES
-from contextc.formats.coercion import as_list, as_text, inner_tool, tool_schema, without_fields, without_wrong_types
-from contextc.formats.fix_builders import remove_settings
 from contextc.formats.lint_engine import (
     Fault,
     FieldTypes,
@@ -39,6 +37,7 @@ from contextc.formats.lint_engine import (
     Problem,
     RequestMessage,
     RequestPart,
+    RequestReader,
     RuleFinding,
     RuleSet,
     field_names,
@@ -46,10 +45,19 @@ from contextc.formats.lint_engine import (
     make_finding,
     missing_field,
     schema_error,
+    tagged_error,
     unknown_field_findings,
 )
-from contextc.formats.request_parser import RequestReader, tagged_error
 from contextc.formats.request_settings import is_list, is_object, list_or_empty, object_or_empty
+from contextc.formats.rule_library import (
+    as_list,
+    as_text,
+    inner_tool,
+    remove_settings,
+    tool_schema,
+    without_fields,
+    without_wrong_types,
+)
 
 INSTRUCTIONS_FIELD, TOOLS_FIELD = "developerInstructions", "dynamicTools"
 REASONING_TEXTS = ("summary", "content")
@@ -96,11 +104,11 @@ class _Reader(RequestReader):
         last = {str(item["id"]): index for index, item in enumerate(inner) if item is not None and "id" in item}
         for index, (wire, item) in enumerate(zip(items, inner, strict=True)):
             path = (*base, index)
-            if is_object(wire) and rollout_decoding.is_rollout_line(wire):
+            if is_object(wire) and codec.is_rollout_line(wire):
                 yield RequestMessage(role="record", path=path, wire=wire)
             elif not is_event(object_or_empty(wire)):
                 yield from self.message(wire, path)
-            elif item is None or last.get(str(item.get("id"))) != index or item.get("type") == exec_lines.WARNING_TYPE:
+            elif item is None or last.get(str(item.get("id"))) != index or item.get("type") == codec.WARNING_TYPE:
                 continue
             elif isinstance(item.get("type"), str) and item["type"] not in ITEM_TYPES:  # a type that only Codex knows
                 yield RequestMessage(role="record", path=path, wire=item)
@@ -149,7 +157,7 @@ def _pieces(item: JSONObject, kind: str, path: JSONPath) -> Iterator[RequestPart
         yield RequestPart(kind="reasoning", path=path, wire=item)
     elif (call := CALL_TYPES.get(kind)) is not None:
         named, name = text_of(item.get("id")), call.name(item)
-        asked = without_fields(item, ("status", "success", call.field))
+        asked = without_fields(item, "status", "success", call.field)
         yield RequestPart(kind="call", path=(*path, "id"), wire=asked, id=named, name=name)
         if not is_running(item):
             yield RequestPart(kind="result", path=(*path, call.field or "status"), wire=item, id=named, name=name)
@@ -161,7 +169,7 @@ def _item_in_event(wire: JSON) -> JSONObject | None:
     if not is_event(event) or not text_of(event.get("method", event.get("type"))).startswith("item"):
         return None
     item: JSON = (object_or_empty(event.get("params")) if "method" in event else event).get("item")
-    return exec_lines.to_thread_item(item) if is_object(item) else None
+    return codec.to_thread_item(item) if is_object(item) else None
 
 
 def _block_error(block: JSON, shapes: Mapping[str, FieldTypes]) -> Fault | None:
@@ -228,7 +236,7 @@ def coerce_value(value: JSON, path: JSONPath) -> JSON:
 
 
 def _item(wire: JSONObject) -> JSONObject:
-    wire = exec_lines.to_thread_item(wire)
+    wire = codec.to_thread_item(wire)
     kind, role = text_of(wire.get("type")), str(wire.get("role")).lower()
     if kind not in ITEM_TYPES and role in USER_ROLES + ASSISTANT_ROLES:
         text = _text_in(wire.get("content"))

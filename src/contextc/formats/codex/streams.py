@@ -6,11 +6,16 @@ Calls are reported when they start, results when they are complete. Codex's own 
 from collections.abc import Iterable
 
 from contextc._json import JSONObject
-from contextc.formats.codex.decode import Decoder
-from contextc.formats.codex.event_collector import EventCollector, ItemDelta
-from contextc.formats.codex.items import CALL_TYPES
-from contextc.formats.codex.turn_decoding import as_turn, decode_turn, last_reply
-from contextc.formats.stream import Delta, StreamDecoder, StreamReader
+from contextc.formats.codex.codec import (
+    CALL_TYPES,
+    Decoder,
+    EventCollector,
+    ItemDelta,
+    as_turn,
+    decode_turn,
+    last_reply,
+)
+from contextc.formats.streams import Delta, StreamDecoder, StreamReader
 from contextc.messages import Message, Reasoning, Text
 
 

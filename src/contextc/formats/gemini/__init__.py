@@ -7,8 +7,8 @@ from msgspec.structs import replace
 from contextc._json import JSONObject
 from contextc.formats.base import OPENING_TEXT, EncodedSegment, Request, own_extra
 from contextc.formats.encoder_decoder_base import Codec, CodecFormatter
-from contextc.formats.gemini import decode
-from contextc.formats.gemini.encode import (
+from contextc.formats.gemini import codec
+from contextc.formats.gemini.codec import (
     ALONE_KEY,
     BESIDE_KEY,
     ROLE_KEY,
@@ -22,9 +22,8 @@ from contextc.formats.gemini.encode import (
     is_same_model,
     without_signature,
 )
-from contextc.formats.gemini.fixes import NAMES, has_thinking_level, with_signatures
 from contextc.formats.gemini.request_settings import SETTINGS
-from contextc.formats.gemini.rules import RULES
+from contextc.formats.gemini.rules import NAMES, RULES, has_thinking_level, with_signatures
 from contextc.formats.gemini.streams import GeminiReplyStream, GeminiStreamReader
 from contextc.formats.identifiers import NameCodec
 from contextc.formats.message_groups import APART_KEY
@@ -42,7 +41,7 @@ class GeminiFormatter(CodecFormatter):
 
     name = "gemini"
     media_types = ("image/*", "audio/*", "video/*", "application/pdf")
-    codec = Codec(encode_tool, decode.decode_request, decode.decode_reply, decode.collect_events)
+    codec = Codec(encode_tool, codec.decode_request, codec.decode_reply, codec.collect_events)
     stream_reader = GeminiStreamReader
     reply_stream = GeminiReplyStream
     messages_key = "contents"

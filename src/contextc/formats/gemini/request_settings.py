@@ -4,7 +4,7 @@ from typing import cast
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import text_of
-from contextc.formats.gemini.decode import json_schema
+from contextc.formats.gemini.codec import json_schema
 from contextc.formats.request_settings import (
     OutputFormat,
     RequestSettings,

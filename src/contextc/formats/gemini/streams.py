@@ -4,10 +4,16 @@ from collections.abc import Callable, Iterable
 from typing import cast
 
 from contextc._json import JSON, JSONObject, parse_object
-from contextc.formats.gemini.decode import part_decoder
-from contextc.formats.reply_encoding import FINISH_REASONS, gemini_usage
-from contextc.formats.reply_stream import ReplyStream, server_sent_event
-from contextc.formats.stream import Delta, StreamDecoder, StreamReader
+from contextc.formats.gemini.codec import part_decoder
+from contextc.formats.streams import (
+    FINISH_REASONS,
+    Delta,
+    ReplyStream,
+    StreamDecoder,
+    StreamReader,
+    gemini_usage,
+    server_sent_event,
+)
 from contextc.messages import AnyPart, Message, Reasoning, Text, ToolCall, Usage
 
 

@@ -7,9 +7,8 @@ from contextc._json import JSON, JSONObject, id_text
 from contextc.formats.base import OPENING_TEXT, EncodedSegment, Request
 from contextc.formats.encoder_decoder_base import Codec, CodecFormatter
 from contextc.formats.identifiers import IdentifierCodec, NameCodec
-from contextc.formats.mistral import decode
-from contextc.formats.mistral.call_ids import NineCharacterIds
-from contextc.formats.mistral.encode import (
+from contextc.formats.mistral import codec
+from contextc.formats.mistral.codec import (
     AUDIO_TYPES,
     DOCUMENT_TYPES,
     EMPTY_CONTENT,
@@ -17,13 +16,14 @@ from contextc.formats.mistral.encode import (
     OBJECT_ARGUMENTS,
     ROLES_BEFORE_NO_SYSTEM,
     UNNAMED_RESULT,
+    MistralStreamReader,
+    NineCharacterIds,
     as_tagged_user_text,
     encode_segment,
 )
 from contextc.formats.mistral.request_settings import SETTINGS
 from contextc.formats.mistral.rules import RULES
-from contextc.formats.mistral.streams import MistralStreamReader
-from contextc.formats.openai_chat.decode import encode_tool
+from contextc.formats.openai_chat.codec import encode_tool
 from contextc.formats.reasoning_policy import ReasoningPolicy
 from contextc.messages import Message
 
@@ -35,7 +35,7 @@ class MistralFormatter(CodecFormatter):
 
     name = "mistral"
     media_types = (*IMAGE_TYPES, *AUDIO_TYPES, *DOCUMENT_TYPES)
-    codec = Codec(encode_tool, decode.decode_request, decode.decode_reply, decode.collect_events)
+    codec = Codec(encode_tool, codec.decode_request, codec.decode_reply, codec.collect_events)
     stream_reader = MistralStreamReader
     rules = RULES
     prefix_settings = ("reasoning_effort", "prompt_mode", "safe_prompt", "response_format")

@@ -5,34 +5,311 @@ exception: ids must have nine letters. The newest models accept other ids, but m
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
+from typing import cast
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.fix_builders import insert_first_message, remove_settings
 from contextc.formats.lint_engine import (
+    TYPED,
+    Fault,
     FieldTypes,
     JSONPath,
     ParsedRequest,
+    PartKind,
+    Problem,
+    RequestPart,
+    RequestReader,
     RuleFinding,
     RuleSet,
+    field_names,
+    first_field,
+    format_dotted_path,
     make_finding,
     results_in_role,
+    schema_error,
 )
-from contextc.formats.mistral import error_texts, fixes, lint_parser
-from contextc.formats.mistral.lint_parser import (
-    ALLOWED_CHUNKS,
-    CALL,
-    CHUNKS,
-    FUNCTION,
-    FUNCTION_DEFINITION,
-    ROLES,
-    TOOL,
-    unknown_field_names,
-    vendor_path,
+from contextc.formats.mistral import error_texts
+from contextc.formats.mistral.codec import ALLOWED_CHUNKS, CHUNKS
+from contextc.formats.openai_chat import rules as chat
+from contextc.formats.openai_chat.rules import CAMEL_CASE_NAMES, find_function, with_assistant_calls
+from contextc.formats.request_settings import is_object, list_or_empty, object_or_empty
+from contextc.formats.rule_library import (
+    change_messages,
+    find_duplicate_ids,
+    find_empty_request,
+    insert_first_message,
+    iter_calls,
+    iter_parts,
+    remove_settings,
+    text_block,
+    text_message,
+    without_fields,
+    without_nulls,
+    without_wrong_types,
 )
-from contextc.formats.openai_chat.fixes import with_assistant_calls
-from contextc.formats.rule_checks import find_duplicate_ids, find_empty_request, iter_calls, iter_parts
+
+# ── reading a request ─────────────────────────────────────────────────────────────────────────────────────────────────
+# Parse Mistral's requests for the rules: required and optional fields of messages and chunks, and their parts.
+#
+# Mistral rejects every field it does not define. The fields of messages, chunks, calls and tools are all listed here.
+# So `unknown_field_names` finds the others, and decoding drops them.
+
+
+CONTENT_FIELDS: FieldTypes = {"content": (str, list), "tool_calls?": list}
+ROLES: dict[str, FieldTypes] = {
+    "system": CONTENT_FIELDS,
+    "user": CONTENT_FIELDS,
+    "assistant": {"content?": (str, list), "tool_calls?": list, "prefix?": bool},
+    "tool": {"content": (str, list), "tool_call_id": str, "name?": str},
+}
+THINKING_CHUNKS: dict[str, FieldTypes] = {
+    "text": {"text": str},
+    "reference": {"reference_ids": list},
+    "tool_reference": {"tool": str, "title": str, "url?": str, "favicon?": str, "description?": str},
+}
+IMAGE_URL: FieldTypes = {"url": str, "detail?": str}
+CALL: FieldTypes = {"id?": str, "type?": str, "index?": int, "function": dict}
+FUNCTION: FieldTypes = {"name": str, "arguments": (str, dict)}
+TOOL: FieldTypes = {"type?": str, "function": dict}
+FUNCTION_DEFINITION: FieldTypes = {"name": str, "parameters": dict, "description?": str, "strict?": bool}
+OTHER_TOOLS = ("connector", "document_library", "image_generation")
+KINDS: dict[str, PartKind] = {
+    "text": "text",
+    "thinking": "reasoning",
+    "reference": "other",
+    "resource": "other",
+    "resource_link": "other",
+}
+"""Chunk types that are not media."""
+TYPE_NAMES: dict[type, str] = {str: "string", list: "list", dict: "dictionary", bool: "boolean", int: "integer"}
+ROLE_ALIASES = {"developer": "system", "function": "user"}
+
+
+def vendor_path(path: JSONPath) -> str:
+    """Return a path as Mistral's errors write it: `body.messages.2.content`."""
+    return f"body.{format_dotted_path(path)}".removesuffix(".")
+
+
+def unknown_field_names(wire: JSONObject, fields: FieldTypes, *more: str) -> Iterator[str]:
+    """Yield the field names that are neither in `fields` nor in `more`."""
+    known = field_names(fields, *more)
+    return (name for name in wire if name not in known)
+
+
+class _Reader(RequestReader):
+    messages_required = True
+    part_kinds, default_kind = KINDS, "media"
+
+    def message_error(self, wire: JSON) -> Fault | None:
+        if wrong := _error(wire, {"role": str}):
+            return wrong
+        if (role := wire["role"]) not in ROLES:
+            message = f"invalid role {role!r}: expected system, user, assistant or tool."
+            return Fault("role", message, detail=_wrong_tag_message("role", role, ROLES))
+        if role != "tool" and wire.get("tool_call_id") is not None:
+            return Fault("tool_call_id", "only a tool message may have a `tool_call_id`.", detail=error_texts.EXTRA)
+        if role == "tool" and wire.get("tool_calls"):
+            return Fault("tool_calls", "a tool message cannot contain tool calls.", detail=error_texts.EXTRA)
+        if camel := first_field(wire, CAMEL_CASE_NAMES):
+            return Fault(camel, f"`{camel}` must be written `{CAMEL_CASE_NAMES[camel]}`.", detail=error_texts.EXTRA)
+        if wrong := _error(wire, ROLES[role]):
+            return wrong
+        if (index := chat.find_unnamed_call(wire)) is None:
+            return None
+        message = f"`tool_calls[{index}]` does not name the tool to call."
+        return Fault(f"tool_calls.{index}.function.name", message, detail=error_texts.MISSING)
+
+    def parts(self, wire: JSONObject, path: JSONPath) -> Iterator[RequestPart]:
+        if wire["role"] == "tool":
+            yield RequestPart(kind="result", path=path, wire=wire, id=wire["tool_call_id"])
+        yield from self.blocks(wire.get("content"), (*path, "content"))
+        for index, call in enumerate(wire.get("tool_calls") or []):
+            here = (*path, "tool_calls", index)
+            if wrong := _error(call, CALL) or _error(call["function"], FUNCTION, "function."):
+                self.refuse(here, wrong)
+            else:
+                name = call["function"]["name"]
+                yield RequestPart(kind="call", path=here, wire=call, id=call.get("id") or "", name=name)
+
+    def block_error(self, block: JSON, shapes: Mapping[str, FieldTypes] | None) -> Fault | None:
+        if wrong := _chunk_error(block, CHUNKS):
+            return wrong
+        if is_object(block.get("image_url")) and (wrong := _error(block["image_url"], IMAGE_URL, "image_url.")):
+            return wrong
+        thoughts = enumerate(block["thinking"] if block["type"] == "thinking" else ())
+        errors = (_chunk_error(each, THINKING_CHUNKS, f"thinking.{index}.") for index, each in thoughts)
+        return next(filter(None, errors), None)
+
+    def tool_error(self, tool: JSON) -> Fault | None:
+        if _runs_at_provider(object_or_empty(tool)):
+            return None
+        return _error(tool, TOOL) or _error(tool["function"], FUNCTION_DEFINITION, "function.")
+
+    def tool_name(self, tool: JSONObject) -> str | None:
+        return None if _runs_at_provider(tool) else tool["function"]["name"]
+
+    def provider_text(self, path: JSONPath, fault: Fault) -> str:
+        where = vendor_path((*path, *fault.field.removesuffix(".").split(".")) if fault.field else path)
+        if fault.problem is Problem.TYPE:
+            return error_texts.WRONG_TYPE.format(where=where, kind=TYPE_NAMES[fault.expected[0]])
+        return (fault.detail or error_texts.MISSING).format(where=where)
+
+
+parse_request = _Reader.parse
+
+
+def _runs_at_provider(tool: JSONObject) -> bool:
+    return tool.get("type") in OTHER_TOOLS and "function" not in tool
+
+
+def _chunk_error(chunk: JSON, kinds: Mapping[str, FieldTypes], before: str = "") -> Fault | None:
+    """Return the fault of a chunk if its type is unknown or a field of that type is missing."""
+    if wrong := _error(chunk, TYPED, before):
+        return wrong
+    if (kind := chunk["type"]) in kinds:
+        return _error(chunk, kinds[kind], before)
+    return Fault(f"{before}type", f"unknown chunk type {kind!r}.", detail=_wrong_tag_message("type", kind, kinds))
+
+
+def _error(value: object, fields: FieldTypes, before: str = "") -> Fault | None:
+    """Return the fault of a value that is not an object with these fields."""
+    wrong = schema_error(value, fields)
+    return wrong._replace(field=before + wrong.field) if wrong else None
+
+
+def _wrong_tag_message(field: str, value: str, known: Iterable[str]) -> str:
+    listed = ", ".join(f"'{name}'" for name in known)
+    shown = value.replace("{", "{{").replace("}", "}}")
+    return error_texts.WRONG_TAG.format(where="{where}", value=shown, field=field, known=listed)
+
+
+def coerce_value(value: JSON, path: JSONPath) -> JSON:
+    """Coerce an almost valid message, chunk, call or tool, as OpenAI and others write them."""
+    shaped: JSON = chat.coerce_value(value, path)
+    if not is_object(shaped):
+        return shaped
+    match path:
+        case ("messages", _):
+            return _reshaped_message(shaped)
+        case ("messages", _, "tool_calls", _):
+            return _reshaped_call(shaped)
+        case ("messages", _, *_):
+            return _reshaped_chunk(shaped)
+        case ("tools", _) if is_object(shaped.get("function")):
+            return _reshaped_tool(shaped)
+        case _:
+            return shaped
+
+
+def _reshaped_message(wire: JSONObject) -> JSONObject:
+    role = ROLE_ALIASES.get(str(wire.get("role")), wire.get("role"))
+    if not isinstance(role, str) or role not in ROLES or "content" not in wire:
+        return wire
+    calls = [
+        *list_or_empty(wire.get("tool_calls")),
+        *([wire["function_call"]] if find_function(wire.get("function_call")) else []),
+    ]
+    kept = {**without_fields(wire, *unknown_field_names(wire, ROLES[role], "role")), "role": role}
+    if calls:
+        kept["tool_calls"] = [
+            _reshaped_call(chat.coerce_value(call, ("messages", 0, "tool_calls", 0))) for call in calls
+        ]
+    kept = without_wrong_types(kept, {"prefix": bool, "name": str})
+    refusal: JSON = wire.get("refusal")
+    if isinstance(refusal, str) and refusal and not kept.get("content"):
+        kept["content"] = refusal
+    return kept
+
+
+def _reshaped_call(call: JSONObject) -> JSONObject:
+    """Return a function call, also for a call of a custom tool, whose input is a text."""
+    custom: JSON = call.get("custom")
+    function = {"name": custom["name"], "arguments": custom["input"]} if custom else call.get("function")
+    kept = {name: each for name, each in call.items() if name in ("id", "type") and isinstance(each, str)}
+    return {**kept, "type": "function", "function": function}
+
+
+def _reshaped_chunk(wire: JSONObject) -> JSONObject:
+    if wire.get("type") == "thinking" and isinstance(wire.get("thinking"), str):
+        return {**wire, "thinking": [text_block(wire["thinking"])]}
+    if wire.get("type") == "refusal" and isinstance(wire.get("refusal"), str):
+        return text_block(wire["refusal"])
+    return without_nulls(wire)
+
+
+def _reshaped_tool(wire: JSONObject) -> JSONObject:
+    function = without_wrong_types(wire["function"], {"description": str, "strict": bool})
+    return {**wire, "function": {**function, "parameters": object_or_empty(function.get("parameters"))}}
+
+
+# ── fixes ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Repairs that decoding and encoding does not make: settings and fields that Mistral does not define.
+
+
+RENAMED_SETTINGS = {"max_completion_tokens": "max_tokens", "seed": "random_seed"}
+OPENAI_SETTINGS = (
+    *RENAMED_SETTINGS,
+    *("audio", "function_call", "functions", "logit_bias", "modalities", "prompt_cache_options", "safety_identifier"),
+    *("store", "stream_options", "user", "verbosity", "web_search_options"),
+)
+"""Settings of Chat Completions that Mistral does not define."""
+OTHER_API_SETTINGS = (
+    *("reasoning", "include_reasoning", "thinking", "think", "system", "instructions", "input", "include", "text"),
+    *("max_output_tokens", "stop_sequences", "previous_response_id", "truncation", "cache_control", "output_config"),
+    *("options", "format", "keep_alive"),
+)
+"""Settings of other APIs. New Mistral settings are in no list here, so only these are known to be rejected."""
+TOOL_CHOICES = ("auto", "none", "any", "required")
+RESPONSE_FORMATS = ("text", "json_object", "json_schema")
+FUNCTION_TYPE = "function"
+
+
+def without_unknown_chunk_fields(body: JSONObject) -> JSONObject:
+    """Remove fields of chunks that Mistral does not define. Encoding already removes those of messages."""
+
+    def known(chunk: JSONObject) -> JSONObject:
+        others = (
+            set(unknown_field_names(chunk, CHUNKS.get(str(chunk.get("type")), {}), "type"))
+            if "type" in chunk
+            else set[str]()
+        )
+        return without_fields(chunk, *others)
+
+    def with_known(message: JSONObject) -> JSONObject:
+        content: JSON = message.get("content")
+        if not isinstance(content, list):
+            return message
+        chunks = cast(list[JSON], content)
+        return {**message, "content": [known(cast(JSONObject, c)) if isinstance(c, dict) else c for c in chunks]}
+
+    return change_messages(body, with_known)
+
+
+def without_openai_settings(body: JSONObject) -> JSONObject:
+    """Rename OpenAI settings to Mistral's names, and remove those without an equivalent."""
+    said = {new: body[old] for old, new in RENAMED_SETTINGS.items() if body.get(old) is not None}
+    return {**said, **without_fields(body, *OPENAI_SETTINGS)}
+
+
+def is_valid_tool_choice(value: JSON) -> bool:
+    """Return True if `tool_choice` may have this value."""
+    return (
+        value is None
+        or value in TOOL_CHOICES
+        or isinstance(object_or_empty(object_or_empty(value).get("function")).get("name"), str)
+    )
+
+
+def is_valid_response_format(value: JSON) -> bool:
+    """Return True if `response_format` may have this value."""
+    return value is None or (
+        isinstance(value, dict) and object_or_empty(cast(object, value)).get("type", "text") in RESPONSE_FORMATS
+    )
+
+
+# ── rules ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
 
 ID = re.compile(r"[a-zA-Z0-9]{9}")
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -41,10 +318,10 @@ results_directly_after = results_in_role("tool")
 
 RULES = RuleSet(
     "MIS",
-    lint_parser.parse_request,
-    coerce=lint_parser.coerce_value,
-    message=lint_parser.text_message,
-    block=lint_parser.text_block,
+    parse_request,
+    coerce=coerce_value,
+    message=text_message,
+    block=text_block,
     vendor="mistral",
 )
 rule = RULES.register
@@ -90,7 +367,7 @@ def check_assistant_content(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(turn.path, "this assistant message has neither content nor tool calls.")
 
 
-@rule(4, error_texts.EXTRA, fix=fixes.without_unknown_chunk_fields, is_open=True)
+@rule(4, error_texts.EXTRA, fix=without_unknown_chunk_fields, is_open=True)
 def check_known_fields(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Messages, chunks, calls and tools must have only the fields that Mistral defines.
 
@@ -116,7 +393,7 @@ def check_known_fields(request: ParsedRequest) -> Iterable[RuleFinding]:
 RULES.unknown_fields = check_known_fields
 
 
-@rule(5, error_texts.EXTRA, fix=fixes.without_openai_settings)
+@rule(5, error_texts.EXTRA, fix=without_openai_settings)
 def check_no_openai_settings(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Settings that only OpenAI has must not be sent.
 
@@ -125,7 +402,7 @@ def check_no_openai_settings(request: ParsedRequest) -> Iterable[RuleFinding]:
     Example: {"max_completion_tokens": 100, "messages": [{"role": "user", "content": "hi"}]}
     Repair: the output limit and the seed are renamed to Mistral's names; other settings are removed.
     """
-    for setting in fixes.OPENAI_SETTINGS:
+    for setting in OPENAI_SETTINGS:
         if setting in request.body:
             yield make_finding(
                 (setting,), f"`{setting}` is an OpenAI setting, which Mistral rejects.", where=vendor_path((setting,))
@@ -320,14 +597,14 @@ def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: the setting is removed.
     """
     value: JSON = request.body.get("tool_choice")
-    if not fixes.is_valid_tool_choice(value):
+    if not is_valid_tool_choice(value):
         message = f"invalid `tool_choice` {value!r}."
         yield make_finding(
-            ("tool_choice",), message, where=vendor_path(("tool_choice",)), known=_pydantic_choices(fixes.TOOL_CHOICES)
+            ("tool_choice",), message, where=vendor_path(("tool_choice",)), known=_pydantic_choices(TOOL_CHOICES)
         )
 
 
-@rule(19, error_texts.EXTRA, fix=remove_settings(*fixes.OTHER_API_SETTINGS))
+@rule(19, error_texts.EXTRA, fix=remove_settings(*OTHER_API_SETTINGS))
 def check_no_foreign_settings(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Settings of other APIs must not be sent.
 
@@ -336,7 +613,7 @@ def check_no_foreign_settings(request: ParsedRequest) -> Iterable[RuleFinding]:
     Example: {"reasoning": {"effort": "low"}, "messages": [{"role": "user", "content": "hi"}]}
     Repair: the setting is removed.
     """
-    for setting in fixes.OTHER_API_SETTINGS:
+    for setting in OTHER_API_SETTINGS:
         if setting in request.body:
             yield make_finding((setting,), f"`{setting}` is not a Mistral setting.", where=vendor_path((setting,)))
 
@@ -351,11 +628,11 @@ def check_function_type(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: the type becomes `function`.
     """
     for each in (*iter_calls(request), *request.tools):
-        kind: JSON = each.wire.get("type", fixes.FUNCTION)
-        if kind != fixes.FUNCTION:
+        kind: JSON = each.wire.get("type", FUNCTION_TYPE)
+        if kind != FUNCTION_TYPE:
             message = f"`type` must be `function`, got {kind!r}."
             yield make_finding(
-                each.path, message, where=vendor_path((*each.path, "type")), known=_pydantic_choices([fixes.FUNCTION])
+                each.path, message, where=vendor_path((*each.path, "type")), known=_pydantic_choices([FUNCTION_TYPE])
             )
 
 
@@ -367,10 +644,10 @@ def check_response_format(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: the setting is removed.
     """
     value: JSON = request.body.get("response_format")
-    if not fixes.is_valid_response_format(value):
+    if not is_valid_response_format(value):
         where = vendor_path(("response_format", "type"))
         message = f"invalid `response_format` {value!r}."
-        yield make_finding(("response_format",), message, where=where, known=_pydantic_choices(fixes.RESPONSE_FORMATS))
+        yield make_finding(("response_format",), message, where=where, known=_pydantic_choices(RESPONSE_FORMATS))
 
 
 def _pydantic_choices(words: Sequence[str]) -> str:

@@ -6,11 +6,10 @@ from contextc._json import JSONObject
 from contextc.formats.base import EncodedSegment, Request
 from contextc.formats.encoder_decoder_base import Codec, CodecFormatter, merge_function_extra
 from contextc.formats.identifiers import NameCodec
-from contextc.formats.ollama import decode
-from contextc.formats.ollama.encode import IMAGE_TYPES, encode_segment, encode_tool
+from contextc.formats.ollama import codec
+from contextc.formats.ollama.codec import IMAGE_TYPES, OllamaStreamReader, encode_segment, encode_tool
 from contextc.formats.ollama.request_settings import SETTINGS
 from contextc.formats.ollama.rules import RULES
-from contextc.formats.ollama.streams import OllamaStreamReader
 from contextc.formats.reasoning_policy import ReasoningPolicy
 from contextc.formats.request_settings import object_or_empty
 from contextc.messages import Extra, Message
@@ -39,7 +38,7 @@ class OllamaFormatter(CodecFormatter):
 
     name = "ollama"
     media_types = IMAGE_TYPES
-    codec = Codec(encode_tool, decode.decode_request, decode.decode_reply, decode.collect_events)
+    codec = Codec(encode_tool, codec.decode_request, codec.decode_reply, codec.collect_events)
     stream_reader = OllamaStreamReader
     rules = RULES
     settings = SETTINGS

@@ -12,20 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import cast
 
 from contextc._json import JSON, JSONObject, encode, parse_object
-from contextc.formats.coercion import (
-    ARGUMENT_NAMES,
-    ROLE_ALIASES,
-    as_function_tool,
-    as_list,
-    as_role,
-    as_text,
-    coerce_messages,
-    first_given,
-    text_message,
-    without_nulls,
-    without_wrong_types,
-)
-from contextc.formats.fix_builders import change_messages, insert_first_message, remove_settings, without_fields
 from contextc.formats.lint_engine import (
     Fault,
     FieldTypes,
@@ -34,22 +20,46 @@ from contextc.formats.lint_engine import (
     Problem,
     RequestMessage,
     RequestPart,
+    RequestReader,
     RuleFinding,
     RuleSet,
     field_names,
     make_finding,
+    nested_error,
     results_while,
     schema_error,
     unknown_field_findings,
 )
 from contextc.formats.media_encoding import decode_base64, from_data_url
 from contextc.formats.ollama import error_texts
-from contextc.formats.ollama.call_matching import CallMatcher, is_assistant_message
+from contextc.formats.ollama.codec import (
+    CallMatcher,
+    find_type_mismatches,
+    is_assistant_message,
+    remove_type_mismatches,
+)
 from contextc.formats.ollama.request_settings import THINK_LEVELS
-from contextc.formats.ollama.tool_schema_check import find_type_mismatches, remove_type_mismatches
-from contextc.formats.request_parser import RequestReader, nested_error
 from contextc.formats.request_settings import is_list, is_object, list_or_empty, object_or_empty
-from contextc.formats.rule_checks import find_duplicate_ids, find_empty_request, iter_parts
+from contextc.formats.rule_library import (
+    ARGUMENT_NAMES,
+    ROLE_ALIASES,
+    as_function_tool,
+    as_list,
+    as_role,
+    as_text,
+    change_messages,
+    coerce_messages,
+    find_duplicate_ids,
+    find_empty_request,
+    first_given,
+    insert_first_message,
+    iter_parts,
+    remove_settings,
+    text_message,
+    without_fields,
+    without_nulls,
+    without_wrong_types,
+)
 
 ROLES = ("system", "user", "assistant", "tool")
 ALIASES = {**ROLE_ALIASES, "function": "tool"}

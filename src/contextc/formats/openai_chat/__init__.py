@@ -7,8 +7,8 @@ from contextc._json import JSON, JSONObject, id_text
 from contextc.formats.base import EncodedSegment, Formatter, Request
 from contextc.formats.encoder_decoder_base import merge_function_extra
 from contextc.formats.identifiers import IdentifierCodec, NameCodec
-from contextc.formats.openai_chat import cache_control, decode
-from contextc.formats.openai_chat.encode import AUDIO_FORMATS, DOCUMENT_TYPES, encode_segment
+from contextc.formats.openai_chat import codec
+from contextc.formats.openai_chat.codec import AUDIO_FORMATS, DOCUMENT_TYPES, encode_segment
 from contextc.formats.openai_chat.request_settings import SETTINGS
 from contextc.formats.openai_chat.rules import RULES
 from contextc.formats.openai_chat.streams import ChatReplyStream, ChatStreamReader
@@ -79,38 +79,36 @@ class OpenAIFormatter(Formatter):
         return self._body_with_system_message(request, messages)
 
     def with_cache_breakpoint(self, message: JSONObject) -> JSONObject | None:
-        return cache_control.with_cache_breakpoint(message) if self.cache_marks else None
+        return codec.with_cache_breakpoint(message) if self.cache_marks else None
 
     def count_cache_breakpoints(self, blocks: Iterable[JSONObject]) -> int:
-        return cache_control.count_breakpoints(blocks) if self.cache_marks else 0
+        return codec.count_breakpoints(blocks) if self.cache_marks else 0
 
     def without_cache_breakpoints(self, messages: list[JSONObject]) -> list[JSONObject]:
-        return (
-            [cache_control.without_cache_breakpoints(message) for message in messages] if self.cache_marks else messages
-        )
+        return [codec.without_cache_breakpoints(message) for message in messages] if self.cache_marks else messages
 
     def with_head_breakpoint(self, body: JSONObject) -> JSONObject:
-        return cache_control.with_head_breakpoint(body) if self.cache_marks else body
+        return codec.with_head_breakpoint(body) if self.cache_marks else body
 
     def _restored_tool(self, ours: JSONObject, extra: Extra | None) -> JSONObject:
         return merge_function_extra(ours, extra, self.provider)
 
     def encode_tool(self, tool: Tool) -> JSONObject:
         """Return a tool definition in the format of OpenAI's chat."""
-        return decode.encode_tool(tool)
+        return codec.encode_tool(tool)
 
     def _decode_request(self, body: JSONObject) -> Request:
-        return decode.decode_request(body, self.provider, self.reasoning_field)
+        return codec.decode_request(body, self.provider, self.reasoning_field)
 
     def _is_reply(self, reply: JSONObject) -> bool:
         first: JSON = next(iter(cast(list[JSON], reply.get("choices") or [])), None)
         return isinstance(first, dict) and isinstance(cast(JSONObject, first).get("message"), dict)
 
     def _decode_reply(self, reply: JSONObject) -> Message:
-        return decode.decode_reply(reply, self.provider, self.reasoning_field)
+        return codec.decode_reply(reply, self.provider, self.reasoning_field)
 
     def session_id_of(self, reply: JSONObject, field: str) -> str:
         return super().session_id_of(reply, field) or id_text(reply.get("id"))
 
     def _collect(self, events: Iterable[JSONObject]) -> JSONObject:
-        return decode.collect_events(events)
+        return codec.collect_events(events)

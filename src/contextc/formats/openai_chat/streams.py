@@ -10,12 +10,16 @@ from typing import cast
 from contextc._json import JSON, JSONObject, as_object
 from contextc.formats.base import text_of
 from contextc.formats.encoder_decoder_base import generated_id
-from contextc.formats.openai_chat import reasoning_details
-from contextc.formats.openai_chat.decode import merge_call_fragment
-from contextc.formats.openai_chat.encode import REASONING_FIELDS
-from contextc.formats.reply_encoding import chat_usage
-from contextc.formats.reply_stream import ReplyStream, server_sent_event
-from contextc.formats.stream import Delta, StreamDecoder, StreamReader, ToolCallAccumulator
+from contextc.formats.openai_chat.codec import DETAILS, REASONING_FIELDS, details_text, merge_call_fragment
+from contextc.formats.streams import (
+    Delta,
+    ReplyStream,
+    StreamDecoder,
+    StreamReader,
+    ToolCallAccumulator,
+    chat_usage,
+    server_sent_event,
+)
 from contextc.messages import Message, Reasoning, Text, ToolCall, Usage, tool_call
 
 ARGUMENT_FIELDS = {"function": "arguments", "custom": "input"}
@@ -54,7 +58,7 @@ class ChatStreamReader(StreamReader):
             self.finished = True
 
     def _added(self, delta: JSONObject) -> Iterable[Delta]:
-        thoughts = {reasoning_details.DETAILS: reasoning_details.blocks_text(delta.get(reasoning_details.DETAILS))}
+        thoughts = {DETAILS: details_text(delta.get(DETAILS))}
         thoughts |= {name: text_of(delta.get(name)) for name in REASONING_FIELDS}
         self._thinks = self._thinks or next((name for name, text in thoughts.items() if text), None)
         if self._thinks and (thought := thoughts[self._thinks]):

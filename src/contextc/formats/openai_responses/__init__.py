@@ -6,9 +6,9 @@ from contextc._json import JSON, JSONObject
 from contextc.formats.base import EncodedSegment, Request
 from contextc.formats.encoder_decoder_base import Codec, CodecFormatter
 from contextc.formats.identifiers import IdentifierCodec, NameCodec
-from contextc.formats.openai_chat.encode import DOCUMENT_TYPES
-from contextc.formats.openai_responses import decode
-from contextc.formats.openai_responses.encode import (
+from contextc.formats.openai_chat.codec import DOCUMENT_TYPES
+from contextc.formats.openai_responses import codec
+from contextc.formats.openai_responses.codec import (
     ITEM,
     NESTED,
     STRING_INPUT,
@@ -18,10 +18,14 @@ from contextc.formats.openai_responses.encode import (
     extra_key,
     was_string_input,
 )
-from contextc.formats.openai_responses.fixes import without_foreign_ids, without_unstored_items
-from contextc.formats.openai_responses.lint_parser import is_openai_model, is_other_vendor_model
 from contextc.formats.openai_responses.request_settings import SETTINGS
-from contextc.formats.openai_responses.rules import RULES
+from contextc.formats.openai_responses.rules import (
+    RULES,
+    is_openai_model,
+    is_other_vendor_model,
+    without_foreign_ids,
+    without_unstored_items,
+)
 from contextc.formats.openai_responses.streams import ResponsesReplyStream, ResponsesStreamReader
 from contextc.formats.reasoning_policy import ReasoningPolicy
 from contextc.messages import AnyPart, Message, Reasoning
@@ -33,7 +37,7 @@ class OpenAIResponsesFormatter(CodecFormatter):
 
     name = "openai_responses"
     media_types = ("image/*", *DOCUMENT_TYPES)
-    codec = Codec(decode.encode_tool, decode.decode_request, decode.decode_reply, decode.collect_events)
+    codec = Codec(codec.encode_tool, codec.decode_request, codec.decode_reply, codec.collect_events)
     stream_reader = ResponsesStreamReader
     reply_stream = ResponsesReplyStream
     rules = RULES
@@ -96,4 +100,4 @@ class OpenAIResponsesFormatter(CodecFormatter):
         return isinstance(reply.get("output"), list) or "status" in reply
 
     def session_id_of(self, reply: JSONObject, field: str) -> str:
-        return decode.find_session(reply, field)
+        return codec.find_session(reply, field)

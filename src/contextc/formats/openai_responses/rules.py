@@ -4,25 +4,662 @@ Other vendors offer this API too, and accept more. What only OpenAI rejects is c
 """
 
 import re
-from collections.abc import Iterable
-from typing import cast
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple, cast
 
-from contextc._json import JSON, JSONObject
-from contextc.formats.fix_builders import insert_first_message, remove_settings, set_setting
+from msgspec.structs import replace
+
+from contextc._json import JSON, JSONObject, encode
+from contextc.formats.identifiers import IdentifierCodec
 from contextc.formats.lint_engine import (
+    TYPED,
+    Fault,
+    FieldTypes,
+    JSONPath,
     ParsedRequest,
+    PartKind,
+    Problem,
+    RequestMessage,
     RequestPart,
+    RequestReader,
     RuleFinding,
     RuleSet,
+    field_names,
     find_id_mismatches,
+    first_field,
+    format_path,
     is_reasoning,
     make_finding,
+    remove_fields,
+    schema_error,
+    tagged_error,
+    unknown_field_findings,
 )
-from contextc.formats.openai_chat.fixes import SAMPLING
-from contextc.formats.openai_responses import error_texts, fixes, lint_parser
-from contextc.formats.openai_responses.lint_parser import vendor_path
+from contextc.formats.media_encoding import decode_base64
+from contextc.formats.openai_chat.rules import SAMPLING, wrong_type_text
+from contextc.formats.openai_responses import error_texts
+from contextc.formats.openai_responses.codec import (
+    FERNET_PREFIX,
+    STORED_HISTORY,
+    is_reference,
+    requires_following_item,
+)
 from contextc.formats.openai_responses.request_settings import MIN_OUTPUT_TOKENS
-from contextc.formats.rule_checks import find_empty_request
+from contextc.formats.reasoning_policy import FERNET_FRAME, MIN_LENGTH, is_fernet_token
+from contextc.formats.request_settings import is_list, is_object, list_or_empty, object_or_empty
+from contextc.formats.rule_library import (
+    as_list,
+    as_text,
+    find_empty_request,
+    insert_first_message,
+    remove_settings,
+    set_setting,
+    text_message,
+    without_fields,
+)
+from contextc.messages.pairing import SYNTHETIC_RESULTS
+
+# ── reading a request ─────────────────────────────────────────────────────────────────────────────────────────────────
+# Parse requests to the Responses API for the rules: required fields of items, and their positions.
+#
+# A request consists of items, and each item is parsed as one turn. A field is required only if every endpoint of this
+# API rejects an item without it. Items of tools that OpenAI runs itself are sent back unchanged.
+
+
+ROLES = ("user", "assistant", "system", "developer")
+ALIASES = {"human": "user", "model": "assistant", "ai": "assistant"}
+ITEMS: dict[str, FieldTypes] = {
+    "reasoning": {"summary": list, "content?": list, "encrypted_content?": str},
+    "compaction": {"encrypted_content": str},
+    "compaction_trigger": {},
+    "item_reference": {"id": str},
+    "function_call": {"call_id": str, "name": str, "arguments": str},
+    "function_call_output": {"call_id?": str, "output": (str, list)},
+    "custom_tool_call": {"call_id": str, "name": str, "input": str},
+    "custom_tool_call_output": {"call_id": str, "output": (str, list)},
+    "computer_call": {"call_id": str},
+    "computer_call_output": {"call_id": str, "output": dict},
+    "shell_call": {"call_id": str, "action": dict},
+    "shell_call_output": {"call_id": str, "output": list},
+    "apply_patch_call": {"call_id": str, "operation": dict},
+    "apply_patch_call_output": {"call_id": str, "output?": str},
+    "local_shell_call": {"call_id": str, "action": dict},
+    "local_shell_call_output": {"output": str},
+    "tool_search_call": {"call_id?": str},
+    "tool_search_output": {"call_id?": str, "tools": list},
+    "multi_agent_call": {"call_id": str, "arguments": str},
+    "multi_agent_call_output": {"call_id": str, "output": list},
+    "agent_message": {"content": list},
+    "additional_tools": {"tools": list},
+    "configuration_update": {"reasoning?": dict, "text?": dict},
+    "mcp_approval_request": {"id": str, "name": str, "arguments": str, "server_label": str},
+    "mcp_approval_response": {"approval_request_id": str, "approve": bool},
+    "mcp_list_tools": {"server_label": str, "tools": list},
+    "mcp_call": {"name": str, "arguments": str, "server_label": str},
+    "program": {"call_id": str, "code": str, "fingerprint": str},
+    "program_output": {"call_id": str, "result": str},
+    "web_search_call": {"action?": dict},
+    "file_search_call": {"queries": list},
+    "code_interpreter_call": {"code?": str, "container_id": str},
+    "image_generation_call": {},
+}
+OTHER_VENDOR_ITEMS: dict[str, FieldTypes] = {
+    **ITEMS,
+    "reasoning": {"summary?": list, "content?": list, "encrypted_content?": str},
+}
+"""Required fields of items at other vendors, which require fewer."""
+FOREIGN_FIELDS = ("tool_calls", "tool_call_id", "function_call", "toolCalls", "toolCallId")
+BLOCKS: dict[str, FieldTypes] = {
+    "input_text": {"text": str},
+    "input_image": {"image_url?": str, "file_id?": str},
+    "input_file": {"file_data?": str, "file_id?": str, "file_url?": str, "filename?": str},
+    "input_audio": {"input_audio": dict},
+    "input_video": {},
+    "output_text": {"text": str, "annotations?": list},
+    "refusal": {"refusal": str},
+    "reasoning_text": {"text": str},
+    "summary_text": {"text": str},
+    "computer_screenshot": {"image_url?": str, "file_id?": str},
+    "encrypted_content": {"encrypted_content": str},
+}
+REASONING_BLOCKS = {kind: BLOCKS[kind] for kind in ("summary_text", "reasoning_text", "output_text")}
+PAIRS = {
+    "function_call": "function_call_output",
+    "custom_tool_call": "custom_tool_call_output",
+    "computer_call": "computer_call_output",
+    "shell_call": "shell_call_output",
+    "apply_patch_call": "apply_patch_call_output",
+    "tool_search_call": "tool_search_output",
+}
+RESULTS = {result: call for call, result in PAIRS.items()}
+ALSO_ANSWERS = {"function_call_output": ("tool_search_call",)}
+"""Further types of calls that a type of result may answer."""
+UNKNOWN_TOOL_ITEM = re.compile(r".+(?:_call|_output)|mcp_.+|[^:\n]*+:.*")
+"""Type names of tool items. An unknown type of this form may be a new one, and is accepted."""
+OPENAI_MODEL = re.compile(r"(ft:)?(gpt-(?!oss)|o\d|chatgpt-|codex-|computer-use-)")
+CLIENT_RESULTS = ("function_call_output", "local_shell_call_output", "mcp_approval_response")
+CLIENT_TOOLS = ("function", "custom")
+CONTROL_ITEMS = ("configuration_update", "compaction_trigger")
+INPUT_BLOCKS = ("input_text", "input_image", "input_file", "input_audio", "input_video")
+OUTPUT_BLOCKS = ("output_text", "refusal")
+RESULT_BLOCKS = {kind: BLOCKS[kind] for kind in INPUT_BLOCKS}
+CODEX_METADATA = "internal_chat_message_metadata_passthrough"
+"""A field that Codex sends in every item, and that OpenAI accepts."""
+MESSAGE_FIELDS = frozenset(("type", "role", "content", "id", "status", "phase", CODEX_METADATA))
+ITEM_FIELDS = {
+    kind: field_names(ITEMS[kind], "type", "id", "status", CODEX_METADATA, *more)
+    for kind, more in {
+        "function_call": ("namespace", "caller", "async"),
+        "function_call_output": ("namespace", "caller", "async", "name"),
+        "reasoning": (),
+    }.items()
+}
+BLOCK_FIELDS = {
+    kind: field_names(BLOCKS[kind], "type", "prompt_cache_breakpoint", *more)
+    for kind, more in {
+        "input_text": (),
+        "input_image": ("detail",),
+        "input_file": ("detail",),
+        "output_text": ("logprobs",),
+        "refusal": (),
+    }.items()
+}
+"""Fields of items and blocks that a client writes. Those that OpenAI created are sent back unchanged."""
+KINDS: dict[str, PartKind] = {
+    "input_text": "text",
+    "output_text": "text",
+    "input_image": "media",
+    "input_file": "media",
+}
+
+
+def is_openai_model(body: JSONObject) -> bool:
+    """Return True if OpenAI serves a model of exactly this name."""
+    model: JSON = body.get("model")
+    return isinstance(model, str) and OPENAI_MODEL.match(model) is not None
+
+
+def is_other_vendor_model(body: JSONObject) -> bool:
+    """Return True if a model is named that OpenAI does not serve under this name."""
+    return isinstance(body.get("model"), str) and not is_openai_model(body)
+
+
+def find_unknown_fields(sketch: ParsedRequest) -> Iterator[RuleFinding]:
+    """Yield the fields of messages, calls and results that this API does not define."""
+    for turn in sketch.messages:
+        kind = str(turn.wire.get("type") or "message")
+        fields = MESSAGE_FIELDS if kind == "message" else ITEM_FIELDS.get(kind)
+        if fields is not None:
+            yield from unknown_field_findings(turn.wire, fields, turn.path)
+        for piece in turn.parts if kind == "message" else ():
+            if (fields := BLOCK_FIELDS.get(str(piece.wire.get("type")))) is not None:
+                yield from unknown_field_findings(piece.wire, fields, piece.path)
+
+
+def vendor_path(path: JSONPath) -> str:
+    """Return a path as OpenAI writes it: `input[1].content`."""
+    return format_path(path if path and isinstance(path[0], str) else ("input", *path))
+
+
+class _Reader(RequestReader):
+    messages_key, messages_error = "input", "the input must be a string or a list of items."
+    part_kinds = KINDS
+
+    def __init__(self, body: JSONObject) -> None:
+        super().__init__(body)
+        self.lenient = is_other_vendor_model(body)
+        """True if the request is for another vendor, which may accept more types of items and blocks and require fewer
+        fields.
+        """
+
+    def messages(self, given: JSON, base: JSONPath) -> Iterator[RequestMessage]:
+        if base and isinstance(given, str):
+            yield RequestMessage(role="user", path=base, wire={}, parts=tuple(self.blocks(given, base)))
+        elif given is not None or not base:
+            yield from super().messages(given, base)
+        instructions: JSON = self.body.get("instructions")
+        if instructions is not None and not isinstance(instructions, str):
+            fault = Fault("", "the instructions must be a string.", Problem.TYPE, (str,), instructions)
+            self.refuse(("instructions",), fault)
+
+    def message(self, wire: JSON, path: JSONPath) -> Iterator[RequestMessage]:
+        if wrong := schema_error(wire, {"type?": str, "role?": str, "id?": str, "name?": str}):
+            self.refuse(path, wrong)
+            return
+        kind = wire.get("type") or ("message" if "role" in wire else "item_reference")
+        if kind == "message":
+            yield from super().message(wire, path)
+        elif wrong := self.item_error(wire, kind):
+            self.refuse_typed(wire, path, wrong)
+            yield from _half(wire, kind, path)
+        else:
+            output = wire.get("output") if kind in ("function_call_output", "custom_tool_call_output") else None
+            list(self.blocks(list_or_empty(output), (*path, "output"), RESULT_BLOCKS))
+            call_id, name = wire.get("call_id") or "", wire.get("name") or ""
+            piece = RequestPart(kind=_kind(wire, kind), path=path, wire=wire, id=call_id, name=name)
+            yield RequestMessage(role=_role(wire, kind, piece.kind), path=path, wire=wire, parts=(piece,))
+
+    def message_error(self, wire: JSONObject) -> Fault | None:
+        if wrong := schema_error(wire, {"role": str, "content": (str, list)}):
+            return wrong
+        if (role := wire["role"]) not in ROLES:
+            return Fault("role", f"invalid role {role!r}: expected user, assistant, system or developer.", detail=role)
+        name = first_field(wire, FOREIGN_FIELDS)
+        return Fault(name, f"a message cannot have `{name}`: calls and results are separate items.") if name else None
+
+    def item_error(self, item: JSONObject, kind: str) -> Fault | None:
+        if kind not in ITEMS and not self.lenient and not UNKNOWN_TOOL_ITEM.fullmatch(kind):
+            return Fault("type", f"unknown item type {kind!r}.", detail=kind)
+        if wrong := schema_error(item, (OTHER_VENDOR_ITEMS if self.lenient else ITEMS).get(kind, {})):
+            return wrong
+        if kind == "additional_tools" and item.get("role") != "developer":
+            return Fault("role", "`role` must be developer for an item that adds tools.", detail=item.get("role"))
+        return _reasoning_error(item) if kind == "reasoning" and not self.lenient else None
+
+    def block_error(self, block: JSON, shapes: Mapping[str, FieldTypes] | None) -> Fault | None:
+        wrong = tagged_error(block, BLOCKS if shapes is None else shapes)
+        if wrong is None or wrong.field != "type":
+            return wrong
+        kind: JSON = block.get("type")
+        return None if self.lenient and isinstance(kind, str) and kind not in BLOCKS else wrong._replace(detail=kind)
+
+    def tools(self, given: JSON) -> Iterator[RequestPart]:
+        return (replace(tool, name=tool.id) for tool in super().tools(given))
+
+    def tool_error(self, tool: JSON) -> Fault | None:
+        client = object_or_empty(tool).get("type") in CLIENT_TOOLS
+        return schema_error(tool, {"name": str, "description?": str, "parameters?": dict} if client else TYPED)
+
+    def tool_name(self, tool: JSONObject) -> str | None:
+        return tool["name"] if tool["type"] in CLIENT_TOOLS else None
+
+    def provider_text(self, path: JSONPath, fault: Fault) -> str:
+        if fault.detail is not None:
+            return f"Invalid value: '{fault.detail}'."
+        where = vendor_path((*path, fault.field) if fault.field else path)
+        if fault.problem is Problem.MISSING:
+            return f"Missing required parameter: '{where}'."
+        return wrong_type_text(where, fault) or f"Invalid '{where}'."
+
+
+parse_request = _Reader.parse
+
+
+def _half(item: JSONObject, kind: str, path: JSONPath) -> Iterator[RequestMessage]:
+    """Parse a malformed call or result, so that it still counts for pairing."""
+    paired = _kind(item, kind)
+    if paired in ("call", "result") and isinstance(item.get("call_id"), str):
+        piece = RequestPart(kind=paired, path=path, wire={"type": kind}, id=item["call_id"])
+        yield RequestMessage(role=_role({}, kind, paired), path=path, wire=piece.wire, parts=(piece,))
+
+
+def _kind(item: JSONObject, kind: str) -> PartKind:
+    """Return the kind of an item. Calls that the server ran itself, and items without a `call_id`, are not paired."""
+    if kind == "reasoning":
+        return "reasoning"
+    if item.get("call_id") is None or item.get("execution") == "server":
+        return "other"
+    return "call" if kind in PAIRS else "result" if kind in RESULTS else "other"
+
+
+def _role(item: JSONObject, kind: str, piece: PartKind) -> str:
+    if piece == "result" or kind in CLIENT_RESULTS:
+        return "tool"
+    return "developer" if kind in CONTROL_ITEMS else item.get("role") or "assistant"
+
+
+def _reasoning_error(item: JSONObject) -> Fault | None:
+    for name in ("summary", "content"):
+        for thought in list_or_empty(item.get(name)):
+            if wrong := tagged_error(thought, REASONING_BLOCKS):
+                return Fault(name, f"`{name}` has an invalid block: {wrong.message}")
+    return None
+
+
+def coerce_value(value: JSON, path: JSONPath) -> JSON:
+    """Coerce an almost valid item, block or tool: arguments as an object, shapes of Chat Completions."""
+    if path == ("input",):
+        return [value] if is_object(value) else as_text(value)
+    if path[0] == "instructions":
+        return "\n\n".join(_text(block) for block in (value if is_list(value) else [value]))
+    if isinstance(value, str):
+        return text_block(value) if len(path) > 2 else text_message(value)
+    if not is_object(value):
+        return value
+    if path[0] == "tools":
+        inner: JSON = value.get("function")
+        return {"type": "function", **inner} if is_object(inner) else value
+    return _block(value) if len(path) > 2 else _item(value)
+
+
+def _item(wire: JSONObject) -> JSONObject:
+    match wire.get("type"):
+        case "function_call":
+            arguments = wire.get("arguments")
+            return {**wire, "arguments": "{}" if arguments is None else as_text(arguments)}
+        case "function_call_output" | "custom_tool_call_output":
+            output = wire.get("output")
+            return wire if is_list(output) else {**wire, "output": "" if output is None else as_text(output)}
+        case "reasoning":
+            made: JSONObject = {**wire, "summary": _thoughts(wire.get("summary"), "summary_text")}
+            return {**made, "content": _thoughts(made["content"], "reasoning_text")} if made.get("content") else made
+        case "additional_tools":
+            return {**wire, "role": "developer"}
+        case _:
+            pass
+    role, content = wire.get("role"), wire.get("content")
+    if role == "tool" and isinstance(wire.get("tool_call_id"), str) and isinstance(content, str):
+        return {"type": "function_call_output", "call_id": wire["tool_call_id"], "output": content}
+    if isinstance(role, str) and isinstance(content, str | list) and wire.get("type") in (None, "message"):
+        known = role if role in ROLES else ALIASES.get(role.lower(), "user")
+        return {**wire, "role": known}
+    if role in ROLES and content is None and not wire.get("tool_calls"):
+        return {**wire, "content": ""}
+    return wire
+
+
+def _block(wire: JSONObject) -> JSONObject:
+    if isinstance(text := wire.get("text"), str):
+        return text_block(text)
+    inner: JSON = wire.get(str(wire.get("type")))
+    if wire.get("type") == "image_url":
+        url: JSON = inner.get("url") if is_object(inner) else inner
+        return {"type": "input_image", "detail": "auto", "image_url": url} if isinstance(url, str) else wire
+    return {"type": "input_file", **inner} if wire.get("type") == "file" and is_object(inner) else wire
+
+
+def _thoughts(value: JSON, kind: str) -> list[JSONObject]:
+    return [{"type": kind, "text": _text(each)} for each in as_list(value or None)]
+
+
+def _text(value: JSON) -> str:
+    """Return the text of an almost valid text block."""
+    text: JSON = object_or_empty(value).get("text")
+    return text if isinstance(text, str) else as_text(value)
+
+
+def text_block(text: str) -> JSONObject:
+    return {"type": "input_text", "text": text}
+
+
+# ── fixes ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Repairs that decoding and encoding does not make: item ids, native calls and results, settings.
+
+
+CALL_ID_CODEC, TOOL_NAME_CODEC = IdentifierCodec("a-zA-Z0-9_-", 64), IdentifierCodec("a-zA-Z0-9_-", 128)
+PREFIXES = {"function_call": "fc", "message": "msg", "reasoning": "rs"}
+OPENAI_ID = re.compile("(rs|cmp)_[0-9a-f]{48,}")
+BEDROCK_PREFIX = "rsn_"
+
+
+class UnpairedItems(NamedTuple):
+    unanswered: list[RequestPart]
+    orphans: list[RequestPart]
+    duplicates: list[RequestPart]
+
+
+def find_unpaired(request: ParsedRequest) -> UnpairedItems:
+    """Return unmatched calls and results. A call may reuse an id once the earlier call is answered."""
+    found = UnpairedItems([], [], [])
+    waiting: dict[tuple[str, str], RequestPart] = {}
+    answered: set[tuple[str, str]] = set()
+    held = refers_to_stored_items(request)
+    for piece in [piece for turn in request.messages for piece in turn.parts]:
+        kind = cast(str, piece.wire.get("type") or "")
+        key = RESULTS.get(kind, kind), piece.id
+        if piece.kind == "result" and key not in waiting:
+            others = [(other, piece.id) for other in ALSO_ANSWERS.get(kind, ())]
+            key = next((other for other in others if other in waiting), key)
+        if piece.kind == "call":
+            waiting.setdefault(key, piece)
+            answered.discard(key)
+        elif piece.kind == "result" and (waiting.pop(key, None) or (held and key not in answered)):
+            answered.add(key)
+        elif piece.kind == "result":
+            (found.duplicates if key in answered else found.orphans).append(piece)
+    found.unanswered.extend(call for call in waiting.values() if not call.wire.get("async"))
+    return found
+
+
+def refers_to_stored_items(request: ParsedRequest) -> bool:
+    """Return True if the provider stores items that are not in the request."""
+    return any(is_reference(turn.wire) for turn in request.messages) or any(
+        request.body.get(name) for name in STORED_HISTORY
+    )
+
+
+def find_lone_reasoning(turns: Iterable[RequestMessage]) -> Iterator[RequestMessage]:
+    """Return OpenAI's reasoning items that are not followed by the item they came with.
+
+    OpenAI treats a message without its id as another message. Readable reasoning, and that of other vendors, may be
+    alone.
+    """
+    after: RequestMessage | None = None
+    for turn in reversed(list(turns)):
+        if not turn.parts_of("reasoning"):
+            after = turn if turn.wire.get("type") not in CONTROL_ITEMS else after
+        elif requires_following_item(turn.wire) and (after is None or after.role != "assistant" or _is_new(after.wire)):
+            yield turn
+
+
+def is_unstored(item: JSONObject) -> bool:
+    """Return True if an item's content is only in OpenAI's store."""
+    if item.get("type") == "reasoning":
+        return str(item.get("id") or "").startswith("rs_") and not (
+            item.get("encrypted_content") or item.get("content")
+        )
+    return is_reference(item)
+
+
+def is_intact(item: JSONObject) -> bool:
+    """Return True if encrypted content may be intact. OpenAI's is a Fernet token, that of others is base64."""
+    content: JSON = item.get("encrypted_content")
+    if not isinstance(content, str) or len(content) < MIN_LENGTH:
+        return True
+    if content.startswith(FERNET_PREFIX) or OPENAI_ID.fullmatch(str(item.get("id"))):
+        whole = content.startswith(FERNET_PREFIX) and len(content) % 4 == 0
+        data = decode_base64(content, urlsafe=True) if whole else None
+        return data is not None and len(data) > FERNET_FRAME and is_fernet_token(data)
+    if content.startswith(BEDROCK_PREFIX):
+        return decode_base64(content.removeprefix(BEDROCK_PREFIX)) is not None
+    letters = content.rstrip("=")
+    return letters.isascii() and letters.translate({ord(letter): "x" for letter in "+/-_.:|~"}).isalnum()
+
+
+def find_repeated_items(turns: Iterable[RequestMessage]) -> Iterator[RequestMessage]:
+    """Return the items whose id an earlier item has."""
+    seen: set[str] = set()
+    for turn in turns:
+        name = turn.wire.get("id")
+        if not name or turn.wire.get("type") == "local_shell_call_output":
+            continue
+        if name in seen:
+            yield turn
+        seen.add(name)
+
+
+def with_correct_block_types(body: JSONObject) -> JSONObject:
+    return _changed(body, _with_correct_blocks)
+
+
+def with_paired_items(body: JSONObject) -> JSONObject:
+    """Add a result to unanswered calls, or turn them into text if no result can be made up; turn strays into text."""
+    found = find_unpaired(parse_request(body))
+    calls = {id(piece.wire) for piece in found.unanswered}
+    strays = {id(piece.wire) for piece in (*found.orphans, *found.duplicates)}
+
+    def paired(item: JSONObject) -> list[JSONObject]:
+        if id(item) in strays:
+            words = item["output"] if isinstance(item.get("output"), str) else encode(item).decode()
+            return [text_message(f"[{item['type']}, whose call is not here:]\n{words}")]
+        if id(item) not in calls:
+            return [item]
+        if item["type"] in ("function_call", "custom_tool_call"):
+            kind = PAIRS[item["type"]]
+            return [item, {"type": kind, "call_id": item["call_id"], "output": SYNTHETIC_RESULTS["interrupted"]}]
+        words = f"[{item['type']}, whose result is not here:] {encode(item).decode()}"
+        return [{"role": "assistant", "content": words}]
+
+    return _changed(body, paired)
+
+
+def with_short_ids(body: JSONObject) -> JSONObject:
+    def renamed(item: JSONObject) -> list[JSONObject]:
+        name: JSON = item.get("call_id")
+        return [
+            item
+            if not isinstance(name, str) or 1 <= len(name) <= 64
+            else {**item, "call_id": CALL_ID_CODEC.encode(name)}
+        ]
+
+    return _changed(body, renamed)
+
+
+def without_lone_reasoning(body: JSONObject) -> JSONObject:
+    gone = {id(turn.wire) for turn in find_lone_reasoning(parse_request(body).messages)}
+    return _without(body, lambda item: id(item) in gone)
+
+
+def without_unstored_items(body: JSONObject) -> JSONObject:
+    return _without(body, is_unstored)
+
+
+def without_damaged_items(body: JSONObject) -> JSONObject:
+    return _without(body, lambda item: not is_intact(item))
+
+
+def without_repeated_ids(body: JSONObject) -> JSONObject:
+    again = {id(turn.wire) for turn in find_repeated_items(parse_request(body).messages)}
+
+    def once(item: JSONObject) -> list[JSONObject]:
+        if id(item) not in again:
+            return [item]
+        return [without_fields(item, "id")] if _is_valid_without_id(item) else []
+
+    return _changed(body, once)
+
+
+def without_foreign_ids(body: JSONObject) -> JSONObject:
+    def own(item: JSONObject) -> list[JSONObject]:
+        if not expected_prefix(item):
+            return [item]
+        return [without_fields(item, "id")] if item.get("type") != "reasoning" else []  # only OpenAI can read it
+
+    return _changed(body, own)
+
+
+def without_unknown_fields(body: JSONObject) -> JSONObject:
+    return remove_fields(body, find_unknown_fields(parse_request(body)))
+
+
+def expected_prefix(item: JSONObject) -> str | None:
+    """Return the prefix that the id of this item should have; empty if it has it."""
+    prefix, name = PREFIXES.get(item.get("type") or "message", ""), item.get("id")
+    if not isinstance(name, str) or item.get("role", "assistant") != "assistant" or name.startswith(prefix):
+        return None
+    if is_reference(item):
+        return None
+    return prefix
+
+
+def with_valid_tool_names(body: JSONObject) -> JSONObject:
+    def spelled(item: JSONObject) -> JSONObject:
+        kind, name = item.get("type"), item.get("name")
+        named = kind in ("function", "custom", "function_call", "custom_tool_call") and isinstance(name, str)
+        return {**item, "name": TOOL_NAME_CODEC.encode(cast(str, name))} if named else item
+
+    body = _changed(body, lambda item: [spelled(item)])
+    tools: JSON = body.get("tools")
+    return {**body, "tools": [spelled(tool) for tool in cast(list[JSONObject], tools)]} if tools else body
+
+
+def with_known_choice(body: JSONObject) -> JSONObject:
+    choice = cast(JSONObject, body["tool_choice"])
+    name = TOOL_NAME_CODEC.encode(choice["name"])
+    if name in tool_names(parse_request(body)):
+        return {**body, "tool_choice": {**choice, "name": name}}
+    return without_fields(body, "tool_choice")
+
+
+def tool_names(request: ParsedRequest) -> set[str]:
+    """Return the names of all tools in the request, wherever they are defined."""
+    given: list[JSON] = [tool.wire for tool in request.tools]
+    given += cast(list[JSON], request.body.get("tools") or [])
+    given += [tool for turn in request.messages for tool in cast(list[JSON], turn.wire.get("tools") or [])]
+    names: set[str] = set()
+    while given:
+        tool = given.pop()
+        if isinstance(tool, dict):
+            wire = cast(JSONObject, tool)
+            names.add(str(wire.get("name")))
+            given += cast(list[JSON], wire["tools"]) if isinstance(wire.get("tools"), list) else []
+    return names
+
+
+def with_trigger_last(body: JSONObject) -> JSONObject:
+    items = cast(list[JSONObject], body["input"])
+    triggers = [item for item in items if item.get("type") == "compaction_trigger"]
+    return {**body, "input": [*(item for item in items if item.get("type") != "compaction_trigger"), *triggers[-1:]]}
+
+
+def _is_shown(block: JSONObject) -> bool:
+    return block["type"] in INPUT_BLOCKS and "text" not in block
+
+
+def _with_correct_blocks(item: JSONObject) -> list[JSONObject]:
+    content: JSON = item.get("content")
+    if item.get("role") not in ROLES or not isinstance(content, list):
+        return [item]
+    blocks = cast(list[JSONObject], content)
+    if item["role"] != "assistant":
+        return [{**item, "content": [_convert_block(block, "input_text", OUTPUT_BLOCKS) for block in blocks]}]
+    shown = [block for block in blocks if _is_shown(block)]
+    said = [_convert_block(block, "output_text", INPUT_BLOCKS) for block in blocks if not _is_shown(block)]
+    own = [{**item, "content": said}] if said or not shown else []
+    return [*own, *([{"role": "user", "content": shown}] if shown else [])]
+
+
+def _convert_block(block: JSONObject, kind: str, others: tuple[str, ...]) -> JSONObject:
+    text = block.get("text", block.get("refusal"))
+    return {"type": kind, "text": text} if block["type"] in others and isinstance(text, str) else block
+
+
+def _changed(body: JSONObject, change: Callable[[JSONObject], list[JSONObject]]) -> JSONObject:
+    if not isinstance(body.get("input"), list):
+        return body
+    return {**body, "input": [made for item in cast(list[JSONObject], body["input"]) for made in change(item)]}
+
+
+def _without(body: JSONObject, gone: Callable[[JSONObject], bool]) -> JSONObject:
+    """Return the request without some items. The item after a removed reasoning item loses its id.
+
+    OpenAI would otherwise reject it: "Item 'fc_…' of type 'function_call' was provided without its required 'reasoning'
+    item".
+    """
+    loose = False
+
+    def left(item: JSONObject) -> list[JSONObject]:
+        nonlocal loose
+        if gone(item):
+            loose = item.get("type") == "reasoning"
+            return []
+        loose = loose and item.get("role", "assistant") == "assistant" and item.get("type") not in RESULTS
+        return [without_fields(item, "id") if loose and _is_valid_without_id(item) else item]
+
+    return _changed(body, left)
+
+
+def _is_valid_without_id(item: JSONObject) -> bool:
+    """Return True if an item has the same meaning without its id."""
+    return item.get("role") in ROLES or item.get("type") in PAIRS or item.get("type") in RESULTS
+
+
+def _is_new(item: JSONObject) -> bool:
+    return item.get("role") == "assistant" and not item.get("id")
+
+
+# ── rules ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
 
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 MAX_ID_LENGTH = 64
@@ -31,13 +668,13 @@ HISTORIES = ("previous_response_id", "conversation", "prompt")
 
 RULES = RuleSet(
     "OAR",
-    lint_parser.parse_request,
-    coerce=lint_parser.coerce_value,
-    message=lint_parser.text_message,
-    block=lint_parser.text_block,
+    parse_request,
+    coerce=coerce_value,
+    message=text_message,
+    block=text_block,
     messages_key="input",
     vendor="openai",
-    unknown_fields=lint_parser.find_unknown_fields,
+    unknown_fields=find_unknown_fields,
 )
 rule = RULES.register
 
@@ -68,7 +705,7 @@ def check_has_input(request: ParsedRequest) -> Iterable[RuleFinding]:
     return () if stored else find_empty_request(request, "the request has no input.", "input")
 
 
-@rule(3, error_texts.WRONG_BLOCK_TYPE, fix=fixes.with_correct_block_types)
+@rule(3, error_texts.WRONG_BLOCK_TYPE, fix=with_correct_block_types)
 def check_block_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Assistant messages must contain `output_text` or `refusal`, all others `input_…` blocks.
 
@@ -76,12 +713,8 @@ def check_block_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
         "hi"}]
     Repair: the type of a text is corrected; an image in an assistant message is moved to the user.
     """
-    for turn in request.messages if not lint_parser.is_other_vendor_model(request.body) else ():
-        own, others = (
-            (lint_parser.OUTPUT_BLOCKS, lint_parser.INPUT_BLOCKS)
-            if turn.role == "assistant"
-            else (lint_parser.INPUT_BLOCKS[:3], lint_parser.OUTPUT_BLOCKS)
-        )
+    for turn in request.messages if not is_other_vendor_model(request.body) else ():
+        own, others = (OUTPUT_BLOCKS, INPUT_BLOCKS) if turn.role == "assistant" else (INPUT_BLOCKS[:3], OUTPUT_BLOCKS)
         for piece in turn.parts:
             kind = piece.wire.get("type")
             if kind in others:
@@ -94,7 +727,7 @@ def check_block_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
                 )
 
 
-@rule(4, error_texts.UNANSWERED, fix=fixes.with_paired_items)
+@rule(4, error_texts.UNANSWERED, fix=with_paired_items)
 def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every tool call must have a result after it.
 
@@ -105,13 +738,13 @@ def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: a result stating that it is missing is inserted; if none can be made up for a type of call, the call becomes
         text.
     """
-    for call in fixes.find_unpaired(request).unanswered:
+    for call in find_unpaired(request).unanswered:
         yield make_finding(
             call.path, f"tool call {call.id} has no result after it.", kind=_type_as_words(call), id=call.id
         )
 
 
-@rule(5, error_texts.ORPHAN, fix=fixes.with_paired_items)
+@rule(5, error_texts.ORPHAN, fix=with_paired_items)
 def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Every result must answer a call before it.
 
@@ -121,13 +754,13 @@ def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
     Example: [{"role": "user", "content": "hi"}, {"type": "function_call_output", "call_id": "a", "output": "1"}]
     Repair: a result without a call becomes text.
     """
-    for result in fixes.find_unpaired(request).orphans:
+    for result in find_unpaired(request).orphans:
         yield make_finding(
             result.path, f"tool call {result.id} is not before its result.", kind=_type_as_words(result), id=result.id
         )
 
 
-@rule(6, error_texts.DUPLICATE_RESULT, fix=fixes.with_paired_items)
+@rule(6, error_texts.DUPLICATE_RESULT, fix=with_paired_items)
 def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A tool call must have exactly one result.
 
@@ -136,13 +769,13 @@ def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
         "call_id": "a", "output": "1"}]
     Repair: the first result is kept; a different one becomes text.
     """
-    for result in fixes.find_unpaired(request).duplicates:
+    for result in find_unpaired(request).duplicates:
         yield make_finding(
             result.path, f"tool call {result.id} already has a result.", kind=_type_as_words(result), id=result.id
         )
 
 
-@rule(7, error_texts.CALL_ID, fix=fixes.with_short_ids)
+@rule(7, error_texts.CALL_ID, fix=with_short_ids)
 def check_call_id_length(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The id of a tool call must have 1 to 64 characters.
 
@@ -151,7 +784,7 @@ def check_call_id_length(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: the id is replaced by a valid one, on the call and on its result.
     """
     for call in [piece for turn in request.messages for piece in turn.parts_of("call")]:
-        if not call.id or (len(call.id) > MAX_ID_LENGTH and not lint_parser.is_other_vendor_model(request.body)):
+        if not call.id or (len(call.id) > MAX_ID_LENGTH and not is_other_vendor_model(request.body)):
             problem, wanted = ("too long", "maximum length 64") if call.id else ("too short", "minimum length 1")
             message = f"the id of a tool call must have 1 to 64 characters, got {len(call.id)}."
             yield make_finding(
@@ -164,7 +797,7 @@ def check_call_id_length(request: ParsedRequest) -> Iterable[RuleFinding]:
             )
 
 
-@rule(8, error_texts.LONE_REASONING, fix=fixes.without_lone_reasoning)
+@rule(8, error_texts.LONE_REASONING, fix=without_lone_reasoning)
 def check_reasoning_followed(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A reasoning item must be followed by the item it led to, with its original id.
 
@@ -175,15 +808,13 @@ def check_reasoning_followed(request: ParsedRequest) -> Iterable[RuleFinding]:
         "content": "and?"}]
     Repair: the reasoning is removed.
     """
-    for turn in (
-        fixes.find_lone_reasoning(request.messages) if not lint_parser.is_other_vendor_model(request.body) else ()
-    ):
+    for turn in find_lone_reasoning(request.messages) if not is_other_vendor_model(request.body) else ():
         yield make_finding(
             turn.path, f"the item that reasoning {turn.wire['id']} led to does not follow it.", id=turn.wire["id"]
         )
 
 
-@rule(9, error_texts.NOT_STORED, fix=fixes.without_unstored_items)
+@rule(9, error_texts.NOT_STORED, fix=without_unstored_items)
 def check_unstored_items(request: ParsedRequest) -> Iterable[RuleFinding]:
     """With `store` false, items must include their content, and reasoning its encrypted content.
 
@@ -192,14 +823,14 @@ def check_unstored_items(request: ParsedRequest) -> Iterable[RuleFinding]:
         [{"type": "output_text", "text": "Hello!", "annotations": []}]}]}
     Repair: the item is removed.
     """
-    if request.body.get("store") is False and not lint_parser.is_other_vendor_model(request.body):
+    if request.body.get("store") is False and not is_other_vendor_model(request.body):
         for turn in request.messages:
-            if fixes.is_unstored(turn.wire):
+            if is_unstored(turn.wire):
                 name = turn.wire["id"]
                 yield make_finding(turn.path, f"{name} is not stored, and its content is not in the request.", id=name)
 
 
-@rule(10, error_texts.ENCRYPTED, fix=fixes.without_damaged_items)
+@rule(10, error_texts.ENCRYPTED, fix=without_damaged_items)
 def check_encrypted_content(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Encrypted content must be sent back unchanged.
 
@@ -212,12 +843,12 @@ def check_encrypted_content(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: the item is removed, and the item it led to loses its id; only OpenAI could have read the content.
     """
     for turn in request.messages:
-        if not fixes.is_intact(turn.wire):
+        if not is_intact(turn.wire):
             begins = f"{turn.wire['encrypted_content'][:4]}..."
             yield make_finding(turn.path, "the encrypted content of this item is damaged.", content=begins)
 
 
-@rule(11, error_texts.DUPLICATE_ITEM, fix=fixes.without_repeated_ids)
+@rule(11, error_texts.DUPLICATE_ITEM, fix=without_repeated_ids)
 def check_unique_item_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Item ids must be unique.
 
@@ -227,13 +858,11 @@ def check_unique_item_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
         "annotations": []}]}]
     Repair: the later message or call loses its id; any other duplicate is removed.
     """
-    for turn in (
-        fixes.find_repeated_items(request.messages) if not lint_parser.is_other_vendor_model(request.body) else ()
-    ):
+    for turn in find_repeated_items(request.messages) if not is_other_vendor_model(request.body) else ():
         yield make_finding(turn.path, f"an earlier item already has the id {turn.wire['id']}.", id=turn.wire["id"])
 
 
-@rule(12, error_texts.ID_FORM, fix=fixes.without_foreign_ids)
+@rule(12, error_texts.ID_FORM, fix=without_foreign_ids)
 def check_item_id_prefix(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The id of an item must be one that OpenAI assigned: `msg_…`, `fc_…`, `rs_…`.
 
@@ -244,21 +873,21 @@ def check_item_id_prefix(request: ParsedRequest) -> Iterable[RuleFinding]:
         "output": "1"}]}
     Repair: the id is removed.
     """
-    for turn in request.messages if lint_parser.is_openai_model(request.body) else ():
-        if prefix := fixes.expected_prefix(turn.wire):
+    for turn in request.messages if is_openai_model(request.body) else ():
+        if prefix := expected_prefix(turn.wire):
             name = turn.wire["id"]
             message = f"the id {name!r} is not from OpenAI: it must begin with `{prefix}`."
             yield make_finding(turn.path, message, where=vendor_path(turn.path), id=name, prefix=prefix)
 
 
-@rule(13, error_texts.TOOL_NAME, fix=fixes.with_valid_tool_names)
+@rule(13, error_texts.TOOL_NAME, fix=with_valid_tool_names)
 def check_tool_names(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A tool name must consist of 1 to 128 letters, digits, `_` and `-`.
 
     Example: {"tools": [{"type": "function", "name": "files.read", "parameters": {"type": "object"}}], "input": "hi"}
     Repair: the name is encoded with the allowed characters, wherever it occurs.
     """
-    if lint_parser.is_other_vendor_model(request.body):
+    if is_other_vendor_model(request.body):
         return
     message = "invalid tool name {!r}: expected 1 to 128 letters, digits, `_` and `-`."
     for tool, name in find_id_mismatches(TOOL_NAME, request.tools):
@@ -268,7 +897,7 @@ def check_tool_names(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(call.path, message.format(call.name), where=vendor_path(call.path))
 
 
-@rule(14, error_texts.UNKNOWN_CHOICE, fix=fixes.with_known_choice)
+@rule(14, error_texts.UNKNOWN_CHOICE, fix=with_known_choice)
 def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
     """The tool that `tool_choice` names must be among the tools.
 
@@ -281,7 +910,7 @@ def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
     elsewhere = request.body.get("prompt") or any(finding.path[:1] == ("tools",) for finding in request.malformed)
     if choice.get("type") not in ("function", "custom") or not isinstance(name, str) or elsewhere:
         return
-    if name not in fixes.tool_names(request):
+    if name not in tool_names(request):
         yield make_finding(("tool_choice",), f"tool {name!r} is not among the tools.", kind=choice["type"])
 
 
@@ -292,7 +921,7 @@ def check_single_history(request: ParsedRequest) -> Iterable[RuleFinding]:
     Example: {"previous_response_id": "resp_1", "conversation": "conv_1", "input": "hi"}
     Repair: the conversation is kept.
     """
-    if all(request.body.get(name) for name in fixes.STORED_HISTORY):
+    if all(request.body.get(name) for name in STORED_HISTORY):
         yield make_finding(("previous_response_id",), "the request continues both a response and a conversation.")
 
 
@@ -304,13 +933,13 @@ def check_min_output_tokens(request: ParsedRequest) -> Iterable[RuleFinding]:
     Repair: the value becomes 16.
     """
     limit: JSON = request.body.get("max_output_tokens")
-    if isinstance(limit, int) and limit < MIN_OUTPUT_TOKENS and lint_parser.is_openai_model(request.body):
+    if isinstance(limit, int) and limit < MIN_OUTPUT_TOKENS and is_openai_model(request.body):
         yield make_finding(
             ("max_output_tokens",), f"`max_output_tokens` must be at least 16, got {limit}.", limit=limit
         )
 
 
-@rule(17, error_texts.TRIGGER_NOT_LAST, fix=fixes.with_trigger_last)
+@rule(17, error_texts.TRIGGER_NOT_LAST, fix=with_trigger_last)
 def check_compaction_last(request: ParsedRequest) -> Iterable[RuleFinding]:
     """A `compaction_trigger` must be the last item.
 
@@ -340,7 +969,7 @@ def check_sampling_settings(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding((setting,), f"reasoning models do not accept `{setting}`.", setting=setting)
 
 
-@rule(19, error_texts.UNKNOWN_PARAMETER, fix=fixes.without_unknown_fields, is_open=True)
+@rule(19, error_texts.UNKNOWN_PARAMETER, fix=without_unknown_fields, is_open=True)
 def check_known_fields(request: ParsedRequest) -> Iterable[RuleFinding]:
     """Messages, calls and results must have only the fields that OpenAI defines.
 
@@ -349,8 +978,8 @@ def check_known_fields(request: ParsedRequest) -> Iterable[RuleFinding]:
     Example: [{"role": "user", "content": "hi", "name": "ada"}]
     Repair: the field is removed.
     """
-    if "model" not in request.body or lint_parser.is_openai_model(request.body):
-        for finding in lint_parser.find_unknown_fields(request):
+    if "model" not in request.body or is_openai_model(request.body):
+        for finding in find_unknown_fields(request):
             yield make_finding(finding.path, finding.message, where=vendor_path(finding.path))
 
 

@@ -10,16 +10,14 @@ from itertools import count
 from typing import cast
 
 from contextc._json import JSON, JSONObject, encode
-from contextc.formats.openai_responses.decode import (
+from contextc.formats.openai_responses.codec import (
     SESSION_FIELDS,
     TEXTS,
     TOOL_SEARCH,
     find_session,
     is_client_search,
 )
-from contextc.formats.reply_encoding import responses_usage
-from contextc.formats.reply_stream import ReplyStream, server_sent_event
-from contextc.formats.stream import Delta, StreamDecoder, StreamReader
+from contextc.formats.streams import Delta, ReplyStream, StreamDecoder, StreamReader, responses_usage, server_sent_event
 from contextc.messages import Message, Reasoning, Text, ToolCall, Usage, tool_call
 
 FINAL_EVENTS = ("response.completed", "response.incomplete", "response.failed")

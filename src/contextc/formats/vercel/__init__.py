@@ -7,9 +7,14 @@ from contextc.formats.base import EncodedSegment, Request
 from contextc.formats.encoder_decoder_base import Codec, CodecFormatter
 from contextc.formats.identifiers import NameCodec
 from contextc.formats.reasoning_policy import ReasoningPolicy
-from contextc.formats.vercel import decode, ui_messages
-from contextc.formats.vercel.decided_calls import seal_decided_calls
-from contextc.formats.vercel.encode import CARRIED_FIELDS, ORIGINAL_FORM, encode_instructions, encode_segment
+from contextc.formats.vercel import codec, ui_messages
+from contextc.formats.vercel.codec import (
+    CARRIED_FIELDS,
+    ORIGINAL_FORM,
+    encode_instructions,
+    encode_segment,
+    seal_decided_calls,
+)
 from contextc.formats.vercel.request_settings import SETTINGS
 from contextc.formats.vercel.rules import RULES
 from contextc.messages import Message
@@ -20,7 +25,7 @@ class VercelFormatter(CodecFormatter):
 
     name = "vercel"
     text_documents = ("*/*",)
-    codec = Codec(decode.encode_tool, decode.decode_request, decode.decode_reply, ui_messages.collect_events)
+    codec = Codec(codec.encode_tool, codec.decode_request, codec.decode_reply, ui_messages.collect_events)
     keeps_layout = False  # `UIMessage`s are decoded too, and a result belongs beside its approval
     rules = RULES
     settings = SETTINGS

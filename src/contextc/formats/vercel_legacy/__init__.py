@@ -7,8 +7,8 @@ from contextc.formats.base import EncodedSegment, Request
 from contextc.formats.encoder_decoder_base import Codec, CodecFormatter
 from contextc.formats.identifiers import NameCodec
 from contextc.formats.reasoning_policy import ReasoningPolicy
-from contextc.formats.vercel_legacy import decode
-from contextc.formats.vercel_legacy.encode import encode_segment
+from contextc.formats.vercel_legacy import codec
+from contextc.formats.vercel_legacy.codec import encode_segment
 from contextc.formats.vercel_legacy.request_settings import SETTINGS
 from contextc.formats.vercel_legacy.rules import RULES
 from contextc.messages import Message
@@ -19,7 +19,7 @@ class VercelLegacyFormatter(CodecFormatter):
 
     name = "vercel_legacy"
     text_documents = ("*/*",)
-    codec = Codec(decode.encode_tool, decode.decode_request, decode.decode_reply, decode.collect_messages)
+    codec = Codec(codec.encode_tool, codec.decode_request, codec.decode_reply, codec.collect_messages)
     rules = RULES
     settings = SETTINGS
     name_codec = NameCodec("vercel_legacy")

@@ -7,9 +7,8 @@ No current version checks it. So these are the rules on calls and results of the
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 
 from contextc._json import JSON, JSONObject, encode
-from contextc.formats.coercion import ROLE_ALIASES, as_role, as_text, text_message
-from contextc.formats.fix_builders import change_messages, insert_first_message, keep_messages, remove_settings
 from contextc.formats.lint_engine import (
+    TYPED,
     Fault,
     FieldTypes,
     JSONPath,
@@ -17,21 +16,33 @@ from contextc.formats.lint_engine import (
     ParsedRequest,
     RequestMessage,
     RequestPart,
+    RequestReader,
     RuleFinding,
     RuleSet,
     field_names,
+    first_field,
     make_finding,
     missing_field,
+    nested_error,
     schema_error,
     unknown_field_findings,
 )
-from contextc.formats.open_calls import OpenCalls
-from contextc.formats.request_parser import TYPED, RequestReader, first_field, nested_error
+from contextc.formats.message_groups import OpenCalls
 from contextc.formats.request_settings import is_list, is_object, list_or_empty, object_or_empty
-from contextc.formats.rule_checks import find_empty_request, iter_calls
+from contextc.formats.rule_library import (
+    ROLE_ALIASES,
+    as_role,
+    as_text,
+    change_messages,
+    find_empty_request,
+    insert_first_message,
+    iter_calls,
+    keep_messages,
+    remove_settings,
+    text_message,
+)
 from contextc.formats.vercel_legacy import error_texts
-from contextc.formats.vercel_legacy.decode import written_function
-from contextc.formats.vercel_legacy.encode import ATTACHMENTS
+from contextc.formats.vercel_legacy.codec import ATTACHMENTS, written_function
 
 ROLES = ("system", "user", "assistant", "function", "tool", "data")
 RESULT_ROLES = ("function", "tool")

@@ -17,15 +17,15 @@ from msgspec.structs import replace
 
 from contextc._json import JSONObject, as_object, encode
 from contextc.formats import formatter
-from contextc.formats.claude_code.decode import decode_lines
-from contextc.formats.claude_code.message_lines import (
+from contextc.formats.claude_code.codec import (
+    active_lines,
     content_blocks,
+    decode_lines,
     is_conversation_message,
     make_line,
     merge_lines,
     tool_results,
 )
-from contextc.formats.claude_code.transcript_chain import active_lines
 from contextc.interchange.found_conversation import (
     UUID,
     AgentLink,

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from contextc._json import JSON, JSONObject, as_object, encode
 from contextc.errors import InvalidInput
 from contextc.formats import formatter
-from contextc.formats.codex.rollout_decoding import apply_line, is_rollout_line
+from contextc.formats.codex.codec import apply_line, is_rollout_line
 from contextc.interchange.found_conversation import (
     UUID,
     FoundConversation,

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from contextc._json import JSONObject, parse_object
 from contextc.formats import formatter
-from contextc.formats.openai_responses.decode import is_model_output
+from contextc.formats.openai_responses.codec import is_model_output
 from contextc.interchange.found_conversation import FoundConversation, parse_time, read_or_error
 from contextc.interchange.input_files import FileSample, ImportInput
 from contextc.linting.request_reading import coerce_request

@@ -19,7 +19,7 @@ from contextc._installed_packages import importing
 from contextc._json import JSON, JSONObject, encode_canonical
 from contextc.errors import InvalidSetting, ProviderFailed
 from contextc.formats.claude_code import split_prompt
-from contextc.formats.claude_code.decode import TOOL_PREFIX
+from contextc.formats.claude_code.codec import TOOL_PREFIX
 from contextc.messages import Media, Message, ToolCall, ToolResult, tool_call
 from contextc.prompts import SYSTEM_CONTEXT
 from contextc.providers.client import Host, ProviderCall, check_settings

@@ -20,7 +20,7 @@ from contextc._installed_packages import importing
 from contextc._json import JSON, JSONObject
 from contextc._worker_threads import run_in_thread
 from contextc.errors import ContextcError, FailureKind, InvalidSetting, ProviderFailed
-from contextc.formats.stream import note_event
+from contextc.formats.streams import note_event
 from contextc.providers.anthropic import TABLE as ANTHROPIC
 from contextc.providers.availability import with_login_fix
 from contextc.providers.claude_code.call_options import ClaudeCallbacks, ClaudeCallOptions, parse_call_options

@@ -10,7 +10,7 @@ from uuid import uuid4
 from contextc._json import JSON, JSONObject, encode_canonical, parse_object
 from contextc._worker_threads import run_in_thread
 from contextc.errors import ProviderFailed
-from contextc.formats.claude_code.transcript_entries import UNKNOWN_MODEL_NAME, transcript_entries
+from contextc.formats.claude_code.codec import UNKNOWN_MODEL_NAME, transcript_entries
 from contextc.providers.claude_code.call_options import ClaudeCallOptions
 from contextc.providers.client import ProviderCall
 from contextc.store import Store, session_transcripts

@@ -28,7 +28,7 @@ from contextc._credential_mask import mask_secrets
 from contextc._installed_packages import importing
 from contextc._json import JSON, JSONObject, encode, fix_surrogates_in_json, parse_object
 from contextc.errors import FailureKind, InvalidSetting, ProviderFailed
-from contextc.formats.codex.exec_lines import is_exec_line, to_notification
+from contextc.formats.codex.codec import is_exec_line, to_notification
 from contextc.providers.error_mapping import ErrorTable, map_error
 from contextc.providers.openai import TABLE as OPENAI
 from contextc.providers.registry import Provider

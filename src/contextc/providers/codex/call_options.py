@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from contextc._json import JSONObject, encode_canonical
 from contextc.errors import ProviderFailed
-from contextc.formats.codex.history_injection import split_prompt, to_response_items
+from contextc.formats.codex.codec import split_prompt, to_response_items
 from contextc.providers.client import ProviderCall, check_settings
 from contextc.providers.registry import DEFAULT_MODEL
 

@@ -13,7 +13,7 @@ from typing import cast
 from contextc._credential_mask import mask_secrets
 from contextc._json import JSONObject
 from contextc.errors import InvalidSetting, ProviderFailed
-from contextc.formats.stream import note_event
+from contextc.formats.streams import note_event
 from contextc.providers.availability import with_login_fix
 from contextc.providers.client import Endpoint, ProviderCall, check_env
 from contextc.providers.codex.app_server import (

@@ -16,9 +16,8 @@ from typing import cast
 from contextc._json import JSON, JSONObject, encode
 from contextc._worker_threads import run_in_thread
 from contextc.errors import ProviderFailed
-from contextc.formats.codex.decode import Decoder
-from contextc.formats.codex.items import CALL_TYPES, result_block
-from contextc.formats.stream import note_event
+from contextc.formats.codex.codec import CALL_TYPES, Decoder, result_block
+from contextc.formats.streams import note_event
 from contextc.messages import Message, Text, ToolCall, ToolResult
 from contextc.messages.escaping import SYSTEM_CONTEXT
 from contextc.providers.client import Host, ProviderCall
