@@ -25,7 +25,7 @@ from urllib.request import url2pathname
 from contextc._json import JSONObject
 from contextc.cli import COMMANDS
 from contextc.models.model_info import load_catalog
-from contextc.models.tokens.counter import load_vocabulary
+from contextc.models.tokens import load_vocabulary
 
 SIZE = 4
 IMPORTED = (

@@ -5,7 +5,7 @@ from hashlib import sha256
 
 import pytest
 
-from contextc.messages.client_context import CLIENT_CONTEXT_HEADINGS, CLIENT_CONTEXT_TAGS
+from contextc.messages import CLIENT_CONTEXT_HEADINGS, CLIENT_CONTEXT_TAGS
 from contextc.web.static_files import STATIC_FOLDER
 
 FORBIDDEN = re.compile(

@@ -8,7 +8,7 @@ import pytest
 
 import contextc as cc
 from contextc.cli.watch import print_most_expensive
-from contextc.models.cache_figures import CacheFigures
+from contextc.models.model_info import CacheFigures
 from contextc.proxy.proxy_status import TrafficSummary
 from tests.analysis.observed_run import ObservedRun, define_tool, words
 from tests.cli.conftest import Run

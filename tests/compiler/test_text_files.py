@@ -5,7 +5,7 @@ import json
 import pytest
 
 import contextc as cc
-from contextc.messages.message import read_text_file
+from contextc.messages import read_text_file
 
 OFTEN_WRONG = (
     ("text/x-python", "main.py"),

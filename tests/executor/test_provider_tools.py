@@ -26,8 +26,7 @@ from contextc.events import (
     ToolFinished,
     TurnFinish,
 )
-from contextc.messages import Message, ToolCall
-from contextc.messages.pairing import find_open_calls
+from contextc.messages import Message, ToolCall, find_open_calls
 from contextc.models.tokens import load_calibration
 from contextc.providers import Endpoint, ProviderCall
 

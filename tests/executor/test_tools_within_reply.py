@@ -10,8 +10,7 @@ import contextc as cc
 from contextc._json import JSONObject
 from contextc.errors import ProviderFailed
 from contextc.events import AnyEvent, StepFinish, ToolFailed, ToolFinished, ToolStart, TurnFinish, UsageReport
-from contextc.messages import ToolCall
-from contextc.messages.pairing import find_open_calls
+from contextc.messages import ToolCall, find_open_calls
 from contextc.providers.client import ProviderCall
 from tests.executor.scripted_tool_provider import TURN, Program, agent, answered, asked, ended, said, used
 

@@ -9,7 +9,7 @@ import pytest
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.formats import format_names, formatter
-from contextc.prompts import SYSTEM_CONTEXT
+from contextc.messages import SYSTEM_CONTEXT
 from tests.formats.known import having, problems
 
 NAMES = format_names()

@@ -7,7 +7,7 @@ import pytest
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.formats.base import OPENING_TEXT, split_segments
-from contextc.messages.pairing import SYNTHETIC_RESULTS, pair_tool_calls
+from contextc.messages import SYNTHETIC_RESULTS, pair_tool_calls
 from tests.formats.traffic import Exchange, accepted, events, normal
 
 PLAIN = cc.AnthropicFormatter()

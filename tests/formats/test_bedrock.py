@@ -19,12 +19,12 @@ from contextc.messages import (
     Text,
     ToolResult,
     assistant,
+    pair_tool_calls,
     system,
     tool_call,
     tool_result,
     user,
 )
-from contextc.messages.pairing import pair_tool_calls
 from contextc.tools.spec import NativeTool, Tool
 from tests.formats.bedrock_samples import EVENTS, POINT, REPLY, REQUEST
 from tests.formats.known import problems

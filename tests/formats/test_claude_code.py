@@ -7,7 +7,7 @@ import contextc as cc
 from contextc._json import JSONObject
 from contextc.formats.base import OPENING_TEXT, Request, split_segments
 from contextc.formats.claude_code.codec import TOOL_PREFIX
-from contextc.prompts import SYSTEM_CONTEXT
+from contextc.messages import SYSTEM_CONTEXT
 from tests.conftest import often
 from tests.formats.claude_code_samples import FORM, assistant, outline, result, text, use, user
 from tests.formats.histories import History, histories

@@ -12,9 +12,7 @@ import contextc as cc
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import Request
 from contextc.formats.codex.codec import encode_result
-from contextc.messages import ProviderBlock
-from contextc.messages.pairing import SYNTHETIC_RESULTS
-from contextc.prompts import SYSTEM_CONTEXT
+from contextc.messages import SYNTHETIC_RESULTS, SYSTEM_CONTEXT, ProviderBlock
 from tests.conftest import often
 from tests.formats.codex_samples import FORM, SAMPLES, TURNS, answer, called, lines, ran, said
 from tests.formats.histories import History, histories

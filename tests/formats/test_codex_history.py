@@ -6,7 +6,7 @@ from hypothesis import given, settings
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.formats.codex.codec import CONTINUE_TEXT, split_prompt, to_response_items
-from contextc.prompts import SYSTEM_CONTEXT
+from contextc.messages import SYSTEM_CONTEXT
 from tests.conftest import often
 from tests.formats.codex_samples import FORM, SAMPLES, answer, called, lines, ran, said
 from tests.formats.histories import History, histories

@@ -20,7 +20,7 @@ import contextc as cc
 from contextc._json import JSONObject
 from contextc.formats.base import Request
 from contextc.formats.codex.codec import split_prompt, to_response_items
-from contextc.prompts import SYSTEM_CONTEXT
+from contextc.messages import SYSTEM_CONTEXT
 from tests.formats.codex_samples import FORM
 
 codex_cli_bin = pytest.importorskip("codex_cli_bin")

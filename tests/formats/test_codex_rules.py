@@ -6,7 +6,7 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.messages.pairing import SYNTHETIC_RESULTS
+from contextc.messages import SYNTHETIC_RESULTS
 from tests.formats.codex_samples import FORM, SAMPLES, answer, called, lines, ran, said
 from tests.formats.known import problems
 

@@ -11,8 +11,7 @@ import contextc as cc
 from contextc._json import JSON, JSONObject
 from contextc.formats import format_names, formatter
 from contextc.formats.base import Request
-from contextc.messages import Message
-from contextc.messages.pairing import pair_tool_calls
+from contextc.messages import Message, pair_tool_calls
 from tests.conftest import some
 from tests.formats.known import known, problems
 from tests.formats.traffic import accepted, transcripts

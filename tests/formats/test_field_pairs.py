@@ -6,7 +6,7 @@ import contextc as cc
 from contextc._json import JSONObject
 from contextc.formats import formatter
 from contextc.formats.base import Request
-from contextc.messages.pairing import SYNTHETIC_RESULTS
+from contextc.messages import SYNTHETIC_RESULTS
 from tests.formats.field import (
     LOOK,
     call,

@@ -9,7 +9,7 @@ import pytest
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.formats import formatter
-from contextc.messages.pairing import SYNTHETIC_RESULTS
+from contextc.messages import SYNTHETIC_RESULTS
 from tests.formats.field import IN_TWO, USE, call, codes, every_format, outline, result, sent, sound
 from tests.formats.known import PARTIAL, having, known
 

@@ -14,12 +14,12 @@ from contextc.messages import (
     Reasoning,
     Text,
     assistant,
+    pair_tool_calls,
     system,
     tool_call,
     tool_result,
     user,
 )
-from contextc.messages.pairing import pair_tool_calls
 from contextc.tools.spec import NativeTool, Tool
 
 GOOGLE = GeminiFormatter()

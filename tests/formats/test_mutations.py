@@ -14,7 +14,7 @@ import contextc as cc
 from contextc._json import JSON, JSONObject
 from contextc.formats import format_names, formatter
 from contextc.formats.lint_engine import JSONPath, ParsedRequest, RequestMessage, RequestPart
-from contextc.messages.pairing import pair_tool_calls
+from contextc.messages import pair_tool_calls
 from tests.conftest import some
 from tests.formats.known import having, known
 from tests.formats.traffic import accepted, transcripts

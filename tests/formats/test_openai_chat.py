@@ -8,7 +8,7 @@ import pytest
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.formats.base import split_segments
-from contextc.messages.pairing import pair_tool_calls
+from contextc.messages import pair_tool_calls
 from tests.formats.traffic import Exchange, accepted, events, normal
 
 CHAT = cc.OpenAIFormatter()

@@ -8,8 +8,7 @@ import contextc as cc
 from contextc._json import JSONObject
 from contextc.formats.base import ConversionNote, Request, split_segments
 from contextc.formats.vercel import VercelFormatter
-from contextc.messages import validate_message
-from contextc.messages.pairing import pair_tool_calls
+from contextc.messages import pair_tool_calls, validate_message
 from contextc.tools.spec import NativeTool, Tool
 
 VERCEL = VercelFormatter()

@@ -8,8 +8,7 @@ import contextc as cc
 from contextc._json import JSONObject
 from contextc.formats.base import ConversionNote, Request, split_segments
 from contextc.formats.vercel_legacy import VercelLegacyFormatter
-from contextc.messages import validate_message
-from contextc.messages.pairing import SYNTHETIC_RESULTS, pair_tool_calls
+from contextc.messages import SYNTHETIC_RESULTS, pair_tool_calls, validate_message
 from contextc.tools.spec import Tool
 
 LEGACY = VercelLegacyFormatter()

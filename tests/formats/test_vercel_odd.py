@@ -6,8 +6,7 @@ import contextc as cc
 from contextc._json import JSONObject
 from contextc.formats.vercel import VercelFormatter
 from contextc.linting import ConvertedMessages, convert, fix, lint
-from contextc.messages import validate_message
-from contextc.messages.pairing import SYNTHETIC_RESULTS
+from contextc.messages import SYNTHETIC_RESULTS, validate_message
 
 VERCEL = VercelFormatter()
 HI: JSONObject = {"role": "user", "content": "hi"}

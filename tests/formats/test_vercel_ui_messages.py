@@ -5,8 +5,7 @@ import pytest
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.formats.vercel.ui_messages import collect_events
-from contextc.messages import validate_message
-from contextc.messages.pairing import SYNTHETIC_RESULTS
+from contextc.messages import SYNTHETIC_RESULTS, validate_message
 from tests.formats.test_vercel import BASE64, UI_TURN, VERCEL, call, result, text
 
 

@@ -29,8 +29,7 @@ from contextc.executor.tool_runner import ALTERED_RESULT, DECLINED_RESULT, NO_AP
 from contextc.executor.turn_store import INTERRUPTED_RESULT, NOT_RUN_RESULT
 from contextc.formats import format_names
 from contextc.interchange.contextc_jsonl import BlobLine, HeaderLine, MessageLine, TodosLine
-from contextc.messages import Message
-from contextc.messages.message import PART_TYPES
+from contextc.messages import PART_TYPES, Message
 from contextc.prompts import PromptBuilder
 from contextc.providers.registry import provider_names
 from contextc.store.ledger_schema import ChannelState, LedgerRow

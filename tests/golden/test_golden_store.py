@@ -18,8 +18,7 @@ from contextc.doctor import scan_store
 from contextc.events import AnyEvent, decode_event, encode_event
 from contextc.executor.summarizer import SUMMARY_INSTRUCTIONS
 from contextc.interchange import import_lines
-from contextc.messages import Role, Status, decode_message, encode_message
-from contextc.messages.message import PART_TYPES
+from contextc.messages import PART_TYPES, Role, Status, decode_message, encode_message
 from contextc.store.ledger_schema import LedgerRow, state_from_json
 from contextc.store.turn_and_event_records import StepRecord, TurnRecord
 from contextc.tools.todos import TODO_STATES

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import contextc as cc
-from contextc.messages.pairing import SYNTHETIC_RESULTS, PairingRepair, find_open_calls, pair_tool_calls
+from contextc.messages import SYNTHETIC_RESULTS, PairingRepair, find_open_calls, pair_tool_calls
 from tests.stress.format_growth import lines
 
 

@@ -5,8 +5,7 @@ import re
 import pytest
 
 import contextc as cc
-from contextc.messages import hash_content, validate_message
-from contextc.messages.message import MAX_BYTES
+from contextc.messages import MAX_BYTES, hash_content, validate_message
 
 
 def nested(depth: int) -> dict[str, object]:

@@ -6,14 +6,7 @@ import pytest
 
 import contextc as cc
 from contextc.config import SYSTEM_PROMPT, read_settings
-from contextc.prompts import (
-    AgentCard,
-    Delegation,
-    PromptBuilder,
-    PromptContext,
-    PromptFragment,
-    default_system_prompt,
-)
+from contextc.prompts import AgentCard, Delegation, PromptBuilder, PromptContext, PromptFragment, default_system_prompt
 from contextc.tools.todos import Todo, TodoState
 
 CROWD = (AgentCard(name="coder", description="You write code."), AgentCard(name="tester", description="Runs\ntests"))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contextc.prompts import MARKERS, SYSTEM_CONTEXT, escape_markers, with_tags
+from contextc.messages import MARKERS, SYSTEM_CONTEXT, escape_markers, with_tags
 
 
 @pytest.mark.parametrize(

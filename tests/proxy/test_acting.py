@@ -13,7 +13,7 @@ import pytest
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.compiler.manifest import RequestAction, record_from_json
-from contextc.models.tokens.counter import estimate_tokens
+from contextc.models.tokens import estimate_tokens
 from contextc.proxy.acting_exchanges import ActingOptions
 from contextc.proxy.request_changes import encode_with_original_bytes, fit_request, fix_request, lint_request
 from contextc.store.ledger_schema import unpack_record

@@ -6,8 +6,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from contextc._json import JSONObject
-from contextc.messages import Message, Text, UserNotice
-from contextc.messages.pairing import pair_tool_calls
+from contextc.messages import Message, Text, UserNotice, pair_tool_calls
 from tests.sdk_comparison.ai_sdk_process import Sdk
 from tests.sdk_comparison.known_differences import DIFFERENCES, Difference, apply_known_differences
 from tests.sdk_comparison.request_pairs import TARGETS, VERCEL, Conversation, bodies

@@ -16,8 +16,7 @@ from contextc.errors import ContextcError
 from contextc.formats.base import Request
 from contextc.formats.registry import formatter
 from contextc.messages import Media, Message, ProviderBlock, ToolResult
-from contextc.models.tokens import TokenCounter, get_counter
-from contextc.models.tokens.overhead_profiles import OverheadProfile, find_profile
+from contextc.models.tokens import OverheadProfile, TokenCounter, find_profile, get_counter
 from contextc.tools.spec import NativeTool, Tool
 from tests.formats.traffic import Exchange, accepted, events
 

@@ -22,9 +22,7 @@ from contextc.messages import (
     tool_result,
     user,
 )
-from contextc.models.tokens import get_counter
-from contextc.models.tokens.counter import estimate_tokens
-from contextc.models.tokens.overhead_profiles import find_profile
+from contextc.models.tokens import estimate_tokens, find_profile, get_counter
 
 GPT = get_counter("o200k_base", provider="openai", model="gpt-4o")
 CLAUDE = get_counter("claude", provider="anthropic", model="claude-sonnet-4-5")

@@ -3,7 +3,7 @@
 import pytest
 
 from contextc.messages import Media
-from contextc.models.tokens.overhead_profiles import count_image_tokens, count_media_tokens, read_dimensions
+from contextc.models.tokens import count_image_tokens, count_media_tokens, read_dimensions
 
 PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + (640).to_bytes(4) + (480).to_bytes(4)
 GIF = b"GIF89a" + (640).to_bytes(2, "little") + (480).to_bytes(2, "little")

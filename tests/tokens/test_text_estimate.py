@@ -1,6 +1,6 @@
 """The estimate if no vocabulary is available."""
 
-from contextc.models.tokens.counter import estimate_tokens
+from contextc.models.tokens import estimate_tokens
 
 
 def test_a_drawn_line_is_not_counted_sign_by_sign() -> None:

@@ -33,8 +33,7 @@ from contextc.analysis.element_costs import (
 from contextc.analysis.request_elements import ROLES, Element, Section, align_items
 from contextc.analysis.request_view import RequestView
 from contextc.compiler.draft import distribute
-from contextc.models.cache_figures import CacheFigures
-from contextc.models.model_info import MILLION
+from contextc.models.model_info import MILLION, CacheFigures
 from contextc.store import Store
 
 CostKind: TypeAlias = Literal[

@@ -23,7 +23,7 @@ from contextc.compiler.manifest import (
     describe_observed,
 )
 from contextc.errors import ContextOverflow
-from contextc.messages.client_context import remove_client_context
+from contextc.messages import remove_client_context
 
 BAR, MIN_BAR, MAX_ROWS = 72, 20, 200
 MIN_TEXT_WIDTH, MIN_REASON_WIDTH = 12, 16

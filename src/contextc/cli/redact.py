@@ -9,7 +9,7 @@ from contextc.cli.console import JSONOption, YesOption, confirm, escape_markup, 
 from contextc.cli.file_io import read_input
 from contextc.cli.open_store import StoreOption, open_configured_store, warn_pending_erasure
 from contextc.errors import InvalidSetting
-from contextc.messages.message import to_plain_text
+from contextc.messages import to_plain_text
 from contextc.store import Store
 from contextc.store.redaction import load_redaction_target
 

@@ -29,9 +29,7 @@ from contextc.compiler.row_encoding import (
 )
 from contextc.compiler.visibility import Viewer
 from contextc.formats.media_encoding import bytes_of, describe_media, describe_text_file
-from contextc.messages import Media, Message, Reasoning, Text, ToolCall, ToolResult
-from contextc.messages.escaping import escape_markers
-from contextc.messages.message import read_text_file
+from contextc.messages import Media, Message, Reasoning, Text, ToolCall, ToolResult, escape_markers, read_text_file
 from contextc.models.model_info import find_entry
 from contextc.store.ledger_schema import Item
 from contextc.store.message_rows import SEQ_MASK

@@ -32,10 +32,9 @@ from contextc.compiler.summary_request import (
 )
 from contextc.errors import ContextOverflow, InvalidInput, InvalidSetting, StoreCorrupt, describe_error
 from contextc.events import CompactionFinished
-from contextc.messages import Message, user
+from contextc.messages import Message, escape_markers, user, with_tags
 from contextc.models import Model
 from contextc.models.tokens import TokenCounter
-from contextc.prompts import escape_markers, with_tags
 from contextc.providers import Provider
 from contextc.store import Store, append_and_load, turn_and_event_records
 from contextc.store.backend_interface import Transaction

@@ -71,8 +71,7 @@ from contextc.compiler.visibility import Viewer
 from contextc.errors import ContextcError, InvalidInput, InvalidSetting, NothingNew, describe_error
 from contextc.formats.base import Formatter
 from contextc.formats.registry import detect_tool_format
-from contextc.messages import Message, ToolCall, Usage, validate_message
-from contextc.messages.message import to_plain_text
+from contextc.messages import Message, ToolCall, Usage, to_plain_text, validate_message
 from contextc.models.tokens import TokenCounter, get_counter, save_calibration, save_counts
 from contextc.prompts import Prompt, PromptBuilder, PromptContext, PromptFragment
 from contextc.providers import Provider

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 
 from contextc.compiler.visibility import Viewer
 from contextc.errors import InvalidInput, UnknownConversation, UnknownMessage
-from contextc.messages import Media, Message
-from contextc.messages.message import read_text_file
+from contextc.messages import Media, Message, read_text_file
 from contextc.store import Store
 from contextc.store.history_index import Section, list_sections
 

@@ -23,8 +23,7 @@ from contextc.compiler.facts import Fact, find_facts, list_facts, list_texts, ra
 from contextc.compiler.fetch_result import result_id
 from contextc.compiler.history_tools import FETCH_TOOL, SEARCH_TOOL
 from contextc.formats.media_encoding import describe_media
-from contextc.messages import Media, Message, Text
-from contextc.messages.escaping import Tag, escape_markers, escaped_line, with_tags
+from contextc.messages import Media, Message, Tag, Text, escape_markers, escaped_line, with_tags
 from contextc.store.history_index import list_terms
 from contextc.store.ledger_schema import Item, ItemKind
 from contextc.store.message_rows import SEQ_MASK

@@ -26,11 +26,19 @@ from contextc.formats.base import (
 )
 from contextc.formats.media_encoding import describe_media
 from contextc.formats.reasoning_policy import ReasoningPolicy, apply_policy_to_message, contains_reasoning
-from contextc.messages import AnyPart, Media, Message, Reasoning, Text, ToolCall, ToolResult
-from contextc.messages.escaping import escape_markers
-from contextc.messages.message import may_be_text
-from contextc.prompts import SYSTEM_CONTEXT
-from contextc.prompts.builder import SEPARATOR
+from contextc.messages import (
+    SYSTEM_CONTEXT,
+    AnyPart,
+    Media,
+    Message,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolResult,
+    escape_markers,
+    may_be_text,
+)
+from contextc.prompts import SEPARATOR
 from contextc.store.ledger_schema import Item, LedgerRow, StoredRow
 
 REMOVED_TEXT = "[This message was removed.]"

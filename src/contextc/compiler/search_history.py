@@ -13,8 +13,7 @@ from contextc.compiler.fetch_result import MAX_LENGTH, fetch_result, section_id,
 from contextc.compiler.history_tools import SEARCH_TOOL
 from contextc.compiler.visibility import Viewer
 from contextc.errors import InvalidInput
-from contextc.messages import Message, Role, ToolCall
-from contextc.messages.escaping import escape_markers, escaped_line, with_tags
+from contextc.messages import Message, Role, ToolCall, escape_markers, escaped_line, with_tags
 from contextc.models.tokens import TokenCounter
 from contextc.store import Store
 from contextc.store.backend_interface import Transaction

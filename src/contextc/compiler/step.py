@@ -55,13 +55,22 @@ from contextc.compiler.row_encoding import (
 from contextc.errors import ContextOverflow, InvalidInput, StaleCompile
 from contextc.formats.base import Formatter, Request, as_json
 from contextc.formats.request_settings import RequestSettings
-from contextc.messages import Message, Reasoning, Text, Usage, hash_content, system, validate_message
-from contextc.messages.message import may_be_text, to_plain_text
+from contextc.messages import (
+    SYSTEM_CONTEXT,
+    Message,
+    Reasoning,
+    Text,
+    Usage,
+    hash_content,
+    may_be_text,
+    system,
+    to_plain_text,
+    validate_message,
+)
 from contextc.models import Model
 from contextc.models import cost as price_of
 from contextc.models.tokens import MAX_FACTOR, MIN_FACTOR, Calibration, TokenCounter, load_calibration, load_counts
-from contextc.prompts import SYSTEM_CONTEXT, Prompt, heading_of
-from contextc.prompts.builder import SEPARATOR
+from contextc.prompts import SEPARATOR, Prompt, heading_of
 from contextc.providers import Provider
 from contextc.store import Reference, Store, append_and_load
 from contextc.store.backend_interface import Transaction

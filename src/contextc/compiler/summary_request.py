@@ -19,8 +19,7 @@ from contextc.compiler.draft import Draft
 from contextc.compiler.facts import rank_facts
 from contextc.compiler.step import Compiled
 from contextc.errors import InvalidInput
-from contextc.messages import Message
-from contextc.prompts import escape_markers
+from contextc.messages import Message, escape_markers
 from contextc.store.ledger_schema import Item
 from contextc.tools.spec import NativeTool
 

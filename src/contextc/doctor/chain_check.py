@@ -144,9 +144,9 @@ def _decode_row(seq: int, body: bytes) -> tuple[Message | None, ChainProblem | N
 
 
 # ── tool calls and results ────────────────────────────────────────────────────────────────────────────────────────────
-# Check of tool calls and results along a chain, message by message: what `pairing` corrects in every request.
+# Check of tool calls and results along a chain, message by message: what the pairing corrects in every request.
 #
-# The rules are those of `pairing`. Matching is by id. An id may be used again once it was answered. Two agents with
+# The rules are those of the pairing. Matching is by id. An id may be used again once it was answered. Two agents with
 # equal ids each get their own results. A redacted or unreadable message may have been a call or a result, so problems
 # that it may explain are not reported.
 #

@@ -46,9 +46,9 @@ from contextc.messages import (
     ValidatedMessage,
     canonical_content,
     decode_message,
+    make_synthetic_result,
     validate_message,
 )
-from contextc.messages.pairing import make_synthetic_result
 from contextc.store import Store, append_and_load, message_rows
 from contextc.store.append_and_load import original_uid
 from contextc.store.backend_interface import Transaction

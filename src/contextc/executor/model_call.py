@@ -25,8 +25,17 @@ from contextc.compiler import Compiled
 from contextc.errors import ContextcError, InvalidInput, ProviderFailed, describe_error
 from contextc.executor.agent_config import AgentConfig
 from contextc.executor.turn_store import TurnStore
-from contextc.messages import AnyPart, Message, Reasoning, Text, ToolCall, ToolResult, Usage, tool_result
-from contextc.messages.pairing import find_open_calls
+from contextc.messages import (
+    AnyPart,
+    Message,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolResult,
+    Usage,
+    find_open_calls,
+    tool_result,
+)
 from contextc.providers import Provider
 from contextc.providers.client import Endpoint, Host, ProviderCall
 from contextc.providers.error_mapping import map_event

@@ -22,9 +22,8 @@ from contextc.executor.agent_config import AgentConfig
 from contextc.executor.model_call import MAX_RETRIES, MAX_RETRY_SECONDS, retry_delay, stream_failure, valid_usage
 from contextc.formats.base import Request
 from contextc.formats.request_settings import RequestSettings
-from contextc.messages import Message, Usage, system, user
+from contextc.messages import Message, Usage, escape_markers, system, user
 from contextc.models.tokens import get_counter
-from contextc.prompts import escape_markers
 from contextc.providers import Provider
 from contextc.providers.client import Endpoint, ProviderCall
 from contextc.tools.execution import is_async

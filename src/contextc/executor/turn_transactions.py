@@ -17,8 +17,7 @@ from contextc.errors import ConversationBusy
 from contextc.events import AnyEvent, InputDequeued
 from contextc.executor.client_tools import read_definitions
 from contextc.executor.event_hub import event_hub
-from contextc.messages import AnyPart, Message, Text, validate_message
-from contextc.messages.pairing import find_open_calls
+from contextc.messages import AnyPart, Message, Text, find_open_calls, validate_message
 from contextc.store import Lease, Store, append_and_load, branches, leases
 from contextc.store import turn_and_event_records as records
 from contextc.store.append_and_load import load_between, now_ms

@@ -23,8 +23,20 @@ from contextc.formats.message_groups import mark_positions, merge_unordered_resu
 from contextc.formats.reasoning_policy import ReasoningPolicy, apply_policy
 from contextc.formats.request_settings import SettingsTable, rename_tools, tool_choice_settings
 from contextc.formats.streams import ReplyStream, StreamReader, as_json
-from contextc.messages import AnyPart, Extra, Media, Message, Reasoning, ToolResult, system
-from contextc.messages.pairing import PLACED_KEY, PairedHistory, PairingRepair, ResultPlacement, pair_tool_calls
+from contextc.messages import (
+    PLACED_KEY,
+    AnyPart,
+    Extra,
+    Media,
+    Message,
+    PairedHistory,
+    PairingRepair,
+    Reasoning,
+    ResultPlacement,
+    ToolResult,
+    pair_tool_calls,
+    system,
+)
 from contextc.tools.spec import NativeTool, Tool
 
 OPENING_TEXT = "(The conversation begins with the assistant.)"

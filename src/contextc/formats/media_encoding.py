@@ -10,9 +10,7 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from contextc.messages import AnyPart, Media, Message, Text, ToolResult
-from contextc.messages.escaping import escape_markers, escaped_line
-from contextc.messages.message import read_text_file
+from contextc.messages import AnyPart, Media, Message, Text, ToolResult, escape_markers, escaped_line, read_text_file
 
 ShortenFile: TypeAlias = Callable[[str, int], str]
 """Shortens the text of a file. The number is that of the media part in its message, from 1; 0 inside a tool result."""

@@ -8,8 +8,7 @@ from typing import Generic, TypeVar
 
 from msgspec.structs import replace
 
-from contextc.messages import Message, Role
-from contextc.messages.pairing import PLACED_KEY
+from contextc.messages import PLACED_KEY, Message, Role
 
 APART_KEY = "apart"
 """Key in the `extra` of a message: it was read next to a message of the same role, or as the first message."""

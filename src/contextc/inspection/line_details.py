@@ -13,8 +13,7 @@ from contextc.compiler.manifest import RequestRecord
 from contextc.compiler.past_requests import find_epoch_start, without_marks
 from contextc.errors import ContextcError
 from contextc.formats.base import Formatter
-from contextc.messages import AnyPart, Media, Message, Reasoning, ToolCall, ToolResult, Usage, UserNotice
-from contextc.messages.message import to_plain_text
+from contextc.messages import AnyPart, Media, Message, Reasoning, ToolCall, ToolResult, Usage, UserNotice, to_plain_text
 from contextc.models import Model
 from contextc.models.model_info import MILLION, average_write_price
 from contextc.store.backend_interface import Transaction

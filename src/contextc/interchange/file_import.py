@@ -42,8 +42,7 @@ from contextc.interchange.sources import (
     source_names,
 )
 from contextc.interchange.write_imported import NameChoice, PrefixIndex, WriteResult, count_messages, write_conversation
-from contextc.messages import Message, Usage, decode_message
-from contextc.messages.client_context import first_user_text
+from contextc.messages import Message, Usage, decode_message, first_user_text
 from contextc.observation.client_ids import ClientIds
 from contextc.observation.conversation_finder import (
     ConversationMatch,

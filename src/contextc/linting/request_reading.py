@@ -14,8 +14,7 @@ from contextc.errors import InvalidRequest, InvalidSetting
 from contextc.formats import format_names, formatter
 from contextc.formats.base import ConversionNote, Formatter, Request, note_for_repair
 from contextc.formats.lint_engine import JSONPath, RuleSet
-from contextc.messages import Message, Reasoning, ToolCall
-from contextc.messages.pairing import PairingRepair, pair_tool_calls
+from contextc.messages import Message, PairingRepair, Reasoning, ToolCall, pair_tool_calls
 
 
 class DecodableRequest(NamedTuple):

@@ -43,12 +43,12 @@ from contextc.messages import (
     ToolResult,
     assistant,
     canonical_content,
+    find_open_calls,
     make_chain_id,
+    to_plain_text,
     tool_result,
     user,
 )
-from contextc.messages.message import to_plain_text
-from contextc.messages.pairing import find_open_calls
 from contextc.models import Model, model
 from contextc.providers import Provider
 from contextc.store import Store, open_store

@@ -20,10 +20,8 @@ from contextc.compiler.past_requests import split_elements
 from contextc.compiler.row_encoding import has_signed_reasoning, hash_chunks, list_media
 from contextc.compiler.step import OBSERVED
 from contextc.errors import ContextcError, StoreCorrupt
-from contextc.messages import Message
-from contextc.messages.client_context import COMPACTION_SUMMARIES
-from contextc.models.tokens import TokenCounter
-from contextc.models.tokens.counter import get_counter
+from contextc.messages import COMPACTION_SUMMARIES, Message
+from contextc.models.tokens import TokenCounter, get_counter
 from contextc.observation.chain_writer import (
     append_answers,
     has_generated_ids,

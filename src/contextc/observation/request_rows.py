@@ -12,8 +12,7 @@ from msgspec.structs import replace
 from contextc._common_prefix import count_common_prefix
 from contextc._json import as_object, decode_json, encode_canonical
 from contextc.compiler import ledger
-from contextc.messages import Message, Text
-from contextc.messages.message import AnyPart
+from contextc.messages import AnyPart, Message, Text
 from contextc.models.tokens import TokenCounter
 from contextc.observation.client_ids import attributions
 from contextc.observation.exchange_parser import ObservedInput, ParsedElements, decode_head

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct, field
 
 from contextc._file_lock import is_locked
-from contextc.models.cache_figures import CacheFigures
+from contextc.models.model_info import CacheFigures
 from contextc.proxy.recorder_process import RecordedExchange
 from contextc.proxy.spool import LOCK_FILE, find_spool_folder
 

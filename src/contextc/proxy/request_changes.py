@@ -23,8 +23,7 @@ from contextc.linting.lint_and_fix import restore_formatting
 from contextc.linting.request_reading import coerce_request
 from contextc.messages import Message, ToolResult
 from contextc.models import Model, model
-from contextc.models.tokens import TokenCounter
-from contextc.models.tokens.counter import estimate_tokens, get_counter
+from contextc.models.tokens import TokenCounter, estimate_tokens, get_counter
 from contextc.observation.client_ids import COUNTING_PATH
 from contextc.observation.exchange_parser import DECODE_ERRORS
 from contextc.observation.reply_decoding import FormatDetector

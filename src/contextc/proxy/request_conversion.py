@@ -19,7 +19,7 @@ from contextc.formats.request_settings import RequestSettings, nearest_effort
 from contextc.formats.streams import Delta, ReplyStream, StreamReader, encode_reply
 from contextc.linting.converter import ConvertedBody, convert_between
 from contextc.messages import Message, Text, ToolCall, Usage
-from contextc.models.tokens.counter import estimate_tokens
+from contextc.models.tokens import estimate_tokens
 from contextc.observation.chain_writer import rename_calls
 from contextc.observation.client_ids import COUNTING_PATH
 from contextc.providers import Provider

@@ -29,8 +29,7 @@ from contextc.analysis.request_elements import Element
 from contextc.analysis.request_view import RequestView
 from contextc.compiler.ledger import load_messages_at
 from contextc.errors import InvalidInput
-from contextc.messages import Message
-from contextc.messages.client_context import remove_client_context
+from contextc.messages import Message, remove_client_context
 from contextc.observation.redaction_patterns import BUILTIN_PATTERNS, Redactor, compile_patterns
 from contextc.store import Store
 from contextc.store.append_and_load import load_window

@@ -12,8 +12,7 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from contextc.errors import InvalidInput, UnknownConversation
-from contextc.messages import Message, decode_message
-from contextc.messages.client_context import remove_client_context
+from contextc.messages import Message, decode_message, remove_client_context
 from contextc.store.backend_interface import Row, Transaction
 from contextc.store.ledger_schema import Channel
 from contextc.store.message_rows import (

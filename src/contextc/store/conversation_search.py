@@ -14,8 +14,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from contextc.errors import InvalidInput
-from contextc.messages import Message
-from contextc.messages.message import to_plain_text
+from contextc.messages import Message, to_plain_text
 from contextc.store.backend_interface import Row, Transaction
 from contextc.store.conversation_list import (
     LIST_ORDER,

@@ -21,8 +21,7 @@ from msgspec import Struct
 
 from contextc._json import JSON, JSONObject, encode
 from contextc.errors import StoreFull, StoreReadOnly
-from contextc.messages import Media, Message, decode_message
-from contextc.messages.message import may_be_text, read_text_file
+from contextc.messages import Media, Message, decode_message, may_be_text, read_text_file
 from contextc.store.backend_interface import Transaction
 from contextc.store.message_rows import (
     SEQ_MASK,

@@ -35,8 +35,7 @@ from contextc.errors import (
     StoreCorrupt,
     StoreUnavailable,
 )
-from contextc.messages import AnyPart, Message, ToolCall, tool_result, validate_message
-from contextc.messages.pairing import find_open_calls
+from contextc.messages import AnyPart, Message, ToolCall, find_open_calls, tool_result, validate_message
 from contextc.store import approvals, partial_message_journal, turn_and_event_records
 from contextc.store.append_and_load import (
     append_messages,

@@ -18,8 +18,16 @@ from msgspec.structs import replace
 from contextc._json import JSON, JSONObject, decode, decode_json, encode
 from contextc.errors import InvalidInput, StoreCorrupt, UnknownMessage
 from contextc.events import ERROR_FIELDS, TEXT_FIELDS, UserNoticeCreated, encode_event
-from contextc.messages import Message, Role, Text, canonical_content, decode_message, encode_message
-from contextc.messages.message import REDACTED_TEXT, to_plain_text
+from contextc.messages import (
+    REDACTED_TEXT,
+    Message,
+    Role,
+    Text,
+    canonical_content,
+    decode_message,
+    encode_message,
+    to_plain_text,
+)
 from contextc.store.append_and_load import original_uid
 from contextc.store.approvals import redact_approvals
 from contextc.store.backend_interface import Transaction

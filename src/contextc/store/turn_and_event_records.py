@@ -30,8 +30,7 @@ from contextc.events import (
     decode_event,
     encode_event,
 )
-from contextc.messages import AnyPart, Media, Message, Text, Usage, decode_message, encode_message
-from contextc.messages.pairing import find_open_calls
+from contextc.messages import AnyPart, Media, Message, Text, Usage, decode_message, encode_message, find_open_calls
 from contextc.store.append_and_load import load_between, load_messages, now_ms
 from contextc.store.backend_interface import Transaction
 from contextc.store.message_rows import (

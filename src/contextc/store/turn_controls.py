@@ -8,8 +8,7 @@ from msgspec.structs import replace
 
 from contextc.errors import InvalidInput
 from contextc.events import AnyEvent, TurnFinish
-from contextc.messages import Message, validate_message
-from contextc.messages.pairing import find_open_calls
+from contextc.messages import Message, find_open_calls, validate_message
 from contextc.store import approvals
 from contextc.store import turn_and_event_records as records
 from contextc.store.append_and_load import append_messages, load_messages, now_ms, prepare_entry

@@ -39,6 +39,7 @@ from pydantic_ai.usage import RequestUsage
 
 from contextc._json import JSONObject
 from contextc.messages import (
+    REDACTED_TEXT,
     AnyPart,
     Media,
     Message,
@@ -53,7 +54,6 @@ from contextc.messages import (
     tool_call,
     user,
 )
-from contextc.messages.message import REDACTED_TEXT
 
 PROVIDER = "pydantic_ai"
 """The provider of blocks that only pydantic-ai understands."""

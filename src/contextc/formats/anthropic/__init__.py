@@ -23,8 +23,7 @@ from contextc.formats.encoder_decoder_base import Codec, CodecFormatter, tag_sys
 from contextc.formats.identifiers import IdentifierCodec, NameCodec
 from contextc.formats.message_groups import APART_KEY
 from contextc.formats.reasoning_policy import ReasoningPolicy
-from contextc.messages import Message
-from contextc.messages.pairing import PLACED_KEY
+from contextc.messages import PLACED_KEY, Message
 
 CACHE_CONTROL: JSONObject = {"type": "ephemeral"}
 BLOCKS_WITHOUT_BREAKPOINT = ("thinking", "redacted_thinking")

@@ -29,8 +29,7 @@ from contextc.formats.identifiers import IdentifierCodec, NameCodec
 from contextc.formats.message_groups import APART_KEY
 from contextc.formats.reasoning_policy import ReasoningPolicy
 from contextc.formats.streams import StreamReader
-from contextc.messages import Message
-from contextc.messages.pairing import PLACED_KEY
+from contextc.messages import PLACED_KEY, Message
 from contextc.tools.spec import NativeTool, Tool
 
 CACHE_POINT: JSONObject = {CACHE_POINT_KEY: {"type": "default"}}

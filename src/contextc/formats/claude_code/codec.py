@@ -14,8 +14,7 @@ from contextc.formats.anthropic import codec as anthropic
 from contextc.formats.base import OPENING_TEXT, ConversionNote, EncodedSegment, Request, own_extra
 from contextc.formats.encoder_decoder_base import decode_definition, encode_definition, with_extra
 from contextc.formats.streams import NOTE_EVENT
-from contextc.messages import AnyPart, Message, ProviderBlock, Text, ToolCall, ToolResult, system
-from contextc.prompts import SYSTEM_CONTEXT
+from contextc.messages import SYSTEM_CONTEXT, AnyPart, Message, ProviderBlock, Text, ToolCall, ToolResult, system
 from contextc.tools.spec import NativeTool, Tool
 
 # ── lines ─────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -22,8 +22,7 @@ from contextc.formats.codex.streams import CodexStreamReader
 from contextc.formats.encoder_decoder_base import Codec, CodecFormatter
 from contextc.formats.lint_engine import RuleFinding, make_finding
 from contextc.formats.reasoning_policy import ReasoningPolicy
-from contextc.messages import Message, ToolResult
-from contextc.messages.pairing import PairedHistory
+from contextc.messages import Message, PairedHistory, ToolResult
 
 
 class CodexFormatter(CodecFormatter):

@@ -21,6 +21,7 @@ from contextc.formats.media_encoding import decode_base64, from_data_url, guess_
 from contextc.formats.openai_responses import OpenAIResponsesFormatter
 from contextc.formats.request_settings import object_or_empty
 from contextc.messages import (
+    SYSTEM_CONTEXT,
     AnyPart,
     Extra,
     Media,
@@ -31,10 +32,9 @@ from contextc.messages import (
     ToolCall,
     ToolResult,
     Usage,
+    UserNotice,
     tool_call,
 )
-from contextc.messages.escaping import SYSTEM_CONTEXT
-from contextc.messages.message import UserNotice
 from contextc.tools.spec import NativeTool, Tool
 
 # ── names and ids ─────────────────────────────────────────────────────────────────────────────────────────────────────

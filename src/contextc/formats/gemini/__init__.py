@@ -28,8 +28,7 @@ from contextc.formats.gemini.streams import GeminiReplyStream, GeminiStreamReade
 from contextc.formats.identifiers import NameCodec
 from contextc.formats.message_groups import APART_KEY
 from contextc.formats.reasoning_policy import ReasoningPolicy
-from contextc.messages import Message
-from contextc.messages.pairing import PLACED_KEY
+from contextc.messages import PLACED_KEY, Message
 from contextc.tools.spec import NativeTool, Tool
 
 

@@ -30,8 +30,8 @@ from contextc.messages import (
     ToolCall,
     ToolResult,
     Usage,
+    UserNotice,
 )
-from contextc.messages.message import UserNotice
 from contextc.tools.spec import NativeTool, Tool
 
 # ── encoding ──────────────────────────────────────────────────────────────────────────────────────────────────────────

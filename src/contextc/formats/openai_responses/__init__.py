@@ -28,8 +28,7 @@ from contextc.formats.openai_responses.rules import (
 )
 from contextc.formats.openai_responses.streams import ResponsesReplyStream, ResponsesStreamReader
 from contextc.formats.reasoning_policy import ReasoningPolicy
-from contextc.messages import AnyPart, Message, Reasoning
-from contextc.messages.pairing import PLACED_KEY
+from contextc.messages import PLACED_KEY, AnyPart, Message, Reasoning
 
 
 class OpenAIResponsesFormatter(CodecFormatter):

@@ -35,9 +35,9 @@ from contextc.messages import (
     ToolCall,
     ToolResult,
     Usage,
+    UserNotice,
     tool_call,
 )
-from contextc.messages.message import UserNotice
 from contextc.tools.spec import NativeTool, Tool
 
 # ── encoding ──────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -57,7 +57,7 @@ from contextc.formats.rule_library import (
     text_message,
     without_fields,
 )
-from contextc.messages.pairing import SYNTHETIC_RESULTS
+from contextc.messages import SYNTHETIC_RESULTS
 
 # ── reading a request ─────────────────────────────────────────────────────────────────────────────────────────────────
 # Parse requests to the Responses API for the rules: required fields of items, and their positions.

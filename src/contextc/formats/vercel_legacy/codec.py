@@ -30,9 +30,9 @@ from contextc.messages import (
     Text,
     ToolCall,
     ToolResult,
+    UserNotice,
     tool_call,
 )
-from contextc.messages.message import UserNotice
 from contextc.tools.spec import NativeTool, Tool
 
 # ── encoding ──────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -20,8 +20,7 @@ from contextc._json import JSON, JSONObject, encode_canonical
 from contextc.errors import InvalidSetting, ProviderFailed
 from contextc.formats.claude_code import split_prompt
 from contextc.formats.claude_code.codec import TOOL_PREFIX
-from contextc.messages import Media, Message, ToolCall, ToolResult, tool_call
-from contextc.prompts import SYSTEM_CONTEXT
+from contextc.messages import SYSTEM_CONTEXT, Media, Message, ToolCall, ToolResult, tool_call
 from contextc.providers.client import Host, ProviderCall, check_settings
 from contextc.providers.registry import DEFAULT_MODEL, Provider
 

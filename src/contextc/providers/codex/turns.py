@@ -18,8 +18,7 @@ from contextc._worker_threads import run_in_thread
 from contextc.errors import ProviderFailed
 from contextc.formats.codex.codec import CALL_TYPES, Decoder, result_block
 from contextc.formats.streams import note_event
-from contextc.messages import Message, Text, ToolCall, ToolResult
-from contextc.messages.escaping import SYSTEM_CONTEXT
+from contextc.messages import SYSTEM_CONTEXT, Message, Text, ToolCall, ToolResult
 from contextc.providers.client import Host, ProviderCall
 from contextc.providers.codex.app_server import (
     UNKNOWN_METHOD,

@@ -26,8 +26,7 @@ from contextc.interchange.found_conversation import DATA_ERRORS
 from contextc.interchange.open_any import OWN_FORMAT, InputKind, OpenedInput, RequestEntry, detect_format, open_text
 from contextc.linting import convert, fix, lint
 from contextc.linting.request_reading import check_request
-from contextc.messages import AnyPart, Message
-from contextc.messages.message import to_plain_text
+from contextc.messages import AnyPart, Message, to_plain_text
 from contextc.models import Model, model
 from contextc.models.tokens import TokenCounter, get_counter
 from contextc.web.app_state import AppState
