@@ -604,16 +604,36 @@ def _rows(
     return [(where, known[items], found) for where, items, found in rows]
 
 
-def write_rows(tx: Transaction, channel: int, first: int, rows: Sequence[tuple[LedgerRow, bytes]]) -> None:
-    if len(rows) == 1:
-        row, wire = rows[0]
+def write_request(
+    tx: Transaction,
+    channel: int,
+    request: int,
+    manifest: bytes,
+    *,
+    rows: Sequence[tuple[LedgerRow, bytes]],
+    first: int,
+    head: tuple[bytes, bytes] | None,
+    whole: bytes | None = None,
+) -> None:
+    """Write a request, of our own or of other software: its manifest, and its new rows from number `first` on.
+
+    `head` is the hash and the body of its head, None if that is stored already. `whole` is its body if that differs
+    from what the rows give.
+    """
+    if rows:
         sql = "INSERT INTO shown (place, items, wire) VALUES (?, ?, ?)"
-        tx.send(sql, make_place(channel, first), row_to_json(row), wire)
-    elif rows:
-        tx.run_many(
-            "INSERT INTO shown (place, items, wire) VALUES (?, ?, ?)",
-            [(make_place(channel, first + index), row_to_json(row), wire) for index, (row, wire) in enumerate(rows)],
-        )
+        values = [
+            (make_place(channel, first + index), row_to_json(row), wire) for index, (row, wire) in enumerate(rows)
+        ]
+        if len(values) == 1:
+            tx.send(sql, *values[0])
+        else:
+            tx.run_many(sql, values)
+    if whole is not None:
+        tx.send("INSERT INTO replaced (place, body) VALUES (?, ?)", make_place(channel, request), whole)
+    if head is not None:
+        tx.send("INSERT INTO head (channel, hash, body) VALUES (?, ?, ?) ON CONFLICT DO NOTHING", channel, *head)
+    tx.send("INSERT INTO manifest (place, body) VALUES (?, ?)", make_place(channel, request), manifest)
 
 
 def create_channel(tx: Transaction, channel: Channel, standing: ChannelState) -> int:
@@ -655,27 +675,14 @@ def _state_values(
     return state_to_json(standing), attempt, number, version
 
 
-def save_head(tx: Transaction, channel: int, name: bytes, body: bytes) -> None:
-    tx.send("INSERT INTO head (channel, hash, body) VALUES (?, ?, ?) ON CONFLICT DO NOTHING", channel, name, body)
-
-
 def load_head(tx: Transaction, channel: int, name: bytes) -> bytes | None:
     row = tx.row("SELECT body FROM head WHERE channel = ? AND hash = ?", channel, name)
     return bytes(row[0]) if row else None
 
 
-def save_replaced(tx: Transaction, channel: int, request: int, body: bytes) -> None:
-    """Store a whole request that differs from its rows."""
-    tx.send("INSERT INTO replaced (place, body) VALUES (?, ?)", make_place(channel, request), body)
-
-
 def load_replaced(tx: Transaction, channel: int, request: int) -> bytes | None:
     row = tx.row("SELECT body FROM replaced WHERE place = ?", make_place(channel, request))
     return bytes(row[0]) if row else None
-
-
-def save_manifest(tx: Transaction, channel: int, number: int, body: bytes) -> None:
-    tx.send("INSERT INTO manifest (place, body) VALUES (?, ?)", make_place(channel, number), body)
 
 
 def replace_manifest(tx: Transaction, channel: int, number: int, body: bytes) -> None:

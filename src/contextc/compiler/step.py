@@ -82,6 +82,7 @@ from contextc.store.ledger_schema import (
     FragmentCopy,
     HeadHashes,
     Item,
+    LedgerRow,
     ProviderSession,
     RowRange,
     StoredRow,
@@ -1588,11 +1589,6 @@ def write_commit(
         ledger.update_locked_state(tx, number, version, standing, open_attempt=open_attempt)
     elif not ledger.update_state(tx, number, version, standing, open_attempt=open_attempt):
         raise StaleCompile(compiled.channel.conversation, compiled.channel, CHANNEL_CHANGED)
-    ledger.write_rows(tx, number, first, [(row.row, row.chunk) for row in assembled.new_rows])
-    if compiled.replaced:
-        ledger.save_replaced(tx, number, record.request, compiled.body)
-    if not head_is_stored:
-        ledger.save_head(tx, number, compiled.head.hash, encode(compiled.head.body))
     kept = replace(
         record,
         rows=last,
@@ -1604,7 +1600,16 @@ def write_commit(
         remarks=(*record.remarks, *notes, *((SHORTENED,) if shortened else ()), *_session_remarks(compiled, session)),
         produced=tuple([make_place(branch, message.seq) for message in messages]),
     )
-    ledger.save_manifest(tx, number, record.request, record_to_json(kept))
+    ledger.write_request(
+        tx,
+        number,
+        record.request,
+        record_to_json(kept),
+        rows=[(row.row, row.chunk) for row in assembled.new_rows],
+        first=first,
+        head=None if head_is_stored else (compiled.head.hash, encode(compiled.head.body)),
+        whole=compiled.body if compiled.replaced else None,
+    )
     return CommitResult(number, version + 1, standing, sealed)
 
 
@@ -1661,7 +1666,7 @@ def save_unanswered(tx: Transaction, compiled: Compiled, usage: Usage | None) ->
         return 0
     last = ledger.load_unanswered(tx, found.number)
     before = record_from_json(last[1]) if last is not None else None
-    assembled = compiled.rows
+    assembled, new, first = compiled.rows, list[tuple[LedgerRow, bytes]](), 0
     if before is not None and before.chain == compiled.state.chain:
         layout = before.layout
     else:
@@ -1672,11 +1677,7 @@ def save_unanswered(tx: Transaction, compiled: Compiled, usage: Usage | None) ->
             layout = extend_layout(compiled.state.layout, found.number, first, first + len(fresh) - 1)
         else:
             layout = _layout([fresh[each] if isinstance(each, int) else each for each in assembled.order])
-        ledger.write_rows(tx, found.number, first, new)
     number = last[0] + 1 if last is not None else FIRST_UNANSWERED + 1
-    if compiled.replaced:
-        ledger.save_replaced(tx, found.number, number, compiled.body)
-    ledger.save_head(tx, found.number, compiled.head.hash, encode(compiled.head.body))
     kept = replace(
         compiled.record,
         layout=layout,
@@ -1685,7 +1686,8 @@ def save_unanswered(tx: Transaction, compiled: Compiled, usage: Usage | None) ->
         usage=usage,
         partial=bool(usage and usage.input and not compiled.measured_input(usage)),
     )
-    ledger.save_manifest(tx, found.number, number, record_to_json(kept))
+    head, whole = (compiled.head.hash, encode(compiled.head.body)), compiled.body if compiled.replaced else None
+    ledger.write_request(tx, found.number, number, record_to_json(kept), rows=new, first=first, head=head, whole=whole)
     return number
 
 

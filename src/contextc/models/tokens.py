@@ -10,8 +10,7 @@ The estimate takes byte counts in a few passes that run in C. Modern vocabularie
 letters (more for a long one), a change from lower to upper case inside a word (as in base64 and identifiers), digits,
 punctuation, line ends, and a fixed share of each character of another script. The weights were fitted against
 o200k_base on prose in eleven languages, code, Markdown, JSON, tables, logs, hexadecimal and base64. The median error is
-below 5 %, and no kind of text as a whole is off by more than 17 %. Vocabularies of other vendors are a multiple of it
-(`overhead_profiles.py`).
+below 5 %, and no kind of text as a whole is off by more than 17 %. Vocabularies of other vendors are a multiple of it.
 
 A vocabulary is loaded once, on first use, which takes a tenth of a second. Without splintr, or for an unknown name, the
 estimate is used. Special tokens in a text count as plain text and cannot be forged.

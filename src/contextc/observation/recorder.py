@@ -437,12 +437,16 @@ class ExchangeRecording:
                 state, layout=(), tokens=0, size=0, chain="", branch=0, seen=0, produced=(), lost=PARTIAL_REQUEST
             )
         ledger.update_state(tx, known.number, known.version, state)
-        ledger.write_rows(tx, known.number, first, pack_rows(tx, fresh))
-        if not given.is_split:
-            ledger.save_replaced(tx, known.number, record.request, given.body)
-        if known.head != record.head:
-            ledger.save_head(tx, known.number, head_hash, given.head or b"{}")
-        ledger.save_manifest(tx, known.number, record.request, pack_record(record_to_json(record)))
+        ledger.write_request(
+            tx,
+            known.number,
+            record.request,
+            pack_record(record_to_json(record)),
+            rows=pack_rows(tx, fresh),
+            first=first,
+            head=(head_hash, given.head or b"{}") if known.head != record.head else None,
+            whole=None if given.is_split else given.body,
+        )
         counts = [segment.size for segment in segments]
         entry = KnownChannel(known.number, known.version + 1, state, head=record.head, facts=head)
         if not is_partial:
