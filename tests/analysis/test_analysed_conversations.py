@@ -3,13 +3,18 @@
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 import contextc as cc
 from contextc.analysis import conversation_costs
 from contextc.analysis.conversation_findings import find_all
 from contextc.analysis.conversation_loader import AnalysedConversations, load_single_request, load_stored_conversation
 from contextc.analysis.cost_by_cause import compute_composition, compute_costs, compute_run_composition
-from contextc.errors import UnknownConversation
+from contextc.compiler import ledger
+from contextc.compiler.manifest import ObservedFacts, record_to_json
+from contextc.errors import StoreCorrupt, UnknownConversation
+from contextc.store.backend_interface import Transaction
+from contextc.store.ledger_schema import pack_record
 from tests.analysis.observed_run import ObservedRun, define_tool, find_by_request, words
 from tests.analysis.traces import load
 from tests.analysis.traces.measure import record
@@ -58,6 +63,39 @@ def test_requests_that_were_loaded_are_not_loaded_again() -> None:
     with analysed.open("run") as view:
         assert [one is other for one, other in zip(view.requests, before, strict=False)] == [True] * 6
         assert len(view.requests) == 7
+    check_same(run.store, analysed, "run")
+
+
+def test_what_was_read_is_not_read_again() -> None:
+    """Only the manifests of new requests are read: damage of the others is not noticed."""
+    run = make_run(6)
+    analysed = AnalysedConversations(run.store)
+    with analysed.open("run"):
+        pass
+    run.store.write(lambda tx: tx.run("UPDATE manifest SET body = ?", b"damaged"))
+    with analysed.open("run") as view:
+        assert len(view.requests) == 6
+    with pytest.raises(StoreCorrupt):
+        load_stored_conversation(run.store, "run")
+
+
+def test_a_request_that_an_import_completes_is_read_again() -> None:
+    """A transcript is imported while a request has no answer, and again when it has one."""
+    run = make_run(3)
+    run.fail(529, "Overloaded")
+    run.send()
+    analysed = AnalysedConversations(run.store)
+    with analysed.open("run") as view:
+        failed = next(each for each in view.requests if each.status != "ok")
+
+    def complete(tx: Transaction) -> None:
+        facts = ObservedFacts(status="ok", began=failed.began, ended=failed.ended)
+        body = pack_record(record_to_json(replace(failed.record, observed=facts)))
+        ledger.replace_manifest(tx, failed.channel_number, failed.number, body)
+
+    run.store.write(complete)
+    with analysed.open("run") as view:
+        assert [each.status for each in view.requests] == ["ok"] * len(view.requests)
     check_same(run.store, analysed, "run")
 
 

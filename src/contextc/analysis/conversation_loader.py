@@ -203,34 +203,39 @@ class _ChannelReader:
         self._heads: dict[str, Head] = {}
         self._rows: dict[int, StoredRow] = {}
         self._loaded: dict[int, tuple[int, int]] = {}
-        self._stored: list[bytes] = []
+        self._unfinished: dict[int, bytes] = {}
+        """The manifests that an import may still complete. All others change with the conversation's revision only."""
         self._views: list[RequestView] = []
         self._lost: dict[int, tuple[bytes, RequestView]] = {}
         self._epoch: tuple[tuple[RowRange, ...], int] = ((), 1)
         self._last: tuple[tuple[RowRange, ...], Rows] = ((), Rows())
 
-    def read(self, tx: Transaction, steps: Steps, until: int = FIRST_UNANSWERED) -> list[RequestView]:
-        """Return the requests up to a number, oldest first, then those without an answer."""
-        stored = ledger.load_manifests(tx, self.facts.number, until)[::-1]
-        is_changed = stored[: len(self._stored)] != self._stored
+    def read(self, tx: Transaction, steps: Steps) -> list[RequestView]:
+        """Return all requests, oldest first, then those without an answer."""
+        number = self.facts.number
+        is_changed = any(
+            [ledger.load_manifests(tx, number, each, limit=1) != [body] for each, body in self._unfinished.items()]
+        )
         if is_changed or any([self._step(steps, each.number, each.record) != each.step for each in self._views]):
             self._clear()
-        added = [record_from_json(body) for body in stored[len(self._stored) :]]
+        last = self._views[-1].number if self._views else -1
+        stored = ledger.load_manifests(tx, number, after=last)[::-1]
+        added = [record_from_json(body) for body in stored]
         layouts = self._layouts(added)
-        lost = self._load_unanswered(tx) if until == FIRST_UNANSWERED else {}
-        self._lost = {number: known for number, known in self._lost.items() if self._is_same(steps, *known, lost)}
-        new_lost = {number: record_from_json(body) for number, body in lost.items() if number not in self._lost}
-        last = self._views[-1].number if self._views else 0
+        lost = self._load_unanswered(tx)
+        self._lost = {key: known for key, known in self._lost.items() if self._is_same(steps, *known, lost)}
+        new_lost = {key: record_from_json(body) for key, body in lost.items() if key not in self._lost}
         whole = self._load_replaced(tx, last + 1) if added or new_lost else {}
         self._load_rows(tx, chain(*layouts, *[each.layout or () for each in new_lost.values()]))
-        for record, layout in zip(added, layouts, strict=True):
+        for body, record, layout in zip(stored, added, layouts, strict=True):
             view, self._last = self._view(tx, steps, record.request, record, layout, whole)
             self._views.append(view)
-        for number, record in new_lost.items():
-            view, _ = self._view(tx, steps, number, record, record.layout or (), whole)
-            self._lost[number] = lost[number], view
-        self._stored = stored
-        return [*self._views, *[self._lost[number][1] for number in lost]]
+            if record.observed is not None and record.observed.status != "ok":
+                self._unfinished[record.request] = body
+        for key, record in new_lost.items():
+            view, _ = self._view(tx, steps, key, record, record.layout or (), whole)
+            self._lost[key] = lost[key], view
+        return [*self._views, *[self._lost[key][1] for key in lost]]
 
     def _is_same(self, steps: Steps, body: bytes, view: RequestView, lost: Mapping[int, bytes]) -> bool:
         return lost.get(view.number) == body and self._step(steps, view.number, view.record) == view.step

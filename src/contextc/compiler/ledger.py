@@ -690,13 +690,13 @@ def replace_manifest(tx: Transaction, channel: int, number: int, body: bytes) ->
 
 
 def load_manifests(
-    tx: Transaction, channel: int, until: int = FIRST_UNANSWERED, *, limit: int | None = None
+    tx: Transaction, channel: int, until: int = FIRST_UNANSWERED, *, after: int = -1, limit: int | None = None
 ) -> list[bytes]:
-    """Return the manifests of a channel up to a request, newest first; the last few of them, or all."""
+    """Return the manifests of a channel after a request and up to another, newest first; the last few, or all."""
     rows = tx.rows(
         "SELECT body FROM manifest WHERE place BETWEEN ? AND ? ORDER BY place DESC"
         + (f" LIMIT {limit}" if limit is not None else ""),
-        make_place(channel, 0),
+        make_place(channel, after + 1),
         make_place(channel, until),
     )
     return decode_rows(_checked_body, [body for (body,) in rows], "The manifest of a request")
