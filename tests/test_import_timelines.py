@@ -15,7 +15,7 @@ from contextc.compiler.past_requests import explain, rebuild
 from contextc.doctor import scan_store
 from contextc.formats import formatter
 from contextc.inspection.request_details import compute_distribution, load_request_details
-from contextc.inspection.request_timeline import TimelineEntry, load_timeline
+from contextc.inspection.request_timeline import SentRequest, load_timeline
 from contextc.interchange import export_archive, import_files, import_transcript
 from contextc.interchange.request_import_export import ArchiveFormat
 from contextc.store.ledger_schema import RowRange
@@ -25,14 +25,14 @@ from tests.transcript_files import CLAUDE_ID, GARDEN, TranscriptMessage, claude_
 MORE = (*GARDEN, ("user", "And in winter?"), ("assistant", "Moss."))
 
 
-def facts(entries: list[TimelineEntry]) -> list[tuple[Any, ...]]:
+def facts(entries: list[SentRequest]) -> list[tuple[Any, ...]]:
     return [
         (entry.channel.model, entry.record.usage and (entry.record.usage.input, entry.record.usage.output))
         for entry in entries
     ]
 
 
-def body(store: cc.Store, entry: TimelineEntry) -> Any:
+def body(store: cc.Store, entry: SentRequest) -> Any:
     form = formatter({"anthropic": "anthropic", "openai": "openai_responses"}[entry.channel.provider])
     return json.loads(rebuild(store, entry.channel, form, entry.record.request))
 
@@ -259,7 +259,7 @@ def gen_ai(given: list[JSONObject], said: list[JSONObject], **more: object) -> J
     }
 
 
-def loaded(store: cc.Store, path: Path, *values: object, source: str) -> tuple[str, list[TimelineEntry]]:
+def loaded(store: cc.Store, path: Path, *values: object, source: str) -> tuple[str, list[SentRequest]]:
     path.write_text("".join(json.dumps(value) + "\n" for value in values))
     summary = import_files(store, [path])
     assert summary.source == source

@@ -81,7 +81,7 @@ def test_a_sub_agent_is_linked_to_the_request_that_the_caller_names(store: cc.St
     assert [some[0] and (some[0].conversation, some[0].request) for some in parents] == [
         ("main", first.request), ("main", last.request), ("main", last.request), None,
     ]  # fmt: skip
-    assert [each.source.kind for each in load_sub_agents(store, "main")] == ["main", "agent", "agent", "agent"]
+    assert [each.kind for each in load_sub_agents(store, "main")] == ["main", "agent", "agent", "agent"]
     assert see(store, "one", "1", "more", reply="2", conversation="sub 1", parent=last).conversation == "sub 1"
     assert link(store, tree[0])[2] == link(store, see(store, "five", parent=first))[2], "a later parent changes nothing"
     with pytest.raises(UnknownConversation, match="nope"):

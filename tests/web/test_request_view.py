@@ -11,10 +11,11 @@ import contextc as cc
 from contextc.compiler.draft import Budget
 from contextc.compiler.manifest import RequestRecord
 from contextc.compiler.past_requests import explain
-from contextc.inspection.request_timeline import TimelineEntry, UnansweredRequest, load_unanswered_requests, sum_costs
-from contextc.store.ledger_schema import Channel
+from contextc.inspection.request_timeline import SentRequest, UnansweredRequest, load_unanswered_requests, sum_costs
+from contextc.store.ledger_schema import Channel, channel_id
 from contextc.store.message_rows import FIRST_UNANSWERED
-from contextc.store.turn_and_event_records import TurnRecord
+from contextc.store.turn_and_event_records import StepRecord, TurnRecord
+from contextc.web.request_view import find_channel
 from tests.executor.scripted_provider import Say, Scripted, played
 from tests.web.sample_conversations import GPT, SONNET, Asking, Life, provider_of, strings_in
 
@@ -268,8 +269,19 @@ def test_one_cost_for_everything_that_was_paid() -> None:
     """Requests that were stopped, requests made manually and summaries are paid for as well, and nothing twice."""
     channel = Channel("demo", "assistant", "openai-chat", "gpt-4o")
     record = RequestRecord(request=1, mode="full", epoch=1, rows=1, head="", chain="", budget=Budget(window=1))
-    answered = [TimelineEntry(channel, record, 1, 1, 0.02, ()), TimelineEntry(channel, record, None, None, 0.005, ())]
-    stopped = [UnansweredRequest(channel, 2, "It was stopped.", turn=1, step=2, cost=0.006)]
+    model = cc.models.model("gpt-4o")
+    steps = [
+        StepRecord(number=1, turn=1, index=1, usage=cc.Usage(output=2_000)),  # $0.02
+        None,
+    ]
+    small = replace(record, usage=cc.Usage(output=500))  # $0.005
+    answered = [SentRequest(channel, 1, small, step, model) for step in steps]
+    stopped = [
+        UnansweredRequest(
+            channel=channel_id(channel), request=2, time=None, turn=1, step=2, model="", why="It was stopped.",
+            seq=None, usage=None, uid="", number=None, cost=0.006,
+        )
+    ]  # fmt: skip
     assert sum_costs(answered, stopped, []) == pytest.approx(0.031)
     turn = TurnRecord(number=1, agent="assistant", cost=0.030)  # 0.004 of it for a summary
     assert sum_costs(answered, stopped, [turn]) == pytest.approx(0.035)
@@ -286,7 +298,7 @@ def test_a_reply_that_breaks_off_leads_to_its_own_request(client: TestClient, st
     assert lost.usage is not None
     assert (lost.usage.input, bool(lost.cost)) == (700, True)
     assert lost.number is not None
-    manifest = explain(store, lost.channel, lost.number)
+    manifest = explain(store, find_channel(store, "demo", lost.channel), lost.number)
     assert (manifest.record.request, manifest.budget.input) == (1, 700)
     totals = client.get("/api/conversations/demo/timeline").json()["totals"]
     assert (totals["input"], totals["cost"]) == (700, lost.cost), "what was paid is counted"

@@ -13,10 +13,12 @@ from contextc.analysis.cost_by_cause import ConversationCosts, CostLine, compute
 from contextc.analysis.finding import Finding, get_code
 from contextc.analysis.request_comparison import (
     ComparedItem,
+    ComparedRequest,
     compare_two_requests,
     count_equal_items,
     is_same_content,
     load_compared_items,
+    name_request,
 )
 from contextc.analysis.request_view import RequestView
 from contextc.inspection.request_timeline import compute_total_cost
@@ -78,16 +80,16 @@ class ComparedCost(Struct, frozen=True, kw_only=True):
 
 class FirstDifference(Struct, frozen=True, kw_only=True):
     """The first requests that differ: `position` is their common position, from 1 on. One of them is None if its
-    conversation has fewer requests. `reason` says what differs first; "" if only one of them exists. `is_related` is
+    conversation has fewer requests. `reason` says what differs first; "" if only one of them exists. `related` is
     False if the conversations are about different things: no request is the same, and the first messages have few words
     in common. `equal` is the number of parts before the first difference, and `equal_tokens` their tokens.
     """
 
     position: int
-    a: RequestView | None
-    b: RequestView | None
+    a: ComparedRequest | None
+    b: ComparedRequest | None
     reason: str
-    is_related: bool = True
+    related: bool = True
     equal: int = 0
     equal_tokens: int = 0
 
@@ -186,17 +188,18 @@ def _compare_costs(one: Iterable[CostLine], other: Iterable[CostLine]) -> list[C
 def _find_first(store: Store, one: Sequence[RequestView], other: Sequence[RequestView]) -> FirstDifference | None:
     for position, (a, b) in enumerate(zip_longest(one, other), 1):
         if a is None or b is None:
-            return FirstDifference(position=position, a=a, b=b, reason="")
+            one_side, other_side = (name_request(each) if each is not None else None for each in (a, b))
+            return FirstDifference(position=position, a=one_side, b=other_side, reason="")
         if not _is_equal(store, a, b):
             found = compare_two_requests(store, a, b)
             items = load_compared_items(store, a, b)
             equal = count_equal_items(*items)
             return FirstDifference(
                 position=position,
-                a=a,
-                b=b,
+                a=found.before,
+                b=found.after,
                 reason=found.reason,
-                is_related=position > 1 or _begin_alike(*items),
+                related=position > 1 or _begin_alike(*items),
                 equal=equal,
                 equal_tokens=sum([each.tokens for each in items[1][:equal]]),
             )

@@ -5,9 +5,8 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import accumulate, chain
 from threading import Lock
-from typing import NamedTuple, TypeAlias, cast
+from typing import NamedTuple, cast
 
-import msgspec
 from msgspec import Struct
 
 from contextc._json import JSONObject, decode_json
@@ -35,18 +34,17 @@ from contextc.compiler.row_encoding import hash_chunks
 from contextc.compiler.step import OBSERVED
 from contextc.errors import ContextcError, StoreCorrupt
 from contextc.formats import formatter
+from contextc.inspection.request_timeline import Steps, decode_messages_at, find_step, index_steps, load_step_index
 from contextc.linting import Violation, lint
 from contextc.providers.registry import format_of_provider
 from contextc.store import Store
 from contextc.store.backend_interface import Transaction
 from contextc.store.conversation_list import load_sources
 from contextc.store.ledger_schema import Channel, ChannelState, Item, RowRange, StoredRow, channel_id, extend_layout
-from contextc.store.message_rows import DECODE_ERRORS, FIRST_UNANSWERED, SEQ_MASK, find_tip, make_place
-from contextc.store.turn_and_event_records import StepRecord, TurnRecord, load_steps, load_turns
+from contextc.store.message_rows import FIRST_UNANSWERED, SEQ_MASK, find_tip, make_place
+from contextc.store.turn_and_event_records import StepRecord, load_steps, load_turns
 
 NO_HEAD = b"{}"
-Steps: TypeAlias = dict[tuple[object, ...], list[StepRecord]]
-"""The steps of turns by agent, provider, model and request number."""
 
 
 class SectionLines(NamedTuple):
@@ -76,7 +74,7 @@ def load_single_request(
 
     A parser that has parsed the conversation before has kept its elements, which makes this fast.
     """
-    steps = _load_steps(store, channel.conversation)
+    steps = load_step_index(store, channel.conversation)
     return store.read(lambda tx: _load_single(tx, steps, channel, number, parser or ElementParser()))
 
 
@@ -85,7 +83,7 @@ def load_request_views(
 ) -> list[RequestView]:
     """Return single requests, by channel and number. Raises `UnknownRequest`."""
     used = parser or ElementParser()
-    steps = {name: _load_steps(store, name) for name in {channel.conversation for channel, _ in wanted}}
+    steps = {name: load_step_index(store, name) for name in {channel.conversation for channel, _ in wanted}}
 
     def work(tx: Transaction) -> list[RequestView]:
         return [
@@ -105,7 +103,7 @@ def _load_single(tx: Transaction, steps: Steps, channel: Channel, number: int, p
 
 def load_two_conversations(store: Store, one: str, other: str) -> tuple[ConversationView, ConversationView]:
     """Return the requests of two conversations. They share what has the same bytes, so that comparing them is fast."""
-    steps = [(each, _load_steps(store, store.conversation(each).name)) for each in (one, other)]
+    steps = [(each, load_step_index(store, store.conversation(each).name)) for each in (one, other)]
 
     def work(tx: Transaction) -> tuple[ConversationView, ConversationView]:
         parser = ElementParser()
@@ -136,7 +134,7 @@ class ConversationLoader:
     def load(self) -> ConversationView:
         """Return all requests. Raises `UnknownConversation`."""
         self._store.conversation(self._conversation)  # raises if it does not exist
-        steps = _load_steps(self._store, self._conversation)
+        steps = load_step_index(self._store, self._conversation)
         try:
             return self._store.read(lambda tx: self.load_from(tx, steps))
         except BaseException:
@@ -168,7 +166,7 @@ class ConversationLoader:
         record: RequestRecord,
     ) -> RequestView:  # fmt: skip
         """Return a request of another conversation."""
-        steps = _load_steps_of(tx, conversation) if record.observed is None else {}
+        steps: Steps = _load_steps_of(tx, conversation) if record.observed is None else {}
         reader = _ChannelReader(self.parser, _find_facts(number, channel, state))
         return reader.read_one(tx, steps, record.request, record).request
 
@@ -177,12 +175,12 @@ def _read_times(
     tx: Transaction, conversation: int, channel: Channel, record: RequestRecord
 ) -> tuple[int, int] | None:  # fmt: skip
     """Return the begin and the end of a request of our own; None if no executor sent it."""
-    step = _find_step(_load_steps_of(tx, conversation), channel, record.request, record)
+    step = find_step(_load_steps_of(tx, conversation), channel, record.request, record.produced)
     return (step.started, step.started + step.milliseconds) if step is not None and step.started else None
 
 
 def _load_steps_of(tx: Transaction, conversation: int) -> Steps:
-    return _index_steps(load_turns(tx, conversation), load_steps(tx, conversation, None))
+    return index_steps(load_turns(tx, conversation), load_steps(tx, conversation, None))
 
 
 def _find_facts(number: int, channel: Channel, state: ChannelState) -> ChannelFacts:
@@ -372,16 +370,7 @@ class _ChannelReader:
     def _step(self, steps: Steps, number: int, record: RequestRecord) -> StepRecord | None:
         if record.mode == OBSERVED:
             return None
-        return _find_step(steps, self.facts.channel, number, record)
-
-
-def _find_step(steps: Steps, channel: Channel, number: int, record: RequestRecord) -> StepRecord | None:
-    """Return the step that sent a request of our own."""
-    some = steps.get((channel.agent, channel.provider, channel.model, record.request), [])
-    if number > FIRST_UNANSWERED:
-        return next((step for step in some if step.kept == number), None)
-    seqs = {where & SEQ_MASK for where in record.produced}
-    return next((step for step in reversed(some) if step.seq in seqs), None)
+        return find_step(steps, self.facts.channel, record.request, record.produced, number)
 
 
 def _load_rows(tx: Transaction, layout: Sequence[RowRange]) -> dict[int, StoredRow]:
@@ -423,24 +412,10 @@ def _messages_key(format: str) -> str:
         return "messages"
 
 
-def _load_steps(store: Store, conversation: str) -> Steps:
-    """Return the steps by agent, provider, model and request number."""
-    return _index_steps(store.turns(conversation), store.steps(conversation))
-
-
-def _index_steps(turns: Iterable[TurnRecord], steps: Iterable[StepRecord]) -> Steps:
-    agents = {turn.number: turn.agent for turn in turns}
-    found: dict[tuple[object, ...], list[StepRecord]] = {}
-    for step in steps:
-        found.setdefault((agents.get(step.turn, ""), step.provider, step.model, step.request), []).append(step)
-    return found
-
-
 # ── with replies and exact bodies ─────────────────────────────────────────────────────────────────────────────────────
 # A conversation with what its requests do not contain: its replies, and the exact bodies that were sent.
 
 
-BLOCK_SIZE = 512
 CALL_TAG = "tool_call"
 
 
@@ -549,7 +524,7 @@ class StoredConversation(ConversationView):
 
     def _load_replies(self, requests: Sequence[RequestView]) -> None:
         places = [where for each in requests for where in each.record.produced]
-        messages = self.store.read(lambda tx: _load_messages(tx, places))
+        messages = self.store.read(lambda tx: decode_messages_at(tx, places, _ReplyMessage))
         for each in requests:
             produced = [messages[where] for where in each.record.produced if where in messages]
             if produced:
@@ -565,18 +540,6 @@ class StoredConversation(ConversationView):
 def load_stored_conversation(store: Store, conversation: str) -> StoredConversation:
     """Return a conversation with its requests. Raises `UnknownConversation`."""
     return StoredConversation(store, load_conversation_view(store, conversation))
-
-
-def _load_messages(tx: Transaction, places: Iterable[int]) -> dict[int, _ReplyMessage]:
-    """Return messages by place. Unreadable ones are skipped."""
-    wanted, found, decoder = list(places), dict[int, _ReplyMessage](), msgspec.json.Decoder(_ReplyMessage)
-    for start in range(0, len(wanted), BLOCK_SIZE):
-        some = wanted[start : start + BLOCK_SIZE]
-        marks = ", ".join("?" * len(some))
-        for where, body in tx.rows(f"SELECT place, body FROM message WHERE place IN ({marks})", *some):
-            with suppress(*DECODE_ERRORS):
-                found[where] = decoder.decode(body)
-    return found
 
 
 # ── while it grows ────────────────────────────────────────────────────────────────────────────────────────────────────

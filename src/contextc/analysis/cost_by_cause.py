@@ -11,7 +11,7 @@ from itertools import compress
 from operator import sub
 from typing import Literal, NamedTuple, TypeAlias, cast
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from contextc._common_prefix import count_common_prefix
@@ -372,13 +372,15 @@ class RequestComposition(Struct, frozen=True, kw_only=True):
     is_reported: bool
 
 
-class RequestTokens(NamedTuple):
-    """The tokens of one request by kind, in the order of `INPUT_KINDS`. `is_measured` is False if all are estimated."""
+class RequestTokens(Struct, frozen=True, kw_only=True):
+    """The input tokens of one request by kind, in the order of `INPUT_KINDS`. `estimated` is True if the provider
+    reported no total and the tokens are not counted exactly, and absent otherwise.
+    """
 
     channel: str
-    request: int
+    number: int
     tokens: list[int]
-    is_measured: bool
+    estimated: bool | UnsetType = UNSET
 
 
 class RunComposition(NamedTuple):
@@ -441,10 +443,10 @@ class _KindCounter:
             budget = request.record.corrected_budget
             self.found.append(
                 RequestTokens(
-                    request.channel_id,
-                    request.number,
-                    [kinds.get(kind, 0) for kind in INPUT_KINDS],
-                    budget.measured or budget.exact,
+                    channel=request.channel_id,
+                    number=request.number,
+                    tokens=[kinds.get(kind, 0) for kind in INPUT_KINDS],
+                    estimated=UNSET if budget.measured or budget.exact else True,
                 )
             )
 

@@ -22,6 +22,7 @@ from contextc.analysis.element_costs import tool_name
 from contextc.analysis.request_elements import Rows, Section, make_element
 from contextc.analysis.request_view import RequestView, with_long_writes
 from contextc.analysis.window_findings import find_unused_tools
+from contextc.inspection.request_timeline import SentRequest
 from contextc.messages import Usage
 from contextc.models import cost
 from contextc.models.model_info import MILLION, average_write_price
@@ -50,16 +51,12 @@ class ChangedRequest(RequestView):
     """
 
     def __init__(self, original: RequestView) -> None:
-        self.original = original
-        self._channel, self.number, self.record = original._channel, original.number, original.record
-        self.head, self.rows, self.step = original.head, original.rows, original.step
+        SentRequest.__init__(self, original.channel, original.number, original.record, original.step, original.model)
+        self.original, self._facts, self.usage = original, original._facts, None
+        self.head, self.rows = original.head, original.rows
         self.tools, self.system, self.leading = original.tools, original.system, original.leading
         self.began, self.ended, self.marks = original.began, original.ended, original.marks
         self.extra, self.spent, self.is_changed, self.writes = 0, 0.0, False, False
-
-    @property
-    def usage(self) -> Usage | None:
-        return None
 
     @property
     def counted(self) -> int:

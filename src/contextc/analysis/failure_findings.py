@@ -12,7 +12,6 @@ from contextc.compiler.manifest import ObservedFacts
 from contextc.errors import ContextcError
 from contextc.formats.rules_docs import find_rule
 from contextc.inspection.request_timeline import REASON_TEXTS, load_unanswered_requests
-from contextc.store.ledger_schema import channel_id
 
 MAX_CHECKED = 6
 """The number of requests of a channel that are checked against the rules: refused ones, then the last of each epoch."""
@@ -203,15 +202,16 @@ def _find_failed(view: StoredConversation) -> Iterator[FailedRequest]:
     for index, each in enumerate(lost):
         if each.why in STOPPED:
             continue
-        channel = channel_id(each.channel)
-        later = {(channel_id(other.channel), other.request) for other in lost[index + 1 :]}
+        later = {(other.channel, other.request) for other in lost[index + 1 :]}
         yield FailedRequest(
-            Evidence(request=each.number or each.request, channel=channel, after=shorten(each.why), is_change=False),
+            Evidence(
+                request=each.number or each.request, channel=each.channel, after=shorten(each.why), is_change=False
+            ),
             each.why,
             each.why,
             each.usage.input if each.usage is not None else 0,
             each.cost,
-            (channel, each.request) in answered | later,
+            (each.channel, each.request) in answered | later,
             True,
         )
 

@@ -314,21 +314,36 @@ class Difference(Struct, frozen=True, kw_only=True):
     segments: tuple[Segment, ...]
 
 
+class ComparedRequest(Struct, frozen=True, kw_only=True):
+    """One of the two requests. `channel` is the id of its channel, and `input` are its input tokens."""
+
+    conversation: str
+    channel: str
+    request: int
+    model: str
+    format: str
+    time: int
+    input: int
+
+
 class RequestComparison(Struct, frozen=True, kw_only=True):
-    """The comparison of a request with another one, which counts as the earlier.
+    """The comparison of a request (`after`) with another one (`before`; None if there is none).
 
-    `differences` are in cache order, `break_index` is the index of the first that breaks the prefix; None if the later
-    request extends the earlier one, or begins like it. `reason` says what it is, `fix` how to avoid it. `readable` are
-    the tokens that the later request could read from the cache that the earlier one left, by the rules of the provider.
-    `lost` are tokens that the earlier request had too, and that were not read, by the provider's own figures if it
-    reported any. `cost` is what they cost more than a read from the cache, in dollars; None if that is unknown.
-    Requests to different models share no cache: then `shares_cache` is False, and these three are None. So they are if
-    the rules of the cache are not known.
+    `differences` are in cache order: tools, system prompt, messages. Cache breakpoints do not count. `break_index` is
+    the index of the first that breaks the prefix; None if `after` extends `before`, or begins like it. `reason` says
+    what it is, `fix` how to avoid it. `readable` are the tokens that `after` could read from the cache that `before`
+    left, by the rules of the provider. `lost` are tokens that both have and that were not read, by the provider's own
+    figures if it reported any. `cost` is what they cost more than a read from the cache, in dollars; None if that is
+    unknown. Requests to different models share no cache: then `shares_cache` is False, and these three are None. So
+    they are if the rules of the cache are not known.
 
-    `as_messages` is True if the formats differ. `unchanged` and `unchanged_tokens` count equal items. `omitted` is the
-    number of differences that are left out, and `is_cut` is True if texts are.
+    `as_messages` is True if the formats differ, so that contextc messages are compared. `unchanged` and
+    `unchanged_tokens` count equal items. `omitted` is the number of differences that are left out, and `cut` is True if
+    texts are.
     """
 
+    before: ComparedRequest | None
+    after: ComparedRequest
     differences: tuple[Difference, ...]
     break_index: int | None
     reason: str
@@ -341,7 +356,7 @@ class RequestComparison(Struct, frozen=True, kw_only=True):
     unchanged: int
     unchanged_tokens: int
     omitted: int
-    is_cut: bool
+    cut: bool
 
 
 class _Change(Struct, frozen=True, eq=False):
@@ -363,8 +378,27 @@ class _Aligned(Struct, frozen=True):
     tokens: int
 
 
-def compare_two_requests(store: Store, before: RequestView, now: RequestView) -> RequestComparison:
+def name_request(view: RequestView) -> ComparedRequest:
+    """Return the facts by which a compared request is named."""
+    return ComparedRequest(
+        conversation=view.channel.conversation,
+        channel=view.channel_id,
+        request=view.number,
+        model=f"{view.channel.provider}:{view.channel.model}",
+        format=view.format,
+        time=view.began,
+        input=view.input,
+    )
+
+
+def compare_two_requests(store: Store, before: RequestView | None, now: RequestView) -> RequestComparison:
     """Return the comparison of a request with another one, which counts as the earlier."""
+    if before is None:
+        return RequestComparison(
+            before=None, after=name_request(now), differences=(), break_index=None, reason="", fix="",
+            shares_cache=False, as_messages=False, readable=None, lost=None, cost=None,
+            unchanged=0, unchanged_tokens=0, omitted=0, cut=False,
+        )  # fmt: skip
     as_messages = before.format != now.format
     old, new = load_compared_items(store, before, now)
     shares_cache = not as_messages and _same_model(before, now)
@@ -391,6 +425,8 @@ def compare_two_requests(store: Store, before: RequestView, now: RequestView) ->
     if compared is not None and known_rules is not None:
         figures = _count_cached(known_rules, before, now)
     return RequestComparison(
+        before=name_request(before),
+        after=name_request(now),
         differences=tuple(kept),
         break_index=index,
         reason=_describe_difference(kept[index]) if index is not None else "",
@@ -403,7 +439,7 @@ def compare_two_requests(store: Store, before: RequestView, now: RequestView) ->
         unchanged=aligned.unchanged,
         unchanged_tokens=aligned.tokens,
         omitted=len(ordered) - len(kept),
-        is_cut=shown.is_cut,
+        cut=shown.is_cut,
     )
 
 

@@ -23,13 +23,13 @@ from contextc.analysis.request_elements import (
     weigh,
 )
 from contextc.compiler.draft import Budget, distribute
-from contextc.compiler.manifest import ObservedFacts, RequestRecord
+from contextc.compiler.manifest import RequestRecord
 from contextc.inspection.line_details import SYSTEM_FIRST_FORMATS
+from contextc.inspection.request_timeline import SentRequest
 from contextc.messages import Usage
-from contextc.models import Model, Price, cost
+from contextc.models import Model, Price
 from contextc.store.conversation_list import ObservedSource
 from contextc.store.ledger_schema import Channel
-from contextc.store.message_rows import FIRST_UNANSWERED
 from contextc.store.turn_and_event_records import StepRecord
 
 # ── kept results ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -81,13 +81,9 @@ class PlacedElement(NamedTuple):
     tokens: int
 
 
-class RequestView:
-    """One request of a conversation: what was sent, in cache order, and what became of it.
-
-    `number` is its number on its channel. `began` and `ended` are Unix milliseconds. The begin of a request of our own
-    is known only if an executor sent it. `status` is `ok`, `error`, `unfinished` or `unanswered`. `is_session` is True
-    if the provider has earlier messages, so that the request contains only a part of its input. `is_replaced` is True
-    if the body was replaced before it was sent, so that it is stored whole.
+class RequestView(SentRequest):
+    """A request with its content in cache order. `is_replaced` is True if the body was replaced before it was sent, so
+    that it is stored whole.
     """
 
     def __init__(
@@ -102,8 +98,8 @@ class RequestView:
         step: StepRecord | None = None,
         is_replaced: bool = False,
     ) -> None:
-        self._channel, self.number, self.record, self.is_replaced = channel, number, record, is_replaced
-        self.head, self.rows, self.step = head, rows, step
+        super().__init__(channel.channel, number, record, step, channel.model)
+        self._facts, self.head, self.rows, self.is_replaced = channel, head, rows, is_replaced
         system, leading = _split_tokens(record.budget.system, head)
         self.tools = parser.sized(head.tools, record.budget.tools)
         self.system = parser.sized(head.system, system)
@@ -115,35 +111,25 @@ class RequestView:
     def followed_by(self, record: RequestRecord, rows: Rows, parser: ElementParser) -> "RequestView":
         """Return another request of the same channel with the same head."""
         return RequestView(
-            channel=self._channel, number=record.request, record=record, head=self.head, rows=rows, parser=parser
+            channel=self._facts, number=record.request, record=record, head=self.head, rows=rows, parser=parser
         )
 
     # ── facts ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
-    def channel(self) -> Channel:
-        """The channel that the request was sent on."""
-        return self._channel.channel
-
-    @property
     def channel_id(self) -> str:
         """The short id of the channel."""
-        return self._channel.id
+        return self._facts.id
 
     @property
     def channel_number(self) -> int:
         """The number of the channel in its store. Channels that were recorded later have larger numbers."""
-        return self._channel.number
+        return self._facts.number
 
     @property
     def format(self) -> str:
         """The name of the wire format."""
-        return self._channel.format
-
-    @property
-    def model(self) -> Model | None:
-        """The facts of the model; None if it is unknown."""
-        return self._channel.model
+        return self._facts.format
 
     @property
     def price(self) -> Price | None:
@@ -156,71 +142,15 @@ class RequestView:
         """All fields of the body but messages, system prompt and tools."""
         return self.head.settings
 
-    @property
-    def observed(self) -> ObservedFacts | None:
-        """The facts of a request that other software made; None for a request of contextc."""
-        return self.record.observed
-
-    @property
+    @cached_property
     def usage(self) -> Usage | None:
         """The usage as the provider reported it; None if it reported none. If it does not say how long it keeps what it
         wrote, the breakpoints do.
         """
-        return self._usage
-
-    @cached_property
-    def _usage(self) -> Usage | None:
-        usage = self.step.usage if self.step is not None and self.step.usage is not None else self.record.usage
+        usage = super().usage
         if usage is None or usage == NO_USAGE:
             return None
         return with_long_writes(usage, self.marks) if usage.cache_write and not usage.cache_write_long else usage
-
-    @property
-    def cost(self) -> float | None:
-        """The price of the request in dollars; None if its model or its usage is not known."""
-        return cost(self.model, self.usage) if self.model is not None and self.usage is not None else None
-
-    @cached_property
-    def began(self) -> int:
-        if self.record.observed is not None and self.record.observed.began:
-            return self.record.observed.began
-        return (self.step.started if self.step is not None else 0) or self.record.time
-
-    @cached_property
-    def ended(self) -> int:
-        if self.record.observed is not None:
-            return self.record.observed.ended or self.began
-        if self.step is not None and self.step.started and self.step.milliseconds:
-            return self.step.started + self.step.milliseconds
-        return self.record.time or self.began
-
-    @property
-    def status(self) -> str:
-        """The state of the request: `ok`, `unanswered`, or the status of an observed one."""
-        if self.record.observed is not None:
-            return self.record.observed.status
-        return "unanswered" if self.number > FIRST_UNANSWERED else "ok"
-
-    @property
-    def is_answered(self) -> bool:
-        """True if the provider accepted the request."""
-        return self.observed.is_answered if self.observed is not None else self.status == "ok"
-
-    @property
-    def is_session(self) -> bool:
-        """True if the provider keeps the messages in a session."""
-        return self.record.mode == "resume" or bool(self.record.session)
-
-    @property
-    def is_without_answer(self) -> bool:
-        """True if a request only counted tokens, or continues a session of the provider."""
-        is_count = self.observed is not None and self.status == "ok" and self.usage is None and not self.record.produced
-        return is_count or self.is_session
-
-    @property
-    def is_begin_known(self) -> bool:
-        """False if only the time of the reply is known."""
-        return self.observed is not None or bool(self.step is not None and self.step.started)
 
     @cached_property
     def input(self) -> int:

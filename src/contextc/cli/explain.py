@@ -10,7 +10,7 @@ from contextc.cli.file_io import write_output
 from contextc.cli.manifest_view import print_manifest, print_requests
 from contextc.cli.open_store import StoreOption, open_configured_store
 from contextc.compiler.ledger import KnownSession, SessionManager
-from contextc.compiler.past_requests import compute_request_cost, explain, load_channel_formatter, load_records, rebuild
+from contextc.compiler.past_requests import compute_usage_cost, explain, load_channel_formatter, load_records, rebuild
 from contextc.errors import InvalidInput, InvalidSetting
 from contextc.store import Store
 from contextc.store.ledger_schema import Channel
@@ -54,7 +54,7 @@ def run(
 
 
 def _print_requests(store: Store, channel: Channel, *, json: bool) -> None:
-    costs = [(record, compute_request_cost(channel, record)) for record in load_records(store, channel)]
+    costs = [(record, compute_usage_cost(channel, record.usage)) for record in load_records(store, channel)]
     if json:
         print_json([{"record": record, "cost": cost} for record, cost in costs])
     else:

@@ -28,7 +28,7 @@ from contextc.compiler.step import (
 )
 from contextc.errors import InvalidInput, StoreCorrupt, UnknownModel, UnknownRequest
 from contextc.formats.base import Formatter
-from contextc.messages import AnyPart, Message, ToolResult
+from contextc.messages import AnyPart, Message, ToolResult, Usage
 from contextc.models import Model, cost, model
 from contextc.providers import Provider, provider
 from contextc.providers.registry import ProviderFacts
@@ -343,10 +343,10 @@ def load_records(store: Store, channel: Channel) -> list[RequestRecord]:
     return store.read(work)
 
 
-def compute_request_cost(channel: Channel, record: RequestRecord) -> float | None:
+def compute_usage_cost(channel: Channel, usage: Usage | None) -> float | None:
     """Return the cost of a request in dollars; None if its usage or the model's prices are unknown."""
-    known = find_channel_model(channel) if record.usage is not None else None
-    return cost(known, record.usage) if known is not None and record.usage is not None else None
+    known = find_channel_model(channel) if usage is not None else None
+    return cost(known, usage) if known is not None and usage is not None else None
 
 
 def find_channel_model(channel: Channel) -> Model | None:

@@ -5,7 +5,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from difflib import SequenceMatcher
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 from msgspec import Raw, Struct
@@ -261,16 +261,21 @@ class Hunk(Struct, frozen=True, kw_only=True):
     count: int
 
 
-class RequestDiff(NamedTuple):
-    """`unchanged` is the number of bytes that both requests have. `cut` is True if the output was truncated."""
+class RequestDiff(Struct, frozen=True, kw_only=True):
+    """`before` is the number of the compared request, None if there is none or it is not known. `unchanged_bytes` are
+    those that both requests have. `cut` is True if hunks are missing.
+    """
 
+    before: int | None
+    unchanged_bytes: int
     hunks: list[Hunk]
-    unchanged: int
     cut: bool
 
 
-def diff_requests(before: bytes, after: bytes) -> RequestDiff:
-    """Return the differences between two requests. Raises `InvalidRequest` if one of them is not a JSON object."""
+def diff_requests(before: bytes, after: bytes, number: int | None = None) -> RequestDiff:
+    """Return the differences between two requests. `number` is that of the earlier one. Raises `InvalidRequest` if one
+    of them is not a JSON object.
+    """
     try:
         old, new = _decode_fields(before), _decode_fields(after)
     except msgspec.DecodeError as error:
@@ -278,7 +283,7 @@ def diff_requests(before: bytes, after: bytes) -> RequestDiff:
     telling = _HunkCollector()
     for name in dict.fromkeys([*new, *old]):
         telling.field(name, old.get(name), new.get(name))
-    return RequestDiff(telling.hunks, telling.unchanged, telling.cut)
+    return RequestDiff(before=number, unchanged_bytes=telling.unchanged, hunks=telling.hunks, cut=telling.cut)
 
 
 class _HunkCollector:

@@ -7,6 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Literal, NamedTuple, TypeAlias, cast
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from contextc._json import JSON, JSONObject, decode, encode
 from contextc.compiler import ledger
 from contextc.compiler.manifest import RequestRecord
@@ -34,22 +37,25 @@ DENIED_TEXTS = (
 """Beginnings of results of calls that were not allowed to run: of contextc, Claude Code and Codex."""
 
 
-class LineCall(NamedTuple):
-    """A tool call. `text` is the call with its values; `result` is the number of the line with its result."""
+class LineCall(Struct, frozen=True):
+    """A tool call of a line. `text` is the call with its values, and `result` the index of the line with its result."""
 
     id: str
     name: str
     text: str
-    result: int | None = None
+    result: int | None
 
 
-class LineResult(NamedTuple):
-    """A tool result. `call` is the number of the line that has the call."""
+class LineResult(Struct, frozen=True):
+    """A tool result of a line. `call` is the index of the line with its call.
+
+    `status` is "ok", "error", or "denied" if the call was not allowed to run.
+    """
 
     call_id: str
     name: str
     status: ResultStatus
-    call: int | None = None
+    call: int | None
 
 
 class LineDetails(NamedTuple):
@@ -86,9 +92,13 @@ def describe_parts(parts: Sequence[AnyPart], is_again: bool = False, *, short: b
     With `short`, calls have no text.
     """
     calls = [
-        LineCall(part.id, part.name, "" if short else format_call(part)) for part in parts if type(part) is ToolCall
+        LineCall(part.id, part.name, "" if short else format_call(part), None)
+        for part in parts
+        if type(part) is ToolCall
     ]
-    results = [LineResult(part.call_id, part.name, result_status(part)) for part in parts if type(part) is ToolResult]
+    results = [
+        LineResult(part.call_id, part.name, result_status(part), None) for part in parts if type(part) is ToolResult
+    ]
     causes: dict[LineCause, None] = dict.fromkeys([cause_of(part) for part in parts if type(part) is not UserNotice])
     return LineDetails(tuple(causes) or ("history",), tuple(calls), tuple(results), is_again)
 
@@ -146,8 +156,8 @@ def pair_details(lines: Iterable[tuple[int, LineDetails]]) -> Mapping[int, LineD
                 continue
             caller = line if where[0] == number else found[where[0]]
             call = caller.calls[where[1]]
-            results.append(each._replace(call=where[0], name=each.name or call.name))
-            calls = (*caller.calls[: where[1]], call._replace(result=number), *caller.calls[where[1] + 1 :])
+            results.append(replace(each, call=where[0], name=each.name or call.name))
+            calls = (*caller.calls[: where[1]], replace(call, result=number), *caller.calls[where[1] + 1 :])
             if where[0] == number:
                 line = line._replace(calls=calls)
             else:

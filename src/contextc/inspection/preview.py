@@ -270,7 +270,7 @@ def build_edited_message(store: Store, conversation: str, seq: int, text: str) -
 # being sent it. News is what the next request would add. News may have been sent before, on another branch.
 
 
-class ChannelEpoch(NamedTuple):
+class ChannelEpoch(Struct, frozen=True):
     """A period in which the ledger only grew: its first request, the reason it began, and its number of rows."""
 
     epoch: int
@@ -305,7 +305,7 @@ def load_epochs(store: Store, channel: Channel) -> list[ChannelEpoch]:
                 ChannelEpoch(record.epoch, record.request, record.why, _count_rows(record.layout), record.time)
             )
         else:
-            found[-1] = found[-1]._replace(rows=found[-1].rows + record.added)
+            found[-1] = replace(found[-1], rows=found[-1].rows + record.added)
     return found
 
 

@@ -4,21 +4,30 @@ The store has a reply as messages and, for turns of an executor, as events. It d
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
 
 from contextc.compiler import ledger
-from contextc.compiler.manifest import RequestRecord, record_from_json
-from contextc.compiler.past_requests import find_request
+from contextc.compiler.manifest import ObservedFacts, RequestRecord, record_from_json
+from contextc.compiler.past_requests import compute_usage_cost, find_request
 from contextc.events import AnyEvent, ErrorOccurred, FailureDetails, RetryScheduled, StepFinish
 from contextc.inspection.prefix_break import find_retried
-from contextc.inspection.request_timeline import CANCELLED, compute_request_cost, describe_error
-from contextc.messages import Message, Usage
+from contextc.inspection.request_timeline import (
+    CANCELLED,
+    ReportedUsage,
+    describe_error,
+    find_step,
+    list_attempts,
+    load_step_index,
+    report_usage,
+)
+from contextc.messages import Message
 from contextc.store import Store
 from contextc.store.backend_interface import Transaction
 from contextc.store.ledger_schema import Channel
 from contextc.store.message_rows import (
     FIRST_UNANSWERED,
-    SEQ_MASK,
     decode_message_rows,
     find_by_name,
     load_tip,
@@ -37,98 +46,89 @@ CLOCK_TOLERANCE = 1_000
 """Milliseconds between the start of a step and its first event, at most."""
 
 
-class Attempt(NamedTuple):
+class FailedCall(Struct, frozen=True, kw_only=True):
+    """A failed call of the same step, which was repeated after some seconds."""
+
+    time: int
+    attempt: int
+    kind: str
+    seconds: float
+    error: str
+
+
+class Attempt(Struct, frozen=True, kw_only=True):
     """Another attempt of the same request. `number` is the number to inspect it by; None if it is not stored.
 
-    `is_corrected` is True if the content of the later of both is another one, because the earlier was refused.
+    `corrected` is True if the content of the later of both is another one, because the earlier was refused.
     """
 
     number: int | None
     time: int | None
     status: ReplyStatus
-    code: int | None = None
-    error: str = ""
+    code: int | None
+    error: str
     error_type: str = ""
-    latency: int | None = None
-    is_corrected: bool = False
+    latency: int | None
+    corrected: bool
 
 
-class RequestReply(NamedTuple):
-    """The reply to a request. `finish` is the stop reason, and `provider_finish` the provider's own word for it, if it
-    is another one. `error_type` and `request_id` are those of an error reply. `began` and `ended` are Unix
-    milliseconds.
+class RequestReply(Struct, frozen=True, kw_only=True):
+    """The reply to a request. `status` is ok, error, unfinished (it broke off), unanswered or stopped.
 
-    `messages` are the stored messages, or the received part of them. `events` are the stored events of its step, and
-    `more_events` is True if there are further ones. Unknown values are None or empty.
+    `finish` is the stop reason, and `provider_finish` the provider's own word for it, empty if it is the same. `code`
+    is the HTTP status, `error` the text of an error reply, `error_type` its type or code, and `request_id` the
+    provider's id of the request. `began` and `ended` are Unix milliseconds, and `latency` the milliseconds between
+    them. `messages` are the stored messages of the reply, or what was received of it. `events` are the stored events of
+    the step in which an executor made the request; `more_events` is True if there are further ones. Unknown values are
+    None or empty.
     """
 
     status: ReplyStatus
-    finish: str = ""
+    finish: str
     provider_finish: str = ""
-    code: int | None = None
-    error: str = ""
+    code: int | None
+    error: str
     error_type: str = ""
     request_id: str = ""
-    began: int | None = None
-    ended: int | None = None
-    latency: int | None = None
-    usage: Usage | None = None
-    cost: float | None = None
-    messages: Sequence[Message] = ()
-    events: Sequence[AnyEvent] = ()
-    more_events: bool = False
-    retries: Sequence[RetryScheduled] = ()
-    attempts: Sequence[Attempt] = ()
+    began: int | None
+    ended: int | None
+    latency: int | None
+    usage: ReportedUsage | None
+    cost: float | None
+    messages: list[Message]
+    events: list[AnyEvent]
+    more_events: bool
+    retries: list[FailedCall]
+    attempts: list[Attempt]
 
 
 def load_reply(store: Store, channel: Channel, number: int) -> RequestReply:
     """Return the reply to a request. Raises `UnknownRequest`."""
-    steps = _load_steps(store, channel)
+    steps = load_step_index(store, channel.conversation)
 
     def work(tx: Transaction) -> RequestReply:
         channel_number, record = find_request(tx, channel, number)
         if record.observed is not None:
             return _observed_reply(tx, channel, channel_number, record)
-        step = _find_step([each for each in steps if each.request == record.request], record, number)
-        others = [each for each in steps if step is not None and _is_retry_of(each, step)]
+        step = find_step(steps, channel, record.request, record.produced, number)
+        attempts = list_attempts(steps, channel, record.request)
+        # a later turn has another message to answer
+        others = [each for each in attempts if step is not None and each is not step and each.turn == step.turn]
         return _own_reply(tx, channel, record, number, step, others)
 
     return store.read(work)
-
-
-def _load_steps(store: Store, channel: Channel) -> list[StepRecord]:
-    agents = {turn.number: turn.agent for turn in store.turns(channel.conversation)}
-    names = (channel.agent, channel.provider, channel.model)
-    return [
-        step
-        for step in store.steps(channel.conversation)
-        if (agents.get(step.turn, ""), step.provider, step.model) == names
-    ]
-
-
-def _find_step(steps: Sequence[StepRecord], record: RequestRecord, number: int) -> StepRecord | None:
-    if number > FIRST_UNANSWERED:
-        return next((step for step in steps if step.kept == number), None)
-    seqs = {where & SEQ_MASK for where in record.produced}
-    return next((step for step in reversed(steps) if step.seq in seqs), None)
-
-
-def _is_retry_of(one: StepRecord, step: StepRecord) -> bool:
-    """Return True if a step has the same request in the same turn. A later turn has another message to answer."""
-    return one is not step and (one.turn, one.request) == (step.turn, step.request)
 
 
 def _observed_reply(tx: Transaction, channel: Channel, channel_number: int, record: RequestRecord) -> RequestReply:
     facts = record.observed
     assert facts is not None
     messages = _load_messages(tx, record.produced)
-    status = _status(facts.status)
     nearby = ledger.load_manifests(
         tx, channel_number, min(FIRST_UNANSWERED, record.request + NEIGHBOURS), limit=2 * NEIGHBOURS + 1
     )
     others = [each for each in map(record_from_json, reversed(nearby)) if each.request != record.request]
     return RequestReply(
-        status=status,
+        status=_status(facts.status),
         finish=_finish(messages),
         provider_finish=_provider_finish(messages),
         code=facts.code or None,
@@ -138,9 +138,12 @@ def _observed_reply(tx: Transaction, channel: Channel, channel_number: int, reco
         began=facts.began or None,
         ended=facts.ended or None,
         latency=facts.latency,
-        usage=record.usage,
-        cost=compute_request_cost(channel, record.usage),
+        usage=report_usage(record.usage),
+        cost=compute_usage_cost(channel, record.usage),
         messages=messages,
+        events=[],
+        more_events=False,
+        retries=[],
         attempts=list(_find_attempts(record, others)),
     )
 
@@ -149,25 +152,24 @@ def _find_attempts(record: RequestRecord, others: Iterable[RequestRecord]) -> It
     """Return other requests with the same content, the one that corrects this one, and the one that it corrects."""
     for each in others:
         if (each.head, each.chain) == (record.head, record.chain):
-            yield _observed_attempt(each)
+            yield _observed_attempt(each, is_corrected=False)
         elif abs(each.request - record.request) == 1:
             before, after = sorted([record, each], key=lambda one: one.request)
             if find_retried(after, before) is not None:
-                yield _observed_attempt(each)._replace(is_corrected=True)
+                yield _observed_attempt(each, is_corrected=True)
 
 
-def _observed_attempt(record: RequestRecord) -> Attempt:
-    facts = record.observed
-    if facts is None:
-        return Attempt(record.request, record.time or None, "ok")
+def _observed_attempt(record: RequestRecord, *, is_corrected: bool) -> Attempt:
+    facts = record.observed or ObservedFacts()
     return Attempt(
-        record.request,
-        facts.began or record.time or None,
-        _status(facts.status),
-        facts.code or None,
-        facts.error,
-        facts.error_type,
-        facts.latency,
+        number=record.request,
+        time=facts.began or record.time or None,
+        status=_status(facts.status),
+        code=facts.code or None,
+        error=facts.error,
+        error_type=facts.error_type,
+        latency=facts.latency,
+        corrected=is_corrected,
     )
 
 
@@ -211,21 +213,25 @@ def _own_reply(
         began=step.started if step is not None else None,
         ended=step.started + step.milliseconds if step is not None and step.milliseconds else record.time or None,
         latency=step.milliseconds if step is not None and step.milliseconds else None,
-        usage=usage,
-        cost=compute_request_cost(channel, usage),
+        usage=report_usage(usage),
+        cost=compute_usage_cost(channel, usage),
         messages=messages,
         events=events[:MAX_EVENTS],
         more_events=more or len(events) > MAX_EVENTS,
-        retries=[each for each in events if isinstance(each, RetryScheduled)],
+        retries=[
+            FailedCall(time=each.time, attempt=each.attempt, kind=each.kind, seconds=each.seconds, error=each.error)
+            for each in events
+            if isinstance(each, RetryScheduled)
+        ],
         attempts=[
             Attempt(
-                record.request if each.state == "finished" else each.kept or None,
-                each.started or None,
-                _step_status(each),
-                None,
-                describe_error(each.error) if each.state != "finished" else "",
-                "",
-                each.milliseconds or None,
+                number=record.request if each.state == "finished" else each.kept or None,
+                time=each.started or None,
+                status=_step_status(each),
+                code=None,
+                error=describe_error(each.error) if each.state != "finished" else "",
+                latency=each.milliseconds or None,
+                corrected=False,
             )
             for each in others
         ],

@@ -1,25 +1,32 @@
-"""All requests of a conversation: answered ones with turn and step, those without an answer, those of sub-agents."""
+"""The requests of a conversation: answered ones, those without an answer, those of sub-agents.
+
+`SentRequest` is the model of a request. Everything that shows or analyses requests is made from it.
+"""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from functools import cached_property
+from typing import TypeAlias, TypeVar
 
 import msgspec
+from msgspec import Struct
 
 from contextc.compiler import ledger
 from contextc.compiler.ledger import OpenAttempt
-from contextc.compiler.manifest import RequestRecord, record_from_json
-from contextc.compiler.past_requests import find_channel_model
+from contextc.compiler.manifest import ObservedFacts, RequestRecord, record_from_json
+from contextc.compiler.past_requests import compute_usage_cost, find_channel_model
 from contextc.inspection.request_details import load_request_details
 from contextc.messages import Usage
+from contextc.models import Model
 from contextc.models import cost as cost_of
 from contextc.store import Store
 from contextc.store.backend_interface import Transaction
-from contextc.store.conversation_list import ObservedSource, ObservedThread, ParentRequest, load_thread_tree
-from contextc.store.ledger_schema import Channel
+from contextc.store.conversation_list import ObservedThread, ParentRequest, load_thread_tree
+from contextc.store.ledger_schema import Channel, channel_id
 from contextc.store.message_rows import (
     DECODE_ERRORS,
+    FIRST_UNANSWERED,
     SEQ_BITS,
     SEQ_MASK,
     find_message,
@@ -31,88 +38,193 @@ from contextc.store.message_rows import (
 from contextc.store.turn_and_event_records import StepRecord, TurnRecord
 
 BLOCK_SIZE = 512
+T = TypeVar("T")
 
 
-class TimelineEntry(NamedTuple):
-    """One request. `turn` and `step` are None if no executor made it; `cost` is None if it is unknown.
+# ── a request ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    `uids` are the uids of the messages it produced, in order. Unlike a seq, a uid belongs to one branch. A message that
-    no longer exists has "".
+
+class SentRequest:
+    """One request of a channel: its record, and the step of a turn that sent it; None if no executor did.
+
+    `number` is its number on its channel. `began` and `ended` are Unix milliseconds. The begin of a request of our own
+    is known only if an executor sent it. `status` is `ok`, `error`, `unfinished` or `unanswered`.
     """
 
-    channel: Channel
-    record: RequestRecord
-    turn: int | None
-    step: int | None
-    cost: float | None
-    uids: tuple[str, ...]
+    def __init__(
+        self, channel: Channel, number: int, record: RequestRecord, step: StepRecord | None, model: Model | None
+    ) -> None:
+        self.channel, self.number, self.record, self.step, self.model = channel, number, record, step, model
+
+    def __repr__(self) -> str:
+        return f"<request {self.number} of {self.channel}: {self.status}>"
+
+    @property
+    def turn(self) -> int | None:
+        """The number of the turn that sent it."""
+        return self.step.turn if self.step is not None else None
+
+    @cached_property
+    def usage(self) -> Usage | None:
+        """The usage as the provider reported it; None if it reported none."""
+        return self.step.usage if self.step is not None and self.step.usage is not None else self.record.usage
+
+    @property
+    def cost(self) -> float | None:
+        """The price of the request in dollars; None if its model or its usage is not known."""
+        return cost_of(self.model, self.usage) if self.model is not None and self.usage is not None else None
+
+    @property
+    def observed(self) -> ObservedFacts | None:
+        """The facts of a request that other software made; None for a request of contextc."""
+        return self.record.observed
+
+    @cached_property
+    def began(self) -> int:
+        if self.observed is not None and self.observed.began:
+            return self.observed.began
+        return (self.step.started if self.step is not None else 0) or self.record.time
+
+    @cached_property
+    def ended(self) -> int:
+        if self.observed is not None:
+            return self.observed.ended or self.began
+        if self.step is not None and self.step.started and self.step.milliseconds:
+            return self.step.started + self.step.milliseconds
+        return self.record.time or self.began
+
+    @property
+    def is_begin_known(self) -> bool:
+        """False if only the time of the reply is known."""
+        return self.observed is not None or bool(self.step is not None and self.step.started)
+
+    @property
+    def status(self) -> str:
+        """The state of the request: `ok`, `unanswered`, or the status of an observed one."""
+        if self.observed is not None:
+            return self.observed.status
+        return "unanswered" if self.number > FIRST_UNANSWERED else "ok"
+
+    @property
+    def is_answered(self) -> bool:
+        """True if the provider accepted the request."""
+        return self.observed.is_answered if self.observed is not None else self.status == "ok"
+
+    @property
+    def is_session(self) -> bool:
+        """True if the provider keeps the messages in a session: the request contains only a part of its input."""
+        return self.record.mode == "resume" or bool(self.record.session)
+
+    @property
+    def is_without_answer(self) -> bool:
+        """True if a request only counted tokens, or continues a session of the provider."""
+        is_count = self.observed is not None and self.status == "ok" and self.usage is None and not self.record.produced
+        return is_count or self.is_session
 
 
-class _UidOnly(msgspec.Struct):
+class ReportedUsage(Struct, frozen=True, kw_only=True):
+    """Usage as reported by a provider. `cache_read` and `cache_write` are parts of `input`, `reasoning` of `output`."""
+
+    input: int
+    output: int
+    cache_read: int
+    cache_write: int
+    reasoning: int
+
+
+def report_usage(usage: Usage | None) -> ReportedUsage | None:
+    if usage is None:
+        return None
+    return ReportedUsage(**{name: getattr(usage, name) for name in ReportedUsage.__struct_fields__})
+
+
+# ── the steps that sent requests ──────────────────────────────────────────────────────────────────────────────────────
+
+
+Steps: TypeAlias = Mapping[tuple[str, str, str, int], list[StepRecord]]
+"""The steps of turns by agent, provider, model and request number."""
+
+
+def load_step_index(store: Store, conversation: str) -> Steps:
+    """Return the steps of a conversation. Raises `UnknownConversation`."""
+    return index_steps(store.turns(conversation), store.steps(conversation))
+
+
+def index_steps(turns: Iterable[TurnRecord], steps: Iterable[StepRecord]) -> Steps:
+    agents = {turn.number: turn.agent for turn in turns}
+    found: dict[tuple[str, str, str, int], list[StepRecord]] = {}
+    for step in steps:
+        found.setdefault((agents.get(step.turn, ""), step.provider, step.model, step.request), []).append(step)
+    return found
+
+
+def list_attempts(steps: Steps, channel: Channel, request: int) -> list[StepRecord]:
+    """Return the steps that sent a request: its attempts, the failed ones too."""
+    return steps.get((channel.agent, channel.provider, channel.model, request), [])
+
+
+def find_step(
+    steps: Steps, channel: Channel, request: int, produced: Iterable[int], number: int = 0
+) -> StepRecord | None:
+    """Return the step of a request: the one that has its reply, because failed attempts had the same request number.
+
+    `number` is that of a request without an answer.
+    """
+    some = list_attempts(steps, channel, request)
+    if number > FIRST_UNANSWERED:
+        return next((step for step in some if step.kept == number), None)
+    seqs = {where & SEQ_MASK for where in produced} if some else ()
+    return next((step for step in reversed(some) if step.seq in seqs), None)
+
+
+# ── all requests with an answer ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def load_timeline(store: Store, conversation: str, only: Channel | None = None) -> list[SentRequest]:
+    """Return the requests of a conversation, oldest first, of one channel or all. Raises `UnknownConversation`."""
+
+    def work(tx: Transaction) -> list[tuple[Channel, list[RequestRecord]]]:
+        return [
+            (channel, [record_from_json(body) for body in reversed(ledger.load_manifests(tx, number))])
+            for number, channel, *_ in ledger.load_channels(tx, conversation)
+            if only in (None, channel)
+        ]
+
+    steps = load_step_index(store, conversation)
+    found: list[SentRequest] = []
+    for channel, records in store.read(work):
+        model = find_channel_model(channel)
+        for each in records:
+            step = find_step(steps, channel, each.request, each.produced)
+            found.append(SentRequest(channel, each.request, each, step, model))
+    return sorted(found, key=lambda each: each.record.time)
+
+
+class _UidOnly(Struct):
     """The uid of a message. Other fields are not decoded."""
 
     uid: str
 
 
-def load_timeline(
-    store: Store, conversation: str, only: Channel | None = None, *, with_uids: bool = True
-) -> list[TimelineEntry]:
-    """Return the requests of a conversation, oldest first, of one channel or all. Raises `UnknownConversation`."""
-
-    def work(tx: Transaction) -> tuple[list[tuple[Channel, list[RequestRecord]]], dict[int, str]]:
-        asked = [
-            (channel, [record_from_json(body) for body in reversed(ledger.load_manifests(tx, number))])
-            for number, channel, *_ in ledger.load_channels(tx, conversation)
-            if only in (None, channel)
-        ]
-        produced = [where for _, records in asked for record in records for where in record.produced]
-        return asked, _load_uids(tx, produced) if with_uids else {}
-
-    made_for = _load_steps(store, conversation)
-    found: list[TimelineEntry] = []
-    asked, names = store.read(work)
-    for channel, records in asked:
-        known = find_channel_model(channel)
-        for record in records:
-            step = _find_step(made_for, channel, record)
-            usage = step.usage if step is not None and step.usage is not None else record.usage
-            spent = cost_of(known, usage) if known is not None and usage is not None else None
-            uids = tuple([names.get(where, "") for where in record.produced])
-            found.append(
-                TimelineEntry(channel, record, step.turn if step else None, step.index if step else None, spent, uids),
-            )
-    return sorted(found, key=lambda moment: moment.record.time)
+def load_uids(store: Store, requests: Iterable[SentRequest]) -> dict[int, str]:
+    """Return the uids of the messages that requests produced, by place. Unlike a seq, a uid belongs to one branch."""
+    places = [where for each in requests for where in each.record.produced]
+    found = store.read(lambda tx: decode_messages_at(tx, places, _UidOnly))
+    return {where: each.uid for where, each in found.items()}
 
 
-def _load_uids(tx: Transaction, places: Iterable[int]) -> dict[int, str]:
-    """Return the uids of messages by place. Unreadable messages are skipped."""
-    wanted, found, decoder = list(places), dict[int, str](), msgspec.json.Decoder(_UidOnly)
-    for start in range(0, len(wanted), BLOCK_SIZE):
-        some = wanted[start : start + BLOCK_SIZE]
+def decode_messages_at(tx: Transaction, places: Sequence[int], kind: type[T]) -> dict[int, T]:
+    """Return messages by place, decoded as a type that has only the fields that are needed. Unreadable messages are
+    skipped.
+    """
+    found, decoder = dict[int, T](), msgspec.json.Decoder(kind)
+    for start in range(0, len(places), BLOCK_SIZE):
+        some = places[start : start + BLOCK_SIZE]
         marks = ", ".join("?" * len(some))
         for where, body in tx.rows(f"SELECT place, body FROM message WHERE place IN ({marks})", *some):
             with suppress(*DECODE_ERRORS):
-                found[where] = decoder.decode(body).uid
+                found[where] = decoder.decode(body)
     return found
-
-
-def _load_steps(store: Store, conversation: str) -> dict[tuple[object, ...], list[StepRecord]]:
-    """Return the steps by agent, provider, model and request number."""
-    agents = {turn.number: turn.agent for turn in store.turns(conversation)}
-    found: dict[tuple[object, ...], list[StepRecord]] = {}
-    for step in store.steps(conversation):
-        key = (agents.get(step.turn, ""), step.provider, step.model, step.request)
-        found.setdefault(key, []).append(step)
-    return found
-
-
-def _find_step(
-    made_for: dict[tuple[object, ...], list[StepRecord]], channel: Channel, record: RequestRecord
-) -> StepRecord | None:
-    """Return the step of a request: the one that has its reply, because failed attempts had the same request number."""
-    steps = made_for.get((channel.agent, channel.provider, channel.model, record.request), [])
-    seqs = {where & SEQ_MASK for where in record.produced}
-    return next((step for step in reversed(steps) if step.seq in seqs), None)
 
 
 # ── requests without an answer ────────────────────────────────────────────────────────────────────────────────────────
@@ -129,25 +241,27 @@ OPEN_TEXT = "No answer is stored. The request may still be in progress."
 CLASS_PREFIX = re.compile(r"\b[A-Z]\w*+: (?=.)", re.DOTALL)
 
 
-class UnansweredRequest(NamedTuple):
-    """One request without an answer, or one attempt of it.
+class UnansweredRequest(Struct, frozen=True, kw_only=True):
+    """A request, or one attempt of it, without a complete answer. It does not count as sent to the model.
 
-    `request` is the number it would have had. `seq` and `uid` identify the message with the partial answer. `time` is
-    when it was sent. `number` is the number under which it can be inspected. Unknown values are None: for a request
-    that no executor made, only the channel's data is known.
+    `channel` is the id of its channel, and `request` the number that it would have had. `time` is when it was sent and
+    `why` how it ended, as text. `seq` and `uid` are the message with the partial answer. `number` is the number to
+    inspect it by; None if it is not stored. Unknown values are None: for a request that no executor made, only the
+    channel's data is known.
     """
 
-    channel: Channel
+    channel: str
     request: int
+    time: int | None
+    turn: int | None
+    step: int | None
+    model: str
     why: str
-    time: int | None = None
-    turn: int | None = None
-    step: int | None = None
-    seq: int | None = None
-    usage: Usage | None = None
-    uid: str = ""
-    number: int | None = None
-    cost: float | None = None
+    seq: int | None
+    usage: ReportedUsage | None
+    uid: str
+    number: int | None
+    cost: float | None
 
 
 def load_unanswered_requests(store: Store, conversation: str, only: Channel | None = None) -> list[UnansweredRequest]:
@@ -167,46 +281,39 @@ def load_unanswered_requests(store: Store, conversation: str, only: Channel | No
         agent = turn.agent if turn is not None else ""
         channel = _find_channel(known, step, agent) or Channel(conversation, agent, step.provider, step.model)
         is_running = step.state == "started" and turn is not None and turn.state == "running"
-        if step.state != "finished":
-            listed.add((channel, step.request))
-        if step.state == "finished" or is_running:
+        if step.state == "finished":
             continue
-        found.append(
-            UnansweredRequest(
-                channel,
-                step.request,
-                describe_error(step.error),
-                step.started,
-                step.turn,
-                step.index,
-                step.seq or None,
-                step.usage,
-                step.uid,
-                step.kept or None,
-                compute_request_cost(channel, step.usage),
-            )
-        )
-    by_hand = [
-        UnansweredRequest(
-            channel,
-            attempt.request,
-            describe_error(attempt.error) if attempt.error else OPEN_TEXT,
-            number=attempt.kept or None,
-        )
-        for channel, attempt in known
-        if attempt is not None and (channel, attempt.request) not in listed
-    ]
-    return [each for each in (*found, *by_hand) if only in (None, each.channel)]
+        listed.add((channel, step.request))
+        if not is_running and only in (None, channel):
+            found.append(
+                UnansweredRequest(
+                    channel=channel_id(channel), request=step.request, time=step.started, turn=step.turn,
+                    step=step.index, model=f"{channel.provider}:{channel.model}", why=describe_error(step.error),
+                    seq=step.seq or None, usage=report_usage(step.usage), uid=step.uid, number=step.kept or None,
+                    cost=compute_usage_cost(channel, step.usage),
+                )
+            )  # fmt: skip
+    for channel, attempt in known:
+        if attempt is not None and (channel, attempt.request) not in listed and only in (None, channel):
+            found.append(
+                UnansweredRequest(
+                    channel=channel_id(channel), request=attempt.request, time=None, turn=None, step=None,
+                    model=f"{channel.provider}:{channel.model}",
+                    why=describe_error(attempt.error) if attempt.error else OPEN_TEXT,
+                    seq=None, usage=None, uid="", number=attempt.kept or None, cost=None,
+                )
+            )  # fmt: skip
+    return found
 
 
 def compute_total_cost(store: Store, conversation: str) -> float | None:
     """Return the cost of a conversation in dollars; None if no cost is known."""
-    moments = load_timeline(store, conversation, with_uids=False)
+    moments = load_timeline(store, conversation)
     return sum_costs(moments, load_unanswered_requests(store, conversation), store.turns(conversation))
 
 
 def sum_costs(
-    moments: Iterable[TimelineEntry], lost: Iterable[UnansweredRequest], turns: Iterable[TurnRecord]
+    moments: Iterable[SentRequest], lost: Iterable[UnansweredRequest], turns: Iterable[TurnRecord]
 ) -> float | None:
     """Return the total cost of answered and unanswered requests, and of the summaries made during turns."""
     known = [(each.turn, each.cost) for each in (*moments, *lost) if each.cost is not None]
@@ -217,11 +324,6 @@ def sum_costs(
         if turn.cost is not None:
             by_turn[turn.number] = max(by_turn.get(turn.number, 0.0), turn.cost)
     return sum(by_turn.values()) if by_turn else None
-
-
-def compute_request_cost(channel: Channel, usage: Usage | None) -> float | None:
-    model = find_channel_model(channel) if usage is not None else None
-    return cost_of(model, usage) if model is not None and usage is not None else None
 
 
 def _find_channel(known: Sequence[tuple[Channel, OpenAttempt | None]], step: StepRecord, agent: str) -> Channel | None:
@@ -243,16 +345,19 @@ def describe_error(error: str) -> str:
 # The sub-agents of an observed conversation: when each began and ended, its requests and its cost.
 
 
-class SubAgent(NamedTuple):
+class SubAgent(Struct, frozen=True, kw_only=True):
     """One conversation of a session. `parent` is the name of the conversation above it, "" for the main one.
 
-    `request` is the request of that conversation during which it began. `began` and `ended` are Unix milliseconds;
-    None if they are unknown. `failed` is the number of requests without a complete answer. Tokens are those that the
-    provider reported.
+    `kind` is main, agent or side, and `agent` the client's own id of a sub-agent. `request` is the request of the
+    conversation above during which it began. `began` and `ended` are Unix milliseconds; None if they are unknown.
+    `failed` is the number of requests without a complete answer. Tokens are those that the provider reported.
     """
 
     name: str
-    source: ObservedSource
+    title: str
+    client: str
+    kind: str
+    agent: str
     parent: str
     request: ParentRequest | None
     began: int | None
@@ -270,18 +375,22 @@ def load_sub_agents(store: Store, conversation: str) -> list[SubAgent]:
     The list is empty if no other software made the conversation.
     """
     threads = store.read(lambda tx: load_thread_tree(tx, load_tip(tx, conversation).conversation))
-    return [_summarize(each, load_timeline(store, each.name, with_uids=False)) for each in threads]
+    return [_summarize(store, each) for each in threads]
 
 
-def _summarize(thread: ObservedThread, requests: list[TimelineEntry]) -> SubAgent:
-    facts = [each.record.observed for each in requests if each.record.observed is not None]
+def _summarize(store: Store, thread: ObservedThread) -> SubAgent:
+    requests = load_timeline(store, thread.name)
+    facts = [each.observed for each in requests if each.observed is not None]
     began = [each.began for each in facts if each.began]
     ended = [each.ended or each.began for each in facts if each.ended or each.began]
     used = [each.record.usage for each in requests if each.record.usage is not None]
     costs = [each.cost for each in requests if each.cost is not None]
     return SubAgent(
         name=thread.name,
-        source=thread.source,
+        title=store.overview(thread.name).title,
+        client=thread.source.client,
+        kind=thread.source.kind,
+        agent=thread.source.agent,
         parent=thread.parent,
         request=thread.request,
         began=min(began, default=None),
@@ -302,23 +411,25 @@ MAX_TRIED = 8
 """Requests whose messages are read. A message that none of them contains was left out."""
 
 
-class RequestOfMessage(NamedTuple):
-    """A request, and the number of the line with the message; None if the message is its reply."""
+class RequestOfMessage(Struct, frozen=True, kw_only=True):
+    """A request, by the id of its channel, and the index of the line with the message; None if the message is its
+    reply. `channel` is "" and `request` 0 if no request contains it.
+    """
 
-    channel: Channel
+    channel: str
     request: int
     line: int | None
 
 
-def find_request_of_message(store: Store, conversation: str, seq: int) -> RequestOfMessage | None:
-    """Return the first request that contains a message of the current branch; None if there is none.
+def find_request_of_message(store: Store, conversation: str, seq: int) -> RequestOfMessage:
+    """Return the first request that contains a message of the current branch.
 
     A message that was left out of all requests has a line in the first request after it. Raises `UnknownConversation`
     and `UnknownMessage`.
     """
-    entries = load_timeline(store, conversation, with_uids=False)
+    entries = load_timeline(store, conversation)
 
-    def work(tx: Transaction) -> tuple[int, list[TimelineEntry]]:
+    def work(tx: Transaction) -> tuple[int, list[SentRequest]]:
         tip = load_tip(tx, conversation)
         found = find_message(tx, conversation, tip, seq)
         place = make_place(found.branch, found.seq)
@@ -331,14 +442,18 @@ def find_request_of_message(store: Store, conversation: str, seq: int) -> Reques
         details = load_request_details(store, each.channel, each.record.request)
         lines = [item.place for item in details.items]
         if place in lines:
-            return RequestOfMessage(each.channel, each.record.request, lines.index(place))
+            return _place_of(each, lines.index(place))
         hidden = details.left_out_places if left_out is None else []
         if place in hidden:
-            left_out = RequestOfMessage(each.channel, each.record.request, len(lines) + hidden.index(place))
+            left_out = _place_of(each, len(lines) + hidden.index(place))
     if left_out is not None:
         return left_out
     made = next((each for each in entries if place in each.record.produced), None)
-    return RequestOfMessage(made.channel, made.record.request, None) if made is not None else None
+    return _place_of(made, None) if made is not None else RequestOfMessage(channel="", request=0, line=None)
+
+
+def _place_of(entry: SentRequest, line: int | None) -> RequestOfMessage:
+    return RequestOfMessage(channel=channel_id(entry.channel), request=entry.record.request, line=line)
 
 
 def _covers(lineage: list[tuple[int, int]], tip: int, place: int) -> bool:

@@ -6,14 +6,15 @@ of observed requests are stored compressed, so they are decoded here and not by 
 skipped: the doctor reports them.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
 
 from contextc.compiler.past_requests import find_channel_model
+from contextc.inspection.request_timeline import Steps, find_step, index_steps
 from contextc.messages import Usage
 from contextc.models import Model, cost
 from contextc.store.backend_interface import Transaction
@@ -80,7 +81,6 @@ class _UsageOfRecord(Struct):
 _record_from_json = msgspec.json.Decoder(_UsageOfRecord).decode
 _step_from_json = msgspec.json.Decoder(StepRecord).decode
 _turn_from_json = msgspec.json.Decoder(TurnRecord).decode
-_Steps: TypeAlias = Mapping[tuple[str, str, str, int], list[StepRecord]]
 
 
 def load_conversation_states(tx: Transaction) -> list[ConversationState]:
@@ -159,8 +159,8 @@ class _Sums:
         self._of_turns: dict[int, float] = {}
         self._models: dict[int, str] = {}
 
-    def add_record(self, record: _UsageOfRecord, channel: Channel, steps: _Steps) -> None:
-        step = _find_step(steps, channel, record)
+    def add_record(self, record: _UsageOfRecord, channel: Channel, steps: Steps) -> None:
+        step = find_step(steps, channel, record.request, record.produced)
         spent = step.usage if step is not None and step.usage is not None else record.usage
         failed = record.observed is not None and record.observed.status != "ok"
         self._add(record.time, channel, record.usage, spent, step.turn if step else None, 1, int(failed))
@@ -233,31 +233,23 @@ class _Prices:
         return cost(model, usage) if model is not None else None
 
 
-def _find_step(steps: _Steps, channel: Channel, record: _UsageOfRecord) -> StepRecord | None:
-    """Return the step of a request: the one that has its reply, because failed attempts had the same request number."""
-    some = steps.get((channel.agent, channel.provider, channel.model, record.request))
-    if not some:
-        return None
-    seqs = {where & SEQ_MASK for where in record.produced}
-    return next((step for step in reversed(some) if step.seq in seqs), None)
-
-
 def _load_steps_and_turns(
     tx: Transaction, numbers: Sequence[int]
-) -> tuple[dict[int, dict[tuple[str, str, str, int], list[StepRecord]]], dict[tuple[int, int], TurnRecord]]:
+) -> tuple[dict[int, Steps], dict[tuple[int, int], TurnRecord]]:
     """Return steps by conversation and request, and turns by conversation and number."""
     turns: dict[tuple[int, int], TurnRecord] = {}
     for place, body in _load_records(tx, "turn", numbers):
         with suppress(*DECODE_ERRORS):
             turns[place >> SEQ_BITS, place & SEQ_MASK] = _turn_from_json(body)
-    steps: dict[int, dict[tuple[str, str, str, int], list[StepRecord]]] = {}
+    steps: dict[int, list[StepRecord]] = {}
     for place, body in _load_records(tx, "step", numbers):
         with suppress(*DECODE_ERRORS):
-            step, conversation = _step_from_json(body), place >> SEQ_BITS
-            turn = turns.get((conversation, step.turn))
-            key = (turn.agent if turn is not None else "", step.provider, step.model, step.request)
-            steps.setdefault(conversation, {}).setdefault(key, []).append(step)
-    return steps, turns
+            steps.setdefault(place >> SEQ_BITS, []).append(_step_from_json(body))
+    by_conversation: dict[int, list[TurnRecord]] = {}
+    for (conversation, _), turn in turns.items():
+        by_conversation.setdefault(conversation, []).append(turn)
+    found = {each: index_steps(by_conversation.get(each, ()), some) for each, some in steps.items()}
+    return found, turns
 
 
 def _load_records(tx: Transaction, table: str, numbers: Sequence[int]) -> Iterable[tuple[int, bytes]]:

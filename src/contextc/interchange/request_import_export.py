@@ -18,7 +18,7 @@ from contextc._json import JSON, JSONObject, as_object, decode_json, encode
 from contextc.compiler import ledger
 from contextc.compiler.ledger import load_messages_at
 from contextc.compiler.manifest import RequestRecord, record_from_json
-from contextc.compiler.past_requests import compute_request_cost, load_channel_provider, rebuild
+from contextc.compiler.past_requests import compute_usage_cost, load_channel_provider, rebuild
 from contextc.errors import ContextcError, ConversationExists, InvalidInput, InvalidMessage, InvalidRequest
 from contextc.formats import formatter
 from contextc.formats.base import ConversionNote, Formatter, Request
@@ -240,7 +240,7 @@ def _make_exchange(store: Store, channel: Channel, record: RequestRecord, form: 
         began=began,
         ended=_end_time(record, began),
         usage=record.usage,
-        cost=compute_request_cost(channel, record),
+        cost=compute_usage_cost(channel, record.usage),
         finish=tuple([answer.finish for answer in answers if answer.finish]),
     )
 

@@ -6,7 +6,7 @@ from hashlib import blake2b
 from msgspec import Struct
 
 from contextc.compiler.manifest import RequestAction, RequestRecord
-from contextc.compiler.past_requests import compute_request_cost, load_channel_formatter, rebuild
+from contextc.compiler.past_requests import compute_usage_cost, load_channel_formatter, rebuild
 from contextc.messages import Message, Usage
 from contextc.store import Store
 from contextc.store.ledger_schema import Channel
@@ -47,7 +47,7 @@ class ObservedRequest(Struct, frozen=True, kw_only=True):
     @property
     def cost(self) -> float | None:
         """The cost in dollars; None if it is unknown."""
-        return compute_request_cost(self.channel, self.record)
+        return compute_usage_cost(self.channel, self.record.usage)
 
 
 # ── options of a recording ────────────────────────────────────────────────────────────────────────────────────────────

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from contextc.errors import InvalidInput, UnknownConversation
 from contextc.messages import Message, decode_message, remove_client_context
 from contextc.store.backend_interface import Row, Transaction
-from contextc.store.ledger_schema import Channel
+from contextc.store.ledger_schema import Channel, channel_id
 from contextc.store.message_rows import (
     DECODE_ERRORS,
     SEQ_BITS,
@@ -49,11 +49,11 @@ class ObservedSource(Struct, frozen=True, kw_only=True):
         return name if self.kind == "main" else f"{name} ({self.kind})"
 
 
-class ParentRequest(NamedTuple):
-    """The request of the main conversation during which a sub-agent or a side request began."""
+class ParentRequest(Struct, frozen=True, kw_only=True):
+    """The request of the main conversation during which a sub-agent or a side request began. `channel` is an id."""
 
     conversation: str
-    channel: Channel
+    channel: str
     request: int
 
 
@@ -93,7 +93,9 @@ def load_parent_request(tx: Transaction, number: int) -> ParentRequest | None:
     found = tx.row(
         "SELECT conversation, agent, provider, model, directory FROM channel WHERE number = ?", row[0] >> SEQ_BITS
     )
-    return ParentRequest(found[0], Channel(*found), row[0] & SEQ_MASK) if found is not None else None
+    if found is None:
+        return None
+    return ParentRequest(conversation=found[0], channel=channel_id(Channel(*found)), request=row[0] & SEQ_MASK)
 
 
 class ObservedThread(NamedTuple):

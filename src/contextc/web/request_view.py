@@ -4,10 +4,10 @@ Sent requests, the next request, and opened files use the same types.
 """
 
 from collections.abc import Iterable
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from msgspec import UNSET, Struct, UnsetType
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from contextc._json import JSONObject
 from contextc.analysis.expected_cache import ExpectedCache
@@ -17,7 +17,7 @@ from contextc.compiler.manifest import Fragment, ObservedFacts
 from contextc.compiler.past_requests import find_channel_model
 from contextc.errors import UnknownChannel
 from contextc.formats.lint_engine import Violation
-from contextc.inspection.line_details import LineCause, LineDetails, ResultStatus
+from contextc.inspection.line_details import LineCall, LineCause, LineDetails, LineResult
 from contextc.inspection.line_selection import LineSelection, count_read_tokens
 from contextc.inspection.prefix_break import PrefixBreak
 from contextc.inspection.request_details import (
@@ -28,11 +28,21 @@ from contextc.inspection.request_details import (
     TokenDistribution,
     compute_distribution,
 )
-from contextc.messages import AnyPart, Usage
+from contextc.inspection.request_timeline import ReportedUsage, report_usage
+from contextc.messages import AnyPart
 from contextc.models import cost
 from contextc.providers.registry import has_sessions
 from contextc.store import Store
 from contextc.store.ledger_schema import Channel, channel_id
+
+T = TypeVar("T", bound=Struct)
+
+
+def as_view(kind: type[T], source: object, **others: object) -> T:
+    """Return a type of the API with the attributes of an object that have the names of its fields, and with others."""
+    names = [name for name in kind.__struct_fields__ if name not in others and hasattr(source, name)]
+    return kind(**{name: getattr(source, name) for name in names}, **others)
+
 
 # ── the channels of a conversation, each with a short id for URLs ─────────────────────────────────────────────────────
 
@@ -75,12 +85,10 @@ def channel_views(store: Store, conversation: str) -> list[ChannelView]:
         session = state.session.id if state.session else ""
         stateful = bool(session or state.lost) or has_sessions(channel.provider)
         found.append(
-            ChannelView(
+            as_view(
+                ChannelView,
+                channel,
                 id=channel_id(channel),
-                agent=channel.agent,
-                provider=channel.provider,
-                model=channel.model,
-                directory=channel.directory,
                 requests=state.requests,
                 epoch=state.epoch,
                 mode="stateful" if stateful else "stateless",
@@ -141,18 +149,13 @@ class CacheLoss(Struct, frozen=True, kw_only=True):
 def expected_cache_view(expected: ExpectedCache | None) -> ExpectedCacheView | UnsetType:
     if expected is None:
         return UNSET
-    missed = expected.missed
-    return ExpectedCacheView(
+    return as_view(
+        ExpectedCacheView,
+        expected,
         read=expected.usage.cache_read,
         written=expected.usage.cache_write,
         expired=expected.is_expired,
-        idle=expected.idle,
-        life=expected.life,
-        paid_again=expected.paid_again,
-        dollars=expected.dollars,
-        missed=UNSET
-        if missed is None
-        else RepeatedMissView(count=missed.count, code=missed.code, cause=missed.cause, title=missed.title),
+        missed=UNSET if expected.missed is None else as_view(RepeatedMissView, expected.missed),
     )
 
 
@@ -234,16 +237,6 @@ class LineCounts(Struct, frozen=True, kw_only=True):
     tokens: int
 
 
-class UsageView(Struct, frozen=True, kw_only=True):
-    """Usage as reported by a provider. `cache_read` and `cache_write` are parts of `input`, `reasoning` of `output`."""
-
-    input: int
-    output: int
-    cache_read: int
-    cache_write: int
-    reasoning: int
-
-
 class ObservedView(Struct, frozen=True, kw_only=True):
     """Facts of a request that other software sent.
 
@@ -282,7 +275,7 @@ class RequestSummary(Struct, frozen=True, kw_only=True):
     format: str
     budget: BudgetView
     shared: SharedPrefixView
-    usage: UsageView | None
+    usage: ReportedUsage | None
     remarks: tuple[str, ...]
     fragments: tuple[Fragment, ...]
     counts: LineCounts
@@ -310,27 +303,6 @@ class NextRequestView(RequestSummary, frozen=True, kw_only=True):
     more: bool
     next: int
     selection: "SelectionView | UnsetType" = UNSET
-
-
-class CallView(Struct, frozen=True, kw_only=True):
-    """A tool call of a line. `text` is the call with its values, and `result` the index of the line with its result."""
-
-    id: str
-    name: str
-    text: str
-    result: int | None
-
-
-class ResultView(Struct, frozen=True, kw_only=True):
-    """A tool result of a line. `call` is the index of the line with its call.
-
-    `status` is "ok", "error", or "denied" if the call was not allowed to run.
-    """
-
-    call_id: str
-    name: str
-    status: ResultStatus
-    call: int | None
 
 
 class LineView(Struct, frozen=True, kw_only=True):
@@ -366,8 +338,8 @@ class LineView(Struct, frozen=True, kw_only=True):
     original_length: int = 0
     causes: tuple[LineCause, ...] | UnsetType = UNSET
     tool: str | UnsetType = UNSET
-    calls: tuple[CallView, ...] | UnsetType = UNSET
-    results: tuple[ResultView, ...] | UnsetType = UNSET
+    calls: tuple[LineCall, ...] | UnsetType = UNSET
+    results: tuple[LineResult, ...] | UnsetType = UNSET
     again: bool | UnsetType = UNSET
     paid_again: bool | UnsetType = UNSET
     changed: bool | UnsetType = UNSET
@@ -408,32 +380,13 @@ class FindingView(Struct, frozen=True, kw_only=True):
 
 
 def finding_views(violations: Iterable[Violation]) -> list[FindingView]:
-    return [
-        FindingView(
-            code=each.code, path=each.path, message=each.message, provider=each.error, docs=f"/api/rules/{each.code}"
-        )
-        for each in violations
-    ]
-
-
-def usage_view(usage: Usage | None) -> UsageView | None:
-    return None if usage is None else UsageView(**{name: getattr(usage, name) for name in UsageView.__struct_fields__})
+    return [as_view(FindingView, each, provider=each.error, docs=f"/api/rules/{each.code}") for each in violations]
 
 
 def observed_view(facts: ObservedFacts | None) -> ObservedView | UnsetType:
     if facts is None:
         return UNSET
-    return ObservedView(
-        status=facts.status,
-        code=facts.code or None,
-        error=facts.error,
-        error_type=facts.error_type,
-        began=facts.began or None,
-        ended=facts.ended or None,
-        latency=facts.latency,
-        inexact=facts.inexact,
-        redacted=facts.redacted,
-    )
+    return as_view(ObservedView, facts, code=facts.code or None, began=facts.began or None, ended=facts.ended or None)
 
 
 def count_origin(budget: Budget) -> CountOrigin:
@@ -441,26 +394,7 @@ def count_origin(budget: Budget) -> CountOrigin:
 
 
 def budget_view(budget: Budget, parts: TokenDistribution, estimated: int) -> BudgetView:
-    return BudgetView(
-        window=budget.window,
-        system=parts.system,
-        tools=parts.tools,
-        overhead=parts.overhead,
-        dynamic=parts.dynamic,
-        history=parts.history,
-        new=parts.new,
-        reserve=parts.reserve,
-        margin=parts.margin,
-        free=parts.free,
-        used=budget.used,
-        available=budget.available,
-        how=count_origin(budget),
-        limit=budget.limit,
-        wanted=budget.wanted,
-        input=budget.input,
-        room=budget.room,
-        estimated=estimated,
-    )
+    return as_view(BudgetView, budget, **asdict(parts), how=count_origin(budget), estimated=estimated)
 
 
 def request_view(details: RequestDetails, format: str, prefix_break: PrefixBreak, number: int) -> RequestView:
@@ -503,7 +437,7 @@ def _summary_fields(seen: RequestDetails, format: str, broke: PrefixBreak) -> di
         read=count_read_tokens(seen),
         bytes=min(same, seen.size),
         of_bytes=seen.size,
-        broke=PrefixBreakView(where=broke.where, path=broke.path, why=broke.why, line=line),
+        broke=as_view(PrefixBreakView, broke, line=line),
     )
     return {
         **{name: getattr(record, name) for name in RECORD_FIELDS},
@@ -512,7 +446,7 @@ def _summary_fields(seen: RequestDetails, format: str, broke: PrefixBreak) -> di
         "format": format,
         "budget": budget_view(seen.budget, compute_distribution(seen), record.budget.input),
         "shared": shared,
-        "usage": usage_view(record.usage),
+        "usage": report_usage(record.usage),
         "fragments": seen.fragments,
         "counts": LineCounts(
             lines=len(seen.items) + left,
@@ -544,15 +478,11 @@ FULL_TEXT = LineTextOptions()
 
 def line_views(lines: Iterable[NumberedLine], text_options: LineTextOptions = FULL_TEXT) -> list[LineView]:
     return [
-        LineView(
+        as_view(
+            LineView,
+            each.line,
             index=each.number,
-            seq=each.line.seq,
-            kind=each.line.kind,
-            role=each.line.role,
-            shown=each.line.shown,
-            tokens=each.line.tokens,
             cost=each.cost,
-            why=each.line.why,
             text=text_options.shorten(each.line.text),
             state="left" if not each.line.shown else "shared" if each.is_shared else "new",
             uid=each.uid,
@@ -573,14 +503,9 @@ def detail_fields(details: LineDetails, text_options: LineTextOptions = FULL_TEX
     if len(details.tools) == 1:
         fields["tool"] = details.tools[0]
     if details.calls:
-        fields["calls"] = tuple(
-            [
-                CallView(id=each.id, name=each.name, text=text_options.shorten(each.text), result=each.result)
-                for each in details.calls
-            ]
-        )
+        fields["calls"] = tuple([replace(each, text=text_options.shorten(each.text)) for each in details.calls])
     if details.results:
-        fields["results"] = tuple([ResultView(**each._asdict()) for each in details.results])
+        fields["results"] = details.results
     if details.is_again:
         fields["again"] = True
     if details.is_paid_again:
@@ -594,12 +519,10 @@ def detail_fields(details: LineDetails, text_options: LineTextOptions = FULL_TEX
 
 def selection_view(found: LineSelection, input: int, *, is_plain: bool) -> SelectionView:
     """Return a selection. `input` are the tokens of the whole request; `is_plain`: it has all lines in order."""
-    return SelectionView(
+    return as_view(
+        SelectionView,
+        found,
         selected=len(found.numbers),
-        total=found.total,
-        head=found.head,
-        prefix_end=found.prefix_end,
-        tokens=found.tokens,
         input=input,
         **found.counts._asdict(),
         indexes=UNSET if is_plain else found.numbers,

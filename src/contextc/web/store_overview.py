@@ -12,6 +12,8 @@ from functools import partial
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
+from msgspec import Struct
+
 from contextc.inspection.usage_by_conversation import (
     QUARTER,
     ConversationState,
@@ -29,31 +31,33 @@ OWN, OTHER = "own", "observed"
 """Sources of conversations: contextc itself, and software that is not known."""
 
 
-class Figures(NamedTuple):
-    """The figures of some requests. `cost` is None if no cost is known."""
+class Figures(Struct, frozen=True, kw_only=True):
+    """Figures of requests. `requests` have an answer or were observed; `failed` ones have no complete answer.
 
-    requests: int = 0
-    failed: int = 0
-    input: int = 0
-    output: int = 0
-    cache_read: int = 0
-    cache_write: int = 0
-    cost: float | None = None
-    unpriced: int = 0
-
-    @property
-    def cache_share(self) -> float | None:
-        return min(1.0, round(self.cache_read / self.input, 4)) if self.input else None
-
-
-class FindingsSummary(NamedTuple):
-    """The number of findings of a conversation that are a loss, the sum of their costs, and the cost of the most
-    expensive cause; None if it is unknown.
+    `cost` is None if no cost is known; `unpriced` requests are not part of it. `cache_share` is the cached share of the
+    input, from 0 to 1, None without input.
     """
 
-    losses: int
+    requests: int
+    failed: int
+    input: int
+    output: int
+    cache_read: int
+    cache_write: int
+    cache_share: float | None
     cost: float | None
-    largest: float | None
+    unpriced: int
+
+
+class FindingsCount(Struct, frozen=True, kw_only=True):
+    """The number of findings that are a loss. `largest` is the cost of the most expensive cause; None if none is known.
+
+    `cost` is the sum of all. It is an upper limit: what different causes have in common is counted more than once.
+    """
+
+    count: int
+    cost: float | None
+    largest: float | None = None
 
 
 class ConversationFigures(NamedTuple):
@@ -62,7 +66,7 @@ class ConversationFigures(NamedTuple):
     state: ConversationState
     figures: Figures
     models: tuple[str, ...]
-    findings: FindingsSummary | None
+    findings: FindingsCount | None
 
     @property
     def source(self) -> str:
@@ -102,7 +106,7 @@ class StoreOverview:
         self._states: dict[int, ConversationState] = {}
         self._missing: list[ConversationState] = []
         self._titles: dict[int, tuple[object, str]] = {}
-        self._findings: dict[int, tuple[tuple[int, ...], FindingsSummary]] = {}
+        self._findings: dict[int, tuple[tuple[int, ...], FindingsCount]] = {}
 
     def refresh(self, *, with_titles: bool = False, seconds: float | None = None) -> int:
         """Read what has changed, for a limited time. Return the number of conversations that are not read yet."""
@@ -204,7 +208,7 @@ class StoreOverview:
             found = next((each for each in self._states.values() if each.name == name), None)
             return (found.number, found.key) if found is not None else None
 
-    def keep_findings(self, number: int, key: tuple[int, ...], summary: FindingsSummary) -> None:
+    def keep_findings(self, number: int, key: tuple[int, ...], summary: FindingsCount) -> None:
         """Keep the findings of a conversation until its requests change."""
         with self._lock:
             self._findings[number] = key, summary
@@ -218,15 +222,12 @@ def _title_key(state: ConversationState) -> object:
 def add_up(portions: Iterable[UsagePortion]) -> Figures:
     """Return the sum of some portions."""
     some = list(portions)
+    names = ("requests", "failed", "input", "output", "cache_read", "cache_write", "unpriced")
+    sums = {name: sum([getattr(each, name) for each in some]) for name in names}
     return Figures(
-        requests=sum([each.requests for each in some]),
-        failed=sum([each.failed for each in some]),
-        input=sum([each.input for each in some]),
-        output=sum([each.output for each in some]),
-        cache_read=sum([each.cache_read for each in some]),
-        cache_write=sum([each.cache_write for each in some]),
+        **sums,
+        cache_share=min(1.0, round(sums["cache_read"] / sums["input"], 4)) if sums["input"] else None,
         cost=sum([each.cost for each in some]) if any([each.priced for each in some]) else None,
-        unpriced=sum([each.unpriced for each in some]),
     )
 
 

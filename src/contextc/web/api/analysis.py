@@ -5,7 +5,7 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from contextc.analysis import CauseSummary, ConversationCacheReads, Evidence, Finding, store_findings
+from contextc.analysis import ConversationCacheReads, Evidence, Finding, store_findings
 from contextc.analysis.conversation_findings import find_all
 from contextc.analysis.conversation_loader import load_single_request
 from contextc.analysis.cost_by_cause import (
@@ -19,21 +19,22 @@ from contextc.analysis.cost_by_cause import (
     compute_run_composition,
 )
 from contextc.analysis.expected_cache import list_cache_reads
-from contextc.analysis.finding import RequestLoss, get_code, sort_by_cost
+from contextc.analysis.finding import RequestLoss, RequestPlace, get_code, sort_by_cost
 from contextc.compiler.manifest import RequestRecord
 from contextc.errors import UnknownConversation
 from contextc.inspection.prefix_break import find_retried, has_lost_cache
 from contextc.inspection.request_timeline import (
+    SentRequest,
     SubAgent,
-    TimelineEntry,
     UnansweredRequest,
     load_sub_agents,
     load_timeline,
+    load_uids,
     load_unanswered_requests,
     sum_costs,
 )
 from contextc.store.backend_interface import Transaction
-from contextc.store.conversation_list import ObservedSource, load_parent_request, load_sources
+from contextc.store.conversation_list import ObservedSource, ParentRequest, load_parent_request, load_sources
 from contextc.store.ledger_schema import Channel, channel_id
 from contextc.store.message_rows import SEQ_MASK, load_tip
 from contextc.store.turn_and_event_records import TurnRecord
@@ -42,12 +43,11 @@ from contextc.web.request_view import (
     ChannelView,
     CountOrigin,
     ObservedView,
-    UsageView,
+    as_view,
     channel_views,
     count_origin,
     find_channel,
     observed_view,
-    usage_view,
 )
 from contextc.web.router import endpoint
 
@@ -106,28 +106,6 @@ class TimelineStep(Struct, frozen=True, kw_only=True):
     observed: ObservedView | UnsetType = UNSET
 
 
-class UnansweredView(Struct, frozen=True, kw_only=True):
-    """A request, or one attempt of it, without a complete answer. It does not count as sent to the model.
-
-    `request` is the number that it would have had. `number` is the number to inspect it by, null if it is not stored.
-    `time` is when it was sent and `why` how it ended, as text. `seq` and `uid` are the message with the partial answer.
-    Unknown values are null.
-    """
-
-    channel: str
-    request: int
-    time: int | None
-    turn: int | None
-    step: int | None
-    model: str
-    why: str
-    seq: int | None
-    usage: UsageView | None
-    uid: str
-    number: int | None
-    cost: float | None
-
-
 class TimelineTotals(Struct, frozen=True, kw_only=True):
     """Totals of all requests. Tokens and `cost` include unanswered requests, which `unanswered` counts
     separately.
@@ -146,23 +124,15 @@ class TimelineTotals(Struct, frozen=True, kw_only=True):
     failed: int | UnsetType = UNSET
 
 
-class ParentRequestView(Struct, frozen=True, kw_only=True):
-    """The request of the main conversation during which a sub-agent or a side request began."""
-
-    conversation: str
-    channel: str
-    request: int
-
-
 class TimelineView(Struct, frozen=True, kw_only=True):
     """`source` is present if other software made the requests, and `parent` if it is not its main conversation."""
 
     channels: list[ChannelView]
     requests: list[TimelineStep]
-    unanswered: list[UnansweredView]
+    unanswered: list[UnansweredRequest]
     totals: TimelineTotals
     source: ObservedSource | UnsetType = UNSET
-    parent: ParentRequestView | UnsetType = UNSET
+    parent: ParentRequest | UnsetType = UNSET
 
 
 @endpoint("GET", "/conversations/{name}/timeline", tag="timeline")
@@ -175,53 +145,44 @@ def show_timeline(app: AppState, name: str, query: TimelineQuery) -> TimelineVie
     source, parent = app.store.read(lambda tx: _load_source(tx, name))
     return TimelineView(
         channels=views,
-        requests=_steps(moments),
-        unanswered=[_unanswered(each) for each in lost],
+        requests=_steps(moments, load_uids(app.store, moments)),
+        unanswered=lost,
         totals=_totals(moments, lost, [] if only is not None else app.store.turns(name)),
         source=source,
         parent=parent,
     )
 
 
-def _load_source(tx: Transaction, name: str) -> tuple[ObservedSource | UnsetType, ParentRequestView | UnsetType]:
+def _load_source(tx: Transaction, name: str) -> tuple[ObservedSource | UnsetType, ParentRequest | UnsetType]:
     number = load_tip(tx, name).conversation
     source = load_sources(tx, [number]).get(number, UNSET)
-    above = load_parent_request(tx, number) if source is not UNSET else None
-    if above is None:
-        return source, UNSET
-    return source, ParentRequestView(
-        conversation=above.conversation, channel=channel_id(above.channel), request=above.request
-    )
+    return source, (load_parent_request(tx, number) or UNSET) if source is not UNSET else UNSET
 
 
-def _steps(moments: Sequence[TimelineEntry]) -> list[TimelineStep]:
+def _steps(moments: Sequence[SentRequest], uids: Mapping[int, str]) -> list[TimelineStep]:
     """Return the requests, each compared with those before it on its channel."""
-    numbered: dict[Channel, list[TimelineEntry]] = {}
+    numbered: dict[Channel, list[SentRequest]] = {}
     for each in moments:
         numbered.setdefault(each.channel, []).append(each)
     found: dict[int, TimelineStep] = {}
     for entries in numbered.values():
         known: list[RequestRecord] = []
         for each in sorted(entries, key=lambda entry: entry.record.request):
-            found[id(each)] = _step(each, known)
+            found[id(each)] = _step(each, known, uids)
             known.append(each.record)
     return [found[id(each)] for each in moments]
 
 
-def _step(moment: TimelineEntry, before: Sequence[RequestRecord]) -> TimelineStep:
+def _step(moment: SentRequest, before: Sequence[RequestRecord], uids: Mapping[int, str]) -> TimelineStep:
     channel, record, usage = moment.channel, moment.record, moment.record.usage
     retried = find_retried(record, before[-1] if before else None)
-    return TimelineStep(
+    return as_view(
+        TimelineStep,
+        record,
         channel=channel_id(channel),
-        request=record.request,
-        epoch=record.epoch,
-        why=record.why,
-        mode=record.mode,
-        time=record.time,
         turn=moment.turn,
-        step=moment.step,
+        step=moment.step.index if moment.step is not None else None,
         seq=record.tip,
-        branch=record.branch,
         model=f"{channel.provider}:{channel.model}",
         input=usage.input if usage else None,
         output=usage.output if usage else None,
@@ -237,7 +198,7 @@ def _step(moment: TimelineEntry, before: Sequence[RequestRecord]) -> TimelineSte
         added=record.new,
         left=len(record.left) + record.skipped,
         produced=[where & SEQ_MASK for where in record.produced],
-        uids=[*moment.uids],
+        uids=[uids.get(where, "") for where in record.produced],
         reset=has_lost_cache(record, before),
         retry_of=retried.request if retried is not None else UNSET,
         corrected=retried.is_corrected if retried is not None else UNSET,
@@ -245,26 +206,8 @@ def _step(moment: TimelineEntry, before: Sequence[RequestRecord]) -> TimelineSte
     )
 
 
-def _unanswered(found: UnansweredRequest) -> UnansweredView:
-    channel = found.channel
-    return UnansweredView(
-        channel=channel_id(channel),
-        request=found.request,
-        time=found.time,
-        turn=found.turn,
-        step=found.step,
-        model=f"{channel.provider}:{channel.model}",
-        why=found.why,
-        seq=found.seq,
-        usage=usage_view(found.usage),
-        uid=found.uid,
-        number=found.number,
-        cost=found.cost,
-    )
-
-
-def _totals(moments: list[TimelineEntry], lost: list[UnansweredRequest], turns: list[TurnRecord]) -> TimelineTotals:
-    used = [moment.record.usage for moment in moments if moment.record.usage is not None]
+def _totals(moments: list[SentRequest], lost: list[UnansweredRequest], turns: list[TurnRecord]) -> TimelineTotals:
+    used = [each.record.usage for each in moments if each.record.usage is not None]
     used += [each.usage for each in lost if each.usage is not None]
     observed = [moment.record.observed for moment in moments if moment.record.observed is not None]
     return TimelineTotals(
@@ -282,34 +225,10 @@ def _totals(moments: list[TimelineEntry], lost: list[UnansweredRequest], turns: 
 # ── sub-agents ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class SubAgentView(Struct, frozen=True, kw_only=True):
-    """One conversation of a session. `parent` is the name of the conversation above it, "" for the main one.
-
-    `kind` is main, agent or side, and `agent` the client's own id of a sub-agent. `request` is the request during which
-    it began. `began` and `ended` are Unix milliseconds. `failed` is the number of requests without a complete answer.
-    Unknown values are null.
-    """
-
-    name: str
-    title: str
-    client: str
-    kind: str
-    agent: str
-    parent: str
-    request: ParentRequestView | None
-    began: int | None
-    ended: int | None
-    requests: int
-    failed: int
-    input: int
-    output: int
-    cost: float | None
-
-
 class SubAgentsView(Struct, frozen=True, kw_only=True):
     """The main conversation and its sub-agents, parents first, oldest first."""
 
-    agents: list[SubAgentView]
+    agents: list[SubAgent]
 
 
 @endpoint("GET", "/conversations/{name}/sub-agents", tag="sub_agents")
@@ -318,31 +237,7 @@ def list_sub_agents(app: AppState, name: str) -> SubAgentsView:
 
     The list is empty if no other software made the conversation.
     """
-    return SubAgentsView(agents=[_sub_agent_view(app, each) for each in load_sub_agents(app.store, name)])
-
-
-def _sub_agent_view(app: AppState, found: SubAgent) -> SubAgentView:
-    above = found.request
-    return SubAgentView(
-        name=found.name,
-        title=app.store.overview(found.name).title,
-        client=found.source.client,
-        kind=found.source.kind,
-        agent=found.source.agent,
-        parent=found.parent,
-        request=None
-        if above is None
-        else ParentRequestView(
-            conversation=above.conversation, channel=channel_id(above.channel), request=above.request
-        ),
-        began=found.began,
-        ended=found.ended,
-        requests=found.requests,
-        failed=found.failed,
-        input=found.input,
-        output=found.output,
-        cost=found.cost,
-    )
+    return SubAgentsView(agents=load_sub_agents(app.store, name))
 
 
 # ── findings ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -359,12 +254,9 @@ class FindingsQuery(Struct, frozen=True, forbid_unknown_fields=True):
     request: Annotated[int, Meta(ge=0, le=1 << 31)] = 0
 
 
-class ComparedPlace(Struct, frozen=True, kw_only=True):
+class ComparedPlace(RequestPlace, frozen=True, kw_only=True):
     """A request that another one was compared with. `title` is the title of its conversation; "" if it was deleted."""
 
-    conversation: str
-    channel: str
-    request: int
     title: str
 
 
@@ -492,11 +384,8 @@ def show_cache_reads(app: AppState, name: str) -> ConversationCacheReads:
 def show_store_findings(app: AppState) -> StoreFindingsView:
     """Return the findings of all conversations by cause, the most expensive first. This reads the whole store."""
     found = store_findings(app.store)
-    return StoreFindingsView(
-        causes=[_cause_view(app, each) for each in found.causes],
-        conversations=found.conversations,
-        unreadable=list(found.unreadable),
-    )
+    causes = [as_view(CauseView, each, examples=_finding_views(app, each.examples)) for each in found.causes]
+    return as_view(StoreFindingsView, found, causes=causes)
 
 
 def _is_selected(finding: Finding, query: FindingsQuery) -> bool:
@@ -521,79 +410,26 @@ def _find_title(app: AppState, name: str) -> str:
         return ""
 
 
-def _evidence_view(evidence: Evidence, titles: Mapping[str, str]) -> EvidenceView:
-    other = evidence.compared
-    return EvidenceView(
-        request=evidence.request,
-        channel=evidence.channel,
-        path=evidence.path,
-        before=evidence.before,
-        after=evidence.after,
-        is_change=evidence.is_change,
-        compared=UNSET
-        if other is None
-        else ComparedPlace(
-            conversation=other.conversation,
-            channel=other.channel,
-            request=other.request,
-            title=titles[other.conversation],
-        ),
-        name=evidence.name,
-    )
-
-
 def _finding_view(finding: Finding, titles: Mapping[str, str]) -> ConversationFinding:
-    return ConversationFinding(
-        code=finding.code,
-        cause=finding.cause,
-        title=finding.title,
-        conversation=finding.conversation,
-        evidence=[_evidence_view(each, titles) for each in finding.evidence],
-        tokens=finding.tokens,
-        cost=finding.cost,
-        fix=finding.fix,
-        confidence=finding.confidence,
-        also=list(finding.also),
-        vendor=finding.vendor,
-        vendor_agrees=finding.vendor_agrees,
-        cause_title=get_code(finding.code).title,
-        losses=finding.losses,
-    )
-
-
-def _cause_view(app: AppState, cause: CauseSummary) -> CauseView:
-    return CauseView(
-        code=cause.code,
-        cause=cause.cause,
-        title=cause.title,
-        fix=cause.fix,
-        count=cause.count,
-        conversations=cause.conversations,
-        tokens=cause.tokens,
-        cost=cause.cost,
-        examples=_finding_views(app, cause.examples),
-    )
+    evidence = [
+        as_view(
+            EvidenceView,
+            each,
+            compared=UNSET
+            if each.compared is None
+            else as_view(ComparedPlace, each.compared, title=titles[each.compared.conversation]),
+        )
+        for each in finding.evidence
+    ]
+    return as_view(ConversationFinding, finding, evidence=evidence, cause_title=get_code(finding.code).title)
 
 
 def costs_view(costs: ConversationCosts) -> CostsView:
-    return CostsView(
-        lines=[line_view(each) for each in costs.lines],
-        cost=costs.cost,
-        unpriced=costs.unpriced,
-        cache_share=costs.cache_share,
-        rewrite_factor=costs.rewrite_factor,
-    )
+    return as_view(CostsView, costs, lines=[line_view(each) for each in costs.lines])
 
 
 def line_view(line: CostLine) -> CostLineView:
-    return CostLineView(
-        kind=line.kind,
-        name=line.name,
-        tokens=round(line.tokens),
-        read=round(line.read),
-        written=round(line.written),
-        cost=line.cost,
-    )
+    return as_view(CostLineView, line, tokens=round(line.tokens), read=round(line.read), written=round(line.written))
 
 
 # ── tokens by cause ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -638,22 +474,11 @@ class CompositionView(Struct, frozen=True, kw_only=True):
     cost: float | None
 
 
-class RequestTokensView(Struct, frozen=True, kw_only=True):
-    """The input tokens of one request by cause, in the order of `causes`. `estimated` is present and true if the
-    provider reported no total and the tokens are not counted exactly.
-    """
-
-    channel: str
-    number: int
-    tokens: list[int]
-    estimated: bool | UnsetType = UNSET
-
-
 class RunCompositionView(Struct, frozen=True, kw_only=True):
     """The composition of all requests of a conversation, in the order in which they began, and their costs by cause."""
 
     causes: list[str]
-    requests: list[RequestTokensView]
+    requests: list[RequestTokens]
     costs: CostsView
 
 
@@ -664,14 +489,14 @@ def show_composition(app: AppState, name: str, channel: str, number: int) -> Com
     with app.analysed.use_parser(name) as parser:
         loaded = load_single_request(app.store, found, number, parser)
     composition = compute_composition(loaded)
-    return CompositionView(
+    return as_view(
+        CompositionView,
+        composition,
         channel=channel,
         number=number,
-        tokens=composition.tokens,
         how=count_origin(loaded.request.record.corrected_budget),
         causes=[_node_view(each) for each in composition.nodes],
         answer=[line_view(each) for each in composition.answer],
-        cost=composition.cost,
     )
 
 
@@ -682,30 +507,20 @@ def show_run_composition(app: AppState, name: str) -> RunCompositionView:
         found = compute_run_composition(view)
     return RunCompositionView(
         causes=list(INPUT_KINDS),
-        requests=[_request_view(each) for each in found.requests],
+        requests=found.requests,
         costs=costs_view(found.costs),
-    )
-
-
-def _request_view(request: RequestTokens) -> RequestTokensView:
-    return RequestTokensView(
-        channel=request.channel,
-        number=request.request,
-        tokens=request.tokens,
-        estimated=UNSET if request.is_measured else True,
     )
 
 
 def _node_view(node: CompositionNode) -> CauseNode:
     cached, written, uncached = _whole_tokens(node)
-    return CauseNode(
+    return as_view(
+        CauseNode,
+        node,
         cause=node.kind,
-        name=node.name,
-        tokens=node.tokens,
         cached=cached,
         written=written,
         uncached=uncached,
-        cost=node.cost,
         tool=node.tool or UNSET,
         line=UNSET if node.line is None else node.line,
         merged=node.merged or UNSET,

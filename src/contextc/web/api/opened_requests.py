@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any, TypeVar, cast
 
 from msgspec import Meta, Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from contextc._json import JSON, JSONObject, find_json_problem
 from contextc.compiler.draft import Budget, distribute
@@ -31,7 +31,15 @@ from contextc.models import Model, model
 from contextc.models.tokens import TokenCounter, get_counter
 from contextc.web.app_state import AppState
 from contextc.web.http_errors import HTTPError
-from contextc.web.request_view import BudgetView, FindingView, LineTextOptions, LineView, detail_fields, finding_views
+from contextc.web.request_view import (
+    BudgetView,
+    FindingView,
+    LineTextOptions,
+    LineView,
+    as_view,
+    detail_fields,
+    finding_views,
+)
 from contextc.web.router import endpoint
 
 # ── view of an opened request ─────────────────────────────────────────────────────────────────────────────────────────
@@ -84,23 +92,15 @@ class OpenedRequest:
         reserve = min(self.max_output_tokens, window or 0)
         budget = Budget(window=window or 0, system=self.system, tools=self.tools, reserve=reserve, used=used)
         parts = distribute_window(budget, dynamic=0, history=used, new=0)
-        return BudgetView(
+        is_known = window is not None
+        return as_view(
+            BudgetView,
+            budget,
+            **asdict(parts) | {"overhead": 0, "margin": 0, "free": parts.free if is_known else None},
             window=window,
-            system=parts.system,
-            tools=parts.tools,
-            dynamic=0,
-            history=parts.history,
-            new=parts.new,
-            reserve=parts.reserve,
-            margin=0,
-            free=parts.free if window is not None else None,
-            used=used,
-            available=budget.available if window is not None else None,
+            available=budget.available if is_known else None,
+            room=budget.room if is_known else None,
             how="exact" if self.counter.exact else "estimated",
-            limit=None,
-            wanted=0,
-            input=budget.input,
-            room=budget.room if window is not None else None,
             estimated=budget.input,
         )
 
@@ -335,9 +335,7 @@ def fix_request(app: AppState, body: RequestBody) -> FixResult:
     return FixResult(
         format=format,
         body=made,
-        repaired=[
-            RepairView(code=each.code, path=each.path, message=each.message, repair=each.repair) for each in repairs
-        ],
+        repaired=[as_view(RepairView, each) for each in repairs],
         violations=finding_views(parse_untrusted(lambda: lint(made, format=format))),
     )
 

@@ -18,11 +18,12 @@ from contextc.store.backend_interface import Transaction
 from contextc.store.conversation_list import ConversationOverview, list_rows_by_number, load_details
 from contextc.store.conversation_search import MAX_HITS, search_messages
 from contextc.web.app_state import AppState
+from contextc.web.request_view import as_view
 from contextc.web.router import endpoint
 from contextc.web.store_overview import (
     ConversationFigures,
     Figures,
-    FindingsSummary,
+    FindingsCount,
     Selection,
     add_up,
     add_up_days,
@@ -61,42 +62,13 @@ class OverviewQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     zone: str = "UTC"
 
 
-class FiguresView(Struct, frozen=True, kw_only=True):
-    """Figures of requests. `requests` have an answer or were observed; `failed` ones have no complete answer.
-
-    `cost` is null if no cost is known; `unpriced` requests are not part of it. `cache_share` is the cached share of the
-    input, from 0 to 1, null without input.
-    """
-
-    requests: int
-    failed: int
-    input: int
-    output: int
-    cache_read: int
-    cache_write: int
-    cache_share: float | None
-    cost: float | None
-    unpriced: int
-
-
-class FindingsCount(Struct, frozen=True, kw_only=True):
-    """The number of findings that are a loss. `largest` is the cost of the most expensive cause; null if none is known.
-
-    `cost` is the sum of all. It is an upper limit: what different causes have in common is counted more than once.
-    """
-
-    count: int
-    cost: float | None
-    largest: float | None = None
-
-
 class OverviewEntry(Struct, frozen=True, kw_only=True):
     """A conversation with the figures of its selected requests. `findings` is absent while they are not checked."""
 
     conversation: ConversationOverview
     source: str
     models: tuple[str, ...]
-    figures: FiguresView
+    figures: Figures
     findings: FindingsCount | UnsetType = UNSET
 
 
@@ -104,7 +76,7 @@ class DayFigures(Struct, frozen=True, kw_only=True):
     """The figures of one day, such as 2026-03-01."""
 
     day: str
-    figures: FiguresView
+    figures: Figures
 
 
 class ChoiceCount(Struct, frozen=True, kw_only=True):
@@ -122,7 +94,7 @@ class OverviewPage(Struct, frozen=True, kw_only=True):
     conversations: list[OverviewEntry]
     found: int
     pending: int
-    totals: FiguresView
+    totals: Figures
     days: list[DayFigures]
     zone: str
     sources: list[ChoiceCount]
@@ -184,8 +156,8 @@ def show_overview(app: AppState, query: OverviewQuery) -> OverviewPage:
         conversations=[_entry(each, entries[each.state.number]) for each in shown if each.state.number in entries],
         found=len(selected),
         pending=pending,
-        totals=_figures(add_up(portions)),
-        days=[DayFigures(day=day, figures=_figures(each)) for day, each in add_up_days(portions, zone)],
+        totals=add_up(portions),
+        days=[DayFigures(day=day, figures=each) for day, each in add_up_days(portions, zone)],
         zone=zone_name,
         sources=[ChoiceCount(name=name, conversations=count) for name, count in app.overview.all_sources().items()],
         models=[ChoiceCount(name=name, conversations=count) for name, count in app.overview.all_models().items()],
@@ -209,27 +181,19 @@ def _check(app: AppState, name: str) -> CheckedConversation | None:
         none = FindingsCount(count=0, cost=None)
         return CheckedConversation(name=name, findings=none, causes=[], error=str(error))
     causes = group_by_cause(found)
-    summary = FindingsSummary(len(found), sum_costs(found), causes[0].cost if causes else None)
+    summary = FindingsCount(count=len(found), cost=sum_costs(found), largest=causes[0].cost if causes else None)
     if identity is not None:
         app.overview.keep_findings(*identity, summary)
-    return CheckedConversation(name=name, findings=_count(summary), causes=[_cause(each, found) for each in causes])
-
-
-def _count(summary: FindingsSummary) -> FindingsCount:
-    return FindingsCount(count=summary.losses, cost=summary.cost, largest=summary.largest)
+    return CheckedConversation(name=name, findings=summary, causes=[_cause(each, found) for each in causes])
 
 
 def _cause(cause: CauseSummary, found: Sequence[Finding]) -> CheckedCause:
     first: Finding = cause.examples[0]
     losses = list_losses([each for each in found if each.code == cause.code])
     shown = sorted(losses, key=lambda each: (-(each.cost or 0.0), -each.tokens))[:MAX_LOSSES]
-    return CheckedCause(
-        code=cause.code,
-        cause=cause.cause,
-        title=cause.title,
-        count=cause.count,
-        tokens=cause.tokens,
-        cost=cause.cost,
+    return as_view(
+        CheckedCause,
+        cause,
         channel=first.channel,
         request=first.request,
         requests=len(losses),
@@ -246,7 +210,7 @@ SORT_KEYS: dict[SortName, Callable[[ConversationFigures], float | str | None]] =
     "name": lambda each: each.state.name.casefold(),
     "source": lambda each: each.source,
     "model": lambda each: each.models[0] if each.models else None,
-    "findings": lambda each: (each.findings.largest or 0.0) + each.findings.losses * 1e-12 if each.findings else None,
+    "findings": lambda each: (each.findings.largest or 0.0) + each.findings.count * 1e-12 if each.findings else None,
 }
 
 
@@ -265,28 +229,7 @@ def _load_entries(tx: Transaction, shown: list[ConversationFigures]) -> dict[int
 
 
 def _entry(found: ConversationFigures, conversation: ConversationOverview) -> OverviewEntry:
-    known = found.findings
-    return OverviewEntry(
-        conversation=conversation,
-        source=found.source,
-        models=found.models,
-        figures=_figures(found.figures),
-        findings=UNSET if known is None else _count(known),
-    )
-
-
-def _figures(figures: Figures) -> FiguresView:
-    return FiguresView(
-        requests=figures.requests,
-        failed=figures.failed,
-        input=figures.input,
-        output=figures.output,
-        cache_read=figures.cache_read,
-        cache_write=figures.cache_write,
-        cache_share=figures.cache_share,
-        cost=figures.cost,
-        unpriced=figures.unpriced,
-    )
+    return as_view(OverviewEntry, found, conversation=conversation, findings=found.findings or UNSET)
 
 
 # ── search ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -359,10 +302,7 @@ def search(app: AppState, query: SearchQuery) -> SearchResults:
         found=[
             ConversationHits(
                 conversation=found.conversation,
-                hits=[
-                    HitView(seq=each.seq, role=each.role, part=each.part, tool=each.tool, excerpt=each.excerpt)
-                    for each in found.hits
-                ],
+                hits=[as_view(HitView, each) for each in found.hits],
                 count=found.total,
                 more=found.more,
             )

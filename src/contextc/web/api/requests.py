@@ -7,17 +7,10 @@ from msgspec import UNSET, Meta, Struct, UnsetType, field
 from msgspec.structs import replace
 
 from contextc._json import decode
-from contextc.analysis.conversation_comparison import (
-    ComparedCause,
-    ComparedCost,
-    FirstDifference,
-    RunFigures,
-    compare_conversations,
-)
+from contextc.analysis.conversation_comparison import ConversationComparison, compare_conversations
 from contextc.analysis.conversation_loader import load_request_views
 from contextc.analysis.expected_cache import expect_cache
-from contextc.analysis.request_comparison import Difference, compare_two_requests
-from contextc.analysis.request_view import RequestView as AnalysedRequest
+from contextc.analysis.request_comparison import RequestComparison, compare_two_requests
 from contextc.app import agent_factory
 from contextc.app.agent_factory import build_prompt, build_tools, choose_tools
 from contextc.compiler.manifest import RequestRecord
@@ -31,12 +24,12 @@ from contextc.compiler.past_requests import (
 )
 from contextc.config import read_settings
 from contextc.errors import InvalidRequest, InvalidSetting
-from contextc.events import AnyEvent
-from contextc.inspection.diff import Hunk, diff_requests
+from contextc.inspection.diff import RequestDiff, diff_requests
 from contextc.inspection.line_details import LineCause
 from contextc.inspection.line_selection import LineFilter, SelectedState, load_lines, select_lines
 from contextc.inspection.prefix_break import find_break, load_compared_record, preview_break
 from contextc.inspection.preview import (
+    ChannelEpoch,
     build_item_lines,
     find_channels,
     load_epochs,
@@ -52,16 +45,15 @@ from contextc.inspection.request_details import (
     page_lines,
     preview_request_details,
 )
-from contextc.inspection.request_reply import Attempt, ReplyStatus, load_reply
-from contextc.inspection.request_timeline import find_request_of_message
+from contextc.inspection.request_reply import RequestReply, load_reply
+from contextc.inspection.request_timeline import RequestOfMessage, find_request_of_message
 from contextc.linting import lint
-from contextc.messages import Message
 from contextc.prompts import PromptContext
 from contextc.providers import Provider
 from contextc.providers.snippets import as_curl, as_python
 from contextc.store.append_and_load import now_ms
 from contextc.store.backend_interface import Transaction
-from contextc.store.ledger_schema import Channel, channel_id
+from contextc.store.ledger_schema import Channel
 from contextc.tools.spec import Tool
 from contextc.web.app_state import AppState
 from contextc.web.request_view import (
@@ -72,7 +64,7 @@ from contextc.web.request_view import (
     NextRequestView,
     RequestView,
     SelectionView,
-    UsageView,
+    as_view,
     expected_cache_view,
     find_channel,
     finding_views,
@@ -80,7 +72,6 @@ from contextc.web.request_view import (
     next_request_view,
     request_view,
     selection_view,
-    usage_view,
 )
 from contextc.web.router import RawResponse, endpoint
 
@@ -189,82 +180,11 @@ class OtherRequestQuery(Struct, frozen=True, forbid_unknown_fields=True):
     to_request: Annotated[int, Meta(ge=0, le=MAX_NUMBER)] = 0
 
 
-class ComparedRequest(Struct, frozen=True, kw_only=True):
-    """One of the two requests. `input` are its input tokens."""
-
-    conversation: str
-    channel: str
-    request: int
-    model: str
-    format: str
-    time: int
-    input: int
-
-
-class RequestComparisonView(Struct, frozen=True, kw_only=True):
-    """The comparison of a request (`after`) with another one (`before`; null if there is none).
-
-    `differences` are in cache order: tools, system prompt, messages. Cache breakpoints do not count. `break_index` is
-    the index of the first difference that breaks the prefix; null if there is none. `reason` says what it is, and `fix`
-    how to avoid it. `readable` are tokens that could be read from the cache that `before` left, by the rules of the
-    provider. `lost` are tokens that both have and that were not read, by the reported usage if there is any, and `cost`
-    is what these cost more than a read from the cache, in dollars. They are null if the requests share no cache (then
-    `shares_cache` is false), or if its rules are not known. `as_messages` is true if the formats differ, so that
-    contextc messages are compared. `omitted` is the number of differences that are left out; `cut` is true if texts
-    are.
-    """
-
-    before: ComparedRequest | None
-    after: ComparedRequest
-    differences: list[Difference]
-    break_index: int | None
-    reason: str
-    fix: str
-    shares_cache: bool
-    as_messages: bool
-    readable: int | None
-    lost: int | None
-    cost: float | None
-    unchanged: int
-    unchanged_tokens: int
-    omitted: int
-    cut: bool
-
-
 class ConversationsQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """`a` and `b` are the names of the conversations."""
 
     a: str
     b: str
-
-
-class FirstDifferenceView(Struct, frozen=True, kw_only=True):
-    """The first requests that differ, at the same position in both conversations; null where there is none.
-
-    `related` is false if the conversations are about different things. `equal` is the number of parts before the first
-    difference, and `equal_tokens` their tokens.
-    """
-
-    position: int
-    a: ComparedRequest | None
-    b: ComparedRequest | None
-    reason: str
-    related: bool = True
-    equal: int = 0
-    equal_tokens: int = 0
-
-
-class ConversationComparisonView(Struct, frozen=True, kw_only=True):
-    """Two conversations side by side: figures, findings by cause, costs, and the first requests that differ.
-
-    `first` is null if all requests are the same.
-    """
-
-    a: RunFigures
-    b: RunFigures
-    causes: list[ComparedCause]
-    costs: list[ComparedCost]
-    first: FirstDifferenceView | None
 
 
 def find_other_request(
@@ -289,77 +209,18 @@ def _load_compared(tx: Transaction, channel: Channel, number: int) -> RequestRec
 
 
 @endpoint("GET", "/conversations/{name}/requests/{channel}/{number}/comparison", tag="comparison")
-def show_comparison(
-    app: AppState, name: str, channel: str, number: int, query: OtherRequestQuery
-) -> RequestComparisonView:
+def show_comparison(app: AppState, name: str, channel: str, number: int, query: OtherRequestQuery) -> RequestComparison:
     """Compare a request with the last answered one before it, or with any other, in cache order."""
     found = find_channel(app.store, name, channel)
     other = find_other_request(app, found, number, query)
-    if other is None:
-        (after,) = load_request_views(app.store, [(found, number)])
-        return _nothing_before(after)
-    before, after = load_request_views(app.store, [other, (found, number)])
-    compared = compare_two_requests(app.store, before, after)
-    return RequestComparisonView(
-        before=_compared_request(before),
-        after=_compared_request(after),
-        differences=list(compared.differences),
-        break_index=compared.break_index,
-        reason=compared.reason,
-        fix=compared.fix,
-        shares_cache=compared.shares_cache,
-        as_messages=compared.as_messages,
-        readable=compared.readable,
-        lost=compared.lost,
-        cost=compared.cost,
-        unchanged=compared.unchanged,
-        unchanged_tokens=compared.unchanged_tokens,
-        omitted=compared.omitted,
-        cut=compared.is_cut,
-    )
+    *before, after = load_request_views(app.store, [*([other] if other is not None else []), (found, number)])
+    return compare_two_requests(app.store, before[0] if before else None, after)
 
 
 @endpoint("GET", "/compare", tag="comparison")
-def show_conversation_comparison(app: AppState, query: ConversationsQuery) -> ConversationComparisonView:
+def show_conversation_comparison(app: AppState, query: ConversationsQuery) -> ConversationComparison:
     """Compare two conversations: figures, costs and findings by cause, and the first request that differs."""
-    found = compare_conversations(app.store, query.a, query.b)
-    return ConversationComparisonView(
-        a=found.a, b=found.b, causes=list(found.causes), costs=list(found.costs), first=_first(found.first)
-    )
-
-
-def _first(found: FirstDifference | None) -> FirstDifferenceView | None:
-    if found is None:
-        return None
-    return FirstDifferenceView(
-        position=found.position,
-        a=_compared_request(found.a) if found.a is not None else None,
-        b=_compared_request(found.b) if found.b is not None else None,
-        reason=found.reason,
-        related=found.is_related,
-        equal=found.equal,
-        equal_tokens=found.equal_tokens,
-    )
-
-
-def _compared_request(view: AnalysedRequest) -> ComparedRequest:
-    return ComparedRequest(
-        conversation=view.channel.conversation,
-        channel=view.channel_id,
-        request=view.number,
-        model=f"{view.channel.provider}:{view.channel.model}",
-        format=view.format,
-        time=view.began,
-        input=view.input,
-    )
-
-
-def _nothing_before(after: AnalysedRequest) -> RequestComparisonView:
-    return RequestComparisonView(
-        before=None, after=_compared_request(after), differences=[], break_index=None, reason="", fix="",
-        shares_cache=False, as_messages=False, readable=None, lost=None, cost=None,
-        unchanged=0, unchanged_tokens=0, omitted=0, cut=False,
-    )  # fmt: skip
+    return compare_conversations(app.store, query.a, query.b)
 
 
 # ── a sent request ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -407,15 +268,6 @@ class BodyQuery(Struct, frozen=True, forbid_unknown_fields=True):
     shape: Literal["", "curl", "python"] = field(default="", name="as")
 
 
-class DiffView(Struct, frozen=True, kw_only=True):
-    """`before` is the number of the compared request, null if there is none. `cut` is true if hunks are missing."""
-
-    before: int | None
-    unchanged_bytes: int
-    hunks: list[Hunk]
-    cut: bool
-
-
 class RequestFindings(Struct, frozen=True, kw_only=True):
     format: str
     violations: list[FindingView]
@@ -430,24 +282,10 @@ class LinesPage(Struct, frozen=True, kw_only=True):
     selection: SelectionView | UnsetType = UNSET
 
 
-class MessageRequestView(Struct, frozen=True, kw_only=True):
-    """The first request that contains a message. `line` is the index of its line; null if the message is the reply.
-
-    `channel` is "" and `request` 0 if no request contains it.
-    """
-
-    channel: str
-    request: int
-    line: int | None
-
-
 @endpoint("GET", "/conversations/{name}/messages/{number}/request", tag="requests")
-def show_request_of_message(app: AppState, name: str, number: int) -> MessageRequestView:
+def show_request_of_message(app: AppState, name: str, number: int) -> RequestOfMessage:
     """Return the first request that contains the message with a seq, or the request whose reply it is."""
-    found = find_request_of_message(app.store, name, number)
-    if found is None:
-        return MessageRequestView(channel="", request=0, line=None)
-    return MessageRequestView(channel=channel_id(found.channel), request=found.request, line=found.line)
+    return find_request_of_message(app.store, name, number)
 
 
 @endpoint("GET", "/conversations/{name}/requests/{channel}/{number}", tag="requests")
@@ -488,7 +326,7 @@ def _snippet(app: AppState, channel: Channel, number: int, body: bytes, shape: s
 
 
 @endpoint("GET", "/conversations/{name}/requests/{channel}/{number}/diff", tag="requests")
-def show_difference(app: AppState, name: str, channel: str, number: int, query: OtherRequestQuery) -> DiffView:
+def show_difference(app: AppState, name: str, channel: str, number: int, query: OtherRequestQuery) -> RequestDiff:
     """Return the differences between a request and the previous one, or any other, line by line in the order of their
     JSON. Unchanged parts are folded.
 
@@ -501,13 +339,7 @@ def show_difference(app: AppState, name: str, channel: str, number: int, query: 
     if previous is not None:
         form = load_channel_formatter(app.store, previous[0])
         before = rebuild_session_view(app.store, previous[0], form, previous[1])
-    found_hunks = diff_requests(before, after)
-    return DiffView(
-        before=previous[1] if previous is not None else None,
-        unchanged_bytes=found_hunks.unchanged,
-        hunks=found_hunks.hunks,
-        cut=found_hunks.cut,
-    )
+    return diff_requests(before, after, previous[1] if previous is not None else None)
 
 
 @endpoint("GET", "/conversations/{name}/requests/{channel}/{number}/lint", tag="requests")
@@ -523,101 +355,10 @@ def show_findings(app: AppState, name: str, channel: str, number: int) -> Reques
 # ── the reply to a request ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class RetryView(Struct, frozen=True, kw_only=True):
-    """A failed call of the same step, which was repeated after some seconds."""
-
-    time: int
-    attempt: int
-    kind: str
-    seconds: float
-    error: str
-
-
-class AttemptView(Struct, frozen=True, kw_only=True):
-    """Another attempt of the same request. `number` is the number to inspect it by; null if it is not stored.
-
-    `corrected` is true if the content of the later of both is another one, because the earlier was refused.
-    """
-
-    number: int | None
-    time: int | None
-    status: ReplyStatus
-    code: int | None
-    error: str
-    error_type: str = ""
-    latency: int | None
-    corrected: bool
-
-
-class ReplyView(Struct, frozen=True, kw_only=True):
-    """The reply to a request. `status` is ok, error, unfinished (it broke off), unanswered or stopped.
-
-    `finish` is the stop reason, and `provider_finish` the provider's own word for it, empty if it is the same. `code`
-    is the HTTP status, `error` the text of an error reply, `error_type` its type or code, and `request_id` the
-    provider's id of the request.
-    `began` and `ended` are Unix milliseconds, and `latency` the milliseconds between them. `messages` are the stored
-    messages of the reply, or what was received of it. `events` are the stored events of the step in which an executor
-    made the request; `more_events` is true if there are further ones. Unknown values are null or empty.
-    """
-
-    status: ReplyStatus
-    finish: str
-    provider_finish: str = ""
-    code: int | None
-    error: str
-    error_type: str = ""
-    request_id: str = ""
-    began: int | None
-    ended: int | None
-    latency: int | None
-    usage: UsageView | None
-    cost: float | None
-    messages: list[Message]
-    events: list[AnyEvent]
-    more_events: bool
-    retries: list[RetryView]
-    attempts: list[AttemptView]
-
-
 @endpoint("GET", "/conversations/{name}/requests/{channel}/{number}/reply", tag="replies")
-def show_reply(app: AppState, name: str, channel: str, number: int) -> ReplyView:
+def show_reply(app: AppState, name: str, channel: str, number: int) -> RequestReply:
     """Return the reply to a request: its messages, stop reason, latency, error, events, and other attempts."""
-    found = load_reply(app.store, find_channel(app.store, name, channel), number)
-    return ReplyView(
-        status=found.status,
-        finish=found.finish,
-        provider_finish=found.provider_finish,
-        code=found.code,
-        error=found.error,
-        error_type=found.error_type,
-        request_id=found.request_id,
-        began=found.began,
-        ended=found.ended,
-        latency=found.latency,
-        usage=usage_view(found.usage),
-        cost=found.cost,
-        messages=[*found.messages],
-        events=[*found.events],
-        more_events=found.more_events,
-        retries=[
-            RetryView(time=each.time, attempt=each.attempt, kind=each.kind, seconds=each.seconds, error=each.error)
-            for each in found.retries
-        ],
-        attempts=[_attempt_view(each) for each in found.attempts],
-    )
-
-
-def _attempt_view(attempt: Attempt) -> AttemptView:
-    return AttemptView(
-        number=attempt.number,
-        time=attempt.time,
-        status=attempt.status,
-        code=attempt.code,
-        error=attempt.error,
-        error_type=attempt.error_type,
-        latency=attempt.latency,
-        corrected=attempt.is_corrected,
-    )
+    return load_reply(app.store, find_channel(app.store, name, channel), number)
 
 
 # ── the next request ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -736,16 +477,6 @@ class LedgerQuery(Struct, frozen=True, forbid_unknown_fields=True):
     limit: Limit = 200
 
 
-class EpochView(Struct, frozen=True, kw_only=True):
-    """An epoch: its first request, its reason, and its number of ledger rows."""
-
-    epoch: int
-    request: int
-    why: str
-    rows: int
-    time: int
-
-
 class LedgerEntry(Struct, frozen=True, kw_only=True):
     """A message or an inserted text. `tokens` is an estimate."""
 
@@ -783,7 +514,7 @@ class LedgerView(Struct, frozen=True, kw_only=True):
     session: str
     lost: str
     unanswered: bool
-    epochs: list[EpochView]
+    epochs: list[ChannelEpoch]
     known: list[SentEntry]
     total: int
     more: bool
@@ -799,17 +530,14 @@ def show_ledger(app: AppState, name: str, channel: str, query: LedgerQuery) -> L
     news = knowledge.news[:MAX_UNSENT]
     shown = build_item_lines(app.store, knowledge.known[query.after : query.after + query.limit])
     counted = dict(enumerate(knowledge.last.tokens))
-    return LedgerView(
-        session=knowledge.session,
-        lost=knowledge.lost,
-        unanswered=knowledge.unanswered,
-        epochs=[EpochView(**each._asdict()) for each in load_epochs(app.store, found)],
+    return as_view(
+        LedgerView,
+        knowledge,
+        epochs=load_epochs(app.store, found),
         known=[
-            SentEntry(
-                seq=line.seq,
-                kind=line.kind,
-                role=line.role,
-                tokens=line.tokens,
+            as_view(
+                SentEntry,
+                line,
                 text=line.text[:MAX_TEXT_LENGTH],
                 acknowledged=knowledge.acknowledged,
                 counted=counted.get(index, UNSET),
@@ -819,11 +547,9 @@ def show_ledger(app: AppState, name: str, channel: str, query: LedgerQuery) -> L
         total=len(knowledge.known),
         more=query.after + query.limit < len(knowledge.known),
         new=[
-            UnsentEntry(
-                seq=line.seq,
-                kind=line.kind,
-                role=line.role,
-                tokens=line.tokens,
+            as_view(
+                UnsentEntry,
+                line,
                 text=line.text[:MAX_TEXT_LENGTH],
                 before=item.place in knowledge.sent_on_other_branch,
             )
