@@ -40,8 +40,8 @@ from contextc.analysis.miss_case import COMPACTED, MISSED_TOKENS, MissCase, scop
 from contextc.analysis.neighbour_requests import compare_with_overlapping
 from contextc.analysis.request_view import ConversationView, RequestView, with_long_writes
 from contextc.compiler.manifest import RequestRecord
+from contextc.inspection.line_details import compute_miss_cost
 from contextc.messages import Usage
-from contextc.models.model_info import MILLION, average_write_price
 from contextc.store.ledger_schema import Channel
 
 # ── trimmed requests ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -540,12 +540,8 @@ def _make_finding(conversation: str, case: MissCase, code: FindingCode, found: D
 
 def compute_cost(case: MissCase, tokens: int) -> float | None:
     """Return what missed tokens cost more than a read from the cache, in dollars; None if the price is unknown."""
-    price = case.now.price
-    if price is None:
-        return None
     usage = case.now.usage
     if usage is None:  # a request that is marked writes everything up to the last breakpoint
         written = tokens if case.rules.explicit and case.now.marks else 0
         usage = with_long_writes(Usage(cache_write=written), case.now.marks)
-    paid = average_write_price(price, usage) if usage.cache_write else price.input
-    return max(0.0, tokens * (paid - price.cache_read) / MILLION)
+    return compute_miss_cost(case.now.price, usage, tokens)

@@ -24,7 +24,6 @@ from contextc.analysis.conversation_loader import (
 )
 from contextc.analysis.element_costs import (
     ChannelRun,
-    PricedTokens,
     RequestPrices,
     call_name,
     has_media,
@@ -33,6 +32,7 @@ from contextc.analysis.element_costs import (
 from contextc.analysis.request_elements import ROLES, Element, Section, align_items
 from contextc.analysis.request_view import RequestView
 from contextc.compiler.draft import distribute
+from contextc.inspection.line_details import PricedTokens
 from contextc.models.model_info import MILLION, CacheFigures
 from contextc.store import Store
 
@@ -527,7 +527,7 @@ def compute_composition(loaded: SingleRequest) -> RequestComposition:
 
 def _with_charges(part: _Part, prices: RequestPrices) -> _Part:
     """Return a part with how it was charged."""
-    return part._replace(charged=prices.split(part.start, part.counted))
+    return part._replace(charged=prices.split_at(part.start, part.counted))
 
 
 def _make_node(

@@ -13,7 +13,7 @@ from contextc._common_prefix import count_common_prefix
 from contextc._json import JSON, JSONObject, as_object, decode_json
 from contextc.analysis.request_elements import Element, Section, classify
 from contextc.analysis.request_view import KeepsResults, RequestView
-from contextc.models.model_info import MILLION, average_write_price
+from contextc.inspection.line_details import InputPrices, PricedTokens
 
 FILE_ARGUMENTS = ("file_path", "path", "filePath", "filename", "file", "notebook_path", "target_file", "uri")
 MEDIA_WORDS = (
@@ -24,19 +24,7 @@ T = TypeVar("T")
 RESULT_FIELDS = ("content", "output", "toolResult", "functionResponse", "parts")
 
 
-class PricedTokens(NamedTuple):
-    """Tokens as the provider counts them: those read from the cache, written to it, and charged as plain input."""
-
-    read: float = 0.0
-    written: float = 0.0
-    plain: float = 0.0
-
-    @property
-    def total(self) -> float:
-        return self.read + self.written + self.plain
-
-
-class RequestPrices:
+class RequestPrices(InputPrices):
     """The prices of the positions of one request. Nothing is known of a request without reported usage.
 
     `total` are its input tokens as they were charged. `overhead` are tokens that the provider adds to what is sent;
@@ -46,20 +34,14 @@ class RequestPrices:
     def __init__(self, request: RequestView) -> None:
         self.request, self.usage = request, request.usage
         usage = self.usage
-        self._read = usage.cache_read if usage is not None else 0
-        self._written = self._read + (usage.cache_write if usage is not None else 0)
-        self.total = max(usage.input, self._written) if usage is not None else request.estimated
+        super().__init__(request.model.price if request.model is not None and usage is not None else None, usage)
+        self.total = int(max(usage.input, self.written_end)) if usage is not None else request.estimated
         self._head = request.head_totals[2]
         rows = request.rows.totals[-1] if request.rows.totals else 0
         self._counted = self._head + rows
         budget = request.record.counted_budget
         self.overhead = min(budget.overhead, self.total) if self._counted else self.total
         self.head_factor, self.row_factor = self._factors(rows)
-        price = request.model.price if request.model is not None and usage is not None else None
-        if price is not None and usage is not None and price.long is not None and usage.input > price.above:
-            price = price.long
-        self.price = price
-        self._write_price = average_write_price(price, usage) if price is not None and usage is not None else 0.0
 
     def _factors(self, rows: int) -> tuple[float, float]:
         """Return the factors from our own count to what was charged, for the head and for messages.
@@ -88,28 +70,17 @@ class RequestPrices:
             return max(0.0, min(left / self.head_factor, self._head)) if self.head_factor else 0.0
         return min(self._head + (left - head) / self.row_factor, self._counted)
 
-    def split(self, start: float, tokens: float) -> PricedTokens:
-        """Return how tokens at a position were charged."""
-        first, last = self._charged_before(start), self._charged_before(start + tokens)
-        read = max(0.0, min(last, self._read) - first)
-        written = max(0.0, min(last, self._written) - max(first, self._read))
-        return PricedTokens(read, written, last - first - read - written)
+    def split_at(self, start: float, tokens: float) -> PricedTokens:
+        """Return how tokens at a position, by our own count, were charged."""
+        return self.split(self._charged_before(start), self._charged_before(start + tokens))
 
     def boundaries(self) -> tuple[float, float, float]:
         """Return the positions up to which input was read, read or written, and sent."""
-        return self._position(self._read), self._position(self._written), self._counted
-
-    def dollars(self, tokens: PricedTokens) -> float:
-        """Return the cost of tokens; 0 if the price is unknown."""
-        price = self.price
-        if price is None:
-            return 0.0
-        cost = tokens.read * price.cache_read + tokens.written * self._write_price + tokens.plain * price.input
-        return cost / MILLION
+        return self._position(self.read_end), self._position(self.written_end), self._counted
 
     def cost(self, start: float, tokens: float) -> float:
         """Return the cost of tokens at a position; 0 if it is unknown."""
-        return self.dollars(self.split(start, tokens)) if self.price is not None else 0.0
+        return self.dollars(self.split_at(start, tokens)) if self.price is not None else 0.0
 
 
 class Stay(Struct, frozen=True, eq=False):

@@ -20,8 +20,8 @@ from contextc.analysis.request_view import ConversationView, RequestView, with_l
 from contextc.compiler.manifest import ObservedFacts, RequestRecord
 from contextc.compiler.row_encoding import NewRow
 from contextc.compiler.step import Compiled
+from contextc.inspection.line_details import compute_miss_cost
 from contextc.messages import Usage
-from contextc.models.model_info import MILLION, average_write_price
 from contextc.store import Store
 from contextc.store.ledger_schema import StoredRow
 
@@ -187,7 +187,7 @@ def _expect_read(rules: CacheRules, recent: Sequence[RequestView], now: RequestV
         usage=usage,
         is_expired=_is_expired(branch, now.began),
         paid_again=possible - read,
-        dollars=_count_dollars(now, usage, possible - read),
+        dollars=compute_miss_cost(now.price, usage, possible - read),
         idle=now.began - max([each.ended for each in branch.entries]) if branch and branch.entries else 0,
         life=max([each.life for each in branch.entries]) if branch and branch.entries else 0,
         missed=missed,
@@ -224,11 +224,3 @@ def _make_usage(rules: CacheRules, now: RequestView, read: int) -> Usage:
         end = min(now.charged_before(max(now.marks) + 1), now.input)
         written = end - read if end >= max(rules.minimum, read) else 0
     return with_long_writes(Usage(input=now.input, cache_read=read, cache_write=written), now.marks)
-
-
-def _count_dollars(now: RequestView, usage: Usage, tokens: int) -> float | None:
-    price = now.price
-    if price is None:
-        return None
-    paid = average_write_price(price, usage) if usage.cache_write else price.input
-    return max(0.0, tokens * (paid - price.cache_read) / MILLION)

@@ -167,7 +167,7 @@ def _cost_of_tools(run: ChannelRun, names: set[str]) -> float:
         first = request.head_tokens_before("tools")
         if (found := places.get(id(tools))) is None:
             found = places[id(tools)] = list(_positions(tools, names))
-        paid = prices.split(first, tools.total)
+        paid = prices.split_at(first, tools.total)
         if found and 0 < max(paid) == paid.total:  # all tools at one price
             cost += prices.dollars(paid) * sum([tokens for _, tokens in found]) / tools.total
         else:

@@ -17,7 +17,7 @@ from contextc.compiler.past_requests import find_epoch_start, without_marks
 from contextc.errors import ContextcError
 from contextc.formats.base import Formatter
 from contextc.messages import AnyPart, Media, Message, Reasoning, ToolCall, ToolResult, Usage, UserNotice, to_plain_text
-from contextc.models import Model
+from contextc.models import Model, Price
 from contextc.models.model_info import MILLION, average_write_price
 from contextc.store.backend_interface import Transaction
 from contextc.tools.spec import AnyTool, Tool, get_tool_name
@@ -279,29 +279,70 @@ def compare_heads(now: Sequence[HeadPart], before: Sequence[HeadPart] | None, is
 
 
 # ── costs ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-# The share of each item of a request in the price of its input.
+# The share of each part of a request in the price of its input.
 
 
-def compute_item_costs(model: Model, tokens: Sequence[int], above: int, usage: Usage | None) -> list[float]:
-    """Return the share of each item in the price of the input, in dollars. `above` are the tokens before the first
-    item.
+class PricedTokens(NamedTuple):
+    """Tokens as the provider counts them: those read from the cache, written to it, and charged as plain input."""
 
-    A provider reports how much it read from its cache and how much it wrote there. Both are prefixes, so an item before
-    the end of the one was read, and an item before the end of the other was written. Without usage, all is new.
+    read: float = 0.0
+    written: float = 0.0
+    plain: float = 0.0
+
+    @property
+    def total(self) -> float:
+        return self.read + self.written + self.plain
+
+
+class InputPrices:
+    """The prices of the input of a request by position.
+
+    A provider reports how much it read from its cache and how much it wrote there. Both are prefixes, so what is before
+    the end of the one was read, and what is before the end of the other was written. Without usage, all is new. `price`
+    is None if it is unknown. `scale` is the factor from reported tokens to those of the positions.
     """
-    assert model.price is not None, "checked by the caller"
-    price = model.price
-    if price.long is not None and usage is not None and usage.input > price.above:
-        price = price.long
+
+    def __init__(self, price: Price | None, usage: Usage | None, scale: float = 1) -> None:
+        if price is not None and price.long is not None and usage is not None and usage.input > price.above:
+            price = price.long
+        self.price = price
+        self.read_end = usage.cache_read * scale if usage is not None else 0
+        self.written_end = self.read_end + (usage.cache_write * scale if usage is not None else 0)
+        self._write_price = 0.0
+        if price is not None:
+            self._write_price = average_write_price(price, usage) if usage is not None else price.cache_write
+
+    def split(self, first: float, last: float) -> PricedTokens:
+        """Return how the tokens between two positions were charged."""
+        read = max(0.0, min(last, self.read_end) - first)
+        written = max(0.0, min(last, self.written_end) - max(first, self.read_end))
+        return PricedTokens(read, written, last - first - read - written)
+
+    def dollars(self, tokens: PricedTokens) -> float:
+        """Return the cost of tokens; 0 if the price is unknown."""
+        price = self.price
+        if price is None:
+            return 0.0
+        cost = tokens.read * price.cache_read + tokens.written * self._write_price + tokens.plain * price.input
+        return cost / MILLION
+
+
+def compute_item_costs(
+    model: Model | None, tokens: Sequence[int], above: int, usage: Usage | None
+) -> Sequence[float | None]:
+    """Return the share of each item in the price of the input, in dollars; None if the price is unknown. `above` are
+    the tokens before the first item.
+    """
+    if model is None or model.price is None:
+        return [None] * len(tokens)
     ends = list(accumulate(tokens, initial=above))
-    scale = ends[-1] / usage.input if usage is not None and usage.input else 0.0
-    read = usage.cache_read * scale if usage is not None else 0.0
-    written = read + (usage.cache_write * scale if usage is not None else 0.0)
-    write_price = average_write_price(price, usage) if usage is not None else price.cache_write
-    costs: list[float] = []
-    for start, end in pairwise(ends):
-        from_cache = max(0.0, min(end, read) - start)
-        to_cache = max(0.0, min(end, written) - max(start, read))
-        fresh = end - start - from_cache - to_cache
-        costs.append((from_cache * price.cache_read + to_cache * write_price + fresh * price.input) / MILLION)
-    return costs
+    prices = InputPrices(model.price, usage, ends[-1] / usage.input if usage is not None and usage.input else 0.0)
+    return [prices.dollars(prices.split(start, end)) for start, end in pairwise(ends)]
+
+
+def compute_miss_cost(price: Price | None, usage: Usage, tokens: int) -> float | None:
+    """Return what tokens cost more than a read from the cache, in dollars; None if the price is unknown."""
+    if price is None:
+        return None
+    paid = average_write_price(price, usage) if usage.cache_write else price.input
+    return max(0.0, tokens * (paid - price.cache_read) / MILLION)

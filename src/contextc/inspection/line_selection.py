@@ -268,11 +268,9 @@ def _describe_lines(request: RequestDetails, numbers: Sequence[int], hidden: Seq
 def _numbered_head(
     request: RequestDetails, head: Sequence[HeadPart], tokens: Sequence[int], paid: Collection[int]
 ) -> list[NumberedLine]:
-    known = find_channel_model(request.channel)
-    costs: Sequence[float | None] = [None] * len(head)
-    if known is not None and known.price is not None:
-        added = request.above - sum(tokens)
-        costs = compute_item_costs(known, [*tokens, added, *request.tokens], 0, request.charged)
+    added = request.above - sum(tokens)
+    model = find_channel_model(request.channel)
+    costs = compute_item_costs(model, [*tokens, added, *request.tokens], 0, request.charged)
     found: list[NumberedLine] = []
     for index, part in enumerate(head):
         number, is_unchanged = index - len(head), part.state == "unchanged"

@@ -430,7 +430,8 @@ class LineFigures(NamedTuple):
 
 
 def compute_line_figures(request: RequestDetails) -> LineFigures:
-    return LineFigures(request.tokens, _costs(request))
+    model = find_channel_model(request.channel)
+    return LineFigures(request.tokens, compute_item_costs(model, request.tokens, request.above, request.charged))
 
 
 def build_numbered_lines(
@@ -473,13 +474,6 @@ def _reduction(item: Item) -> Reduction:
 
 def _uid(messages: Mapping[int, Message], where: int) -> str:
     return messages[where].uid if where in messages else ""
-
-
-def _costs(seen: RequestDetails) -> Sequence[float | None]:
-    known = find_channel_model(seen.channel)
-    if known is None or known.price is None:
-        return [None] * len(seen.items)
-    return compute_item_costs(known, seen.tokens, seen.above, seen.charged)
 
 
 def is_sent_again(request: RequestDetails, index: int) -> bool:

@@ -1,6 +1,6 @@
 """Requests that a client opens or pastes: inspection, lint, repair and conversion. Nothing is stored."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Annotated, Any, TypeVar, cast
 
 from msgspec import Meta, Struct
@@ -106,9 +106,7 @@ class OpenedRequest:
 
     def lines(self, *, detailed: bool = False) -> list[LineView]:
         """Return the system prompt, if any, and every message. With `detailed`, each tool is a line too."""
-        costs: Sequence[float | None] = [None] * len(self.messages)
-        if self.model_facts is not None and self.model_facts.price is not None:
-            costs = compute_item_costs(self.model_facts, self.tokens, self.system + self.tools, None)
+        costs = compute_item_costs(self.model_facts, self.tokens, self.system + self.tools, None)
         lead = [_line(0, 0, "system", "system", self.system, None, self.prompt, "")] if self.prompt else []
         found = [
             _line(0, 0, "tool", "tool", tokens, None, part.text, "") for part, tokens in self._tool_parts(detailed)
