@@ -913,13 +913,13 @@ def _find_staying(
 
 
 def find_open_calls(messages: Sequence[Message]) -> list[tuple[Message, ToolCall]]:
-    """Return the calls without a result, each with its message. Two agents may use the same ids at once."""
+    """Return the calls without a result, each with its message. Two agents or runs may use the same ids at once."""
     waiting: dict[int, tuple[Message, ToolCall]] = {}
-    places: dict[tuple[str | None, ...], deque[int]] = {}  # by id and author, and by id alone
+    places: dict[tuple[str | None, ...], deque[int]] = {}  # by id, author and run, and by id alone
     count = 0
     for message in messages:
         for result in message.tool_results:
-            for key in ((result.call_id, message.author), (result.call_id,)):
+            for key in ((result.call_id, message.author, message.run), (result.call_id,)):
                 queue = places.get(key, deque())
                 while queue and queue[0] not in waiting:
                     queue.popleft()
@@ -928,7 +928,7 @@ def find_open_calls(messages: Sequence[Message]) -> list[tuple[Message, ToolCall
                     break
         for call in message.tool_calls:
             waiting[count] = message, call
-            for key in ((call.id, message.author), (call.id,)):
+            for key in ((call.id, message.author, message.run), (call.id,)):
                 places.setdefault(key, deque()).append(count)
             count += 1
     return list(waiting.values())

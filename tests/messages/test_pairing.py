@@ -192,7 +192,7 @@ def test_a_call_waits_also_where_its_id_was_answered_before() -> None:
 
 
 def test_open_calls_are_found_with_work_in_proportion() -> None:
-    """A turn asks for the open calls again and again; two agents may use the same ids, and each answers its own."""
+    """A turn asks for the open calls again and again. Two agents or runs may use the same ids: each answers its own."""
     ids = [f"c{number}" for number in range(400)]
 
     def history(count: int) -> list[cc.Message]:
@@ -203,6 +203,7 @@ def test_open_calls_are_found_with_work_in_proportion() -> None:
     small, large = (lines(lambda count=count: find_open_calls(history(count))) for count in (100, 400))
     assert large < 5 * small
     calls = [cc.tool_call("a", "look", "{}")]
-    two = [replace(cc.assistant(tool_calls=calls), author=name) for name in ("first", "second")]
-    answer = replace(cc.tool_result("a", "look", "seen"), author="second")
-    assert [message.author for message, _ in find_open_calls([*two, answer])] == ["first"]
+    for own, other in (({"author": "first"}, {"author": "second"}), ({"run": "first"}, {"run": "second"})):
+        asked = [replace(cc.assistant(tool_calls=calls), **each) for each in (own, other)]
+        answer = replace(cc.tool_result("a", "look", "seen"), **other)
+        assert [message for message, _ in find_open_calls([*asked, answer])] == asked[:1]

@@ -418,7 +418,8 @@ def close_stream(tx: Transaction, conversation: str, uid: str, final: Message) -
 def error_result(message: Message, call: ToolCall, text: str) -> Message:
     """Return an error result for a call of a message."""
     author, turn, step = message.author, message.turn, message.step
-    return tool_result(call.id, call.name, text, is_error=True, author=author, turn=turn, step=step)
+    result = tool_result(call.id, call.name, text, is_error=True, author=author, turn=turn, step=step)
+    return replace(result, run=message.run)
 
 
 def _answer_open_calls(
@@ -458,7 +459,7 @@ def _answer_open_calls(
         return running[call.id] >= 0
 
     results = [
-        replace(error_result(message, call, text), run=message.run)
+        error_result(message, call, text)
         for message, call in find_open_calls(written)
         if is_own(message) and may_have_run(message, call)
     ]
