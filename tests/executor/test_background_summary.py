@@ -1,6 +1,7 @@
 """Summaries that are written while a turn goes on, and used where the context is trimmed next: Guarantee 7.13."""
 
 import asyncio
+import threading
 from collections.abc import AsyncGenerator, Callable
 from functools import partial
 from pathlib import Path
@@ -12,12 +13,13 @@ from contextc._json import JSONObject, encode
 from contextc.compiler.compaction import CompactionSteps
 from contextc.compiler.summary_request import LIVE_REQUEST, SummarizerInput
 from contextc.errors import ProviderFailed
-from contextc.events import CompactionFinished, StepStart
+from contextc.events import CompactionFinished, StepStart, TurnFinish
 from contextc.executor.background_summary import BackgroundSummaries
 from contextc.executor.summarizer import SUMMARY_INSTRUCTIONS, summarize
 from contextc.providers.client import Endpoint, ProviderCall
 from tests.executor.scripted_provider import SONNET, Say, played
 
+SUMMARY = "Things were written down."
 LIVE, SEPARATE = encode(LIVE_REQUEST)[1:-1], encode(SUMMARY_INSTRUCTIONS.partition("\n")[0])[1:-1]
 
 
@@ -29,6 +31,8 @@ class Writer(Endpoint):
         self.bodies, self.summaries = list[bytes](), list[int]()
         """The requests of the turn, and how many there were when each summary was asked for."""
         self.asked, self.may_answer = asyncio.Event(), asyncio.Event()
+        if release(0):
+            self.may_answer.set()
         self.failures = 0
 
     async def stream(self, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:
@@ -39,7 +43,7 @@ class Writer(Endpoint):
                 self.failures -= 1
                 raise ProviderFailed("anthropic", "quota", "no credit left")
             await self.may_answer.wait()
-            reply = Say(text="Things were written down.", input=7, output=3)
+            reply = Say(text=SUMMARY, input=7, output=3)
         else:
             self.bodies.append(call.body)
             if self.release(len(self.bodies)):
@@ -58,9 +62,9 @@ def note(n: int) -> str:
     return "noted"
 
 
-def agent(store: cc.Store, line: Endpoint, at: float | None = 0.75) -> cc.AgentExecutor:
+def agent(store: cc.Store, line: Endpoint, at: float | None = 0.75, run: str | None = None) -> cc.AgentExecutor:
     provider = cc.provider(SONNET, window=12_000, output=2_000)
-    return cc.AgentExecutor(store, provider, tools=[note], endpoint=line, summarize_at=at)
+    return cc.AgentExecutor(store, provider, tools=[note], endpoint=line, summarize_at=at, run=run)
 
 
 def count_summaries(store: cc.Store) -> int:
@@ -75,7 +79,6 @@ def full() -> int:
 
     async def run() -> int:
         line = Writer(40)
-        line.may_answer.set()
         with cc.open_store("memory:") as store:
             executor = agent(store, line, None)
             await played(executor, "demo", "write")
@@ -98,7 +101,7 @@ def test_a_summary_is_written_while_the_turn_goes_on_and_used_at_the_next_cut(st
         begins = [event for event in events if isinstance(event, StepStart) and event.why]
         assert [event.why for event in begins] == ["first request", "over budget"]
         assert line.summaries[0] < begins[1].step
-        used = [b"Things were written down." in body for body in line.bodies]
+        used = [SUMMARY.encode() in body for body in line.bodies]
         assert used == [number >= begins[1].step for number in range(1, len(used) + 1)]
         done = [event for event in events if isinstance(event, CompactionFinished)]
         assert [(event.fallback, event.before > event.after > 0) for event in done] == [("", True)]
@@ -118,7 +121,7 @@ def test_a_turn_waits_for_the_summary_only_if_the_window_is_full(store: cc.Store
         await played(executor, "demo", "write")
         await executor.close()
         assert len(line.summaries) == 1
-        assert b"Things were written down." in line.bodies[-1]
+        assert SUMMARY.encode() in line.bodies[-1]
 
     asyncio.run(run())
 
@@ -173,7 +176,7 @@ def test_a_summary_that_waits_is_not_used_after_a_change(store: cc.Store, full: 
         getattr(store, change)("demo", *([] if change == "reset" else [upto]))
         store.append("demo", cc.user("and now? " + "word " * 3_000))
         compiled = executor.compiler.compile("demo", tools=[note], dry_run=True)
-        assert b"Things were written down." not in compiled.body
+        assert SUMMARY.encode() not in compiled.body
         await executor.close()
 
     asyncio.run(run())
@@ -194,10 +197,29 @@ def test_a_change_while_a_summary_is_written_leaves_nothing_of_it(store: cc.Stor
         if change == "rewind":
             store.append("demo", cc.user("and now? " + "word " * 3_000))
             body = executor.compiler.compile("demo", tools=[note], dry_run=True).body
-            assert b"Things were written down." not in body
+            assert SUMMARY.encode() not in body
         else:
             assert count_summaries(store) == 0
         await executor.close()
+
+    asyncio.run(run())
+
+
+def test_no_summary_waits_behind_a_later_one(store: cc.Store, full: int) -> None:
+    """Another process has summarized more in the meantime."""
+
+    async def run() -> None:
+        line = Writer(full - 3, lambda _: False)
+        begins, other = agent(store, line), agent(store, Writer(0))
+        await played(begins, "demo", "write")
+        await line.asked.wait()
+        store.append("demo", cc.user("and now?"))
+        assert await other.compact("demo") is not None
+        line.may_answer.set()
+        assert not await begins.config.background.wait("demo")
+        assert [each.waits for each in begins.compiler.compactions("demo")] == [False]
+        for executor in (begins, other):
+            await executor.close()
 
     asyncio.run(run())
 
@@ -220,6 +242,72 @@ def test_a_summary_that_ends_after_its_turn_is_counted_there(store: cc.Store, fu
         assert (turn.state, (turn.cost or 0) > (ended.cost or 0)) == ("finished", True)
 
     asyncio.run(run())
+
+
+def test_a_summary_that_ends_in_the_next_turn_is_counted_where_it_was_asked_for(store: cc.Store, full: int) -> None:
+    """The next turn takes queued input, and runs under the same lease."""
+
+    async def run() -> None:
+        line = Writer(full - 3, lambda number: number == full - 1)  # the first request of the next turn
+        executor = agent(store, line)
+        await executor.follow_up("demo", "and now?")
+        await played(executor, "demo", "write")
+        await executor.config.background.wait("demo")
+        await executor.close()
+        usage = [turn.usage for turn in store.turns("demo")]
+        assert [each.input for each in usage if each is not None] == [7, 0]
+
+    asyncio.run(run())
+
+
+def test_a_summary_that_ends_while_another_process_runs_its_turn_is_counted_there(store: cc.Store, full: int) -> None:
+    """The turn waited for approval, and was resumed by another executor before the summary was written."""
+    provider, suspend = cc.provider(SONNET, window=12_000, output=2_000), cc.executor.Suspend()
+    line, tools = Writer(full, lambda _: False), [cc.tool(note, approval=True)]
+
+    class Resumed(Endpoint):
+        async def stream(self, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:
+            line.may_answer.set()
+            await asks.config.background.wait("demo")
+            for event in Say(text="Done.", input=0, output=1).events():
+                yield event
+
+    asks = cc.AgentExecutor(store, provider, tools=tools, endpoint=line, approve=suspend)
+
+    async def run() -> None:
+        await played(agent(store, Writer(full - 3), None), "demo", "write")
+        assert (await asks.start("demo", "go on").wait()).finish == "waiting"
+        store.answer_approval(store.approvals("demo")[0].id, True)
+        resumes = cc.AgentExecutor(store, provider, tools=tools, endpoint=Resumed(), approve=suspend, summarize_at=None)
+        assert (await resumes.resume("demo").wait()).finish == "stop"
+        turn = store.turns("demo")[-1]
+        assert turn.usage is not None
+        assert (turn.usage.input, turn.usage.output) == (7, 360 + 3 + 1)
+        for executor in (asks, resumes):
+            await executor.close()
+
+    asyncio.run(run())
+
+
+def test_run_sync_waits_for_a_summary(full: int) -> None:
+    """Its request is paid for, and the next call would ask for it again."""
+    line = Writer(full - 3, lambda _: False)
+
+    class Answers(Endpoint):
+        """Writes the summary when the turn has ended."""
+
+        async def stream(self, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:
+            if LIVE in call.body:
+                async for event in writer.executor.watch("demo"):
+                    if isinstance(event, TurnFinish):
+                        line.may_answer.set()
+                        break
+            async for event in line.stream(call):
+                yield event
+
+    writer = cc.Agent(cc.provider(SONNET, window=12_000, output=2_000), tools=[note], endpoint=Answers(), triggers=[])
+    assert writer.run_sync("write", conversation="demo").text == "Done."
+    assert [each.waits for each in writer.executor.compiler.compactions("demo")] == [True]
 
 
 def test_the_event_of_a_summary_is_stored_with_the_first_request_that_uses_it(store: cc.Store, full: int) -> None:
@@ -276,8 +364,33 @@ def test_a_failure_before_the_request_does_not_end_the_turn(store: cc.Store) -> 
             yield
 
         asked = partial(summarize, executor.config)
-        await executor.config.background.start(executor.config, "demo", 0.8, steps, asked)
+        executor.config.background.start(executor.config, "demo", 0.8, steps, asked)
         assert not await executor.config.background.wait("demo")
+
+    asyncio.run(run())
+
+
+def test_a_request_is_sent_while_a_summary_is_prepared(store: cc.Store) -> None:
+    """Only the storing of the reply waits for it: then there are calls without results."""
+
+    async def run() -> None:
+        executor, may_prepare = agent(store, Writer(1)), threading.Event()
+        background = executor.config.background
+
+        def steps() -> CompactionSteps:
+            may_prepare.wait(60)
+            return None
+            yield
+
+        store.append("demo", cc.user("hi"))
+        background.start(executor.config, "demo", 0.8, steps, partial(summarize, executor.config))
+        waits = asyncio.create_task(background.wait_until_prepared("demo"))
+        await asyncio.sleep(0)
+        assert not waits.done()
+        may_prepare.set()
+        await waits
+        assert not await background.wait("demo")
+        await executor.close()
 
     asyncio.run(run())
 
@@ -299,19 +412,19 @@ def test_one_summary_at_a_time_is_written_for_a_conversation(store: cc.Store) ->
         line.may_answer.clear()
         store.append("demo", cc.user("hi"))
         asked = partial(summarize, executor.config)
-        await first.start(executor.config, "demo", 0.8, steps, asked)
+        first.start(executor.config, "demo", 0.8, steps, asked)
         await line.asked.wait()
-        await second.start(executor.config, "demo", 0.8, steps, asked)
+        second.start(executor.config, "demo", 0.8, steps, asked)
         await second.wait("demo")
         line.may_answer.set()
         for each in (first, second):
             assert not await each.wait("demo")
-        assert (len(started), len(line.summaries)) == (2, 1)
-        await first.start(executor.config, "demo", 0.99, steps, asked)  # asked for once until the context is trimmed
-        await second.start(executor.config, "demo", 0.5, steps, asked)
-        await second.start(executor.config, "demo", 0.82, steps, asked)
+        assert (len(started), len(line.summaries)) == (1, 1)
+        first.start(executor.config, "demo", 0.99, steps, asked)  # asked for once until the context is trimmed
+        second.start(executor.config, "demo", 0.5, steps, asked)
+        second.start(executor.config, "demo", 0.82, steps, asked)
         await second.wait("demo")
-        assert (len(started), len(line.summaries)) == (3, 2)
+        assert (len(started), len(line.summaries)) == (2, 2)
         await second.close()
 
     asyncio.run(run())

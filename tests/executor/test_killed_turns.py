@@ -12,29 +12,20 @@ import signal
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
-from shutil import copyfile
-from typing import Literal, TypeVar
 
 import pytest
 
 import contextc as cc
-from contextc._json import JSONObject, decode
+from contextc._json import JSONObject
 from contextc.doctor import scan_store
-from contextc.events import CompactionFinished, TextDelta, TurnInterrupted, TurnStart
-from contextc.store.backend_interface import Transaction
+from contextc.events import TextDelta, TurnInterrupted, TurnStart
 from contextc.store.leases import PROCESS_ENDED, RESULT_PROCESS_ENDED
-from contextc.store.sqlite import SQLiteStore
 from tests.conftest import often
 from tests.executor.scripted_provider import FIRST_WORD, SONNET, Say, Scripted, kinds, played
-from tests.executor.test_background_summary import Writer, count_summaries
-from tests.executor.test_background_summary import agent as summarizing_agent
 
-T = TypeVar("T")
 KILLS = often(2, 60)
-FILLING_STEPS = 15
 STEPS, TOGETHER = 3, 3
 MODELS = (SONNET, "openai:gpt-5", "openai-chat:gpt-5", "gemini:gemini-2.5-flash")
 PROCESSES = multiprocessing.get_context("forkserver")
@@ -294,95 +285,3 @@ def killed(target: object, folder: Path) -> str:
     child.join(60)
     assert child.exitcode == -signal.SIGKILL
     return address
-
-
-class DeadlyStore(SQLiteStore):
-    """A store that ends its process in its write number `last`, before or after the commit. It counts the writes."""
-
-    writes, last = 0, -1
-    moment: Literal["before", "after"] = "before"
-
-    def write(self, work: Callable[[Transaction], T], *, repeatable: bool = False) -> T:
-        self.writes += 1
-        number = self.writes
-
-        def deadly(tx: Transaction) -> T:
-            value = work(tx)
-            if number == self.last and self.moment == "before":
-                os.kill(os.getpid(), signal.SIGKILL)
-            return value
-
-        value = super().write(deadly, repeatable=repeatable)
-        if number == self.last:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return value
-
-
-def writes_until_killed(path: Path, at: float | None, last: int, moment: Literal["before", "after"]) -> int:
-    """Continue a conversation beyond the end of its window, in a store that ends the process. Return its writes."""
-    store = DeadlyStore(str(path))
-    store.initialize()
-    store.writes, store.last, store.moment = 0, last, moment
-
-    async def run() -> None:
-        executor = summarizing_agent(store, Writer(9), at)
-        await played(executor, "demo", "go on")
-        await executor.close()
-
-    asyncio.run(run())
-    store.close()
-    return store.writes
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("at", [0.75, None], ids=["in the background", "while the turn waits"])
-def test_kill_at_each_write_of_a_turn_with_a_summary(tmp_path: Path, at: float | None) -> None:
-    """Guarantees 3.6, 7.13: another process goes on. A summary is there whole, with one event, or not at all."""
-    filled, copy = tmp_path / "filled.db", tmp_path / "copy.db"
-    with cc.open_store(filled) as store:
-        asyncio.run(played(summarizing_agent(store, Writer(FILLING_STEPS), None), "demo", "write"))
-    copyfile(filled, copy)
-    writes = writes_until_killed(copy, at, -1, "after")
-    points = [(number, moment) for number in range(1, writes + 1) for moment in ("before", "after")]
-    found = Counter[int]()
-    for number, moment in points:
-        for each in tmp_path.glob("copy.db*"):
-            each.unlink()
-        copyfile(filled, copy)
-        child = PROCESSES.Process(target=writes_until_killed, args=(copy, at, number, moment))
-        child.start()
-        child.join(120)
-        assert child.exitcode == -signal.SIGKILL
-        found[goes_on_after(copy, at)] += 1
-    assert min(found) >= 1
-
-
-def goes_on_after(path: Path, at: float | None) -> int:
-    """Continue a conversation whose process was killed. Return the number of its compactions."""
-    with cc.open_store(path) as store:
-        executor = summarizing_agent(store, Writer(12), at)
-
-        async def run() -> None:
-            await executor.resume("demo").wait()
-            result = await executor.start("demo", "and now?").wait()
-            assert (result.finish, result.text) == ("stop", "Done.")
-            await executor.config.background.wait("demo")
-            await executor.close()
-
-        asyncio.run(run())
-        assert [finding for finding in scan_store(store) if finding.kind == "fault"] == []
-        events, stored = store.events("demo"), executor.compiler.compactions("demo")
-        assert [event.number for event in events] == [*range(1, len(events) + 1)]
-        done = [event.upto for event in events if isinstance(event, CompactionFinished)]
-        assert sorted(done) == sorted(each.upto for each in stored if not each.waits)
-        assert sum(each.waits for each in stored) <= 1
-        assert count_summaries(store) == len(stored)
-        messages = [message for message in store.load("demo") if message.status == "sent"]
-        calls = Counter(each.id for message in messages for each in message.tool_calls)
-        assert calls == Counter(each.call_id for message in messages for each in message.tool_results)
-        last = len([step for step in store.steps("demo") if step.state == "finished"])
-        body = executor.compiler.rebuild("demo", last)
-        assert cc.lint(decode(body), format=executor.provider.formatter.name) == []
-        if done:
-            assert b"Things were written down." in body
-        return len(done)

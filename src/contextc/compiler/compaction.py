@@ -393,7 +393,7 @@ def load_compactions(store: Store, conversation: str, agent: str) -> list[Stored
     """Return the summaries of an agent's view that are in use on the current branch, newest first."""
 
     def work(tx: Transaction) -> list[StoredCompaction]:
-        found = ledger.load_summaries(tx, agent, load_tip(tx, conversation))
+        found = enumerate(ledger.load_summaries(tx, agent, load_tip(tx, conversation)))
         return [
             StoredCompaction(
                 upto=anchor & SEQ_MASK,
@@ -403,7 +403,8 @@ def load_compactions(store: Store, conversation: str, agent: str) -> list[Stored
                 receipt=stored.receipt or None,
                 waits=stored.waits is True,
             )
-            for anchor, stored in found
+            for index, (anchor, stored) in found
+            if index == 0 or stored.waits is not True  # one that waits is not used after a later one
         ]
 
     return store.read(work)
@@ -417,7 +418,7 @@ def take_waiting_summary(
     """
 
     def work(tx: Transaction) -> CompactionResult | None:
-        at = load_tip(tx, conversation)
+        at = load_tip(tx, conversation, lock=True)  # as a request that is the first one to use it
         anchor, stored = next(ledger.load_summaries(tx, agent, at), (0, None))
         if stored is None or stored.waits is not True or anchor & SEQ_MASK <= load_context_start(tx, at.branch, at.seq):
             return None
@@ -465,7 +466,7 @@ def undo_compaction(store: Store, conversation: str, agent: str) -> int | None:
     """
 
     def work(tx: Transaction) -> int | None:
-        at, upto = load_tip(tx, conversation), None
+        at, upto = load_tip(tx, conversation, lock=True), None
         start = load_context_start(tx, at.branch, at.seq)
         for anchor, stored in list(ledger.load_summaries(tx, agent, at)):
             if anchor & SEQ_MASK <= start:

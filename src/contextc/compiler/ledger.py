@@ -226,11 +226,13 @@ def save_summary(
     """Store a summary of a branch that had so many redacted messages when it was read.
 
     Returns False if there is one at that anchor already, unless it was undone; None if the conversation was deleted, or
-    a message redacted, while the summary was written.
+    a message redacted, while the summary was written, or if it would wait although there is a later one.
     """
     tx.run(RAISE_REVISIONS, at.tree)  # a redaction does the same first, so that one of the two waits for the other
     row = tx.row("SELECT id FROM message WHERE place = ?", anchor)
     if row is None or count_redacted(tx, at) != redacted:
+        return None
+    if overlay.waits is True and tx.row(LAST_SUMMARY, at.tree, agent, anchor + 1, anchor | SEQ_MASK):
         return None
     overlay = replace(overlay, anchor_id=to_id(row[0]).hex())
     made = tx.run(

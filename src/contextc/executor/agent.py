@@ -178,7 +178,8 @@ class Agent(agent_config.FixedOptions, Generic[T]):
     ) -> AgentResult[T]:
         """Run a turn and return its result, for code without an event loop. `run` describes the arguments.
 
-        A client of the provider is opened for the call, and closed after it.
+        A client of the provider is opened for the call, and closed after it. A summary that is being written in the
+        background is waited for.
         """
         if _is_loop_running():
             raise InvalidInput(
@@ -262,7 +263,9 @@ class Agent(agent_config.FixedOptions, Generic[T]):
     async def _run_and_close(self, run: AgentRun[T]) -> AgentResult[T]:
         try:
             async with run:
-                return await run.result()
+                result = await run.result()
+            await self.executor.config.background.wait(run.conversation)  # what is paid for is stored
+            return result
         finally:
             await self.executor.close()
 

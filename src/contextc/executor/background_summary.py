@@ -9,7 +9,7 @@ long as its process lives, or until it expires. A task that fails, or is cancell
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from functools import partial
+from typing import NamedTuple
 
 from contextc._credential_mask import get_logger
 from contextc._json import JSONObject
@@ -34,16 +34,23 @@ CLAIM_STATE = "contextc.summarizing"
 """Name of the state with the process that writes a summary."""
 
 
+class _Writing(NamedTuple):
+    """A summary that is being written. `is_prepared` is set when its request is known, or when the task has ended."""
+
+    task: asyncio.Task[None]
+    is_prepared: asyncio.Event
+
+
 class BackgroundSummaries:
     """The tasks that write summaries for one agent, by conversation."""
 
     def __init__(self) -> None:
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._writing: dict[str, _Writing] = {}
         self._checked: dict[str, float] = {}
         self._written: set[str] = set()
         """The conversations with a new summary that no turn has looked for yet."""
 
-    async def start(
+    def start(
         self,
         config: AgentConfig,
         conversation: str,
@@ -53,58 +60,78 @@ class BackgroundSummaries:
     ) -> None:
         """Start a task if the context is full enough, and no summary of this conversation is being written yet.
 
-        The steps end without a summary if the next trimming would not need one. They run up to the request for the
-        summary before this method returns: the turn has no open calls then, so that the request is its next one.
+        The steps end without a summary if the next trimming would not need one.
         """
         if config.summarize_at is None or share < config.summarize_at:
             self._checked.pop(conversation, None)
             return
-        if conversation in self._tasks or share < self._checked.get(conversation, 0) + CHECK_STEP:
+        if conversation in self._writing or share < self._checked.get(conversation, 0) + CHECK_STEP:
             return
         self._checked[conversation] = share
-        try:
-            compaction = steps()
-            reached = await begin_compaction(compaction)
-        except Exception as error:
-            _log_failure(conversation, error)
-            return
-        if isinstance(reached, SummarizerInput):
-            self._checked[conversation] = 1.0  # asked for once until the context is trimmed, also if it fails
-            written = self._write(config, conversation, partial(run_compaction, compaction, summarize, reached))
-            task = self._tasks[conversation] = asyncio.get_running_loop().create_task(written)
-            task.add_done_callback(lambda _: self._tasks.pop(conversation, None))
+        is_prepared = asyncio.Event()
+        written = self._write(config, conversation, steps, summarize, is_prepared)
+        task = asyncio.get_running_loop().create_task(written)
+        self._writing[conversation] = _Writing(task, is_prepared)
 
-    async def _write(self, config: AgentConfig, conversation: str, run: Callable[[], Awaitable[object]]) -> None:
+        def ended(_: asyncio.Task[None]) -> None:
+            self._writing.pop(conversation, None)
+            is_prepared.set()
+
+        task.add_done_callback(ended)
+
+    async def _write(
+        self,
+        config: AgentConfig,
+        conversation: str,
+        steps: Callable[[], CompactionSteps],
+        summarize: Callable[[SummarizerInput], Awaitable[ModelSummary]],
+        is_prepared: asyncio.Event,
+    ) -> None:
         claim = _Claim(config, conversation)
         try:
             async with asyncio.timeout(MAX_SECONDS):
                 if not await run_blocking(claim.take):
                     return
                 try:
-                    if await run() is not None:
+                    compaction = steps()
+                    reached = await begin_compaction(compaction)
+                    is_prepared.set()
+                    if isinstance(reached, SummarizerInput):
+                        self._checked[conversation] = 1.0  # asked for once until the context is trimmed
+                    if await run_compaction(compaction, summarize, reached) is not None:
                         self._written.add(conversation)
                 finally:
                     await run_blocking(claim.release)
         except Exception as error:
             _log_failure(conversation, error)
 
+    async def wait_until_prepared(self, conversation: str) -> None:
+        """Wait until a summary that was started has its request. Before the reply of the model is stored, there are no
+        open calls, so that the request for the summary is the next one of the conversation.
+        """
+        if (writing := self._find(conversation)) is not None:
+            await writing.is_prepared.wait()
+
     async def wait(self, conversation: str) -> bool:
         """Wait for the task of a conversation in this event loop. Return True if there is a new summary."""
-        task = self._tasks.get(conversation)
-        if task is not None and task.get_loop() is asyncio.get_running_loop():
-            await asyncio.wait([task])
+        if (writing := self._find(conversation)) is not None:
+            await asyncio.wait([writing.task])
         is_new = conversation in self._written
         self._written.discard(conversation)
         return is_new
 
     async def close(self) -> None:
         """Cancel the tasks of the running event loop, and wait for their end."""
-        loop = asyncio.get_running_loop()
-        tasks = [task for task in self._tasks.values() if task.get_loop() is loop]
+        tasks = [found.task for name in list(self._writing) if (found := self._find(name)) is not None]
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+
+    def _find(self, conversation: str) -> _Writing | None:
+        """Return the summary of a conversation that is being written in the running event loop."""
+        writing = self._writing.get(conversation)
+        return writing if writing is not None and writing.task.get_loop() is asyncio.get_running_loop() else None
 
 
 class _Claim:

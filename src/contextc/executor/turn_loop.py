@@ -219,7 +219,7 @@ class TurnRunner:
                 prepared = await self._summarize(prepared, index)
             if prepared.stop is not None:
                 return prepared.stop
-            await self._summarize_ahead(prepared.compiled)
+            self._summarize_ahead(prepared.compiled)
             answered = await self._call_model(prepared, index, endpoint)
             results = await self._store_and_run_tools(answered, index)
             if (reply := self.turn_state.reply) is not None and answered.tools.waiting:
@@ -310,7 +310,8 @@ class TurnRunner:
                     await run_blocking(self._start_step, compiled, index, states)
                     host = ProgramHost(incoming, tools, self.preparer)
                     messages = await incoming.receive(endpoint, host, host.has_ended)
-                    return ReceivedReply(incoming, messages, compiled, tools)
+                await self.config.background.wait_until_prepared(self.turn_store.conversation)
+                return ReceivedReply(incoming, messages, compiled, tools)
             except BaseException as error:
                 if self.turn_store.step is before or isinstance(
                     error, GeneratorExit
@@ -474,24 +475,24 @@ class TurnRunner:
 
     # ── summaries ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _summarize_ahead(self, compiled: Compiled) -> None:
+    def _summarize_ahead(self, compiled: Compiled) -> None:
         """Start a summary in the background if the context is almost full."""
         config, provider = self.config, self.config.provider
         if config.summarize == "model" and not (provider.session_resumption or provider.runs_tools):
             steps = partial(self.preparer.summarize_ahead, compiled)
-            await config.background.start(
-                config, self.turn_store.conversation, compiled.budget.share, steps, self._counted_summary
-            )
+            counted = partial(self._counted_summary, self.turn_store.turn.number)
+            config.background.start(config, self.turn_store.conversation, compiled.budget.share, steps, counted)
 
-    async def _counted_summary(self, wanted: SummarizerInput) -> ModelSummary:
-        """Return a summary, and count what it has used: in this turn, or in the record of the turn if that is over."""
-        made = await summarize(self.config, wanted)
+    async def _counted_summary(self, turn: int, wanted: SummarizerInput) -> ModelSummary:
+        """Return a summary, and count what it has used: in this turn, or in its record if it no longer runs here."""
+        made, model = await summarize(self.config, wanted), self.config.provider.model
         if made.usage is not None:
             async with self._ending:
-                if self.turn_store.turn.state == "running":
-                    self.turn_state.add_usage(made.usage, self.config.provider.model)
+                now, ended = self.turn_store.turn, [result.turn for result in self.results]
+                if (now.number, now.state) == (turn, "running") and turn not in ended:
+                    self.turn_state.add_usage(made.usage, model)
                 else:
-                    await run_blocking(self.turn_store.add_usage, made.usage, self.config.provider.model)
+                    await run_blocking(self.turn_store.add_usage, turn, made.usage, model)
         return made
 
     async def _summarize(self, prepared: PreparedStep, index: int) -> PreparedStep:
@@ -502,7 +503,8 @@ class TurnRunner:
             )
             if not prepared.needs_summary:
                 return prepared
-        done = await run_compaction(self.preparer.summarize(), self._counted_summary)
+        counted = partial(self._counted_summary, self.turn_store.turn.number)
+        done = await run_compaction(self.preparer.summarize(), counted)
         if not done:
             return await run_blocking(self.preparer.add_usage_messages, prepared, index, slots=CALLBACK_SLOTS)
         return await run_blocking(self.preparer.prepare_after_compaction, index, prepared.states, slots=CALLBACK_SLOTS)

@@ -8,6 +8,7 @@ then opens the next turn with queued input, or releases the lease.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from msgspec import convert, to_builtins
 from msgspec.structs import replace
 
 from contextc._credential_mask import get_logger
@@ -57,6 +58,8 @@ from contextc.triggers import Evaluation, Trigger, TriggerMessage
 __all__ = ["INTERRUPTED_RESULT", "NOT_RUN_RESULT", "TurnStore"]
 log = get_logger("contextc.executor")
 CANCELLED_REASON, FAILED_REASON, INTERRUPTED_REASON = "it was cancelled", "an error", "it was interrupted"
+LATE_USAGE_STATE = "contextc.summary_usage"
+"""Name of the state with the usage of summaries that were finished while another process ran their turn."""
 
 
 class OpenedTurn(NamedTuple):
@@ -79,6 +82,7 @@ class TurnStore(TurnApprovals):
     waiting: TurnRecord | None = None
     """The turn that waits for approval, because of which the input was queued."""
     _compacted: Sequence[AnyEvent] = ()
+    _is_resumed = False
 
     # ── begin and end ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -151,6 +155,7 @@ class TurnStore(TurnApprovals):
             self.first_event = told[0].number
         if turn is not None:
             self.turn, self.has_approvals = turn, bool(turn.steps)
+            self._is_resumed = any(isinstance(event, TurnStart) and event.resumed for event in told)
         self._publish([*before, *told])
 
     def close(self, finish: str, *, failed: ErrorOccurred | None = None, why: str = CANCELLED_REASON) -> bool:
@@ -178,6 +183,9 @@ class TurnStore(TurnApprovals):
                 leases.close_stream(tx, self.conversation, uid, Message(role="assistant", status="error", error=error))
             events = [result_event(message, 0) for message in self._answer_open_calls(tx, why, self.turn)]
             end = replace(self.turn, state="finished", finish=finish, error=error, ended=now_ms())
+            if self._is_resumed and (late := self._load_late_usage(tx, end)) is not None and late.usage is not None:
+                end = _with_usage(end, late.usage, late.cost)
+                records.save_trigger_states(tx, root, self.agent, {LATE_USAGE_STATE: {}})
             records.save_turn(tx, root, end)
             if failed:
                 events.append(failed)
@@ -198,7 +206,7 @@ class TurnStore(TurnApprovals):
         if following is None:
             self.store.finish_release(self.lease)
         self.previous_turn, self.step, self.running_calls = ended, None, set()
-        self.turn, self.end_request, self.has_approvals = following or ended, "", False
+        self.turn, self.end_request, self.has_approvals, self._is_resumed = following or ended, "", False, False
         self._publish(told)
         if not told:  # stored by an earlier attempt
             defer(lambda: self._hub.refresh(self.conversation))
@@ -233,18 +241,29 @@ class TurnStore(TurnApprovals):
         self.turn = queued
         return True
 
-    def add_usage(self, usage: Usage, model: Model) -> None:
-        """Add the usage of a summary to the record of this turn, which has ended, or waits."""
-        root, number, more = self.lease.root, self.turn.number, cost(model, usage)
+    def add_usage(self, number: int, usage: Usage, model: Model) -> None:
+        """Add the usage of a summary to the record of a turn that no longer runs here."""
+        root, more = self.lease.root, cost(model, usage)
 
         def work(tx: Transaction) -> None:
             load_tip(tx, self.conversation, lock=True)
             turn = records.load_turns_by_number(tx, root, [number]).get(number)
-            if turn is not None and turn.state != "running":  # another process would overwrite it
-                spent = None if turn.cost is None or more is None else turn.cost + more
-                records.save_turn(tx, root, replace(turn, usage=add_usage(turn.usage or Usage(), usage), cost=spent))
+            if turn is None:
+                return
+            if turn.state != "running":
+                records.save_turn(tx, root, _with_usage(turn, usage, more))
+                return
+            late = self._load_late_usage(tx, turn)  # another process would overwrite the record, and adds this to it
+            late = late or TurnRecord(number=number, agent=self.agent, opening=turn.opening, cost=0.0)
+            state: JSONObject = to_builtins(_with_usage(late, usage, more))
+            records.save_trigger_states(tx, root, self.agent, {LATE_USAGE_STATE: state})
 
         self.store.write(work)
+
+    def _load_late_usage(self, tx: Transaction, turn: TurnRecord) -> TurnRecord | None:
+        """Return the usage of summaries that other processes have finished while this turn was running."""
+        held = records.load_trigger_states(tx, self.lease.root, self.agent).get(LATE_USAGE_STATE) or {}
+        return convert(held, TurnRecord) if held.get("opening") == turn.opening else None
 
     def _open_turn(self, tx: Transaction, at: int | Message) -> TurnRecord:
         """Open a turn for a message, or for the message with a seq; 0 is the last message."""
@@ -517,3 +536,8 @@ class TurnStore(TurnApprovals):
 
 def _notices(hints: Iterable[tuple[Trigger, TriggerMessage]]) -> list[AnyEvent]:
     return [UserNoticeCreated(text=say.text, trigger=trigger.name) for trigger, say in hints]
+
+
+def _with_usage(turn: TurnRecord, usage: Usage, more: float | None) -> TurnRecord:
+    spent = None if turn.cost is None or more is None else turn.cost + more
+    return replace(turn, usage=add_usage(turn.usage or Usage(), usage), cost=spent)

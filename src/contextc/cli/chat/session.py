@@ -157,11 +157,9 @@ class ChatSession:
         provider = self.executor.provider
         if self.options.yes and (provider.runs_tools or choose_tools(provider, self.options.tools) == "all"):
             self.renderer.warn(f"--yes: commands and file changes in {self.root} run without confirmation.")
-        if self.options.question is not None:
-            await self._run_question(self.options.question)
-            return self.exit_code
-        if not self.at_terminal:
-            await self._run_piped()
+        if self.options.question is not None or not self.at_terminal:
+            await (self._run_piped() if self.options.question is None else self._run_question(self.options.question))
+            await self.executor.config.background.wait(self.conversation)
             return self.exit_code
         self._greet()
         while not self.is_exiting:
