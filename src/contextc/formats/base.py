@@ -44,6 +44,7 @@ DECODE_ERRORS = (LookupError, TypeError, AttributeError, StopIteration, RuntimeE
 """Exceptions that a decoder raises where a request does not have the shape of its format."""
 NO_RULES = RuleSet(
     "",
+    "",
     lambda body: ParsedRequest(messages=(), body=cast(JSONObject, body) if isinstance(body, dict) else {}),
     coerce=lambda value, path: value,
     message=lambda text: {"role": "user", "content": text},

@@ -2,8 +2,8 @@
 
 A request may come from any source and be broken in any way. It is first *parsed* into turns and their parts (texts,
 calls, results, reasoning), each with its path. A part without a valid shape is recorded in `malformed`, and other rules
-ignore it. A rule is a function from a parsed request to findings. Its docstring is its entry in the docs: rule, reason,
-an example that breaks it, and the repair.
+ignore it. A rule is a function from a parsed request to findings. Its texts are in the `rules.toml` of the format:
+rule, reason, an example that breaks it, the repair, our message, and the provider's error.
 
 Rules report what a provider refuses. The encoders of contextc are stricter.
 """
@@ -14,13 +14,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from copy import deepcopy
 from enum import Enum
 from functools import cached_property
-from inspect import getdoc
 from typing import ClassVar, Literal, NamedTuple, TypeAlias, cast
 
-from msgspec import Struct
+from msgspec import Struct, toml
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, encode, json_type_name
+from contextc._plugins import data_files
 from contextc.formats.request_settings import is_list, is_object, list_or_empty, object_or_empty
 
 JSONPath: TypeAlias = tuple[str | int, ...]
@@ -148,8 +148,25 @@ RuleCheck: TypeAlias = Callable[[ParsedRequest], Iterable[RuleFinding]]
 Fix: TypeAlias = Callable[[JSONObject], JSONObject]
 
 
+class RuleTexts(Struct, frozen=True, kw_only=True):
+    """The texts of a rule, in the `rules.toml` of its format.
+
+    `example` is the shortest request that breaks the rule, as JSON. `repeat` is an item of a list in it, and how often
+    it occurs: the example has it once, with `…` after it. `message` describes a violation, and `error` is the
+    provider's error text. Both are templates for the facts of a finding.
+    """
+
+    title: str
+    example: str
+    repair: str
+    reason: str = ""
+    message: str = ""
+    error: str = ""
+    repeat: tuple[str, int] | None = None
+
+
 class Rule(NamedTuple):
-    """A rule of a provider. `provider_message` is the provider's error text, a template for the facts of a finding.
+    """A rule of a provider. Its texts are in the `rules.toml` of the format.
 
     Decoding and encoding a request repairs most violations. `fix` repairs the others: it takes the body of a request
     that breaks this rule, and returns one that does not. `is_open`: the rule compares names with a list that the
@@ -158,32 +175,33 @@ class Rule(NamedTuple):
 
     code: str
     check: RuleCheck
-    provider_message: str
+    rules: "RuleSet"
     fix: Fix | None = None
     is_open: bool = False
 
     @property
     def title(self) -> str:
-        return self._sections()[0]
+        return self.rules.texts[self.code].title
 
     @property
     def reason(self) -> str:
-        return self._sections()[1]
+        return self.rules.texts[self.code].reason
 
     @property
     def example(self) -> str:
-        """The shortest request that breaks the rule, as JSON."""
-        return self._sections()[2]
+        texts = self.rules.texts[self.code]
+        if texts.repeat is None:
+            return texts.example
+        item, count = texts.repeat
+        return texts.example.replace(f"{item}, …", ", ".join([item] * count))
 
     @property
     def repair(self) -> str:
-        return self._sections()[3]
+        return self.rules.texts[self.code].repair
 
-    def _sections(self) -> list[str]:
-        what, _, rest = (getdoc(self.check) or "").partition("\n")
-        why, _, rest = rest.partition("\nExample:")
-        example, _, repair = rest.partition("\nRepair:")
-        return [" ".join(section.split()) for section in (what, why, example, repair)]
+    @property
+    def provider_message(self) -> str:
+        return self.rules.texts[self.code].error
 
 
 class RuleSet:
@@ -192,12 +210,14 @@ class RuleSet:
     `coerce` takes a misshapen value and its path, and returns an equivalent value with a valid shape, or the same
     value if there is none. `message` and `block` build a user message or a block from text, as the last resort.
     `vendor` is the vendor whose rules these are; more is known about its own models. `unknown_fields` finds fields of
-    messages that the format does not have, even if its provider accepts them.
+    messages that the format does not have, even if its provider accepts them. `format` is the folder with the texts,
+    and `format_path` writes a path as the provider does.
     """
 
     def __init__(
         self,
         prefix: str,
+        format: str,
         parse: Callable[[JSON], ParsedRequest],
         *,
         coerce: Callable[[JSON, JSONPath], JSON],
@@ -206,24 +226,26 @@ class RuleSet:
         messages_key: str = "messages",
         vendor: str = "",
         unknown_fields: RuleCheck = lambda sketch: (),
+        format_path: "Callable[[JSONPath], str] | None" = None,
     ) -> None:
-        self.prefix, self.parse, self.coerce, self.messages_key, self.vendor = (
-            prefix,
-            parse,
-            coerce,
-            messages_key,
-            vendor,
-        )
+        self.prefix, self.format, self.parse, self.coerce = prefix, format, parse, coerce
         self.message, self.block, self.unknown_fields = message, block, unknown_fields
+        self.messages_key, self.vendor, self._format_path = messages_key, vendor, format_path or format_dotted_path
         self.rules: list[Rule] = []
 
+    @cached_property
+    def texts(self) -> dict[str, RuleTexts]:
+        """The texts of the rules by code."""
+        text = data_files(f"contextc.formats.{self.format}", ".toml")["rules.toml"]
+        return toml.decode(text, type=dict[str, RuleTexts])
+
     def register(
-        self, number: int, provider_message: str = "", *, fix: Fix | None = None, is_open: bool = False
+        self, number: int, *, fix: Fix | None = None, is_open: bool = False
     ) -> Callable[[RuleCheck], RuleCheck]:
         """Register a function as the rule with this number."""
 
         def enter(check: RuleCheck) -> RuleCheck:
-            self.rules.append(Rule(f"{self.prefix}{number:03d}", check, provider_message, fix, is_open))
+            self.rules.append(Rule(f"{self.prefix}{number:03d}", check, self, fix, is_open))
             return check
 
         return enter
@@ -247,19 +269,22 @@ class RuleSet:
         sketch = self.parse(body) if facts is UNKNOWN_MODEL else replace(self.parse(body), facts=facts)
         found = [(finding, rule) for rule in self.rules for finding in rule.check(sketch)]
         return [
-            Violation(rule.code, format_path(finding.path), finding.message, self._provider_text(rule, finding))
+            Violation(rule.code, format_path(finding.path), *self._texts(rule.code, finding))
             for finding, rule in sorted(found, key=lambda each: (_sort_key(each[0].path), each[1].code))
         ]
 
-    def _provider_text(self, rule: Rule, finding: RuleFinding) -> str:
-        path = (
-            finding.path if not finding.path or isinstance(finding.path[0], str) else (self.messages_key, *finding.path)
-        )
-        steps = [step for step in str(finding.facts.get("field", "")).split(".") if step]
-        return rule.provider_message.format(**{"where": format_dotted_path((*path, *steps)), **finding.facts})
+    def _texts(self, code: str, finding: RuleFinding) -> tuple[str, str]:
+        """Return our message and the provider's error text."""
+        path, facts, texts = finding.path, finding.facts, self.texts[code]
+        if "where" not in facts:
+            full = path if not path or isinstance(path[0], str) else (self.messages_key, *path)
+            steps = [step for step in str(facts.get("field", "")).split(".") if step]
+            facts = {"where": self._format_path((*full, *steps)), **facts}
+        return finding.message or texts.message.format_map(facts), texts.error.format_map(facts)
 
 
-def make_finding(path: JSONPath, message: str, **facts: object) -> RuleFinding:
+def make_finding(path: JSONPath, message: str = "", **facts: object) -> RuleFinding:
+    """Return a finding. Its message may be given by the texts of the rule."""
     return RuleFinding(path, message, facts)
 
 

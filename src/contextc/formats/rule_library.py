@@ -2,21 +2,24 @@
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import cast
+from typing import NamedTuple, TypeAlias, cast
 
 from contextc._json import JSON, JSONObject, encode
 from contextc.formats.lint_engine import (
     Fix,
     JSONPath,
+    PairingErrors,
     ParsedRequest,
     PartKind,
     RequestMessage,
     RequestPart,
+    ResultRange,
     RuleCheck,
     RuleFinding,
     RuleSet,
     find_duplicates,
     format_dotted_path,
+    is_reasoning,
     make_finding,
 )
 from contextc.formats.request_settings import is_list, is_object, object_or_empty
@@ -24,11 +27,18 @@ from contextc.messages import tool_call
 
 # ── checks ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 # Checks that the rules of several formats use.
+# A function that returns a `RuleCheck` makes one from the names of a format. What a finding says is in `rules.toml`.
 
 
-NO_MESSAGES = "the request has no messages."
 BLOCK_ROLES = {"call": "assistant", "reasoning": "assistant", "result": "user"}
 """The roles of the messages that blocks of these kinds belong in, where there is no role for results."""
+Condition: TypeAlias = Callable[[JSONObject], object]
+"""States for the body of a request whether a rule applies."""
+PartFacts: TypeAlias = Callable[[RequestMessage, RequestPart], dict[str, object]]
+
+
+def always(body: JSONObject) -> bool:
+    return True
 
 
 def iter_parts(request: ParsedRequest, kind: PartKind | None = None) -> Iterator[tuple[RequestMessage, RequestPart]]:
@@ -43,63 +53,158 @@ def iter_calls(request: ParsedRequest) -> Iterator[RequestPart]:
     return (call for _, call in iter_parts(request, "call"))
 
 
-def find_duplicate_ids(messages: Iterable[RequestMessage]) -> Iterator[tuple[RequestMessage, RequestPart]]:
-    """Yield the calls whose id an earlier call of the same message has."""
-    for message in messages:
-        for call in find_duplicates(message.parts_of("call")):
-            yield message, call
+def part_finding(message: RequestMessage, part: RequestPart, **facts: object) -> RuleFinding:
+    """Return a finding about a part of a message, with what is known of it."""
+    named: dict[str, object] = {"id": part.id, "ids": part.id, "name": part.name, "role": message.role}
+    return RuleFinding(part.path, "", {**named, **facts})
 
 
-def find_empty_request(
-    request: ParsedRequest, message: str = NO_MESSAGES, key: str = "messages"
-) -> Iterator[RuleFinding]:
-    """Yield a finding if a request has no messages."""
-    if not request.messages and not request.malformed:
-        yield make_finding((key,) if request.body else (), message)
+def malformed_values(request: ParsedRequest) -> Iterable[RuleFinding]:
+    """Return the findings of the reader: values that do not have the shape of the format."""
+    return request.malformed
 
 
-def find_late_results(messages: Iterable[tuple[RequestMessage, Sequence[RequestPart]]]) -> Iterator[RuleFinding]:
-    """Yield a finding for each message, given with its parts, whose results come after other blocks."""
-    for message, parts in messages:
-        results = [part for part in parts if part.kind == "result"]
-        others = [index for index, part in enumerate(parts) if part.kind != "result"]
-        if results and others and others[0] < len(results):
-            text = f"another block comes before the result of call {results[-1].id}."
-            where = format_dotted_path(message.path)
-            yield make_finding(parts[others[0]].path, text, where=where, count=len(results))
+def no_messages(key: str = "messages", unless: Sequence[str] = ()) -> RuleCheck:
+    """Return the check that a request has messages, or one of the settings `unless`."""
+
+    def check(request: ParsedRequest) -> Iterator[RuleFinding]:
+        if not request.messages and not request.malformed and not any(request.body.get(name) for name in unless):
+            yield make_finding((key,) if request.body else ())
+
+    return check
 
 
-def find_misplaced_blocks(
-    request: ParsedRequest,
-    block_type: Callable[[RequestPart], str],
-    needs_user: Callable[[RequestMessage, RequestPart], bool],
-) -> Iterator[RuleFinding]:
-    """Yield a finding for each block in a message of the wrong role. `needs_user`: only a user may send this media."""
-    for message, part in iter_parts(request):
-        role = BLOCK_ROLES.get(part.kind, message.role)
-        if part.kind == "media" and needs_user(message, part):
-            role = "user"
-        if role != message.role:
-            kind = block_type(part)
-            text = f"a `{kind}` block is not allowed in a message with role {message.role}."
-            yield make_finding(part.path, text, kind=kind, role=role)
+def messages_where(wrong: Callable[[RequestMessage], object], when: Condition = always) -> RuleCheck:
+    """Return a check that finds the messages for which `wrong` is true."""
+
+    def check(request: ParsedRequest) -> Iterator[RuleFinding]:
+        for message in request.messages if when(request.body) else ():
+            if wrong(message):
+                yield make_finding(message.path, role=message.role)
+
+    return check
 
 
-def repeat_in_example(item: str, count: int) -> Callable[[RuleCheck], RuleCheck]:
-    """Return a decorator that completes a list in the example of a rule: "item, …" becomes `count` equal items."""
+def parts_where(
+    wrong: Callable[[RequestPart], object], kind: PartKind | None = None, when: Condition = always
+) -> RuleCheck:
+    """Return a check that finds the parts, all or of one kind, for which `wrong` is true."""
 
-    def complete(check: RuleCheck) -> RuleCheck:
-        text = re.sub(re.escape(item) + r",\s+…", ", ".join([item] * count), check.__doc__ or "")
-        check.__doc__ = text
-        return check
+    def check(request: ParsedRequest) -> Iterator[RuleFinding]:
+        for message, part in iter_parts(request, kind) if when(request.body) else ():
+            if wrong(part):
+                yield part_finding(message, part)
 
-    return complete
+    return check
+
+
+def no_facts(message: RequestMessage, part: RequestPart) -> dict[str, object]:
+    return {}
+
+
+class PairingChecks(NamedTuple):
+    """The checks that every call has one result, and every result a call."""
+
+    match: Callable[[ParsedRequest], PairingErrors]
+    facts: PartFacts = no_facts
+
+    @classmethod
+    def within(cls, ends: ResultRange, facts: PartFacts = no_facts, *, merged: bool = False) -> "PairingChecks":
+        """Return checks for results that come before an end, in messages as they are or in merged ones."""
+        return cls(lambda request: request.match_results(ends, merged=merged), facts)
+
+    def unanswered(self, request: ParsedRequest) -> Iterator[RuleFinding]:
+        return self._findings(self.match(request).unanswered_calls)
+
+    def orphans(self, request: ParsedRequest) -> Iterator[RuleFinding]:
+        return self._findings(self.match(request).orphan_results)
+
+    def duplicates(self, request: ParsedRequest) -> Iterator[RuleFinding]:
+        return self._findings(self.match(request).duplicate_results)
+
+    def _findings(self, found: Iterable[tuple[RequestMessage, RequestPart]]) -> Iterator[RuleFinding]:
+        return (part_finding(message, part, **self.facts(message, part)) for message, part in found)
+
+
+def duplicate_ids(*, merged: bool = False, facts: PartFacts = no_facts) -> RuleCheck:
+    """Return a check that finds the calls whose id an earlier call of the same message has."""
+
+    def check(request: ParsedRequest) -> Iterator[RuleFinding]:
+        for message in request.merged if merged else request.messages:
+            for call in find_duplicates(message.parts_of("call")):
+                yield part_finding(message, call, **facts(message, call))
+
+    return check
+
+
+def duplicate_tools(request: ParsedRequest) -> Iterator[RuleFinding]:
+    """Find the tools whose name an earlier tool has."""
+    return (make_finding(tool.path, name=tool.id) for tool in find_duplicates(request.tools))
+
+
+def invalid_tool_names(pattern: re.Pattern[str], *, in_calls: bool = True) -> RuleCheck:
+    """Return a check that finds the tools, and the calls, whose name does not match a pattern."""
+
+    def check(request: ParsedRequest) -> Iterator[RuleFinding]:
+        named = [(tool.path, tool.id) for tool in request.tools]
+        named += [(call.path, call.name) for call in iter_calls(request)] if in_calls else []
+        return (make_finding(path, name=name) for path, name in named if not pattern.fullmatch(name))
+
+    return check
+
+
+def settings_among(names: Iterable[str]) -> RuleCheck:
+    """Return a check that finds these settings."""
+    return lambda request: [make_finding((name,), setting=name) for name in names if name in request.body]
+
+
+def sampling_settings(effort: Condition) -> RuleCheck:
+    """Return the check that a model that reasons gets no sampling settings. `effort` finds the effort in the body."""
+
+    def check(request: ParsedRequest) -> Iterator[RuleFinding]:
+        for name in SAMPLING_SETTINGS:
+            value: JSON = request.body.get(name)
+            if value not in (None, 1) and is_reasoning(request.facts, effort(request.body)):
+                yield make_finding((name,), setting=name, value=value)
+
+    return check
+
+
+def late_results(parts: Callable[[RequestMessage], Sequence[RequestPart]], *, merged: bool = False) -> RuleCheck:
+    """Return a check that finds the messages whose results come after other ones of `parts`."""
+
+    def check(request: ParsedRequest) -> Iterator[RuleFinding]:
+        for message in request.merged if merged else request.messages:
+            results = [part for part in parts(message) if part.kind == "result"]
+            others = [(index, part) for index, part in enumerate(parts(message)) if part.kind != "result"]
+            if results and others and others[0][0] < len(results):
+                where = format_dotted_path(message.path)
+                yield make_finding(others[0][1].path, id=results[-1].id, where=where, count=len(results))
+
+    return check
+
+
+def misplaced_blocks(
+    block_type: Callable[[RequestPart], str], needs_user: Callable[[RequestMessage, RequestPart], bool]
+) -> RuleCheck:
+    """Return a check for blocks in a message of the wrong role. `needs_user`: only a user may send this media."""
+
+    def check(request: ParsedRequest) -> Iterator[RuleFinding]:
+        for message, part in iter_parts(request):
+            role = BLOCK_ROLES.get(part.kind, message.role)
+            if part.kind == "media" and needs_user(message, part):
+                role = "user"
+            if role != message.role:
+                yield make_finding(part.path, kind=block_type(part), role=role, given=message.role)
+
+    return check
 
 
 # ── fixes ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 # Fixes that several formats use. A function that returns a `Fix` makes one from the names of a format.
 
 
+SAMPLING_SETTINGS = ("temperature", "top_p")
 EMPTY_CONVERSATION = "(Nothing has been said yet.)"
 
 

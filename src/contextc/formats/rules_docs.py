@@ -1,4 +1,4 @@
-"""The rules of all formats as one page, built from their docstrings: `docs/rules.md`."""
+"""The rules of all formats as one page, built from their texts: `docs/rules.md`."""
 
 from difflib import get_close_matches
 

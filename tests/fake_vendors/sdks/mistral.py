@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from contextc._json import JSONObject
-from contextc.formats.mistral.error_texts import UNEXPECTED_ROLE
+from contextc.formats.mistral.rules import UNEXPECTED_ROLE_TEXT
 from tests.fake_vendors.sdks import WORDS, Happened, Raised, SDKClient, http
 from tests.fake_vendors.vendor import KEY, Trouble
 from tests.formats.known.mistral import ID, misread
@@ -21,7 +21,7 @@ class MistralClient(SDKClient):
     refused: ClassVar[str] = "SDKError"
     orphan: ClassVar[tuple[JSONObject, str]] = (
         {"role": "tool", "tool_call_id": ID, "content": "1"},
-        UNEXPECTED_ROLE.format(role="tool", before="user"),
+        UNEXPECTED_ROLE_TEXT.format(role="tool", before="user"),
     )
     too_long: ClassVar[str] = "too large for model with 100 maximum context length"
     troubles: ClassVar[Mapping[Trouble, tuple[int, str]]] = {

@@ -4,11 +4,13 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from contextc._json import JSONObject
-from contextc.formats.ollama.error_texts import ORPHAN
+from contextc.formats.ollama.rules import RULES
 from contextc.formats.registry import formatter
 from tests.fake_vendors.sdks import Raised, SDKClient
 from tests.fake_vendors.vendor import KEY, Trouble
 from tests.formats.known.ollama import message_model, strict
+
+ORPHAN = RULES.get("OLL004").provider_message
 
 
 class OllamaClient(SDKClient):

@@ -10,13 +10,14 @@ from hashlib import blake2b
 from typing import Any, ClassVar, cast
 
 from contextc._json import JSON, JSONObject, encode_canonical
-from contextc.formats.anthropic.error_texts import SIGNATURE
+from contextc.formats.anthropic.rules import RULES
 from tests.fake_vendors.json_access import as_list, as_object
 from tests.fake_vendors.replies import ScriptedCall, pieces
 from tests.fake_vendors.responses import Event, FakeError, RequestHead
 from tests.fake_vendors.signatures import SIZE, digest, message_seal, read_message_seal
 from tests.fake_vendors.vendor import AcceptedRequest, EncodedReply, Trouble, Vendor
 
+SIGNATURE = RULES.get("ANT014").provider_message
 VERSIONS = ("2023-06-01", "2026-10-21")
 TYPES = {401: "authentication_error", 404: "not_found_error", 413: "request_too_large", 429: "rate_limit_error"}
 STOPS = {"stop": "end_turn", "tool_calls": "tool_use", "length": "max_tokens", "filter": "refusal"}

@@ -15,14 +15,17 @@ from urllib.parse import unquote
 from zlib import crc32
 
 from contextc._json import JSONObject, encode, encode_canonical
-from contextc.formats.anthropic.error_texts import NO_PREFILL
-from contextc.formats.bedrock.error_texts import MODEL_ERROR_PREFIX, NO_SIGNATURES, SIGNATURE
+from contextc.formats.anthropic import rules as anthropic_rules
+from contextc.formats.bedrock.rules import RULES
 from tests.fake_vendors.json_access import as_list, as_object
 from tests.fake_vendors.replies import ScriptedCall, pieces
 from tests.fake_vendors.responses import Event, FakeError, RequestHead
 from tests.fake_vendors.signatures import SIZE, digest, message_seal, read_message_seal
 from tests.fake_vendors.vendor import AcceptedRequest, EncodedReply, Trouble, Vendor
 
+MODEL_ERROR_PREFIX = "The model returned the following errors: "
+SIGNATURE, NO_SIGNATURES = RULES.get("BED023").provider_message, RULES.get("BED027").provider_message
+NO_PREFILL = anthropic_rules.RULES.get("ANT024").provider_message
 PATH = re.compile(r"/model/([^/]+)/(converse|converse-stream)")
 SIGNED = re.compile(
     r"AWS4-HMAC-SHA256 Credential=([^/]+)/\d{8}/[a-z0-9-]+/bedrock/aws4_request, SignedHeaders=([a-z0-9;-]+), "

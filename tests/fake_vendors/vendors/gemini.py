@@ -8,13 +8,14 @@ from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
 from contextc._json import JSONObject, encode_canonical
-from contextc.formats.gemini.error_texts import SIGNATURE
+from contextc.formats.gemini.rules import RULES
 from tests.fake_vendors.json_access import as_list, as_object
 from tests.fake_vendors.replies import ScriptedCall, pieces
 from tests.fake_vendors.responses import Event, FakeError, RequestHead
 from tests.fake_vendors.signatures import digest, message_seal, read_message_seal
 from tests.fake_vendors.vendor import AcceptedRequest, EncodedReply, Trouble, Vendor
 
+SIGNATURE = RULES.get("GEM011").provider_message
 PATH = re.compile(r"/v1(?:beta)?/models/([^/:]+):(generateContent|streamGenerateContent)")
 ENDS = {"stop": "STOP", "tool_calls": "STOP", "length": "MAX_TOKENS", "filter": "SAFETY"}
 UNSIGNED = ("gemini-1", "gemini-2")

@@ -5,7 +5,7 @@ from itertools import count
 from typing import ClassVar, cast
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.openai_responses.error_texts import ENCRYPTED
+from contextc.formats.openai_responses.rules import RULES
 from tests.fake_vendors.json_access import as_list, as_object
 from tests.fake_vendors.replies import ScriptedCall, pieces
 from tests.fake_vendors.responses import Event, FakeError, Outcome
@@ -14,6 +14,7 @@ from tests.fake_vendors.vendor import CREATED, AcceptedRequest, EncodedReply, Me
 from tests.fake_vendors.vendors._openai import SAID, OpenAI, refusal
 from tests.fake_vendors.vendors._openai_state import CONVERSATIONS, RESPONSES, Kept, conversation_of, given
 
+ENCRYPTED = RULES.get("OAR010").provider_message
 HISTORIES = ("previous_response_id", "conversation")
 LIMITS = {"length": "max_output_tokens", "filter": "content_filter"}
 ECHOED: JSONObject = {

@@ -10,7 +10,6 @@ from itertools import takewhile
 from typing import cast
 
 from contextc._json import JSON, JSONObject, encode
-from contextc.formats.anthropic import error_texts
 from contextc.formats.anthropic.codec import BLOCKS, SOURCE_TYPES
 from contextc.formats.anthropic.request_settings import DEFAULT_MAX_TOKENS
 from contextc.formats.encoder_decoder_base import tag_system_blocks
@@ -27,8 +26,6 @@ from contextc.formats.lint_engine import (
     RuleFinding,
     RuleSet,
     block_message_error,
-    find_duplicates,
-    find_id_mismatches,
     format_dotted_path,
     make_finding,
     nested_error,
@@ -42,17 +39,20 @@ from contextc.formats.reasoning_policy import is_valid_signature
 from contextc.formats.request_settings import is_list, is_object, list_or_empty, object_or_empty
 from contextc.formats.rule_library import (
     ROLE_ALIASES,
+    PairingChecks,
     as_arguments,
-    find_duplicate_ids,
-    find_empty_request,
-    find_late_results,
-    find_misplaced_blocks,
+    duplicate_ids,
+    duplicate_tools,
     inner_tool,
     insert_first_message,
-    iter_calls,
-    iter_parts,
+    invalid_tool_names,
     keep_messages,
+    late_results,
+    malformed_values,
     messages_of,
+    misplaced_blocks,
+    no_messages,
+    parts_where,
     remove_settings,
     set_setting,
     text_block,
@@ -60,6 +60,9 @@ from contextc.formats.rule_library import (
     tool_schema,
     without_fields,
 )
+
+MISSING_TEXT = "Field required"
+WRONG_TYPE_TEXT = "Input should be a valid {kind}"
 
 RESULT_BLOCKS = ("text", "image", "document", "search_result", "tool_reference", "browser_state")
 """Types of blocks inside a tool result. The last two are not allowed elsewhere."""
@@ -125,8 +128,8 @@ class _Reader(RequestReader):
 
     def provider_text(self, path: JSONPath, fault: Fault) -> str:
         if fault.problem is Problem.TYPE:
-            return error_texts.WRONG_TYPE.format(kind=TYPES[fault.expected[0]])
-        return error_texts.MISSING if fault.problem is Problem.MISSING else fault.message
+            return WRONG_TYPE_TEXT.format(kind=TYPES[fault.expected[0]])
+        return MISSING_TEXT if fault.problem is Problem.MISSING else fault.message
 
 
 parse_request = _Reader.parse
@@ -303,6 +306,7 @@ def find_breakpoints(value: JSON, path: JSONPath = ()) -> Iterator[tuple[JSONPat
 
 RULES = RuleSet(
     "ANT",
+    "anthropic",
     parse_request,
     coerce=coerce_value,
     message=text_message,
@@ -311,163 +315,48 @@ RULES = RuleSet(
     unknown_fields=find_unknown_fields,
 )
 rule = RULES.register
+PAIRING = PairingChecks.within(
+    results_in_next_message,
+    lambda message, part: {"where": format_dotted_path(message.path)} if part.kind == "call" else {},
+    merged=True,
+)
 
 
-@rule(1, error_texts.MALFORMED)
-def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """Every message, block and tool has the required fields of its type.
-
-    A message has `role` and `content`. A block has a known `type` and the fields of that type.
-
-    Example: [{"role": "user", "content": [{"type": "text"}]}]
-    Repair: content without a valid shape becomes text, so that the model still sees it. An invalid tool is left out.
-    """
-    return request.malformed
+rule(1)(malformed_values)
+rule(2, fix=insert_first_message(RULES))(no_messages())
 
 
-@rule(2, error_texts.NO_MESSAGES, fix=insert_first_message(RULES))
-def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """A request has at least one message.
-
-    Example: []
-    Repair: a user message is inserted which states that nothing has been said yet.
-    """
-    return find_empty_request(request, "messages is empty.")
-
-
-@rule(4, error_texts.EMPTY_CONTENT, fix=without_empty_messages)
+@rule(4, fix=without_empty_messages)
 def check_not_empty(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """No message is empty, except a final message of the assistant.
-
-    Example: [{"role": "user", "content": []}]
-    Repair: the message is left out.
-    """
     for message in request.messages:
         last = message is request.messages[-1] and message.role == "assistant"
         if not message.wire["content"] and not last and "output_config" not in message.wire:
             yield make_finding(message.path, "this message is empty.")
 
 
-@rule(5, error_texts.BLANK_TEXT)
+@rule(5)
 def check_no_blank_text(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """No text block is empty or only white space.
-
-    Models return such blocks next to a call, and a history that sends them back is refused.
-
-    Example: [{"role": "user", "content": [{"type": "text", "text": " "}]}]
-    Repair: the block is left out.
-    """
     said = [part for message in request.messages if message.wire["content"] != "" for part in message.parts_of("text")]
     for part in (*request.system, *said):
         if not part.text.strip():
             yield make_finding(part.path, "this text is blank.")
 
 
-@rule(6, error_texts.UNANSWERED)
-def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """Every tool call has a result in the next message.
-
-    The API merges neighbouring messages of one role, so one message may answer two replies. A crash, a cancelled turn
-    or a trimmed history leaves a call without a result, and every later request fails.
-
-    Example: [{"role": "user", "content": "hi"}, {"role": "assistant", "content": [{"type": "tool_use", "id": "a",
-        "name": "look", "input": {}}]}, {"role": "user", "content": "and?"}]
-    Repair: a result found elsewhere is moved to its call. Otherwise a result is inserted which states that it is
-        missing.
-    """
-    for message, call in request.match_results(results_in_next_message, merged=True).unanswered_calls:
-        text = f"call {call.id} has no result in the next message."
-        yield make_finding(call.path, text, where=format_dotted_path(message.path), ids=call.id)
+rule(6)(PAIRING.unanswered)
+rule(7)(late_results(lambda message: message.parts, merged=True))
+rule(8)(PAIRING.orphans)
+rule(9)(PAIRING.duplicates)
+rule(10)(duplicate_ids(merged=True))
+check_block_roles = rule(11)(
+    misplaced_blocks(lambda block: block.wire["type"], lambda message, media: message.role == "system")
+)
 
 
-@rule(7, error_texts.RESULTS_FIRST)
-def check_results_first(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """Tool results come before all other blocks of their message.
-
-    Example: [{"role": "user", "content": "hi"}, {"role": "assistant", "content": [{"type": "tool_use", "id": "a",
-        "name": "look", "input": {}}]}, {"role": "user", "content": [{"type": "text", "text": "Here:"}, {"type":
-        "tool_result", "tool_use_id": "a", "content": "1"}]}]
-    Repair: results are moved to the front.
-    """
-    return find_late_results((message, message.parts) for message in request.merged)
+check_call_id_format = rule(12)(parts_where(lambda call: not ID.fullmatch(call.id), "call"))
 
 
-@rule(8, error_texts.ORPHAN_RESULT)
-def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """Every tool result answers a call in the previous message.
-
-    Example: [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "1"}]}]
-    Repair: a result is moved to its call. A result without a call becomes text.
-    """
-    for _, result in request.match_results(results_in_next_message, merged=True).orphan_results:
-        yield make_finding(
-            result.path, f"result without a call: call {result.id} not found in the previous message.", id=result.id
-        )
-
-
-@rule(9, error_texts.DUPLICATE_RESULT)
-def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """A tool call has only one result.
-
-    Example: [{"role": "user", "content": "hi"}, {"role": "assistant", "content": [{"type": "tool_use", "id": "a",
-        "name": "look", "input": {}}]}, {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a"},
-        {"type": "tool_result", "tool_use_id": "a"}]}]
-    Repair: the first result is kept. Another one with different content becomes text.
-    """
-    for _, result in request.match_results(results_in_next_message, merged=True).duplicate_results:
-        yield make_finding(result.path, f"duplicate result for call {result.id}.", id=result.id)
-
-
-@rule(10, error_texts.DUPLICATE_CALL_ID)
-def check_unique_call_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """The calls of one reply have different ids.
-
-    A later reply may reuse an id that was answered: some providers restart their ids in every reply.
-
-    Example: [{"role": "user", "content": "hi"}, {"role": "assistant", "content": [{"type": "tool_use", "id": "a",
-        "name": "look", "input": {}}, {"type": "tool_use", "id": "a", "name": "look", "input": {}}]}, {"role": "user",
-        "content": [{"type": "tool_result", "tool_use_id": "a"}]}]
-    Repair: the later call and its result get a new id.
-    """
-    for _, call in find_duplicate_ids(request.merged):
-        yield make_finding(call.path, f"duplicate call id {call.id} in one reply.")
-
-
-@rule(11, error_texts.WRONG_ROLE)
-def check_block_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """Calls and thinking are in assistant messages, results in user messages, and system messages contain only text.
-
-    Example: [{"role": "user", "content": [{"type": "tool_use", "id": "a", "name": "look", "input": {}}]}, {"role":
-        "user", "content": [{"type": "tool_result", "tool_use_id": "a"}]}]
-    Repair: calls and thinking are moved to an assistant message, results to a user message.
-    """
-    return find_misplaced_blocks(
-        request, lambda block: block.wire["type"], lambda message, media: message.role == "system"
-    )
-
-
-@rule(12, error_texts.ID_FORM)
-def check_call_id_format(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """The id of a call contains only letters, digits, `_` and `-`.
-
-    Example: [{"role": "user", "content": "hi"}, {"role": "assistant", "content": [{"type": "tool_use", "id": "a.1",
-        "name": "look", "input": {}}]}, {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a.1"}]}]
-    Repair: other characters are replaced, in the call and in its result.
-    """
-    for call, id in find_id_mismatches(ID, (call for message in request.messages for call in message.parts_of("call"))):
-        yield make_finding(call.path, f"invalid call id {id!r}: expected letters, digits, `_` and `-`.")
-
-
-@rule(13, error_texts.SYSTEM_PLACE)
+@rule(13)
 def check_system_position(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """A system message follows a user message, and is last or followed by an assistant message.
-
-    It cannot be the first message: initial instructions belong in `system`.
-
-    Example: [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "Hello!"}, {"role": "system",
-        "content": "Be brief."}]
-    Repair: the message becomes user text in `<system-reminder>`.
-    """
     others = [(index, message) for index, message in enumerate(request.messages) if message.role != "system"]
     place = 0
     for index, message in enumerate(request.messages):
@@ -483,34 +372,15 @@ def check_system_position(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(message.path, "system message in an invalid position.")
 
 
-@rule(14, error_texts.SIGNATURE, fix=with_valid_thinking)
-def check_thinking_signatures(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """A thinking block has its original signature.
-
-    The signature authenticates the text. A changed signature, or one of another provider, is refused. Not checked if
-    `model` names a model of another vendor, which signs in other ways.
-
-    Example: [{"role": "user", "content": "hi"}, {"role": "assistant", "content": [{"type": "thinking", "thinking":
-        "hm", "signature": ""}, {"type": "text", "text": "Hello!"}]}, {"role": "user", "content": "go on"}]
-    Repair: the block is left out. Only the model that wrote it could use it.
-    """
-    for _, part in iter_parts(request, "reasoning") if is_claude(request.body) else ():
-        if not is_valid_signature(part.wire.get("signature", part.wire.get("data"))):
-            yield make_finding(part.path, "the signature of this block is missing or invalid.")
+check_thinking_signatures = rule(14, fix=with_valid_thinking)(
+    parts_where(
+        lambda part: not is_valid_signature(part.wire.get("signature", part.wire.get("data"))), "reasoning", is_claude
+    )
+)
 
 
-@rule(15, error_texts.THINKING_FIRST, fix=remove_settings("thinking"))
+@rule(15, fix=remove_settings("thinking"))
 def check_thinking_first(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """If thinking is enabled, the last reply begins with thinking if it contains calls.
-
-    Example: {"model": "claude-sonnet-4-5", "max_tokens": 2048, "thinking": {"type": "enabled", "budget_tokens": 1024},
-        "messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": [{"type": "thinking",
-        "thinking": "", "signature": "s"}, {"type": "tool_use", "id": "a", "name": "look", "input": {}}]}, {"role":
-        "user", "content": [{"type": "tool_result", "tool_use_id": "a"}]}, {"role": "assistant", "content": [{"type":
-        "tool_use", "id": "b", "name": "look", "input": {}}]}, {"role": "user", "content": [{"type": "tool_result",
-        "tool_use_id": "b"}]}]}
-    Repair: thinking is disabled for this request.
-    """
     thinking: JSON = request.body.get("thinking")
     replies = [message for message in request.merged if message.role == "assistant"]
     if not isinstance(thinking, dict) or cast(JSONObject, thinking).get("type") != "enabled" or not replies:
@@ -525,16 +395,8 @@ def check_thinking_first(request: ParsedRequest) -> Iterable[RuleFinding]:
         )
 
 
-@rule(16, error_texts.TOO_MANY_BREAKPOINTS, fix=with_last_breakpoints)
+@rule(16, fix=with_last_breakpoints)
 def check_breakpoint_count(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """At most four blocks have `cache_control`.
-
-    Example: {"system": [{"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}, {"type": "text", "text":
-        "b", "cache_control": {"type": "ephemeral"}}, {"type": "text", "text": "c", "cache_control": {"type":
-        "ephemeral"}}], "messages": [{"role": "user", "content": [{"type": "text", "text": "d", "cache_control":
-        {"type": "ephemeral"}}, {"type": "text", "text": "e", "cache_control": {"type": "ephemeral"}}]}]}
-    Repair: the last four breakpoints are kept.
-    """
     marked = [
         path
         for path, _ in find_breakpoints(request.body or {"messages": [message.wire for message in request.messages]})
@@ -545,59 +407,13 @@ def check_breakpoint_count(request: ParsedRequest) -> Iterable[RuleFinding]:
         )
 
 
-@rule(17, error_texts.MISPLACED_BREAKPOINT, fix=without_thinking_breakpoints)
-def check_breakpoint_position(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """Thinking blocks and blank text have no `cache_control`.
-
-    Example: [{"role": "user", "content": "hi"}, {"role": "assistant", "content": [{"type": "thinking", "thinking":
-        "hm", "signature": "s", "cache_control": {"type": "ephemeral"}}, {"type": "text", "text": "Hello!"}]}, {"role":
-        "user", "content": "go on"}]
-    Repair: the breakpoint is removed.
-    """
-    for _, part in iter_parts(request, "reasoning"):
-        if part.wire.get("cache_control"):
-            yield make_finding(
-                part.path, "a thinking block cannot have `cache_control`.", what="Extra inputs are not permitted"
-            )
+rule(17, fix=without_thinking_breakpoints)(parts_where(lambda part: part.wire.get("cache_control"), "reasoning"))
+check_tool_names = rule(18)(invalid_tool_names(TOOL_NAME))
+rule(19, fix=with_unique_tools)(duplicate_tools)
 
 
-@rule(18, error_texts.TOOL_NAME)
-def check_tool_names(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """The name of a tool has 1 to 128 letters, digits, `_` and `-`.
-
-    Example: {"tools": [{"name": "files.read", "input_schema": {"type": "object"}}], "messages": [{"role": "user",
-        "content": "hi"}]}
-    Repair: other characters are replaced, wherever the name is used.
-    """
-    for tool, name in find_id_mismatches(TOOL_NAME, request.tools):
-        yield make_finding(tool.path, f"invalid tool name {name!r}: expected 1 to 128 letters, digits, `_` and `-`.")
-    for call in iter_calls(request):
-        if not TOOL_NAME.fullmatch(call.name):
-            yield make_finding(
-                call.path, f"invalid tool name {call.name!r}: expected 1 to 128 letters, digits, `_` and `-`."
-            )
-
-
-@rule(19, error_texts.DUPLICATE_TOOL, fix=with_unique_tools)
-def check_unique_tools(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """Tools have different names.
-
-    Example: {"tools": [{"name": "look", "input_schema": {"type": "object"}}, {"name": "look", "input_schema": {"type":
-        "object"}}], "messages": [{"role": "user", "content": "hi"}]}
-    Repair: the first tool is kept.
-    """
-    for tool in find_duplicates(request.tools):
-        yield make_finding(tool.path, f"duplicate tool name {tool.id}.")
-
-
-@rule(20, error_texts.UNKNOWN_CHOICE, fix=remove_settings("tool_choice"))
+@rule(20, fix=remove_settings("tool_choice"))
 def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """The tool in `tool_choice` is one of the tools.
-
-    Example: {"tools": [{"name": "look", "input_schema": {"type": "object"}}], "tool_choice": {"type": "tool", "name":
-        "find"}, "messages": [{"role": "user", "content": "hi"}]}
-    Repair: `tool_choice` is removed, so the model chooses.
-    """
     choice: JSON = request.body.get("tool_choice")
     name = cast(JSONObject, choice).get("name") if isinstance(choice, dict) else None
     if isinstance(request.body.get("tools"), list):
@@ -609,43 +425,21 @@ def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("tool_choice",), f"tool {name!r} not found in `tools`.", name=name)
 
 
-@rule(21, error_texts.TRAILING_SPACE)
+@rule(21)
 def check_trailing_space(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """The text of a final assistant message does not end with white space.
-
-    Example: [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "Hello, "}]
-    Repair: the white space is removed.
-    """
     last = request.messages[-1] if request.messages else None
     if last and last.role == "assistant" and last.parts and (text := last.parts[-1].text).rstrip() != text:
         yield make_finding(last.parts[-1].path, "the final text ends with white space.")
 
 
-@rule(22, error_texts.MAX_TOKENS, fix=set_setting("max_tokens", DEFAULT_MAX_TOKENS))
+@rule(22, fix=set_setting("max_tokens", DEFAULT_MAX_TOKENS))
 def check_max_tokens(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """A request for an answer has `max_tokens`.
-
-    A request that only counts tokens has none. It is recognized by its lack of settings for an answer.
-
-    Example: {"model": "claude-opus-5-5", "stream": true, "messages": [{"role": "user", "content": "hi"}]}
-    Repair: `max_tokens` is set to 8,192.
-    """
     if any(request.body.get(name) is not None for name in ANSWER_SETTINGS) and request.body.get("max_tokens") is None:
         yield make_finding((), "`max_tokens` is missing.")
 
 
-@rule(23, error_texts.SERVER_ORPHAN, fix=without_server_orphans)
+@rule(23, fix=without_server_orphans)
 def check_server_results(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """The result of a tool that Anthropic runs comes after its call.
-
-    Usually both are in one message. After a pause, or if the tool's code calls a client tool, the result is in a later
-    one.
-
-    Example: [{"role": "user", "content": "hi"}, {"role": "assistant", "content": [{"type": "web_search_tool_result",
-        "tool_use_id": "srvtoolu_1", "content": []}, {"type": "text", "text": "Found it."}]}, {"role": "user",
-        "content": "and?"}]
-    Repair: the result is left out. Only Anthropic can read its content.
-    """
     parts = [part for message in request.messages if message.role == "assistant" for part in message.parts]
     orphans = {id(wire) for wire in find_server_orphans([part.wire for part in parts])}
     for each in parts:
@@ -659,16 +453,8 @@ def check_server_results(request: ParsedRequest) -> Iterable[RuleFinding]:
             )
 
 
-@rule(24, error_texts.NO_PREFILL, fix=with_last_user_message)
+@rule(24, fix=with_last_user_message)
 def check_last_message(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """Models from Claude 4.6 on do not continue a final assistant message.
-
-    Checked if `model` names one of them. A turn that Anthropic paused while its own tools ran is sent back unchanged.
-
-    Example: {"model": "claude-opus-5-5", "max_tokens": 100, "messages": [{"role": "user", "content": "hi"}, {"role":
-        "assistant", "content": "Hello"}]}
-    Repair: a user message is appended that asks the model to continue.
-    """
     if request.facts.prefill or request.body.get("max_tokens") is None:
         return
     last = list(takewhile(lambda message: message.role == "assistant", reversed(request.messages)))
@@ -677,45 +463,21 @@ def check_last_message(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(last[0].path, "the last message is the assistant's, and this model does not continue it.")
 
 
-@rule(25, error_texts.FORCED_CHOICE, fix=with_auto_tool_choice)
+@rule(25, fix=with_auto_tool_choice)
 def check_no_forced_tool(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """Some models do not support forced tool calls: Opus 5.5, Sonnet 5.5, Fable and Mythos from 5.1 on.
-
-    Checked if `model` names one of them.
-
-    Example: {"model": "claude-opus-5-5", "max_tokens": 100, "tools": [{"name": "look", "input_schema": {"type":
-        "object"}}], "tool_choice": {"type": "any"}, "messages": [{"role": "user", "content": "hi"}]}
-    Repair: the choice is left to the model. The setting for parallel calls is kept.
-    """
     kind = tool_choice(request.body).get("type")
     if kind in ("any", "tool") and not request.facts.forced_tool_choice:
         yield make_finding(("tool_choice",), f"this model does not support `tool_choice` of type {kind!r}.")
 
 
-@rule(26, error_texts.UNKNOWN_FIELD, fix=without_unknown_fields, is_open=True)
+@rule(26, fix=without_unknown_fields, is_open=True)
 def check_known_fields(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """Messages and blocks have only fields that Anthropic defines.
-
-    Anthropic refuses fields of other providers, such as `name`, `reasoning_content`, or the `id` and `usage` of a
-    reply. Not checked if `model` names a model of another vendor, whose endpoint may accept more.
-
-    Example: [{"role": "user", "name": "ada", "content": "hi"}]
-    Repair: the field is left out.
-    """
     if is_claude(request.body):
         yield from find_unknown_fields(request)
 
 
-@rule(27, error_texts.SYSTEM_ROLE, fix=with_tagged_system)
+@rule(27, fix=with_tagged_system)
 def check_system_role(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """Opus before 4.8, Sonnet before 5 and Haiku before 5.5 do not support system messages among the messages.
-
-    Checked if `model` names one of them.
-
-    Example: {"model": "claude-sonnet-4-5", "max_tokens": 100, "messages": [{"role": "user", "content": "hi"}, {"role":
-        "system", "content": "Be brief."}]}
-    Repair: the message becomes user text in `<system-reminder>`.
-    """
     if request.facts.system_between or request.facts.system_ignored:
         return
     for message in request.messages:

@@ -9,7 +9,6 @@ from copy import deepcopy
 from typing import Any, cast
 
 from contextc._json import JSON, JSONObject, encode
-from contextc.formats.bedrock import error_texts
 from contextc.formats.bedrock.codec import (
     DOCUMENT_NAME,
     FORMATS,
@@ -47,7 +46,6 @@ from contextc.formats.lint_engine import (
     RuleFinding,
     RuleSet,
     block_message_error,
-    find_duplicates,
     format_dotted_path,
     make_finding,
     results_in_next_message,
@@ -58,17 +56,21 @@ from contextc.formats.reasoning_policy import is_valid_signature
 from contextc.formats.request_settings import is_list, is_object, list_or_empty, object_or_empty
 from contextc.formats.rule_library import (
     ROLE_ALIASES,
+    PairingChecks,
     as_arguments,
     as_text,
     change_messages,
-    find_duplicate_ids,
-    find_empty_request,
-    find_late_results,
-    find_misplaced_blocks,
+    duplicate_ids,
+    duplicate_tools,
     inner_tool,
     insert_first_message,
     iter_parts,
-    repeat_in_example,
+    late_results,
+    malformed_values,
+    messages_where,
+    misplaced_blocks,
+    no_messages,
+    part_finding,
     tool_schema,
     without_fields,
     without_nulls,
@@ -531,6 +533,7 @@ def _filter_blocks(body: JSONObject, stays: Callable[[list[JSONObject], JSONObje
 
 RULES = RuleSet(
     "BED",
+    "bedrock",
     parse_request,
     coerce=coerce_value,
     message=text_message,
@@ -538,53 +541,18 @@ RULES = RuleSet(
     vendor="bedrock",
 )
 rule = RULES.register
+PAIRING = PairingChecks.within(
+    results_in_next_message, lambda message, part: {"where": format_dotted_path((*message.path, "content"))}
+)
 
 
-@rule(1, error_texts.MALFORMED)
-def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """Every message, block and tool has the required fields of its type.
-
-    A message has `role` and `content`. A block is an object with one member, whose name is its type.
-
-    Example: [{"role": "user", "content": [{"type": "text", "text": "hi"}]}]
-    Repair: content without a valid shape becomes text, so that the model still sees it. An invalid tool is left out.
-    """
-    return request.malformed
+rule(1)(malformed_values)
+rule(2, fix=insert_first_message(RULES))(no_messages())
+rule(3)(messages_where(lambda turn: not turn.wire["content"]))
 
 
-@rule(2, error_texts.NO_MESSAGES, fix=insert_first_message(RULES))
-def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """A request has at least one message.
-
-    Example: []
-    Repair: a user message is inserted which states that nothing has been said yet.
-    """
-    return find_empty_request(request, "messages is empty.")
-
-
-@rule(3, error_texts.EMPTY_CONTENT)
-def check_not_empty(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """No message is empty.
-
-    Example: [{"role": "user", "content": []}, {"role": "assistant", "content": [{"text": "Yes?"}]}, {"role": "user",
-        "content": [{"text": "hi"}]}]
-    Repair: the message is left out.
-    """
-    for turn in request.messages:
-        if not turn.wire["content"]:
-            yield make_finding(turn.path, "this message is empty.")
-
-
-@rule(4, error_texts.BLANK_TEXT, fix=without_blank_texts)
+@rule(4, fix=without_blank_texts)
 def check_no_blank_text(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """No text is empty or only white space.
-
-    Models return such texts next to a call, and a history that sends them back is refused. White space is accepted
-    between a user's document and a cache breakpoint, which may not follow the document directly.
-
-    Example: [{"role": "user", "content": [{"text": " "}]}]
-    Repair: the text is left out.
-    """
     for piece in request.system:
         if piece.kind == "text" and not piece.text.strip():
             yield make_finding(piece.path, "this text is blank.")
@@ -595,105 +563,30 @@ def check_no_blank_text(request: ParsedRequest) -> Iterable[RuleFinding]:
                 yield make_finding(piece.path, "this text is blank.")
 
 
-@rule(5, error_texts.ROLES_MUST_ALTERNATE)
+@rule(5)
 def check_roles_alternate(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """User messages and assistant messages alternate.
-
-    Example: [{"role": "user", "content": [{"text": "hi"}]}, {"role": "user", "content": [{"text": "Are you there?"}]}]
-    Repair: neighbouring messages of one role are merged.
-    """
     for before, turn in zip(request.messages, request.messages[1:], strict=False):
         if turn.role == before.role != "system" and not request.malformed:
             yield make_finding(turn.path, f"two messages with role {turn.role} in a row.")
 
 
-@rule(6, error_texts.UNANSWERED)
+@rule(6)
 def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """Every tool call has a result in the next message.
-
-    A crash, a cancelled turn or a trimmed history leaves a call without a result, and every later request fails.
-
-    Example: [{"role": "user", "content": [{"text": "hi"}]}, {"role": "assistant", "content": [{"toolUse": {"toolUseId":
-        "a", "name": "look", "input": {}}}]}, {"role": "user", "content": [{"text": "and?"}]}]
-    Repair: a result found elsewhere is moved to its call. Otherwise a result is inserted which states that it is
-        missing.
-    """
     places = {turn.path: number for number, turn in enumerate(request.messages)}
     for turn, call in request.match_results(results_in_next_message).unanswered_calls:
-        where = f"messages.{places[turn.path] + 1}.content"
-        yield make_finding(call.path, f"call {call.id} has no result in the next message.", where=where, ids=call.id)
+        yield part_finding(turn, call, where=f"messages.{places[turn.path] + 1}.content")
 
 
-@rule(7, error_texts.RESULTS_FIRST)
-def check_results_first(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """Tool results come before all other blocks of their message.
-
-    Example: [{"role": "user", "content": [{"text": "hi"}]}, {"role": "assistant", "content": [{"toolUse": {"toolUseId":
-        "a", "name": "look", "input": {}}}]}, {"role": "user", "content": [{"text": "Here:"}, {"toolResult":
-        {"toolUseId": "a", "content": [{"text": "1"}]}}]}]
-    Repair: results are moved to the front.
-    """
-    return find_late_results(
-        (turn, [piece for piece in turn.parts if "cachePoint" not in piece.wire]) for turn in request.messages
-    )
-
-
-@rule(8, error_texts.ORPHAN_RESULT)
-def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """Every tool result answers a call in the previous message.
-
-    Example: [{"role": "user", "content": [{"toolResult": {"toolUseId": "a", "content": [{"text": "1"}]}}]}]
-    Repair: a result is moved to its call. A result without a call becomes text.
-    """
-    for turn, result in request.match_results(results_in_next_message).orphan_results:
-        where = format_dotted_path((*turn.path, "content"))
-        yield make_finding(
-            result.path, f"result without a call: call {result.id} not found in the previous message.", where=where
-        )
-
-
-@rule(9, error_texts.DUPLICATE_RESULT)
-def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """A tool call has only one result.
-
-    Example: [{"role": "user", "content": [{"text": "hi"}]}, {"role": "assistant", "content": [{"toolUse": {"toolUseId":
-        "a", "name": "look", "input": {}}}]}, {"role": "user", "content": [{"toolResult": {"toolUseId": "a", "content":
-        [{"text": "1"}]}}, {"toolResult": {"toolUseId": "a", "content": [{"text": "1"}]}}]}]
-    Repair: the first result is kept. Another one with different content becomes text.
-    """
-    for turn, result in request.match_results(results_in_next_message).duplicate_results:
-        where = format_dotted_path((*turn.path, "content"))
-        yield make_finding(result.path, f"duplicate result for call {result.id}.", where=where, id=result.id)
-
-
-@rule(10, error_texts.DUPLICATE_CALL_ID)
-def check_unique_call_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """The calls of one reply have different ids.
-
-    Example: [{"role": "user", "content": [{"text": "hi"}]}, {"role": "assistant", "content": [{"toolUse": {"toolUseId":
-        "a", "name": "look", "input": {}}}, {"toolUse": {"toolUseId": "a", "name": "look", "input": {}}}]}, {"role":
-        "user", "content": [{"toolResult": {"toolUseId": "a", "content": [{"text": "1"}]}}]}]
-    Repair: the later call gets a new id.
-    """
-    for turn, call in find_duplicate_ids(request.messages):
-        where = format_dotted_path((*turn.path, "content"))
-        yield make_finding(call.path, f"duplicate call id {call.id} in one reply.", where=where, id=call.id)
-
-
-@rule(11, error_texts.WRONG_ROLE, fix=with_text_system_messages)
-def check_block_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """Calls and reasoning are the assistant's, results and media are the user's, and system messages contain only text.
-
-    Example: [{"role": "user", "content": [{"reasoningContent": {"reasoningText": {"text": "hm", "signature": "s"}}},
-        {"text": "hi"}]}]
-    Repair: calls and reasoning are moved to an assistant message, results to a user message. A line of text replaces
-        other media.
-    """
-    return find_misplaced_blocks(
-        request,
+rule(7)(late_results(lambda turn: [piece for piece in turn.parts if "cachePoint" not in piece.wire]))
+rule(8)(PAIRING.orphans)
+rule(9)(PAIRING.duplicates)
+rule(10)(duplicate_ids(facts=PAIRING.facts))
+rule(11, fix=with_text_system_messages)(
+    misplaced_blocks(
         lambda block: next(iter(block.wire)),
         lambda message, media: message.role == "system" or not USER_ONLY_BLOCKS.isdisjoint(media.wire),
     )
+)
 
 
 # ── rules of tools, media and settings ────────────────────────────────────────────────────────────────────────────────
@@ -704,29 +597,16 @@ MAX_LENGTH = 64
 CLAUDE_VENDOR = "anthropic"
 
 
-@rule(12, error_texts.CONSTRAINT, fix=with_valid_calls)
+@rule(12, fix=with_valid_calls)
 def check_call_id_format(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """The id of a call has 1 to 64 letters, digits, and any of `_ . : -`.
-
-    Example: [{"role": "user", "content": [{"text": "hi"}]}, {"role": "assistant", "content": [{"toolUse": {"toolUseId":
-        "a/1", "name": "look", "input": {}}}]}, {"role": "user", "content": [{"toolResult": {"toolUseId": "a/1",
-        "content": [{"text": "1"}]}}]}]
-    Repair: other characters are replaced, in the call and in its result.
-    """
     for _, piece in iter_parts(request):
         kind = next(iter(piece.wire))
         if kind == "toolUse" or (kind == "toolResult" and piece.kind == "other"):
             yield from _check_constraint(piece.wire[kind]["toolUseId"], ID, (*piece.path, kind, "toolUseId"), piece)
 
 
-@rule(13, error_texts.CONSTRAINT, fix=with_valid_calls)
+@rule(13, fix=with_valid_calls)
 def check_tool_names(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """The name of a tool has 1 to 64 letters, digits, `_` and `-`.
-
-    Example: {"toolConfig": {"tools": [{"toolSpec": {"name": "files.read", "inputSchema": {"json": {"type":
-        "object"}}}}]}, "messages": [{"role": "user", "content": [{"text": "hi"}]}]}
-    Repair: other characters are replaced, wherever the name is used.
-    """
     for tool in request.tools:
         yield from _check_constraint(tool.id, NAME, (*tool.path, next(iter(tool.wire)), "name"), tool)
     for _, piece in iter_parts(request):
@@ -754,17 +634,8 @@ def _format_member_path(path: JSONPath) -> str:
     return ".".join(f"{step + 1}.member" if isinstance(step, int) else step for step in whole)
 
 
-@rule(14, error_texts.NO_TOOLS)
+@rule(14)
 def check_has_tools(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """A request whose messages contain calls or results has tools.
-
-    This applies even if the model is to make no more calls.
-
-    Example: {"messages": [{"role": "user", "content": [{"text": "hi"}]}, {"role": "assistant", "content": [{"toolUse":
-        {"toolUseId": "a", "name": "look", "input": {}}}]}, {"role": "user", "content": [{"toolResult": {"toolUseId":
-        "a", "content": [{"text": "1"}]}}]}]}
-    Repair: a placeholder tool is added whose description states that there are no tools.
-    """
     if not request.body or request.body.get("toolConfig"):
         return
     used = next((piece for turn in request.messages for piece in turn.parts if piece.kind in ("call", "result")), None)
@@ -772,26 +643,11 @@ def check_has_tools(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding((), "messages contain calls or results, but `toolConfig` is missing.")
 
 
-@rule(15, error_texts.DUPLICATE_TOOL, fix=with_unique_tools)
-def check_unique_tools(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """Tools have different names.
-
-    Example: {"toolConfig": {"tools": [{"toolSpec": {"name": "look", "inputSchema": {"json": {}}}}, {"toolSpec":
-        {"name": "look", "inputSchema": {"json": {}}}}]}, "messages": [{"role": "user", "content": [{"text": "hi"}]}]}
-    Repair: the first tool is kept.
-    """
-    for tool in find_duplicates(request.tools):
-        yield make_finding(tool.path, f"duplicate tool name {tool.id}.")
+rule(15, fix=with_unique_tools)(duplicate_tools)
 
 
-@rule(16, error_texts.UNKNOWN_CHOICE, fix=without_tool_choice)
+@rule(16, fix=without_tool_choice)
 def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """The tool in `toolChoice` is one of the tools.
-
-    Example: {"toolConfig": {"tools": [{"toolSpec": {"name": "look", "inputSchema": {"json": {}}}}], "toolChoice":
-        {"tool": {"name": "find"}}}, "messages": [{"role": "user", "content": [{"text": "hi"}]}]}
-    Repair: `toolChoice` is removed, so the model chooses.
-    """
     config: JSON = request.body.get("toolConfig")
     choice: JSON = cast(JSONObject, config).get("toolChoice") if isinstance(config, dict) else None
     chosen: JSON = cast(JSONObject, choice).get("tool") if isinstance(choice, dict) else None
@@ -800,15 +656,8 @@ def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
         yield make_finding(("toolConfig", "toolChoice"), f"tool {name!r} not found in `toolConfig`.", name=name)
 
 
-@rule(17, error_texts.EMPTY_ERROR)
+@rule(17)
 def check_error_results(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """A result with status `error` is not empty.
-
-    Example: [{"role": "user", "content": [{"text": "hi"}]}, {"role": "assistant", "content": [{"toolUse": {"toolUseId":
-        "a", "name": "look", "input": {}}}]}, {"role": "user", "content": [{"toolResult": {"toolUseId": "a", "content":
-        [], "status": "error"}}]}]
-    Repair: a text is added which states the failure.
-    """
     for _, result in iter_parts(request, "result"):
         inside = cast(JSONObject, result.wire["toolResult"])
         if inside.get("status") == "error" and inside["content"] in ([], [{"text": ""}]):
@@ -816,17 +665,8 @@ def check_error_results(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(result.path, "this result has status `error` and no content.", where=where)
 
 
-@rule(18, error_texts.NOT_AN_OBJECT)
+@rule(18)
 def check_json_results(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """The `json` of a result is an object.
-
-    Send a list or a number as text, or as a field of an object.
-
-    Example: [{"role": "user", "content": [{"text": "hi"}]}, {"role": "assistant", "content": [{"toolUse": {"toolUseId":
-        "a", "name": "look", "input": {}}}]}, {"role": "user", "content": [{"toolResult": {"toolUseId": "a", "content":
-        [{"json": [1, 2]}]}}]}]
-    Repair: the value becomes text.
-    """
     for _, result in iter_parts(request, "result"):
         for index, each in enumerate(cast(list[JSON], result.wire["toolResult"]["content"])):
             if isinstance(each, dict) and "json" in each and not isinstance(each["json"], dict):
@@ -834,28 +674,16 @@ def check_json_results(request: ParsedRequest) -> Iterable[RuleFinding]:
                 yield make_finding(path, "expected an object in `json`.", where=format_dotted_path((*path, "json")))
 
 
-@rule(19, error_texts.DOCUMENT_WITHOUT_TEXT)
+@rule(19)
 def check_document_text(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """A message with a document also has a text that is not blank.
-
-    Example: [{"role": "user", "content": [{"document": {"name": "Report", "format": "pdf", "source": {"bytes":
-        "JVBERg=="}}}]}]
-    Repair: a line of text is added.
-    """
     for turn in request.messages:
         shown = [piece for piece in turn.parts_of("media") if "document" in piece.wire]
         if shown and not any(piece.text.strip() for piece in turn.parts_of("text")):
             yield make_finding(shown[0].path, "this document has no text next to it.")
 
 
-@rule(20, error_texts.DOCUMENT_NAME, fix=with_valid_document_names)
+@rule(20, fix=with_valid_document_names)
 def check_document_names(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """The name of a document has only letters, digits, single spaces, `-`, and round or square brackets.
-
-    Example: [{"role": "user", "content": [{"text": "Sum it up."}, {"document": {"name": "report.pdf", "format": "pdf",
-        "source": {"bytes": "JVBERg=="}}}]}]
-    Repair: other characters become spaces.
-    """
     for turn, block in _valid_documents(request):
         name = block["document"]["name"]
         if not DOCUMENT_NAME.fullmatch(name):
@@ -864,15 +692,8 @@ def check_document_names(request: ParsedRequest) -> Iterable[RuleFinding]:
             )
 
 
-@rule(21, error_texts.DUPLICATE_DOCUMENT)
+@rule(21)
 def check_unique_documents(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """The documents of a request have different names.
-
-    Example: [{"role": "user", "content": [{"text": "Compare them."}, {"document": {"name": "Report", "format": "pdf",
-        "source": {"bytes": "JVBERg=="}}}, {"document": {"name": "Report", "format": "pdf", "source": {"bytes":
-        "JVBERi0="}}}]}]
-    Repair: the later document is renamed.
-    """
     seen: set[str] = set()
     for turn, block in _valid_documents(request):
         name = block["document"]["name"]
@@ -892,14 +713,8 @@ def _valid_documents(request: ParsedRequest) -> Iterator[tuple[RequestMessage, J
                 yield turn, block
 
 
-@rule(22, error_texts.SYSTEM_PLACE)
+@rule(22)
 def check_system_position(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """A system message follows a user message, and is last or followed by an assistant message.
-
-    Example: [{"role": "user", "content": [{"text": "hi"}]}, {"role": "assistant", "content": [{"text": "Hello!"}]},
-        {"role": "system", "content": [{"text": "Be brief."}]}]
-    Repair: the message becomes user text in `<system-reminder>`.
-    """
     turns = request.messages
     for index, turn in enumerate(turns):
         if turn.role != "system":
@@ -910,78 +725,39 @@ def check_system_position(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(turn.path, "system message in an invalid position.")
 
 
-@rule(23, error_texts.SIGNATURE, fix=with_valid_thinking)
+@rule(23, fix=with_valid_thinking)
 def check_reasoning_signatures(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """Reasoning of Claude has its original signature.
-
-    The signature authenticates the text. A changed signature, or one of another provider, is refused.
-
-    Example: [{"role": "user", "content": [{"text": "hi"}]}, {"role": "assistant", "content": [{"reasoningContent":
-        {"reasoningText": {"text": "hm", "signature": ""}}}, {"text": "Hello!"}]}, {"role": "user", "content":
-        [{"text": "go on"}]}]
-    Repair: the block is left out. Only the model that wrote it could use it.
-    """
     claude = is_for_claude(request.body)
     for _, piece in iter_parts(request, "reasoning"):
         if not is_valid_reasoning(piece.wire, claude):
             yield make_finding(piece.path, "the signature of this block is missing or invalid.")
 
 
-@rule(24, error_texts.TOO_MANY_BREAKPOINTS, fix=with_last_breakpoints)
+@rule(24, fix=with_last_breakpoints)
 def check_breakpoint_count(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """A request has at most four cache points.
-
-    Example: {"system": [{"text": "a"}, {"cachePoint": {"type": "default"}}, {"text": "b"}, {"cachePoint": {"type":
-        "default"}}, {"text": "c"}, {"cachePoint": {"type": "default"}}], "messages": [{"role": "user", "content":
-        [{"text": "d"}, {"cachePoint": {"type": "default"}}, {"text": "e"}, {"cachePoint": {"type": "default"}}]}]}
-    Repair: the last four are kept.
-    """
     marked = list(find_breakpoints(request.body or {"messages": [turn.wire for turn in request.messages]}))
     if len(marked) > MAX_BREAKPOINTS:
         yield make_finding(marked[0], f"at most 4 cache points are allowed, got {len(marked)}.", count=len(marked))
 
 
-@rule(25, error_texts.MISPLACED_BREAKPOINT, fix=without_misplaced_breakpoints)
+@rule(25, fix=without_misplaced_breakpoints)
 def check_breakpoint_position(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """No cache point directly follows reasoning.
-
-    Example: [{"role": "user", "content": [{"text": "hi"}]}, {"role": "assistant", "content": [{"reasoningContent":
-        {"reasoningText": {"text": "hm", "signature": "s"}}}, {"cachePoint": {"type": "default"}}, {"text": "Hello!"}]},
-        {"role": "user", "content": [{"text": "go on"}]}]
-    Repair: the cache point is removed.
-    """
     for turn in request.messages:
         for before, piece in zip(turn.parts, turn.parts[1:], strict=False):
             if before.kind == "reasoning" and "cachePoint" in piece.wire:
                 yield make_finding(piece.path, "a cache point cannot follow reasoning.")
 
 
-@rule(26, error_texts.CONSTRAINT, fix=with_settings_in_range)
+@rule(26, fix=with_settings_in_range)
 def check_setting_ranges(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """`temperature` and `topP` are between 0 and 1, and `maxTokens` is at least 1.
-
-    Other providers accept temperatures up to 2.
-
-    Example: {"inferenceConfig": {"temperature": 1.5}, "messages": [{"role": "user", "content": [{"text": "hi"}]}]}
-    Repair: the nearest valid value is set.
-    """
     if isinstance(request.body.get("inferenceConfig"), dict):
         for name, value, what in find_out_of_range(request.body):
             path = ("inferenceConfig", name)
             yield make_finding(path, f"{value!r} is out of range.", value=value, where=".".join(path), what=what)
 
 
-@rule(27, error_texts.NO_SIGNATURES, fix=without_claude_thinking)
+@rule(27, fix=without_claude_thinking)
 def check_reasoning_vendor(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """Reasoning that Claude signed is not sent to a model of another vendor.
-
-    Checked if the body names the model in `modelId`, as boto3's arguments do.
-
-    Example: {"modelId": "amazon.nova-pro-v1:0", "messages": [{"role": "user", "content": [{"text": "hi"}]}, {"role":
-        "assistant", "content": [{"reasoningContent": {"reasoningText": {"text": "hm", "signature": "c2ln"}}}, {"text":
-        "Hello!"}]}, {"role": "user", "content": [{"text": "go on"}]}]}
-    Repair: the block is left out. Only the model that wrote it could use it.
-    """
     model: object = request.body.get("modelId")
     if not isinstance(model, str) or vendor_of(model) in ("", CLAUDE_VENDOR):
         return
@@ -990,17 +766,8 @@ def check_reasoning_vendor(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(piece.path, f"this reasoning was signed by a model of another vendor, not by {model}.")
 
 
-@rule(28, error_texts.CONSTRAINT, fix=with_valid_values)
+@rule(28, fix=with_valid_values)
 def check_values(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """Enumerated values, URLs, bytes and lengths satisfy the constraints in the API description.
-
-    For example, the list of tools and each description are not empty, and every image has a known format.
-
-    Example: {"toolConfig": {"tools": [{"toolSpec": {"name": "look", "description": "", "inputSchema": {"json":
-        {}}}}]}, "messages": [{"role": "user", "content": [{"text": "hi"}]}]}
-    Repair: the intended value is set if it is clear. Otherwise the value is left out, and a line of text replaces
-        media.
-    """
     for each in find_faults(request):
         if each.fault == "value":
             value = _value_at(request, each.path)
@@ -1019,16 +786,8 @@ def _value_at(request: ParsedRequest, path: JSONPath) -> str:
     return str(found)[:100]
 
 
-@rule(29, error_texts.UNKNOWN_NAME, fix=without_unknown_fields, is_open=True)
+@rule(29, fix=without_unknown_fields, is_open=True)
 def check_known_fields(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """Objects have only members that the API description defines.
-
-    AWS's SDK refuses such a request before it is sent. Settings of a single model belong in
-    `additionalModelRequestFields`.
-
-    Example: {"inferenceConfig": {"max_tokens": 9}, "messages": [{"role": "user", "content": [{"text": "hi"}]}]}
-    Repair: the member is left out.
-    """
     for each in find_faults(request):
         if each.fault == "name":
             where = format_dotted_path(each.path[:-1]) or "input"
@@ -1038,30 +797,15 @@ def check_known_fields(request: ParsedRequest) -> Iterable[RuleFinding]:
 RULES.unknown_fields = check_known_fields
 
 
-@rule(30, error_texts.TOO_MANY_DOCUMENTS, fix=with_last_documents)
+@rule(30, fix=with_last_documents)
 def check_document_count(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """A request has at most five documents.
-
-    Example: [{"role": "user", "content": [{"text": "See."}, {"document": {"name": "A", "source": {"text": "a"}}},
-        {"document": {"name": "B", "source": {"text": "b"}}}, {"document": {"name": "C", "source": {"text": "c"}}},
-        {"document": {"name": "D", "source": {"text": "d"}}}, {"document": {"name": "E", "source": {"text": "e"}}},
-        {"document": {"name": "F", "source": {"text": "f"}}}]}]
-    Repair: the last five are kept. Earlier ones become their text, or a line which states that they are not shown.
-    """
     found = list(_valid_documents(request))
     if len(found) > MAX_DOCUMENTS:
         yield make_finding(found[MAX_DOCUMENTS][0].path, f"at most 5 documents are allowed, got {len(found)}.")
 
 
-@rule(31, error_texts.TOO_MANY_IMAGES, fix=with_last_images)
-@repeat_in_example('{"image": {"format": "png", "source": {"bytes": "iVBO"}}}', MAX_IMAGES + 1)
+@rule(31, fix=with_last_images)
 def check_image_count(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """A message has at most twenty images.
-
-    Example: [{"role": "user", "content": [{"text": "See."}, {"image": {"format": "png", "source": {"bytes": "iVBO"}}},
-        …]}]
-    Repair: the last twenty are kept. A line of text replaces each earlier one.
-    """
     for turn in request.messages:
         count = sum("image" in piece.wire for piece in turn.parts)
         if count > MAX_IMAGES:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import text_of
-from contextc.formats.codex import codec, error_texts
+from contextc.formats.codex import codec
 from contextc.formats.codex.codec import (
     CALL_TYPES,
     COMPLETED,
@@ -41,7 +41,6 @@ from contextc.formats.lint_engine import (
     RuleFinding,
     RuleSet,
     field_names,
-    find_duplicates,
     make_finding,
     missing_field,
     schema_error,
@@ -52,7 +51,9 @@ from contextc.formats.request_settings import is_list, is_object, list_or_empty,
 from contextc.formats.rule_library import (
     as_list,
     as_text,
+    duplicate_tools,
     inner_tool,
+    malformed_values,
     remove_settings,
     tool_schema,
     without_fields,
@@ -343,6 +344,7 @@ def _with_tools(body: JSONObject, change: Callable[[JSONObject], JSONObject | No
 
 RULES = RuleSet(
     "COD",
+    "codex",
     parse_request,
     coerce=coerce_value,
     message=text_message,
@@ -353,45 +355,18 @@ RULES = RuleSet(
 rule = RULES.register
 
 
-@rule(1, error_texts.MALFORMED)
-def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """Every item, block and tool has the required fields of its type.
-
-    An item has a known `type` and the fields of that type. The content of a user message, and the output of a tool, are
-    lists of blocks. An event, or a line of a rollout file that Codex wrote, may have any type.
-
-    Example: [{"type": "userMessage", "id": "1", "content": [{"type": "text", "text": "hi"}]}, {"type": "agentMessage",
-        "id": "2"}]
-    Repair: the intended shape is restored. Anything else becomes text, and an invalid tool is left out.
-    """
-    return request.malformed
+rule(1)(malformed_values)
 
 
-@rule(2, error_texts.NO_ID, fix=with_item_ids)
+@rule(2, fix=with_item_ids)
 def check_item_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """Every item has an id.
-
-    Approvals, stream deltas and tool calls refer to items by id.
-
-    Example: [{"type": "userMessage", "content": [{"type": "text", "text": "hi"}]}]
-    Repair: the item gets an id derived from its content.
-    """
     for turn in request.messages:
         if turn.role != "record" and not turn.wire.get("id"):
             yield make_finding(turn.path, f"this {turn.wire['type']} has no `id`.")
 
 
-@rule(3, error_texts.INVALID_THREAD_ID, fix=remove_settings("threadId"))
+@rule(3, fix=remove_settings("threadId"))
 def check_thread_id(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """A thread is resumed by its id, which is a UUID.
-
-    `codex exec resume` treats any other text as a name. If no thread has this name, it silently starts a new thread
-    without the history.
-
-    Example: {"threadId": "thread_1", "items": [{"type": "userMessage", "id": "1", "content": [{"type": "text", "text":
-        "hi"}]}]}
-    Repair: the id is left out, and a new thread begins.
-    """
     name = request.body.get("threadId")
     if name is not None and not is_thread_id(name):
         yield make_finding(("threadId",), "`threadId` must be a UUID.", problem=repr(name))
@@ -399,41 +374,16 @@ def check_thread_id(request: ParsedRequest) -> Iterable[RuleFinding]:
 
 @rule(4)
 def check_calls_finished(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """A call that is followed by other items has finished.
-
-    A crash or a cancelled turn leaves a call `inProgress`. If it is imported like that, it has no result, and the API
-    refuses every later request of the thread.
-
-    Example: [{"type": "dynamicToolCall", "id": "a", "tool": "look", "arguments": {}, "status": "inProgress"}, {"type":
-        "userMessage", "id": "1", "content": [{"type": "text", "text": "and?"}]}]
-    Repair: a result is added which states that it is missing.
-    """
     for turn in find_unfinished_calls(request.messages):
         yield make_finding(turn.path, f"call {turn.wire.get('id')} is still running, although other items follow.")
 
 
-@rule(5, error_texts.TOOL_NAME, fix=with_encoded_names)
+@rule(5, fix=with_encoded_names)
 def check_tool_names(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """The name of a tool has 1 to 128 letters, digits, `_` and `-`, and does not begin with `mcp__`.
-
-    Example: {"dynamicTools": [{"type": "function", "name": "files.read", "description": "", "inputSchema": {"type":
-        "object"}}], "items": [{"type": "userMessage", "id": "1", "content": [{"type": "text", "text": "hi"}]}]}
-    Repair: other characters are replaced, wherever the name is used.
-    """
     for tool in request.tools:
         if not NAMES.accepts(tool.name) or tool.name.startswith(NAMES.reserved):
             message = f"invalid or reserved tool name {tool.name!r}: expected 1 to 128 letters, digits, `_` and `-`."
             yield make_finding(tool.path, message, name=tool.name)
 
 
-@rule(6, error_texts.DUPLICATE_TOOL, fix=with_unique_names)
-def check_unique_tools(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """Tools have different names.
-
-    Example: {"dynamicTools": [{"type": "function", "name": "look", "description": "", "inputSchema": {"type":
-        "object"}}, {"type": "function", "name": "look", "description": "", "inputSchema": {"type": "object"}}],
-        "items": [{"type": "userMessage", "id": "1", "content": [{"type": "text", "text": "hi"}]}]}
-    Repair: the first tool is kept.
-    """
-    for tool in find_duplicates(request.tools):
-        yield make_finding(tool.path, f"duplicate tool name {tool.name!r}.", name=tool.name)
+rule(6, fix=with_unique_names)(duplicate_tools)

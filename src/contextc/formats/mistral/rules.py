@@ -29,25 +29,37 @@ from contextc.formats.lint_engine import (
     results_in_role,
     schema_error,
 )
-from contextc.formats.mistral import error_texts
 from contextc.formats.mistral.codec import ALLOWED_CHUNKS, CHUNKS
 from contextc.formats.openai_chat import rules as chat
 from contextc.formats.openai_chat.rules import CAMEL_CASE_NAMES, find_function, with_assistant_calls
 from contextc.formats.request_settings import is_object, list_or_empty, object_or_empty
 from contextc.formats.rule_library import (
+    PairingChecks,
     change_messages,
-    find_duplicate_ids,
-    find_empty_request,
+    duplicate_ids,
     insert_first_message,
+    invalid_tool_names,
     iter_calls,
     iter_parts,
+    malformed_values,
+    no_messages,
+    part_finding,
+    parts_where,
     remove_settings,
+    settings_among,
     text_block,
     text_message,
     without_fields,
     without_nulls,
     without_wrong_types,
 )
+
+MISSING_TEXT = "{where}: Field required"
+WRONG_TYPE_TEXT = "{where}: Input should be a valid {kind}"
+WRONG_TAG_TEXT = "{where}: Input tag '{value}' found using '{field}' does not match any of the expected tags: {known}"
+EXTRA_TEXT = "{where}: Extra inputs are not permitted"
+UNEXPECTED_ID_TEXT = "Unexpected tool call id {id} in tool results"
+UNEXPECTED_ROLE_TEXT = "Unexpected role '{role}' after role '{before}'"
 
 # ── reading a request ─────────────────────────────────────────────────────────────────────────────────────────────────
 # Parse Mistral's requests for the rules: required and optional fields of messages and chunks, and their parts.
@@ -108,17 +120,17 @@ class _Reader(RequestReader):
             message = f"invalid role {role!r}: expected system, user, assistant or tool."
             return Fault("role", message, detail=_wrong_tag_message("role", role, ROLES))
         if role != "tool" and wire.get("tool_call_id") is not None:
-            return Fault("tool_call_id", "only a tool message may have a `tool_call_id`.", detail=error_texts.EXTRA)
+            return Fault("tool_call_id", "only a tool message may have a `tool_call_id`.", detail=EXTRA_TEXT)
         if role == "tool" and wire.get("tool_calls"):
-            return Fault("tool_calls", "a tool message cannot contain tool calls.", detail=error_texts.EXTRA)
+            return Fault("tool_calls", "a tool message cannot contain tool calls.", detail=EXTRA_TEXT)
         if camel := first_field(wire, CAMEL_CASE_NAMES):
-            return Fault(camel, f"`{camel}` must be written `{CAMEL_CASE_NAMES[camel]}`.", detail=error_texts.EXTRA)
+            return Fault(camel, f"`{camel}` must be written `{CAMEL_CASE_NAMES[camel]}`.", detail=EXTRA_TEXT)
         if wrong := _error(wire, ROLES[role]):
             return wrong
         if (index := chat.find_unnamed_call(wire)) is None:
             return None
         message = f"`tool_calls[{index}]` does not name the tool to call."
-        return Fault(f"tool_calls.{index}.function.name", message, detail=error_texts.MISSING)
+        return Fault(f"tool_calls.{index}.function.name", message, detail=MISSING_TEXT)
 
     def parts(self, wire: JSONObject, path: JSONPath) -> Iterator[RequestPart]:
         if wire["role"] == "tool":
@@ -152,8 +164,8 @@ class _Reader(RequestReader):
     def provider_text(self, path: JSONPath, fault: Fault) -> str:
         where = vendor_path((*path, *fault.field.removesuffix(".").split(".")) if fault.field else path)
         if fault.problem is Problem.TYPE:
-            return error_texts.WRONG_TYPE.format(where=where, kind=TYPE_NAMES[fault.expected[0]])
-        return (fault.detail or error_texts.MISSING).format(where=where)
+            return WRONG_TYPE_TEXT.format(where=where, kind=TYPE_NAMES[fault.expected[0]])
+        return (fault.detail or MISSING_TEXT).format(where=where)
 
 
 parse_request = _Reader.parse
@@ -181,7 +193,7 @@ def _error(value: object, fields: FieldTypes, before: str = "") -> Fault | None:
 def _wrong_tag_message(field: str, value: str, known: Iterable[str]) -> str:
     listed = ", ".join(f"'{name}'" for name in known)
     shown = value.replace("{", "{{").replace("}", "}}")
-    return error_texts.WRONG_TAG.format(where="{where}", value=shown, field=field, known=listed)
+    return WRONG_TAG_TEXT.format(where="{where}", value=shown, field=field, known=listed)
 
 
 def coerce_value(value: JSON, path: JSONPath) -> JSON:
@@ -314,69 +326,34 @@ def is_valid_response_format(value: JSON) -> bool:
 ID = re.compile(r"[a-zA-Z0-9]{9}")
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 CHUNK_CLASS_NAMES = {"image_url": "ImageURLChunk", "input_audio": "AudioChunk", "thinking": "ThinkChunk"}
-results_directly_after = results_in_role("tool")
 
 RULES = RuleSet(
     "MIS",
+    "mistral",
     parse_request,
     coerce=coerce_value,
     message=text_message,
     block=text_block,
     vendor="mistral",
+    format_path=vendor_path,
 )
 rule = RULES.register
+PAIRING = PairingChecks.within(results_in_role("tool"))
 
 
-@rule(1, error_texts.MALFORMED)
-def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """Every message, chunk, call and tool must have the fields its type requires.
-
-    The roles are `system`, `user`, `assistant` and `tool`. Only a tool message has a `tool_call_id`. Audio and files
-    are written differently from OpenAI's, and a tool must have `parameters`.
-
-    Example: [{"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": "UklGRg==", "format":
-        "wav"}}]}]
-    Repair: a value whose meaning is clear is rewritten in the correct form; any other becomes text, and a malformed
-        tool is removed.
-    """
-    return request.malformed
+rule(1)(malformed_values)
+rule(2, fix=insert_first_message(RULES))(no_messages())
 
 
-@rule(2, error_texts.NO_MESSAGES, fix=insert_first_message(RULES))
-def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """A request must contain at least one message.
-
-    Example: []
-    Repair: a user message stating that nothing has been said yet is inserted.
-    """
-    return find_empty_request(request)
-
-
-@rule(3, error_texts.EMPTY_REPLY)
+@rule(3)
 def check_assistant_content(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """An assistant message must have `content`, unless it has tool calls.
-
-    A turn that was cancelled before its first token leaves an empty message. An empty text does not count as content.
-
-    Example: [{"role": "user", "content": "hi"}, {"role": "assistant", "content": ""}, {"role": "user", "content":
-        "go on"}]
-    Repair: the message is removed.
-    """
     for turn in request.messages:
         if turn.role == "assistant" and not turn.wire.get("content") and not turn.wire.get("tool_calls"):
             yield make_finding(turn.path, "this assistant message has neither content nor tool calls.")
 
 
-@rule(4, error_texts.EXTRA, fix=without_unknown_chunk_fields, is_open=True)
+@rule(4, fix=without_unknown_chunk_fields, is_open=True)
 def check_known_fields(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """Messages, chunks, calls and tools must have only the fields that Mistral defines.
-
-    Fields that OpenAI and others add to a message are rejected: `name`, `refusal`, `reasoning_content`,
-    `cache_control`.
-
-    Example: [{"role": "user", "name": "ada", "content": "hi"}]
-    Repair: the field is removed.
-    """
     for turn in request.messages:
         yield from _unknown_field_findings(turn.path, turn.wire, ROLES[turn.role], "role")
         for piece in turn.parts:
@@ -393,195 +370,72 @@ def check_known_fields(request: ParsedRequest) -> Iterable[RuleFinding]:
 RULES.unknown_fields = check_known_fields
 
 
-@rule(5, error_texts.EXTRA, fix=without_openai_settings)
-def check_no_openai_settings(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """Settings that only OpenAI has must not be sent.
-
-    Examples are `max_completion_tokens` and `stream_options`. Mistral reports the usage of a stream without the latter.
-
-    Example: {"max_completion_tokens": 100, "messages": [{"role": "user", "content": "hi"}]}
-    Repair: the output limit and the seed are renamed to Mistral's names; other settings are removed.
-    """
-    for setting in OPENAI_SETTINGS:
-        if setting in request.body:
-            yield make_finding(
-                (setting,), f"`{setting}` is an OpenAI setting, which Mistral rejects.", where=vendor_path((setting,))
-            )
+rule(5, fix=without_openai_settings)(settings_among(OPENAI_SETTINGS))
+rule(6)(PAIRING.unanswered)
 
 
-@rule(6, error_texts.UNANSWERED)
-def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """Every tool call must be answered by a tool message before any other message.
-
-    A crash, a cancelled turn or a truncated history leaves a call without its result. Every later request then fails.
-
-    Example: [{"role": "user", "content": "hi"}, {"role": "assistant", "tool_calls": [{"id": "a1b2c3d4e", "function":
-        {"name": "look", "arguments": "{}"}}]}, {"role": "user", "content": "and?"}]
-    Repair: a result elsewhere in the history is moved to its call; if there is none, a result stating that it is
-        missing is inserted.
-    """
-    for _, call in request.match_results(results_directly_after).unanswered_calls:
-        yield make_finding(call.path, f"tool call {call.id} has no result in the tool messages after it.")
-
-
-@rule(7, error_texts.MALFORMED)
+@rule(7)
 def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """Every tool message must answer a call in the assistant message directly before the tool messages.
-
-    Example: [{"role": "user", "content": "hi"}, {"role": "tool", "tool_call_id": "a1b2c3d4e", "content": "1"}]
-    Repair: a result whose call is elsewhere is moved to it; a result without a call becomes text.
-    """
     roles = {turn.path: before.role for before, turn in pairwise(request.messages)}
-    for turn, result in request.match_results(results_directly_after).orphan_results:
-        what = error_texts.UNEXPECTED_ID.format(id=result.id)
+    for turn, result in PAIRING.match(request).orphan_results:
+        what = UNEXPECTED_ID_TEXT.format(id=result.id)
         if (before := roles.get(turn.path)) in ("system", "user"):
-            what = error_texts.UNEXPECTED_ROLE.format(role="tool", before=before)
-        yield make_finding(
-            result.path, f"tool call {result.id} of this result is not in the preceding assistant message.", what=what
-        )
+            what = UNEXPECTED_ROLE_TEXT.format(role="tool", before=before)
+        yield part_finding(turn, result, what=what)
 
 
-@rule(8, error_texts.DUPLICATE_RESULT)
-def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """A tool call must have exactly one result.
-
-    Example: [{"role": "user", "content": "hi"}, {"role": "assistant", "tool_calls": [{"id": "a1b2c3d4e", "function":
-        {"name": "look", "arguments": "{}"}}]}, {"role": "tool", "tool_call_id": "a1b2c3d4e", "content": "1"},
-        {"role": "tool", "tool_call_id": "a1b2c3d4e", "content": "2"}]
-    Repair: the first result is kept; a different one becomes text.
-    """
-    for _, result in request.match_results(results_directly_after).duplicate_results:
-        yield make_finding(result.path, f"tool call {result.id} already has a result.", id=result.id)
+rule(8)(PAIRING.duplicates)
+rule(9)(duplicate_ids())
 
 
-@rule(9, error_texts.DUPLICATE_CALL_ID)
-def check_distinct_call_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """Tool calls in one message must have distinct ids.
-
-    Example: [{"role": "user", "content": "hi"}, {"role": "assistant", "tool_calls": [{"id": "a1b2c3d4e", "function":
-        {"name": "look", "arguments": "{}"}}, {"id": "a1b2c3d4e", "function": {"name": "find", "arguments": "{}"}}]},
-        {"role": "tool", "tool_call_id": "a1b2c3d4e", "content": "1"}]
-    Repair: the second call and its result get a new id.
-    """
-    for _, call in find_duplicate_ids(request.messages):
-        yield make_finding(call.path, f"another tool call in this message already has the id {call.id}.", id=call.id)
-
-
-@rule(10, error_texts.EXTRA, fix=with_assistant_calls)
+@rule(10, fix=with_assistant_calls)
 def check_call_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """Only the assistant may call tools.
-
-    Example: [{"role": "system", "content": "hi"}, {"role": "user", "content": "hi", "tool_calls": [{"id":
-        "a1b2c3d4e", "function": {"name": "look", "arguments": "{}"}}]}, {"role": "tool", "tool_call_id": "a1b2c3d4e",
-        "content": "1"}]
-    Repair: the role of the message becomes `assistant`.
-    """
     for turn in request.messages:
         if turn.role != "assistant" and turn.wire.get("tool_calls"):
-            where = vendor_path((*turn.path, "tool_calls"))
-            yield make_finding(turn.path, f"a {turn.role} message cannot contain tool calls.", where=where)
+            yield make_finding(turn.path, role=turn.role, where=vendor_path((*turn.path, "tool_calls")))
 
 
-@rule(11, error_texts.ID_FORM)
-def check_call_id_format(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """The id of a tool call must consist of exactly nine letters and digits.
-
-    Ids of every other provider are longer, or contain other characters.
-
-    Example: [{"role": "user", "content": "hi"}, {"role": "assistant", "tool_calls": [{"id": "call_1", "function":
-        {"name": "look", "arguments": "{}"}}]}, {"role": "tool", "tool_call_id": "call_1", "content": "1"}]
-    Repair: the id is replaced by nine letters, on the call and on its result.
-    """
-    for call in iter_calls(request):
-        if not ID.fullmatch(call.id):
-            yield make_finding(
-                call.path, f"the id {call.id!r} must consist of exactly nine letters and digits.", id=call.id
-            )
+rule(11)(parts_where(lambda call: not ID.fullmatch(call.id), "call"))
 
 
-@rule(12, error_texts.NAME_FORM)
+@rule(12)
 def check_tool_names(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """A tool name must consist of 1 to 64 letters, digits, `_` and `-`, in tools and in calls.
-
-    Example: {"tools": [{"type": "function", "function": {"name": "files.read", "parameters": {}}}], "messages":
-        [{"role": "user", "content": "hi"}]}
-    Repair: the name is encoded with the allowed characters, wherever it occurs.
-    """
-    named = [(tool.path, tool.id) for tool in request.tools] + [(call.path, call.name) for call in iter_calls(request)]
-    named += [
-        (turn.path, turn.wire["name"]) for turn in request.messages if turn.role == "tool" and turn.wire.get("name")
-    ]
-    for path, name in named:
-        if not TOOL_NAME.fullmatch(name):
-            yield make_finding(
-                path, f"invalid tool name {name!r}: expected 1 to 64 letters, digits, `_` and `-`.", name=name
-            )
+    named = [(turn.path, turn.wire.get("name")) for turn in request.messages if turn.role == "tool"]
+    yield from invalid_tool_names(TOOL_NAME)(request)
+    yield from (make_finding(path, name=name) for path, name in named if name and not TOOL_NAME.fullmatch(name))
 
 
-@rule(13, error_texts.UNEXPECTED_ROLE)
+@rule(13)
 def check_system_position(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """A system message must come first, or follow system or user messages.
-
-    After a reply or a tool result it is rejected.
-
-    Example: [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "Hello!"}, {"role": "system",
-        "content": "Be brief."}, {"role": "user", "content": "go on"}]
-    Repair: it becomes user text, tagged as a system reminder.
-    """
     for before, turn in pairwise(request.messages):
         if turn.role == "system" and before.role in ("assistant", "tool"):
             message = f"a system message cannot follow a message of role {before.role}."
             yield make_finding(turn.path, message, role=turn.role, before=before.role)
 
 
-@rule(14, error_texts.WRONG_FIRST_ROLE)
+@rule(14)
 def check_first_message(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """A conversation must not begin with tool calls, nor consist of a single assistant message.
-
-    A truncated history can begin this way.
-
-    Example: [{"role": "assistant", "tool_calls": [{"id": "a1b2c3d4e", "function": {"name": "look", "arguments":
-        "{}"}}]}, {"role": "tool", "tool_call_id": "a1b2c3d4e", "content": "1"}]
-    Repair: a user message stating this is inserted before it.
-    """
     turns = request.messages
     if turns and turns[0].role == "assistant" and (len(turns) == 1 or turns[0].parts_of("call")):
         yield make_finding(turns[0].path, "the conversation begins with the assistant.")
 
 
-@rule(15, error_texts.WRONG_LAST_ROLE)
+@rule(15)
 def check_last_message(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """A last message from the assistant must have `prefix`: the model continues it.
-
-    Example: [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "Hello"}]
-    Repair: `prefix` is set.
-    """
     last = request.messages[-1] if len(request.messages) > 1 else None
     if last is not None and last.role == "assistant" and not last.wire.get("prefix"):
         yield make_finding(last.path, "the last message is the assistant's and does not have `prefix`.", role=last.role)
 
 
-@rule(16, error_texts.PREFIX_NOT_LAST)
+@rule(16)
 def check_prefix_position(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """Only the last message may have `prefix`.
-
-    Example: [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "Hello", "prefix": true}, {"role":
-        "user", "content": "go on"}]
-    Repair: `prefix` is removed.
-    """
     for turn in request.messages[:-1]:
         if turn.role == "assistant" and turn.wire.get("prefix"):
             yield make_finding(turn.path, "this message has `prefix` but is not the last.")
 
 
-@rule(17, error_texts.MISPLACED)
+@rule(17)
 def check_chunk_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """Only the assistant may have thoughts, it may not have images or audio, and system messages hold text.
-
-    Example: [{"role": "user", "content": "hi"}, {"role": "assistant", "content": [{"type": "image_url", "image_url":
-        "https://example.com/a.png"}]}, {"role": "user", "content": "go on"}]
-    Repair: a line of text describes what was there; thoughts in other messages become text.
-    """
     for turn, piece in iter_parts(request):
         kind: JSON = piece.wire.get("type") if piece.kind not in ("call", "result") else None
         if kind is not None and kind not in ALLOWED_CHUNKS[turn.role]:
@@ -589,13 +443,8 @@ def check_chunk_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(piece.path, message, role=turn.role, chunk=CHUNK_CLASS_NAMES.get(kind, kind))
 
 
-@rule(18, error_texts.ONE_OF, fix=remove_settings("tool_choice"))
+@rule(18, fix=remove_settings("tool_choice"))
 def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """`tool_choice` must be auto, none, any or required, or name a function.
-
-    Example: {"tool_choice": "sometimes", "messages": [{"role": "user", "content": "hi"}]}
-    Repair: the setting is removed.
-    """
     value: JSON = request.body.get("tool_choice")
     if not is_valid_tool_choice(value):
         message = f"invalid `tool_choice` {value!r}."
@@ -604,29 +453,11 @@ def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
         )
 
 
-@rule(19, error_texts.EXTRA, fix=remove_settings(*OTHER_API_SETTINGS))
-def check_no_foreign_settings(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """Settings of other APIs must not be sent.
-
-    This covers settings of Anthropic, Ollama, OpenAI's Responses API and gateways: `thinking`, `options`, `reasoning`.
-
-    Example: {"reasoning": {"effort": "low"}, "messages": [{"role": "user", "content": "hi"}]}
-    Repair: the setting is removed.
-    """
-    for setting in OTHER_API_SETTINGS:
-        if setting in request.body:
-            yield make_finding((setting,), f"`{setting}` is not a Mistral setting.", where=vendor_path((setting,)))
+rule(19, fix=remove_settings(*OTHER_API_SETTINGS))(settings_among(OTHER_API_SETTINGS))
 
 
-@rule(20, error_texts.ONE_OF)
+@rule(20)
 def check_function_type(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """The `type` of a tool call, and of a tool that has a `function`, must be `function`.
-
-    Example: [{"role": "user", "content": "hi"}, {"role": "assistant", "tool_calls": [{"id": "a1b2c3d4e", "type":
-        "custom", "function": {"name": "look", "arguments": "{}"}}]}, {"role": "tool", "tool_call_id": "a1b2c3d4e",
-        "content": "1"}]
-    Repair: the type becomes `function`.
-    """
     for each in (*iter_calls(request), *request.tools):
         kind: JSON = each.wire.get("type", FUNCTION_TYPE)
         if kind != FUNCTION_TYPE:
@@ -636,13 +467,8 @@ def check_function_type(request: ParsedRequest) -> Iterable[RuleFinding]:
             )
 
 
-@rule(21, error_texts.ONE_OF, fix=remove_settings("response_format"))
+@rule(21, fix=remove_settings("response_format"))
 def check_response_format(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """`response_format` must have the type text, json_object or json_schema.
-
-    Example: {"response_format": {"type": "xml"}, "messages": [{"role": "user", "content": "hi"}]}
-    Repair: the setting is removed.
-    """
     value: JSON = request.body.get("response_format")
     if not is_valid_response_format(value):
         where = vendor_path(("response_format", "type"))

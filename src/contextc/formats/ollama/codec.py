@@ -22,7 +22,6 @@ from contextc.formats.encoder_decoder_base import (
 from contextc.formats.lint_engine import JSONPath
 from contextc.formats.media_encoding import decode_base64, encode_base64
 from contextc.formats.message_groups import OpenCalls
-from contextc.formats.ollama import error_texts
 from contextc.formats.request_settings import object_or_empty
 from contextc.formats.streams import Delta, StreamDecoder, StreamReader
 from contextc.messages import (
@@ -41,6 +40,11 @@ from contextc.messages import (
     tool_call,
 )
 from contextc.tools.spec import NativeTool, Tool
+
+GO_KINDS: dict[type, str] = {str: "string", bool: "bool", int: "number", float: "number", list: "array", dict: "object"}
+"""Go's names for JSON types."""
+WRONG_TYPE_TEXT = "json: cannot unmarshal {given} into Go {place} of type {expected}"
+FIELD_TEXT = "struct field ChatRequest.{where}"
 
 # ── calls without ids ─────────────────────────────────────────────────────────────────────────────────────────────────
 # Match tool results to calls. Ids are optional: older servers send none, and the SDK's types drop them.
@@ -217,9 +221,7 @@ def _valid_names(value: JSON) -> list[JSON]:
 def _go_error(value: JSON, place: str, expected: str) -> str:
     if isinstance(value, list) and expected == "[]string":  # a list with an entry that is not a string
         value, expected = next(each for each in cast(list[JSON], value) if not _is_text(each)), "string"
-    return error_texts.WRONG_TYPE.format(
-        given=error_texts.GO_KINDS.get(type(cast(object, value)), "null"), place=place, expected=expected
-    )
+    return WRONG_TYPE_TEXT.format(given=GO_KINDS.get(type(cast(object, value)), "null"), place=place, expected=expected)
 
 
 # ── encoding ──────────────────────────────────────────────────────────────────────────────────────────────────────────

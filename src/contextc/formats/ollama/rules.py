@@ -31,8 +31,10 @@ from contextc.formats.lint_engine import (
     unknown_field_findings,
 )
 from contextc.formats.media_encoding import decode_base64, from_data_url
-from contextc.formats.ollama import error_texts
 from contextc.formats.ollama.codec import (
+    FIELD_TEXT,
+    GO_KINDS,
+    WRONG_TYPE_TEXT,
     CallMatcher,
     find_type_mismatches,
     is_assistant_message,
@@ -43,17 +45,20 @@ from contextc.formats.request_settings import is_list, is_object, list_or_empty,
 from contextc.formats.rule_library import (
     ARGUMENT_NAMES,
     ROLE_ALIASES,
+    PairingChecks,
     as_function_tool,
     as_list,
     as_role,
     as_text,
     change_messages,
     coerce_messages,
-    find_duplicate_ids,
-    find_empty_request,
+    duplicate_ids,
     first_given,
     insert_first_message,
     iter_parts,
+    malformed_values,
+    messages_where,
+    no_messages,
     remove_settings,
     text_message,
     without_fields,
@@ -196,18 +201,18 @@ def _function_error(wire: JSON, fields: FieldTypes, inner_fields: FieldTypes) ->
 
 def _go_error(path: JSONPath, value: JSON) -> str:
     """Return Go's error for a value of a wrong type. It states the position by field names alone."""
-    given = error_texts.GO_KINDS.get(type(cast(object, value)))
+    given = GO_KINDS.get(type(cast(object, value)))
     names = [step for step in path if isinstance(step, str)]
     if path and isinstance(path[0], int):
         names = ["messages", *names]
     if given is None or (names and names[-1] == "role" and given == "string"):
         return ""
     if not names:
-        return error_texts.WRONG_TYPE.format(given=given, place="value", expected="api.ChatRequest")
+        return WRONG_TYPE_TEXT.format(given=given, place="value", expected="api.ChatRequest")
     listed = isinstance(path[-1], int) if path else False
     expected = GO_ITEM_TYPES.get(names[-1], "string") if listed else GO_TYPES.get(names[-1], "string")
-    place = error_texts.FIELD.format(where=".".join(names))
-    return error_texts.WRONG_TYPE.format(given=given, place=place, expected=expected)
+    place = FIELD_TEXT.format(where=".".join(names))
+    return WRONG_TYPE_TEXT.format(given=given, place=place, expected=expected)
 
 
 def coerce_value(value: JSON, path: JSONPath) -> JSON:
@@ -388,6 +393,7 @@ def is_valid_format(value: JSON) -> bool:
 
 RULES = RuleSet(
     "OLL",
+    "ollama",
     parse_request,
     coerce=coerce_value,
     message=text_message,
@@ -395,178 +401,63 @@ RULES = RuleSet(
     unknown_fields=find_unknown_fields,
 )
 rule = RULES.register
+PAIRING = PairingChecks.within(
+    before_next_reply, lambda message, part: {"result": part.id or part.name or "without a name"}
+)
 
 
-@rule(1, error_texts.MALFORMED)
-def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """Every message, call and tool must have the fields its type requires, with the correct types.
-
-    `content` must be one text; parts are not supported. The arguments of a call must be an object. The role must be
-    system, user, assistant or tool. A message of another role is not rejected, but no template shows it to the model.
-
-    Example: [{"role": "user", "content": [{"type": "text", "text": "hi"}]}]
-    Repair: a value whose meaning is clear is rewritten in the correct form; any other becomes text, and a malformed
-        tool is removed.
-    """
-    return request.malformed
-
-
-@rule(2, fix=insert_first_message(RULES))
-def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """A request must contain at least one message.
-
-    Without messages, the server only loads the model and returns nothing (`done_reason: load`).
-
-    Example: []
-    Repair: a user message stating that nothing has been said yet is inserted.
-    """
-    return find_empty_request(request)
-
-
-@rule(3)
-def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """Every tool call must be answered by a tool message before the next assistant message.
-
-    Ollama does not reject this. The model sees its call without a result and continues as if it had one.
-
-    Example: [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "", "tool_calls": [{"id": "a",
-        "function": {"name": "look", "arguments": {}}}]}, {"role": "user", "content": "and?"}]
-    Repair: a result elsewhere in the history is moved to its call; if there is none, a result stating that it is
-        missing is inserted.
-    """
-    for _, call in request.match_results(before_next_reply).unanswered_calls:
-        yield make_finding(
-            call.path, f"tool call {call.id} of {call.name} has no result before the next assistant message."
+rule(1)(malformed_values)
+rule(2, fix=insert_first_message(RULES))(no_messages())
+rule(3)(PAIRING.unanswered)
+rule(4)(PAIRING.orphans)
+rule(5)(PAIRING.duplicates)
+rule(6)(duplicate_ids())
+rule(7)(
+    messages_where(
+        lambda turn: (
+            turn.role != "assistant" and (turn.parts_of("call") or (turn.role != "tool" and turn.parts_of("reasoning")))
         )
+    )
+)
 
 
-@rule(4, error_texts.ORPHAN)
-def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """Every tool message must answer a call of the last assistant message, by `tool_call_id` or else `tool_name`.
-
-    Example: [{"role": "user", "content": "hi"}, {"role": "tool", "tool_name": "look", "content": "1"}]
-    Repair: a result whose call is elsewhere is moved to it; a result without a call becomes text.
-    """
-    for _, result in request.match_results(before_next_reply).orphan_results:
-        name = result.id or result.name or "without a name"
-        yield make_finding(result.path, f"the last assistant message has no tool call for the result {name}.")
-
-
-@rule(5)
-def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """A tool call must have exactly one result.
-
-    Example: [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "", "tool_calls": [{"id": "a",
-        "function": {"name": "look", "arguments": {}}}]}, {"role": "tool", "tool_call_id": "a", "content": "1"},
-        {"role": "tool", "tool_call_id": "a", "content": "2"}]
-    Repair: the first result is kept; a different one becomes text.
-    """
-    for _, result in request.match_results(before_next_reply).duplicate_results:
-        yield make_finding(result.path, f"tool call {result.id} already has a result.")
-
-
-@rule(6)
-def check_distinct_call_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """Tool calls in one message must have distinct ids.
-
-    Ids are optional. A later message may use an id again.
-
-    Example: [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "", "tool_calls": [{"id": "a",
-        "function": {"name": "look", "arguments": {}}}, {"id": "a", "function": {"name": "find", "arguments": {}}}]},
-        {"role": "tool", "tool_call_id": "a", "content": "1"}]
-    Repair: the second call and its result get a new id.
-    """
-    for _, call in find_duplicate_ids(request.messages):
-        yield make_finding(call.path, f"another tool call in this message already has the id {call.id}.")
-
-
-@rule(7)
-def check_call_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """Only the assistant may have tool calls and thinking.
-
-    Templates read calls and thinking only from assistant messages. In other messages the model does not see them.
-
-    Example: [{"role": "user", "content": "hi", "tool_calls": [{"id": "a", "function": {"name": "look", "arguments":
-        {}}}]}, {"role": "tool", "tool_call_id": "a", "content": "1"}]
-    Repair: the role of the message becomes `assistant`.
-    """
-    for turn in request.messages:
-        if turn.role != "assistant" and (turn.parts_of("call") or (turn.role != "tool" and turn.parts_of("reasoning"))):
-            yield make_finding(turn.path, f"a {turn.role} message cannot contain tool calls or thinking.")
-
-
-@rule(8, error_texts.NOT_BASE64, fix=with_plain_images)
+@rule(8, fix=with_plain_images)
 def check_images_base64(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """`images` must be plain base64, without a `data:` prefix, and neither a URL nor a path.
-
-    Example: [{"role": "user", "content": "What is this?", "images": ["data:image/png;base64,iVBORw=="]}]
-    Repair: the prefix is removed; an image without data is replaced by a line of text.
-    """
     for _, picture in iter_parts(request, "media"):
         if (byte := first_invalid_byte(picture.text)) is not None:
             yield make_finding(picture.path, "this image is not plain base64.", byte=byte)
 
 
-@rule(9, error_texts.THINK, fix=remove_settings("think"))
+@rule(9, fix=remove_settings("think"))
 def check_think(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """`think` must be true, false, or a level: low, medium, high, max.
-
-    Example: {"think": "xhigh", "messages": [{"role": "user", "content": "hi"}]}
-    Repair: the setting is removed.
-    """
     value: JSON = request.body.get("think")
     if not is_valid_think(value):
         yield make_finding(("think",), f"invalid `think` value {value!r}.", value=encode(value).decode())
 
 
-@rule(10, error_texts.FORMAT, fix=remove_settings("format"))
+@rule(10, fix=remove_settings("format"))
 def check_format(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """`format` must be "json" or a JSON schema.
-
-    Example: {"format": "xml", "messages": [{"role": "user", "content": "hi"}]}
-    Repair: the setting is removed.
-    """
     value: JSON = request.body.get("format")
     if not is_valid_format(value):
         yield make_finding(("format",), f"invalid `format` value {value!r}.", value=encode(value).decode())
 
 
-@rule(11, error_texts.OPTION, fix=with_valid_options)
+@rule(11, fix=with_valid_options)
 def check_option_types(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """Numeric `options` must be numbers, and `stop` must be a list of strings.
-
-    Unknown options are ignored.
-
-    Example: {"options": {"stop": "END"}, "messages": [{"role": "user", "content": "hi"}]}
-    Repair: the option is removed.
-    """
     for name, expected in invalid_options(request.body).items():
         message = f"option `{name}` must be of {expected}."
         yield make_finding(("options", name), message, name=name, expected=expected)
 
 
-@rule(12, error_texts.TOP_LOGPROBS, fix=with_allowed_logprobs)
+@rule(12, fix=with_allowed_logprobs)
 def check_top_logprobs(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """`top_logprobs` must be between 0 and 20.
-
-    Example: {"top_logprobs": 21, "messages": [{"role": "user", "content": "hi"}]}
-    Repair: the value is changed to the nearest allowed one.
-    """
     count: JSON = request.body.get("top_logprobs")
     if type(count) is int and not 0 <= count <= MAX_LOGPROBS:
         yield make_finding(("top_logprobs",), f"`top_logprobs` must be between 0 and 20, got {count}.")
 
 
-@rule(13, error_texts.MALFORMED, fix=with_valid_schemas)
+@rule(13, fix=with_valid_schemas)
 def check_tool_schemas(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """In a tool's schema, `type` must be a string, `required` a list of names, and each property an object.
-
-    A property may have several types. Other keys of the schema are ignored.
-
-    Example: {"tools": [{"type": "function", "function": {"name": "look", "parameters": {"type": "object", "required":
-        "at", "properties": {"at": {"type": "string"}}}}}], "messages": [{"role": "user", "content": "hi"}]}
-    Repair: a single name becomes a list; other values of a wrong type are removed.
-    """
     for tool in request.tools:
         for wrong in find_type_mismatches(object_or_empty(tool.wire["function"].get("parameters"))):
             path = (*tool.path, "function", "parameters", *wrong.path)

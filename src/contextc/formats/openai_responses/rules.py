@@ -5,7 +5,7 @@ Other vendors offer this API too, and accept more. What only OpenAI rejects is c
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import NamedTuple, cast
+from typing import cast
 
 from msgspec.structs import replace
 
@@ -16,6 +16,7 @@ from contextc.formats.lint_engine import (
     Fault,
     FieldTypes,
     JSONPath,
+    PairingErrors,
     ParsedRequest,
     PartKind,
     Problem,
@@ -25,10 +26,8 @@ from contextc.formats.lint_engine import (
     RuleFinding,
     RuleSet,
     field_names,
-    find_id_mismatches,
     first_field,
     format_path,
-    is_reasoning,
     make_finding,
     remove_fields,
     schema_error,
@@ -36,8 +35,7 @@ from contextc.formats.lint_engine import (
     unknown_field_findings,
 )
 from contextc.formats.media_encoding import decode_base64
-from contextc.formats.openai_chat.rules import SAMPLING, wrong_type_text
-from contextc.formats.openai_responses import error_texts
+from contextc.formats.openai_chat.rules import wrong_type_text
 from contextc.formats.openai_responses.codec import (
     FERNET_PREFIX,
     STORED_HISTORY,
@@ -48,11 +46,18 @@ from contextc.formats.openai_responses.request_settings import MIN_OUTPUT_TOKENS
 from contextc.formats.reasoning_policy import FERNET_FRAME, MIN_LENGTH, is_fernet_token
 from contextc.formats.request_settings import is_list, is_object, list_or_empty, object_or_empty
 from contextc.formats.rule_library import (
+    SAMPLING_SETTINGS,
+    PairingChecks,
     as_list,
     as_text,
-    find_empty_request,
     insert_first_message,
+    iter_calls,
+    iter_parts,
+    malformed_values,
+    no_messages,
+    part_finding,
     remove_settings,
+    sampling_settings,
     set_setting,
     text_message,
     without_fields,
@@ -392,32 +397,26 @@ OPENAI_ID = re.compile("(rs|cmp)_[0-9a-f]{48,}")
 BEDROCK_PREFIX = "rsn_"
 
 
-class UnpairedItems(NamedTuple):
-    unanswered: list[RequestPart]
-    orphans: list[RequestPart]
-    duplicates: list[RequestPart]
-
-
-def find_unpaired(request: ParsedRequest) -> UnpairedItems:
+def find_unpaired(request: ParsedRequest) -> PairingErrors:
     """Return unmatched calls and results. A call may reuse an id once the earlier call is answered."""
-    found = UnpairedItems([], [], [])
-    waiting: dict[tuple[str, str], RequestPart] = {}
+    found = PairingErrors([], [], [])
+    waiting: dict[tuple[str, str], tuple[RequestMessage, RequestPart]] = {}
     answered: set[tuple[str, str]] = set()
     held = refers_to_stored_items(request)
-    for piece in [piece for turn in request.messages for piece in turn.parts]:
+    for turn, piece in iter_parts(request):
         kind = cast(str, piece.wire.get("type") or "")
         key = RESULTS.get(kind, kind), piece.id
         if piece.kind == "result" and key not in waiting:
             others = [(other, piece.id) for other in ALSO_ANSWERS.get(kind, ())]
             key = next((other for other in others if other in waiting), key)
         if piece.kind == "call":
-            waiting.setdefault(key, piece)
+            waiting.setdefault(key, (turn, piece))
             answered.discard(key)
         elif piece.kind == "result" and (waiting.pop(key, None) or (held and key not in answered)):
             answered.add(key)
         elif piece.kind == "result":
-            (found.duplicates if key in answered else found.orphans).append(piece)
-    found.unanswered.extend(call for call in waiting.values() if not call.wire.get("async"))
+            (found.duplicate_results if key in answered else found.orphan_results).append((turn, piece))
+    found.unanswered_calls.extend(each for each in waiting.values() if not each[1].wire.get("async"))
     return found
 
 
@@ -485,8 +484,8 @@ def with_correct_block_types(body: JSONObject) -> JSONObject:
 def with_paired_items(body: JSONObject) -> JSONObject:
     """Add a result to unanswered calls, or turn them into text if no result can be made up; turn strays into text."""
     found = find_unpaired(parse_request(body))
-    calls = {id(piece.wire) for piece in found.unanswered}
-    strays = {id(piece.wire) for piece in (*found.orphans, *found.duplicates)}
+    calls = {id(piece.wire) for _, piece in found.unanswered_calls}
+    strays = {id(piece.wire) for _, piece in (*found.orphan_results, *found.duplicate_results)}
 
     def paired(item: JSONObject) -> list[JSONObject]:
         if id(item) in strays:
@@ -668,321 +667,128 @@ HISTORIES = ("previous_response_id", "conversation", "prompt")
 
 RULES = RuleSet(
     "OAR",
+    "openai_responses",
     parse_request,
     coerce=coerce_value,
     message=text_message,
     block=text_block,
     messages_key="input",
     vendor="openai",
+    format_path=vendor_path,
     unknown_fields=find_unknown_fields,
 )
 rule = RULES.register
+PAIRING = PairingChecks(find_unpaired, lambda turn, piece: {"kind": str(piece.wire["type"]).replace("_", " ")})
+"""The types of calls and results are written as in OpenAI's error messages."""
 
 
-@rule(1, error_texts.MALFORMED)
-def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """Every item, block and tool must have the fields its type requires.
-
-    A message must have a `role` and `content`. Every other item must have a known `type` and the fields of that type.
-    The arguments of a call must be a string. A reasoning item must have a `summary`, which may be empty.
-
-    Example: [{"role": "user", "content": "hi"}, {"type": "function_call", "call_id": "a", "name": "look", "arguments":
-        {}}, {"type": "function_call_output", "call_id": "a", "output": "1"}]
-    Repair: a value whose meaning is clear is rewritten in the correct form; any other becomes text, and a malformed
-        tool is removed.
-    """
-    return request.malformed
+def may_be_openai_model(body: JSONObject) -> bool:
+    return not is_other_vendor_model(body)
 
 
-@rule(2, error_texts.NO_INPUT, fix=insert_first_message(RULES))
-def check_has_input(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """A request must have an input, unless it refers to an earlier response, a conversation or a prompt.
-
-    Example: []
-    Repair: a user message stating that nothing has been said yet is inserted.
-    """
-    stored = any(request.body.get(name) for name in HISTORIES)
-    return () if stored else find_empty_request(request, "the request has no input.", "input")
+rule(1)(malformed_values)
+rule(2, fix=insert_first_message(RULES))(no_messages("input", HISTORIES))
 
 
-@rule(3, error_texts.WRONG_BLOCK_TYPE, fix=with_correct_block_types)
+@rule(3, fix=with_correct_block_types)
 def check_block_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """Assistant messages must contain `output_text` or `refusal`, all others `input_…` blocks.
-
-    Example: [{"role": "assistant", "content": [{"type": "input_text", "text": "Hello!"}]}, {"role": "user", "content":
-        "hi"}]
-    Repair: the type of a text is corrected; an image in an assistant message is moved to the user.
-    """
-    for turn in request.messages if not is_other_vendor_model(request.body) else ():
-        own, others = (OUTPUT_BLOCKS, INPUT_BLOCKS) if turn.role == "assistant" else (INPUT_BLOCKS[:3], OUTPUT_BLOCKS)
-        for piece in turn.parts:
-            kind = piece.wire.get("type")
-            if kind in others:
-                supported = ", ".join(f"'{each}'" for each in own)
-                yield make_finding(
-                    piece.path,
-                    f"a message of role {turn.role} cannot contain a `{kind}` block.",
-                    kind=kind,
-                    supported=supported,
-                )
+    for turn, piece in iter_parts(request) if may_be_openai_model(request.body) else ():
+        is_reply, kind = turn.role == "assistant", piece.wire.get("type")
+        if kind in (INPUT_BLOCKS if is_reply else OUTPUT_BLOCKS):
+            supported = ", ".join(f"'{each}'" for each in (OUTPUT_BLOCKS if is_reply else INPUT_BLOCKS[:3]))
+            yield part_finding(turn, piece, kind=kind, supported=supported)
 
 
-@rule(4, error_texts.UNANSWERED, fix=with_paired_items)
-def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """Every tool call must have a result after it.
-
-    A crash, a cancelled turn or a truncated history leaves a call without its result. Every later request then fails.
-
-    Example: [{"role": "user", "content": "hi"}, {"type": "function_call", "call_id": "a", "name": "look", "arguments":
-        "{}"}, {"role": "user", "content": "and?"}]
-    Repair: a result stating that it is missing is inserted; if none can be made up for a type of call, the call becomes
-        text.
-    """
-    for call in find_unpaired(request).unanswered:
-        yield make_finding(
-            call.path, f"tool call {call.id} has no result after it.", kind=_type_as_words(call), id=call.id
-        )
+rule(4, fix=with_paired_items)(PAIRING.unanswered)
+rule(5, fix=with_paired_items)(PAIRING.orphans)
+rule(6, fix=with_paired_items)(PAIRING.duplicates)
 
 
-@rule(5, error_texts.ORPHAN, fix=with_paired_items)
-def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """Every result must answer a call before it.
-
-    If OpenAI stores earlier items (`previous_response_id`, `conversation`, an `item_reference`), the call may be among
-    those. A result without a call is then valid.
-
-    Example: [{"role": "user", "content": "hi"}, {"type": "function_call_output", "call_id": "a", "output": "1"}]
-    Repair: a result without a call becomes text.
-    """
-    for result in find_unpaired(request).orphans:
-        yield make_finding(
-            result.path, f"tool call {result.id} is not before its result.", kind=_type_as_words(result), id=result.id
-        )
-
-
-@rule(6, error_texts.DUPLICATE_RESULT, fix=with_paired_items)
-def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """A tool call must have exactly one result.
-
-    Example: [{"role": "user", "content": "hi"}, {"type": "function_call", "call_id": "a", "name": "look", "arguments":
-        "{}"}, {"type": "function_call_output", "call_id": "a", "output": "1"}, {"type": "function_call_output",
-        "call_id": "a", "output": "1"}]
-    Repair: the first result is kept; a different one becomes text.
-    """
-    for result in find_unpaired(request).duplicates:
-        yield make_finding(
-            result.path, f"tool call {result.id} already has a result.", kind=_type_as_words(result), id=result.id
-        )
-
-
-@rule(7, error_texts.CALL_ID, fix=with_short_ids)
+@rule(7, fix=with_short_ids)
 def check_call_id_length(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """The id of a tool call must have 1 to 64 characters.
-
-    Example: [{"role": "user", "content": "hi"}, {"type": "function_call", "call_id": "", "name": "look", "arguments":
-        "{}"}, {"type": "function_call_output", "call_id": "", "output": "1"}]
-    Repair: the id is replaced by a valid one, on the call and on its result.
-    """
-    for call in [piece for turn in request.messages for piece in turn.parts_of("call")]:
-        if not call.id or (len(call.id) > MAX_ID_LENGTH and not is_other_vendor_model(request.body)):
-            problem, wanted = ("too long", "maximum length 64") if call.id else ("too short", "minimum length 1")
-            message = f"the id of a tool call must have 1 to 64 characters, got {len(call.id)}."
-            yield make_finding(
-                call.path,
-                message,
-                where=vendor_path(call.path),
-                problem=problem,
-                wanted=wanted,
-                length=f"a string with length {len(call.id)}",
-            )
+    for turn, call in iter_parts(request, "call"):
+        count = len(call.id)
+        if not count or (count > MAX_ID_LENGTH and may_be_openai_model(request.body)):
+            problem, wanted = ("too long", "maximum length 64") if count else ("too short", "minimum length 1")
+            length = f"a string with length {count}"
+            yield part_finding(turn, call, problem=problem, wanted=wanted, length=length, count=count)
 
 
-@rule(8, error_texts.LONE_REASONING, fix=without_lone_reasoning)
+@rule(8, fix=without_lone_reasoning)
 def check_reasoning_followed(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """A reasoning item must be followed by the item it led to, with its original id.
-
-    A truncated history, an edited answer or a removed call leaves reasoning without that item. Other vendors accept
-    this.
-
-    Example: [{"role": "user", "content": "hi"}, {"type": "reasoning", "id": "rs_1", "summary": []}, {"role": "user",
-        "content": "and?"}]
-    Repair: the reasoning is removed.
-    """
-    for turn in find_lone_reasoning(request.messages) if not is_other_vendor_model(request.body) else ():
-        yield make_finding(
-            turn.path, f"the item that reasoning {turn.wire['id']} led to does not follow it.", id=turn.wire["id"]
-        )
+    for turn in find_lone_reasoning(request.messages) if may_be_openai_model(request.body) else ():
+        yield make_finding(turn.path, id=turn.wire["id"])
 
 
-@rule(9, error_texts.NOT_STORED, fix=without_unstored_items)
+@rule(9, fix=without_unstored_items)
 def check_unstored_items(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """With `store` false, items must include their content, and reasoning its encrypted content.
-
-    Example: {"store": false, "input": [{"role": "user", "content": "hi"}, {"type": "reasoning", "id": "rs_1",
-        "summary": []}, {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content":
-        [{"type": "output_text", "text": "Hello!", "annotations": []}]}]}
-    Repair: the item is removed.
-    """
-    if request.body.get("store") is False and not is_other_vendor_model(request.body):
+    if request.body.get("store") is False and may_be_openai_model(request.body):
         for turn in request.messages:
             if is_unstored(turn.wire):
-                name = turn.wire["id"]
-                yield make_finding(turn.path, f"{name} is not stored, and its content is not in the request.", id=name)
+                yield make_finding(turn.path, id=turn.wire["id"])
 
 
-@rule(10, error_texts.ENCRYPTED, fix=without_damaged_items)
+@rule(10, fix=without_damaged_items)
 def check_encrypted_content(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """Encrypted content must be sent back unchanged.
-
-    Without the key, only truncated, padded or overwritten content can be detected.
-
-    Example: [{"role": "user", "content": "hi"}, {"type": "reasoning", "id": "rs_1", "summary": [],
-        "encrypted_content": "gAAAAABqSomethingThatIsNoLongerWhatItWasWhenItCameFromTheModelAndSoOn"}, {"type":
-        "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": [{"type": "output_text",
-        "text": "Hello!", "annotations": []}]}]
-    Repair: the item is removed, and the item it led to loses its id; only OpenAI could have read the content.
-    """
     for turn in request.messages:
         if not is_intact(turn.wire):
-            begins = f"{turn.wire['encrypted_content'][:4]}..."
-            yield make_finding(turn.path, "the encrypted content of this item is damaged.", content=begins)
+            yield make_finding(turn.path, content=f"{turn.wire['encrypted_content'][:4]}...")
 
 
-@rule(11, error_texts.DUPLICATE_ITEM, fix=without_repeated_ids)
+@rule(11, fix=without_repeated_ids)
 def check_unique_item_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """Item ids must be unique.
-
-    Example: [{"role": "user", "content": "hi"}, {"type": "message", "id": "msg_1", "role": "assistant", "status":
-        "completed", "content": [{"type": "output_text", "text": "Hello!", "annotations": []}]}, {"type": "message",
-        "id": "msg_1", "role": "assistant", "status": "completed", "content": [{"type": "output_text", "text": "Bye!",
-        "annotations": []}]}]
-    Repair: the later message or call loses its id; any other duplicate is removed.
-    """
-    for turn in find_repeated_items(request.messages) if not is_other_vendor_model(request.body) else ():
-        yield make_finding(turn.path, f"an earlier item already has the id {turn.wire['id']}.", id=turn.wire["id"])
+    for turn in find_repeated_items(request.messages) if may_be_openai_model(request.body) else ():
+        yield make_finding(turn.path, id=turn.wire["id"])
 
 
-@rule(12, error_texts.ID_FORM, fix=without_foreign_ids)
+@rule(12, fix=without_foreign_ids)
 def check_item_id_prefix(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """The id of an item must be one that OpenAI assigned: `msg_…`, `fc_…`, `rs_…`.
-
-    The id of a call is its `call_id`. An item that OpenAI did not create has no `id`. Checked for OpenAI models.
-
-    Example: {"model": "gpt-5.6", "input": [{"role": "user", "content": "hi"}, {"type": "function_call", "id": "call_1",
-        "call_id": "call_1", "name": "look", "arguments": "{}"}, {"type": "function_call_output", "call_id": "call_1",
-        "output": "1"}]}
-    Repair: the id is removed.
-    """
     for turn in request.messages if is_openai_model(request.body) else ():
         if prefix := expected_prefix(turn.wire):
-            name = turn.wire["id"]
-            message = f"the id {name!r} is not from OpenAI: it must begin with `{prefix}`."
-            yield make_finding(turn.path, message, where=vendor_path(turn.path), id=name, prefix=prefix)
+            yield make_finding(turn.path, id=turn.wire["id"], prefix=prefix)
 
 
-@rule(13, error_texts.TOOL_NAME, fix=with_valid_tool_names)
+@rule(13, fix=with_valid_tool_names)
 def check_tool_names(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """A tool name must consist of 1 to 128 letters, digits, `_` and `-`.
-
-    Example: {"tools": [{"type": "function", "name": "files.read", "parameters": {"type": "object"}}], "input": "hi"}
-    Repair: the name is encoded with the allowed characters, wherever it occurs.
-    """
-    if is_other_vendor_model(request.body):
-        return
-    message = "invalid tool name {!r}: expected 1 to 128 letters, digits, `_` and `-`."
-    for tool, name in find_id_mismatches(TOOL_NAME, request.tools):
-        yield make_finding(tool.path, message.format(name), where=vendor_path(tool.path))
-    for call in [piece for turn in request.messages for piece in turn.parts_of("call")]:
-        if "name" in call.wire and not TOOL_NAME.fullmatch(call.name):
-            yield make_finding(call.path, message.format(call.name), where=vendor_path(call.path))
+    if may_be_openai_model(request.body):
+        named = [(tool.path, tool.id) for tool in request.tools]
+        named += [(call.path, call.name) for call in iter_calls(request) if "name" in call.wire]
+        yield from (make_finding(path, name=name) for path, name in named if not TOOL_NAME.fullmatch(name))
 
 
-@rule(14, error_texts.UNKNOWN_CHOICE, fix=with_known_choice)
+@rule(14, fix=with_known_choice)
 def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """The tool that `tool_choice` names must be among the tools.
-
-    Example: {"tools": [{"type": "function", "name": "look", "parameters": {"type": "object"}}], "tool_choice":
-        {"type": "function", "name": "find"}, "input": "hi"}
-    Repair: the choice is removed.
-    """
-    choice = cast(JSONObject, request.body["tool_choice"]) if isinstance(request.body.get("tool_choice"), dict) else {}
-    name: JSON = choice.get("name")
+    choice = object_or_empty(request.body.get("tool_choice"))
+    kind, name = choice.get("type"), choice.get("name")
     elsewhere = request.body.get("prompt") or any(finding.path[:1] == ("tools",) for finding in request.malformed)
-    if choice.get("type") not in ("function", "custom") or not isinstance(name, str) or elsewhere:
-        return
-    if name not in tool_names(request):
-        yield make_finding(("tool_choice",), f"tool {name!r} is not among the tools.", kind=choice["type"])
+    if kind in CLIENT_TOOLS and isinstance(name, str) and not elsewhere and name not in tool_names(request):
+        yield make_finding(("tool_choice",), kind=kind, name=name)
 
 
-@rule(15, error_texts.TWO_HISTORIES, fix=remove_settings("previous_response_id"))
+@rule(15, fix=remove_settings("previous_response_id"))
 def check_single_history(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """A request must not continue both a response and a conversation.
-
-    Example: {"previous_response_id": "resp_1", "conversation": "conv_1", "input": "hi"}
-    Repair: the conversation is kept.
-    """
     if all(request.body.get(name) for name in STORED_HISTORY):
-        yield make_finding(("previous_response_id",), "the request continues both a response and a conversation.")
+        yield make_finding(("previous_response_id",))
 
 
-@rule(16, error_texts.TOO_SHORT, fix=set_setting("max_output_tokens", MIN_OUTPUT_TOKENS))
+@rule(16, fix=set_setting("max_output_tokens", MIN_OUTPUT_TOKENS))
 def check_min_output_tokens(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """`max_output_tokens` must be at least 16. Checked for OpenAI models.
-
-    Example: {"model": "gpt-5.6", "max_output_tokens": 1, "input": "hi"}
-    Repair: the value becomes 16.
-    """
     limit: JSON = request.body.get("max_output_tokens")
     if isinstance(limit, int) and limit < MIN_OUTPUT_TOKENS and is_openai_model(request.body):
-        yield make_finding(
-            ("max_output_tokens",), f"`max_output_tokens` must be at least 16, got {limit}.", limit=limit
-        )
+        yield make_finding(("max_output_tokens",), limit=limit)
 
 
-@rule(17, error_texts.TRIGGER_NOT_LAST, fix=with_trigger_last)
+@rule(17, fix=with_trigger_last)
 def check_compaction_last(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """A `compaction_trigger` must be the last item.
-
-    Example: [{"role": "user", "content": "hi"}, {"type": "compaction_trigger"}, {"role": "user", "content": "and?"}]
-    Repair: it is moved to the end.
-    """
-    for turn in request.messages[:-1]:
-        if turn.wire.get("type") == "compaction_trigger":
-            yield make_finding(
-                turn.path, "this `compaction_trigger` is not the last item.", where=vendor_path(turn.path)
-            )
+    triggers = [turn for turn in request.messages[:-1] if turn.wire.get("type") == "compaction_trigger"]
+    return [make_finding(turn.path) for turn in triggers]
 
 
-@rule(18, error_texts.NO_SAMPLING, fix=remove_settings(*SAMPLING))
-def check_sampling_settings(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """Reasoning models accept neither `temperature` nor `top_p`, unless their effort is `none`.
-
-    Checked if `model` names an OpenAI model that is certain to reason.
-
-    Example: {"model": "gpt-5", "temperature": 0, "input": "hi"}
-    Repair: the setting is removed.
-    """
-    given: JSON = request.body.get("reasoning")
-    effort: JSON = cast(JSONObject, given).get("effort") if isinstance(given, dict) else None
-    for setting in SAMPLING:
-        if request.body.get(setting) not in (None, 1) and is_reasoning(request.facts, effort):
-            yield make_finding((setting,), f"reasoning models do not accept `{setting}`.", setting=setting)
+rule(18, fix=remove_settings(*SAMPLING_SETTINGS))(
+    sampling_settings(lambda body: object_or_empty(body.get("reasoning")).get("effort"))
+)
 
 
-@rule(19, error_texts.UNKNOWN_PARAMETER, fix=without_unknown_fields, is_open=True)
+@rule(19, fix=without_unknown_fields, is_open=True)
 def check_known_fields(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """Messages, calls and results must have only the fields that OpenAI defines.
-
-    Not checked if `model` names another vendor's model, nor in items that OpenAI created itself.
-
-    Example: [{"role": "user", "content": "hi", "name": "ada"}]
-    Repair: the field is removed.
-    """
-    if "model" not in request.body or is_openai_model(request.body):
-        for finding in find_unknown_fields(request):
-            yield make_finding(finding.path, finding.message, where=vendor_path(finding.path))
-
-
-def _type_as_words(piece: RequestPart) -> str:
-    """Return the type of a call or result as OpenAI's error messages write it."""
-    return cast(str, piece.wire["type"]).replace("_", " ")
+    return find_unknown_fields(request) if may_be_openai_model(request.body) else ()

@@ -37,13 +37,15 @@ from contextc.formats.reasoning_policy import MIN_LENGTH, is_protobuf_message
 from contextc.formats.request_settings import is_list, is_object, list_or_empty, object_or_empty
 from contextc.formats.rule_library import (
     ROLE_ALIASES,
+    PairingChecks,
     as_arguments,
     as_role,
     as_text,
-    find_empty_request,
     insert_first_message,
-    iter_parts,
     keep_messages,
+    messages_where,
+    no_messages,
+    parts_where,
     remove_settings,
     set_setting,
     text_block,
@@ -52,7 +54,7 @@ from contextc.formats.rule_library import (
     without_wrong_types,
 )
 from contextc.formats.rule_library import as_text as text_of_value
-from contextc.formats.vercel import error_texts, ui_messages
+from contextc.formats.vercel import ui_messages
 from contextc.formats.vercel.ui_messages import is_ui_message
 
 # ── schema ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -769,6 +771,7 @@ def _as_text(part: JSONObject) -> list[JSONObject]:
 
 RULES = RuleSet(
     "VER",
+    "vercel",
     parse_request,
     coerce=coerce_value,
     message=text_message,
@@ -776,110 +779,49 @@ RULES = RuleSet(
     unknown_fields=find_unknown_fields,
 )
 rule = RULES.register
+PAIRING = PairingChecks(lambda request: match_pairs(request.messages))
 
 
 def _misshapen(request: ParsedRequest, rule: str) -> Iterable[RuleFinding]:
     return [finding for finding in request.malformed if finding.facts["rule"] == rule]
 
 
-@rule(1, error_texts.MALFORMED)
+@rule(1)
 def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """Every message, part and tool must have the fields its type requires.
-
-    A message must have a `role` and `content` or, as a `UIMessage`, `parts`. A part must have a known `type` and the
-    fields of that type. The SDK does not validate this. Malformed values are dropped, or fail in the provider's code.
-
-    Example: [{"role": "user", "content": [{"type": "text"}]}]
-    Repair: forms of older versions are updated; a malformed value becomes text, and a malformed tool is removed.
-    """
     return _misshapen(request, "")
 
 
-@rule(2, error_texts.BAD_ROLE)
+@rule(2)
 def check_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """The role of a message must be `system`, `user`, `assistant` or `tool`.
-
-    Role `function` was removed with version 4.
-
-    Example: [{"role": "user", "content": "hi"}, {"role": "developer", "content": "Be brief."}]
-    Repair: the role becomes the intended one, or `user`.
-    """
     return _misshapen(request, "role")
 
 
 @rule(3)
 def check_calls_in_content(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """Tool calls must be parts of `content`, not fields beside it.
-
-    The SDK silently removes `function_call`, `tool_calls` and `toolInvocations` of older versions. The model then sees
-    results without calls.
-
-    Example: [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "", "function_call": {"name": "look",
-        "arguments": "{}"}}]
-    Repair: each becomes a `tool-call` part.
-    """
     return _misshapen(request, "stripped")
 
 
-@rule(4, error_texts.NO_INPUT)
+@rule(4)
 def check_call_input(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """A tool call must have its arguments in `input`, even if it has none.
-
-    Older versions used `args`. A call without arguments can lose the field in JSON, and the provider then rejects it.
-
-    Example: [{"role": "user", "content": "hi"}, {"role": "assistant", "content": [{"type": "tool-call", "toolCallId":
-        "a", "toolName": "look", "args": {"at": "a.py"}}]}]
-    Repair: `args` becomes `input`; if both are missing, `input` becomes an empty object.
-    """
     return _misshapen(request, "input")
 
 
-@rule(5, error_texts.BAD_DATA)
+@rule(5)
 def check_file_data(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """A file must be base64, a complete data URL, or a URL.
-
-    Example: [{"role": "user", "content": [{"type": "file", "mediaType": "image/png", "data": {"type": "data", "data":
-        "data:image/png;base64,iVBORw0KGgo="}}]}]
-    Repair: a data URL is moved to where the SDK accepts one; anything else becomes text.
-    """
     return _misshapen(request, "data")
 
 
-@rule(6, error_texts.NO_MESSAGES, fix=insert_first_message(RULES))
+@rule(6, fix=insert_first_message(RULES))
 def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """A request must contain at least one message.
-
-    Example: []
-    Repair: a user message stating that nothing has been said yet is inserted.
-    """
     prompted = request.body.get("prompt") is not None and request.body.get("messages") is None
-    return () if prompted else find_empty_request(request)
+    return () if prompted else no_messages()(request)
 
 
-@rule(7, error_texts.EMPTY, fix=without_empty)
-def check_not_empty(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """No user or assistant message may be empty.
-
-    The SDK removes empty texts but sends the remaining empty message, which most providers reject.
-
-    Example: [{"role": "user", "content": []}]
-    Repair: the message is removed.
-    """
-    for turn in request.messages:
-        if turn.role in NON_EMPTY_ROLES and is_empty(turn.wire):
-            yield make_finding(turn.path, "this message is empty.")
+rule(7, fix=without_empty)(messages_where(lambda turn: turn.role in NON_EMPTY_ROLES and is_empty(turn.wire)))
 
 
-@rule(8, error_texts.SYSTEM_AMONG_MESSAGES, fix=set_setting("allowSystemInMessages", True))
+@rule(8, fix=set_setting("allowSystemInMessages", True))
 def check_system_allowed(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """System messages among the messages require `allowSystemInMessages`.
-
-    The setting confirms that they come from the application. This can be checked only in a whole request.
-
-    Example: {"model": "anthropic/claude-opus-5-5", "messages": [{"role": "system", "content": "Be brief."}, {"role":
-        "user", "content": "hi"}]}
-    Repair: `allowSystemInMessages` is set.
-    """
     if len(request.body) < 2 or request.body.get("allowSystemInMessages"):
         return
     for turn in request.messages:
@@ -892,90 +834,23 @@ def check_system_allowed(request: ParsedRequest) -> Iterable[RuleFinding]:
 
 @rule(9, fix=with_one_system_prompt)
 def check_single_system_prompt(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """The system prompt must be in `instructions` or in `system`, its older name, not in both.
-
-    With both, the SDK uses `instructions` and silently ignores the other.
-
-    Example: {"instructions": "Be brief.", "system": "Speak French.", "messages": [{"role": "user", "content": "hi"}]}
-    Repair: both are joined.
-    """
     if request.body.get("instructions") and request.body.get("system"):
         yield make_finding(("system",), "`instructions` is set too, so `system` would not be sent.")
 
 
-@rule(10, error_texts.TWO_PROMPTS, fix=with_prompt_among_messages)
+@rule(10, fix=with_prompt_among_messages)
 def check_prompt_or_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """A request must have `messages` or a `prompt`, not both.
-
-    With both, the SDK uses `prompt` and silently ignores the history.
-
-    Example: {"prompt": "and now?", "messages": [{"role": "user", "content": "hi"}]}
-    Repair: the prompt becomes the last message.
-    """
     if request.body.get("prompt") is not None and request.body.get("messages"):
         yield make_finding(("prompt",), "`messages` is set too, and would not be sent.")
 
 
-@rule(11, error_texts.UNANSWERED)
-def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """Every tool call must be answered in the tool messages after it, before the next user or system message.
-
-    A call that waits for approval needs a result too, unless the last message approves or denies it. So does a call of
-    a `UIMessage` in the state `input-available`. Provider-executed calls need none.
-
-    Example: [{"role": "user", "content": "hi"}, {"role": "assistant", "content": [{"type": "tool-call", "toolCallId":
-        "a", "toolName": "look", "input": {}}]}, {"role": "user", "content": "and?"}]
-    Repair: a result elsewhere in the history is moved to its call; if there is none, a result stating that it is
-        missing is inserted.
-    """
-    for _, call in match_pairs(request.messages).unanswered_calls:
-        yield make_finding(
-            call.path, f"tool call {call.id} has no result before the next user or system message.", id=call.id
-        )
+rule(11)(PAIRING.unanswered)
+rule(12, fix=with_orphans_as_text)(PAIRING.orphans)
+rule(13)(PAIRING.duplicates)
 
 
-@rule(12, error_texts.ORPHAN, fix=with_orphans_as_text)
-def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """Every tool result must answer a call before it.
-
-    The SDK accepts such a result, but the provider behind it rejects it.
-
-    Example: [{"role": "user", "content": "hi"}, {"role": "tool", "content": [{"type": "tool-result", "toolCallId": "a",
-        "toolName": "look", "output": {"type": "text", "value": "1"}}]}]
-    Repair: a result whose call is elsewhere is moved to it; a result without a call becomes text.
-    """
-    for _, result in match_pairs(request.messages).orphan_results:
-        yield make_finding(result.path, f"there is no open tool call {result.id} for this result.", id=result.id)
-
-
-@rule(13, error_texts.DUPLICATE_RESULT)
-def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """A tool call must have exactly one result.
-
-    The SDK accepts another result, but the provider behind it rejects it.
-
-    Example: [{"role": "user", "content": "hi"}, {"role": "assistant", "content": [{"type": "tool-call", "toolCallId":
-        "a", "toolName": "look", "input": {}}]}, {"role": "tool", "content": [{"type": "tool-result", "toolCallId": "a",
-        "toolName": "look", "output": {"type": "text", "value": "1"}}, {"type": "tool-result", "toolCallId": "a",
-        "toolName": "look", "output": {"type": "text", "value": "1"}}]}]
-    Repair: the first result is kept; a different one becomes text.
-    """
-    for _, result in match_pairs(request.messages).duplicate_results:
-        yield make_finding(result.path, f"tool call {result.id} already has a result.", id=result.id)
-
-
-@rule(14, error_texts.WRONG_ROLE, fix=with_misplaced_as_text)
+@rule(14, fix=with_misplaced_as_text)
 def check_part_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """Calls and reasoning belong in assistant messages, results and approval responses in tool messages.
-
-    Only a provider-executed call has its result beside it. In a `UIMessage` of the user such parts are lost.
-
-    Example: [{"role": "user", "content": [{"type": "tool-call", "toolCallId": "a", "toolName": "look", "input": {}}]},
-        {"role": "tool", "content": [{"type": "tool-result", "toolCallId": "a", "toolName": "look", "output": {"type":
-        "text", "value": "1"}}]}]
-    Repair: calls and reasoning move to the assistant, results to a tool message; a part without a valid place becomes
-        text.
-    """
     orphans = {piece.path for _, piece in match_pairs(request.messages).orphan_results}
     ran = provider_executed_calls(request.messages)
     for turn in request.messages:
@@ -986,14 +861,8 @@ def check_part_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
                 )
 
 
-@rule(15, error_texts.UNKNOWN_APPROVAL, fix=without_unknown_approvals)
+@rule(15, fix=without_unknown_approvals)
 def check_approval_requests(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """An approval response in the last message must name a request that was made for a call.
-
-    Example: [{"role": "user", "content": "hi"}, {"role": "tool", "content": [{"type": "tool-approval-response",
-        "approvalId": "ok1", "approved": true}]}]
-    Repair: the response is removed; its reason becomes text.
-    """
     for piece, call_id in find_approval_responses(request.messages):
         if call_id is None:
             asked = piece.wire["approvalId"]
@@ -1002,31 +871,11 @@ def check_approval_requests(request: ParsedRequest) -> Iterable[RuleFinding]:
             )
 
 
-@rule(16, error_texts.SIGNATURE, fix=without_invalid_signatures)
-def check_signatures(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """Reasoning signed by Anthropic must have its original signature.
-
-    The SDK passes it on unchanged, and Anthropic rejects an invalid one.
-
-    Example: [{"role": "user", "content": "hi"}, {"role": "assistant", "content": [{"type": "reasoning", "text": "hm",
-        "providerOptions": {"anthropic": {"signature":
-        "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"}}}, {"type": "text", "text":
-        "Hello!"}]}, {"role": "user", "content": "go on"}]
-    Repair: the signature is removed; without one, the SDK does not send the reasoning to Anthropic.
-    """
-    for _, piece in iter_parts(request, "reasoning"):
-        if not has_valid_signature(piece.wire):
-            yield make_finding(piece.path, "the signature of this reasoning is not a valid Anthropic signature.")
+rule(16, fix=without_invalid_signatures)(parts_where(lambda piece: not has_valid_signature(piece.wire), "reasoning"))
 
 
-@rule(17, error_texts.UNKNOWN_CHOICE, fix=remove_settings("toolChoice"))
+@rule(17, fix=remove_settings("toolChoice"))
 def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """The tool that `toolChoice` names must be among the tools.
-
-    Example: {"tools": {"look": {"inputSchema": {"type": "object"}}}, "toolChoice": {"type": "tool", "toolName":
-        "find"}, "messages": [{"role": "user", "content": "hi"}]}
-    Repair: the choice is removed.
-    """
     name: JSON = object_or_empty(request.body.get("toolChoice")).get("toolName")
     tools = request.body.get("tools")
     known = cast(JSONObject, tools) if isinstance(tools, dict) else [tool.id for tool in request.tools]
@@ -1036,15 +885,6 @@ def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
 
 @rule(18)
 def check_message_kind(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """All messages must be `ModelMessage`s, or all `UIMessage`s.
-
-    `convertToModelMessages` fails on the first message without `parts`, and all other functions reject one with
-    `parts`.
-
-    Example: [{"id": "m1", "role": "user", "parts": [{"type": "text", "text": "hi"}]}, {"role": "assistant", "content":
-        "Hello!"}]
-    Repair: all become `ModelMessage`s.
-    """
     shown = [isinstance(turn.wire.get("parts"), list) for turn in request.messages]
     if any(shown) and not all(shown):
         odd = request.messages[shown.index(not shown[0])]

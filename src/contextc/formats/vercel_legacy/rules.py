@@ -31,17 +31,19 @@ from contextc.formats.message_groups import OpenCalls
 from contextc.formats.request_settings import is_list, is_object, list_or_empty, object_or_empty
 from contextc.formats.rule_library import (
     ROLE_ALIASES,
+    PairingChecks,
     as_role,
     as_text,
     change_messages,
-    find_empty_request,
     insert_first_message,
     iter_calls,
     keep_messages,
+    malformed_values,
+    messages_where,
+    no_messages,
     remove_settings,
     text_message,
 )
-from contextc.formats.vercel_legacy import error_texts
 from contextc.formats.vercel_legacy.codec import ATTACHMENTS, written_function
 
 ROLES = ("system", "user", "assistant", "function", "tool", "data")
@@ -258,6 +260,7 @@ def is_empty(wire: JSONObject) -> bool:
 
 RULES = RuleSet(
     "VEL",
+    "vercel_legacy",
     parse_request,
     coerce=coerce_value,
     message=text_message,
@@ -265,50 +268,18 @@ RULES = RuleSet(
     unknown_fields=find_unknown_fields,
 )
 rule = RULES.register
+PAIRING = PairingChecks(
+    lambda request: match_pairs(request.messages), lambda message, part: {"name": part.name or part.id}
+)
 
 
-@rule(1, error_texts.MALFORMED)
-def check_schema(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """Every message and function must have the fields its type requires.
-
-    A message must have a `role` and `content`, which is a string, or null beside a call.
-
-    Example: [{"role": "user", "content": ["hi"]}]
-    Repair: content in parts, and any malformed value, becomes one text; a malformed function is removed.
-    """
-    return request.malformed
+rule(1)(malformed_values)
+rule(2, fix=insert_first_message(RULES))(no_messages())
+rule(3, fix=without_empty)(messages_where(lambda turn: is_empty(turn.wire)))
 
 
-@rule(2, error_texts.NO_MESSAGES, fix=insert_first_message(RULES))
-def check_has_messages(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """A request must contain at least one message.
-
-    Example: []
-    Repair: a user message stating that nothing has been said yet is inserted.
-    """
-    return find_empty_request(request)
-
-
-@rule(3, error_texts.EMPTY, fix=without_empty)
-def check_not_empty(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """No message except a result may be empty.
-
-    Example: [{"role": "user", "content": ""}]
-    Repair: the message is removed.
-    """
-    for turn in request.messages:
-        if is_empty(turn.wire):
-            yield make_finding(turn.path, "this message is empty.")
-
-
-@rule(4, error_texts.ARGUMENTS)
+@rule(4)
 def check_arguments_text(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """The arguments of a call must be a string: the JSON that the model wrote.
-
-    Example: [{"role": "user", "content": "hi"}, {"role": "assistant", "content": null, "function_call": {"name":
-        "look", "arguments": {"at": "a.py"}}}, {"role": "function", "name": "look", "content": "1"}]
-    Repair: they are encoded as a string.
-    """
     for call in iter_calls(request):
         given: JSON = call.wire.get("arguments")
         if call.wire and not isinstance(given, str):
@@ -316,45 +287,21 @@ def check_arguments_text(request: ParsedRequest) -> Iterable[RuleFinding]:
             yield make_finding(call.path, f"the arguments of {call.name} must be a string.", kind=kind)
 
 
-@rule(5, error_texts.WRONG_ROLE, fix=with_assistant_calls)
-def check_call_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """Only the assistant may make calls.
-
-    Example: [{"role": "user", "content": "hi", "function_call": {"name": "look", "arguments": "{}"}}, {"role":
-        "function", "name": "look", "content": "1"}]
-    Repair: the role of the message becomes `assistant`.
-    """
-    for turn in request.messages:
-        if turn.role != "assistant" and (
-            turn.parts_of("call") or (turn.role != "data" and tool_invocations(turn.wire))
-        ):
-            yield make_finding(turn.path, f"a message of role {turn.role} cannot contain a call.")
+rule(5, fix=with_assistant_calls)(
+    messages_where(
+        lambda turn: (
+            turn.role != "assistant"
+            and (turn.parts_of("call") or (turn.role != "data" and tool_invocations(turn.wire)))
+        )
+    )
+)
 
 
-@rule(6, error_texts.UNANSWERED)
-def check_calls_answered(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """Every call must be answered by a message of role `function` before any other message.
-
-    Example: [{"role": "user", "content": "hi"}, {"role": "assistant", "content": null, "function_call": {"name":
-        "look", "arguments": "{}"}}, {"role": "user", "content": "and?"}]
-    Repair: a result elsewhere in the history is moved to its call; if there is none, a result stating that it is
-        missing is inserted.
-    """
-    for _, call in match_pairs(request.messages).unanswered_calls:
-        name = call.name or call.id
-        yield make_finding(call.path, f"the call of {name} has no result before the next message.", name=name)
+rule(6)(PAIRING.unanswered)
 
 
-@rule(7, error_texts.INVOCATION)
+@rule(7)
 def check_invocation_results(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """A call in `toolInvocations` must include its result.
-
-    A stopped answer leaves a call in the state `call` or `partial-call`. The conversation cannot continue then.
-
-    Example: [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "", "toolInvocations": [{"state":
-        "call", "toolCallId": "a", "toolName": "look", "args": {}}]}]
-    Repair: it becomes a `function_call`, followed by a result stating that it is missing.
-    """
     for turn in request.messages:
         for each in tool_invocations(turn.wire) if turn.role != "data" else ():
             if each["state"] != "result":
@@ -362,53 +309,13 @@ def check_invocation_results(request: ParsedRequest) -> Iterable[RuleFinding]:
                 yield make_finding(turn.path, f"tool call {each['toolCallId']} has no result.", invocation=text)
 
 
-@rule(8, error_texts.ORPHAN)
-def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """Every result must answer an open call: by `tool_call_id` if both have one, else by name.
-
-    Example: [{"role": "user", "content": "hi"}, {"role": "function", "name": "look", "content": "1"}]
-    Repair: a result whose call is elsewhere is moved to it; a result without a call becomes text.
-    """
-    for _, result in match_pairs(request.messages).orphan_results:
-        name = result.name or result.id
-        yield make_finding(result.path, f"there is no open call of {name} for this result.", name=name)
+rule(8)(PAIRING.orphans)
+rule(9)(PAIRING.duplicates)
+rule(10)(messages_where(lambda turn: turn.role == "function" and not turn.wire.get("name")))
 
 
-@rule(9, error_texts.DUPLICATE_RESULT)
-def check_single_result(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """A call must have exactly one result.
-
-    Example: [{"role": "user", "content": "hi"}, {"role": "assistant", "content": null, "function_call": {"name":
-        "look", "arguments": "{}"}}, {"role": "function", "name": "look", "content": "1"}, {"role": "function", "name":
-        "look", "content": "1"}]
-    Repair: the first result is kept; any other becomes text.
-    """
-    for _, result in match_pairs(request.messages).duplicate_results:
-        name = result.name or result.id
-        yield make_finding(result.path, f"the call of {name} already has a result.", name=name)
-
-
-@rule(10, error_texts.NO_NAME)
-def check_result_names(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """A message of role `function` must have the name of the function.
-
-    Example: [{"role": "user", "content": "hi"}, {"role": "assistant", "content": null, "function_call": {"name":
-        "look", "arguments": "{}"}, "tool_call_id": "a"}, {"role": "function", "content": "1", "tool_call_id": "a"}]
-    Repair: it gets the name of its call.
-    """
-    for turn in request.messages:
-        if turn.role == "function" and not turn.wire.get("name"):
-            yield make_finding(turn.path, "this result does not name its function.")
-
-
-@rule(11, error_texts.UNKNOWN_CHOICE, fix=remove_settings("function_call"))
+@rule(11, fix=remove_settings("function_call"))
 def check_function_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
-    """The function that `function_call` names must be among the functions.
-
-    Example: {"functions": [{"name": "look", "parameters": {"type": "object"}}], "function_call": {"name": "find"},
-        "messages": [{"role": "user", "content": "hi"}]}
-    Repair: the choice is removed.
-    """
     name: JSON = object_or_empty(request.body.get("function_call")).get("name")
     if isinstance(name, str) and request.tools and name not in [tool.id for tool in request.tools]:
         yield make_finding(("function_call",), f"function {name!r} is not among the functions.", name=name)
