@@ -136,7 +136,7 @@ def test_every_field_of_the_sdks_types_is_known() -> None:
         "reasoning": ResponseReasoningItemParam,
     }
     for tag, kind in items.items():
-        assert fields(kind) <= responses_sketch.ITEM_FIELDS[tag], tag
+        assert fields(kind) <= responses_sketch.ITEMS.field_names[tag], tag
     parts = {
         "input_text": ResponseInputTextParam,
         "input_image": ResponseInputImageParam,
@@ -145,4 +145,4 @@ def test_every_field_of_the_sdks_types_is_known() -> None:
         "refusal": ResponseOutputRefusalParam,
     }
     for tag, kind in parts.items():
-        assert fields(kind) <= responses_sketch.BLOCK_FIELDS[tag], tag
+        assert fields(kind) <= responses_sketch.BLOCKS.field_names[tag], tag

@@ -37,10 +37,21 @@ class BlockCodec(PartEncoder):
     """The context of encoding and decoding blocks: provider, model, media bytes, notes. A format derives its own."""
 
     model: str | None = None
+    keeps_unsent = False
+    """True if all fields of a block whose part is not sent are kept in `extra`."""
+
+    def __init__(self, provider: str, blobs: Mapping[str, bytes]) -> None:
+        super().__init__(provider, blobs)
+        self.extra_key = provider
+        """The key in `extra` for this provider's data in this format."""
 
     def create_part(self, part: type[AnyPart], values: dict[str, Any]) -> AnyPart:
         """Return a part with these attributes. A format adds those that are not in the block."""
         return part(**values)
+
+    def comparable(self, wire: JSONObject, ours: JSONObject) -> JSONObject:
+        """Return a block as it is compared with our encoding. A format may write equal content in several ways."""
+        return wire
 
     def encode_unmapped(self, part: AnyPart) -> JSONObject | None:
         """Return the block of a part that no row encodes; None if it is not sent."""
@@ -75,7 +86,7 @@ class Block(NamedTuple):
     is_sent: Callable[[Any], object] | None = None
     is_own: bool = False
     decode: Callable[[JSONObject, Any], AnyPart | None] | None = None
-    encode: Callable[[Any, Any], JSONObject] | None = None
+    encode: Callable[[Any, Any], JSONObject | None] | None = None
 
 
 class _Row:
@@ -131,8 +142,8 @@ class BlockTable:
         if row.decode is not None:
             if (part := row.decode(block, codec)) is None:
                 return ProviderBlock(provider=codec.provider, data=block)
-            ours = self.encode(part, codec)
-            extra = extra_of(block, ours, codec.provider) if ours else None
+            ours = self.encode(part, codec) or ({} if codec.keeps_unsent else None)
+            extra = extra_of(codec.comparable(block, ours), ours, codec.extra_key) if ours is not None else None
             return replace(part, extra=extra) if extra else part
         values: dict[str, Any] = {"provider": codec.provider, "model": codec.model} if row.is_own else {}
         for name, attribute, read, _, default, is_required in row.mapped:
@@ -151,7 +162,7 @@ class BlockTable:
             if value is not None and (name not in row.names or name in changed)
         }
         rest |= {name: None for name in changed if name not in rest}
-        return replace(part, extra={codec.provider: rest}) if rest else part
+        return replace(part, extra={codec.extra_key: rest}) if rest else part
 
     def _is_changed(self, value: JSON, field: Field, part: AnyPart, codec: BlockCodec) -> bool:
         """Return True if encoding the part would not reproduce the value of a field."""

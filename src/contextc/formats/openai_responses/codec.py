@@ -1,18 +1,29 @@
-"""The Responses API: items and blocks, encoded from and decoded into messages."""
+"""The Responses API: the tables of its items and blocks, and the encoding and decoding of requests and replies.
+
+Encoding: a reply consists of several items (reasoning, messages, calls), which are sent back in order and with their
+ids. Roles need not alternate. Tool results may hold media. A reasoning item is sent back only to its provider, and only
+with the item it led to. Otherwise: "Item 'rs_…' of type 'reasoning' was provided without its required following item."
+
+Decoding: the output of one model response becomes one assistant message. Each item, or each block of a message item,
+becomes a part. An item without a corresponding part type becomes a `ProviderBlock` part.
+
+OpenAI has two formats, and a conversation may use both. The id of an item is not the id of a chat call. So the extra
+fields of an item are stored under the names of the provider *and* of this format (`extra_key`).
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from hashlib import sha256
-from typing import assert_never, cast
+from typing import cast
 
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, as_object, encode, id_text
 from contextc.formats.base import EncodedSegment, Request, append_text, extra_of, merge_extra, own_extra
+from contextc.formats.block_table import Block, BlockCodec, BlockTable
 from contextc.formats.encoder_decoder_base import (
     NO_PARAMETERS,
     UNKNOWN_TOOL,
-    PartEncoder,
     arguments_text,
     decode_definition,
     encode_definition,
@@ -20,6 +31,7 @@ from contextc.formats.encoder_decoder_base import (
     result_content,
     simplify_content,
 )
+from contextc.formats.lint_engine import FieldTypes
 from contextc.formats.media_encoding import from_data_url, media_from_url, to_data_url
 from contextc.formats.message_groups import merge_neighbours
 from contextc.formats.rule_library import without_fields
@@ -35,30 +47,50 @@ from contextc.messages import (
     ToolCall,
     ToolResult,
     Usage,
-    UserNotice,
     tool_call,
 )
 from contextc.tools.spec import NativeTool, Tool
 
-# ── encoding ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Encode messages as the input items of OpenAI's Responses API.
-#
-# A reply consists of several items (reasoning, messages, calls), which are sent back in order and with their ids.
-# Roles need not alternate. Tool results may hold media. A reasoning item is sent back only to its provider, and only
-# with the item it led to. Otherwise: "Item 'rs_…' of type 'reasoning' was provided without its required following
-# item."
-#
-# OpenAI has two formats, and a conversation may use both. The id of an item is not the id of a chat call. So the extra
-# fields of an item are stored under the names of the provider *and* of this format (`extra_key`).
-
-
+ROLES: dict[str, Role] = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 WIRE_ROLES = {"system": "developer", "user": "user", "tool": "user"}
 ITEM, NESTED, STRING_INPUT = "item", "within", "bare"
+NO_BLOBS: Mapping[str, bytes] = {}
 CHAT_BLOCKS = ("text", "image_url", "input_audio", "file", "refusal", "custom", "function")
 STORED_HISTORY = ("previous_response_id", "conversation")
 FERNET_PREFIX = "gAAAA"
 """First characters of everything that OpenAI encrypts."""
 FILE_EXTENSIONS = {"application/pdf": ".pdf", "text/plain": ".txt"}
+FINISH = {"max_output_tokens": "length"}
+CODEX_METADATA = "internal_chat_message_metadata_passthrough"
+"""A field that Codex sends in every item, and that OpenAI accepts."""
+INPUT_ITEMS = (  # items without a role that come from the caller, not from the model
+    "custom_tool_call_output",
+    "computer_call_output",
+    "local_shell_call_output",
+    "shell_call_output",
+    "apply_patch_call_output",
+    "mcp_approval_response",
+    "configuration_update",
+    "compaction_trigger",
+)
+CALLER_SUFFIXES = ("_output", "_response")  # of types of items that come from the caller
+TOOL_SEARCH = "tool_search"
+"""The name of a call with which the model searches the client's tools. It is an item type of its own."""
+TEXTS = ("input_text", "output_text", "text")
+SESSION_FIELDS = ("previous_response_id", "conversation")
+"""The settings of a request that name its session."""
+TEXT_DELTAS = {  # by type of delta: the list it extends, the name of its index, and the block type
+    "response.output_text.delta": ("content", "content_index", "output_text", "text"),
+    "response.refusal.delta": ("content", "content_index", "refusal", "refusal"),
+    "response.reasoning_text.delta": ("content", "content_index", "reasoning_text", "text"),
+    "response.reasoning_summary_text.delta": ("summary", "summary_index", "summary_text", "text"),
+}
+ARGUMENT_DELTAS = {
+    "response.function_call_arguments.delta": "arguments",
+    "response.mcp_call_arguments.delta": "arguments",
+    "response.custom_tool_call_input.delta": "input",
+    "response.code_interpreter_call_code.delta": "code",
+}
 
 
 def extra_key(provider: str) -> str:
@@ -66,72 +98,28 @@ def extra_key(provider: str) -> str:
     return f"{provider} responses"
 
 
-def extra_fields(original: JSONObject, ours: JSONObject | None, provider: str) -> Extra | None:
-    """Return the fields of an item or block that encoding would not reproduce, under the key of this format."""
-    return extra_of(original, ours or {}, extra_key(provider))
+class ResponsesCodec(BlockCodec):
+    """Encodes and decodes items and blocks. `names` are the tools of the decoded calls, by the id of the call.
 
-
-def encode_segment(segment: Sequence[Message], *, provider: str, blobs: Mapping[str, bytes]) -> EncodedSegment:
-    encoder = _Encoder(provider, blobs)
-    items: list[JSONObject] = []
-    for message in segment:
-        items += encoder.reply(message) if message.role == "assistant" else encoder.said(message)
-    return EncodedSegment(tuple(items), tuple(encoder.notes))
-
-
-def encode_item(part: AnyPart, provider: str) -> JSONObject | None:
-    """Return the item of a part; None if the part is only a block of an item."""
-    return _Encoder(provider, {}).item(part)
-
-
-def encode_block(part: AnyPart, provider: str) -> JSONObject | None:
-    """Return the block of a part in a user message."""
-    return _Encoder(provider, {}).block(part)
-
-
-def encode_text(message: Message, provider: str) -> str:
-    """Return the whole message as one text, as for the system prompt."""
-    encoder = _Encoder(provider, {})
-    blocks = [block for part in message.parts if (block := encoder.block(part, "output_text")) is not None]
-    return "\n\n".join(cast(str, block["text"]) for block in blocks if "text" in block)
-
-
-def encode_stored_results(request: Request, *, provider: str, blobs: Mapping[str, bytes]) -> tuple[Message, ...]:
-    """Return the messages. Results of calls that the provider stores become native items."""
-    blocks = [part.data for message in request.messages for part in message.parts if isinstance(part, ProviderBlock)]
-    referred = any(isinstance(data, dict) and is_reference(cast(JSONObject, data)) for data in blocks)
-    if not referred and not any(request.settings.get(name) for name in STORED_HISTORY):
-        return request.messages
-    here = {call.id for message in request.messages for call in message.tool_calls}
-    encoder = _Encoder(provider, blobs)
-
-    def sealed(part: AnyPart) -> AnyPart:
-        if not isinstance(part, ToolResult) or part.call_id in here:
-            return part
-        here.add(part.call_id)  # the first of two results for one call is kept; pairing drops the other
-        return ProviderBlock(provider=provider, data=encoder.result(part))
-
-    return tuple(replace(message, parts=tuple(sealed(part) for part in message.parts)) for message in request.messages)
-
-
-def requires_following_item(item: JSONObject) -> bool:
-    """Return True if this is OpenAI's own reasoning, which is rejected without the item it led to.
-
-    Readable reasoning, and that of other vendors, may be sent alone.
+    `text_type` is the type of text blocks: input for users, output for the model.
     """
-    begins = cast(str, item.get("encrypted_content") or "")[: len(FERNET_PREFIX)]
-    return str(item.get("id") or "").startswith("rs_") and not item.get("content") and FERNET_PREFIX.startswith(begins)
 
+    keeps_unsent = True
+    text_type = "input_text"
 
-def was_string_input(messages: Sequence[Message], provider: str) -> bool:
-    """Return True if the input was a string in place of items."""
-    return len(messages) == 1 and bool(own_extra(messages[0].extra, extra_key(provider)).get(STRING_INPUT))
-
-
-class _Encoder(PartEncoder):
-    def __init__(self, provider: str, blobs: Mapping[str, bytes]) -> None:
+    def __init__(self, provider: str, blobs: Mapping[str, bytes] = NO_BLOBS, model: str | None = None) -> None:
         super().__init__(provider, blobs)
-        self.place = extra_key(provider)
+        self.extra_key, self.model = extra_key(provider), model
+        self.names: dict[str, str] = {}
+
+    def encode_unmapped(self, part: AnyPart) -> JSONObject | None:
+        return None
+
+    def comparable(self, wire: JSONObject, ours: JSONObject) -> JSONObject:
+        for name in ("content", "output"):
+            if name in wire and name in ours and _blocks(wire[name], "input_text") == _blocks(ours[name], "input_text"):
+                return {**wire, name: ours[name]}
+        return wire
 
     def said(self, message: Message) -> list[JSONObject]:
         """Encode a system, user or tool message: one message item, and an item for each result."""
@@ -145,7 +133,7 @@ class _Encoder(PartEncoder):
             items += self.message(message, blocks) if blocks else []
             items.append(item)
             blocks = []
-        if blocks or (not items and "content" in own_extra(message.extra, self.place)):
+        if blocks or (not items and "content" in own_extra(message.extra, self.extra_key)):
             items += self.message(message, blocks)
         return items
 
@@ -154,7 +142,7 @@ class _Encoder(PartEncoder):
             "role": WIRE_ROLES.get(message.role, "user"),
             "content": simplify_content(blocks, "input_text"),
         }
-        return [without_fields(merge_extra(wire, message.extra, self.place), STRING_INPUT)]
+        return [without_fields(merge_extra(wire, message.extra, self.extra_key), STRING_INPUT)]
 
     def reply(self, message: Message) -> list[JSONObject]:
         """Encode a reply item by item."""
@@ -163,7 +151,7 @@ class _Encoder(PartEncoder):
             if (item := self.item(part)) is not None:
                 items.append(item)
             elif (block := self.block(part, "output_text")) is not None:
-                self.speak(items, block, own_extra(part.extra, self.place))
+                self.speak(items, block, own_extra(part.extra, self.extra_key))
         found = self.followed([_simplify_message(item) for item in items])
         return [_without_id(item) for item in found] if self.has_lost_its_reasoning(message, found) else found
 
@@ -207,81 +195,311 @@ class _Encoder(PartEncoder):
         return found[::-1]
 
     def item(self, part: AnyPart) -> JSONObject | None:
-        match part:
-            case Reasoning():
-                return self.reasoning(part)
-            case ToolCall():
-                call: JSONObject = {"type": "function_call", "call_id": part.id, "name": part.name}
-                return merge_extra({**call, "arguments": arguments_text(part)}, part.extra, self.place)
-            case ToolResult():
-                return self.result(part)
-            case ProviderBlock():
-                return part.data if self.is_ours(part) and not own_extra(part.extra, self.place) else None
-            case Text() | Media() | UserNotice():
-                return None
-            case _:
-                assert_never(part)
+        """Return the item of a part; None if the part is only a block of an item."""
+        if type(part) is Text:
+            return None
+        if isinstance(part, ProviderBlock):
+            return part.data if self.is_ours(part) and not own_extra(part.extra, self.extra_key) else None
+        item = ITEMS.encode(part, self)
+        return merge_extra(item, part.extra, self.extra_key) if item else None
 
     def block(self, part: AnyPart, kind: str = "input_text") -> JSONObject | None:
-        """Return a block of a message item. `kind` is the type of its text: input for users, output for the model."""
-        match part:
-            case Text():
-                rest = own_extra(part.extra, self.place)
-                if not part.text.strip() and not rest:
-                    return None
-                block: JSONObject = {"type": kind, "text": part.text}
-                return merge_extra(block, _block_extra(part.extra, self.place), self.place)
-            case Media():
-                if kind == "input_text" and (shown := self.media(part)) is not None:
-                    return merge_extra(shown, part.extra, self.place)
-                return {"type": kind, "text": self.media_text(part)}
-            case ProviderBlock():
-                return part.data if self.is_ours(part) else {"type": kind, "text": self.native_text(part)}
-            case Reasoning() | ToolCall() | ToolResult() | UserNotice():
-                return None
-            case _:
-                assert_never(part)
+        """Return a block of a message item. `kind` is the type of its text."""
+        if type(part) is Text and part.extra is None and part.text.strip():
+            return {"type": kind, "text": part.text}  # a fast path for the most common part
+        if isinstance(part, ProviderBlock):
+            return part.data if self.is_ours(part) else {"type": kind, "text": self.native_text(part)}
+        self.text_type = kind
+        block = BLOCKS.encode(part, self)
+        if block is None or (isinstance(part, Media) and "text" in block):
+            return block
+        return merge_extra(block, _block_extra(part.extra, self.extra_key), self.extra_key)
 
     def is_ours(self, part: ProviderBlock) -> bool:
         """Return True if a part came from this provider in this format, and not in Chat Completions."""
         if part.provider != self.provider or not isinstance(part.data, dict):
             return False
-        return bool(own_extra(part.extra, self.place)) or _kind(part) not in CHAT_BLOCKS
+        return bool(own_extra(part.extra, self.extra_key)) or part.data.get("type") not in CHAT_BLOCKS
 
-    def reasoning(self, part: Reasoning) -> JSONObject | None:
-        if not self.is_sendable(part, part.data or part.id):
-            return None
-        named = (
-            part.id or f"rs_{sha256(f'{part.data}{part.text}'.encode()).hexdigest()[:48]}"
-        )  # required by the API's types
-        item: JSONObject = {"type": "reasoning", "id": named}
-        item["summary"] = [{"type": "summary_text", "text": part.text}] if part.text else []
-        if part.data:
-            item["encrypted_content"] = part.data
-        return merge_extra(item, part.extra, self.place)
+    def messages(self, items: Iterable[JSONObject]) -> list[Message]:
+        """Return the items as messages. Consecutive items of the model become one message."""
+        return merge_neighbours([self.decoded(item) for item in items], "assistant")
 
-    def result(self, part: ToolResult) -> JSONObject:
-        self.note_error_flag(part)
-        output: JSON = part.content
-        if not isinstance(part.content, str):
-            blocks = [block for each in part.content if (block := self.block(each)) is not None]
-            output = simplify_content(blocks, "input_text") if blocks else ""
-        item: JSONObject = {"type": "function_call_output", "call_id": part.call_id, "output": output}
-        return merge_extra(item, part.extra, self.place)
+    def decoded(self, item: JSONObject) -> Message:
+        kind, role = item.get("type"), ROLES.get(item.get("role") or "")
+        if kind in (None, "message") and "role" in item:
+            if role == "assistant":
+                return Message(role="assistant", parts=tuple(self.spoken(item)))
+            message = Message(role=role or "user", parts=tuple(self.parts(item.get("content"))))
+            encoded = encode_segment([message], provider=self.provider, blobs={}).messages
+            ours = encoded[0] if encoded else {}
+            return replace(message, extra=extra_of(self.comparable(item, ours), ours, self.extra_key))
+        part = ITEMS.decode(item, self)
+        if isinstance(part, ProviderBlock):
+            return Message(role=role or ("user" if kind in INPUT_ITEMS else "assistant"), parts=(part,))
+        return Message(role="tool" if isinstance(part, ToolResult) else "assistant", parts=(part,))
 
-    def media(self, part: Media) -> JSONObject | None:
-        """Encode an image or a document from any source of its bytes; return None if it cannot be sent."""
-        held = {"file_id": part.file_id} if self.is_own_file(part) else None
-        url = to_data_url(part, self.blobs)
-        source: JSONObject | None
-        if part.kind == "image":
-            source = {"image_url": url or part.url} if url or part.url else held
-            return {"type": "input_image", "detail": "auto", **source} if source else None
-        if part.kind != "document":
-            return None
-        name = part.name or "document" + FILE_EXTENSIONS.get(part.mime_type, "")
-        source = {"filename": name, "file_data": url} if url else {"file_url": part.url} if part.url else held
-        return {"type": "input_file", **source} if source else None
+    def spoken(self, item: JSONObject) -> Iterator[AnyPart]:
+        """Decode a message item of the model: a part for each block, each with its item."""
+        fields = {name: value for name, value in item.items() if name not in ("role", "content") and value is not None}
+        blocks = cast(list[JSONObject], _blocks(item.get("content"), "output_text") or [])
+        for number, block in enumerate(blocks):
+            part: AnyPart = ProviderBlock(provider=self.provider, data=block)
+            rest: JSONObject = {}
+            if block.get("type") in TEXTS and isinstance(text := block.get("text"), str):
+                part = Text(text)
+                ours: JSONObject = {"type": "output_text", "text": text}
+                rest = (extra_of(block, ours, self.extra_key) or {}).get(self.extra_key, {})
+            if fields or rest or number or not isinstance(part, Text) or not part.text.strip():
+                rest = {**rest, ITEM: fields, **({NESTED: True} if number else {})}
+            yield replace(part, extra={self.extra_key: rest}) if rest else part
+        if not blocks:
+            yield ProviderBlock(provider=self.provider, data=item)
+
+    def parts(self, content: JSON) -> Iterator[AnyPart]:
+        """Yield the parts of a text or of a list of input blocks."""
+        if isinstance(content, str):
+            if content:
+                yield Text(content)
+            return
+        for block in cast(list[JSONObject], content or []):
+            part = BLOCKS.decode(block, self)
+            yield replace(part, extra={self.extra_key: {NESTED: True}}) if isinstance(part, ProviderBlock) else part
+
+    def tool(self, tool: JSONObject) -> Tool | NativeTool:
+        if tool.get("type") != "function" or "name" not in tool:
+            return NativeTool(provider=self.provider, data=tool)
+        made = decode_definition(tool, "parameters")
+        return replace(made, extra=extra_of(tool, encode_tool(made), self.extra_key))
+
+
+def _decode_text(block: JSONObject, codec: ResponsesCodec) -> Text | None:
+    return Text(block["text"]) if isinstance(block.get("text"), str) else None
+
+
+def _encode_text(part: Text, codec: ResponsesCodec) -> JSONObject | None:
+    is_sent = part.text.strip() or own_extra(part.extra, codec.extra_key)
+    return {"type": codec.text_type, "text": part.text} if is_sent else None
+
+
+def _decode_media(block: JSONObject, codec: ResponsesCodec) -> Media | None:
+    is_image = block["type"] == "input_image"
+    default = "image/png" if is_image else "application/pdf"
+    if block.get("file_id"):
+        return Media(mime_type=default, file_id=block["file_id"], provider=codec.provider)
+    if url := block.get("image_url") or block.get("file_url"):
+        return (
+            media_from_url(url, default) if is_image else Media(mime_type=default, url=url, name=block.get("filename"))
+        )
+    return None if is_image else from_data_url(block.get("file_data") or "", block.get("filename"))
+
+
+def _encode_media(part: Media, codec: ResponsesCodec) -> JSONObject:
+    """Encode an image or a document from any source of its bytes. What cannot be sent is described."""
+    source: JSONObject | None = None
+    if codec.text_type == "input_text" and part.kind in ("image", "document"):
+        source = {"file_id": part.file_id} if codec.is_own_file(part) else None
+        url = to_data_url(part, codec.blobs)
+        if part.kind == "image" and (url or part.url):
+            source = {"image_url": url or part.url}
+        elif url:
+            name = part.name or "document" + FILE_EXTENSIONS.get(part.mime_type, "")
+            source = {"filename": name, "file_data": url}
+        elif part.url:
+            source = {"file_url": part.url}
+    if source is None:
+        return {"type": codec.text_type, "text": codec.media_text(part)}
+    kind: JSONObject = {"type": "input_image", "detail": "auto"} if part.kind == "image" else {"type": "input_file"}
+    return {**kind, **source}
+
+
+def _decode_reasoning(item: JSONObject, codec: ResponsesCodec) -> Reasoning | None:
+    thoughts = cast(list[JSONObject], item.get("summary") or item.get("content") or [])
+    is_valid = all(isinstance(thought, dict) and isinstance(thought.get("text") or "", str) for thought in thoughts)
+    data, id = item.get("encrypted_content"), item.get("id")
+    if not is_valid or not (data or id):
+        return None
+    text = "\n\n".join(thought.get("text") or "" for thought in thoughts)
+    return Reasoning(text=text, data=data, id=id, provider=codec.provider, model=codec.model)
+
+
+def _encode_reasoning(part: Reasoning, codec: ResponsesCodec) -> JSONObject | None:
+    if not codec.is_sendable(part, part.data or part.id):
+        return None
+    # An id is required by the API's types.
+    id = part.id or f"rs_{sha256(f'{part.data}{part.text}'.encode()).hexdigest()[:48]}"
+    item: JSONObject = {"type": "reasoning", "id": id}
+    item["summary"] = [{"type": "summary_text", "text": part.text}] if part.text else []
+    return {**item, "encrypted_content": part.data} if part.data else item
+
+
+def _decode_call(item: JSONObject, codec: ResponsesCodec) -> ToolCall:
+    return _named_call(item, item["name"], item.get("arguments") or "", codec)
+
+
+def _decode_search(item: JSONObject, codec: ResponsesCodec) -> ToolCall | None:
+    is_client = is_client_search(item)
+    return _named_call(item, TOOL_SEARCH, item.get("arguments") or {}, codec) if is_client else None
+
+
+def _named_call(item: JSONObject, name: str, arguments: str | JSONObject, codec: ResponsesCodec) -> ToolCall:
+    codec.names[item["call_id"]] = name
+    return tool_call(item["call_id"], name, arguments)
+
+
+def _encode_call(part: ToolCall, codec: ResponsesCodec) -> JSONObject:
+    return {"type": "function_call", "call_id": part.id, "name": part.name, "arguments": arguments_text(part)}
+
+
+def _decode_result(item: JSONObject, codec: ResponsesCodec) -> ToolResult:
+    call_id, content = cast(str, item.get("call_id") or ""), result_content(item.get("output"), codec.parts)
+    return ToolResult(call_id=call_id, name=codec.names.get(call_id, UNKNOWN_TOOL), content=content)
+
+
+def _decode_found_tools(item: JSONObject, codec: ResponsesCodec) -> ToolResult | None:
+    if codec.names.get(item.get("call_id") or "") != TOOL_SEARCH:
+        return None
+    return ToolResult(call_id=item["call_id"], name=TOOL_SEARCH, content=encode(item.get("tools")).decode())
+
+
+def _encode_result(part: ToolResult, codec: ResponsesCodec) -> JSONObject:
+    codec.note_error_flag(part)
+    output: JSON = part.content
+    if not isinstance(part.content, str):
+        blocks = [block for each in part.content if (block := codec.block(each)) is not None]
+        output = simplify_content(blocks, "input_text") if blocks else ""
+    return {"type": "function_call_output", "call_id": part.call_id, "output": output}
+
+
+CLIENT_CALL: FieldTypes = {"namespace?": object, "caller?": object, "async?": object}
+ITEMS = BlockTable(
+    {
+        "reasoning": Block(
+            Reasoning,
+            {"summary": list, "content?": list, "encrypted_content?": str},
+            decode=_decode_reasoning,
+            encode=_encode_reasoning,
+        ),
+        "compaction": Block(None, {"encrypted_content": str}),
+        "compaction_trigger": Block(None, {}),
+        "item_reference": Block(None, {"id": str}),
+        "function_call": Block(
+            ToolCall,
+            {"call_id": str, "name": str, "arguments": str, **CLIENT_CALL},
+            decode=_decode_call,
+            encode=_encode_call,
+        ),
+        "function_call_output": Block(
+            ToolResult,
+            {"call_id?": str, "output": (str, list), "name?": object, **CLIENT_CALL},
+            decode=_decode_result,
+            encode=_encode_result,
+        ),
+        "custom_tool_call": Block(None, {"call_id": str, "name": str, "input": str}),
+        "custom_tool_call_output": Block(None, {"call_id": str, "output": (str, list)}),
+        "computer_call": Block(None, {"call_id": str}),
+        "computer_call_output": Block(None, {"call_id": str, "output": dict}),
+        "shell_call": Block(None, {"call_id": str, "action": dict}),
+        "shell_call_output": Block(None, {"call_id": str, "output": list}),
+        "apply_patch_call": Block(None, {"call_id": str, "operation": dict}),
+        "apply_patch_call_output": Block(None, {"call_id": str, "output?": str}),
+        "local_shell_call": Block(None, {"call_id": str, "action": dict}),
+        "local_shell_call_output": Block(None, {"output": str}),
+        "tool_search_call": Block(ToolCall, {"call_id?": str}, decode=_decode_search),
+        "tool_search_output": Block(ToolResult, {"call_id?": str, "tools": list}, decode=_decode_found_tools),
+        "multi_agent_call": Block(None, {"call_id": str, "arguments": str}),
+        "multi_agent_call_output": Block(None, {"call_id": str, "output": list}),
+        "agent_message": Block(None, {"content": list}),
+        "additional_tools": Block(None, {"tools": list}),
+        "configuration_update": Block(None, {"reasoning?": dict, "text?": dict}),
+        "mcp_approval_request": Block(None, {"id": str, "name": str, "arguments": str, "server_label": str}),
+        "mcp_approval_response": Block(None, {"approval_request_id": str, "approve": bool}),
+        "mcp_list_tools": Block(None, {"server_label": str, "tools": list}),
+        "mcp_call": Block(None, {"name": str, "arguments": str, "server_label": str}),
+        "program": Block(None, {"call_id": str, "code": str, "fingerprint": str}),
+        "program_output": Block(None, {"call_id": str, "result": str}),
+        "web_search_call": Block(None, {"action?": dict}),
+        "file_search_call": Block(None, {"queries": list}),
+        "code_interpreter_call": Block(None, {"code?": str, "container_id": str}),
+        "image_generation_call": Block(None, {}),
+    },
+    common=("id", "status", CODEX_METADATA),
+)
+"""The items but messages. A field is required only if every endpoint of this API rejects an item without it."""
+BLOCKS = BlockTable(
+    {
+        "input_text": Block(Text, {"text": str}, decode=_decode_text, encode=_encode_text),
+        "input_image": Block(
+            Media,
+            {"image_url?": str, "file_id?": str, "detail?": object},
+            decode=_decode_media,
+            encode=_encode_media,
+        ),
+        "input_file": Block(
+            Media,
+            {"file_data?": str, "file_id?": str, "file_url?": str, "filename?": str, "detail?": object},
+            decode=_decode_media,
+        ),
+        "input_audio": Block(None, {"input_audio": dict}),
+        "input_video": Block(None, {}),
+        "output_text": Block(Text, {"text": str, "annotations?": list, "logprobs?": object}, decode=_decode_text),
+        "refusal": Block(None, {"refusal": str}),
+        "reasoning_text": Block(None, {"text": str}),
+        "summary_text": Block(None, {"text": str}),
+        "computer_screenshot": Block(None, {"image_url?": str, "file_id?": str}),
+        "encrypted_content": Block(None, {"encrypted_content": str}),
+        "text": Block(Text, {"text": str}, decode=_decode_text),
+    },
+    common=("prompt_cache_breakpoint",),
+)
+"""The blocks of messages and results. `text` is the chat API's."""
+
+
+def encode_segment(segment: Sequence[Message], *, provider: str, blobs: Mapping[str, bytes]) -> EncodedSegment:
+    codec = ResponsesCodec(provider, blobs)
+    items: list[JSONObject] = []
+    for message in segment:
+        items += codec.reply(message) if message.role == "assistant" else codec.said(message)
+    return EncodedSegment(tuple(items), tuple(codec.notes))
+
+
+def encode_text(message: Message, provider: str) -> str:
+    """Return the whole message as one text, as for the system prompt."""
+    codec = ResponsesCodec(provider)
+    blocks = [block for part in message.parts if (block := codec.block(part, "output_text")) is not None]
+    return "\n\n".join(cast(str, block["text"]) for block in blocks if "text" in block)
+
+
+def encode_stored_results(request: Request, *, provider: str, blobs: Mapping[str, bytes]) -> tuple[Message, ...]:
+    """Return the messages. Results of calls that the provider stores become native items."""
+    blocks = [part.data for message in request.messages for part in message.parts if isinstance(part, ProviderBlock)]
+    referred = any(isinstance(data, dict) and is_reference(cast(JSONObject, data)) for data in blocks)
+    if not referred and not any(request.settings.get(name) for name in STORED_HISTORY):
+        return request.messages
+    here = {call.id for message in request.messages for call in message.tool_calls}
+    codec = ResponsesCodec(provider, blobs)
+
+    def sealed(part: AnyPart) -> AnyPart:
+        if not isinstance(part, ToolResult) or part.call_id in here:
+            return part
+        here.add(part.call_id)  # the first of two results for one call is kept; pairing drops the other
+        return ProviderBlock(provider=provider, data=cast(JSONObject, codec.item(part)))
+
+    return tuple(replace(message, parts=tuple(sealed(part) for part in message.parts)) for message in request.messages)
+
+
+def requires_following_item(item: JSONObject) -> bool:
+    """Return True if this is OpenAI's own reasoning, which is rejected without the item it led to.
+
+    Readable reasoning, and that of other vendors, may be sent alone.
+    """
+    begins = cast(str, item.get("encrypted_content") or "")[: len(FERNET_PREFIX)]
+    return str(item.get("id") or "").startswith("rs_") and not item.get("content") and FERNET_PREFIX.startswith(begins)
+
+
+def was_string_input(messages: Sequence[Message], provider: str) -> bool:
+    """Return True if the input was a string in place of items."""
+    return len(messages) == 1 and bool(own_extra(messages[0].extra, extra_key(provider)).get(STRING_INPUT))
 
 
 def _simplify_message(item: JSONObject) -> JSONObject:
@@ -307,73 +525,26 @@ def is_reference(item: JSONObject) -> bool:
     return item.get("type") == "item_reference" or ("id" in item and not item.get("type") and "role" not in item)
 
 
-def _kind(part: AnyPart) -> JSON:
-    return (
-        cast(JSONObject, part.data).get("type")
-        if isinstance(part, ProviderBlock) and isinstance(part.data, dict)
-        else None
-    )
-
-
-# ── decoding ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Decode requests, replies and streams of the Responses API into messages.
-#
-# The output of one model response consists of several items and becomes one assistant message. Each item, or each
-# block of a message item, becomes a part. An item without a corresponding part type becomes a `ProviderBlock` part.
-
-
-ROLES: dict[str, Role] = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
-FINISH = {"max_output_tokens": "length"}
-INPUT_ITEMS = (  # items without a role that come from the caller, not from the model
-    "custom_tool_call_output",
-    "computer_call_output",
-    "local_shell_call_output",
-    "shell_call_output",
-    "apply_patch_call_output",
-    "mcp_approval_response",
-    "configuration_update",
-    "compaction_trigger",
-)
-CALLER_SUFFIXES = ("_output", "_response")  # of types of items that come from the caller
-TOOL_SEARCH = "tool_search"
-"""The name of a call with which the model searches the client's tools. It is an item type of its own."""
-SESSION_FIELDS = ("previous_response_id", "conversation")
-"""The settings of a request that name its session."""
-TEXTS = ("input_text", "output_text", "text")
-TEXT_DELTAS = {  # by type of delta: the list it extends, the name of its index, and the block type
-    "response.output_text.delta": ("content", "content_index", "output_text", "text"),
-    "response.refusal.delta": ("content", "content_index", "refusal", "refusal"),
-    "response.reasoning_text.delta": ("content", "content_index", "reasoning_text", "text"),
-    "response.reasoning_summary_text.delta": ("summary", "summary_index", "summary_text", "text"),
-}
-ARGUMENT_DELTAS = {
-    "response.function_call_arguments.delta": "arguments",
-    "response.mcp_call_arguments.delta": "arguments",
-    "response.custom_tool_call_input.delta": "input",
-    "response.code_interpreter_call_code.delta": "code",
-}
-
-
 def decode_request(body: JSONObject, provider: str) -> Request:
-    decoder = _Decoder(provider)
+    codec = ResponsesCodec(provider)
     given, instructions = body.get("input"), body.get("instructions")
     if isinstance(given, str):
         messages = [Message(role="user", parts=(Text(given),), extra={extra_key(provider): {STRING_INPUT: True}})]
     else:
-        messages = decoder.messages(cast(list[JSONObject], given or []))
+        messages = codec.messages(cast(list[JSONObject], given or []))
     prompt = isinstance(instructions, str) and bool(instructions.strip())
     taken = ("input", "tools", "instructions") if prompt else ("input", "tools")
     return Request(
         messages=tuple(messages),
         system=Message(role="system", parts=(Text(cast(str, instructions)),)) if prompt else None,
-        tools=tuple(decoder.tool(tool) for tool in cast(list[JSONObject], body.get("tools") or [])),
+        tools=tuple(codec.tool(tool) for tool in cast(list[JSONObject], body.get("tools") or [])),
         settings=other_fields(body, *taken),
     )
 
 
 def decode_reply(reply: JSONObject, provider: str) -> Message:
-    decoder = _Decoder(provider, model=reply.get("model"))
-    messages = decoder.messages(
+    codec = ResponsesCodec(provider, model=reply.get("model"))
+    messages = codec.messages(
         [{"role": "assistant", **item} if item.get("type") == "message" else item for item in _output(reply)]
     )
     parts = tuple(part for message in messages for part in message.parts)
@@ -487,134 +658,6 @@ def _block(item: JSONObject, blocks: str, index: int, kind: str) -> JSONObject:
     while len(found) <= index:
         found.append({"type": kind})
     return found[index]
-
-
-class _Decoder:
-    def __init__(self, provider: str, model: str | None = None) -> None:
-        self.provider, self.model, self.place = provider, model, extra_key(provider)
-        self.names: dict[str, str] = {}
-
-    def messages(self, items: Iterable[JSONObject]) -> list[Message]:
-        """Return the items as messages. Consecutive items of the model become one message."""
-        return merge_neighbours([self.message(item) for item in items], "assistant")
-
-    def message(self, item: JSONObject) -> Message:
-        role = ROLES.get(item.get("role") or "")
-        match item.get("type"):
-            case None | "message" if "role" in item:
-                if role == "assistant":
-                    return Message(role="assistant", parts=tuple(self.spoken(item)))
-                return self.said(item, role or "user")
-            case "reasoning":
-                return Message(role="assistant", parts=(self.reasoning(item),))
-            case "function_call":
-                return Message(role="assistant", parts=(self.call(item, item["name"], item.get("arguments") or ""),))
-            case "function_call_output":
-                return Message(role="tool", parts=(self.result(item, item.get("output")),))
-            case "tool_search_call" if is_client_search(item):
-                return Message(role="assistant", parts=(self.call(item, TOOL_SEARCH, item.get("arguments") or {}),))
-            case "tool_search_output" if self.names.get(item.get("call_id") or "") == TOOL_SEARCH:
-                return Message(role="tool", parts=(self.result(item, encode(item.get("tools")).decode()),))
-            case kind:
-                native = ProviderBlock(provider=self.provider, data=item)
-                return Message(role=role or ("user" if kind in INPUT_ITEMS else "assistant"), parts=(native,))
-
-    def said(self, item: JSONObject, role: Role) -> Message:
-        """Decode an item that was input to the model."""
-        message = Message(role=role, parts=tuple(self.parts(item.get("content"))))
-        encoded = encode_segment([message], provider=self.provider, blobs={}).messages
-        ours = encoded[0] if encoded else {}
-        known = {**item}
-        if ours and _blocks(item.get("content"), "input_text") == _blocks(ours["content"], "input_text"):
-            known["content"] = ours["content"]
-        return replace(message, extra=extra_fields(known, ours, self.provider))
-
-    def spoken(self, item: JSONObject) -> Iterator[AnyPart]:
-        """Decode a message item of the model: a part for each block, each with its item."""
-        fields = {name: value for name, value in item.items() if name not in ("role", "content") and value is not None}
-        blocks = cast(list[JSONObject], _blocks(item.get("content"), "output_text") or [])
-        for number, block in enumerate(blocks):
-            part: AnyPart = ProviderBlock(provider=self.provider, data=block)
-            rest: JSONObject = {}
-            if block.get("type") in TEXTS and isinstance(text := block.get("text"), str):
-                part = Text(text)
-                ours: JSONObject = {"type": "output_text", "text": text}
-                rest = (extra_of(block, ours, self.place) or {}).get(self.place, {})
-            if fields or rest or number or not isinstance(part, Text) or not part.text.strip():
-                rest = {**rest, ITEM: fields, **({NESTED: True} if number else {})}
-            yield replace(part, extra={self.place: rest}) if rest else part
-        if not blocks:
-            yield ProviderBlock(provider=self.provider, data=item)
-
-    def parts(self, content: JSON) -> Iterator[AnyPart]:
-        if isinstance(content, str):
-            if content:
-                yield Text(content)
-            return
-        for block in cast(list[JSONObject], content or []):
-            part = self.part(block)
-            if isinstance(part, ProviderBlock):
-                yield replace(part, extra={self.place: {NESTED: True}})
-                continue
-            yield replace(part, extra=extra_fields(block, encode_block(part, self.provider), self.provider))
-
-    def part(self, block: JSONObject) -> AnyPart:
-        held, url = block.get("file_id"), block.get("image_url") or block.get("file_url")
-        match block.get("type"):
-            case "input_text" | "output_text" | "text" if isinstance(block.get("text"), str):
-                return Text(block["text"])
-            case "input_image":
-                if held:
-                    return Media(mime_type="image/png", file_id=held, provider=self.provider)
-                if url:
-                    return media_from_url(url, "image/png")
-            case "input_file":
-                if held:
-                    return Media(mime_type="application/pdf", file_id=held, provider=self.provider)
-                if url:
-                    return Media(mime_type="application/pdf", url=url, name=block.get("filename"))
-                if found := from_data_url(block.get("file_data") or "", block.get("filename")):
-                    return found
-            case _:
-                pass
-        return ProviderBlock(provider=self.provider, data=block)
-
-    def reasoning(self, item: JSONObject) -> AnyPart:
-        thoughts = cast(list[JSONObject], item.get("summary") or item.get("content") or [])
-        if not all(isinstance(thought, dict) and isinstance(thought.get("text") or "", str) for thought in thoughts):
-            return ProviderBlock(provider=self.provider, data=item)
-        part = Reasoning(
-            text="\n\n".join(thought.get("text") or "" for thought in thoughts),
-            data=item.get("encrypted_content"),
-            id=item.get("id"),
-            provider=self.provider,
-            model=self.model,
-        )
-        ours = encode_item(part, self.provider)
-        if ours is None:
-            return ProviderBlock(provider=self.provider, data=item)
-        return replace(part, extra=extra_fields(item, ours, self.provider))
-
-    def call(self, item: JSONObject, name: str, arguments: str | JSONObject) -> AnyPart:
-        self.names[item["call_id"]] = name
-        made = tool_call(item["call_id"], name, arguments)
-        return replace(made, extra=extra_fields(item, encode_item(made, self.provider), self.provider))
-
-    def result(self, item: JSONObject, output: JSON) -> ToolResult:
-        call_id = cast(str, item.get("call_id") or "")
-        content = result_content(output, self.parts)
-        made = ToolResult(call_id=call_id, name=self.names.get(call_id, UNKNOWN_TOOL), content=content)
-        ours = cast(JSONObject, encode_item(made, self.provider))
-        known = {**item}
-        if "output" in item and _blocks(output, "input_text") == _blocks(ours["output"], "input_text"):
-            known["output"] = ours["output"]
-        return replace(made, extra=extra_fields(known, ours, self.provider))
-
-    def tool(self, tool: JSONObject) -> Tool | NativeTool:
-        if tool.get("type") != "function" or "name" not in tool:
-            return NativeTool(provider=self.provider, data=tool)
-        made = decode_definition(tool, "parameters")
-        return replace(made, extra=extra_fields(tool, encode_tool(made), self.provider))
 
 
 def encode_tool(tool: Tool) -> JSONObject:

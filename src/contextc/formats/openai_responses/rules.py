@@ -25,7 +25,6 @@ from contextc.formats.lint_engine import (
     RequestReader,
     RuleFinding,
     RuleSet,
-    field_names,
     first_field,
     format_path,
     make_finding,
@@ -37,7 +36,10 @@ from contextc.formats.lint_engine import (
 from contextc.formats.media_encoding import decode_base64
 from contextc.formats.openai_chat.rules import wrong_type_text
 from contextc.formats.openai_responses.codec import (
+    BLOCKS,
+    CODEX_METADATA,
     FERNET_PREFIX,
+    ITEMS,
     STORED_HISTORY,
     is_reference,
     requires_following_item,
@@ -73,61 +75,12 @@ from contextc.messages import SYNTHETIC_RESULTS
 
 ROLES = ("user", "assistant", "system", "developer")
 ALIASES = {"human": "user", "model": "assistant", "ai": "assistant"}
-ITEMS: dict[str, FieldTypes] = {
-    "reasoning": {"summary": list, "content?": list, "encrypted_content?": str},
-    "compaction": {"encrypted_content": str},
-    "compaction_trigger": {},
-    "item_reference": {"id": str},
-    "function_call": {"call_id": str, "name": str, "arguments": str},
-    "function_call_output": {"call_id?": str, "output": (str, list)},
-    "custom_tool_call": {"call_id": str, "name": str, "input": str},
-    "custom_tool_call_output": {"call_id": str, "output": (str, list)},
-    "computer_call": {"call_id": str},
-    "computer_call_output": {"call_id": str, "output": dict},
-    "shell_call": {"call_id": str, "action": dict},
-    "shell_call_output": {"call_id": str, "output": list},
-    "apply_patch_call": {"call_id": str, "operation": dict},
-    "apply_patch_call_output": {"call_id": str, "output?": str},
-    "local_shell_call": {"call_id": str, "action": dict},
-    "local_shell_call_output": {"output": str},
-    "tool_search_call": {"call_id?": str},
-    "tool_search_output": {"call_id?": str, "tools": list},
-    "multi_agent_call": {"call_id": str, "arguments": str},
-    "multi_agent_call_output": {"call_id": str, "output": list},
-    "agent_message": {"content": list},
-    "additional_tools": {"tools": list},
-    "configuration_update": {"reasoning?": dict, "text?": dict},
-    "mcp_approval_request": {"id": str, "name": str, "arguments": str, "server_label": str},
-    "mcp_approval_response": {"approval_request_id": str, "approve": bool},
-    "mcp_list_tools": {"server_label": str, "tools": list},
-    "mcp_call": {"name": str, "arguments": str, "server_label": str},
-    "program": {"call_id": str, "code": str, "fingerprint": str},
-    "program_output": {"call_id": str, "result": str},
-    "web_search_call": {"action?": dict},
-    "file_search_call": {"queries": list},
-    "code_interpreter_call": {"code?": str, "container_id": str},
-    "image_generation_call": {},
-}
-OTHER_VENDOR_ITEMS: dict[str, FieldTypes] = {
-    **ITEMS,
-    "reasoning": {"summary?": list, "content?": list, "encrypted_content?": str},
-}
+OTHER_VENDOR_SCHEMAS = {**ITEMS.schemas, "reasoning": {"summary?": list, "content?": list, "encrypted_content?": str}}
 """Required fields of items at other vendors, which require fewer."""
 FOREIGN_FIELDS = ("tool_calls", "tool_call_id", "function_call", "toolCalls", "toolCallId")
-BLOCKS: dict[str, FieldTypes] = {
-    "input_text": {"text": str},
-    "input_image": {"image_url?": str, "file_id?": str},
-    "input_file": {"file_data?": str, "file_id?": str, "file_url?": str, "filename?": str},
-    "input_audio": {"input_audio": dict},
-    "input_video": {},
-    "output_text": {"text": str, "annotations?": list},
-    "refusal": {"refusal": str},
-    "reasoning_text": {"text": str},
-    "summary_text": {"text": str},
-    "computer_screenshot": {"image_url?": str, "file_id?": str},
-    "encrypted_content": {"encrypted_content": str},
-}
-REASONING_BLOCKS = {kind: BLOCKS[kind] for kind in ("summary_text", "reasoning_text", "output_text")}
+BLOCK_SCHEMAS = {kind: fields for kind, fields in BLOCKS.schemas.items() if kind != "text"}
+BLOCK_KINDS = {kind: part for kind, part in BLOCKS.part_kinds.items() if kind in BLOCK_SCHEMAS}
+REASONING_BLOCKS = {kind: BLOCK_SCHEMAS[kind] for kind in ("summary_text", "reasoning_text", "output_text")}
 PAIRS = {
     "function_call": "function_call_output",
     "custom_tool_call": "custom_tool_call_output",
@@ -147,35 +100,11 @@ CLIENT_TOOLS = ("function", "custom")
 CONTROL_ITEMS = ("configuration_update", "compaction_trigger")
 INPUT_BLOCKS = ("input_text", "input_image", "input_file", "input_audio", "input_video")
 OUTPUT_BLOCKS = ("output_text", "refusal")
-RESULT_BLOCKS = {kind: BLOCKS[kind] for kind in INPUT_BLOCKS}
-CODEX_METADATA = "internal_chat_message_metadata_passthrough"
-"""A field that Codex sends in every item, and that OpenAI accepts."""
+RESULT_BLOCKS = {kind: BLOCK_SCHEMAS[kind] for kind in INPUT_BLOCKS}
 MESSAGE_FIELDS = frozenset(("type", "role", "content", "id", "status", "phase", CODEX_METADATA))
-ITEM_FIELDS = {
-    kind: field_names(ITEMS[kind], "type", "id", "status", CODEX_METADATA, *more)
-    for kind, more in {
-        "function_call": ("namespace", "caller", "async"),
-        "function_call_output": ("namespace", "caller", "async", "name"),
-        "reasoning": (),
-    }.items()
-}
-BLOCK_FIELDS = {
-    kind: field_names(BLOCKS[kind], "type", "prompt_cache_breakpoint", *more)
-    for kind, more in {
-        "input_text": (),
-        "input_image": ("detail",),
-        "input_file": ("detail",),
-        "output_text": ("logprobs",),
-        "refusal": (),
-    }.items()
-}
-"""Fields of items and blocks that a client writes. Those that OpenAI created are sent back unchanged."""
-KINDS: dict[str, PartKind] = {
-    "input_text": "text",
-    "output_text": "text",
-    "input_image": "media",
-    "input_file": "media",
-}
+CLIENT_ITEMS = ("function_call", "function_call_output", "reasoning")
+CLIENT_BLOCKS = ("input_text", "input_image", "input_file", "output_text", "refusal")
+"""Types of items and blocks that a client writes. Those that OpenAI created are sent back unchanged."""
 
 
 def is_openai_model(body: JSONObject) -> bool:
@@ -193,12 +122,13 @@ def find_unknown_fields(sketch: ParsedRequest) -> Iterator[RuleFinding]:
     """Yield the fields of messages, calls and results that this API does not define."""
     for turn in sketch.messages:
         kind = str(turn.wire.get("type") or "message")
-        fields = MESSAGE_FIELDS if kind == "message" else ITEM_FIELDS.get(kind)
-        if fields is not None:
-            yield from unknown_field_findings(turn.wire, fields, turn.path)
-        for piece in turn.parts if kind == "message" else ():
-            if (fields := BLOCK_FIELDS.get(str(piece.wire.get("type")))) is not None:
-                yield from unknown_field_findings(piece.wire, fields, piece.path)
+        if kind in CLIENT_ITEMS:
+            yield from ITEMS.unknown_fields(turn.wire, turn.path)
+        elif kind == "message":
+            yield from unknown_field_findings(turn.wire, MESSAGE_FIELDS, turn.path)
+            for piece in turn.parts:
+                if piece.wire.get("type") in CLIENT_BLOCKS:
+                    yield from BLOCKS.unknown_fields(piece.wire, piece.path)
 
 
 def vendor_path(path: JSONPath) -> str:
@@ -208,7 +138,7 @@ def vendor_path(path: JSONPath) -> str:
 
 class _Reader(RequestReader):
     messages_key, messages_error = "input", "the input must be a string or a list of items."
-    part_kinds = KINDS
+    part_kinds = BLOCK_KINDS
 
     def __init__(self, body: JSONObject) -> None:
         super().__init__(body)
@@ -253,20 +183,20 @@ class _Reader(RequestReader):
         return Fault(name, f"a message cannot have `{name}`: calls and results are separate items.") if name else None
 
     def item_error(self, item: JSONObject, kind: str) -> Fault | None:
-        if kind not in ITEMS and not self.lenient and not UNKNOWN_TOOL_ITEM.fullmatch(kind):
+        if kind not in ITEMS.schemas and not self.lenient and not UNKNOWN_TOOL_ITEM.fullmatch(kind):
             return Fault("type", f"unknown item type {kind!r}.", detail=kind)
-        if wrong := schema_error(item, (OTHER_VENDOR_ITEMS if self.lenient else ITEMS).get(kind, {})):
+        if wrong := schema_error(item, (OTHER_VENDOR_SCHEMAS if self.lenient else ITEMS.schemas).get(kind, {})):
             return wrong
         if kind == "additional_tools" and item.get("role") != "developer":
             return Fault("role", "`role` must be developer for an item that adds tools.", detail=item.get("role"))
         return _reasoning_error(item) if kind == "reasoning" and not self.lenient else None
 
     def block_error(self, block: JSON, shapes: Mapping[str, FieldTypes] | None) -> Fault | None:
-        wrong = tagged_error(block, BLOCKS if shapes is None else shapes)
+        wrong = tagged_error(block, BLOCK_SCHEMAS if shapes is None else shapes)
         if wrong is None or wrong.field != "type":
             return wrong
-        kind: JSON = block.get("type")
-        return None if self.lenient and isinstance(kind, str) and kind not in BLOCKS else wrong._replace(detail=kind)
+        is_foreign = self.lenient and isinstance(kind := block.get("type"), str) and kind not in BLOCK_SCHEMAS
+        return None if is_foreign else wrong._replace(detail=block.get("type"))
 
     def tools(self, given: JSON) -> Iterator[RequestPart]:
         return (replace(tool, name=tool.id) for tool in super().tools(given))
