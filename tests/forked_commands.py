@@ -29,7 +29,7 @@ from contextc.models.tokens import load_vocabulary
 
 SIZE = 4
 IMPORTED = (
-    *[f"contextc.cli.{module}" for module in COMMANDS.values()],
+    *[f"contextc.cli.{module}" for module in {each.partition(":")[0] for each in COMMANDS.values()}],
     "contextc.app", "contextc.executor.agent_executor", "contextc.store.sqlite", "contextc.compiler",
     "rich.table", "rich.markdown", "rich.live", "httpx", "openai",
 )  # fmt: skip

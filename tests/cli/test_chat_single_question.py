@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import contextc as cc
-from contextc.cli.error_text import format_error
+from contextc.cli.console import format_error
 from contextc.providers.client import endpoint
 from tests.cli.chat_terminal import home, recorded, refuses, text_reply
 from tests.cli.conftest import Run

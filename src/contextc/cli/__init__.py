@@ -1,4 +1,5 @@
-"""Command line: one file per command. A command parses its options, calls one function of the library, and prints.
+"""Command line: a file per command, or for several of a kind. A command parses its options, calls one function of the
+library, and prints.
 
 Exit code 0: success. 1: problems were found. 2: the call or its input is invalid; the reason is on standard error.
 """
@@ -12,8 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 import contextc
-from contextc.cli.console import err, escape_markup, out
-from contextc.cli.error_text import format_error
+from contextc.cli.console import err, escape_markup, format_error, out
 from contextc.config import find_untrusted_file, trust_file
 from contextc.errors import ContextcError
 
@@ -23,27 +23,27 @@ COMMANDS = {
     "worker": "worker",
     "watch": "watch",
     "proxy": "proxy",
-    "list": "list_",
+    "list": "conversations:list_conversations",
     "import": "import_",
-    "export": "export",
-    "fork": "fork",
-    "delete": "delete",
-    "redact": "redact",
+    "export": "conversations:export_conversation",
+    "fork": "conversations:fork_conversation",
+    "delete": "conversations:delete_conversation",
+    "redact": "conversations:redact_messages",
     "compact": "compact",
     "compile": "compile",
     "explain": "explain",
     "findings": "findings",
-    "lint": "lint",
-    "fix": "fix",
-    "convert": "convert",
-    "rule": "rule",
+    "lint": "lint:lint_files",
+    "fix": "lint:fix_files",
+    "convert": "lint:convert_files",
+    "rule": "lint:explain_rule",
     "doctor": "doctor",
-    "backup": "backup",
-    "restore": "restore",
+    "backup": "conversations:back_up",
+    "restore": "conversations:restore_store",
     "tour": "tour",
     "trust": "trust",
 }
-"""The commands in the order of `contextc --help`, each with its module, which is imported when it is called."""
+"""The commands in the order of `contextc --help`, each with its module and function, if that is not `run`."""
 
 PROGRAM_ARGUMENTS = ("watch",)
 """Commands whose options end where the first argument begins: the rest belongs to another program."""
@@ -66,7 +66,9 @@ class CommandGroup(TyperGroup):
             return None
         only = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
         settings = {"allow_interspersed_args": cmd_name not in PROGRAM_ARGUMENTS}
-        only.command(cmd_name, context_settings=settings)(import_module(f"contextc.cli.{COMMANDS[cmd_name]}").run)
+        module, _, function = COMMANDS[cmd_name].partition(":")
+        run = getattr(import_module(f"contextc.cli.{module}"), function or "run")
+        only.command(cmd_name, context_settings=settings)(run)
         return typer.main.get_command(only)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:

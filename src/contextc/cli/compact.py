@@ -8,11 +8,19 @@ from typing import Annotated
 import typer
 
 from contextc.app.agent_factory import build_agent, resolve_model
-from contextc.cli.agent_options import AgentOption, BudgetOption, RootOption, SystemOption, ToolsOption, resolve_root
 from contextc.cli.compile import ModelOption
 from contextc.cli.console import JSONOption, escape_markup, format_dollars, out, pluralize, print_json
-from contextc.cli.file_io import read_system_prompt
-from contextc.cli.open_store import StoreOption, open_configured_store
+from contextc.cli.inputs import (
+    AgentOption,
+    BudgetOption,
+    RootOption,
+    StoreOption,
+    SystemOption,
+    ToolsOption,
+    open_configured_store,
+    read_system_prompt,
+    resolve_root,
+)
 from contextc.compiler.compaction import CompactionResult, undo_compaction
 from contextc.compiler.compaction_preview import CompactionPreview
 from contextc.errors import InvalidSetting

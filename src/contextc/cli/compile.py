@@ -6,12 +6,17 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from contextc.cli.agent_options import PolicyOption, check_positive
 from contextc.cli.console import JSONOption, err, escape_markup, out, print_json
-from contextc.cli.file_io import read_input, write_output
+from contextc.cli.explain import overflow_figures, print_cost, print_manifest, print_overflow
 from contextc.cli.import_ import FormatOption
-from contextc.cli.manifest_view import overflow_figures, print_cost, print_manifest, print_overflow
-from contextc.cli.open_store import StoreOption, open_configured_store
+from contextc.cli.inputs import (
+    PolicyOption,
+    StoreOption,
+    check_positive,
+    open_configured_store,
+    read_input,
+    write_output,
+)
 from contextc.compiler import Compiled
 from contextc.compiler.draft import TrimStrategy
 from contextc.config import read_settings

@@ -3,9 +3,10 @@
 import os
 import re
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from typing import Annotated
+from difflib import get_close_matches
+from typing import Annotated, TypeAlias
 
 import msgspec
 import typer
@@ -16,7 +17,17 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from contextc.app.sanitize import sanitize
-from contextc.errors import InvalidSetting
+from contextc.errors import (
+    ContextcError,
+    ConversationBusy,
+    InvalidInput,
+    InvalidSetting,
+    ProviderFailed,
+    UnknownBranch,
+    UnknownConversation,
+    UnknownMessage,
+    UnknownModel,
+)
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
@@ -124,3 +135,129 @@ def to_one_line(text: str, width: int = DEFAULT_WIDTH) -> str:
 
 def format_dollars(cost: float) -> str:
     return f"${cost:,.4f}"
+
+
+# ── errors ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Texts of errors for the command line.
+#
+# An error of the library states its fix for a Python caller. Where the command line has another fix, it replaces the
+# library's. The replacement is chosen by the class of the error and by its `case`. Other errors are shown as they are.
+
+
+Fix: TypeAlias = str | Callable[[ContextcError], str]
+"""A fix: a template for the attribute `detail` of the error, or a function of the error."""
+
+
+def _conversation(error: ContextcError) -> str:
+    close = error.close if isinstance(error, UnknownConversation) else ()
+    meant = f"Did you mean {' or '.join([repr(name) for name in close])}? " if close else ""
+    return f"{meant}`contextc list{error.detail}` shows the conversations of the store."
+
+
+def _busy(error: ContextcError) -> str:
+    seconds = f"{error.seconds:.0f}" if isinstance(error, ConversationBusy) else "some"
+    return (
+        "Wait until the turn ends, or use another conversation: --conversation NAME. If the process of the turn was "
+        f"killed, the conversation is free again in {seconds} s."
+    )
+
+
+def _window(error: ContextcError) -> str:
+    model = error.model if isinstance(error, UnknownModel) else "NAME"
+    return f'Pass --window 128000, or set window = 128_000 below [models."{model}"] in contextc.toml.'
+
+
+def _format(error: ContextcError) -> str:
+    """Return the fix for an unknown format. The name may be a provider's, whose format is known."""
+    return format_fix(error.detail)
+
+
+def format_fix(name: str, archives: Sequence[str] = ()) -> str:
+    """Return the fix for an unknown format, with the formats of archives where those are allowed, too."""
+    from contextc.formats.registry import close_formats, did_you_mean, format_names  # they take time to import
+    from contextc.providers.registry import format_of_provider
+
+    close = close_formats(name) or get_close_matches(name.lower(), archives, n=1)
+    format = format_of_provider(name)
+    meant = did_you_mean(close)
+    if format and format not in close:
+        meant = f"It is the name of a provider. {did_you_mean([format])}"
+    more = f" For all requests of the conversation: {', '.join(archives)}." if archives else ""
+    return f"{meant}Known formats: {', '.join(format_names())}.{more}"
+
+
+def _rule(error: ContextcError) -> str:
+    return f"{error.fix} `contextc rule` lists all rules, `contextc rule ANT` those of a prefix."
+
+
+def _login(error: ContextcError) -> str:
+    login = f"Log in: {error.detail}; or name" if error.detail else "Name"
+    return f"{login} the variable that holds a key: --key VARIABLE."
+
+
+def _provider(error: ContextcError) -> str:
+    is_general = isinstance(error, ProviderFailed) and error.kind == "invalid" and not error.way_out
+    return "The provider rejects this request. Check it with `contextc lint`." if is_general else error.fix
+
+
+OWN_ENDPOINT = "For your own endpoint, set url below [providers.{}] in contextc.toml."
+
+FIXES: dict[tuple[type[ContextcError], str], Fix] = {
+    (UnknownConversation, ""): _conversation,
+    (UnknownMessage, ""): "Pass a seq, uid or id of the conversation.",
+    (UnknownBranch, ""): "`contextc list{}` shows how many branches a conversation has.",
+    (ConversationBusy, ""): _busy,
+    (UnknownModel, ""): _window,
+    (UnknownModel, "provider"): OWN_ENDPOINT,
+    (InvalidSetting, "provider"): OWN_ENDPOINT,
+    (
+        InvalidSetting,
+        "provider-name",
+    ): 'Did you mean "{}"? For your own endpoint of that name, set url and format below [providers.NAME] in '
+    "contextc.toml.",
+    (InvalidSetting, "provider-format"): "Set format below [providers.NAME] in contextc.toml.",
+    (InvalidSetting, "untrusted"): "Read it, then run `contextc trust`, or move these settings to {}.",
+    (InvalidSetting, "format"): _format,
+    (InvalidSetting, "rule"): _rule,
+    (
+        InvalidSetting,
+        "address",
+    ): "Pass --url https://…/v1 --key THE_VARIABLE_WITH_THE_KEY, or set them below [providers.{}] in contextc.toml.",
+    (InvalidSetting, "local-url"): "For another server: --model myserver:MODEL --url http://….",
+    (InvalidSetting, "source"): "Pass --from {}.",
+    (InvalidSetting, "source-file"): "Name the file: contextc import --from {} FILE.",
+    (InvalidInput, "wrong-source"): "It is a file of {}: leave --from out.",
+    (InvalidInput, "unknown-file"): "Pass --from if it is one of these: {}. Pass --format if it holds requests.",
+    (InvalidInput, "unknown-format"): "Pass --format {}, or the format they are in.",
+    (InvalidInput, "unknown-session"): "List the sessions: contextc import --from {} --all.",
+    (InvalidInput, "no-session"): "Search elsewhere with --directory or --all.",
+    (InvalidInput, "no-requests"): "Import both files: contextc import requests.jsonl results.jsonl.",
+    (InvalidInput, "diverged"): "Import the session under another name (--as).",
+    (
+        InvalidInput,
+        "left-branch",
+    ): "Switch to branch {} first, or import the session under another name (--as).",
+    (InvalidInput, "no-name"): "Name the conversation with --as. Nothing was imported.",
+    (
+        ProviderFailed,
+        "key",
+    ): "Set {}, or name the variable that holds the key: --key VARIABLE, or key in contextc.toml.",
+    (ProviderFailed, "login"): _login,
+    (ProviderFailed, ""): _provider,
+}
+
+
+def format_error(error: BaseException) -> str:
+    """Return the text of an error, with the fix for the command line if it has one."""
+    text = str(error)
+    if not isinstance(error, ContextcError) or (fix := _fix(error)) is None:
+        return text
+    return f"{text.removesuffix(error.fix).rstrip()} {fix}"
+
+
+def _fix(error: ContextcError) -> str | None:
+    """Return the command line's own fix; None if the library's is used."""
+    for kind in type(error).__mro__:
+        if issubclass(kind, ContextcError) and (fix := FIXES.get((kind, error.case))) is not None:
+            return fix.format(error.detail) if isinstance(fix, str) else fix(error)
+    return None

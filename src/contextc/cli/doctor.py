@@ -17,7 +17,7 @@ from rich.table import Table
 
 from contextc.cli.console import JSONOption, err, escape_markup, out, pluralize, print_block, print_json, progress_bar
 from contextc.cli.console import print_json as print_as_json
-from contextc.cli.open_store import StoreOption, missing_store_file, open_configured_store
+from contextc.cli.inputs import StoreOption, missing_store_file, open_configured_store
 from contextc.config import OBSERVATION_SETTINGS, Settings, mask_secrets, read_providers, read_settings
 from contextc.doctor import Finding, RepairResult, conversation_names, repair_conversations, scan_store
 from contextc.errors import ContextcError, InvalidSetting, StoreCorrupt, UnknownConversation

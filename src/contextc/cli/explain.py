@@ -1,19 +1,264 @@
 """`contextc explain`: print the manifest of a committed request."""
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, NamedTuple
 
 import typer
+from rich.cells import cell_len
+from rich.console import Console
 from rich.table import Table
 
 from contextc.cli.console import JSONOption, escape_markup, out, print_json
-from contextc.cli.file_io import write_output
-from contextc.cli.manifest_view import print_manifest, print_requests
-from contextc.cli.open_store import StoreOption, open_configured_store
+from contextc.cli.inputs import StoreOption, open_configured_store, write_output
+from contextc.compiler import Cost
+from contextc.compiler.draft import Budget
 from contextc.compiler.ledger import KnownSession, SessionManager
+from contextc.compiler.manifest import (
+    TEXT_WIDTH,
+    Manifest,
+    ManifestLine,
+    RequestRecord,
+    describe_mode,
+    describe_observed,
+)
 from contextc.compiler.past_requests import compute_usage_cost, explain, load_channel_formatter, load_records, rebuild
-from contextc.errors import InvalidInput, InvalidSetting
+from contextc.errors import ContextOverflow, InvalidInput, InvalidSetting
+from contextc.messages import remove_client_context
 from contextc.store import Store
 from contextc.store.ledger_schema import Channel
+
+# ── tables ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Manifest of a request as text: figures, a bar of the budget, a row for each message.
+#
+# `compile` and `explain` share it. The bar has another character for each kind, so that it is readable without
+# colours. On a narrow terminal, message texts are cut first. Numbers and roles are never cut, and reasons wrap between
+# words.
+
+
+BAR, MIN_BAR, MAX_ROWS = 72, 20, 200
+MIN_TEXT_WIDTH, MIN_REASON_WIDTH = 12, 16
+CELL_PADDING = 2  # spaces of rich around a cell
+EPOCH_COLUMN, IN_SESSION = "reason for new epoch", "in the session"
+FIGURES = ("needed", "available", "window", "system", "tools", "reserve", "margin", "pinned")
+
+
+def print_manifest(manifest: Manifest) -> None:
+    record, channel = manifest.record, manifest.channel
+    out.print(
+        f"[bold]{escape_markup(channel.conversation)}[/]: request {record.request} for {escape_markup(str(channel))}",
+        soft_wrap=True,
+    )
+    begins = f" [yellow](a new epoch: {escape_markup(record.why)})[/]" if record.why else ""
+    session = f", session {escape_markup(record.session)}" if record.session else ""
+    out.print(f"mode {record.mode}, epoch {record.epoch}{begins}{session}", soft_wrap=True)
+    if record.observed is not None:
+        out.print(escape_markup(describe_observed(record.observed)), soft_wrap=True)
+    _show_budget(manifest.budget)
+    if manifest.budget.input != record.budget.input:
+        out.print(f"estimated before sending: {record.budget.input:,} tokens", soft_wrap=True)
+    shared = f"shared with the previous request: {record.shared_tokens:,} tokens, {record.shared_bytes:,} bytes"
+    out.print(shared, soft_wrap=True)
+    for remark in record.remarks:
+        out.print(f"[yellow]! {escape_markup(remark)}[/]", soft_wrap=True)
+    out.print()
+    out.print(_manifest_table(manifest), crop=False)
+
+
+class ManifestRow(NamedTuple):
+    """A row of the table. `what` and `why` are raw text, which is sanitized when it is printed."""
+
+    sent: bool
+    seq: str
+    role: str
+    tokens: str
+    what: str
+    why: str
+
+
+def _manifest_table(manifest: Manifest) -> Table:
+    rows = [
+        ManifestRow(
+            each.shown,
+            "",
+            "system",
+            _figure(each.tokens),
+            f"static fragment {each.id}",
+            "" if each.shown else IN_SESSION,
+        )
+        for each in manifest.fragments
+        if each.lifecycle == "static"
+    ]
+    rows += [
+        ManifestRow(
+            line.sent,
+            str(line.seq or ""),
+            line.role,
+            _figure(line.tokens),
+            _describe(line),
+            line.why if line.sent or not line.shown else IN_SESSION,
+        )
+        for line in manifest.lines
+    ]
+    half = MAX_ROWS // 2
+    if len(rows) > MAX_ROWS:
+        more = ManifestRow(True, "", "", "", f"… {len(rows) - MAX_ROWS:,} more (--json prints all)", "")
+        rows = [*rows[:half], more, *rows[-half:]]
+    return _table(rows)
+
+
+def _table(rows: Sequence[ManifestRow]) -> Table:
+    """Return the table, fitted to the width of the terminal. A terminal too narrow for all columns wraps the lines."""
+    seq, role, tokens, what, why = (
+        max([len(name), *(cell_len(row[1:][column]) for row in rows)])
+        for column, name in enumerate(("seq", "role", "tokens", "what", "why"))
+    )
+    taken = 1 + seq + role + tokens + 6 * CELL_PADDING
+    what, why = _column_widths(out.width - taken, what, why)
+    table = Table("", box=None, header_style="bold", width=taken + what + why)
+    table.add_column("seq", justify="right", width=seq, no_wrap=True)
+    table.add_column("role", width=role, no_wrap=True)
+    table.add_column("tokens", justify="right", width=tokens, no_wrap=True)
+    table.add_column("what", width=what, no_wrap=True, overflow="ellipsis")
+    table.add_column("why", width=why, overflow="fold")
+    for row in rows:
+        mark = ("[green]+[/]" if row.sent else "=" if row.why == IN_SESSION else "[red]-[/]") if row.role else ""
+        table.add_row(mark, *row[1:4], escape_markup(row.what), escape_markup(row.why), style="" if row.sent else "dim")
+    return table
+
+
+def _column_widths(room: int, what: int, why: int) -> tuple[int, int]:
+    """Return the widths of texts and reasons: texts shrink first, reasons down to half of the width."""
+    if what + why > room:
+        why = min(why, max(MIN_REASON_WIDTH, room - what, room // 2))
+        what = min(what, max(MIN_TEXT_WIDTH, room - why))
+    return what, why
+
+
+def _figure(tokens: int) -> str:
+    return f"{tokens:,}" if tokens else ""
+
+
+def _describe(line: ManifestLine) -> str:
+    """Return the beginning of a line's text. In messages of users, the context of their client is left out."""
+    if line.kind != "message":
+        return f"{line.kind}: {_short(line.text)}"
+    return _short((remove_client_context(line.text) if line.role == "user" else "") or line.text)
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= TEXT_WIDTH else line[: TEXT_WIDTH - 1] + "…"
+
+
+def _show_budget(budget: Budget) -> None:
+    how = "measured" if budget.measured else "exact" if budget.exact else "estimated"
+    out.print(
+        f"input {budget.input:,} tokens ({how}); messages take {budget.share:.0%} of {budget.available:,} available",
+        soft_wrap=True,
+    )
+    room = budget.limit or budget.window
+    kinds = [
+        ("system", "█", "magenta", budget.system),
+        ("tools", "▓", "blue", budget.tools),
+        ("added by the provider or program", "▚", "cyan", budget.used - budget.messages),
+        ("messages", "▒", "green", budget.messages),
+        ("reserve", "░", "yellow", budget.reserve),
+        ("margin", "-", "dim", budget.margin),
+    ]
+    free = max(0, room - sum(tokens for *_, tokens in kinds))
+    kinds.append(("free", "·", "dim", free))
+    bar = max(MIN_BAR, min(BAR, out.width - len(f" {room:,}")))
+    widths = _bar_widths([tokens for *_, tokens in kinds], bar)
+    cells = [f"[{style}]{sign * width}[/]" for (_, sign, style, _), width in zip(kinds, widths, strict=True)]
+    out.print("".join(cells) + f" {room:,}", soft_wrap=True)
+    _show_legend([(f"{sign} {name} {tokens:,}", style) for name, sign, style, tokens in kinds if tokens])
+
+
+def _show_legend(kinds: Sequence[tuple[str, str]]) -> None:
+    """Print the legend of the bar, wrapped to the width of the terminal."""
+    used, line = 0, ""
+    for label, style in kinds:
+        if used and used + CELL_PADDING + len(label) > out.width:
+            out.print(line, soft_wrap=True)
+            used, line = 0, ""
+        line += " " * (CELL_PADDING if used else 0) + f"[{style}]{label[0]}[/]{label[1:]}"
+        used += len(label) + (CELL_PADDING if used else 0)
+    out.print(line, soft_wrap=True)
+
+
+def _bar_widths(sizes: Sequence[int], width: int) -> list[int]:
+    """Return the number of cells of each size: at least one if it is not 0, and `width` in total."""
+    total = sum(sizes) or 1
+    cells = [max(1, size * width // total) if size else 0 for size in sizes]
+    largest = cells.index(max(cells))
+    cells[largest] += width - sum(cells)
+    return cells
+
+
+def print_cost(cost: Cost) -> None:
+    dollars = f", about ${cost.dollars:,.4f} to cache them again" if cost.dollars else ""
+    out.print(
+        f"\ncost: {cost.cached_tokens_lost:,} tokens of the cached prefix are lost{dollars}, "
+        f"{cost.cached_tokens_kept:,} are kept; {cost.signed_reasoning_lost:,} messages lose their signed reasoning",
+        soft_wrap=True,
+    )
+
+
+def print_overflow(error: ContextOverflow, console: Console) -> None:
+    console.print(f"[bold red]does not fit:[/] {escape_markup(str(error))}", soft_wrap=True)
+    table = Table("tokens", box=None, header_style="bold")
+    table.add_column("", justify="right")
+    for name, value in overflow_figures(error).items():
+        table.add_row(name, f"{value:,}")
+    console.print(table)
+
+
+def overflow_figures(error: ContextOverflow) -> dict[str, int]:
+    return {name: getattr(error, name) for name in FIGURES}
+
+
+def print_requests(records: Sequence[tuple[RequestRecord, float | None]]) -> None:
+    """Print requests as a table, with known costs. Reasons that do not fit are printed below."""
+    rows = [_request_row(record, cost) for record, cost in records]
+    names = ("request", "mode", "epoch", "input", "shared", "output", "cost")
+    widths = [max([len(name), *(len(row[index]) for row in rows)]) for index, name in enumerate(names)]
+    room = out.width - sum(widths) - CELL_PADDING * (len(names) + 1)
+    beside = room >= MIN_REASON_WIDTH
+    why = (
+        min(room, max([len(EPOCH_COLUMN), *(cell_len(record.why) for record, _ in records)]))
+        if beside
+        else -CELL_PADDING
+    )
+    table = Table(box=None, header_style="bold", width=out.width - room + why)
+    for name, width in zip(names, widths, strict=True):
+        table.add_column(name, justify="left" if name == "mode" else "right", width=width, no_wrap=True)
+    if beside:
+        table.add_column(EPOCH_COLUMN, width=why, overflow="fold")
+    for row, (record, _) in zip(rows, records, strict=True):
+        table.add_row(*row, *([escape_markup(record.why)] if beside else []))
+    out.print(table, crop=False)
+    for record, _ in () if beside else records:
+        if record.why:
+            out.print(
+                f"request {record.request} starts epoch {record.epoch}: {escape_markup(record.why)}", soft_wrap=True
+            )
+
+
+def _request_row(record: RequestRecord, cost: float | None) -> tuple[str, ...]:
+    usage = record.usage
+    return (
+        str(record.request),
+        record.mode if record.observed is None else describe_mode(record.observed),
+        str(record.epoch),
+        f"{record.corrected_budget.input:,}",
+        f"{record.shared_tokens:,}",
+        f"{usage.output:,}" if usage else "",
+        f"${cost:,.4f}" if cost is not None else "",
+    )
+
+
+# ── the command ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
 
 NO_REQUESTS = (
     "{name!r} has no committed request. A program commits one with `attempt.commit(reply)`. "

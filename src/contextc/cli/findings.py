@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from contextc.cli.console import FormatOption, JSONOption, err, escape_markup, print_json, progress_bar
 from contextc.cli.import_ import import_named_files
-from contextc.cli.open_store import StoreOption, open_configured_store
+from contextc.cli.inputs import StoreOption, open_configured_store
 from contextc.cli.sarif import SarifOption
 from contextc.errors import InvalidInput, InvalidSetting, UnknownConversation
 from contextc.interchange.found_conversation import to_name

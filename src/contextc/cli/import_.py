@@ -10,8 +10,7 @@ import typer
 from rich.table import Table
 
 from contextc.cli.console import JSONOption, err, escape_markup, out, pluralize, print_json, progress_bar
-from contextc.cli.file_io import read_input
-from contextc.cli.open_store import StoreOption, open_configured_store
+from contextc.cli.inputs import StoreOption, open_configured_store, read_input
 from contextc.errors import InvalidImport, InvalidInput, InvalidSetting, UnknownConversation
 from contextc.interchange import (
     ImportedConversation,

@@ -1,4 +1,4 @@
-"""`contextc lint`: check a request against the rules of its provider."""
+"""`contextc lint`, `fix`, `convert` and `rule`: check, repair and convert requests in files, and explain the rules."""
 
 from typing import Annotated, cast
 
@@ -8,14 +8,14 @@ from rich.table import Table
 from contextc._json import JSONObject, decode_json
 from contextc.cli.console import FormatOption, JSONOption, err, escape_markup, out, pluralize, print_json
 from contextc.cli.explain import find_channels
-from contextc.cli.file_io import load_requests, read_input
-from contextc.cli.open_store import StoreOption, open_configured_store
+from contextc.cli.inputs import StoreOption, load_requests, open_configured_store, read_input, write_output
 from contextc.cli.sarif import SarifOption, SarifResult, SarifRule, conversation_uri, file_uri, make_sarif
 from contextc.compiler.past_requests import load_channel_formatter, rebuild, was_answered
 from contextc.errors import InvalidInput, InvalidSetting
-from contextc.formats.rules_docs import find_rule
+from contextc.formats.rules_docs import find_rule, list_rules, render_rule
 from contextc.interchange.open_any import recorded_requests
-from contextc.linting import Violation, lint
+from contextc.linting import Violation, convert, fix, lint
+from contextc.linting.request_reading import layout_for, write_requests
 from contextc.store.ledger_schema import Channel
 
 MAX_VIOLATIONS = 200
@@ -32,7 +32,7 @@ FileArgument = Annotated[
 ]
 
 
-def run(
+def lint_files(
     file: Annotated[str | None, typer.Argument(help=FILE_HELP)] = None,
     format: FormatOption = None,
     conversation: Annotated[
@@ -147,3 +147,79 @@ def _show(where: str, violations: list[Violation]) -> None:
     out.print(table)
     if len(violations) > MAX_VIOLATIONS:
         out.print(f"… and {len(violations) - MAX_VIOLATIONS:,} more (--json prints all)")
+
+
+# ── fix ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# `contextc fix`: repair a request, so that its provider accepts it.
+
+
+OutputOption = Annotated[str, typer.Option("--output", "-o", help="A file, or - for standard output.")]
+
+
+def fix_files(
+    file: FileArgument, format: FormatOption = None, output: OutputOption = "-", json: JSONOption = False
+) -> None:
+    """Repair violations of provider rules, and report the repairs. Exit code 1 if violations remain."""
+    requests, known = load_requests(file, format)
+    fixed = [fix(body, format=known) for body in requests.bodies]
+    left = [violation for body, _ in fixed for violation in lint(body, format=known)]
+    if json:
+        print_json([{"body": body, "repairs": repairs} for body, repairs in fixed])
+    else:
+        for index, (_, repairs) in enumerate(fixed):
+            for repair in repairs:
+                place = " ".join(filter(None, [requests.position_label(index), repair.path or "request"]))
+                text = f"{place}: {repair.message} Repair: {repair.repair}"
+                err.print(f"[bold]{repair.code}[/] {escape_markup(text)}", soft_wrap=True)
+        for violation in left:
+            err.print(f"[bold red]{violation.code}[/] remains: {escape_markup(violation.message)}", soft_wrap=True)
+        write_output(output, write_requests([body for body, _ in fixed], requests.layout))
+    if left:
+        raise typer.Exit(1)
+
+
+# ── convert ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# `contextc convert`: convert a request to another format.
+
+
+def convert_files(
+    file: FileArgument,
+    target: Annotated[str, typer.Option("--to", "-t", help="The target format.")],
+    source: Annotated[
+        str | None,
+        typer.Option("--from", "-s", help="The source format: openai_chat, anthropic, … (default: recognised)."),
+    ] = None,
+    output: OutputOption = "-",
+    json: JSONOption = False,
+) -> None:
+    """Convert a request to the format of another provider, and report what was lost."""
+    requests, known = load_requests(file, source, "--from")
+    made = [convert(body, source=known, target=target) for body in requests.bodies]
+    if json:
+        print_json([{"body": each, "warnings": each.warnings} for each in made])
+        return
+    for index, each in enumerate(made):
+        for warning in each.warnings:
+            err.print(escape_markup(" ".join(filter(None, [requests.position_label(index), warning]))), soft_wrap=True)
+    write_output(output, write_requests(made, layout_for(requests.layout, target)))
+
+
+# ── rule ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# `contextc rule`: explain a lint rule.
+
+
+def explain_rule(
+    code: Annotated[str | None, typer.Argument(help="The code of a rule, such as ANT014, or a prefix: ANT.")] = None,
+    format: Annotated[
+        str | None, typer.Option("--format", "-f", help="List the rules of this format: openai_chat, anthropic, …")
+    ] = None,
+) -> None:
+    """Explain a rule: reason, error of the provider, example, repair. Without a code: list the rules."""
+    found = list_rules(format, (code or "").upper())
+    if code is not None and (not found or found[0][1].code == code.upper()):
+        out.print(escape_markup(render_rule(find_rule(code))), soft_wrap=True)
+        return
+    table = Table("format", "code", "rule", box=None)
+    for name, rule in found:
+        table.add_row(name, rule.code, escape_markup(rule.title))
+    out.print(table)

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from contextc.cli.console import err, escape_markup, out, pluralize
-from contextc.cli.open_store import StoreOption, open_configured_store
+from contextc.cli.inputs import StoreOption, open_configured_store
 from contextc.cli.server_access import TOKEN_VARIABLE, accepted_hosts, choose_token, display_host, printed_link
 from contextc.config import read_settings
 from contextc.errors import InvalidSetting

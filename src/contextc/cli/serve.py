@@ -14,20 +14,21 @@ from urllib.parse import urlsplit
 import typer
 
 from contextc._installed_packages import check_package, installed_version
-from contextc.cli.agent_options import (
+from contextc.cli.console import err, escape_markup, out
+from contextc.cli.inputs import (
     AgentOption,
     BudgetOption,
     OutputOption,
     PolicyOption,
     RootOption,
     StepsOption,
+    StoreOption,
     SystemOption,
     ToolsOption,
     check_positive,
+    open_configured_store,
     resolve_root,
 )
-from contextc.cli.console import err, escape_markup, out
-from contextc.cli.open_store import StoreOption, open_configured_store
 from contextc.cli.proxy import PORT as PROXY_PORT
 from contextc.cli.server_access import (
     INSTALL_WEB,
@@ -116,7 +117,7 @@ def run(
             f"The package {error.name!r} is not installed", fix=f"Install it: {INSTALL_WEB}."
         ) from error
     from contextc.app.agent_factory import resolve_model
-    from contextc.cli.file_io import read_system_prompt
+    from contextc.cli.inputs import read_system_prompt
 
     secret = choose_token(host, token, no_token)
     folder = resolve_root(root)

@@ -10,7 +10,7 @@ from rich.panel import Panel
 from rich.table import Table
 
 from contextc.cli.console import escape_markup, out
-from contextc.cli.manifest_view import print_manifest
+from contextc.cli.explain import print_manifest
 from contextc.doctor import scan_store
 from contextc.inspection.preview import preview_request
 from contextc.messages import Message, Text, ToolCall, assistant, tool_result, user

@@ -23,7 +23,7 @@ import typer
 from msgspec.structs import replace
 
 from contextc.cli.console import err, escape_markup, ignoring_failed_output, out, pluralize
-from contextc.cli.open_store import StoreOption, open_configured_store
+from contextc.cli.inputs import StoreOption, open_configured_store
 from contextc.cli.proxy import (
     PORT,
     TIMEOUT,

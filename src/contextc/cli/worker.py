@@ -13,7 +13,7 @@ from typing import Annotated, cast
 import typer
 
 from contextc.cli.console import err, escape_markup, out
-from contextc.cli.open_store import StoreOption, open_configured_store
+from contextc.cli.inputs import StoreOption, open_configured_store
 from contextc.errors import InvalidSetting
 from contextc.executor import AgentExecutor
 from contextc.store import Store

@@ -5,20 +5,21 @@ from typing import Annotated
 
 import typer
 
-from contextc.cli.agent_options import (
+from contextc.cli.console import JSONOption
+from contextc.cli.inputs import (
     AgentOption,
     BudgetOption,
     OutputOption,
     PolicyOption,
     RootOption,
     StepsOption,
+    StoreOption,
     SystemOption,
     ToolsOption,
     check_positive,
+    open_configured_store,
     resolve_root,
 )
-from contextc.cli.console import JSONOption
-from contextc.cli.open_store import StoreOption, open_configured_store
 from contextc.errors import InvalidSetting
 from contextc.store.conversation_types import DEFAULT_AGENT
 

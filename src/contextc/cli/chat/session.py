@@ -39,10 +39,9 @@ from contextc.cli.chat.terminal import (
     read_line,
 )
 from contextc.cli.compact import describe_compaction, describe_undo
-from contextc.cli.console import err, escape_markup, format_dollars, out, pluralize, to_one_line
-from contextc.cli.error_text import format_error
-from contextc.cli.file_io import read_system_prompt
-from contextc.cli.manifest_view import print_manifest, print_overflow
+from contextc.cli.console import err, escape_markup, format_dollars, format_error, out, pluralize, to_one_line
+from contextc.cli.explain import print_manifest, print_overflow
+from contextc.cli.inputs import read_system_prompt
 from contextc.compiler.ledger import SessionManager
 from contextc.config import PolicyName, mask_secrets
 from contextc.errors import ContextcError, ContextOverflow, InvalidInput, InvalidSetting, UnknownConversation

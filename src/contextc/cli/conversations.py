@@ -1,0 +1,381 @@
+"""`contextc list`, `export`, `fork`, `delete`, `redact`, `backup` and `restore`.
+
+What the store holds, and what leaves it.
+"""
+
+import os
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Annotated, BinaryIO
+
+import msgspec
+import typer
+from rich.cells import cell_len, set_cell_size
+
+from contextc.cli.console import (
+    JSONOption,
+    YesOption,
+    confirm,
+    err,
+    escape_at_terminal,
+    escape_markup,
+    format_fix,
+    out,
+    pluralize,
+    print_json,
+    progress_bar,
+    replace_control_characters,
+)
+from contextc.cli.inputs import (
+    StoreOption,
+    open_configured_store,
+    open_private,
+    parse_reference,
+    read_input,
+    warn_pending_erasure,
+    write_output,
+)
+from contextc.config import mask_secrets, read_settings
+from contextc.errors import InvalidSetting
+from contextc.formats import formatter
+from contextc.interchange import export_archive, export_lines, export_request
+from contextc.linting.request_reading import write_requests
+from contextc.messages import to_plain_text
+from contextc.sharing import build_shared_file
+from contextc.store import Store
+from contextc.store.branches import count_branches
+from contextc.store.conversation_list import (
+    MAX_PAGE_SIZE,
+    ObservedSource,
+    list_names,
+    load_all_sources,
+    load_start_times,
+)
+from contextc.store.redaction import load_redaction_target
+from contextc.store.sqlite import check_backup_file, restore
+
+# ── list ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# `contextc list`: list the conversations of a store.
+
+
+COLUMNS = ("conversation", "messages", "branches", "started")
+"""`started` is the time of the first message, also if it was imported later."""
+CLIENT = "client"
+"""The column of the client that made the requests, shown if there are observed conversations."""
+TITLE = "title"
+MIN_TITLE_WIDTH = 30
+"""The width that titles have also where the other columns take the whole line."""
+
+
+def list_conversations(store: StoreOption = None, json: JSONOption = False) -> None:
+    """List the conversations of a store, most recently active first. With --json, they are sorted by name."""
+    with open_configured_store(store) as handle:
+        found = handle.conversations()
+        counts = handle.read(count_branches)
+        sources = handle.read(load_all_sources)
+        if json:
+            plain = msgspec.to_builtins(found)
+            print_json([each | _source(sources.get(each["name"])) for each in plain])
+            return
+        started = handle.read(load_start_times)
+        order = {name: place for place, name in enumerate(handle.read(list_names))}
+        titles = {each.name: each.title for each in handle.overviews(limit=MAX_PAGE_SIZE).found}  # more take seconds
+    rows = [
+        (
+            replace_control_characters(each.name),
+            f"{each.length:,}",
+            str(counts.get(each.name, 0)),
+            datetime.fromtimestamp(started.get(each.name, each.created) / 1000, UTC).strftime("%Y-%m-%d %H:%M"),
+            *([replace_control_characters(_label(sources.get(each.name)))] if sources else []),
+            replace_control_characters(titles.get(each.name, "")),
+        )
+        for each in sorted(found, key=lambda each: order.get(each.name, len(order)))
+    ]
+    columns = (*COLUMNS, *([CLIENT] if sources else []), TITLE)
+    taken = sum(
+        [max(map(cell_len, column)) + 2 for column in zip(columns[:-1], *[row[:-1] for row in rows], strict=True)]
+    )
+    room = max(MIN_TITLE_WIDTH, out.width - taken - 2)
+    rows = [(*row[:-1], _cut(row[-1], room)) for row in rows]
+    widths = [max(map(cell_len, column)) for column in zip(columns, *rows, strict=True)]
+    out.print(f"[bold]{_line(columns, widths)}[/]", soft_wrap=True)
+    out.file.writelines([f"{_line(row, widths)}\n" for row in rows])  # a rich table takes a millisecond per row
+
+
+def _label(source: ObservedSource | None) -> str:
+    return source.label if source is not None else ""
+
+
+def _source(source: ObservedSource | None) -> dict[str, object]:
+    """Return the additional fields of an observed conversation."""
+    return {"observed": msgspec.to_builtins(source)} if source is not None else {}
+
+
+def _cut(title: str, room: int) -> str:
+    return title if cell_len(title) <= room else f"{set_cell_size(title, room - 1)}…"
+
+
+def _line(cells: tuple[str, ...], widths: list[int]) -> str:
+    padded = [cell + " " * (width - cell_len(cell)) for cell, width in zip(cells, widths, strict=True)]
+    return f" {'  '.join(padded)} "
+
+
+# ── export ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# `contextc export`: write a conversation as JSON Lines, as a provider request, or its requests as HAR, LHAR, HTML.
+
+
+ARCHIVE_FORMATS = ("har", "lhar")
+REQUEST_FORMATS = (*ARCHIVE_FORMATS, "html")
+
+
+def export_conversation(
+    conversation: Annotated[str, typer.Argument(help="The conversation's name.")],
+    output: Annotated[str, typer.Option("--output", "-o", help="A file, or - for standard output.")] = "-",
+    format: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            "-f",
+            help="Write a request of this format: openai_chat, anthropic, …; or all requests of the conversation: har,"
+            " lhar, html (default: JSON Lines).",
+        ),
+    ] = None,
+    request: Annotated[
+        str | None,
+        typer.Option("--request", help="html: only this request, by its number, or CHANNEL/NUMBER."),
+    ] = None,
+    redact: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--redact",
+            help="html: remove texts, results, files (their names), keys, tokens, mail, or the matches of a regular"
+            " expression. Repeat it for several.",
+        ),
+    ] = None,
+    store: StoreOption = None,
+) -> None:
+    """Write a conversation with all branches and media as JSON Lines, or its messages as a provider request.
+
+    With --format har or lhar, write the requests that were sent in it, with replies, times and usage. With --format
+    html, write one file that shows them in any browser, without a server and without network access.
+    """
+    if format is not None and format not in REQUEST_FORMATS:
+        _check_format(format)
+    if format != "html" and (request is not None or redact):
+        problem = f"{'--request' if request is not None else '--redact'} needs --format html"
+        raise InvalidSetting(problem, fix="Add --format html, or leave the option out.")
+    with open_configured_store(store) as handle:
+        if format == "har" or format == "lhar":
+            archive = export_archive(handle, conversation, format)
+            write_output(output, archive.data)
+            for warning in archive.warnings:
+                err.print(escape_markup(warning), soft_wrap=True)
+        elif format == "html":
+            channel, number = _parse_request(request) if request is not None else ("", None)
+            data = build_shared_file(handle, conversation, request=number, channel=channel, redact=redact or ())
+            write_output(output, data)
+        elif format is not None:
+            body, warnings = export_request(handle, conversation, format=format)
+            write_output(output, write_requests([body], "whole"))
+            for warning in warnings:
+                err.print(escape_markup(warning), soft_wrap=True)
+        elif output == "-":
+            try:
+                _write(handle, conversation, sys.stdout.buffer, escape_at_terminal)
+            except BrokenPipeError:  # the reader closed the pipe, which is not an error
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return
+        else:
+            _write_file(handle, conversation, output)
+    if output != "-":
+        err.print(f"wrote [bold]{escape_markup(output)}[/]")
+
+
+def _check_format(format: str) -> None:
+    """Raise InvalidSetting for an unknown format. The error lists the formats of archives, too."""
+    try:
+        formatter(format)
+    except InvalidSetting as error:
+        if error.case != "format":
+            raise
+        raise InvalidSetting(error.problem, fix=format_fix(format, REQUEST_FORMATS)) from None
+
+
+def _parse_request(text: str) -> tuple[str, int]:
+    """Return the channel ("" if it is not named) and the number of a request."""
+    channel, _, number = text.rpartition("/")
+    if not number.isdecimal():
+        raise InvalidSetting(f"--request must be a number or CHANNEL/NUMBER, got {text!r}.")
+    return channel, int(number)
+
+
+def _write_file(store: Store, conversation: str, output: str) -> None:
+    partial = f"{output}.part"  # so that the target file is always complete
+    try:
+        with open(partial, "wb", opener=open_private) as target:
+            _write(store, conversation, target)
+        os.replace(partial, output)
+    except OSError as error:
+        raise InvalidSetting(f"{output} cannot be written: {error.strerror}.") from error
+    finally:
+        if os.path.exists(partial):
+            os.remove(partial)
+
+
+def _write(
+    store: Store, conversation: str, target: BinaryIO, change: Callable[[bytes], bytes] = lambda line: line
+) -> None:
+    with progress_bar("exporting") as report:
+        for line in export_lines(store, conversation, report):
+            target.write(change(line) + b"\n")
+        target.flush()
+
+
+# ── fork ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# `contextc fork`: create a conversation that shares the history of another.
+
+
+def fork_conversation(
+    conversation: Annotated[str, typer.Argument(help="The conversation to fork.")],
+    name: Annotated[str, typer.Argument(help="The name of the new conversation.")],
+    at: Annotated[str | None, typer.Option("--at", help="The last message to share: its number, uid or id.")] = None,
+    store: StoreOption = None,
+    json: JSONOption = False,
+) -> None:
+    """Create a conversation that shares all messages up to one. Nothing is copied."""
+    with open_configured_store(store) as handle:
+        found = handle.fork(conversation, name, at=None if at is None else parse_reference(at))
+    if json:
+        print_json(found)
+    else:
+        out.print(
+            f"[bold]{escape_markup(found.name)}[/] shares {pluralize(found.length, 'message')} with "
+            f"[bold]{escape_markup(conversation)}[/]"
+        )
+
+
+# ── delete ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# `contextc delete`: delete a conversation.
+
+
+def delete_conversation(
+    conversation: Annotated[str, typer.Argument(help="The conversation to delete.")],
+    store: StoreOption = None,
+    yes: YesOption = False,
+    json: JSONOption = False,
+) -> None:
+    """Delete a conversation with all its branches, except the messages that a fork of it shares."""
+    with open_configured_store(store) as handle:
+        found, branches = handle.conversation(conversation), len(handle.branches(conversation))
+        size = pluralize(found.length, "message") + (f", {branches} branches" if branches > 1 else "")
+        if not confirm(f"Delete {conversation} ({size})", yes, json=json):
+            return
+        handle.delete(conversation)
+        pending = handle.pending_erasure
+    if json:
+        print_json({"conversation": conversation, "messages": found.length, "pending_erasure": pending})
+        return
+    out.print(f"deleted [bold]{escape_markup(conversation)}[/]: {size}", soft_wrap=True)
+    warn_pending_erasure(pending)
+
+
+# ── redact ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# `contextc redact`: remove the content of one message, or a text from all that is stored of a conversation.
+
+
+MAX_PREVIEW = 60
+
+
+def redact_messages(
+    conversation: Annotated[str, typer.Argument(help="The conversation's name.")],
+    message: Annotated[
+        str | None, typer.Argument(help="The message to redact: its number, uid or id.", show_default=False)
+    ] = None,
+    text: Annotated[
+        str | None,
+        typer.Option(help="Remove this text wherever the conversation and its forks have it; - reads standard input."),
+    ] = None,
+    store: StoreOption = None,
+    yes: YesOption = False,
+    json: JSONOption = False,
+) -> None:
+    """Remove the content of one message, in every fork. Its id and its place stay. With --text, remove a text."""
+    if (message is None) == (text is None):
+        raise InvalidSetting("redact needs a message or --text", fix="Pass one of them.")
+    with open_configured_store(store) as handle:
+        if text is not None:
+            _redact_text(handle, conversation, text, yes=yes, json=json)
+        elif message is not None:
+            _redact_message(handle, conversation, message, yes=yes, json=json)
+
+
+def _redact_message(handle: Store, conversation: str, message: str, *, yes: bool, json: bool) -> None:
+    found = handle.read(lambda tx: load_redaction_target(tx, conversation, parse_reference(message)))
+    what = f"message {found.seq} of {conversation}"
+    lines = to_plain_text(found).strip().splitlines() or [""]
+    first = lines[0] if len(lines) == 1 and len(lines[0]) <= MAX_PREVIEW else f"{lines[0][:MAX_PREVIEW]}…"
+    if not confirm(f"Redact {what}", yes, detail=f"({found.role}: {first})", json=json):
+        return
+    handle.redact(conversation, found.uid)  # a number may refer to another message by now
+    pending = handle.pending_erasure
+    if json:
+        print_json(
+            {"conversation": conversation, "message": found.seq, "uid": found.uid, "role": found.role}
+            | {"pending_erasure": pending}
+        )
+        return
+    out.print(f"redacted {escape_markup(what)}", soft_wrap=True)
+    warn_pending_erasure(pending)
+
+
+def _redact_text(handle: Store, conversation: str, text: str, *, yes: bool, json: bool) -> None:
+    handle.conversation(conversation)  # raises if it does not exist
+    wanted = read_input("-").decode(errors="replace").rstrip("\r\n") if text == "-" else text
+    if not confirm(f"Remove the text from {conversation} and its forks", yes, json=json):
+        return
+    found = handle.redact_text(conversation, wanted)
+    pending = handle.pending_erasure
+    if json:
+        print_json({"conversation": conversation, "uids": [each.uid for each in found], "pending_erasure": pending})
+        return
+    what = f"redacted {pluralize(len(found), 'message')} of {conversation} and removed the text elsewhere"
+    out.print(escape_markup(what), soft_wrap=True)
+    warn_pending_erasure(pending)
+
+
+# ── backup ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# `contextc backup`: copy the whole store to one file.
+
+
+def back_up(
+    file: Annotated[str, typer.Argument(help="The file to write. It must not exist yet.")],
+    store: StoreOption = None,
+) -> None:
+    """Copy a SQLite store to one file, also while it is in use. For PostgreSQL, use pg_dump."""
+    with open_configured_store(store) as handle:
+        handle.backup(file)
+        found = len(handle.conversations())
+    out.print(
+        f"wrote [bold]{escape_markup(file)}[/]: {pluralize(found, 'conversation')}, {os.path.getsize(file):,} bytes"
+    )
+
+
+# ── restore ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# `contextc restore`: replace the store by a file that `contextc backup` wrote.
+
+
+def restore_store(
+    file: Annotated[str, typer.Argument(help="A file that `contextc backup` wrote.")],
+    store: StoreOption = None,
+    yes: YesOption = False,
+) -> None:
+    """Replace a SQLite store by a backup. The replaced store is kept beside it, under another name."""
+    check_backup_file(file)
+    address = read_settings(store).store.value
+    if not confirm(f"Replace {mask_secrets(address)} with {file}", yes):
+        return
+    aside = restore(file, address)
+    out.print(f"restored [bold]{escape_markup(address)}[/] from {escape_markup(file)}", soft_wrap=True)
+    if aside is not None:
+        out.print(f"the replaced store is kept as {escape_markup(aside)}", soft_wrap=True)

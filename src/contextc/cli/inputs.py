@@ -1,0 +1,258 @@
+"""Inputs of commands: the configured store, options of an agent, files and standard input."""
+
+import os
+import shlex
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from contextc.cli.console import err, escape_at_terminal, escape_markup, pluralize, progress_bar, to_one_line
+from contextc.config import PolicyName, Settings, make_private_folder, mask_secrets, read_settings
+from contextc.errors import ContextcError, InvalidRequest, InvalidSetting, UnknownBranch, UnknownConversation
+from contextc.formats import format_names
+from contextc.interchange.open_any import detect_format, is_request_log
+from contextc.linting.request_reading import (
+    RequestFile,
+    describe_unreadable_lines,
+    detect_session_format,
+    read_requests,
+)
+from contextc.store import Store, open_store
+from contextc.store.sqlite import remove_empty_store
+
+# ── the store ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Open the configured store for a command: option, missing file, retention, and the warning of a pending erasure.
+
+
+StoreOption = Annotated[
+    str | None, typer.Option("--store", help="sqlite:///chat.db, postgresql://… (default: configured).")
+]
+MAX_CLOSE_NAMES, MIN_PART_LENGTH = 3, 3
+
+
+@contextmanager
+def open_configured_store(store: str | None, *, create: bool = False) -> Generator[Store]:
+    """Open the configured store. Only with `create`, a missing file is created, and expired content is redacted.
+
+    So commands that read change nothing. If the command fails, a file that was created and is empty is removed.
+    """
+    settings = read_settings(store)
+    age, missing = settings.parse_retention(), missing_store_file(settings)
+    if missing and not create:
+        raise InvalidSetting(
+            f"{settings.store.value}: store not found", fix="Create one with `contextc import` or `contextc chat`."
+        )
+    if missing and settings.store.source == "default":
+        make_private_folder(os.path.dirname(missing))
+    try:
+        with open_store(settings.store.value) as handle:
+            if create and age is not None and (redacted := handle.expire(age)):
+                err.print(
+                    f"redacted {pluralize(redacted, 'message')} older than {escape_markup(settings.retention.value)}"
+                )
+            if create:
+                _limit_observed(handle, settings)
+            try:
+                yield handle
+            except (UnknownConversation, UnknownBranch) as error:
+                error.detail = f" --store {shlex.quote(mask_secrets(store))}" if store is not None else ""
+                if isinstance(error, UnknownConversation):
+                    error.close = _find_close_conversations(handle, error.conversation)
+                raise
+    except BaseException:
+        if missing:
+            remove_empty_store(missing)
+        raise
+
+
+def _find_close_conversations(store: Store, name: str) -> tuple[str, ...]:
+    """Return at most three conversations whose names contain the given one, or have a similar spelling."""
+    try:
+        names = [each.name for each in store.conversations()]
+    except ContextcError:
+        return ()
+    containing = [each for each in names if len(name) >= MIN_PART_LENGTH and name.lower() in each.lower()]
+    close = [*containing, *get_close_matches(name, names, n=MAX_CLOSE_NAMES)]
+    return tuple(dict.fromkeys(close))[:MAX_CLOSE_NAMES]
+
+
+def _limit_observed(store: Store, settings: Settings) -> None:
+    """Delete observed conversations beyond their own retention and size limit, and report it."""
+    age, size = settings.parse_observed_age(), settings.parse_observed_size()
+    if age is None and size is None:
+        return
+    from contextc.observation import limit_observed  # most stores have no limit, and it takes time to import
+
+    with progress_bar("deleting observed traffic") as report:
+        deleted = limit_observed(store, age=age, max_bytes=size, progress=report)
+    if deleted.conversations:
+        limits = [f"{age.days} days"] if age is not None else []
+        limits += [f"{size:,} bytes"] if size is not None else []
+        err.print(
+            f"deleted {pluralize(deleted.conversations, 'observed conversation')} ({deleted.size:,} bytes), "
+            f"beyond the limit of {' and '.join(limits)}"
+        )
+
+
+def missing_store_file(settings: Settings) -> str | None:
+    """Return the path of a SQLite store if its file is missing."""
+    scheme, _, path = settings.store.value.partition(":///")
+    path = os.path.expanduser(path.partition("?")[0])
+    return path if scheme == "sqlite" and path and not os.path.exists(path) else None
+
+
+def warn_pending_erasure(erasures: int) -> None:
+    """Warn that removed content is still in the files of a store."""
+    if erasures:
+        err.print(
+            "pending: the content is still in the store's files, because another connection reads them. It is "
+            "removed when the store is next opened after that.",
+            soft_wrap=True,
+        )
+
+
+# ── options of an agent ───────────────────────────────────────────────────────────────────────────────────────────────
+# Options that the commands with an agent share.
+
+
+AgentOption = Annotated[str, typer.Option("--agent", help="The name of the agent.")]
+SystemOption = Annotated[str | None, typer.Option("--system", help="A system prompt, or @file (default: configured).")]
+ToolsOption = Annotated[
+    Literal["all", "read", "none"] | None,
+    typer.Option(
+        "--tools",
+        help="The tools of the model (default: all; none for the local model and for programs with their own).",
+    ),
+]
+RootOption = Annotated[Path, typer.Option("--root", help="The working directory of tools.")]
+StepsOption = Annotated[int | None, typer.Option("--steps", help="Limit of steps per turn (default: 250).")]
+BudgetOption = Annotated[int | None, typer.Option("--budget", help="Limit of the whole input in tokens.")]
+PolicyOption = Annotated[
+    PolicyName | None,
+    typer.Option("--policy", help="How messages are left out when the window is full (default: configured)."),
+]
+OutputOption = Annotated[int | None, typer.Option("--output", help="Limit of an answer in tokens.")]
+
+
+def parse_reference(text: str) -> int | str:
+    """Return a reference to a message: its number, or its uid or id."""
+    return int(text) if text.isdecimal() and text.isascii() and len(text) < 12 else text
+
+
+def resolve_root(root: Path) -> Path:
+    """Return the working directory of tools. Raise InvalidSetting if it does not exist."""
+    folder = root.expanduser().resolve()
+    if not folder.is_dir():
+        raise InvalidSetting(f"--root {root}: directory not found", fix="Create it, or name another one.")
+    return folder
+
+
+def check_positive(**given: int | None) -> None:
+    for name, number in given.items():
+        if number is not None and number <= 0:
+            raise InvalidSetting(f"--{name} must be greater than 0", got=number)
+
+
+# ── files and standard input ──────────────────────────────────────────────────────────────────────────────────────────
+# Reading and writing of files by commands. `-` is standard input or output.
+
+
+def read_input(file: str) -> bytes:
+    if file == "-":
+        return sys.stdin.buffer.read()
+    try:
+        with open(file, "rb") as source:
+            return source.read()
+    except OSError as error:
+        raise InvalidSetting(f"{file} cannot be read: {error.strerror}.") from error
+
+
+def load_requests(
+    file: str, format: str | None, option: str = "--format", *, data: bytes | None = None
+) -> tuple[RequestFile, str]:
+    """Return the requests in a file, and their format: the given one, or else the recognised one.
+
+    `data` is the content of the file, if it was read already.
+    """
+    data = read_input(file) if data is None else data
+    try:
+        known = format or _detect_format(data, option)
+        if not known and is_request_log(data):
+            raise InvalidSetting(
+                f"{_display_name(file)} is a log of requests, and this command needs the requests alone",
+                fix="Check the log with `contextc lint`, or import it with `contextc import`.",
+            )
+        if not known:
+            raise InvalidSetting(
+                f"{_display_name(file)}: the format cannot be recognised",
+                fix=f"Pass {option}, one of {', '.join(format_names())}.",
+            )
+        found = read_requests(data, known)
+    except InvalidRequest as error:
+        raise InvalidRequest(
+            error.problem, path=", ".join(filter(None, [_display_name(file), error.path])), fix=error.fix
+        ) from error
+    if found.unreadable_lines:
+        err.print(f"left out: {describe_unreadable_lines(found.unreadable_lines)}", soft_wrap=True)
+    return found, known
+
+
+def _detect_format(data: bytes, option: str) -> str:
+    """Return the format of a program's session, or of the requests in a file; "" if it cannot be recognised."""
+    with suppress(InvalidSetting):
+        return detect_session_format(data)
+    bodies = read_requests(data).bodies
+    try:
+        formats = {detect_format(body) for body in bodies}
+    except InvalidRequest:
+        return ""
+    if len(formats) != 1:
+        return ""
+    (found,) = formats
+    err.print(f"format: {found} (recognised; override it with {option})", soft_wrap=True)
+    return found
+
+
+def _display_name(file: str) -> str:
+    return "standard input" if file == "-" else file
+
+
+def open_private(path: str, flags: int) -> int:
+    """Open a new file that only its owner can read. For the parameter `opener` of `open`."""
+    return os.open(path, flags, 0o600)
+
+
+def write_output(file: str, data: bytes) -> None:
+    """Write a file completely or not at all. Only its owner can read it."""
+    if file == "-":
+        try:
+            sys.stdout.buffer.write(escape_at_terminal(data))
+            sys.stdout.buffer.flush()
+        except BrokenPipeError:  # the reader closed the pipe, which is not an error
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return
+    partial = f"{file}.part"
+    try:
+        with open(partial, "wb", opener=open_private) as target:
+            target.write(data)
+        os.replace(partial, file)
+    except OSError as error:
+        raise InvalidSetting(f"{file} cannot be written: {error.strerror}.") from error
+    finally:
+        if os.path.exists(partial):
+            os.remove(partial)
+
+
+def read_system_prompt(option: str | None) -> str | None:
+    """Return the text, or the content of the file that @ names."""
+    if option is None or not option.startswith("@"):
+        return option
+    try:
+        return read_input(option[1:]).decode()
+    except UnicodeDecodeError as error:
+        raise InvalidSetting(f"{to_one_line(option[1:])} is not UTF-8 text.") from error
