@@ -14,7 +14,7 @@ from typing import NamedTuple, get_origin
 
 import contextc as cc
 from contextc.compiler.step import Compiled
-from contextc.executor.turn_handle import Turn
+from contextc.executor.turn import Turn
 from contextc.web.app_state import ServerOptions
 
 ROOT = Path(__file__).parents[1]

@@ -11,7 +11,7 @@ from msgspec import Meta, Struct, defstruct
 import contextc as cc
 from contextc._json import JSONObject, encode
 from contextc.errors import InvalidOutput, InvalidSetting
-from contextc.executor.output_type import NoStrictForm, OutputType, strict_form
+from contextc.executor.agent import NoStrictForm, OutputType, strict_form
 from contextc.providers.structured_output import accepts_schema, has_structured_output, structured_output_facts
 from tests.executor.scripted_provider import SONNET, Say, Scripted, add, call
 from tests.fake_vendors import KEY, FakeVendors, Reply

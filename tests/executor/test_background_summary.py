@@ -14,8 +14,7 @@ from contextc.compiler.compaction import CompactionSteps
 from contextc.compiler.summary_request import LIVE_REQUEST, SummarizerInput
 from contextc.errors import ProviderFailed
 from contextc.events import CompactionFinished, StepStart, TurnFinish
-from contextc.executor.background_summary import BackgroundSummaries
-from contextc.executor.summarizer import SUMMARY_INSTRUCTIONS, summarize
+from contextc.executor.summaries import SUMMARY_INSTRUCTIONS, BackgroundSummaries, summarize
 from contextc.providers.client import Endpoint, ProviderCall
 from tests.executor.scripted_provider import SONNET, Say, played
 

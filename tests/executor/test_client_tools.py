@@ -9,7 +9,7 @@ import pytest
 import contextc as cc
 from contextc.errors import InvalidInput, LeaseLost
 from contextc.events import ApprovalRequest
-from contextc.executor.client_tools import add_definitions
+from contextc.executor.agent_config import add_definitions
 from contextc.executor.turn_store import TurnStore
 from contextc.messages import Message
 from contextc.tools.spec import Tool

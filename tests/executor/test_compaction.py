@@ -10,7 +10,7 @@ from contextc._json import JSONObject, decode, encode
 from contextc.compiler.summary_request import SummarizerInput
 from contextc.errors import ProviderFailed
 from contextc.events import AnyEvent, CompactionFinished, StepStart
-from contextc.executor.summarizer import summarize_with_model
+from contextc.executor.summaries import summarize_with_model
 from contextc.providers.client import Endpoint, ProviderCall
 from tests.executor.scripted_provider import FIRST_WORD, SONNET, Line, Say, Scripted, played, rebuilt
 

@@ -13,7 +13,7 @@ from contextc._json import JSONObject, encode
 from contextc.doctor import scan_store
 from contextc.errors import ConversationBusy
 from contextc.events import TurnStart
-from contextc.executor.turn_handle import Turn
+from contextc.executor.turn import Turn
 from contextc.executor.turn_store import TurnStore
 from contextc.prompts import PromptContext
 from contextc.providers.client import ProviderCall

@@ -10,7 +10,7 @@ from contextc._common_prefix import count_common_prefix
 from contextc._json import JSONObject, decode, encode
 from contextc.compiler.summary_request import LIVE_REQUEST
 from contextc.events import CompactionFinished
-from contextc.executor.summarizer import SUMMARY_INSTRUCTIONS
+from contextc.executor.summaries import SUMMARY_INSTRUCTIONS
 from contextc.providers.client import Endpoint, ProviderCall
 from contextc.tools.spec import NativeTool
 from tests.executor.scripted_provider import SONNET, Say, Scripted, played

@@ -26,7 +26,7 @@ from contextc.compiler.row_encoding import REMOVED_TEXT
 from contextc.events import AnyEvent
 from contextc.executor.model_call import NO_RESULT_TEXT
 from contextc.executor.tool_runner import ALTERED_RESULT, DECLINED_RESULT, NO_APPROVER_RESULT
-from contextc.executor.turn_store import INTERRUPTED_RESULT, NOT_RUN_RESULT
+from contextc.executor.turn_store import INTERRUPTED_RESULT
 from contextc.formats import format_names
 from contextc.interchange.contextc_jsonl import BlobLine, HeaderLine, MessageLine, TodosLine
 from contextc.messages import PART_TYPES, Message
@@ -34,6 +34,7 @@ from contextc.prompts import PromptBuilder
 from contextc.providers.registry import provider_names
 from contextc.store.ledger_schema import ChannelState, LedgerRow
 from contextc.store.turn_and_event_records import QueuedMessage, StepRecord, TurnRecord
+from contextc.store.turn_controls import NOT_RUN_RESULT
 from contextc.tools.todos import TODO_TOOL, Todo
 from contextc.triggers import ResourceUsage, TriggerContext, default_triggers, resource_triggers
 from contextc.web.http_errors import error_status_and_body

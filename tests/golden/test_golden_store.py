@@ -16,7 +16,7 @@ from contextc.compiler.manifest import record_from_json, record_to_json
 from contextc.compiler.summary_request import LIVE_REQUEST
 from contextc.doctor import scan_store
 from contextc.events import AnyEvent, decode_event, encode_event
-from contextc.executor.summarizer import SUMMARY_INSTRUCTIONS
+from contextc.executor.summaries import SUMMARY_INSTRUCTIONS
 from contextc.interchange import import_lines
 from contextc.messages import PART_TYPES, Role, Status, decode_message, encode_message
 from contextc.store.ledger_schema import LedgerRow, state_from_json

@@ -13,7 +13,7 @@ from contextc._json import JSONObject
 from contextc.app.agent_factory import ModelChoice
 from contextc.events import ApprovalRequest
 from contextc.executor import AgentExecutor, event_hub
-from contextc.executor.turn_handle import Turn
+from contextc.executor.turn import Turn
 from contextc.executor.turn_store import TurnStore
 from contextc.providers import Endpoint
 from contextc.providers.client import ProviderCall

@@ -11,7 +11,7 @@ import contextc as cc
 from contextc._json import JSONObject
 from contextc.errors import InvalidInput, InvalidSetting, KeyReused, ProviderFailed
 from contextc.events import ErrorOccurred, TurnFinish
-from contextc.executor import turn_loop
+from contextc.executor import turn
 from contextc.executor.turn_store import TurnStore
 from contextc.providers.client import ProviderCall
 from contextc.store import Store, turn_queue
@@ -169,9 +169,9 @@ async def test_one_turn_at_a_time_in_order(store: Store) -> None:
 @in_event_loop
 async def test_a_provider_that_is_down(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guarantee 19.6: the turn is retried later, then parked with its reason. It can be resumed; new input does so."""
-    monkeypatch.setattr(turn_loop, "retry_delay", no_delay)
+    monkeypatch.setattr(turn, "retry_delay", no_delay)
     down = ProviderFailed("anthropic", "transient", "overloaded")
-    tries = (turn_loop.MAX_RETRIES + 1) * 2
+    tries = (turn.MAX_RETRIES + 1) * 2
     executor = agent(store, *[down] * tries, Say(text="Up again."))
     await submit(store, "demo", "hello")
     async with working(store, executor) as worker:

@@ -6,21 +6,30 @@ there for all that needs a turn's handle, such as steering.
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
+from contextlib import aclosing
 from datetime import datetime
 from functools import partial
 from secrets import token_hex
+from types import TracebackType
 from typing import Any, Generic, Literal, Self, TypeAlias, TypeVar, Unpack, cast, overload
 
-from contextc._json import JSON, JSONObject
+import msgspec
+from msgspec import Struct
+
+from contextc._json import JSON, JSONObject, decode, encode
+from contextc._worker_threads import run_blocking
 from contextc.compiler.compaction import CompactionResult
 from contextc.compiler.compiler import as_provider
 from contextc.compiler.draft import CompilerOptionArguments
-from contextc.errors import InvalidInput, InvalidSetting
+from contextc.errors import InvalidInput, InvalidOutput, InvalidSetting
+from contextc.events import AnyEvent, TextDelta, TurnStart
 from contextc.executor import agent_config
 from contextc.executor.agent_config import (
     Approve,
     ContextSource,
+    Limits,
     PrepareMessages,
     ShouldContinue,
     Summarize,
@@ -28,11 +37,9 @@ from contextc.executor.agent_config import (
     TurnInput,
 )
 from contextc.executor.agent_executor import AgentExecutor
-from contextc.executor.agent_run import AgentResult, AgentRun
-from contextc.executor.limits import Limits
-from contextc.executor.output_type import OutputType, output_type_of
-from contextc.executor.turn_handle import Turn
-from contextc.messages import Message
+from contextc.executor.turn import Turn, run_turn
+from contextc.executor.turn_store import TurnResult, add_usage
+from contextc.messages import Message, Usage, system
 from contextc.prompts import PromptBuilder, PromptFragment
 from contextc.providers import Provider
 from contextc.providers.client import Endpoint
@@ -42,10 +49,356 @@ from contextc.store.conversation_types import DEFAULT_AGENT
 from contextc.store.message_rows import check_name
 from contextc.store.store import Store as AnyStore
 from contextc.tools import ToolLike
+from contextc.tools.parameters import decode_hook, type_schema
 from contextc.tools.spec import NativeTool
 from contextc.triggers import ResourceUsage, Trigger, default_triggers
 
+# ── the type of the result ────────────────────────────────────────────────────────────────────────────────────────────
+# The type of an agent's answers: its JSON schema, and the conversion of an answer into a value of the type.
+#
+# A type is a msgspec Struct, a dataclass, a TypedDict, a pydantic model, or anything else that a JSON schema can
+# describe, such as `list[str]`. pydantic is not imported: its models have the methods for both.
+#
+# Providers enforce a schema only in a strict form: an object at the top, every property required, and no open object.
+# A type that is not an object is wrapped in one. A type without a strict form has only a schema for the instructions.
+
+
 T = TypeVar("T")
+PLACE = "output_type"
+WRAPPED_FIELD = "value"
+CODE_BLOCK = re.compile(r"```[\w-]*+[^\S\n]*+\n(.*?)```", re.DOTALL)
+MAX_NAME_CHARACTERS = 64
+STRICT_KEYWORDS = ("type", "enum", "description")
+DESCRIBED_KEYWORDS = (
+    *("default", "format", "pattern", "minLength", "maxLength", "minItems", "maxItems", "uniqueItems", "multipleOf"),
+    *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"),
+)
+"""Keywords that strict schemas do not have. They are part of the description, and are checked in the answer."""
+JSON_ERRORS = (msgspec.MsgspecError, ValueError, RecursionError)
+INSTRUCTIONS = "Your final answer must be one JSON value that follows this JSON schema, without any other text:"
+
+
+class NoStrictForm(Exception):
+    """The schema has no strict form: it has an open object, a recursive type, or a keyword without equivalent."""
+
+
+class OutputType(Generic[T]):
+    """The type of an agent's answers. `strict_schema` is None if no provider can enforce it."""
+
+    def __init__(self, kind: type[T]) -> None:
+        self.kind = kind
+        self.is_pydantic = is_pydantic_model(kind)
+        schema, strict = _pydantic_schemas(kind) if self.is_pydantic else _schemas(kind)
+        self.is_wrapped = schema.get("type") != "object"
+        self.schema = _wrap(schema) if self.is_wrapped else schema
+        self.strict_schema = _wrap(strict) if self.is_wrapped and strict is not None else strict
+
+    @property
+    def name(self) -> str:
+        """The name of the schema in requests."""
+        name = re.sub(r"[^a-zA-Z0-9_-]", "_", getattr(self.kind, "__name__", ""))
+        return name[:MAX_NAME_CHARACTERS] or "answer"
+
+    @property
+    def instructions(self) -> str:
+        """The text that asks for such an answer, where the provider cannot enforce it."""
+        return f"{INSTRUCTIONS}\n{encode(self.schema).decode()}"
+
+    def parse(self, text: str) -> T:
+        """Return the value of an answer. Raise ValueError with a text for the model if it is not one of the type."""
+        value = _read_json(text)
+        if self.is_wrapped and isinstance(value, dict) and [*cast(JSONObject, value)] == [WRAPPED_FIELD]:
+            value = cast(JSONObject, value)[WRAPPED_FIELD]
+        try:
+            if self.is_pydantic:
+                return cast(Any, self.kind).model_validate_json(encode(value))
+            return msgspec.convert(value, self.kind, dec_hook=decode_hook, str_keys=True)
+        except (TypeError, *JSON_ERRORS) as error:  # a type may have checks of its own
+            raise ValueError(_error_text(error)) from error
+
+
+def output_type_of(kind: type[T] | None) -> OutputType[T] | None:
+    """Return the type of an agent's answers, or None for plain text. Raise `InvalidSetting` if it is not supported."""
+    if kind is None or kind is str:
+        return None
+    try:
+        return OutputType(kind)
+    except InvalidInput as error:
+        raise InvalidSetting(error.problem, fix=error.fix) from error
+
+
+def is_pydantic_model(kind: object) -> bool:
+    """Return True for a class with the methods of pydantic's models."""
+    names = ("model_json_schema", "model_validate_json")
+    return isinstance(kind, type) and all(callable(getattr(kind, name, None)) for name in names)
+
+
+def strict_form(schema: JSONObject) -> JSONObject:
+    """Return a schema of pydantic in strict form, without references. Raise `NoStrictForm` if it has none."""
+    return _strict(schema, cast(Mapping[str, JSONObject], schema.get("$defs", {})), ())
+
+
+def _schemas(kind: object) -> tuple[JSONObject, JSONObject | None]:
+    schema = type_schema(kind, strict=False, place=PLACE)
+    try:
+        return schema, type_schema(kind, strict=True, place=PLACE)
+    except InvalidInput:  # an open type
+        return schema, None
+
+
+def _pydantic_schemas(kind: object) -> tuple[JSONObject, JSONObject | None]:
+    schema = cast(JSONObject, cast(Any, kind).model_json_schema())
+    try:
+        return schema, strict_form(schema)
+    except NoStrictForm:
+        return schema, None
+
+
+def _wrap(schema: JSONObject) -> JSONObject:
+    """Return the schema of an object with one field of this schema."""
+    outer = {name: schema[name] for name in ("$defs",) if name in schema}
+    inner = {name: value for name, value in schema.items() if name not in outer}
+    properties: JSONObject = {WRAPPED_FIELD: inner}
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": [WRAPPED_FIELD],
+        "additionalProperties": False,
+        **outer,
+    }
+
+
+def _read_json(text: str) -> JSON:
+    """Return the JSON of an answer, which may be in a code block."""
+    errors: list[Exception] = []
+    for candidate in (text, *CODE_BLOCK.findall(text)):
+        try:
+            return decode(candidate.encode())
+        except JSON_ERRORS as error:
+            errors.append(error)
+    raise ValueError(f"it is not JSON: {errors[0]}") from errors[0]
+
+
+def _error_text(error: Exception) -> str:
+    """Return the text of a validation error, of pydantic without the links to its pages."""
+    found = getattr(error, "errors", None)
+    if not callable(found):
+        return str(error)
+    listed = cast(list[dict[str, Any]], found())
+    return "; ".join(f"{'.'.join(map(str, each['loc'])) or 'the value'}: {each['msg']}" for each in listed)
+
+
+def _strict(schema: JSONObject, definitions: Mapping[str, JSONObject], inside: tuple[str, ...]) -> JSONObject:
+    if "$ref" in schema:
+        name = cast(str, schema["$ref"]).rpartition("/")[2]
+        if name in inside or name not in definitions:
+            raise NoStrictForm(name)
+        found = _strict(definitions[name], definitions, (*inside, name))
+        return {**found, "description": schema["description"]} if "description" in schema else found
+    if "allOf" in schema or "prefixItems" in schema:
+        raise NoStrictForm("allOf or prefixItems")
+    found: JSONObject = {name: schema[name] for name in STRICT_KEYWORDS if name in schema}
+    if "const" in schema:
+        found["enum"] = [schema["const"]]
+    if arms := schema.get("anyOf") or schema.get("oneOf"):
+        found["anyOf"] = [_strict(arm, definitions, inside) for arm in cast(list[JSONObject], arms)]
+    if found.get("type") == "array":
+        found["items"] = _strict(cast(JSONObject, schema.get("items", {})), definitions, inside)
+    if found.get("type") == "object":
+        properties = cast(Mapping[str, JSONObject], schema.get("properties", {}))
+        if not properties or schema.get("additionalProperties"):
+            raise NoStrictForm("an open object")
+        found["properties"] = {name: _strict(each, definitions, inside) for name, each in properties.items()}
+        found |= {"required": [*properties], "additionalProperties": False}
+    if not {"type", "enum", "anyOf"} & found.keys():
+        raise NoStrictForm("any value")
+    notes = [f"{name}: {encode(schema[name]).decode()}." for name in DESCRIBED_KEYWORDS if name in schema]
+    if text := " ".join([*filter(None, [schema.get("description")]), *notes]):
+        found["description"] = text
+    return found
+
+
+# ── a run and its result ──────────────────────────────────────────────────────────────────────────────────────────────
+# A run of an agent: its texts and events while it runs, and its result.
+#
+# A run is a turn of the executor. If the answer does not have the requested type, a second turn states the error to
+# the model, once.
+
+
+CHECKED_FINISHES = ("stop", "length")
+"""Finish reasons with an answer. A refusal or a limit would be the same in a second turn."""
+
+
+class AgentResult(Struct, Generic[T], frozen=True, kw_only=True):
+    """The result of a run. `finish` is why it ended: `stop`, a limit, or the model's or a trigger's reason.
+
+    `messages` are those that the run added: input, replies, tool results, and messages of triggers. `usage` and `cost`
+    are those of all its requests; `cost` is None if a price is unknown.
+    """
+
+    conversation: str
+    finish: str
+    text: str
+    messages: tuple[Message, ...] = ()
+    usage: Usage = Usage()
+    cost: float | None = None
+    steps: int = 0
+    tool_calls: int = 0
+    value: T | None = None
+    problem: str = ""
+    """The reason why the last answer does not have the requested type."""
+    is_valid: bool = True
+    """True if `value` is the answer."""
+
+    @property
+    def output(self) -> T:
+        """The answer as a value of the agent's `output_type`; without one, its text.
+
+        Raises `InvalidOutput` if the answer is invalid after the retry too.
+        """
+        if not self.is_valid:
+            problem = f"the answer is not valid: {self.problem}" if self.problem else f"finish is {self.finish!r}"
+            raise InvalidOutput(self.conversation, problem, finish=self.finish, text=self.text)
+        return cast(T, self.value)
+
+
+class AgentRun(Generic[T]):
+    """A run of an agent. `async for text in run` yields the texts of its replies as they arrive.
+
+    `events()` yields all events instead, and `await run.result()` waits for the end. The run starts with the first of
+    these. Leaving the loop early cancels it; `async with` ensures that it has ended when the block is left.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        conversation: str,
+        start: Callable[[], Turn],
+        start_again: Callable[[Message], Turn],
+        output: OutputType[T] | None,
+        input_messages: int,
+    ) -> None:
+        self.conversation = conversation
+        self._store, self._start, self._start_again = store, start, start_again
+        self._output, self._input_messages = output, input_messages
+        self._starts: list[TurnStart] = []
+        self._result: AgentResult[T] | None = None
+        self._error: Exception | None = None
+        self._events = self._run()
+
+    def __aiter__(self) -> AsyncIterator[str]:
+        return self.texts()
+
+    async def texts(self) -> AsyncGenerator[str, None]:
+        """Yield the texts of the replies in pieces, as they arrive. Raises the error that ended the run, if any."""
+        async with aclosing(self.events()) as events:
+            async for event in events:
+                if isinstance(event, TextDelta):
+                    yield event.text
+
+    async def events(self) -> AsyncGenerator[AnyEvent, None]:
+        """Yield the events of the run. Raises the error that ended it, if any."""
+        async with aclosing(self._events):
+            async for event in self._events:
+                yield event
+
+    async def result(self) -> AgentResult[T]:
+        """Wait for the end of the run and return its result. Raises the error that ended it, if any."""
+        async for _ in self._events:
+            pass
+        if self._error is not None:
+            raise self._error
+        if self._result is None:
+            raise InvalidInput(
+                "The run was left before its end, so it has no result", fix="Read it to its end, or start another run."
+            )
+        return self._result
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._events.aclose()
+
+    async def _run(self) -> AsyncGenerator[AnyEvent, None]:
+        try:
+            async with aclosing(self._run_turns()) as events:
+                async for event in events:
+                    yield event
+        except Exception as error:
+            self._error = error
+            raise
+
+    async def _run_turns(self) -> AsyncGenerator[AnyEvent, None]:
+        """Run the turn, and the second one if its answer is invalid, and set the result."""
+        results: list[TurnResult] = []
+        async with aclosing(self._run_turn(self._start, results)) as events:
+            async for event in events:
+                yield event
+        value, problem, is_valid = self._parse(results[-1])
+        if problem:
+            request = system(f"The answer is not valid: {problem}. Answer again, with nothing but valid JSON.")
+            async with aclosing(self._run_turn(lambda: self._start_again(request), results)) as events:
+                async for event in events:
+                    yield event
+            value, problem, is_valid = self._parse(results[-1])
+        costs = [each.cost for each in results]
+        usage = Usage()
+        for each in results:
+            usage = add_usage(usage, each.usage)
+        self._result = AgentResult(
+            conversation=self.conversation,
+            finish=results[-1].finish,
+            text=results[-1].text,
+            messages=await run_blocking(self._load_messages, [each.turn for each in results]),
+            usage=usage,
+            cost=None if None in costs else sum(cast(list[float], costs)),
+            steps=sum(each.steps for each in results),
+            tool_calls=sum(each.tool_calls for each in results),
+            value=value,
+            problem=problem,
+            is_valid=is_valid,
+        )
+
+    async def _run_turn(self, start: Callable[[], Turn], results: list[TurnResult]) -> AsyncGenerator[AnyEvent, None]:
+        """Run a turn, yield its events, and append its result. Turns of queued input that follow it are not results."""
+        turns: list[Turn] = []
+
+        def begin() -> Turn:
+            turns.append(start())
+            return turns[0]
+
+        async with aclosing(run_turn(begin)) as events:
+            async for event in events:
+                if isinstance(event, TurnStart):
+                    self._starts.append(event)
+                yield event
+        results.append(await turns[0].wait())
+
+    def _parse(self, result: TurnResult) -> tuple[T | None, str, bool]:
+        """Return the answer as a value, the problem of an invalid answer, and True if there is a value."""
+        if self._output is None:
+            return cast(T, result.text), "", True  # the type of a plain answer is str
+        if result.finish not in CHECKED_FINISHES:
+            return None, "", False
+        try:
+            return self._output.parse(result.text), "", True
+        except ValueError as error:
+            return None, str(error).rstrip("."), False
+
+    def _load_messages(self, turns: list[int]) -> tuple[Message, ...]:
+        """Return the messages of these turns on the current branch: those that opened them, and those they wrote."""
+        starts = [event for event in self._starts if event.turn in turns]
+        if not starts:
+            return ()
+        opening = {starts[0].seq - number for number in range(max(1, self._input_messages))}
+        opening |= {event.seq for event in starts}
+        found = self._store.load(self.conversation, after=max(0, min(opening) - 1))
+        return tuple([message for message in found if message.seq in opening or message.turn in turns])
+
+
 Instructions: TypeAlias = str | PromptBuilder | Iterable[PromptFragment]
 FRAGMENT_ID = "answer_format"
 MOVED_OPTIONS = {"system_prompt": "instructions", "fragments": "instructions", "agent": "name"}

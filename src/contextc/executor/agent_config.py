@@ -10,12 +10,15 @@ import inspect
 import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, cast
+from types import UnionType
+from typing import TYPE_CHECKING, Literal, Never, Protocol, TypeAlias, cast
 from weakref import WeakKeyDictionary
 
+import msgspec
 from msgspec import Struct
+from msgspec.structs import replace as replace_fields
 
 from contextc._json import JSONObject
 from contextc.compiler import MessageCompiler
@@ -23,7 +26,6 @@ from contextc.compiler.compiler import AgentArguments
 from contextc.compiler.draft import CompilerOptions
 from contextc.compiler.summary_request import check_instructions, check_summarizer, takes_instructions
 from contextc.errors import InvalidInput, InvalidSetting
-from contextc.executor.limits import Limits
 from contextc.messages import Message, ToolCall, user
 from contextc.prompts import PromptContext
 from contextc.providers import Provider
@@ -32,12 +34,67 @@ from contextc.store import Store
 from contextc.store.backend_interface import Transaction
 from contextc.store.message_rows import check_name
 from contextc.store.turn_and_event_records import TurnRecord
-from contextc.tools import FunctionTool, ToolLike, tools_by_name
+from contextc.tools import FunctionTool, ToolLike, tool, tools_by_name
 from contextc.tools.spec import NativeTool, Tool
 from contextc.triggers import ResourceUsage, Trigger
 
 if TYPE_CHECKING:
-    from contextc.executor.background_summary import BackgroundSummaries
+    from contextc.executor.summaries import BackgroundSummaries
+
+
+# ── limits of a turn ──────────────────────────────────────────────────────────────────────────────────────────────────
+# Limits of a turn.
+
+
+MAX_STEPS, MAX_TOOL_CALLS, MAX_SECONDS, MAX_COST = "max_steps", "max_tool_calls", "max_seconds", "max_cost"
+MAX_CALLS_PER_REPLY = "max_calls_per_reply"
+
+
+@dataclass(frozen=True, init=False)
+class Limits:
+    """Limits that end a turn with a finish reason of their own, without an error. None means no limit.
+
+    `seconds` applies to the whole turn, `tool_seconds` to one call of a tool without its own timeout. `cost` is in US
+    dollars. `calls_per_reply` is the number of calls of one reply that are run. `parallel_tools` is the number of tools
+    that run at the same time; it does not end the turn.
+    """
+
+    steps: int | None = 250
+    tool_calls: int | None = None
+    seconds: float | None = None
+    tool_seconds: float | None = 120.0
+    cost: float | None = None
+    calls_per_reply: int | None = 1_000
+    parallel_tools: int | None = 32
+
+    def __init__(
+        self,
+        *,
+        steps: int | None = 250,
+        tool_calls: int | None = None,
+        seconds: float | None = None,
+        tool_seconds: float | None = 120.0,
+        cost: float | None = None,
+        calls_per_reply: int | None = 1_000,
+        parallel_tools: int | None = 32,
+        **others: Never,
+    ) -> None:
+        for name in others:
+            names = ", ".join(field.name for field in fields(self))
+            raise InvalidSetting(f"Limits has no option {name!r}", fix=f"Its options are {names}.")
+        whole = {"steps": steps, "tool_calls": tool_calls}
+        whole |= {"calls_per_reply": calls_per_reply, "parallel_tools": parallel_tools}
+        for name, value in whole.items():
+            self._set(name, value, int, "an integer above 0")
+        for name, value in (("seconds", seconds), ("tool_seconds", tool_seconds), ("cost", cost)):
+            self._set(name, value, int | float, "a number above 0")
+
+    def _set(self, name: str, value: float | None, kind: type | UnionType, wanted: str) -> None:
+        is_one = isinstance(value, kind) and not isinstance(value, bool) and value is not None and 0 < value < math.inf
+        if value is not None and not is_one:
+            raise InvalidSetting(f"Limits: {name} must be {wanted}", got=value, fix="Pass None for no limit.")
+        object.__setattr__(self, name, value)
+
 
 ApprovalAnswer: TypeAlias = bool | str | None
 Approve: TypeAlias = Callable[[ToolCall, FunctionTool], ApprovalAnswer | Awaitable[ApprovalAnswer]]
@@ -378,3 +435,61 @@ def is_number(value: object) -> bool:
 
 def _type_name(value: object) -> str:
     return type(value).__name__
+
+
+# ── tools that the client runs ────────────────────────────────────────────────────────────────────────────────────────
+# Tools that the client of a turn runs itself, such as the tools of an AG-UI client.
+#
+# Their definitions are in the metadata of the message that opens the turn, so that any process can run it. A call of
+# such a tool suspends the turn. The client's result is stored as the answer, and continues the turn in any process.
+
+
+META_KEY = "client_tools"
+
+
+def add_definitions(message: Message, tools: Sequence[Tool]) -> Message:
+    """Return the input of a turn with the definitions of the client's tools."""
+    if not tools:
+        return message
+    return replace_fields(message, meta={**(message.meta or {}), META_KEY: msgspec.to_builtins(list(tools))})
+
+
+def read_definitions(message: Message) -> tuple[Tool, ...]:
+    """Return the definitions of the client's tools in the metadata of a message. Unreadable ones are left out."""
+    try:
+        return msgspec.convert((message.meta or {}).get(META_KEY, ()), tuple[Tool, ...])
+    except msgspec.ValidationError:
+        return ()
+
+
+def with_client_tools(config: AgentConfig, tools: Sequence[Tool]) -> AgentConfig:
+    """Return the configuration of an agent with the client's tools. A tool of the agent with the same name stays.
+
+    An agent whose approvals are answered by a callback cannot be suspended, and gets none of them.
+    """
+    new = {each.name: tool(each, run_by_client, approval=True) for each in tools if each.name not in config.tools}
+    if not new or not (config.approve is None or isinstance(config.approve, Suspend)):
+        return config
+    before = config.compile_arguments
+    settings = dict(before.get("settings") or {})
+    if not before.get("tools"):  # these settings are for requests without tools
+        settings = {name: each for name, each in settings.items() if name not in config.provider.prose_settings}
+    return replace(
+        config,
+        tools={**config.tools, **new},
+        compile_arguments={
+            **before,
+            "tools": (*(before.get("tools") or ()), *[each.tool for each in new.values()]),
+            "settings": settings,
+        },
+        approve=config.approve or Suspend(),
+    )
+
+
+def is_client_tool(tool: FunctionTool | None) -> bool:
+    return tool is not None and tool.function is run_by_client
+
+
+def run_by_client(**arguments: object) -> str:
+    """Stand in for the function of a client's tool."""
+    raise RuntimeError("The client runs this tool. It was called here.")

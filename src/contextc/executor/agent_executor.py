@@ -29,6 +29,7 @@ from contextc.executor.agent_config import (
     Approve,
     ClientCache,
     ContextSource,
+    Limits,
     PrepareMessages,
     ShouldContinue,
     Summarize,
@@ -36,13 +37,10 @@ from contextc.executor.agent_config import (
     TurnInput,
     TurnOwner,
 )
-from contextc.executor.background_summary import BackgroundSummaries
 from contextc.executor.event_hub import event_hub, watch
-from contextc.executor.limits import Limits
-from contextc.executor.step_preparation import PROVIDER_COMPACTION_STATE
-from contextc.executor.summarizer import run_compaction
-from contextc.executor.summarizer import summarize as summarize_messages
-from contextc.executor.turn_handle import Turn, run_turn
+from contextc.executor.summaries import BackgroundSummaries, run_compaction
+from contextc.executor.summaries import summarize as summarize_messages
+from contextc.executor.turn import PROVIDER_COMPACTION_STATE, Turn, run_turn
 from contextc.messages import Message
 from contextc.prompts import PromptContext
 from contextc.providers import Provider

@@ -5,10 +5,13 @@ watchers after their transaction was committed, never before. The transaction th
 then opens the next turn with queued input, or releases the lease.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cache, reduce
+from itertools import takewhile
+from time import monotonic, time
+from typing import NamedTuple, TypeVar
 
-from msgspec import convert, to_builtins
+from msgspec import Struct, convert, to_builtins
 from msgspec.structs import replace
 
 from contextc._credential_mask import get_logger
@@ -16,9 +19,12 @@ from contextc._json import JSONObject
 from contextc._worker_threads import defer
 from contextc.compiler import Compiled
 from contextc.compiler.compaction import CompactionResult, compaction_event, use_summary_in
+from contextc.errors import ConversationBusy, TurnWaits
 from contextc.events import (
     AnyEvent,
+    ApprovalRequest,
     ErrorOccurred,
+    InputDequeued,
     StepFinish,
     StepStart,
     SystemMessageCreated,
@@ -26,17 +32,19 @@ from contextc.events import (
     TriggerFailed,
     TurnFinish,
     TurnStart,
+    TurnWaiting,
     UsageReport,
     UserNoticeCreated,
 )
-from contextc.executor.turn_approvals import TurnApprovals
-from contextc.executor.turn_totals import add_usage, total_usage
-from contextc.executor.turn_transactions import INTERRUPTED_RESULT
-from contextc.messages import Message, ToolCall, Usage, UserNotice
+from contextc.executor.agent_config import Limits, read_definitions
+from contextc.executor.event_hub import event_hub
+from contextc.messages import AnyPart, Message, Text, ToolCall, Usage, UserNotice, find_open_calls, validate_message
 from contextc.messages import ToolResult as ResultPart
 from contextc.models import Model, cost
 from contextc.store import (
     Approval,
+    Lease,
+    Store,
     append_and_load,
     approvals,
     branches,
@@ -45,18 +53,175 @@ from contextc.store import (
     turn_controls,
 )
 from contextc.store import turn_and_event_records as records
-from contextc.store.append_and_load import now_ms
+from contextc.store.append_and_load import load_between, now_ms
 from contextc.store.backend_interface import Transaction
-from contextc.store.message_rows import load_tip
+from contextc.store.conversation_types import agent_of, run_name
+from contextc.store.message_rows import load_base_seq, load_tip
 from contextc.store.partial_message_journal import Piece, delta_events
 from contextc.store.submitted_turns import take_submitted
-from contextc.store.turn_and_event_records import StepRecord, TurnRecord, result_event
+from contextc.store.turn_and_event_records import QueuedMessage, StepRecord, TurnRecord, UnstartedCalls, result_event
 from contextc.store.turn_controls import NOT_RUN_RESULT
 from contextc.store.turn_queue import PROCESS_LESS_STATES
-from contextc.triggers import Evaluation, Trigger, TriggerMessage
+from contextc.tools.spec import Tool
+from contextc.tools.todos import Todo
+from contextc.triggers import Evaluation, ResourceUsage, Trigger, TriggerContext, TriggerMessage, TriggerTime
 
-__all__ = ["INTERRUPTED_RESULT", "NOT_RUN_RESULT", "TurnStore"]
+# ── the result ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# The result of a turn.
+
+
+class TurnResult(Struct, frozen=True, kw_only=True):
+    """The result of a turn. `finish` is `stop`, `cancelled`, `error`, a limit, or a trigger's or the model's reason.
+
+    `message` is the last reply. `error` is the exception that ended the turn, if any.
+    """
+
+    turn: int
+    finish: str
+    steps: int = 0
+    tool_calls: int = 0
+    usage: Usage = Usage()
+    cost: float | None = None
+    message: Message | None = None
+    error: Exception | None = None
+
+    @property
+    def text(self) -> str:
+        """The text of the final answer; empty if there is none."""
+        return self.message.text if self.message is not None else ""
+
+
+# ── usage and limits so far ───────────────────────────────────────────────────────────────────────────────────────────
+# The running totals of a turn, for triggers and limits. All of them can be restored from the store.
+
+
+def add_usage(before: Usage, more: Usage | None) -> Usage:
+    if more is None:
+        return before
+    return Usage(
+        input=before.input + more.input,
+        output=before.output + more.output,
+        cache_read=before.cache_read + more.cache_read,
+        cache_write=before.cache_write + more.cache_write,
+        reasoning=before.reasoning + more.reasoning,
+        cache_write_long=before.cache_write_long + more.cache_write_long,
+    )
+
+
+KEPT_STEPS = 16
+
+
+class TurnState:
+    """Usage, cost and last messages of one turn."""
+
+    def __init__(self, turn: TurnRecord, budget: int | None, resources: Callable[[], ResourceUsage]) -> None:
+        self._began = monotonic() - (time() - turn.started / 1000 if turn.started else 0.0)
+        self.last_messages: list[Message] = []
+        self.reply: Message | None = None
+        self.usage = turn.usage or Usage()
+        self.cost: float | None = turn.cost if turn.cost is not None else 0.0
+        self.budget = budget
+        self._resources = resources
+        self.truncated_replies = 0
+        """Number of replies in a row that reached the output limit."""
+
+    def restore(self, store: Store, conversation: str, turn: TurnRecord) -> None:
+        """Load the last steps of a turn that is resumed after an interruption."""
+        written = store.load(conversation, after=max(0, turn.opened))
+        own = [message for message in written if message.turn == turn.number and message.role in ("assistant", "tool")]
+        self.add_messages(own)
+        self.reply = next((message for message in reversed(own) if message.role == "assistant"), None)
+
+    def add_usage(self, usage: Usage, model: Model) -> None:
+        """Add the usage of a call that is not a step, such as a summary."""
+        more = cost(model, usage)
+        self.usage = add_usage(self.usage, usage)
+        self.cost = None if self.cost is None or more is None else self.cost + more
+
+    def totals_with(self, messages: Sequence[Message], model: Model) -> tuple[Usage, float | None]:
+        """Return the turn's usage and cost with one more reply, which may be several messages."""
+        usage, spent = self.usage, self.cost
+        for message in messages:
+            more = cost(model, message.usage) if message.usage is not None else 0.0
+            usage, spent = add_usage(usage, message.usage), None if spent is None or more is None else spent + more
+        return usage, spent
+
+    def add_reply(self, messages: Sequence[Message], model: Model) -> None:
+        """Add the usage and the messages of one reply."""
+        self.usage, self.cost = self.totals_with(messages, model)
+        self.reply = next((message for message in reversed(messages) if message.role == "assistant"), self.reply)
+        self.add_messages(messages)
+
+    def add_messages(self, messages: Sequence[Message]) -> None:
+        self.last_messages += messages
+        replies = [index for index, message in enumerate(self.last_messages) if message.role == "assistant"]
+        if len(replies) > KEPT_STEPS:
+            del self.last_messages[: replies[-KEPT_STEPS]]
+
+    @property
+    def finish(self) -> str | None:
+        return self.reply.finish if self.reply is not None else None
+
+    def trigger_context(
+        self,
+        when: TriggerTime,
+        compiled: Compiled,
+        turn: TurnRecord,
+        limits: Limits,
+        *,
+        step: int,
+        todos: Sequence[Todo],
+        more: int = 0,
+        results: Sequence[Message] = (),
+        after_cut: bool = False,
+    ) -> TriggerContext:
+        """Return the context that triggers are evaluated with.
+
+        `more` is the tokens added after compiling, `results` the tool results of the current step. With `after_cut` the
+        usage is that of the trimmed request, otherwise that before trimming.
+        """
+        budget = compiled.budget
+        used = (budget.used if after_cut else budget.wanted or budget.used) + more
+        return TriggerContext(
+            when=when,
+            conversation=compiled.channel.conversation,
+            agent=compiled.channel.author,
+            turn=turn.number,
+            step=step,
+            used=used,
+            available=budget.available,
+            share=used / budget.available if budget.available else 1.0,
+            steps=turn.steps,
+            tool_calls=turn.tool_calls,
+            cost=self.cost,
+            seconds=monotonic() - self._began,
+            last=(*self.last_messages, *results),
+            finish=self.finish,
+            now=time(),
+            step_limit=limits.steps,
+            tool_call_limit=limits.tool_calls,
+            cost_limit=limits.cost,
+            seconds_limit=limits.seconds,
+            todos=tuple(todos),
+            resources=cache(self._resources),
+        )
+
+
+def total_usage(messages: Sequence[Message]) -> Usage | None:
+    """Return the usage of a reply, which may be several messages; None if the provider reported none."""
+    found = [message.usage for message in messages if message.usage is not None]
+    return found[0] if len(found) == 1 else reduce(add_usage, found, Usage()) if found else None
+
+
 log = get_logger("contextc.executor")
+T = TypeVar("T")
+GOING_STATES = ("running", *PROCESS_LESS_STATES)
+MAX_TURNS_SEARCHED = 100
+INTERRUPTED_RESULT = (
+    "Interrupted: the turn ended ({why}) while this tool was running. What it had done by then stays done; it was not "
+    "run again."
+)
+SUPERSEDED = "superseded"
 CANCELLED_REASON, FAILED_REASON, INTERRUPTED_REASON = "it was cancelled", "an error", "it was interrupted"
 LATE_USAGE_STATE = "contextc.summary_usage"
 """Name of the state with the usage of summaries that were finished while another process ran their turn."""
@@ -76,13 +241,52 @@ class OpenedTurn(NamedTuple):
     waiting: TurnRecord | None = None
 
 
-class TurnStore(TurnApprovals):
+class TurnStore:
     """The stored record of one turn under one lease. Methods are called one after the other, from any thread."""
 
     waiting: TurnRecord | None = None
     """The turn that waits for approval, because of which the input was queued."""
     _compacted: Sequence[AnyEvent] = ()
     _is_resumed = False
+
+    def __init__(
+        self,
+        store: Store,
+        conversation: str,
+        agent: str,
+        lease: Lease,
+        *,
+        run: str | None = None,
+        channel: str = "",
+        channel_triggers: Collection[str] = (),
+    ) -> None:
+        self.store, self.conversation, self.agent, self.lease, self.run = store, conversation, agent, lease, run
+        self.author = agent_of(agent)
+        """The agent that writes. `agent` also names the run if it has turns of its own, beside those of its agent."""
+        self.opening_author: str | None = None
+        """The author of the message that opened the turn, if the turn answers that author."""
+        self.reply_to: tuple[str, ...] = ()
+        """The agent that asked for the turn's reply."""
+        self.client_tools: tuple[Tool, ...] = ()
+        """The tools that the client of the turn runs itself."""
+        self.channel, self._channel_triggers = channel, frozenset(channel_triggers)
+        """The channel that requests are sent on, and the triggers whose states and messages belong to it."""
+        self._hub = event_hub(store)
+        self.turn = TurnRecord(number=0, agent=agent)
+        self.first_event = 0
+        """The number of the turn's TurnStart event."""
+        self.step: StepRecord | None = None
+        self.trigger_states: dict[str, JSONObject] = {}
+        self._branch = 0
+        """The branch on which the turn's opening message was last found."""
+        self.previous_turn: TurnRecord | None = None
+        """The turn of this agent before this one."""
+        self.running_calls: set[str] = set()
+        """Ids of calls whose tool has started and whose result is not stored."""
+        self.end_request = ""
+        """The kind of the request to end this turn, or an empty string."""
+        self.has_approvals = False
+        """True if the turn may have stored approvals."""
 
     # ── begin and end ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -532,6 +736,269 @@ class TurnStore(TurnApprovals):
             return stored, [result_event(message, 0) for message in stored]
 
         return self._write(work)
+
+    # ── approvals ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def load_unstarted_calls(self) -> tuple[UnstartedCalls, dict[int, Approval]] | None:
+        """Return the calls of the turn's last reply that were never started, and their approvals by index, or None."""
+
+        def work(tx: Transaction) -> tuple[UnstartedCalls, dict[int, Approval]] | None:
+            left = self._load_unstarted(tx, self.turn)
+            if left is None:
+                return None
+            asked = approvals.load_turn_approvals(tx, self.lease.root, self.turn.number)
+            seq = left.reply.seq
+            return left, {each.index: each for each in asked if each.seq == seq and each.state != "withdrawn"}
+
+        return self.store.read(work)
+
+    def suspend(self, new: Sequence[Approval], kept: Sequence[Approval]) -> bool:
+        """Store approvals, and let the turn wait for them and for the `kept` ones. The lease is released.
+
+        Return False, and change nothing, if a kept approval was answered meanwhile, or the turn shall end.
+        """
+        root = self.lease.root
+        asked: list[AnyEvent] = [
+            ApprovalRequest(
+                id=each.call, name=each.name, arguments=each.arguments, approval=each.id, client=each.client
+            )
+            for each in new
+        ]
+        wait = TurnWaiting(approvals=tuple([each.id for each in (*kept, *new)]))
+
+        def work(tx: Transaction) -> tuple[TurnRecord | None, list[AnyEvent], str]:
+            if tx.is_retry:
+                done = records.load_turns_by_number(tx, root, [self.turn.number]).get(self.turn.number)
+                if done is not None and done.state == "waiting":  # the previous attempt was committed
+                    return done, [], ""
+            *_, request = leases.check_lease_and_request(tx, self.lease, self.conversation)
+            approvals.expire_pending(tx, self.conversation)
+            states = {each.id: each.state for each in approvals.load_turn_approvals(tx, root, self.turn.number)}
+            if request or any(states.get(each.id) != "pending" for each in kept):
+                return None, [], request
+            approvals.insert_approvals(tx, root, new)
+            waiting = replace(self.turn, state="waiting")
+            records.save_turn(tx, root, waiting)
+            told = self._append(tx, [*asked, wait], waiting)
+            leases.release(tx, self.lease, failed=False)
+            return waiting, told, ""
+
+        waiting, told, request = self.store.write(work, repeatable=True)
+        if waiting is None:
+            self._report_request(request)
+            return False
+        self.store.finish_release(self.lease)
+        self.turn = waiting
+        self._publish(told)
+        if not told:  # stored by an earlier attempt
+            defer(lambda: self._hub.refresh(self.conversation))
+        return True
+
+    def request_hosted_approval(self, approval: Approval) -> int:
+        """Store an approval that a provider asks for in the middle of its reply. Return the last event before."""
+        event = ApprovalRequest(
+            id=approval.call, name=approval.name, arguments=approval.arguments, approval=approval.id
+        )
+        numbers: list[int] = []
+
+        def work(tx: Transaction) -> tuple[None, list[AnyEvent]]:
+            approvals.insert_approvals(tx, self.lease.root, [approval])
+            numbers.append(records.load_last_number(tx, "event", self.lease.root))
+            return None, [event]
+
+        self.has_approvals = True
+        self._write(work)
+        return numbers[-1]
+
+    def use_answer(self, approval: Approval, *, starts: bool) -> None:
+        """Record that the answer to an approval is applied now, and if so that the tool starts."""
+
+        def work(tx: Transaction) -> tuple[None, list[AnyEvent]]:
+            approvals.save_started(tx, approval)
+            return None, [ToolStart(id=approval.call, name=approval.name)] if starts else []
+
+        self._write(work)
+
+    def _check_answers(self, tx: Transaction, turn: TurnRecord, ask_again: bool) -> None:
+        """Raise `TurnWaits` if no approval of a waiting turn has an answer that was not applied yet."""
+        approvals.expire_pending(tx, self.conversation)
+        asked = approvals.load_turn_approvals(tx, self.lease.root, turn.number)
+        pending = [each for each in asked if each.state == "pending"]
+        if not pending or ask_again or any(each.state in ("allowed", "denied") and not each.started for each in asked):
+            return
+        ids, tools = tuple([each.id for each in pending]), ", ".join([each.name for each in pending])
+        raise TurnWaits(self.conversation, self.agent, turn=turn.number, approvals=ids, tools=tools)
+
+    def _load_unstarted(self, tx: Transaction, turn: TurnRecord) -> UnstartedCalls | None:
+        if not self._is_turn_on_branch(tx, turn):
+            return None
+        return records.load_unstarted_calls(tx, self.conversation, self.lease.root, turn)
+
+    def _end_superseded(self, tx: Transaction, turn: TurnRecord) -> list[AnyEvent]:
+        why = "the conversation was continued from an earlier message"
+        return turn_controls.end_waiting_turn(tx, self.conversation, self.lease.root, turn, SUPERSEDED, why)
+
+    def _queue_input(
+        self, tx: Transaction, input: Sequence[Message], entries: Sequence[append_and_load.PendingMessage]
+    ) -> list[AnyEvent]:
+        """Queue the input of a turn that cannot be opened, because another one waits. Return the events.
+
+        `entries` are the same messages after their validation, without the bytes of media.
+        """
+        root = self.lease.root
+        last = records.load_last_number(tx, "event", root)
+        for message, entry in zip(input, entries, strict=True):
+            append_and_load.check_blobs(tx, self.conversation, entry.admitted.blobs)
+            records.enqueue_message(tx, root, self.agent, "follow-up", message)
+        return records.load_events(tx, root, last, None)
+
+    # ── runs ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _check_run(self, tx: Transaction) -> None:
+        """Raise `ConversationBusy` if this run has a turn already, under the other one of its two names."""
+        if self.run is None:
+            return
+        other = run_name(self.author, self.run) if self.agent == self.author else self.author
+        last = records.load_last_turn(tx, self.lease.root, other)
+        if last is not None and last.state == "running" and last.run == self.run:
+            number, _, left = leases.load_lease(tx, self.conversation, other)
+            raise ConversationBusy(self.conversation, other, number=number, seconds=max(0.0, left))
+
+    def load_running(self) -> frozenset[str] | None:
+        """Return the other runs of this agent that are still going; None if this turn belongs to no run.
+
+        For the first request, these are also runs that have ended since the turn was opened: what they wrote must not
+        follow the message that this turn answers.
+        """
+        if self.run is None:
+            return None
+
+        def work(tx: Transaction) -> list[str | None]:
+            turns = records.load_turns(tx, self.lease.root, last=MAX_TURNS_SEARCHED)
+            going = [turn for turn in turns if turn.state in GOING_STATES and agent_of(turn.agent) == self.author]
+            here = load_tip(tx, self.conversation)
+            later = load_between(tx, here.branch, self.turn.opened, here.seq) if not self.turn.steps else ()
+            return [turn.run for turn in going] + [each.run for each in later if each.author == self.author]
+
+        return frozenset(run for run in self.store.read(work) if run is not None and run != self.run)
+
+    def append_events(self, *events: AnyEvent, step: int | None = None) -> None:
+        """Store and publish events in a transaction of their own."""
+        self._write(lambda tx: (None, events), step=step)
+
+    # ── within a transaction ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def _write(self, work: Callable[[Transaction], tuple[T, Sequence[AnyEvent]]], *, step: int | None = None) -> T:
+        """Run work under the lease, store the events that it returns, and publish them after the commit."""
+
+        def checked(tx: Transaction) -> tuple[T, list[AnyEvent], str]:
+            *_, request = leases.check_lease_and_request(tx, self.lease, self.conversation)
+            value, events = work(tx)
+            return value, self._append(tx, events, step=step), request
+
+        value, told, request = self.store.write(checked)
+        self._publish(told)
+        self._report_request(request)
+        return value
+
+    def _report_request(self, kind: str) -> None:
+        """Pass on a request to end this turn."""
+        if kind:
+            self.store.report_end_request(self.lease, kind)
+
+    def _append(
+        self, tx: Transaction, events: Sequence[AnyEvent], turn: TurnRecord | None = None, *, step: int | None = None
+    ) -> list[AnyEvent]:
+        """Store events of a turn, by default of this one. Return them with their numbers."""
+        index = step if step is not None else self.step.index if self.step is not None else 0
+        moment, number = now_ms(), (turn or self.turn).number
+        told = [replace(event, time=moment, agent=self.agent, turn=number, step=index) for event in events]
+        return records.append_events(tx, self.lease.root, told)
+
+    def _publish(self, events: Sequence[AnyEvent]) -> None:
+        if events:
+            defer(lambda: self._hub.publish(self.conversation, events))
+
+    def _audience_of(self, trigger: str) -> str:
+        """Return the agent or the channel that a trigger's messages are addressed to."""
+        return self.channel if trigger in self._channel_triggers else self.agent
+
+    def _save_states(self, tx: Transaction, states: Mapping[str, JSONObject]) -> None:
+        for name, state in states.items():
+            records.save_trigger_states(tx, self.lease.root, self._audience_of(name), {name: state})
+
+    def _entry(self, message: Message) -> append_and_load.PendingMessage:
+        if self.run is not None and message.role in ("assistant", "tool") and message.author == self.author:
+            message = replace(message, run=message.run or self.run)
+        return append_and_load.prepare_entry(validate_message(message))
+
+    def _result_entry(self, *parts: AnyPart) -> append_and_load.PendingMessage:
+        step = self.step.index if self.step is not None else None
+        return self._entry(Message(role="tool", parts=parts, author=self.author, turn=self.turn.number, step=step))
+
+    def _take_queued(self, tx: Transaction, waiting: Sequence[QueuedMessage]) -> tuple[int, list[AnyEvent]]:
+        """Move queued input into the conversation. Return the last seq, and the events."""
+        events: list[AnyEvent] = []
+        seq = 0
+        for each in waiting:
+            if records.dequeue(tx, each.number):  # its uid may be taken, and its media removed, meanwhile
+                entry = self._entry(records.without_removed_media(tx, each.message))
+                entry = branches.with_free_uid(tx, load_tip(tx, self.conversation).tree, entry)
+                stored = append_and_load.append_messages(tx, self.conversation, [entry])[0]
+                seq = stored.seq
+                events.append(InputDequeued(queued=each.number, seq=seq, uid=stored.uid))
+        return seq, events
+
+    def _take_steering(self, tx: Transaction, *, only_text: bool = False) -> list[AnyEvent]:
+        """Move queued steering input into the conversation, with `only_text` up to the first that has other parts."""
+        waiting = [each for each in records.load_queue(tx, self.lease.root, self.agent) if each.kind == "steer"]
+        if only_text:
+            waiting = [*takewhile(lambda each: all(type(part) is Text for part in each.message.parts), waiting)]
+        return self._take_queued(tx, waiting)[1]
+
+    def _is_turn_on_branch(self, tx: Transaction, turn: TurnRecord, branch: int | None = None) -> bool:
+        """Return True if the message that opened a turn is on a branch, by default on the current one."""
+        branch = load_tip(tx, self.conversation).branch if branch is None else branch
+        opening = records.find_opening_message(tx, branch, turn)
+        if opening is not None:
+            self._set_sender(tx, opening)
+        return opening is not None
+
+    def _set_sender(self, tx: Transaction, opening: Message) -> None:
+        """Set the sender to the author of the opening message, if the turn answers that message, and its tools.
+
+        Another agent that asks gets the reply. The reply of an agent that this one has asked is not answered: otherwise
+        two agents would reply to each other without end.
+        """
+        self.client_tools = read_definitions(opening)
+        is_asked = opening.is_addressed_to(self.author) and not self._is_reply(tx, opening)
+        self.opening_author = opening.author if opening.role == "user" or is_asked else None
+        self.reply_to = (opening.author,) if is_asked and opening.author is not None else ()
+
+    def _is_reply(self, tx: Transaction, message: Message) -> bool:
+        """Return True if another agent wrote a message in a turn that a message of this agent opened."""
+        if not message.turn:
+            return False
+        turn = records.load_turns_by_number(tx, self.lease.root, [message.turn]).get(message.turn)
+        here = load_tip(tx, self.conversation)
+        asked = records.find_opening_message(tx, here.branch, turn) if turn is not None else None
+        return asked is not None and asked.author == self.author
+
+    def _answer_open_calls(self, tx: Transaction, why: str, turn: TurnRecord) -> list[Message]:
+        """Append error results for the open calls of a turn that is over, started or not, and return them."""
+        if not turn.number:
+            return []
+        here = load_tip(tx, self.conversation)
+        start = turn.opened - 1
+        if here.branch != leases.check_lease(tx, self.lease, self.conversation)[0]:  # rewound or edited meanwhile
+            start = min(start, load_base_seq(tx, here.branch))
+        written = append_and_load.load_between(tx, here.branch, max(0, min(start, here.seq)), here.seq)
+        entries: list[append_and_load.PendingMessage] = []
+        for message, call in find_open_calls(written):
+            if message.author == self.author and message.turn == turn.number:
+                text = (INTERRUPTED_RESULT if call.id in self.running_calls else NOT_RUN_RESULT).format(why=why)
+                entries.append(self._entry(leases.error_result(message, call, text)))
+        return append_and_load.append_messages(tx, self.conversation, entries) if entries else []
 
 
 def _notices(hints: Iterable[tuple[Trigger, TriggerMessage]]) -> list[AnyEvent]:

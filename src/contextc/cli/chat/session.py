@@ -48,7 +48,7 @@ from contextc.errors import ContextcError, ContextOverflow, InvalidInput, Invali
 from contextc.events import AnyEvent, ErrorOccurred
 from contextc.executor import AgentExecutor, Limits, Turn, TurnResult
 from contextc.executor.agent_config import Approve
-from contextc.executor.turn_loop import WAITING
+from contextc.executor.turn import WAITING
 from contextc.providers import Endpoint
 from contextc.providers.registry import provider_names
 from contextc.store import Store

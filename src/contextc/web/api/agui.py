@@ -40,7 +40,7 @@ from contextc.events import (
     TurnWaiting,
     UsageReport,
 )
-from contextc.executor.client_tools import add_definitions
+from contextc.executor.agent_config import add_definitions
 from contextc.messages import AnyPart, Media, Message, Reasoning, Text, Usage
 from contextc.store import Store
 from contextc.store.append_and_load import original_uid
