@@ -5,7 +5,7 @@ from typing import Any
 import contextc as cc
 from contextc.analysis import Finding
 from contextc.analysis.conversation_findings import find_all
-from contextc.analysis.conversation_loader import load_stored_conversation
+from contextc.analysis.conversation_loader import load_conversation_view
 
 MODEL = "claude-sonnet-4-5"
 MARK = {"type": "ephemeral"}
@@ -14,7 +14,7 @@ TOKEN_LETTERS = 4
 
 def find_by_request(store: cc.Store, conversation: str) -> list[Finding]:
     """Return the findings of a conversation: cache misses by request, then all others."""
-    return find_all(load_stored_conversation(store, conversation))
+    return find_all(load_conversation_view(store, conversation))
 
 
 def words(count: int, seed: str = "w") -> str:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 import contextc as cc
 from contextc.analysis import conversation_costs
 from contextc.analysis.conversation_findings import find_all
-from contextc.analysis.conversation_loader import AnalysedConversations, load_single_request, load_stored_conversation
+from contextc.analysis.conversation_loader import AnalysedConversations, load_conversation_view, load_single_request
 from contextc.analysis.cost_by_cause import compute_composition, compute_costs, compute_run_composition
 from contextc.compiler import ledger
 from contextc.compiler.manifest import ObservedFacts, record_to_json
@@ -26,7 +26,7 @@ def check_same(store: cc.Store, analysed: AnalysedConversations, name: str) -> N
         found, costs, composition = find_all(view), compute_costs(view), compute_run_composition(view)
     assert found == find_by_request(store, name)
     assert costs == conversation_costs(store, name)
-    assert composition == compute_run_composition(load_stored_conversation(store, name))
+    assert composition == compute_run_composition(load_conversation_view(store, name))
 
 
 def test_findings_are_the_same_however_a_trace_is_split() -> None:
@@ -76,7 +76,7 @@ def test_what_was_read_is_not_read_again() -> None:
     with analysed.open("run") as view:
         assert len(view.requests) == 6
     with pytest.raises(StoreCorrupt):
-        load_stored_conversation(run.store, "run")
+        load_conversation_view(run.store, "run")
 
 
 def test_a_request_that_an_import_completes_is_read_again() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 import contextc as cc
-from contextc.analysis.conversation_loader import load_stored_conversation
+from contextc.analysis.conversation_loader import load_conversation_view
 from contextc.analysis.cost_by_cause import ConversationCosts, compute_costs, conversation_costs
 from tests.analysis.observed_run import ObservedRun, define_tool, words
 from tests.analysis.traces import load
@@ -57,7 +57,7 @@ def test_costs_of_traces_add_up_for_all_providers() -> None:
 
 
 def _check_sums(store: cc.Store, conversation: str) -> None:
-    view = load_stored_conversation(store, conversation)
+    view = load_conversation_view(store, conversation)
     costs = compute_costs(view)
     assert len(costs.requests) == len(view.requests)
     for request, found in zip(view.requests, costs.requests, strict=True):

@@ -8,7 +8,7 @@ import pytest
 
 import contextc as cc
 from contextc.analysis import Finding
-from contextc.analysis.conversation_loader import load_stored_conversation
+from contextc.analysis.conversation_loader import load_conversation_view
 from contextc.analysis.failure_findings import (
     broken_rules,
     compiler_remarks,
@@ -24,7 +24,7 @@ from tests.analysis.observed_run import ObservedRun, define_tool
 
 
 def find(run: ObservedRun, function: object) -> list[Finding]:
-    view = load_stored_conversation(run.store, run.conversation)
+    view = load_conversation_view(run.store, run.conversation)
     return list(function(view))  # type: ignore[operator]
 
 
@@ -141,7 +141,7 @@ def find_in_log(directory: Path, *entries: dict[str, Any]) -> list[Finding]:
     store = cc.open_store("memory:")
     summary = import_files(store, [InputFile(path)])
     assert not summary.left_out
-    views = [load_stored_conversation(store, each.name) for each in store.conversations()]
+    views = [load_conversation_view(store, each.name) for each in store.conversations()]
     return [found for view in views for find in (failed_requests, retried_requests) for found in find(view)]
 
 
@@ -170,7 +170,7 @@ def test_remarks_are_findings() -> None:
     compiled = compiler.compile("chat")
     compiler.begin(compiled)
     compiler.commit(compiled, cc.assistant("Done."))
-    view = load_stored_conversation(store, "chat")
+    view = load_conversation_view(store, "chat")
     (found,) = compiler_remarks(view)
     assert found.code == "FAI005"
     assert "lost" in found.title

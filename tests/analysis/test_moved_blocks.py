@@ -6,7 +6,7 @@ import pytest
 
 from contextc.analysis import Finding
 from contextc.analysis.changed_content import MOVED_FIX, describe_way, find_move
-from contextc.analysis.conversation_loader import load_stored_conversation
+from contextc.analysis.conversation_loader import load_conversation_view
 from contextc.analysis.request_comparison import RequestComparison, compare_two_requests
 from contextc.analysis.request_elements import Element
 from tests.analysis.cached_client import Client
@@ -28,7 +28,7 @@ def send_with_reminder(client: Client, text: str, *, own_message: bool, read: in
 
 
 def compare_last(client: Client) -> RequestComparison:
-    *_, before, now = load_stored_conversation(client.store, "c").requests
+    *_, before, now = load_conversation_view(client.store, "c").requests
     return compare_two_requests(client.store, before, now)
 
 
@@ -60,7 +60,7 @@ def test_a_reminder_that_moves_is_named_with_both_places(own_message: bool, step
         ("added", "tool_call", 0),
         ("added", "tool_result", 0),
     ]
-    requests = load_stored_conversation(client.store, "c").requests
+    requests = load_conversation_view(client.store, "c").requests
     assert moved.unchanged == compared.unchanged == requests[-2].count - 1
     assert found.tokens <= requests[-2].input - 4_400
 

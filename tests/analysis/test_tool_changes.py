@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from contextc.analysis.conversation_loader import load_stored_conversation
+from contextc.analysis.conversation_loader import load_conversation_view
 from contextc.analysis.request_comparison import compare_two_requests
 from tests.analysis.cached_client import Client, tool
 
@@ -69,7 +69,7 @@ def test_evidence_has_each_tool_and_nothing_else(
         assert "You help with this project" not in each.before + each.after
         if not (each.before and each.after):
             assert (each.before or each.after).startswith(f'{{"name":"{each.name}","description":"Run {each.name}.')
-    *_, before, now = load_stored_conversation(client.store, "c").requests
+    *_, before, now = load_conversation_view(client.store, "c").requests
     compared = compare_two_requests(client.store, before, now)
     assert {each.name for each in compared.differences if each.section == "tools"} == {name for _, name, *_ in evidence}
 

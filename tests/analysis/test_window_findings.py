@@ -3,8 +3,8 @@
 import pytest
 
 import contextc as cc
-from contextc.analysis import Finding, load_conversation_view
-from contextc.analysis.conversation_loader import StoredConversation, load_stored_conversation
+from contextc.analysis import Finding
+from contextc.analysis.conversation_loader import load_conversation_view
 from contextc.analysis.finding import get_code
 from contextc.analysis.window_findings import (
     kept_media,
@@ -20,7 +20,7 @@ IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png"
 
 
 def find(run: ObservedRun, function: object) -> list[Finding]:
-    view = load_stored_conversation(run.store, run.conversation)
+    view = load_conversation_view(run.store, run.conversation)
     return list(function(view))  # type: ignore[operator]
 
 
@@ -86,15 +86,6 @@ def test_a_group_of_tools_is_called_if_one_of_them_is() -> None:
             run.call(called, f"line {number}")
         run.send()
         assert len(find(run, unused_tools)) == expected
-
-
-def test_a_stored_conversation_has_everything_that_its_view_has() -> None:
-    run = ObservedRun()
-    run.ask("Hello.")
-    run.send()
-    plain = load_conversation_view(run.store, run.conversation)
-    stored = StoredConversation(run.store, plain)
-    assert vars(plain).items() <= vars(stored).items()
 
 
 def test_a_large_result_costs_by_staying() -> None:
@@ -214,7 +205,7 @@ def test_the_fix_for_images_is_that_of_the_provider(
         request = {key: messages, **({"model": "gpt-5.2"} if "openai" in format else {})}
         cc.observe(store, request=request, format=format, conversation="c", time=1_000_000 + 9_000 * number)
         messages = [*messages, {"role": "user", parts: [{**text, "text": f"And {number}?"}]}]
-    (found,) = kept_media(load_stored_conversation(store, "c"))
+    (found,) = kept_media(load_conversation_view(store, "c"))
     assert found.fix.startswith("Send smaller images")
     assert [each for each in words if each not in found.fix] == []
 

@@ -7,7 +7,7 @@ import pytest
 
 import contextc as cc
 from contextc.analysis.compaction_findings import lossy_compactions
-from contextc.analysis.conversation_loader import load_stored_conversation
+from contextc.analysis.conversation_loader import load_conversation_view
 from contextc.compiler.compaction_receipt import MAX_LISTED, Receipt, examine, find_points
 from contextc.compiler.ledger import StoredSummary, load_latest_summary, save_summary
 from contextc.store.message_rows import load_tip, make_place
@@ -148,7 +148,7 @@ def test_a_receipt_is_in_the_manifest_and_a_lossy_compaction_is_a_finding(store:
         attempt.commit(cc.assistant("fine"))
 
     line = next(line for line in target.explain("demo").lines if line.kind == "summary")
-    found = list(lossy_compactions(load_stored_conversation(store, "demo")))
+    found = list(lossy_compactions(load_conversation_view(store, "demo")))
 
     assert line.why == "keeps 2 of 10 facts; lost: src/pay/api.py, ORD-5512"
     assert [each.code for each in found] == ["CMP001"]

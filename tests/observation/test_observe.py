@@ -104,8 +104,8 @@ def test_the_inspector_shows_it(store: cc.Store) -> None:
     assert seen.conversation == name
     details = load_request_details(store, seen.channel)
     lines = page_lines(details).lines
-    assert [each.line.text for each in lines] == ["a <system-reminder>x</system-reminder>", "b", "c"]
-    assert [each.is_shared for each in lines] == [True, False, False]
+    assert [each.text for each in lines] == ["a <system-reminder>x</system-reminder>", "b", "c"]
+    assert [each.state == "shared" for each in lines] == [True, False, False]
     spent = compute_distribution(details)
     assert min(spent.system, spent.history, spent.new) > 0
     assert "c" in str(explain(store, seen.channel))

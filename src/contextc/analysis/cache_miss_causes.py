@@ -20,8 +20,9 @@ from contextc.analysis.changed_content import (
     summarize_tool_changes,
 )
 from contextc.analysis.finding import Evidence, FindingCode, register_code, shorten
-from contextc.analysis.miss_case import MISSED_TOKENS, MissCase, compare_elements
+from contextc.analysis.miss_case import MissCase, compare_elements
 from contextc.analysis.request_view import RequestView
+from contextc.inspection.prefix_break import MISSED_TOKENS
 
 MAX_TOOLS = 4
 """The number of tools that are evidence of one miss."""

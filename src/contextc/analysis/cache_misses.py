@@ -36,11 +36,12 @@ from contextc.analysis.cache_model import (
     reordered_tools,
 )
 from contextc.analysis.finding import Finding, FindingCode, RequestLoss, get_code
-from contextc.analysis.miss_case import COMPACTED, MISSED_TOKENS, MissCase, scope_of
+from contextc.analysis.miss_case import COMPACTED, MissCase, scope_of
 from contextc.analysis.neighbour_requests import compare_with_overlapping
 from contextc.analysis.request_view import ConversationView, RequestView, with_long_writes
 from contextc.compiler.manifest import RequestRecord
 from contextc.inspection.line_details import compute_miss_cost
+from contextc.inspection.prefix_break import MISSED_TOKENS
 from contextc.messages import Usage
 from contextc.store.ledger_schema import Channel
 

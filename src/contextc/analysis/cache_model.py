@@ -14,6 +14,7 @@ from itertools import accumulate, chain, pairwise
 from operator import attrgetter
 from typing import Literal, TypeAlias, cast
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -107,21 +108,16 @@ def _load_rules() -> tuple[_RuleEntry, ...]:
 
 def _read_entry(name: str, facts: JSONObject) -> _RuleEntry:
     options = as_object(facts.get("options"))
-    rules = CacheRules(
-        name=name,
-        explicit=facts.get("explicit", False),
-        lookback=facts.get("lookback", 0),
-        joined=facts.get("joined", False),
-        block=facts.get("block", 1),
-        minimum=facts.get("minimum", 0),
-        reports=facts.get("reports", False),
-        ignores_attribution=facts.get("ignores_attribution", False),
-        ttl=_as_milliseconds(facts["ttl"]),
-        kept=facts.get("kept", facts["ttl"][""]) * 1_000,
-        settings=cast(dict[str, Tier], facts.get("settings", {})),
-        ttl_fields=tuple(options.get("ttl", ())),
-        explicit_fields=options.get("explicit", {}),
-        reasons=cast(dict[str, list[str]], facts.get("reasons", {})),
+    rules = msgspec.convert(
+        {
+            **facts,
+            "name": name,
+            "ttl": _as_milliseconds(facts["ttl"]),
+            "kept": facts.get("kept", facts["ttl"][""]) * 1_000,
+            "ttl_fields": options.get("ttl", []),
+            "explicit_fields": options.get("explicit", {}),
+        },
+        CacheRules,
     )
     models = [
         (
@@ -226,7 +222,7 @@ def count_equal(before: RequestView, now: RequestView, ignored: Collection[str] 
     """Return the number of leading elements that are equal, or that are ignored."""
     count = 0
     for one, other in zip(before.head_sections, now.head_sections, strict=True):
-        same = _count_in(one, other)
+        same = _count_keys(one.elements, other.elements)
         while ignored and same < min(len(one.elements), len(other.elements)) and one.elements[same].suffix in ignored:
             same += 1 + _count_keys(one.elements[same + 1 :], other.elements[same + 1 :])
         count += same
@@ -254,13 +250,9 @@ def _iter_elements(sections: Iterable[Section]) -> Iterator[Element]:
     return chain.from_iterable(map(attrgetter("elements"), sections))
 
 
-def _count_in(one: Section, other: Section) -> int:
-    if one.elements == other.elements:
-        return len(one.elements)
-    return _count_keys(one.elements, other.elements)
-
-
 def _count_keys(one: Sequence[Element], other: Sequence[Element]) -> int:
+    if one == other:
+        return len(one)
     size = min(len(one), len(other))
     return next((at for at in range(size) if one[at] is not other[at] and one[at].key != other[at].key), size)
 
@@ -456,23 +448,20 @@ class CacheModel:
             if best is not None and comparison.shared < best[0][0]:
                 continue
             rows = 0 if comparison.equal >= branch.tip.count else comparison.equal_rows
-            score = (comparison.shared, find_position(rules, branch.entries, comparison), rows, recent)
+            position = find_readable(rules, branch.entries, comparison).position
+            score = (comparison.shared, position, rows, recent)
             if best is None or score > best[0]:
                 best = score, comparison, branch
         if best is None:
             return CacheOutlook(None, None, ReadablePrefix(), 0)
-        _, comparison, branch = best
-        prefix = find_readable(rules, branch.entries, comparison)
-        return CacheOutlook(comparison, branch, prefix, count_readable_tokens(rules, comparison, prefix.position))
+        return _look_ahead(rules, *best[1:])
 
     def expect_from(self, rules: CacheRules, tip: RequestView, now: RequestView) -> CacheOutlook | None:
         """Return what a request should be able to read of one earlier request; None if it was replaced."""
         branch = next((each for each in reversed(self._branches) if each.tip is tip), None)
         if branch is None:
             return None
-        comparison = compare_requests(rules, tip, now, self._ignored)
-        prefix = find_readable(rules, branch.entries, comparison)
-        return CacheOutlook(comparison, branch, prefix, count_readable_tokens(rules, comparison, prefix.position))
+        return _look_ahead(rules, compare_requests(rules, tip, now, self._ignored), branch)
 
     def add(self, rules: CacheRules, now: RequestView, outlook: CacheOutlook) -> None:
         """Add what a request leaves in the cache."""
@@ -484,7 +473,7 @@ class CacheModel:
             for entry in branch.entries:
                 if entry.position <= comparison.shared:
                     if entry.position <= outlook.prefix.position:
-                        entry = _mark_used(entry, now)
+                        entry = replace(entry, used=now.began, ended=now.ended)
                     entries[entry.position] = entry
         for position, life, kept in _find_written(rules, now):
             old = entries.get(position)
@@ -515,6 +504,11 @@ class CacheModel:
         self._branches = [*self._branches, CacheBranch(now, _limit_entries(entries))][-MAX_BRANCHES:]
 
 
+def _look_ahead(rules: CacheRules, comparison: Comparison, branch: CacheBranch) -> CacheOutlook:
+    prefix = find_readable(rules, branch.entries, comparison)
+    return CacheOutlook(comparison, branch, prefix, count_readable_tokens(rules, comparison, prefix.position))
+
+
 def _find_written(rules: CacheRules, now: RequestView) -> Iterator[tuple[int, int, int]]:
     """Return the prefixes that a request writes: position, life, and when it has certainly expired."""
     lives = {mark + 1: rules.lifetime(ttl) for mark, ttl in now.marks.items()}
@@ -536,40 +530,29 @@ def _is_read(now: RequestView, position: int, read: int) -> bool:
     return bool(read) and now.charged_before(position) * READ_SHARE <= read
 
 
-def find_position(rules: CacheRules, entries: Sequence[CacheEntry], comparison: Comparison) -> int:
-    """Return the `position` of `find_readable`."""
-    time, shared = comparison.now.began, comparison.shared
-    ready = [each for each in entries if each.ready <= time and not each.is_probably_expired(time)]
-    if not rules.explicit:
-        return max([min(each.position, shared) for each in ready], default=0)
-    return _find_from_marks(rules, comparison.now, [each for each in ready if each.position <= shared])
-
-
 def find_readable(rules: CacheRules, entries: Sequence[CacheEntry], comparison: Comparison) -> ReadablePrefix:
-    """Return the prefix of a request that entries of an earlier one let it read."""
+    """Return the prefix of a request that entries of an earlier one let it read. An implicit cache can read a part of
+    an entry, an explicit one only whole entries that a breakpoint finds.
+    """
     now, shared = comparison.now, comparison.shared
     time = now.began
-    if not rules.explicit:
-        have = [(each, min(each.position, shared)) for each in entries]
-        alive = [(each, size) for each, size in have if not each.is_probably_expired(time)]
-        return ReadablePrefix(
-            position=find_position(rules, entries, comparison),
-            fresh=max([size for each, size in have if each.ready <= time and not each.is_expired(time)], default=0),
-            unexpired=max([size for each, size in have if each.ready <= time], default=0),
-            ready=max([size for _, size in alive], default=0),
-            found=max([size for each, size in alive if each.ready <= time], default=0),
-            written=max([size for _, size in have], default=0),
-        )
-    usable = [each for each in entries if each.position <= shared]
+
+    def longest(some: Iterable[CacheEntry]) -> int:
+        return max([min(each.position, shared) for each in some], default=0)
+
+    def reach(some: Sequence[CacheEntry]) -> int:
+        return _find_from_marks(rules, now, some) if rules.explicit else longest(some)
+
+    usable = [each for each in entries if not rules.explicit or each.position <= shared]
     alive = [each for each in usable if not each.is_probably_expired(time)]
     ready = [each for each in alive if each.ready <= time]
     return ReadablePrefix(
-        position=find_position(rules, entries, comparison),
-        fresh=_find_from_marks(rules, now, [each for each in ready if not each.is_expired(time)]),
-        unexpired=_find_from_marks(rules, now, [each for each in usable if each.ready <= time]),
-        ready=_find_from_marks(rules, now, alive),
-        found=max([each.position for each in ready], default=0),
-        written=max([each.position for each in usable], default=0),
+        position=reach(ready),
+        fresh=reach([each for each in ready if not each.is_expired(time)]),
+        unexpired=reach([each for each in usable if each.ready <= time]),
+        ready=reach(alive),
+        found=longest(ready),
+        written=longest(usable),
     )
 
 
@@ -619,7 +602,3 @@ def _limit_entries(entries: list[CacheEntry]) -> list[CacheEntry]:
     return (
         entries if len(entries) <= MAX_ENTRIES else [*entries[:FIRST_ENTRIES], *entries[FIRST_ENTRIES - MAX_ENTRIES :]]
     )
-
-
-def _mark_used(entry: CacheEntry, now: RequestView) -> CacheEntry:
-    return CacheEntry(entry.position, now.began, now.ended, entry.ready, entry.life, entry.kept)

@@ -106,7 +106,7 @@ class ConversationComparison(Struct, frozen=True, kw_only=True):
 
 def compare_conversations(store: Store, one: str, other: str) -> ConversationComparison:
     """Return the comparison of two conversations. Raises `UnknownConversation`."""
-    first, second = (StoredConversation(store, each) for each in load_two_conversations(store, one, other))
+    first, second = load_two_conversations(store, one, other)
     costs = compute_costs(first), compute_costs(second)
     return ConversationComparison(
         a=_figures(first, costs[0]),

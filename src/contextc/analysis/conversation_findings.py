@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from msgspec import Struct
 
 from contextc.analysis.cache_misses import find_cache_misses
-from contextc.analysis.conversation_loader import StoredConversation, load_stored_conversation
+from contextc.analysis.conversation_loader import StoredConversation, load_conversation_view
 from contextc.analysis.finding import Finding, RequestLoss, conversation_functions, get_code, sort_by_cost
 from contextc.errors import ContextcError, UnknownConversation
 from contextc.store import Store
@@ -16,7 +16,7 @@ def findings(store: Store, conversation: str) -> list[Finding]:
 
     Raises `UnknownConversation`.
     """
-    return sort_by_cost(find_all(load_stored_conversation(store, conversation)))
+    return sort_by_cost(find_all(load_conversation_view(store, conversation)))
 
 
 def find_all(view: StoredConversation) -> list[Finding]:
@@ -152,7 +152,7 @@ def store_findings(
     requests = 0
     for number, name in enumerate(names, 1):
         try:
-            view = load_stored_conversation(store, name)
+            view = load_conversation_view(store, name)
             some = find_all(view)
         except UnknownConversation:
             if conversations is not None:

@@ -39,7 +39,7 @@ from contextc.linting import Violation, lint
 from contextc.providers.registry import format_of_provider
 from contextc.store import Store
 from contextc.store.backend_interface import Transaction
-from contextc.store.conversation_list import load_sources
+from contextc.store.conversation_list import ObservedSource, load_sources
 from contextc.store.ledger_schema import Channel, ChannelState, Item, RowRange, StoredRow, channel_id, extend_layout
 from contextc.store.message_rows import FIRST_UNANSWERED, SEQ_MASK, find_tip, make_place
 from contextc.store.turn_and_event_records import StepRecord, load_steps, load_turns
@@ -62,8 +62,8 @@ class SingleRequest(NamedTuple):
     fragments: tuple[Fragment, ...]
 
 
-def load_conversation_view(store: Store, conversation: str) -> ConversationView:
-    """Return the requests of a conversation. Raises `UnknownConversation`."""
+def load_conversation_view(store: Store, conversation: str) -> "StoredConversation":
+    """Return a conversation with its requests. Raises `UnknownConversation`."""
     return ConversationLoader(store, conversation).load()
 
 
@@ -101,11 +101,11 @@ def _load_single(tx: Transaction, steps: Steps, channel: Channel, number: int, p
     return _ChannelReader(parser, facts).read_one(tx, steps, number, record)
 
 
-def load_two_conversations(store: Store, one: str, other: str) -> tuple[ConversationView, ConversationView]:
+def load_two_conversations(store: Store, one: str, other: str) -> tuple["StoredConversation", "StoredConversation"]:
     """Return the requests of two conversations. They share what has the same bytes, so that comparing them is fast."""
     steps = [(each, load_step_index(store, store.conversation(each).name)) for each in (one, other)]
 
-    def work(tx: Transaction) -> tuple[ConversationView, ConversationView]:
+    def work(tx: Transaction) -> tuple[StoredConversation, StoredConversation]:
         parser = ElementParser()
         first, second = (ConversationLoader(store, name, parser).load_from(tx, found) for name, found in steps)
         return first, second
@@ -123,6 +123,7 @@ class ConversationLoader:
 
     def __init__(self, store: Store, conversation: str, parser: ElementParser | None = None) -> None:
         self._store, self._conversation, self._shared_parser = store, conversation, parser
+        self._view = StoredConversation(store, conversation)
         self._clear()
 
     def _clear(self) -> None:
@@ -131,8 +132,8 @@ class ConversationLoader:
         self._readers: dict[int, _ChannelReader] = {}
         self._neighbours = NeighbourLoader(self._read_other, _read_times)
 
-    def load(self) -> ConversationView:
-        """Return all requests. Raises `UnknownConversation`."""
+    def load(self) -> "StoredConversation":
+        """Return the conversation with all requests. Raises `UnknownConversation`."""
         self._store.conversation(self._conversation)  # raises if it does not exist
         steps = load_step_index(self._store, self._conversation)
         try:
@@ -141,8 +142,8 @@ class ConversationLoader:
             self._clear()
             raise
 
-    def load_from(self, tx: Transaction, steps: Steps) -> ConversationView:
-        """Return all requests, as a transaction sees them."""
+    def load_from(self, tx: Transaction, steps: Steps) -> "StoredConversation":
+        """Return the conversation with all requests, as a transaction sees them."""
         tip = find_tip(tx, self._conversation, False)
         number = tip.conversation if tip is not None else 0
         revision = (number, tip.revision if tip is not None else 0)
@@ -159,7 +160,8 @@ class ConversationLoader:
         requests.sort(key=lambda each: (each.began, each.number))
         source = load_sources(tx, [number]).get(number)
         others = self._neighbours.load(tx, number, requests, source)
-        return ConversationView(self._conversation, requests, source, others.overlapping, others.continued)
+        self._view.update(requests, source, *others)
+        return self._view
 
     def _read_other(
         self, tx: Transaction, conversation: int, channel: Channel, number: int, state: ChannelState,
@@ -221,7 +223,11 @@ class _ChannelReader:
         added = [record_from_json(body) for body in stored]
         layouts = self._layouts(added)
         lost = self._load_unanswered(tx)
-        self._lost = {key: known for key, known in self._lost.items() if self._is_same(steps, *known, lost)}
+        self._lost = {
+            key: (body, view)
+            for key, (body, view) in self._lost.items()
+            if lost.get(key) == body and self._step(steps, key, view.record) == view.step
+        }
         new_lost = {key: record_from_json(body) for key, body in lost.items() if key not in self._lost}
         whole = self._load_replaced(tx, last + 1) if added or new_lost else {}
         self._load_rows(tx, chain(*layouts, *[each.layout or () for each in new_lost.values()]))
@@ -234,9 +240,6 @@ class _ChannelReader:
             view, _ = self._view(tx, steps, key, record, record.layout or (), whole)
             self._lost[key] = lost[key], view
         return [*self._views, *[self._lost[key][1] for key in lost]]
-
-    def _is_same(self, steps: Steps, body: bytes, view: RequestView, lost: Mapping[int, bytes]) -> bool:
-        return lost.get(view.number) == body and self._step(steps, view.number, view.record) == view.step
 
     def _view(
         self,
@@ -379,15 +382,11 @@ def _load_rows(tx: Transaction, layout: Sequence[RowRange]) -> dict[int, StoredR
         rows = ledger.load_rows(tx, layout)
     except StoreCorrupt:
         numbers = [(each.channel, number) for each in layout for number in range(each.first, each.last + 1)]
-        rows = [row for channel, number in numbers for row in _load_row(tx, RowRange(channel, number, number))]
+        rows: list[StoredRow] = []
+        for channel, number in numbers:
+            with suppress(StoreCorrupt):
+                rows += ledger.load_rows(tx, [RowRange(channel, number, number)])
     return {row.place: row for row in rows}
-
-
-def _load_row(tx: Transaction, where: RowRange) -> list[StoredRow]:
-    try:
-        return ledger.load_rows(tx, [where])
-    except StoreCorrupt:
-        return []
 
 
 def _added_ranges(before: tuple[RowRange, ...], layout: tuple[RowRange, ...]) -> tuple[RowRange, ...] | None:
@@ -452,11 +451,10 @@ class StoredConversation(ConversationView):
     their prices.
     """
 
-    def __init__(self, store: Store, view: ConversationView) -> None:
-        super().__init__(view.name, (), view.source, view.overlapping, view.continued)
+    def __init__(self, store: Store, name: str) -> None:
+        super().__init__(name)
         self.store = store
         self._forget_requests()
-        self._add(view.requests)
 
     def _forget_requests(self) -> None:
         self.forget()
@@ -467,18 +465,21 @@ class StoredConversation(ConversationView):
         self._replies_read = 0
         self._violations: dict[int, list[Violation]] = {}
 
-    def update(self, view: ConversationView) -> None:
+    def update(
+        self,
+        requests: Sequence[RequestView],
+        source: ObservedSource | None,
+        overlapping: list[RequestView],
+        continued: RequestView | None,
+    ) -> None:
         """Take over a later state of the conversation. What was computed is kept if requests were only added."""
-        count, self.source = len(self.requests), view.source
-        is_same = view.overlapping == self.overlapping and view.continued is self.continued
-        if view.requests[:count] != self.requests or not is_same:
-            count, self.overlapping, self.continued = 0, view.overlapping, view.continued
+        count, self.source = len(self.requests), source
+        is_same = overlapping == self.overlapping and continued is self.continued
+        if requests[:count] != self.requests or not is_same:
+            count, self.overlapping, self.continued = 0, overlapping, continued
             self._forget_requests()
-        self._add(view.requests[count:])
-
-    def _add(self, requests: Sequence[RequestView]) -> None:
-        self.requests.extend(requests)
-        for each in requests:
+        self.requests.extend(requests[count:])
+        for each in requests[count:]:
             self.channels.setdefault(each.channel_id, []).append(each)
 
     @property
@@ -498,14 +499,11 @@ class StoredConversation(ConversationView):
     def violations(self, request: RequestView) -> list[Violation]:
         """Return what `contextc lint` finds in the body of a request; nothing if it cannot be rebuilt."""
         if (found := self._violations.get(id(request))) is None:
-            found = self._violations[id(request)] = self._lint(request)
+            found = self._violations[id(request)] = []
+            with suppress(ContextcError):
+                if (body := self.body(request)) is not None:
+                    found += lint(body, format=request.format)
         return found
-
-    def _lint(self, request: RequestView) -> list[Violation]:
-        with suppress(ContextcError):
-            body = self.body(request)
-            return lint(body, format=request.format) if body is not None else []
-        return []
 
     def body(self, request: RequestView) -> JSONObject | None:
         """Return the body of a request as it was sent; None if it cannot be rebuilt."""
@@ -537,11 +535,6 @@ class StoredConversation(ConversationView):
                 )
 
 
-def load_stored_conversation(store: Store, conversation: str) -> StoredConversation:
-    """Return a conversation with its requests. Raises `UnknownConversation`."""
-    return StoredConversation(store, load_conversation_view(store, conversation))
-
-
 # ── while it grows ────────────────────────────────────────────────────────────────────────────────────────────────────
 # Conversations that are analysed again and again while they grow: each time, only what is new is read and compared.
 
@@ -550,33 +543,12 @@ MAX_CONVERSATIONS = 4
 """The number of conversations that are kept. A long one takes some 100 MB."""
 
 
-class _Analysed:
-    """One conversation, with its loader."""
-
-    def __init__(self, store: Store, name: str) -> None:
-        self._store, self._loader = store, ConversationLoader(store, name)
-        self._view: StoredConversation | None = None
-        self.lock = Lock()
-
-    @property
-    def parser(self) -> ElementParser:
-        return self._loader.parser
-
-    def update(self) -> StoredConversation:
-        loaded = self._loader.load()
-        if self._view is None:
-            self._view = StoredConversation(self._store, loaded)
-        else:
-            self._view.update(loaded)
-        return self._view
-
-
 class AnalysedConversations:
     """The most recently analysed conversations of a store. It can be used by several threads."""
 
     def __init__(self, store: Store, limit: int = MAX_CONVERSATIONS) -> None:
         self._store, self._limit = store, limit
-        self._entries: OrderedDict[str, _Analysed] = OrderedDict()
+        self._entries: OrderedDict[str, tuple[ConversationLoader, Lock]] = OrderedDict()
         self._lock = Lock()
 
     @contextmanager
@@ -585,37 +557,37 @@ class AnalysedConversations:
 
         What was computed from an earlier state is used again. After an error, nothing of it is kept.
         """
-        entry = self._find(name)
-        with entry.lock, self._keep_unless_error(name, entry):
-            yield entry.update()
+        loader, lock = self._find(name)
+        with lock, self._keep_unless_error(name, loader):
+            yield loader.load()
 
     @contextmanager
     def use_parser(self, name: str) -> Generator[ElementParser]:
         """Return the parser of a conversation, which keeps what it parsed; a new one if another thread uses it."""
-        entry = self._find(name)
-        if not entry.lock.acquire(blocking=False):
+        loader, lock = self._find(name)
+        if not lock.acquire(blocking=False):
             yield ElementParser()
             return
         try:
-            with self._keep_unless_error(name, entry):
-                yield entry.parser
+            with self._keep_unless_error(name, loader):
+                yield loader.parser
         finally:
-            entry.lock.release()
+            lock.release()
 
-    def _find(self, name: str) -> _Analysed:
+    def _find(self, name: str) -> tuple[ConversationLoader, Lock]:
         with self._lock:
-            entry = self._entries.pop(name, None) or _Analysed(self._store, name)
+            entry = self._entries.pop(name, None) or (ConversationLoader(self._store, name), Lock())
             self._entries[name] = entry
             while len(self._entries) > self._limit:
                 self._entries.popitem(last=False)
         return entry
 
     @contextmanager
-    def _keep_unless_error(self, name: str, entry: _Analysed) -> Generator[None]:
+    def _keep_unless_error(self, name: str, loader: ConversationLoader) -> Generator[None]:
         try:
             yield
         except BaseException:
             with self._lock:
-                if self._entries.get(name) is entry:
+                if name in self._entries and self._entries[name][0] is loader:
                     del self._entries[name]
             raise

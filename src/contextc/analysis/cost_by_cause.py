@@ -20,7 +20,7 @@ from contextc.analysis.conversation_loader import (
     SectionLines,
     SingleRequest,
     StoredConversation,
-    load_stored_conversation,
+    load_conversation_view,
 )
 from contextc.analysis.element_costs import (
     ChannelRun,
@@ -110,7 +110,7 @@ class ConversationCosts(Struct, frozen=True, kw_only=True):
 
 def conversation_costs(store: Store, conversation: str) -> ConversationCosts:
     """Return the costs of a conversation by cause. Raises `UnknownConversation`."""
-    return compute_costs(load_stored_conversation(store, conversation))
+    return compute_costs(load_conversation_view(store, conversation))
 
 
 def add_costs(costs: Iterable[ConversationCosts], name: str) -> ConversationCosts:

@@ -17,7 +17,7 @@ from contextc._common_prefix import count_common_prefix
 from contextc._json import encode
 from contextc.analysis.cache_misses import find_cache_misses, find_ignored_blocks
 from contextc.analysis.cache_model import CACHING_STATUSES, CacheModel, CacheRules, find_cache_rules
-from contextc.analysis.conversation_loader import StoredConversation, load_stored_conversation
+from contextc.analysis.conversation_loader import StoredConversation, load_conversation_view
 from contextc.analysis.element_costs import tool_name
 from contextc.analysis.request_elements import Rows, Section, make_element
 from contextc.analysis.request_view import RequestView, with_long_writes
@@ -347,7 +347,7 @@ def what_if(store: Store, conversation: str, *, compact_at: int | None = None) -
     the largest request, and at least twice the size of what a compaction cannot remove. If too little room would be
     left for messages, or all requests are smaller, nothing is compacted, and `skipped` has the reason.
     """
-    return compute_replays(load_stored_conversation(store, conversation), compact_at)
+    return compute_replays(load_conversation_view(store, conversation), compact_at)
 
 
 def compute_replays(view: StoredConversation, compact_at: int | None = None) -> WhatIf:

@@ -26,9 +26,8 @@ from contextc.analysis.changed_content import Move, TextChange, count_common_end
 from contextc.analysis.finding import Evidence, RequestPlace, shorten
 from contextc.analysis.request_elements import Element, text_of
 from contextc.analysis.request_view import RequestView
+from contextc.inspection.prefix_break import MISSED_SHARE, MISSED_TOKENS
 
-MISSED_TOKENS = 1_024
-MISSED_SHARE = 0.05
 SIMILAR = 0.5
 MAX_DIFFERENCE = 0.25
 FIRST_MESSAGES = 64

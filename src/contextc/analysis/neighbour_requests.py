@@ -12,11 +12,12 @@ from typing import NamedTuple, TypeAlias
 
 from contextc.analysis.cache_model import CACHING_STATUSES, MAX_BRANCHES, CacheModel, CacheOutlook, CacheRules
 from contextc.analysis.changed_content import ATTRIBUTION
-from contextc.analysis.miss_case import MISSED_TOKENS, scope_of
+from contextc.analysis.miss_case import scope_of
 from contextc.analysis.request_view import RequestView
 from contextc.compiler import ledger
 from contextc.compiler.manifest import RequestRecord, record_from_json
 from contextc.errors import StoreCorrupt
+from contextc.inspection.prefix_break import MISSED_TOKENS
 from contextc.store.backend_interface import Transaction
 from contextc.store.conversation_list import ObservedSource
 from contextc.store.ledger_schema import Channel, ChannelState

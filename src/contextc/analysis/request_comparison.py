@@ -34,7 +34,7 @@ from contextc.analysis.changed_content import (
     recognise,
 )
 from contextc.analysis.element_costs import call_name, has_media, read_arguments, tool_name
-from contextc.analysis.miss_case import MissCase, compare_elements
+from contextc.analysis.miss_case import MissCase, compare_elements, scope_of
 from contextc.analysis.neighbour_requests import compare_with_overlapping, is_answered_during
 from contextc.analysis.request_elements import BlockType, Element
 from contextc.analysis.request_view import RequestView
@@ -62,39 +62,27 @@ MAX_LEAF = 200
 """Characters of encoded data that are shown."""
 
 
-class ComparedItem:
+class ComparedItem(Struct, kw_only=True, eq=False, dict=True):
     """A tool, a block of the system prompt, or a block of a message.
 
     `key` is equal for equal content. `shape` is equal for items that can be versions of each other. `tokens` are as the
     provider counts them. `text` is what a person reads: texts with their line breaks, and JSON with indents.
     """
 
-    __slots__ = ("__dict__", "call", "element", "key", "name", "path", "role", "section", "tokens", "type")
-
-    def __init__(
-        self,
-        *,
-        section: ItemSection,
-        type: BlockType,
-        role: str,
-        name: str,
-        call: str,
-        key: bytes,
-        path: str,
-        tokens: int,
-        element: Element | None = None,
-        text: str | None = None,
-    ) -> None:
-        self.section: ItemSection = section
-        self.type: BlockType = type
-        self.role, self.name, self.call = role, name, call
-        self.key, self.path, self.tokens, self.element = key, path, tokens, element
-        if text is not None:
-            self.text = text
+    section: ItemSection
+    type: BlockType
+    role: str = ""
+    name: str = ""
+    call: str = ""
+    key: bytes
+    path: str
+    tokens: int = 0
+    element: Element | None = None
+    shown: str = ""
 
     @cached_property
     def text(self) -> str:
-        return show_element(self.element) if self.element is not None else ""
+        return show_element(self.element) if self.element is not None else self.shown
 
     @property
     def shape(self) -> tuple[str, ...]:
@@ -153,17 +141,7 @@ def _tool_item(tool: Tool | NativeTool, path: str) -> ComparedItem:
         {"description": tool.description, "parameters": tool.parameters} if isinstance(tool, Tool) else tool.data
     )
     text = _show_fields(name, fields)
-    return ComparedItem(
-        section="tools",
-        type="tool",
-        role="",
-        name=name,
-        call="",
-        key=_hash("tool", text),
-        path=path,
-        tokens=0,
-        text=text,
-    )
+    return ComparedItem(section="tools", type="tool", name=name, key=_hash("tool", text), path=path, shown=text)
 
 
 def _part_items(message: Message, section: ItemSection, path: str, numbers: dict[str, int]) -> Iterator[ComparedItem]:
@@ -180,8 +158,7 @@ def _part_items(message: Message, section: ItemSection, path: str, numbers: dict
             call=call,
             key=_hash(type, role, name, call, text),
             path=f"{path}.parts[{index}]",
-            tokens=0,
-            text=text,
+            shown=text,
         )
 
 
@@ -401,7 +378,7 @@ def compare_two_requests(store: Store, before: RequestView | None, now: RequestV
         )  # fmt: skip
     as_messages = before.format != now.format
     old, new = load_compared_items(store, before, now)
-    shares_cache = not as_messages and _same_model(before, now)
+    shares_cache = not as_messages and scope_of(before) == scope_of(now)
     known_rules = find_cache_rules(now)
     rules = known_rules or CacheRules(name="")
     compared = compare_requests(rules, before, now) if shares_cache else None
@@ -460,10 +437,6 @@ def is_same_content(store: Store, before: RequestView, now: RequestView) -> bool
         ]
     old, new = load_compared_items(store, before, now)
     return [each.key for each in old] == [each.key for each in new]
-
-
-def _same_model(before: RequestView, now: RequestView) -> bool:
-    return (before.channel.provider, before.channel.model) == (now.channel.provider, now.channel.model)
 
 
 # ── alignment ─────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -386,14 +386,13 @@ class ConversationView(KeepsResults):
     def __init__(
         self,
         name: str,
-        requests: Sequence[RequestView],
-        source: ObservedSource | None = None,
-        overlapping: Sequence[RequestView] = (),
-        continued: RequestView | None = None,
+        requests: Sequence[RequestView] = (),
     ) -> None:
         super().__init__()
-        self.name, self.requests, self.source = name, list(requests), source
-        self.overlapping, self.continued = list(overlapping), continued
+        self.name, self.requests = name, list(requests)
+        self.source: ObservedSource | None = None
+        self.overlapping: list[RequestView] = []
+        self.continued: RequestView | None = None
 
 
 def _split_tokens(tokens: int, head: Head) -> tuple[int, int]:

@@ -45,8 +45,7 @@ def find_common_runs(before: Sequence[Hashable], after: Sequence[Hashable]) -> I
     The common prefix and suffix are found first. Between them, elements that both contain exactly once, in the same
     order, are anchors, and runs grow from there. So the time is linear in the lengths, not in their product.
     """
-    start = next((n for n, (one, two) in enumerate(zip(before, after, strict=False)) if one != two), None)
-    start = min(len(before), len(after)) if start is None else start
+    start = count_common_prefix(before, after)
     end = 0
     while end < min(len(before), len(after)) - start and before[-1 - end] == after[-1 - end]:
         end += 1
@@ -296,7 +295,10 @@ class _HunkCollector:
 
     def field(self, name: str, old: Raw | None, new: Raw | None) -> None:
         before, after = (None if each is None else bytes(each) for each in (old, new))
-        lists = [_list_in(each or b"[]") for each in (before, after)]
+        lists = [
+            [bytes(element) for element in _decode_elements(each or b"[]")] if (each or b"[")[:1] == b"[" else None
+            for each in (before, after)
+        ]
         if before == after:
             self._same(name, [after or b""])
         elif lists[0] is not None and lists[1] is not None:
@@ -329,7 +331,10 @@ class _HunkCollector:
         if self.shown_lines >= MAX_LINES:
             self.cut = True
             return
-        old, new = (None if each is None else _print_lines(each) for each in (before, after))
+        old, new = (
+            None if each is None else msgspec.json.format(each, indent=2).decode("utf-8", "replace").split("\n")
+            for each in (before, after)
+        )
         if old is None or new is None or max(len(old), len(new)) > MAX_COMPARED_LINES:
             self._add_hunk("removed", path, old or [])
             self._add_hunk("added", path, new or [])
@@ -356,11 +361,3 @@ class _HunkCollector:
         self.shown_lines += len(shown)
         if shown:
             self.hunks.append(Hunk(kind=kind, path=path, lines=shown, count=len(lines)))
-
-
-def _list_in(value: bytes) -> list[bytes] | None:
-    return [bytes(each) for each in _decode_elements(value)] if value[:1] == b"[" else None
-
-
-def _print_lines(value: bytes) -> list[str]:
-    return msgspec.json.format(value, indent=2).decode("utf-8", "replace").split("\n")

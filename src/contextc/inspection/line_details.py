@@ -247,15 +247,14 @@ def is_system_first(formatter: Formatter) -> bool:
 
 def tool_parts(formatter: Formatter | None, tools: Sequence[AnyTool]) -> tuple[HeadPart, ...]:
     """Return the tool definitions as parts. Without a formatter, they have the form of contextc."""
-    return tuple([_tool_part(formatter, each) for each in tools])
-
-
-def _tool_part(formatter: Formatter | None, tool: AnyTool) -> HeadPart:
-    name = get_tool_name(tool)
-    sent = formatter.encode_tools([tool]) if formatter is not None else []
-    definition = sent[0] if sent else cast(JSONObject, decode(encode(tool)))
-    description = tool.description if isinstance(tool, Tool) else ""
-    return HeadPart("tool", f"{name}: {description}" if description else name, name, definition)
+    found: list[HeadPart] = []
+    for tool in tools:
+        name = get_tool_name(tool)
+        sent = formatter.encode_tools([tool]) if formatter is not None else []
+        definition = sent[0] if sent else cast(JSONObject, decode(encode(tool)))
+        description = tool.description if isinstance(tool, Tool) else ""
+        found.append(HeadPart("tool", f"{name}: {description}" if description else name, name, definition))
+    return tuple(found)
 
 
 def compare_heads(now: Sequence[HeadPart], before: Sequence[HeadPart] | None, is_shared: bool) -> tuple[HeadPart, ...]:

@@ -8,8 +8,11 @@ The lines of the head have negative numbers: the last one is -1. Messages keep t
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import accumulate, pairwise
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from msgspec.structs import replace
 
 from contextc.compiler.draft import distribute
 from contextc.compiler.manifest import ManifestLine
@@ -24,10 +27,11 @@ from contextc.inspection.line_details import (
     searched_text,
 )
 from contextc.inspection.request_details import (
-    NumberedLine,
     RequestDetails,
+    RequestLine,
     build_numbered_lines,
     is_sent_again,
+    make_line,
 )
 from contextc.messages import Message
 
@@ -113,7 +117,9 @@ def select_lines(request: RequestDetails, wanted: LineFilter) -> LineSelection:
     counts: tuple[dict[str, int], ...] = ({}, {}, {}, {}, {})
     for line in lines:
         missed = [place for place, value in fields if value not in line.values[place]]
-        if len(missed) > 1 or (wanted.only and not _is_kind(line, wanted.only)):
+        is_left = line.state == "left"
+        is_kind = not is_left if wanted.only == "shown" else is_left or "shortened" in line.values[0]
+        if len(missed) > 1 or (wanted.only and not is_kind):
             continue
         if words and words not in line.text().casefold():
             continue
@@ -135,10 +141,6 @@ def select_lines(request: RequestDetails, wanted: LineFilter) -> LineSelection:
     )
 
 
-def _is_kind(line: _Line, only: str) -> bool:
-    return line.state != "left" if only == "shown" else line.state == "left" or "shortened" in line.values[0]
-
-
 def _facet_values(
     state: str, role: str, details: LineDetails, *, reduced: bool = False, paid: bool = False
 ) -> tuple[tuple[str, ...], ...]:
@@ -154,12 +156,8 @@ def _head_lines(head: Sequence[HeadPart], tokens: Sequence[int], paid: Collectio
     found: list[_Line] = []
     for number, (part, size) in enumerate(zip(head, tokens, strict=True), -len(head)):
         values = _facet_values(part.state, part.kind, head_details(part), paid=number in paid)
-        found.append(_Line(number, size, values, _text_of_part(part)))
+        found.append(_Line(number, size, values, partial(getattr, part, "searched")))
     return found
-
-
-def _text_of_part(part: HeadPart) -> Callable[[], str]:
-    return lambda: part.searched
 
 
 def _sent_lines(request: RequestDetails, paid: Collection[int]) -> list[_Line]:
@@ -170,7 +168,7 @@ def _sent_lines(request: RequestDetails, paid: Collection[int]) -> list[_Line]:
         state = "unchanged" if index < request.shared else "again" if is_sent_again(request, index) else "new"
         details = describe_parts(sent.message.parts, short=True)
         values = _facet_values(state, item.role, details, reduced=is_reduced(item), paid=index in paid)
-        found.append(_Line(index, tokens[index], values, _text_of_message(sent.message)))
+        found.append(_Line(index, tokens[index], values, partial(searched_text, sent.message)))
     return found
 
 
@@ -182,36 +180,32 @@ def _left_out_lines(request: RequestDetails) -> list[_Line]:
         message = messages.get(where)
         role, parts = (message.role, message.parts) if message is not None else ("", ())
         values = _facet_values("left", role, describe_parts(parts, short=True))
-        found.append(_Line(number, 0, values, _text_of_message(message)))
+        found.append(_Line(number, 0, values, partial(searched_text, message) if message is not None else str))
     return found
-
-
-def _text_of_message(message: Message | None) -> Callable[[], str]:
-    return lambda: searched_text(message) if message is not None else ""
 
 
 # ── some lines, with all that is shown of them ────────────────────────────────────────────────────────────────────────
 
 
-def load_lines(request: RequestDetails, numbers: Sequence[int], *, head: bool) -> list[NumberedLine]:
+def load_lines(request: RequestDetails, numbers: Sequence[int], *, head: bool) -> list[RequestLine]:
     """Return the lines with these numbers, in this order, with their details. Numbers of no line are left out."""
     wanted = dict.fromkeys(numbers)
     end = len(request.items)
     hidden = request.left_out_places if any([number >= end for number in wanted]) else []
     total = end + len(hidden)
     inside = sorted([number for number in wanted if 0 <= number < total])
-    found = {each.number: each for each in build_numbered_lines(request, inside, hidden)}
+    found = {each.index: each for each in build_numbered_lines(request, inside, hidden)}
     details = _paired_details(request, inside, hidden)
     is_head = head and any([number < 0 for number in wanted])
     parts = request.load_head() if is_head else ()
     tokens = distribute_head(parts, request.budget.system, request.budget.tools)
     paid = find_paid_again(request, tokens)
     found = {
-        number: line._replace(details=details[number]._replace(is_paid_again=number in paid))
+        number: replace(line, **detail_fields(details[number]._replace(is_paid_again=number in paid)))
         for number, line in found.items()
     }
     if is_head:
-        found |= {each.number: each for each in _numbered_head(request, parts, tokens, paid)}
+        found |= {each.index: each for each in _numbered_head(request, parts, tokens, paid)}
     return [found[number] for number in wanted if number in found]
 
 
@@ -267,17 +261,26 @@ def _describe_lines(request: RequestDetails, numbers: Sequence[int], hidden: Seq
 
 def _numbered_head(
     request: RequestDetails, head: Sequence[HeadPart], tokens: Sequence[int], paid: Collection[int]
-) -> list[NumberedLine]:
+) -> list[RequestLine]:
     added = request.above - sum(tokens)
     model = find_channel_model(request.channel)
     costs = compute_item_costs(model, [*tokens, added, *request.tokens], 0, request.charged)
-    found: list[NumberedLine] = []
+    found: list[RequestLine] = []
     for index, part in enumerate(head):
         number, is_unchanged = index - len(head), part.state == "unchanged"
         line = ManifestLine(seq=0, kind=part.kind, role=part.kind, shown=True, tokens=tokens[index], text=part.text)
         details = head_details(part)._replace(is_paid_again=is_unchanged and number in paid)
-        found.append(NumberedLine(number, line, "", is_unchanged, costs[index], details=details))
+        fields = detail_fields(details)
+        found.append(make_line(number, line, is_shared=is_unchanged, cost=costs[index], uid="", parts=(), **fields))
     return found
+
+
+def detail_fields(details: LineDetails) -> dict[str, Any]:
+    """Return the fields of a line in a detailed answer. Fields that do not apply are left out."""
+    fields: dict[str, Any] = {"causes": details.causes, "calls": details.calls, "results": details.results}
+    fields |= {"tool": details.tools[0] if len(details.tools) == 1 else "", "again": details.is_again}
+    fields |= {"paid_again": details.is_paid_again, "changed": details.is_changed, "definition": details.definition}
+    return {name: value for name, value in fields.items() if value}
 
 
 def head_details(part: HeadPart) -> LineDetails:

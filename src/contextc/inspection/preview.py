@@ -301,16 +301,11 @@ def load_epochs(store: Store, channel: Channel) -> list[ChannelEpoch]:
     found: list[ChannelEpoch] = []
     for record in load_records(store, channel):
         if record.why or not found:
-            found.append(
-                ChannelEpoch(record.epoch, record.request, record.why, _count_rows(record.layout), record.time)
-            )
+            rows = sum(last - first + 1 for _, first, last in record.layout or ())
+            found.append(ChannelEpoch(record.epoch, record.request, record.why, rows, record.time))
         else:
             found[-1] = replace(found[-1], rows=found[-1].rows + record.added)
     return found
-
-
-def _count_rows(layout: Sequence[tuple[int, int, int]] | None) -> int:
-    return sum(last - first + 1 for _, first, last in layout or ())
 
 
 def load_knowledge(store: Store, channel: Channel) -> ChannelKnowledge:

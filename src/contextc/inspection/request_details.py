@@ -4,13 +4,14 @@ A page of lines loads the messages of that page only, and never the wire bytes. 
 figures are the provider's if it reported any, distributed over all parts.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import accumulate, chain
-from operator import eq, is_
-from typing import Literal, NamedTuple, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate, takewhile
+from typing import Any, Literal, NamedTuple, TypeAlias
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
+from contextc._common_prefix import count_common_prefix
+from contextc._json import JSONObject
 from contextc.compiler import ledger
 from contextc.compiler.draft import Budget, distribute
 from contextc.compiler.ledger import load_messages_at
@@ -34,7 +35,9 @@ from contextc.compiler.step import (
 )
 from contextc.inspection.line_details import (
     HeadPart,
-    LineDetails,
+    LineCall,
+    LineCause,
+    LineResult,
     compare_heads,
     compute_item_costs,
     load_whole_head,
@@ -136,28 +139,55 @@ class TokenDistribution(Struct, frozen=True, kw_only=True):
     free: int
 
 
-class NumberedLine(NamedTuple):
-    """A line with its number in the manifest, the uid of its message, and its cost; None if that is unknown.
+LineState: TypeAlias = Literal["shared", "new", "left", "shown"]
+"""State of a line: also in the previous request, new, left out, or without a previous request to compare with."""
 
-    `sent` are the parts that the model read. `original` are the stored parts, if they differ. `details` is set for
-    lines that `line_selection` loads.
+
+class RequestLine(Struct, frozen=True, kw_only=True):
+    """One message or inserted text of a request. `index` counts from 0: sent lines in order, then the rest.
+
+    `text` is the text as sent, and `original` the stored text if it differs. `parts` and `original_parts` are the same
+    as message parts, if the query asks for them. `reduction` is "stub" or "shortened" if a tool result was reduced, and
+    `original_length` is then the number of characters of the stored text.
+
+    The other fields are present in a detailed answer. `causes` are the causes of its tokens, as in the costs by cause.
+    `tool` is the name of the tool that the line defines, calls or has a result of, if it is one tool. `again` is true
+    if the previous request had the message too, but not in the shared prefix. `paid_again` is true if it is in the
+    shared prefix, but the provider did not read it from its cache. `changed` is true for a system prompt or a tool of
+    which the previous request had another version. `definition` is a tool definition as sent, if the
+    query asks for parts. Lines of the system prompt and of tools have negative indexes.
     """
 
-    number: int
-    line: ManifestLine
-    uid: str
-    is_shared: bool
+    index: int
+    seq: int
+    kind: str
+    role: str
+    shown: bool
+    tokens: int
     cost: float | None
-    sent: tuple[AnyPart, ...] = ()
-    original: tuple[AnyPart, ...] | None = None
+    why: str
+    text: str
+    state: LineState
+    uid: str
+    original: str = ""
+    parts: tuple[AnyPart, ...] | None = None
+    original_parts: tuple[AnyPart, ...] | None = None
     reduction: Reduction = ""
-    details: LineDetails | None = None
+    original_length: int = 0
+    causes: tuple[LineCause, ...] | UnsetType = UNSET
+    tool: str | UnsetType = UNSET
+    calls: tuple[LineCall, ...] | UnsetType = UNSET
+    results: tuple[LineResult, ...] | UnsetType = UNSET
+    again: bool | UnsetType = UNSET
+    paid_again: bool | UnsetType = UNSET
+    changed: bool | UnsetType = UNSET
+    definition: JSONObject | UnsetType = UNSET
 
 
 class LinePage(NamedTuple):
     """A page of lines, whether more follow, and the `after` value of the next page."""
 
-    lines: list[NumberedLine]
+    lines: list[RequestLine]
     more: bool
     next: int
 
@@ -207,7 +237,8 @@ def preview_request_details(store: Store, compiled: Compiled) -> RequestDetails:
             )
             shared = sum([len(each.row.items) for each in sealed[:rows]])
             # Compare by identity: in a dry run, an edited message may equal the message that it replaces.
-            shared += _count_same(items[shared:], sealed[rows].row.items, is_) if rows < len(sealed) else 0
+            pairs = zip(items[shared:], sealed[rows].row.items if rows < len(sealed) else (), strict=False)
+            shared += sum(1 for _ in takewhile(lambda pair: pair[0] is pair[1], pairs))
     known = dict(draft.log)
 
     def read(places: Sequence[int]) -> Mapping[int, Message]:
@@ -297,30 +328,21 @@ def _shared(
     if before is None:  # a fork: its first rows are its parent's
         ends = accumulate(size for *_, size in rows)
         return _items(rows[: sum(end <= record.shared_bytes for end in ends)])
-    theirs = list(_places(load_request_layout(tx, number, before)[0]))
-    pairs = zip((where for where, *_ in rows), theirs, strict=False)
-    same = next((index for index, (mine, other) in enumerate(pairs) if mine != other), min(len(rows), len(theirs)))
+    theirs = [
+        where
+        for channel, first, last in load_request_layout(tx, number, before)[0]
+        for where in range(channel << SEQ_BITS | first, (channel << SEQ_BITS | last) + 1)
+    ]
+    same = count_common_prefix([where for where, *_ in rows], theirs)
     if same == len(rows) or same == len(theirs):
         return _items(rows[:same])
     parting = RowRange(theirs[same] >> SEQ_BITS, theirs[same] & SEQ_MASK, theirs[same] & SEQ_MASK)
     ((_, row, _),) = ledger.load_row_items(tx, [parting])
-    return _items(rows[:same]) + _count_same(rows[same][1].items, row.items, eq)
+    return _items(rows[:same]) + count_common_prefix(rows[same][1].items, row.items)
 
 
 def _items(rows: Sequence[tuple[int, LedgerRow, int]]) -> int:
     return sum([len(row.items) for _, row, _ in rows])
-
-
-def _count_same(mine: Sequence[Item], theirs: Sequence[Item], same: Callable[[object, object], bool]) -> int:
-    """Return the number of leading items that are the same."""
-    pairs = enumerate(zip(mine, theirs, strict=False))
-    return next((index for index, (one, other) in pairs if not same(one, other)), min(len(mine), len(theirs)))
-
-
-def _places(layout: Iterable[RowRange]) -> Iterable[int]:
-    return chain.from_iterable(
-        range(channel << SEQ_BITS | first, (channel << SEQ_BITS | last) + 1) for channel, first, last in layout
-    )
 
 
 def _branch_test(tx: Transaction, before: RequestRecord | None) -> Callable[[int], bool]:
@@ -406,20 +428,16 @@ def page_lines(
     if not search:
         last = min(len(numbers), after + limit)
         return LinePage(build_numbered_lines(request, numbers[after:last], hidden), last < len(numbers), last)
-    found: list[NumberedLine] = []
+    found: list[RequestLine] = []
     wanted, figures = search.casefold(), compute_line_figures(request)
     for first in range(after, len(numbers), LINES_PER_BATCH):
         some = build_numbered_lines(request, numbers[first : first + LINES_PER_BATCH], hidden, figures)
         for place, each in enumerate(some, first + 1):
-            if wanted in _searched(each.line):
+            if wanted in f"{each.text}\n{each.why}\n{each.role}\n{each.kind}\n{each.seq}".casefold():
                 found.append(each)
                 if len(found) == limit:
                     return LinePage(found, place < len(numbers), place)
     return LinePage(found, False, len(numbers))
-
-
-def _searched(line: ManifestLine) -> str:
-    return f"{line.text}\n{line.why}\n{line.role}\n{line.kind}\n{line.seq}".casefold()
 
 
 class LineFigures(NamedTuple):
@@ -436,7 +454,7 @@ def compute_line_figures(request: RequestDetails) -> LineFigures:
 
 def build_numbered_lines(
     seen: RequestDetails, numbers: Sequence[int], hidden: Sequence[int], figures: LineFigures | None = None
-) -> list[NumberedLine]:
+) -> list[RequestLine]:
     """Return these lines of a request: first those that were sent. `hidden` are the places of what it leaves out."""
     end = len(seen.items)
     shown = [number for number in numbers if number < end]
@@ -444,36 +462,39 @@ def build_numbered_lines(
     items = [seen.items[number] for number in shown]
     messages = seen.load_messages(list(dict.fromkeys([*(item.place for item in items if item.place), *left])))
     tokens, costs = (figures or compute_line_figures(seen)) if shown else ((), ())
-    found = [
-        NumberedLine(
-            number,
-            build_included_line(item, sent, tokens[number]),
-            _uid(messages, item.place),
-            number < seen.shared,
-            costs[number],
-            sent.message.parts,
-            None if sent.original is None else sent.original.parts,
-            _reduction(item),
+    found: list[RequestLine] = []
+    sent_items = render_sent_items(items, messages, fetchable=seen.fetchable)
+    for number, (item, sent) in zip(shown, sent_items, strict=True):
+        line = build_included_line(item, sent, tokens[number])
+        reduction: Reduction = "stub" if item.decayed else "shortened" if item.limit else ""
+        found.append(
+            make_line(
+                number,
+                line,
+                is_shared=number < seen.shared,
+                cost=costs[number],
+                uid=messages[item.place].uid if item.place in messages else "",
+                parts=sent.message.parts,
+                original_parts=None if sent.original is None else sent.original.parts,
+                reduction=reduction,
+                original_length=len(line.original) if reduction else 0,
+            )
         )
-        for number, (item, sent) in zip(
-            shown, render_sent_items(items, messages, fetchable=seen.fetchable), strict=True
-        )
-    ]
     reasons: Mapping[int, str] = seen.load_left_out() if left else {}
     rest = [number for number in numbers if number >= end]
     for number, where in zip(rest, left, strict=True):
         message = messages.get(where)
         line = build_left_out_line(where, message, reasons[where])
-        found.append(NumberedLine(number, line, _uid(messages, where), False, None, message.parts if message else ()))
+        uid, parts = (message.uid, message.parts) if message is not None else ("", ())
+        found.append(make_line(number, line, is_shared=False, cost=None, uid=uid, parts=parts))
     return found
 
 
-def _reduction(item: Item) -> Reduction:
-    return "stub" if item.decayed else "shortened" if item.limit else ""
-
-
-def _uid(messages: Mapping[int, Message], where: int) -> str:
-    return messages[where].uid if where in messages else ""
+def make_line(index: int, line: ManifestLine, *, is_shared: bool, **others: Any) -> RequestLine:
+    """Return a line of a manifest with its index and other fields."""
+    state: LineState = "left" if not line.shown else "shared" if is_shared else "new"
+    names = ("seq", "kind", "role", "shown", "tokens", "why", "text", "original")
+    return RequestLine(index=index, state=state, **{name: getattr(line, name) for name in names}, **others)
 
 
 def is_sent_again(request: RequestDetails, index: int) -> bool:

@@ -20,7 +20,7 @@ from contextc._common_prefix import count_common_prefix
 from contextc._json import JSON, JSONObject, as_object
 from contextc._plugins import data_files
 from contextc.analysis.conversation_findings import find_all, is_loss
-from contextc.analysis.conversation_loader import StoredConversation, load_stored_conversation
+from contextc.analysis.conversation_loader import StoredConversation, load_conversation_view
 from contextc.analysis.cost_by_cause import RequestCosts, compute_costs
 from contextc.analysis.element_costs import find_file, tool_name
 from contextc.analysis.finding import Finding, get_code, sort_by_cost
@@ -234,7 +234,7 @@ def collect_shared_data(
 
     Raises `UnknownConversation`, and `InvalidInput` for an unknown request.
     """
-    view = load_stored_conversation(store, conversation)
+    view = load_conversation_view(store, conversation)
     chosen = _choose_requests(view, request, channel)
     files = _find_files(chosen) if "files" in redact else set[str]()
     return _Collector(store, view, ShareRedaction(redact, files)).collect(chosen, is_run=request is None)

@@ -9,7 +9,6 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import asdict, replace
 
-from contextc._json import JSONObject
 from contextc.analysis.expected_cache import ExpectedCache
 from contextc.compiler import ledger
 from contextc.compiler.draft import Budget
@@ -17,19 +16,16 @@ from contextc.compiler.manifest import Fragment, ObservedFacts
 from contextc.compiler.past_requests import find_channel_model
 from contextc.errors import UnknownChannel
 from contextc.formats.lint_engine import Violation
-from contextc.inspection.line_details import LineCall, LineCause, LineDetails, LineResult
 from contextc.inspection.line_selection import LineSelection, count_read_tokens
 from contextc.inspection.prefix_break import PrefixBreak
 from contextc.inspection.request_details import (
     LinePage,
-    NumberedLine,
-    Reduction,
     RequestDetails,
+    RequestLine,
     TokenDistribution,
     compute_distribution,
 )
 from contextc.inspection.request_timeline import ReportedUsage, report_usage
-from contextc.messages import AnyPart
 from contextc.models import cost
 from contextc.providers.registry import has_sessions
 from contextc.store import Store
@@ -164,8 +160,6 @@ def expected_cache_view(expected: ExpectedCache | None) -> ExpectedCacheView | U
 
 CountOrigin: TypeAlias = Literal["exact", "measured", "estimated"]
 RECORD_FIELDS = ("request", "mode", "epoch", "why", "time", "session", "gave", "remarks", "signed_lost")
-LineState: TypeAlias = Literal["shared", "new", "left", "shown"]
-"""State of a line: also in the previous request, new, left out, or without a previous request to compare with."""
 
 
 class BudgetView(Struct, frozen=True, kw_only=True):
@@ -299,51 +293,10 @@ class NextRequestView(RequestSummary, frozen=True, kw_only=True):
 
     cost: CacheLoss
     is_new: bool
-    lines: list["LineView"]
+    lines: list["RequestLine"]
     more: bool
     next: int
     selection: "SelectionView | UnsetType" = UNSET
-
-
-class LineView(Struct, frozen=True, kw_only=True):
-    """One message or inserted text of a request. `index` counts from 0: sent lines in order, then the rest.
-
-    `text` is the text as sent, and `original` the stored text if it differs. `parts` and `original_parts` are the same
-    as message parts, if the query asks for them. `reduction` is "stub" or "shortened" if a tool result was reduced, and
-    `original_length` is then the number of characters of the stored text.
-
-    The other fields are present in a detailed answer. `causes` are the causes of its tokens, as in the costs by cause.
-    `tool` is the name of the tool that the line defines, calls or has a result of, if it is one tool. `again` is true
-    if the previous request had the message too, but not in the shared prefix. `paid_again` is true if it is in the
-    shared prefix, but the provider did not read it from its cache. `changed` is true for a system prompt or a tool of
-    which the previous request had another version. `definition` is a tool definition as sent, if the
-    query asks for parts. Lines of the system prompt and of tools have negative indexes.
-    """
-
-    index: int
-    seq: int
-    kind: str
-    role: str
-    shown: bool
-    tokens: int
-    cost: float | None
-    why: str
-    text: str
-    state: LineState
-    uid: str
-    original: str = ""
-    parts: tuple[AnyPart, ...] | None = None
-    original_parts: tuple[AnyPart, ...] | None = None
-    reduction: Reduction = ""
-    original_length: int = 0
-    causes: tuple[LineCause, ...] | UnsetType = UNSET
-    tool: str | UnsetType = UNSET
-    calls: tuple[LineCall, ...] | UnsetType = UNSET
-    results: tuple[LineResult, ...] | UnsetType = UNSET
-    again: bool | UnsetType = UNSET
-    paid_again: bool | UnsetType = UNSET
-    changed: bool | UnsetType = UNSET
-    definition: JSONObject | UnsetType = UNSET
 
 
 class SelectionView(Struct, frozen=True, kw_only=True):
@@ -420,7 +373,7 @@ def next_request_view(
     account["remarks"] = (*account["remarks"], *remarks)
     budget: BudgetView = account["budget"]
     account["budget"] = replace(budget, how="estimated" if budget.how == "measured" else budget.how)
-    lines = line_views(page.lines, text_options)
+    lines = shorten_lines(page.lines, text_options)
     return NextRequestView(
         cost=loss, is_new=is_new, lines=lines, more=page.more, next=page.next, selection=selection, **account
     )
@@ -473,48 +426,22 @@ class LineTextOptions(NamedTuple):
         return f"{'…' if at else ''}{text[at:end]}{'…' if end < len(text) else ''}"
 
 
-FULL_TEXT = LineTextOptions()
-
-
-def line_views(lines: Iterable[NumberedLine], text_options: LineTextOptions = FULL_TEXT) -> list[LineView]:
+def shorten_lines(lines: Iterable[RequestLine], options: LineTextOptions) -> list[RequestLine]:
+    """Return lines with their texts as the options say, and without parts and definitions unless they include these."""
     return [
-        as_view(
-            LineView,
-            each.line,
-            index=each.number,
-            cost=each.cost,
-            text=text_options.shorten(each.line.text),
-            state="left" if not each.line.shown else "shared" if each.is_shared else "new",
-            uid=each.uid,
-            original=text_options.shorten(each.line.original),
-            parts=each.sent if text_options.parts else None,
-            original_parts=each.original if text_options.parts else None,
-            reduction=each.reduction,
-            original_length=len(each.line.original) if each.reduction else 0,
-            **(detail_fields(each.details, text_options) if each.details is not None else {}),
+        replace(
+            each,
+            text=options.shorten(each.text),
+            original=options.shorten(each.original),
+            parts=each.parts if options.parts else None,
+            original_parts=each.original_parts if options.parts else None,
+            calls=UNSET
+            if each.calls is UNSET
+            else tuple([replace(call, text=options.shorten(call.text)) for call in each.calls]),
+            definition=each.definition if options.parts else UNSET,
         )
         for each in lines
     ]
-
-
-def detail_fields(details: LineDetails, text_options: LineTextOptions = FULL_TEXT) -> dict[str, Any]:
-    """Return the fields of a line in a detailed answer. Fields that do not apply are left out."""
-    fields: dict[str, Any] = {"causes": details.causes}
-    if len(details.tools) == 1:
-        fields["tool"] = details.tools[0]
-    if details.calls:
-        fields["calls"] = tuple([replace(each, text=text_options.shorten(each.text)) for each in details.calls])
-    if details.results:
-        fields["results"] = details.results
-    if details.is_again:
-        fields["again"] = True
-    if details.is_paid_again:
-        fields["paid_again"] = True
-    if details.is_changed:
-        fields["changed"] = True
-    if text_options.parts and details.definition is not None:
-        fields["definition"] = details.definition
-    return fields
 
 
 def selection_view(found: LineSelection, input: int, *, is_plain: bool) -> SelectionView:

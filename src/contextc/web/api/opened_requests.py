@@ -20,8 +20,8 @@ from contextc.inspection.line_details import (
     pair_details,
     tool_parts,
 )
-from contextc.inspection.line_selection import head_details
-from contextc.inspection.request_details import distribute_window
+from contextc.inspection.line_selection import detail_fields, head_details
+from contextc.inspection.request_details import RequestLine, distribute_window
 from contextc.interchange.found_conversation import DATA_ERRORS
 from contextc.interchange.open_any import OWN_FORMAT, InputKind, OpenedInput, RequestEntry, detect_format, open_text
 from contextc.linting import convert, fix, lint
@@ -31,15 +31,7 @@ from contextc.models import Model, model
 from contextc.models.tokens import TokenCounter, get_counter
 from contextc.web.app_state import AppState
 from contextc.web.http_errors import HTTPError
-from contextc.web.request_view import (
-    BudgetView,
-    FindingView,
-    LineTextOptions,
-    LineView,
-    as_view,
-    detail_fields,
-    finding_views,
-)
+from contextc.web.request_view import BudgetView, FindingView, as_view, finding_views
 from contextc.web.router import endpoint
 
 # ── view of an opened request ─────────────────────────────────────────────────────────────────────────────────────────
@@ -104,7 +96,7 @@ class OpenedRequest:
             estimated=budget.input,
         )
 
-    def lines(self, *, detailed: bool = False) -> list[LineView]:
+    def lines(self, *, detailed: bool = False) -> list[RequestLine]:
         """Return the system prompt, if any, and every message. With `detailed`, each tool is a line too."""
         costs = compute_item_costs(self.model_facts, self.tokens, self.system + self.tools, None)
         lead = [_line(0, 0, "system", "system", self.system, None, self.prompt, "")] if self.prompt else []
@@ -122,22 +114,20 @@ class OpenedRequest:
         parts = tool_parts(self.formatter, self.tool_list) if detailed else ()
         return list(zip(parts, distribute(self.tools, [each.size for each in parts]), strict=True))
 
-    def _with_details(self, views: list[LineView]) -> list[LineView]:
+    def _with_details(self, views: list[RequestLine]) -> list[RequestLine]:
         """Return the lines with causes, calls and results, and with their parts."""
         tools = [head_details(part) for part, _ in self._tool_parts(detailed=True)]
         head = [LineDetails(("system",)) for view in views if view.kind == "system"] + tools
         messages = [describe_parts(message.parts) for message in self.messages]
         details = {**dict(enumerate(head)), **pair_details(enumerate(messages, len(head)))}
         parts: list[tuple[AnyPart, ...]] = [() for _ in head] + [message.parts for message in self.messages]
-        options = LineTextOptions(parts=True)
-        return [
-            replace(view, parts=parts[index], **detail_fields(details[index], options))
-            for index, view in enumerate(views)
-        ]
+        return [replace(view, parts=parts[index], **detail_fields(details[index])) for index, view in enumerate(views)]
 
 
-def _line(index: int, seq: int, kind: str, role: str, tokens: int, cost: float | None, text: str, uid: str) -> LineView:
-    return LineView(
+def _line(
+    index: int, seq: int, kind: str, role: str, tokens: int, cost: float | None, text: str, uid: str
+) -> RequestLine:
+    return RequestLine(
         index=index,
         seq=seq,
         kind=kind,
@@ -223,7 +213,7 @@ class OpenedView(Struct, frozen=True, kw_only=True):
     model: str | None
     tokens: int
     budget: BudgetView
-    lines: list[LineView]
+    lines: list[RequestLine]
     violations: list[FindingView]
     judged: bool
     notes: tuple[str, ...]

@@ -1,6 +1,6 @@
 """Requests of a channel: sent ones with their lines, body, reply and differences; the next one; and the ledger."""
 
-from typing import Annotated, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Annotated, Literal, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, field
@@ -41,6 +41,7 @@ from contextc.inspection.preview import (
 from contextc.inspection.request_details import (
     LinePage,
     RequestDetails,
+    RequestLine,
     load_request_details,
     page_lines,
     preview_request_details,
@@ -60,7 +61,6 @@ from contextc.web.request_view import (
     CacheLoss,
     FindingView,
     LineTextOptions,
-    LineView,
     NextRequestView,
     RequestView,
     SelectionView,
@@ -68,10 +68,10 @@ from contextc.web.request_view import (
     expected_cache_view,
     find_channel,
     finding_views,
-    line_views,
     next_request_view,
     request_view,
     selection_view,
+    shorten_lines,
 )
 from contextc.web.router import RawResponse, endpoint
 
@@ -79,156 +79,13 @@ from contextc.web.router import RawResponse, endpoint
 
 
 MAX_LINES = 1_000
-StateFilter: TypeAlias = SelectedState
-CauseFilter: TypeAlias = Literal[""] | LineCause
-LineOrder: TypeAlias = Literal["", "size"]
-
-
-class LineQueryFields(Protocol):
-    """The fields of a query that select lines."""
-
-    @property
-    def after(self) -> int: ...
-    @property
-    def limit(self) -> int: ...
-    @property
-    def only(self) -> Literal["", "shown", "left"]: ...
-    @property
-    def search(self) -> str: ...
-    @property
-    def state(self) -> StateFilter: ...
-    @property
-    def role(self) -> str: ...
-    @property
-    def tool(self) -> str: ...
-    @property
-    def cause(self) -> CauseFilter: ...
-    @property
-    def error(self) -> bool: ...
-    @property
-    def sort(self) -> LineOrder: ...
-    @property
-    def detailed(self) -> bool: ...
-    @property
-    def selection(self) -> bool: ...
-    @property
-    def at(self) -> str: ...
-
-
-class QueriedLines(NamedTuple):
-    page: LinePage
-    selection: SelectionView | UnsetType = UNSET
-
-
-def query_lines(request: RequestDetails, query: LineQueryFields) -> QueriedLines:
-    """Return the lines that a query selects."""
-    if query.at:
-        return QueriedLines(LinePage(load_lines(request, parse_indexes(query.at), head=query.detailed), False, 0))
-    wanted = LineFilter(
-        state=query.state,
-        role=query.role,
-        tool=query.tool,
-        cause=query.cause,
-        error=query.error,
-        only=query.only,
-        search=query.search,
-        sort=query.sort,
-        head=query.detailed,
-    )
-    if not (query.detailed or query.selection or wanted._replace(only="", search="").is_filter):
-        found = page_lines(request, after=query.after, limit=query.limit, only=query.only, search=query.search)
-        return QueriedLines(found)
-    selected = select_lines(request, wanted)
-    last = min(len(selected.numbers), query.after + query.limit)
-    lines = load_lines(request, selected.numbers[query.after : last], head=query.detailed)
-    page = LinePage(lines, last < len(selected.numbers), last)
-    if not query.selection:
-        return QueriedLines(page)
-    return QueriedLines(page, selection_view(selected, request.budget.input, is_plain=not wanted.is_filter))
-
-
-def parse_indexes(text: str) -> list[int]:
-    """Return the indexes of a text such as `-2..10,15`. Raises `InvalidSetting`."""
-    found: list[int] = []
-    for piece in text.split(","):
-        first, _, last = piece.partition("..")
-        try:
-            start, end = int(first), int(last or first)
-        except ValueError:
-            raise InvalidSetting("at must have indexes of lines", got=text[:80], fix="Send at=0..199,205.") from None
-        if end - start >= MAX_LINES or len(found) + end - start >= MAX_LINES:
-            raise InvalidSetting(f"at must have at most {MAX_LINES} lines", got=text[:80], fix="Send several queries.")
-        found += range(start, end + 1)
-    return found
-
-
-# ── comparison of two requests, and of two conversations ──────────────────────────────────────────────────────────────
-
-
 MAX_NUMBER = 1 << 31
-
-
-class OtherRequestQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """The request to compare with, which counts as the earlier one. Default: the last request before it on the same
-    channel that was answered.
-
-    `to_conversation` and `to_channel` are by default those of the compared request.
-    """
-
-    to_conversation: str = ""
-    to_channel: str = ""
-    to_request: Annotated[int, Meta(ge=0, le=MAX_NUMBER)] = 0
-
-
-class ConversationsQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """`a` and `b` are the names of the conversations."""
-
-    a: str
-    b: str
-
-
-def find_other_request(
-    app: AppState, channel: Channel, number: int, query: OtherRequestQuery
-) -> tuple[Channel, int] | None:
-    """Return the channel and the number of the request to compare with; None if there is no previous request."""
-    before = app.store.read(lambda tx: _load_compared(tx, channel, number))
-    if not query.to_conversation and not query.to_channel and not query.to_request:
-        return (channel, before.request) if before is not None else None
-    if not query.to_request:
-        raise InvalidRequest("to_request is missing", fix="Pass the number of the request to compare with.")
-    if not query.to_channel and query.to_conversation not in ("", channel.conversation):
-        raise InvalidRequest("to_channel is missing", fix="Pass the channel of the other conversation's request.")
-    conversation = query.to_conversation or channel.conversation
-    other = find_channel(app.store, conversation, query.to_channel) if query.to_channel else channel
-    return other, query.to_request
-
-
-def _load_compared(tx: Transaction, channel: Channel, number: int) -> RequestRecord | None:
-    channel_number, record = find_request(tx, channel, number)
-    return load_compared_record(tx, channel_number, record.request)
-
-
-@endpoint("GET", "/conversations/{name}/requests/{channel}/{number}/comparison", tag="comparison")
-def show_comparison(app: AppState, name: str, channel: str, number: int, query: OtherRequestQuery) -> RequestComparison:
-    """Compare a request with the last answered one before it, or with any other, in cache order."""
-    found = find_channel(app.store, name, channel)
-    other = find_other_request(app, found, number, query)
-    *before, after = load_request_views(app.store, [*([other] if other is not None else []), (found, number)])
-    return compare_two_requests(app.store, before[0] if before else None, after)
-
-
-@endpoint("GET", "/compare", tag="comparison")
-def show_conversation_comparison(app: AppState, query: ConversationsQuery) -> ConversationComparison:
-    """Compare two conversations: figures, costs and findings by cause, and the first request that differs."""
-    return compare_conversations(app.store, query.a, query.b)
-
-
-# ── a sent request ────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 Number = Annotated[int, Meta(ge=1, le=MAX_NUMBER)]
 After = Annotated[int, Meta(ge=0, le=MAX_NUMBER)]
 Limit = Annotated[int, Meta(ge=1, le=1_000)]
+StateFilter: TypeAlias = SelectedState
+CauseFilter: TypeAlias = Literal[""] | LineCause
+LineOrder: TypeAlias = Literal["", "size"]
 
 
 class LinesQuery(Struct, frozen=True, forbid_unknown_fields=True):
@@ -261,6 +118,105 @@ class LinesQuery(Struct, frozen=True, forbid_unknown_fields=True):
     at: str = ""
 
 
+class QueriedLines(NamedTuple):
+    page: LinePage
+    selection: SelectionView | UnsetType = UNSET
+
+
+def query_lines(request: RequestDetails, query: LinesQuery) -> QueriedLines:
+    """Return the lines that a query selects."""
+    if query.at:
+        return QueriedLines(LinePage(load_lines(request, parse_indexes(query.at), head=query.detailed), False, 0))
+    names = [name for name in LineFilter._fields if name != "head"]
+    wanted = LineFilter(**{name: getattr(query, name) for name in names}, head=query.detailed)
+    if not (query.detailed or query.selection or wanted._replace(only="", search="").is_filter):
+        found = page_lines(request, after=query.after, limit=query.limit, only=query.only, search=query.search)
+        return QueriedLines(found)
+    selected = select_lines(request, wanted)
+    last = min(len(selected.numbers), query.after + query.limit)
+    lines = load_lines(request, selected.numbers[query.after : last], head=query.detailed)
+    page = LinePage(lines, last < len(selected.numbers), last)
+    if not query.selection:
+        return QueriedLines(page)
+    return QueriedLines(page, selection_view(selected, request.budget.input, is_plain=not wanted.is_filter))
+
+
+def parse_indexes(text: str) -> list[int]:
+    """Return the indexes of a text such as `-2..10,15`. Raises `InvalidSetting`."""
+    found: list[int] = []
+    for piece in text.split(","):
+        first, _, last = piece.partition("..")
+        try:
+            start, end = int(first), int(last or first)
+        except ValueError:
+            raise InvalidSetting("at must have indexes of lines", got=text[:80], fix="Send at=0..199,205.") from None
+        if end - start >= MAX_LINES or len(found) + end - start >= MAX_LINES:
+            raise InvalidSetting(f"at must have at most {MAX_LINES} lines", got=text[:80], fix="Send several queries.")
+        found += range(start, end + 1)
+    return found
+
+
+# ── comparison of two requests, and of two conversations ──────────────────────────────────────────────────────────────
+
+
+class OtherRequestQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """The request to compare with, which counts as the earlier one. Default: the last request before it on the same
+    channel that was answered.
+
+    `to_conversation` and `to_channel` are by default those of the compared request.
+    """
+
+    to_conversation: str = ""
+    to_channel: str = ""
+    to_request: Annotated[int, Meta(ge=0, le=MAX_NUMBER)] = 0
+
+
+class ConversationsQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """`a` and `b` are the names of the conversations."""
+
+    a: str
+    b: str
+
+
+def find_other_request(
+    app: AppState, channel: Channel, number: int, query: OtherRequestQuery
+) -> tuple[Channel, int] | None:
+    """Return the channel and the number of the request to compare with; None if there is no previous request."""
+
+    def work(tx: Transaction) -> RequestRecord | None:
+        channel_number, record = find_request(tx, channel, number)
+        return load_compared_record(tx, channel_number, record.request)
+
+    before = app.store.read(work)
+    if not query.to_conversation and not query.to_channel and not query.to_request:
+        return (channel, before.request) if before is not None else None
+    if not query.to_request:
+        raise InvalidRequest("to_request is missing", fix="Pass the number of the request to compare with.")
+    if not query.to_channel and query.to_conversation not in ("", channel.conversation):
+        raise InvalidRequest("to_channel is missing", fix="Pass the channel of the other conversation's request.")
+    conversation = query.to_conversation or channel.conversation
+    other = find_channel(app.store, conversation, query.to_channel) if query.to_channel else channel
+    return other, query.to_request
+
+
+@endpoint("GET", "/conversations/{name}/requests/{channel}/{number}/comparison", tag="comparison")
+def show_comparison(app: AppState, name: str, channel: str, number: int, query: OtherRequestQuery) -> RequestComparison:
+    """Compare a request with the last answered one before it, or with any other, in cache order."""
+    found = find_channel(app.store, name, channel)
+    other = find_other_request(app, found, number, query)
+    *before, after = load_request_views(app.store, [*([other] if other is not None else []), (found, number)])
+    return compare_two_requests(app.store, before[0] if before else None, after)
+
+
+@endpoint("GET", "/compare", tag="comparison")
+def show_conversation_comparison(app: AppState, query: ConversationsQuery) -> ConversationComparison:
+    """Compare two conversations: figures, costs and findings by cause, and the first request that differs."""
+    return compare_conversations(app.store, query.a, query.b)
+
+
+# ── a sent request ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
 class BodyQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """`pretty` indents the JSON; `as` returns a curl command or a Python program."""
 
@@ -276,7 +232,7 @@ class RequestFindings(Struct, frozen=True, kw_only=True):
 class LinesPage(Struct, frozen=True, kw_only=True):
     """If there is `more`, the next page has `after` set to `next`."""
 
-    lines: list[LineView]
+    lines: list[RequestLine]
     more: bool
     next: int
     selection: SelectionView | UnsetType = UNSET
@@ -302,7 +258,7 @@ def show_lines(app: AppState, name: str, channel: str, number: int, query: Lines
     """Return a page of lines of a request, sent or left out, each with its text as sent, reason, tokens and cost."""
     seen = load_request_details(app.store, find_channel(app.store, name, channel), number)
     found = query_lines(seen, query)
-    lines = line_views(found.page.lines, LineTextOptions(query.width, query.search, query.parts))
+    lines = shorten_lines(found.page.lines, LineTextOptions(query.width, query.search, query.parts))
     return LinesPage(lines=lines, more=found.page.more, next=found.page.next, selection=found.selection)
 
 
