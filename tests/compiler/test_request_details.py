@@ -93,7 +93,7 @@ def test_a_page_reads_its_own_messages_and_no_others(store: cc.Store) -> None:
         raise AssertionError("what was left out is not asked for")
 
     lines, more, _ = page_lines(replace(seen, load_messages=read, load_left_out=never), after=2, limit=3)
-    assert [line.number for line in lines] == [2, 3, 4]
+    assert [line.index for line in lines] == [2, 3, 4]
     assert more
     assert asked == [item.place for item in seen.items[2:5] if item.place]
 

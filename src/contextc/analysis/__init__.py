@@ -1,5 +1,6 @@
 """Findings about conversations, own and observed alike: cache misses, what fills the window, failures, and costs."""
 
+from contextc.analysis.cache_misses import CacheRead, ConversationCacheReads, cache_reads
 from contextc.analysis.conversation_findings import (
     CauseSummary,
     StoreFindings,
@@ -10,7 +11,6 @@ from contextc.analysis.conversation_findings import (
 from contextc.analysis.conversation_loader import load_conversation_view
 from contextc.analysis.cost_by_cause import ConversationCosts, CostLine, RequestCosts, conversation_costs
 from contextc.analysis.cost_replay import Replay, WhatIf, what_if
-from contextc.analysis.expected_cache import CacheRead, ConversationCacheReads, cache_reads
 from contextc.analysis.finding import Evidence, Finding, FindingCode, all_codes
 from contextc.analysis.request_view import ConversationView, RequestView
 

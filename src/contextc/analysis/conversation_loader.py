@@ -12,13 +12,15 @@ from msgspec import Struct
 from contextc._json import JSONObject, decode_json
 from contextc.analysis.element_costs import ChannelRun
 from contextc.analysis.neighbour_requests import NeighbourLoader
-from contextc.analysis.request_elements import (
+from contextc.analysis.request_view import (
+    ChannelFacts,
+    ConversationView,
     ElementParser,
     Head,
+    RequestView,
     Rows,
     Section,
 )
-from contextc.analysis.request_view import ChannelFacts, ConversationView, RequestView
 from contextc.compiler import ledger
 from contextc.compiler.manifest import Fragment, RequestRecord, record_from_json
 from contextc.compiler.past_requests import (

@@ -29,8 +29,7 @@ from contextc.analysis.element_costs import (
     has_media,
     tool_name,
 )
-from contextc.analysis.request_elements import ROLES, Element, Section, align_items
-from contextc.analysis.request_view import RequestView
+from contextc.analysis.request_view import ROLES, Element, RequestView, Section, align_items
 from contextc.compiler.draft import distribute
 from contextc.inspection.line_details import PricedTokens
 from contextc.models.model_info import MILLION, CacheFigures

@@ -119,7 +119,7 @@ def shorten(text: str, width: int = EVIDENCE_WIDTH) -> str:
 
 Group: TypeAlias = Literal["cache", "window", "failure", "compaction"]
 GROUPS: dict[str, Group] = {"CAC": "cache", "WIN": "window", "FAI": "failure", "CMP": "compaction"}
-MODULES = ("cache_miss_causes", "window_findings", "failure_findings", "compaction_findings")
+MODULES = ("cache_miss_causes", "window_findings", "failure_findings")
 """The modules of this package that register functions."""
 
 

@@ -10,9 +10,9 @@ from contextlib import suppress
 from itertools import chain
 from typing import NamedTuple, TypeAlias
 
+from contextc.analysis.cache_miss_causes import scope_of
 from contextc.analysis.cache_model import CACHING_STATUSES, MAX_BRANCHES, CacheModel, CacheOutlook, CacheRules
 from contextc.analysis.changed_content import ATTRIBUTION
-from contextc.analysis.miss_case import scope_of
 from contextc.analysis.request_view import RequestView
 from contextc.compiler import ledger
 from contextc.compiler.manifest import RequestRecord, record_from_json

@@ -1,4 +1,5 @@
-"""Findings about what fills the window: unused tools, large results, repeated content, media, and stale reminders.
+"""Findings about what fills the window: unused tools, large results, repeated content, media, and stale reminders; and
+about what compactions lost.
 
 The cost of such a finding is what its tokens cost in all requests that contain them, as far as they could have been
 left out: for results and media, in the requests after the first.
@@ -13,8 +14,9 @@ from typing import NamedTuple
 from contextc.analysis.conversation_loader import StoredConversation
 from contextc.analysis.element_costs import ChannelRun, Occurrence, ToolUse, call_name, has_media, tool_name, tool_names
 from contextc.analysis.finding import Evidence, Finding, FindingCode, conversation_finding, shorten
-from contextc.analysis.request_elements import Element, Section
-from contextc.analysis.request_view import RequestView
+from contextc.analysis.request_view import Element, RequestView, Section
+from contextc.compiler.compaction import StoredCompaction, load_compactions
+from contextc.compiler.compaction_receipt import MIN_SCORE, describe_receipt
 
 MIN_REQUESTS = 4
 """The number of answered requests from which on it means something that a tool was not called."""
@@ -476,3 +478,48 @@ def _kind_of(text: str) -> str:
 
 def _evidence(request: RequestView, path: str, *, after: str = "") -> Evidence:
     return Evidence(request=request.number, channel=request.channel_id, path=path, after=after, is_change=False)
+
+
+# ── CMP001 ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Findings about compactions: what the requests after them no longer have.
+
+
+@conversation_finding(
+    "CMP001",
+    "lossy_compaction",
+    title="A compaction lost facts",
+    fix="Say what summaries should keep (`summary_instructions`), give them more room (`summary_share`), pin the "
+    "messages that must stay, or take the summary back with `contextc compact --undo`.",
+)
+def lossy_compactions(view: StoredConversation, code: FindingCode) -> Iterator[Finding]:
+    """A summary replaced messages, and the requests after it lack much of what was in them. The finding names what was
+    lost. All of it is still stored.
+
+    Recognised: by the receipt that is stored with a summary. It is made without a model, and counts the names, figures
+    and error texts in texts and calls, open todos, and sentences of people. Less than 80 % of them are in the summary,
+    in the messages that stay, and in what the compiler keeps besides.
+    """
+    for agent in dict.fromkeys([each.channel.author for each in view.requests]):
+        requests = [each for each in view.requests if each.channel.author == agent]
+        for found in reversed(load_compactions(view.store, view.name, agent)):
+            receipt = found.receipt
+            if receipt is None or receipt.score >= MIN_SCORE:
+                continue
+            first = _first_request(requests, found)
+            if first is None:
+                continue
+            yield code.make(
+                view.name,
+                [
+                    Evidence(request=first.number, channel=first.channel_id, path="", after=text, is_change=False)
+                    for text in receipt.lost[:MAX_EVIDENCE]
+                ],
+                title=shorten(f"The summary up to message {found.upto:,} {describe_receipt(receipt)}"),
+                confidence=0.7,
+            )
+
+
+def _first_request(requests: list[RequestView], found: StoredCompaction) -> RequestView | None:
+    """Return the first request that was sent with a summary."""
+    later = (each for each in requests if each.record.why and each.record.tip >= found.upto)
+    return next((each for each in later if each.record.time >= found.time), None)

@@ -25,8 +25,7 @@ from contextc.analysis.cost_by_cause import RequestCosts, compute_costs
 from contextc.analysis.element_costs import find_file, tool_name
 from contextc.analysis.finding import Finding, get_code, sort_by_cost
 from contextc.analysis.request_comparison import read_part, show_element
-from contextc.analysis.request_elements import Element
-from contextc.analysis.request_view import RequestView
+from contextc.analysis.request_view import Element, RequestView
 from contextc.compiler.ledger import load_messages_at
 from contextc.errors import InvalidInput
 from contextc.messages import Message, remove_client_context

@@ -9,21 +9,22 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import asdict, replace
 
-from contextc.analysis.expected_cache import ExpectedCache
+from contextc.analysis.cache_misses import ExpectedCache
 from contextc.compiler import ledger
 from contextc.compiler.draft import Budget
 from contextc.compiler.manifest import Fragment, ObservedFacts
 from contextc.compiler.past_requests import find_channel_model
 from contextc.errors import UnknownChannel
 from contextc.formats.lint_engine import Violation
-from contextc.inspection.line_selection import LineSelection, count_read_tokens
 from contextc.inspection.prefix_break import PrefixBreak
 from contextc.inspection.request_details import (
     LinePage,
+    LineSelection,
     RequestDetails,
     RequestLine,
     TokenDistribution,
     compute_distribution,
+    count_read_tokens,
 )
 from contextc.inspection.request_timeline import ReportedUsage, report_usage
 from contextc.models import cost

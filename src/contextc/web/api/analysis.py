@@ -6,6 +6,7 @@ from typing import Annotated
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from contextc.analysis import ConversationCacheReads, Evidence, Finding, store_findings
+from contextc.analysis.cache_misses import list_cache_reads
 from contextc.analysis.conversation_findings import find_all
 from contextc.analysis.conversation_loader import load_single_request
 from contextc.analysis.cost_by_cause import (
@@ -18,7 +19,6 @@ from contextc.analysis.cost_by_cause import (
     compute_costs,
     compute_run_composition,
 )
-from contextc.analysis.expected_cache import list_cache_reads
 from contextc.analysis.finding import RequestLoss, RequestPlace, get_code, sort_by_cost
 from contextc.compiler.manifest import RequestRecord
 from contextc.errors import UnknownConversation

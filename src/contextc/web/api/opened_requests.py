@@ -20,8 +20,7 @@ from contextc.inspection.line_details import (
     pair_details,
     tool_parts,
 )
-from contextc.inspection.line_selection import detail_fields, head_details
-from contextc.inspection.request_details import RequestLine, distribute_window
+from contextc.inspection.request_details import RequestLine, detail_fields, distribute_window, head_details
 from contextc.interchange.found_conversation import DATA_ERRORS
 from contextc.interchange.open_any import OWN_FORMAT, InputKind, OpenedInput, RequestEntry, detect_format, open_text
 from contextc.linting import convert, fix, lint

@@ -7,10 +7,14 @@ from msgspec import UNSET, Meta, Struct, UnsetType, field
 from msgspec.structs import replace
 
 from contextc._json import decode
-from contextc.analysis.conversation_comparison import ConversationComparison, compare_conversations
+from contextc.analysis.cache_misses import expect_cache
 from contextc.analysis.conversation_loader import load_request_views
-from contextc.analysis.expected_cache import expect_cache
-from contextc.analysis.request_comparison import RequestComparison, compare_two_requests
+from contextc.analysis.request_comparison import (
+    ConversationComparison,
+    RequestComparison,
+    compare_conversations,
+    compare_two_requests,
+)
 from contextc.app import agent_factory
 from contextc.app.agent_factory import build_prompt, build_tools, choose_tools
 from contextc.compiler.manifest import RequestRecord
@@ -26,7 +30,6 @@ from contextc.config import read_settings
 from contextc.errors import InvalidRequest, InvalidSetting
 from contextc.inspection.diff import RequestDiff, diff_requests
 from contextc.inspection.line_details import LineCause
-from contextc.inspection.line_selection import LineFilter, SelectedState, load_lines, select_lines
 from contextc.inspection.prefix_break import find_break, load_compared_record, preview_break
 from contextc.inspection.preview import (
     ChannelEpoch,
@@ -39,15 +42,18 @@ from contextc.inspection.preview import (
     preview_request,
 )
 from contextc.inspection.request_details import (
+    LineFilter,
     LinePage,
     RequestDetails,
     RequestLine,
+    SelectedState,
+    load_lines,
     load_request_details,
     page_lines,
     preview_request_details,
+    select_lines,
 )
-from contextc.inspection.request_reply import RequestReply, load_reply
-from contextc.inspection.request_timeline import RequestOfMessage, find_request_of_message
+from contextc.inspection.request_timeline import RequestOfMessage, RequestReply, find_request_of_message, load_reply
 from contextc.linting import lint
 from contextc.prompts import PromptContext
 from contextc.providers import Provider
