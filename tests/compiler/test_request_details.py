@@ -67,7 +67,9 @@ def test_a_line_costs_by_where_the_cache_ends() -> None:
             200 * price.input / 1e6,
         ]
     )
-    assert sum(costs) + 100 * price.cache_read / 1e6 == pytest.approx(cc.models.cost(model, usage))
+    assert sum([each or 0.0 for each in costs]) + 100 * price.cache_read / 1e6 == pytest.approx(
+        cc.models.cost(model, usage)
+    )
     assert compute_item_costs(model, [10], 0, None) == pytest.approx([10 * price.input / 1e6])
 
 

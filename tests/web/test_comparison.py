@@ -216,7 +216,7 @@ def test_unrelated_conversations_are_recognised(client: TestClient, store: cc.St
 
 def item(text: str) -> ComparedItem:
     return ComparedItem(
-        section="messages", type="text", role="user", name="", call="", key=text.encode(), path="", tokens=1, text=text
+        section="messages", type="text", role="user", name="", call="", key=text.encode(), path="", tokens=1, shown=text
     )
 
 

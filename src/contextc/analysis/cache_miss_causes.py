@@ -111,7 +111,7 @@ class MissCase:
         earlier ones of its own model.
         """
         previous = self.previous
-        if previous is None or scope_of(previous) == scope_of(self.now):
+        if previous is None or previous.scope == self.now.scope:
             return False
         if self.comparison is None or self.is_first:
             return _continues(previous, self.now)
@@ -307,7 +307,7 @@ class MissCase:
         another one, and with a summary of its messages.
         """
         previous = self.previous
-        if not self.is_first or previous is None or scope_of(previous) == scope_of(self.now):
+        if not self.is_first or previous is None or previous.scope == self.now.scope:
             return False
         heads = [
             [each.key for section in view.head_sections for each in section.elements] for view in (previous, self.now)
@@ -469,11 +469,6 @@ def _continues(previous: RequestView, now: RequestView) -> bool:
     """Return True if a request has messages of another one, in any format."""
     known = {each.key for each in previous.elements(previous.head_ends[2])[:FIRST_MESSAGES]}
     return any(each.key in known for each in now.elements(now.head_ends[2])[:FIRST_MESSAGES])
-
-
-def scope_of(request: RequestView) -> tuple[str, str]:
-    """Return provider and model, which have a cache of their own."""
-    return request.channel.provider, request.channel.model
 
 
 # ── causes ────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -26,7 +26,6 @@ from contextc.analysis.cache_miss_causes import (
     first_request,
     model_changed,
     parallel_request,
-    scope_of,
     unknown_setting_changed,
 )
 from contextc.analysis.cache_model import (
@@ -287,7 +286,7 @@ class _CacheHistory:
         if rules is None or now.status not in CACHING_STATUSES or now.is_without_answer:
             return
         flow = (now.channel.agent, now.channel.directory)
-        model = self._models.setdefault((*flow, *scope_of(now)), CacheModel(self._ignored.paths))
+        model = self._models.setdefault((*flow, *now.scope), CacheModel(self._ignored.paths))
         continued = self._view.continued
         if continued is not None and not self._requests:
             model.add(rules, continued, model.expect(rules, continued))
@@ -329,7 +328,7 @@ def _find_detour(
 ) -> CacheOutlook | None:
     """Return what a request could read of the previous one, if another one is more similar and has less messages."""
     reference = outlook.comparison
-    if before is None or reference is None or reference.before is before or scope_of(before) != scope_of(now):
+    if before is None or reference is None or reference.before is before or before.scope != now.scope:
         return None
     if count_equal_rows(before, now) <= count_equal_rows(reference.before, now):
         return None

@@ -36,8 +36,8 @@ HARMLESS = ("first_request", "below_minimum")
 """Causes that are no loss. They are not grouped."""
 
 
-class CauseSummary(Struct, frozen=True, kw_only=True):
-    """All findings of one cause. `cost` is None if no cost is known; `examples` are the most expensive findings."""
+class CauseFigures(Struct, frozen=True, kw_only=True):
+    """All findings of one cause. `cost` is None if no cost is known."""
 
     code: str
     cause: str
@@ -47,6 +47,11 @@ class CauseSummary(Struct, frozen=True, kw_only=True):
     conversations: int
     tokens: int
     cost: float | None
+
+
+class CauseSummary(CauseFigures, frozen=True, kw_only=True):
+    """The same with the most expensive findings as examples."""
+
     examples: tuple[Finding, ...]
 
 
@@ -81,12 +86,13 @@ def list_losses(found: Iterable[Finding]) -> list[RequestLoss]:
     """Return what each request lost by some findings of one conversation, in the order of the requests. `request` is 0
     if a finding is about all of them.
     """
-    losses = [loss for each in found for loss in each.losses or [_loss_of(each)]]
+    losses = [
+        loss
+        for each in found
+        for loss in each.losses
+        or [RequestLoss(channel=each.channel, request=each.request, tokens=each.tokens, cost=each.cost)]
+    ]
     return sorted(losses, key=lambda each: (each.request, each.channel))
-
-
-def _loss_of(finding: Finding) -> RequestLoss:
-    return RequestLoss(channel=finding.channel, request=finding.request, tokens=finding.tokens, cost=finding.cost)
 
 
 def sum_costs(found: Iterable[Finding]) -> float | None:

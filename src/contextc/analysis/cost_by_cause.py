@@ -11,7 +11,7 @@ from itertools import compress
 from operator import sub
 from typing import Literal, NamedTuple, TypeAlias, cast
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType, field
 from msgspec.structs import replace
 
 from contextc._common_prefix import count_common_prefix
@@ -338,24 +338,26 @@ LABEL_LENGTH = 100
 
 
 class CompositionNode(Struct, frozen=True, kw_only=True):
-    """Tokens with one cause, and what they consist of.
+    """Tokens with one cause. `kind` is system, tool, result, history, reasoning, media or overhead (added by the
+    provider). The children are parts of it, the largest first, and add up to it; absent if there are none.
 
-    `name` identifies it within the node above: the name of a tool or of a prompt fragment, a role, a file, or the
-    beginning of a text. `tokens` are those of the budget. `charged` is how the provider charged them; None if it
-    reported nothing. `line` is the index of the line of the inspector that it is, None if it is not exactly one.
-    `parts` is the number of elements that it consists of, and `merged` the number of small parts that it stands for.
+    `name` is the name within the parent: a tool, a prompt fragment, a role, a file, or the beginning of a text. `tool`
+    is the tool that it belongs to. `cached`, `written` and `uncached` are how the tokens were charged: read from the
+    cache, written to it, or neither; None if the provider reported no usage. `cost` is in dollars. `line` is the index
+    of its line, if it is one line. `merged` is the number of smaller parts that it stands for.
     """
 
-    kind: InputKind
-    name: str = ""
-    tool: str = ""
+    kind: InputKind = field(name="cause")
+    name: str
     tokens: int
-    charged: PricedTokens | None = None
-    cost: float | None = None
-    line: int | None = None
-    parts: int = 1
-    merged: int = 0
-    children: tuple["CompositionNode", ...] = ()
+    cached: int | None
+    written: int | None
+    uncached: int | None
+    cost: float | None
+    tool: str | UnsetType = UNSET
+    line: int | UnsetType = UNSET
+    merged: int | UnsetType = UNSET
+    children: "tuple[CompositionNode, ...] | UnsetType" = UNSET
 
 
 class RequestComposition(Struct, frozen=True, kw_only=True):
@@ -506,7 +508,12 @@ def compute_composition(loaded: SingleRequest) -> RequestComposition:
         if kinds[kind] and kind not in parts:
             parts[kind] = [_Part(kind, (), "", 0.0, 0.0, str, tokens=kinds[kind])]
     nodes = [
-        _make_node(kind, "", [_with_charges(each, prices) for each in parts[kind]], prices)
+        _make_node(
+            kind,
+            "",
+            [each._replace(charged=prices.split_at(each.start, each.counted)) for each in parts[kind]],
+            prices,
+        )
         for kind in INPUT_KINDS
         if kind in parts
     ]
@@ -524,18 +531,13 @@ def compute_composition(loaded: SingleRequest) -> RequestComposition:
     )
 
 
-def _with_charges(part: _Part, prices: RequestPrices) -> _Part:
-    """Return a part with how it was charged."""
-    return part._replace(charged=prices.split_at(part.start, part.counted))
-
-
 def _make_node(
     kind: InputKind, name: str, parts: Sequence[_Part], prices: RequestPrices, depth: int = 0
 ) -> CompositionNode:
     """Return the node of some parts. Its children are the names at `depth` of their paths, and parts without one."""
     found = _sum_parts(kind, name, parts, prices)
     if len(parts) == 1:
-        return replace(found, line=parts[0].line)
+        return found if parts[0].line is None else replace(found, line=parts[0].line)
     return replace(found, children=tuple(_child_nodes(kind, parts, prices, depth)))
 
 
@@ -545,14 +547,24 @@ def _sum_parts(kind: InputKind, name: str, parts: Sequence[_Part], prices: Reque
         sum([each.charged.written for each in parts]),
         sum([each.charged.plain for each in parts]),
     )
+    tokens = sum([each.tokens for each in parts])
+    cached, written, uncached = (None, None, None)
+    if prices.usage is not None:
+        # they add up to the tokens of the budget, unless the provider charged others; each part is rounded
+        is_same = abs(charged.total - tokens) < len(parts) + tokens / 100
+        total = tokens if is_same else round(charged.total)
+        factor = total / charged.total if charged.total else 0.0
+        cached, end = round(charged.read * factor), round((charged.read + charged.written) * factor)
+        written, uncached = end - cached, total - end
     return CompositionNode(
         kind=kind,
         name=name,
-        tool=parts[0].tool if len({each.tool for each in parts}) == 1 else "",
-        tokens=sum([each.tokens for each in parts]),
-        parts=len(parts),
-        charged=charged if prices.usage is not None else None,
+        tokens=tokens,
+        cached=cached,
+        written=written,
+        uncached=uncached,
         cost=prices.dollars(charged) if prices.price is not None else None,
+        tool=(parts[0].tool if len({each.tool for each in parts}) == 1 else "") or UNSET,
     )
 
 

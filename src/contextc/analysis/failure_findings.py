@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from contextc.analysis.cache_model import read_field
 from contextc.analysis.conversation_loader import StoredConversation
-from contextc.analysis.finding import Evidence, Finding, FindingCode, conversation_finding, shorten
+from contextc.analysis.finding import Evidence, Finding, FindingCode, cite, conversation_finding, shorten
 from contextc.analysis.request_view import RequestView
 from contextc.compiler.manifest import ObservedFacts
 from contextc.errors import ContextcError
@@ -70,9 +70,7 @@ def broken_rules(view: StoredConversation, code: FindingCode) -> Iterator[Findin
                 if violation.code in contradicted:
                     continue
                 found.setdefault(violation.code, []).append(
-                    _evidence(
-                        request, violation.path, before=shorten(violation.error), after=shorten(violation.message)
-                    )
+                    cite(request, violation.path, before=shorten(violation.error), after=shorten(violation.message))
                 )
                 breaches[violation.code] = violation.message
                 if _is_refused(request):
@@ -81,9 +79,7 @@ def broken_rules(view: StoredConversation, code: FindingCode) -> Iterator[Findin
             for action in request.observed.actions if request.observed is not None else ():
                 for name in action.codes if action.rule != "lint" or not request.is_answered else ():
                     found.setdefault(name, []).append(
-                        _evidence(
-                            request, after=shorten("; ".join([f"{action.rule}: {each}" for each in action.changes]))
-                        )
+                        cite(request, after=shorten("; ".join([f"{action.rule}: {each}" for each in action.changes])))
                     )
         for name, evidence in found.items():
             title, repair = _describe_rule(name)
@@ -98,7 +94,7 @@ def broken_rules(view: StoredConversation, code: FindingCode) -> Iterator[Findin
 
 
 def _requests_to_check(requests: Sequence[RequestView]) -> list[RequestView]:
-    refused = {_error_key(each): each for each in requests if _is_refused(each)}
+    refused = {NUMBER.sub("#", _reason(each)): each for each in requests if _is_refused(each)}
     last = {each.record.epoch: each for each in requests if each.status == "unanswered" and not _is_inexact(each)}
     chosen = [*list(refused.values())[-MAX_CHECKED:], *reversed(list(last.values()))][:MAX_CHECKED]
     return sorted({id(each): each for each in chosen}.values(), key=lambda each: each.began)
@@ -113,10 +109,6 @@ def _contradicted_rules(view: StoredConversation, requests: Sequence[RequestView
 def _is_inexact(request: RequestView) -> bool:
     """Return True if the stored body is not the one that was sent."""
     return request.observed is not None and request.observed.inexact
-
-
-def _error_key(request: RequestView) -> str:
-    return NUMBER.sub("#", _reason(request))
 
 
 def _describe_rule(name: str) -> tuple[str, str]:
@@ -189,7 +181,7 @@ def _find_failed(view: StoredConversation) -> Iterator[FailedRequest]:
             if request.observed is None or request.status == "ok" or _is_without_reply(request.observed):
                 continue
             yield FailedRequest(
-                _evidence(request, after=shorten(request.observed.error)),
+                cite(request, after=shorten(request.observed.error)),
                 _reason(request),
                 _reason(request, request.observed.error_type),
                 request.input,
@@ -287,7 +279,7 @@ def truncated_answers(view: StoredConversation, code: FindingCode) -> Iterator[F
             at = "the window was full" if is_full else f"limit of {limit:,} tokens" if limit else "limit of the model"
             yield code.make(
                 view.name,
-                [_evidence(each, after=f"finish reason: {view.reply(each).finish}") for each in found[:MAX_EVIDENCE]],
+                [cite(each, after=f"finish reason: {view.reply(each).finish}") for each in found[:MAX_EVIDENCE]],
                 tokens=output,
                 cost=sum(costs) if costs else None,
                 title=f"{count} cut off: {at}",
@@ -336,12 +328,6 @@ def compiler_remarks(view: StoredConversation, code: FindingCode) -> Iterator[Fi
             count = f" ({len(found):,} requests)" if len(found) > 1 else ""
             yield code.make(
                 view.name,
-                [_evidence(request, after=shorten(remark)) for request, remark in found[:MAX_EVIDENCE]],
+                [cite(request, after=shorten(remark)) for request, remark in found[:MAX_EVIDENCE]],
                 title=shorten(found[0][1]) + count,
             )
-
-
-def _evidence(request: RequestView, path: str = "", *, before: str = "", after: str = "") -> Evidence:
-    return Evidence(
-        request=request.number, channel=request.channel_id, path=path, before=before, after=after, is_change=False
-    )

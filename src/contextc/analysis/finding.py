@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec import Struct
 
+from contextc.analysis.request_view import RequestView
+
 if TYPE_CHECKING:
     from contextc.analysis.conversation_loader import StoredConversation
 
@@ -46,6 +48,13 @@ class Evidence(Struct, frozen=True, kw_only=True):
     def words(self) -> tuple[str, ...]:
         """The words before and after a change, or the facts, as far as there are any."""
         return tuple([each for each in (self.before, self.after) if each])
+
+
+def cite(request: RequestView, path: str = "", *, before: str = "", after: str = "") -> Evidence:
+    """Return a place of a request as evidence, with facts about it: nothing changed there."""
+    return Evidence(
+        request=request.number, channel=request.channel_id, path=path, before=before, after=after, is_change=False
+    )
 
 
 class RequestLoss(Struct, frozen=True, kw_only=True):

@@ -10,7 +10,6 @@ from contextlib import suppress
 from itertools import chain
 from typing import NamedTuple, TypeAlias
 
-from contextc.analysis.cache_miss_causes import scope_of
 from contextc.analysis.cache_model import CACHING_STATUSES, MAX_BRANCHES, CacheModel, CacheOutlook, CacheRules
 from contextc.analysis.changed_content import ATTRIBUTION
 from contextc.analysis.request_view import RequestView
@@ -77,7 +76,7 @@ class NeighbourLoader:
         """
         before, self._known = self._known, {}
         firsts = _find_firsts(requests)
-        channels = list(_load_channels(tx, number, list({scope_of(each): None for each in firsts})))
+        channels = list(_load_channels(tx, number, list({each.scope: None for each in firsts})))
         overlapping: dict[tuple[int, int], RequestView] = {}
         for first in firsts:
             for where, body, record in _find_overlapping(tx, first, channels):
@@ -109,7 +108,7 @@ class NeighbourLoader:
         before: dict[tuple[int, int], tuple[object, RequestView]],
     ) -> RequestView | None:
         for each in sorted(channels, key=lambda each: -each.conversation):
-            if each.scope != scope_of(first):
+            if each.scope != first.scope:
                 continue
             following = _find_next_end(tx, each.number, each.state.requests, first.began)
             last = (following if following is not None else each.state.requests + 1) - 1
@@ -158,7 +157,7 @@ def _find_overlapping(
     found = [
         (each, body, record)
         for each in channels
-        if each.scope == scope_of(first)
+        if each.scope == first.scope
         for body, record in find_overlapping(tx, each.number, each.state.requests, first.began)
     ]
 
@@ -290,7 +289,7 @@ def compare_with_overlapping(
     Of equal times, the one that was recorded first counts. Of several that share as much, it is compared with the one
     that began first. `ignored` are the paths of system blocks that the provider leaves out of its prefix.
     """
-    earlier = [each for each in others if is_answered_during(each, now) and scope_of(each) == scope_of(now)]
+    earlier = [each for each in others if is_answered_during(each, now) and each.scope == now.scope]
     model = CacheModel({*ignored, *_find_attribution(rules, now)})
     for other in sorted(earlier, key=_begin_order, reverse=True):
         model.add_single(rules, other)

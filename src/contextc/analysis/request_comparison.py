@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, as_object, decode_json, encode
-from contextc.analysis.cache_miss_causes import MissCase, compare_elements, scope_of
+from contextc.analysis.cache_miss_causes import MissCase, compare_elements
 from contextc.analysis.cache_misses import compute_cost
 from contextc.analysis.cache_model import (
     CacheModel,
@@ -37,7 +37,7 @@ from contextc.analysis.changed_content import (
     is_reminder,
     recognise,
 )
-from contextc.analysis.conversation_findings import HARMLESS, find_all
+from contextc.analysis.conversation_findings import find_all, group_by_cause
 from contextc.analysis.conversation_loader import StoredConversation, load_two_conversations
 from contextc.analysis.cost_by_cause import ConversationCosts, CostLine, compute_costs
 from contextc.analysis.element_costs import call_name, has_media, read_arguments, tool_name
@@ -385,7 +385,7 @@ def compare_two_requests(store: Store, before: RequestView | None, now: RequestV
         )  # fmt: skip
     as_messages = before.format != now.format
     old, new = load_compared_items(store, before, now)
-    shares_cache = not as_messages and scope_of(before) == scope_of(now)
+    shares_cache = not as_messages and before.scope == now.scope
     known_rules = find_cache_rules(now)
     rules = known_rules or CacheRules(name="")
     compared = compare_requests(rules, before, now) if shares_cache else None
@@ -434,16 +434,6 @@ def load_compared_items(
     if before.format == now.format:
         return element_items(before), element_items(now)
     return message_items(store, before), message_items(store, now)
-
-
-def is_same_content(store: Store, before: RequestView, now: RequestView) -> bool:
-    """Return True if two requests have the same content: tools, system prompt and messages."""
-    if before.format == now.format:
-        return before.count == now.count and [each.key for each in before.elements()] == [
-            each.key for each in now.elements()
-        ]
-    old, new = load_compared_items(store, before, now)
-    return [each.key for each in old] == [each.key for each in new]
 
 
 # ── alignment ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -786,7 +776,7 @@ class RunFigures(Struct, frozen=True, kw_only=True):
     ended: int
 
 
-class CauseFigures(Struct, frozen=True, kw_only=True):
+class CauseSums(Struct, frozen=True, kw_only=True):
     """The findings of one cause in one conversation."""
 
     count: int = 0
@@ -799,8 +789,8 @@ class ComparedCause(Struct, frozen=True, kw_only=True):
 
     code: str
     title: str
-    a: CauseFigures
-    b: CauseFigures
+    a: CauseSums
+    b: CauseSums
 
 
 class ComparedCost(Struct, frozen=True, kw_only=True):
@@ -878,26 +868,18 @@ def _compare_causes(one: Iterable[Finding], other: Iterable[Finding]) -> list[Co
         ComparedCause(
             code=code,
             title=get_code(code).title,
-            a=sides[0].get(code, CauseFigures()),
-            b=sides[1].get(code, CauseFigures()),
+            a=sides[0].get(code, CauseSums()),
+            b=sides[1].get(code, CauseSums()),
         )
         for code in dict.fromkeys([*sides[0], *sides[1]])
     ]
     return sorted(found, key=lambda each: (-max(each.a.cost or 0.0, each.b.cost or 0.0), each.code))
 
 
-def _by_code(found: Iterable[Finding]) -> dict[str, CauseFigures]:
-    sums: dict[str, list[Finding]] = {}
-    for each in found:
-        if each.cause not in HARMLESS:
-            sums.setdefault(each.code, []).append(each)
-    return {code: _sum_findings(some) for code, some in sums.items()}
-
-
-def _sum_findings(found: Sequence[Finding]) -> CauseFigures:
-    known = [each.cost for each in found if each.cost is not None]
-    tokens = sum([each.tokens for each in found])
-    return CauseFigures(count=len(found), tokens=tokens, cost=sum(known) if known else None)
+def _by_code(found: Iterable[Finding]) -> dict[str, CauseSums]:
+    return {
+        each.code: CauseSums(count=each.count, tokens=each.tokens, cost=each.cost) for each in group_by_cause(found)
+    }
 
 
 def _compare_costs(one: Iterable[CostLine], other: Iterable[CostLine]) -> list[ComparedCost]:
@@ -954,4 +936,5 @@ def _begin_alike(one: Sequence[ComparedItem], other: Sequence[ComparedItem]) -> 
 def _is_equal(store: Store, a: RequestView, b: RequestView) -> bool:
     if a.format == b.format:  # sections are shared, so this is faster than to compare all elements
         return a.count == b.count and count_equal(a, b) == a.count
-    return is_same_content(store, a, b)
+    old, new = load_compared_items(store, a, b)
+    return [each.key for each in old] == [each.key for each in new]

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from contextc.analysis.conversation_loader import StoredConversation
 from contextc.analysis.element_costs import ChannelRun, Occurrence, ToolUse, call_name, has_media, tool_name, tool_names
-from contextc.analysis.finding import Evidence, Finding, FindingCode, conversation_finding, shorten
+from contextc.analysis.finding import Finding, FindingCode, cite, conversation_finding, shorten
 from contextc.analysis.request_view import Element, RequestView, Section
 from contextc.compiler.compaction import StoredCompaction, load_compactions
 from contextc.compiler.compaction_receipt import MIN_SCORE, describe_receipt
@@ -87,20 +87,17 @@ def unused_tools(view: StoredConversation, code: FindingCode) -> Iterator[Findin
         counts = {key: len(names & {tool_name(tool) for tool in tools.elements}) for key, tools in sent.items()}
         offered = [count for each in answered if (count := counts[id(each.tools)])]
         most = "up to " if min(offered) < len(names) else ""
-        where = f"{tokens:,} tokens{_in_request(last)}, sent in {most}{_count_requests(len(offered))}"
+        count = f"{len(offered):,} requests" if len(offered) > 1 else "1 request"
+        where = f"{tokens:,} tokens{_in_request(last)}, sent in {most}{count}"
         listed = ", ".join([name for _, name in unused])
         yield code.make(
             view.name,
-            [_evidence(last, placed.path, after=f"{name}: {placed.tokens:,} tokens") for placed, name in unused],
+            [cite(last, placed.path, after=f"{name}: {placed.tokens:,} tokens") for placed, name in unused],
             tokens=tokens,
             cost=run.known(_cost_of_tools(run, names)),
             title=shorten(f"{len(unused)} of {len(last.tools.elements)} tools were never called: {where} ({listed})"),
             confidence=0.8 if len(offered) >= SURE_REQUESTS else 0.6,
         )
-
-
-def _count_requests(count: int) -> str:
-    return f"{count:,} requests" if count > 1 else "1 request"
 
 
 def _in_request(request: RequestView) -> str:
@@ -120,13 +117,13 @@ def find_unused_tools(view: StoredConversation, run: ChannelRun) -> list[tuple["
     answered = [each for each in run.requests if each.usage is not None]
     if len(answered) < MIN_REQUESTS:
         return []
-    called = _called_tools(view, run)
+    called, last = _called_tools(view, run), answered[-1]
     unused = [
-        (placed, name)
-        for placed in _tools_of(answered[-1])
-        if (name := tool_name(placed.element))
-        and not any([_is_called(each, called) for each in tool_names(placed.element)])
-        and b'"defer_loading":true' not in placed.element.raw.replace(b" ", b"")
+        (PlacedTool(element, element.suffix, tokens), name)
+        for element, tokens in zip(last.tools.elements, last.tool_tokens, strict=True)
+        if (name := tool_name(element))
+        and not any([_is_called(each, called) for each in tool_names(element)])
+        and b'"defer_loading":true' not in element.raw.replace(b" ", b"")
     ]
     return sorted(unused, key=lambda each: -each[0].tokens)
 
@@ -137,13 +134,6 @@ class PlacedTool(NamedTuple):
     element: Element
     path: str
     tokens: int
-
-
-def _tools_of(request: RequestView) -> list[PlacedTool]:
-    return [
-        PlacedTool(element, element.suffix, tokens)
-        for element, tokens in zip(request.tools.elements, request.tool_tokens, strict=True)
-    ]
 
 
 def _called_tools(view: StoredConversation, run: ChannelRun) -> set[str]:
@@ -215,7 +205,7 @@ def large_results(view: StoredConversation, code: FindingCode) -> Iterator[Findi
             again = found.last - found.first
             yield code.make(
                 view.name,
-                [_evidence(first, run.path(found), after=shorten(found.element.text))],
+                [cite(first, run.path(found), after=shorten(found.element.text))],
                 tokens=tokens,
                 cost=run.known(run.cost(found, found.first + 1, found.last)),
                 title=shorten(
@@ -271,7 +261,7 @@ def repeated_content(view: StoredConversation, code: FindingCode) -> Iterator[Fi
             yield code.make(
                 view.name,
                 [
-                    _evidence(run.requests[each.first], run.path(each), after=shorten(each.element.text))
+                    cite(run.requests[each.first], run.path(each), after=shorten(each.element.text))
                     for each in (copies[-1].copy, original, *[each.copy for each in copies[:-1]])[:MAX_EVIDENCE]
                 ],
                 tokens=tokens,
@@ -367,7 +357,7 @@ def kept_media(view: StoredConversation, code: FindingCode) -> Iterator[Finding]
         yield code.make(
             view.name,
             [
-                _evidence(
+                cite(
                     run.requests[each.first],
                     run.path(each),
                     after=f"{sizes[id(each)]:,} tokens{_in_request(run.requests[each.last])}, in "
@@ -430,7 +420,7 @@ def stale_reminders(view: StoredConversation, code: FindingCode) -> Iterator[Fin
         yield code.make(
             view.name,
             [
-                _evidence(run.requests[each.found.first], run.path(each.found), after=shorten(each.text))
+                cite(run.requests[each.found.first], run.path(each.found), after=shorten(each.text))
                 for each, _ in reversed(stale[-MAX_EVIDENCE:])
             ],
             tokens=tokens,
@@ -473,13 +463,6 @@ def _kind_of(text: str) -> str:
     return " ".join(words[:KIND_WORDS])
 
 
-# ── shared ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _evidence(request: RequestView, path: str, *, after: str = "") -> Evidence:
-    return Evidence(request=request.number, channel=request.channel_id, path=path, after=after, is_change=False)
-
-
 # ── CMP001 ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 # Findings about compactions: what the requests after them no longer have.
 
@@ -510,10 +493,7 @@ def lossy_compactions(view: StoredConversation, code: FindingCode) -> Iterator[F
                 continue
             yield code.make(
                 view.name,
-                [
-                    Evidence(request=first.number, channel=first.channel_id, path="", after=text, is_change=False)
-                    for text in receipt.lost[:MAX_EVIDENCE]
-                ],
+                [cite(first, after=text) for text in receipt.lost[:MAX_EVIDENCE]],
                 title=shorten(f"The summary up to message {found.upto:,} {describe_receipt(receipt)}"),
                 confidence=0.7,
             )

@@ -64,6 +64,11 @@ class SentRequest:
         return f"<request {self.number} of {self.channel}: {self.status}>"
 
     @property
+    def scope(self) -> tuple[str, str]:
+        """Provider and model, which have a cache of their own."""
+        return self.channel.provider, self.channel.model
+
+    @property
     def turn(self) -> int | None:
         """The number of the turn that sent it."""
         return self.step.turn if self.step is not None else None

@@ -7,7 +7,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from contextc.analysis import ConversationCacheReads, Evidence, Finding, store_findings
 from contextc.analysis.cache_misses import list_cache_reads
-from contextc.analysis.conversation_findings import find_all
+from contextc.analysis.conversation_findings import CauseFigures, find_all
 from contextc.analysis.conversation_loader import load_single_request
 from contextc.analysis.cost_by_cause import (
     INPUT_KINDS,
@@ -338,17 +338,9 @@ class ConversationFindings(Struct, frozen=True, kw_only=True):
     costs: CostsView
 
 
-class CauseView(Struct, frozen=True, kw_only=True):
+class CauseView(CauseFigures, frozen=True, kw_only=True):
     """All findings of one cause. `examples` are the most expensive ones."""
 
-    code: str
-    cause: str
-    title: str
-    fix: str
-    count: int
-    conversations: int
-    tokens: int
-    cost: float | None
     examples: list[ConversationFinding]
 
 
@@ -435,29 +427,6 @@ def line_view(line: CostLine) -> CostLineView:
 # ── tokens by cause ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class CauseNode(Struct, frozen=True, kw_only=True):
-    """Tokens with one cause. `cause` is system, tool, result, history, reasoning, media or overhead (added by the
-    provider). The children are parts of it, the largest first, and add up to it; absent if there are none.
-
-    `name` is the name within the parent: a tool, a prompt fragment, a role, a file, or the beginning of a text. `tool`
-    is the tool that it belongs to. `cached`, `written` and `uncached` are how the tokens were charged: read from the
-    cache, written to it, or neither; null if the provider reported no usage. `cost` is in dollars. `line` is the index
-    of its line, if it is one line. `merged` is the number of smaller parts that it stands for.
-    """
-
-    cause: str
-    name: str
-    tokens: int
-    cached: int | None
-    written: int | None
-    uncached: int | None
-    cost: float | None
-    tool: str | UnsetType = UNSET
-    line: int | UnsetType = UNSET
-    merged: int | UnsetType = UNSET
-    children: "list[CauseNode] | UnsetType" = UNSET
-
-
 class CompositionView(Struct, frozen=True, kw_only=True):
     """The input of a request by cause. The tokens of all causes add up to `tokens`, which is `input` of the budget.
 
@@ -469,7 +438,7 @@ class CompositionView(Struct, frozen=True, kw_only=True):
     number: int
     tokens: int
     how: CountOrigin
-    causes: list[CauseNode]
+    causes: list[CompositionNode]
     answer: list[CostLineView]
     cost: float | None
 
@@ -495,7 +464,7 @@ def show_composition(app: AppState, name: str, channel: str, number: int) -> Com
         channel=channel,
         number=number,
         how=count_origin(loaded.request.record.corrected_budget),
-        causes=[_node_view(each) for each in composition.nodes],
+        causes=list(composition.nodes),
         answer=[line_view(each) for each in composition.answer],
     )
 
@@ -510,31 +479,3 @@ def show_run_composition(app: AppState, name: str) -> RunCompositionView:
         requests=found.requests,
         costs=costs_view(found.costs),
     )
-
-
-def _node_view(node: CompositionNode) -> CauseNode:
-    cached, written, uncached = _whole_tokens(node)
-    return as_view(
-        CauseNode,
-        node,
-        cause=node.kind,
-        cached=cached,
-        written=written,
-        uncached=uncached,
-        tool=node.tool or UNSET,
-        line=UNSET if node.line is None else node.line,
-        merged=node.merged or UNSET,
-        children=[_node_view(each) for each in node.children] or UNSET,
-    )
-
-
-def _whole_tokens(node: CompositionNode) -> tuple[int | None, int | None, int | None]:
-    """Return how the tokens were charged. They add up to those of the node, unless the provider charged others."""
-    parts = node.charged
-    if parts is None:
-        return None, None, None
-    is_same = abs(parts.total - node.tokens) < node.parts + node.tokens / 100  # each part is rounded
-    total = node.tokens if is_same else round(parts.total)
-    factor = total / parts.total if parts.total else 0.0
-    cached, written = round(parts.read * factor), round((parts.read + parts.written) * factor)
-    return cached, written - cached, total - written
