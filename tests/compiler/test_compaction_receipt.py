@@ -111,6 +111,25 @@ def test_what_is_still_missing_is_named_in_the_index(store: cc.Store) -> None:
     assert sum([fact in index for fact in missing.missing]) > 3
 
 
+def test_what_the_next_summary_drops_is_named_in_the_index_with_its_message(store: cc.Store) -> None:
+    """Its message left long ago, and only the summary before had it."""
+    work(store)
+    target = cc.MessageCompiler(store, cc.provider("anthropic:claude-sonnet-4-5", window=6_000, output=500))
+    for known in (FACTS, FACTS[:-1]):
+        for number in range(12):
+            store.append("demo", cc.assistant(f"answer {number} " + "text " * 60))
+            store.append("demo", cc.user(f"question {number} " + "word " * 60))
+        summary = f"They worked {'on this ' * 30}: {', '.join(known)}"  # more than a digest keeps of it
+        assert target.compact("demo", lambda messages, previous, summary=summary: summary) is not None
+        compiled = target.compile("demo")
+        with target.attempt(compiled) as attempt:
+            attempt.commit(cc.assistant("fine"))
+    assert receipt_of(target).lost_facts == 0
+    seq = next(message.seq for message in store.load("demo") if FACTS[-1] in message.text)
+    index = next(line.text for line in compiled.manifest.lines if line.text.startswith("<history-index>"))
+    assert f"r{seq}: {FACTS[-1]}" in index
+
+
 def test_a_function_without_instructions_is_called_once(store: cc.Store) -> None:
     target = work(store)
     calls: list[int] = []

@@ -19,6 +19,7 @@ from contextc.compiler import ledger
 from contextc.compiler.agent_view import UNNAMED_AUTHOR
 from contextc.compiler.compaction_receipt import Receipt, examine, find_points
 from contextc.compiler.draft import CompilerOptions, Draft
+from contextc.compiler.facts import list_facts, list_texts
 from contextc.compiler.row_encoding import list_blob_names, render_item, write_text_files
 from contextc.compiler.step import Compiled
 from contextc.compiler.summary_request import (
@@ -274,11 +275,13 @@ def run_compaction_steps(
     messages, planned = plan_compaction(context)
     if planned is None:
         return None
+    items = [item for item in planned.items if item.kind == "message" and item.place in messages]
     shown = [
-        _with_files(store, draft, item, render_item(item, messages.get(item.place), fetchable=False))
-        for item in planned.items
-        if item.kind == "message" and item.place in messages
+        _with_files(store, draft, item, render_item(item, messages.get(item.place), fetchable=False)) for item in items
     ]
+    sources = dict(draft.summary.sources) if draft.summary is not None else {}
+    for item, message in zip(items, shown, strict=True):
+        sources |= {fact: item.place for text in list_texts(message) for fact in list_facts(text)}
     humans, opening = _state(draft, messages, planned.anchor & SEQ_MASK)
     most = max_summary_tokens(draft.options, current.provider.model, available, planned.tokens)
     count, todos = draft.counter.count_system, store.todos(current.channel.conversation, draft.agent)
@@ -318,8 +321,10 @@ def run_compaction_steps(
         made, seen = digest, UNSET
         if digest.fault or waits:  # there is time for another attempt
             return None
+    carried = [*made.receipt.lost, *list_facts(made.summary.text)]
+    sources = {fact: sources[fact] for fact in carried if fact in sources}
     if made.receipt.lost:  # the index names it first
-        made = checked(made.summary._replace(missing=made.receipt.lost))
+        made = checked(made.summary._replace(missing=made.receipt.lost, sources=sources))
     overlay = ledger.StoredSummary(
         text=made.summary.text,
         made_by="digest" if fallback else "summarizer",
@@ -329,6 +334,7 @@ def run_compaction_steps(
         seen=seen,
         receipt=made.receipt,
         missing=made.summary.missing or UNSET,
+        sources=sources or UNSET,
         waits=waits or UNSET,
         before=planned.tokens if waits else UNSET,
     )

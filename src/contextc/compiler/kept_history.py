@@ -19,7 +19,7 @@ from itertools import chain
 from math import log2
 
 from contextc.compiler.draft import Draft
-from contextc.compiler.facts import Fact, find_facts, list_facts, list_texts, rank_facts
+from contextc.compiler.facts import Fact, find_facts, list_facts, rank_facts
 from contextc.compiler.fetch_result import result_id
 from contextc.compiler.history_tools import FETCH_TOOL, SEARCH_TOOL
 from contextc.formats.media_encoding import describe_media
@@ -131,7 +131,7 @@ class KeptHistory:
         if room < MIN_INDEX:
             return []
         left = sorted(places, key=_seq)
-        facts = self._with_missing(left, rank_facts([(where, self.messages[where]) for where in left], MAX_FACTS))
+        facts = self._with_missing(rank_facts([(where, self.messages[where]) for where in left], MAX_FACTS))
         hint = (FETCH_HINT if self.draft.fetchable else "") + (SEARCH_HINT if self.draft.searchable else "")
         lead = INDEX_LEAD + hint
         used, count = self._item("index", lead, ()).tokens, self.draft.counter.count_text
@@ -164,15 +164,13 @@ class KeptHistory:
             kept.popitem()
         return []
 
-    def _with_missing(self, left: Sequence[int], facts: list[Fact]) -> list[Fact]:
+    def _with_missing(self, facts: list[Fact]) -> list[Fact]:
         """Return the facts with those first that the receipt of the summary lists as missing."""
-        missing = {*(self.draft.summary.missing if self.draft.summary is not None else ())}
-        if not missing:
+        if (summary := self.draft.summary) is None:
             return facts
-        found = {fact.text: fact for fact in facts if fact.text in missing}
-        for where in reversed(left) if len(found) < len(missing) else ():
-            named = [fact for text in list_texts(self.messages[where]) for fact in list_facts(text)]
-            found = {fact: Fact(fact, fact, where, 0) for fact in named if fact in missing} | found
+        sources = {fact: summary.sources[fact] for fact in summary.missing if fact in summary.sources}
+        found = {fact: Fact(fact, fact, place, 0) for fact, place in sources.items()}
+        found |= {fact.text: fact for fact in facts if fact.text in found}
         return [*found.values(), *(fact for fact in facts if fact.text not in found)]
 
     def _item(self, kind: ItemKind, text: str, places: Sequence[int]) -> Item:

@@ -7,6 +7,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice, pairwise, takewhile
+from types import MappingProxyType
 from typing import Any, NamedTuple, overload
 from weakref import WeakKeyDictionary
 
@@ -82,6 +83,8 @@ class Summary(NamedTuple):
     """True if it is used only where the context is trimmed next."""
     missing: tuple[str, ...] = ()
     """What the request lacked with it. The index names this first."""
+    sources: Mapping[str, int] = MappingProxyType({})
+    """Places of the messages that its facts, and those that are missing, are from."""
 
 
 class StoredSummary(Struct, frozen=True, kw_only=True):
@@ -101,6 +104,7 @@ class StoredSummary(Struct, frozen=True, kw_only=True):
     receipt: Receipt | UnsetType = UNSET
     missing: tuple[str, ...] | UnsetType = UNSET
     """What the request lacked before the index named it."""
+    sources: dict[str, int] | UnsetType = UNSET
     waits: bool | UnsetType = UNSET
     """True if it is used only where the context is trimmed next."""
     before: int | UnsetType = UNSET
@@ -125,7 +129,7 @@ def load_latest_summary(tx: Transaction, agent: str, at: BranchTip, count: Calla
     for anchor, stored in load_summaries(tx, agent, at):
         waits = stored.waits is True
         tokens, missing = count(stored.text), stored.missing or ()
-        return Summary(anchor, stored.text, tokens, stored.humans, stored.opening, waits, missing)
+        return Summary(anchor, stored.text, tokens, stored.humans, stored.opening, waits, missing, stored.sources or {})
     return None
 
 
