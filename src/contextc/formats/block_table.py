@@ -21,7 +21,7 @@ from contextc.formats.lint_engine import (
     field_names,
     unknown_field_findings,
 )
-from contextc.messages import AnyPart, Media, ProviderBlock, Reasoning, Text, ToolCall, ToolResult
+from contextc.messages import AnyPart, Extra, Media, ProviderBlock, Reasoning, Text, ToolCall, ToolResult
 
 NO_DEFAULT = object()
 PART_KINDS: Mapping[type, PartKind] = {
@@ -49,9 +49,9 @@ class BlockCodec(PartEncoder):
         """Return a part with these attributes. A format adds those that are not in the block."""
         return part(**values)
 
-    def comparable(self, wire: JSONObject, ours: JSONObject) -> JSONObject:
-        """Return a block as it is compared with our encoding. A format may write equal content in several ways."""
-        return wire
+    def extra(self, wire: JSONObject, ours: JSONObject) -> Extra | None:
+        """Return what our encoding of a block would not reproduce."""
+        return extra_of(wire, ours, self.extra_key)
 
     def encode_unmapped(self, part: AnyPart) -> JSONObject | None:
         """Return the block of a part that no row encodes; None if it is not sent."""
@@ -111,10 +111,20 @@ class _Row:
 
 
 class BlockTable:
-    """The blocks of a format, by their type. `common` are names of fields that every block may have."""
+    """The blocks of a format, by their type, which is in the field `tag` or found by `kind_of`.
 
-    def __init__(self, blocks: Mapping[str, Block], *, common: tuple[str, ...] = (), tag: str = "type") -> None:
-        self.tag = tag
+    `common` are names of fields that every block may have.
+    """
+
+    def __init__(
+        self,
+        blocks: Mapping[str, Block],
+        *,
+        common: tuple[str, ...] = (),
+        tag: str = "type",
+        kind_of: Callable[[JSONObject], str | None] | None = None,
+    ) -> None:
+        self.tag, self._kind_of = tag, kind_of
         self.schemas: dict[str, FieldTypes] = {
             kind: {name: each.types if isinstance(each, Field) else each for name, each in block.fields.items()}
             for kind, block in blocks.items()
@@ -135,7 +145,7 @@ class BlockTable:
 
     def decode(self, block: JSONObject, codec: BlockCodec) -> AnyPart:
         """Return the part of a block."""
-        kind: JSON = block.get(self.tag)
+        kind: JSON = block.get(self.tag) if self._kind_of is None else self._kind_of(block)
         row = self._rows.get(kind) if isinstance(kind, str) else None
         if row is None:
             return ProviderBlock(provider=codec.provider, data=block)
@@ -143,7 +153,7 @@ class BlockTable:
             if (part := row.decode(block, codec)) is None:
                 return ProviderBlock(provider=codec.provider, data=block)
             ours = self.encode(part, codec) or ({} if codec.keeps_unsent else None)
-            extra = extra_of(codec.comparable(block, ours), ours, codec.extra_key) if ours is not None else None
+            extra = codec.extra(block, ours) if ours is not None else None
             return replace(part, extra=extra) if extra else part
         values: dict[str, Any] = {"provider": codec.provider, "model": codec.model} if row.is_own else {}
         for name, attribute, read, _, default, is_required in row.mapped:

@@ -276,7 +276,7 @@ class RuleSet:
     def _texts(self, code: str, finding: RuleFinding) -> tuple[str, str]:
         """Return our message and the provider's error text."""
         path, facts, texts = finding.path, finding.facts, self.texts[code]
-        if "where" not in facts:
+        if "where" not in facts and "{where" in texts.error:
             full = path if not path or isinstance(path[0], str) else (self.messages_key, *path)
             steps = [step for step in str(facts.get("field", "")).split(".") if step]
             facts = {"where": self._format_path((*full, *steps)), **facts}

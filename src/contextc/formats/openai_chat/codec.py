@@ -1,15 +1,15 @@
 """Chat Completions: messages encoded and decoded, cache breakpoints, and reasoning in details."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TypeAlias, TypeGuard, assert_never, cast
+from typing import TypeAlias, TypeGuard, cast
 
 from msgspec.structs import replace
 
-from contextc._json import JSON, JSONObject
+from contextc._json import JSON, JSONObject, as_object
 from contextc.formats.base import EncodedSegment, Request, append_text, extra_of, merge_extra, own_extra
+from contextc.formats.block_table import Block, BlockCodec, BlockTable
 from contextc.formats.encoder_decoder_base import (
     UNKNOWN_TOOL,
-    PartEncoder,
     arguments_text,
     decode_definition,
     encode_definition,
@@ -32,7 +32,6 @@ from contextc.messages import (
     ToolCall,
     ToolResult,
     Usage,
-    UserNotice,
     tool_call,
 )
 from contextc.tools.spec import NativeTool, Tool
@@ -226,6 +225,8 @@ def _object(value: JSON) -> JSONObject:
 REASONING_FIELDS = ("reasoning_content", "reasoning")
 DOCUMENT_TYPES = ("application/pdf", "application/msword", "application/rtf", "application/vnd.*")
 AUDIO_FORMATS = {"audio/wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
+AUDIO_TYPES = {"wav": "audio/wav", "mp3": "audio/mpeg"}
+NO_BLOBS: Mapping[str, bytes] = {}
 
 
 def encode_segment(
@@ -238,30 +239,44 @@ def encode_segment(
     media_in_results: bool = False,
 ) -> EncodedSegment:
     """Encode one segment. `model` is the requested model, where it decides which reasoning may be sent."""
-    encoder = _Encoder(provider, reasoning_field, blobs, model, media_in_results)
+    codec = ChatCodec(provider, reasoning_field, blobs, model=model, media_in_results=media_in_results)
     wire: list[JSONObject] = []
     for message in segment:
         if message.role == "tool":
-            wire += encoder.results(message)
-        elif (encoded := encoder.message(message)) is not None:
+            wire += codec.results(message)
+        elif (encoded := codec.encode_message(message)) is not None:
             wire.append(encoded)
-    return EncodedSegment(tuple(wire), tuple(encoder.notes))
+    return EncodedSegment(tuple(wire), tuple(codec.notes))
 
 
-class _Encoder(PartEncoder):
+class ChatCodec(BlockCodec):
+    """Encodes and decodes messages, their parts and calls.
+
+    `model` is the requested model, and `author` the model that wrote what is decoded. `names` are the tools of the
+    decoded calls, by the id of the call.
+    """
+
+    keeps_unsent = True
+
     def __init__(
         self,
         provider: str,
         reasoning_field: str | None,
-        blobs: Mapping[str, bytes],
-        model: str | None,
-        media_in_results: bool,
+        blobs: Mapping[str, bytes] = NO_BLOBS,
+        *,
+        model: str | None = None,
+        media_in_results: bool = False,
+        author: str | None = None,
+        replied: bool = False,
     ) -> None:
         super().__init__(provider, blobs)
         self.reasoning_field, self.model, self.media_in_results = reasoning_field, model, media_in_results
-        self.old: dict[str, str] = {}  # legacy `function_call`s, which have no ids
+        self.author, self.replied = author, replied
+        self.names: dict[str, str] = {}
+        self.old: dict[str, str] = {}  # names of legacy `function_call`s, which have no ids
+        self.waiting = OpenCalls[ToolCall]()  # those of them that were decoded
 
-    def message(self, message: Message) -> JSONObject | None:
+    def encode_message(self, message: Message) -> JSONObject | None:
         """Encode a system, user or assistant message; return None if none of it can be sent."""
         if message.extra is None and (short := self.plain(message)) is not None:
             return short
@@ -269,12 +284,16 @@ class _Encoder(PartEncoder):
         if "function_call" in rest:
             self.old |= {call.id: call.name for call in message.tool_calls}
         content = [block for part in message.parts if (block := self.block(part, message.role)) is not None]
-        calls = [self.call(part) for part in message.parts if isinstance(part, ToolCall)]
+        calls = [
+            merge_extra(_encode_call(part), part.extra, self.provider)
+            for part in message.parts
+            if isinstance(part, ToolCall)
+        ]
         thoughts = self.details(message)
         wire: JSONObject = {
             "role": message.role,
             "content": simplify_content(content) if content else None,
-            **self.reasoning(message),
+            **self.loose_reasoning(message),
         }
         refusals = [part.data["refusal"] for part in message.parts if self.is_field(part, True)]
         if thoughts:
@@ -310,7 +329,7 @@ class _Encoder(PartEncoder):
                     return None
                 text = part.text
             elif type(part) is ToolCall:
-                calls.append(_function_call(part))
+                calls.append(_encode_call(part))
             else:
                 return None
         if calls:
@@ -328,16 +347,16 @@ class _Encoder(PartEncoder):
             elif isinstance(part, ToolResult):
                 content: JSON = part.content
                 if not isinstance(part.content, str) and self.media_in_results:
-                    content = [self.text(each) if isinstance(each, Text) else self.shown(each) for each in part.content]
+                    content = [self.restored(each) for each in part.content]
                     content = content or ""
                 elif not isinstance(part.content, str):
                     texts = [each for each in part.content if isinstance(each, Text)]
                     media = [each for each in part.content if isinstance(each, Media)]
-                    content = [self.text(each) for each in texts] or ""
+                    content = [self.restored(each) for each in texts] or ""
                     if media and "content" not in own_extra(part.extra, self.provider):
                         self.note_moved_media(part)
                         shown += [{"type": "text", "text": f"[media returned by {part.name}]"}]
-                        shown += [self.media(each) for each in media]
+                        shown += [_encode_media(each, self) for each in media]
                 self.note_error_flag(part)
                 answer: JSONObject = {"role": "tool", "tool_call_id": part.call_id, "content": content}
                 wire.append(merge_extra(answer, part.extra, self.provider))
@@ -346,31 +365,22 @@ class _Encoder(PartEncoder):
         return [*wire, {"role": "user", "content": simplify_content(shown)}] if shown else wire
 
     def block(self, part: AnyPart, role: Role = "user") -> JSONObject | None:
-        match part:
-            case Text():
-                return self.text(part) if part.text else None
-            case Media():
-                if role != "user" and not own_extra(part.extra, self.provider):
-                    return self.described(part)
-                return self.shown(part)
-            case ProviderBlock():
-                if self.is_field(part):
-                    return None
-                if part.provider == self.provider:
-                    return part.data
-                return {"type": "text", "text": self.native_text(part)}
-            case Reasoning() | ToolCall() | ToolResult() | UserNotice():
-                return None
-            case _:
-                assert_never(part)
+        if isinstance(part, Text | Media):
+            if isinstance(part, Media) and role != "user" and not own_extra(part.extra, self.provider):
+                return {"type": "text", "text": self.media_text(part)}
+            return self.restored(part) if isinstance(part, Media) or part.text else None
+        if not isinstance(part, ProviderBlock) or self.is_field(part):
+            return None
+        return part.data if part.provider == self.provider else {"type": "text", "text": self.native_text(part)}
 
-    def text(self, part: Text) -> JSONObject:
-        return merge_extra({"type": "text", "text": part.text}, part.extra, self.provider)
+    def restored(self, part: Text | Media) -> JSONObject:
+        """Return the block of a part, with the provider's own data restored."""
+        return merge_extra(PARTS.encode(part, self) or {"type": "text", "text": ""}, part.extra, self.provider)
 
-    def call(self, part: ToolCall) -> JSONObject:
-        return merge_extra(_function_call(part), part.extra, self.provider)
+    def encode_unmapped(self, part: AnyPart) -> JSONObject | None:
+        return None
 
-    def reasoning(self, message: Message) -> JSONObject:
+    def loose_reasoning(self, message: Message) -> JSONObject:
         """Return the text of reasoning that came without blocks, if the endpoint has a field for it."""
         thoughts = [part for part in message.parts if isinstance(part, Reasoning)]
         loose = [part for part in thoughts if encode_detail(part, self.provider) is None]
@@ -392,29 +402,155 @@ class _Encoder(PartEncoder):
             self.note("left out", "reasoning of another vendor's model")
         return mine
 
-    def shown(self, part: Media) -> JSONObject:
-        return merge_extra(self.media(part), part.extra, self.provider)
+    def message(self, wire: JSONObject) -> Message:
+        if wire["role"] in ("tool", "function"):
+            return Message(role="tool", parts=(self.result(wire),))
+        parts = [*self.reasoning(wire), *self.parts(wire.get("content"))]
+        parts += [self.call(call) for call in cast(list[JSONObject], wire.get("tool_calls") or [])]
+        if (old := wire.get("function_call")) and isinstance(old, dict) and cast(JSONObject, old).get("name"):
+            parts.append(self.old_call(cast(JSONObject, old)))
+        if isinstance(refusal := wire.get("refusal"), str) and refusal:
+            data = {"type": "refusal", "refusal": refusal}
+            parts.append(ProviderBlock(provider=self.provider, data=data, extra={self.provider: {FIELD: True}}))
+        message = Message(role=ROLES.get(wire["role"], "user"), parts=tuple(parts))
+        return self.with_rest(message, wire)
 
-    def media(self, part: Media) -> JSONObject:
-        text = encode_base64(part, self.blobs)
-        if part.kind == "image" and (text is not None or part.url is not None):
-            url = part.url or f"data:{part.mime_type};base64,{text}"
-            return {"type": "image_url", "image_url": {"url": url}}
-        if part.mime_type in AUDIO_FORMATS and text is not None:
-            return {"type": "input_audio", "input_audio": {"data": text, "format": AUDIO_FORMATS[part.mime_type]}}
-        if part.kind == "document" and text is not None:
-            name = {"filename": part.name} if part.name else {}
-            return {"type": "file", "file": {"file_data": f"data:{part.mime_type};base64,{text}", **name}}
-        if self.is_own_file(part):
-            return {"type": "file", "file": {"file_id": part.file_id}}
-        return self.described(part)
+    def with_rest(self, message: Message, wire: JSONObject) -> Message:
+        """Return the message with the fields that encoding would not reproduce in its `extra`."""
+        ours = self.encode_message(message) or {}
+        known = {**wire, "refusal": wire.get("refusal") or None}
+        if wire.get("tool_calls"):
+            known["tool_calls"] = ours.get("tool_calls")
+        if self.replied and decode_details(wire.get(DETAILS), self.provider, None):
+            known[DETAILS] = ours.get(DETAILS)
+        if _blocks(known.get("content")) == _blocks(ours.get("content")):
+            known["content"] = ours.get("content")
+        return with_extra(message, known, ours, self.provider)
 
-    def described(self, part: Media) -> JSONObject:
-        return {"type": "text", "text": self.media_text(part)}
+    def reasoning(self, wire: JSONObject) -> Iterator[AnyPart]:
+        """Return the reasoning, from blocks or from one field. If both are present, they have the same content."""
+        blocks = decode_details(wire.get(DETAILS), self.provider, self.author, is_reply=self.replied)
+        texts = [text for name in REASONING_FIELDS if isinstance(text := wire.get(name), str) and text]
+        if texts and not (blocks and details_text(wire[DETAILS])):
+            yield Reasoning(text=texts[0], provider=self.provider, model=self.author)
+        yield from blocks
+
+    def parts(self, content: JSON) -> Iterator[AnyPart]:
+        if isinstance(content, str):
+            if content:
+                yield Text(content)
+            return
+        for block in cast(list[JSONObject], content or []):
+            yield PARTS.decode(block, self)
+
+    def call(self, call: JSONObject) -> AnyPart:
+        named = cast(JSONObject, call.get("function") or call.get("custom") or {})
+        if "name" not in named:
+            return ProviderBlock(provider=self.provider, data=call)
+        if self.replied:
+            call = _sendable_call(call)
+            named = cast(JSONObject, call.get("function") or call.get("custom"))
+        if not call.get("id"):
+            call = {**call, "id": generated_id(len(self.names))}
+        self.names[call["id"]] = named["name"]
+        made = tool_call(call["id"], named["name"], named.get("arguments") or named.get("input") or "")
+        return with_extra(made, call, _encode_call(made), self.provider)
+
+    def old_call(self, function: JSONObject) -> AnyPart:
+        """Decode a legacy `function_call`, which has no id. Results refer to it by name."""
+        name = cast(str, function.get("name") or UNKNOWN_TOOL)
+        made = tool_call(f"function_{len(self.names)}", name, cast(str, function.get("arguments") or ""))
+        self.names[made.id] = name
+        self.waiting.add(made, name)
+        return made
+
+    def old_id(self, name: JSON) -> str:
+        found = self.waiting.pop(name) if isinstance(name, str) else None
+        return "" if found is None else found.id
+
+    def result(self, wire: JSONObject) -> ToolResult:
+        old = wire["role"] == "function"
+        call_id = self.old_id(wire.get("name")) if old else cast(str, wire.get("tool_call_id") or "")
+        content: JSON = wire.get("content")
+        inner = tuple(self.parts(content)) if isinstance(content, list) else ()
+        texts = tuple(part for part in inner if isinstance(part, Text | Media))
+        made = ToolResult(
+            call_id=call_id,
+            name=self.names.get(call_id) or cast(str, wire.get("name") or UNKNOWN_TOOL),
+            content=texts or (content if isinstance(content, str) else ""),
+        )
+        return with_extra(made, wire, self.results(Message(role="tool", parts=(made,)))[0], self.provider)
+
+    def tool(self, tool: JSONObject) -> Tool | NativeTool:
+        function = cast(JSONObject | None, tool.get("function"))
+        if function is None:
+            return NativeTool(provider=self.provider, data=tool)
+        made = decode_definition(function, "parameters")
+        ours = encode_tool(made)
+        rest = dict(own_extra(extra_of(tool, ours, self.provider), self.provider))
+        if inside := own_extra(extra_of(function, ours["function"], self.provider), self.provider):
+            rest["function"] = inside
+        return replace(made, extra={self.provider: rest}) if rest else made
 
 
-def _function_call(part: ToolCall) -> JSONObject:
+def _encode_call(part: ToolCall) -> JSONObject:
     return {"id": part.id, "type": "function", "function": {"name": part.name, "arguments": arguments_text(part)}}
+
+
+def _decode_text(block: JSONObject, codec: ChatCodec) -> Text:
+    if block["text"] and not isinstance(block["text"], str):
+        raise TypeError("the text of a part is not a string")
+    return Text(block["text"])
+
+
+def _encode_text(part: Text, codec: ChatCodec) -> JSONObject | None:
+    return {"type": "text", "text": part.text} if part.text else None
+
+
+def _decode_image(block: JSONObject, codec: ChatCodec) -> Media | None:
+    image: JSON = block["image_url"]
+    return media_from_url(cast(JSONObject, image)["url"], "image/png") if isinstance(image, dict) else None
+
+
+def _decode_audio(block: JSONObject, codec: ChatCodec) -> Media | None:
+    if not (sound := as_object(block["input_audio"])):
+        return None
+    data, mime_type = decode_base64(sound["data"]), AUDIO_TYPES.get(sound["format"])
+    return Media(mime_type=mime_type, data=data) if data is not None and mime_type else None
+
+
+def _decode_file(block: JSONObject, codec: ChatCodec) -> Media | None:
+    file = as_object(block.get("file"))
+    if "file_id" in file:
+        return Media(mime_type="application/octet-stream", file_id=file["file_id"], provider=codec.provider)
+    return from_data_url(file.get("file_data") or "", file.get("filename"))
+
+
+def _encode_media(part: Media, codec: ChatCodec) -> JSONObject:
+    text = encode_base64(part, codec.blobs)
+    if part.kind == "image" and (text is not None or part.url is not None):
+        return {"type": "image_url", "image_url": {"url": part.url or f"data:{part.mime_type};base64,{text}"}}
+    if part.mime_type in AUDIO_FORMATS and text is not None:
+        return {"type": "input_audio", "input_audio": {"data": text, "format": AUDIO_FORMATS[part.mime_type]}}
+    if part.kind == "document" and text is not None:
+        name = {"filename": part.name} if part.name else {}
+        return {"type": "file", "file": {"file_data": f"data:{part.mime_type};base64,{text}", **name}}
+    if codec.is_own_file(part):
+        return {"type": "file", "file": {"file_id": part.file_id}}
+    return {"type": "text", "text": codec.media_text(part)}
+
+
+PARTS = BlockTable(
+    {
+        "text": Block(Text, {"text": str}, decode=_decode_text, encode=_encode_text),
+        "image_url": Block(Media, {"image_url": (dict, str)}, decode=_decode_image, encode=_encode_media),
+        "input_audio": Block(Media, {"input_audio": (dict, str)}, decode=_decode_audio),
+        "file": Block(Media, {"file": dict}, decode=_decode_file),
+        "refusal": Block(None, {"refusal": str}),
+        "audio": Block(None, {}),
+    },
+    common=("cache_control", "prompt_cache_breakpoint"),
+)
 
 
 # ── decoding ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -426,17 +562,16 @@ SENDABLE_FIELDS = ("role", "content", "refusal", "tool_calls", "function_call", 
 """Fields of a reply that a request may contain. Others, such as `annotations`, are kept as facts about the reply."""
 FAILED, NO_REASON_GIVEN = "error", "the provider ended the reply with an error, and does not say which"
 """Finish reason and error text of a failed reply. Some servers also state the cause."""
-MIME = {sound: mime for mime, sound in AUDIO_FORMATS.items() if mime != "audio/mp3"}
 
 
 def decode_request(body: JSONObject, provider: str, reasoning_field: str | None) -> Request:
-    decoder = _Decoder(provider, reasoning_field)
-    messages = [decoder.message(wire) for wire in cast(list[JSONObject], body.get("messages", []))]
+    codec = ChatCodec(provider, reasoning_field)
+    messages = [codec.message(wire) for wire in cast(list[JSONObject], body.get("messages", []))]
     system = messages.pop(0) if messages and messages[0].role == "system" else None
     return Request(
         messages=tuple(messages),
         system=system,
-        tools=tuple(decoder.tool(tool) for tool in cast(list[JSONObject], body.get("tools") or [])),
+        tools=tuple(codec.tool(tool) for tool in cast(list[JSONObject], body.get("tools") or [])),
         settings=other_fields(body, "messages", "tools"),
     )
 
@@ -444,12 +579,12 @@ def decode_request(body: JSONObject, provider: str, reasoning_field: str | None)
 def decode_reply(reply: JSONObject, provider: str, reasoning_field: str | None) -> Message:
     choices = cast(list[JSONObject], reply.get("choices") or [{}])
     choice = next((each for each in choices if each.get("index") == 0), choices[0])
-    decoder = _Decoder(provider, reasoning_field, model=reply.get("model"), replied=True)
+    codec = ChatCodec(provider, reasoning_field, author=reply.get("model"), replied=True)
     said: JSONObject = {"role": "assistant", **(choice.get("message") or {})}
     back = (*SENDABLE_FIELDS, *([reasoning_field] if reasoning_field else []))
-    message = decoder.message({name: value for name, value in said.items() if name in back or name in REASONING_FIELDS})
+    message = codec.message({name: value for name, value in said.items() if name in back or name in REASONING_FIELDS})
     silent = _select_extra(message.extra, provider, tuple(name for name in back if name != "content"))
-    if (reasoning_field and message.parts) or decoder.encoded(replace(message, extra=silent)):
+    if (reasoning_field and message.parts) or codec.encode_message(replace(message, extra=silent)) is not None:
         silent = _select_extra(message.extra, provider, back)
     message = replace(message, extra=silent)  # a reply with nothing but an empty text is not sent back
     usage = cast(JSONObject, reply.get("usage") or {})
@@ -577,139 +712,6 @@ def merge_call_fragment(calls: list[JSONObject], fragment: JSONObject) -> JSONOb
             if field != "name" or known.get(field) != each:
                 _grow(known, field, each)
     return call
-
-
-class _Decoder:
-    def __init__(
-        self, provider: str, reasoning_field: str | None, model: str | None = None, *, replied: bool = False
-    ) -> None:
-        self.provider, self.reasoning_field, self.model, self.replied = provider, reasoning_field, model, replied
-        self.names: dict[str, str] = {}
-        self.waiting = OpenCalls[ToolCall]()  # legacy `function_call`s, which have no ids
-
-    def message(self, wire: JSONObject) -> Message:
-        if wire["role"] in ("tool", "function"):
-            return Message(role="tool", parts=(self.result(wire),))
-        parts = [*self.reasoning(wire), *self.parts(wire.get("content"))]
-        parts += [self.call(call) for call in cast(list[JSONObject], wire.get("tool_calls") or [])]
-        if (old := wire.get("function_call")) and isinstance(old, dict) and cast(JSONObject, old).get("name"):
-            parts.append(self.old_call(cast(JSONObject, old)))
-        if isinstance(refusal := wire.get("refusal"), str) and refusal:
-            data = {"type": "refusal", "refusal": refusal}
-            parts.append(ProviderBlock(provider=self.provider, data=data, extra={self.provider: {FIELD: True}}))
-        message = Message(role=ROLES.get(wire["role"], "user"), parts=tuple(parts))
-        return self.with_rest(message, wire)
-
-    def with_rest(self, message: Message, wire: JSONObject) -> Message:
-        """Return the message with the fields that encoding would not reproduce in its `extra`."""
-        encoded = self.encoded(message)
-        ours = encoded[0] if encoded else {}
-        known = {**wire, "refusal": wire.get("refusal") or None}
-        if wire.get("tool_calls"):
-            known["tool_calls"] = ours.get("tool_calls")
-        if self.replied and decode_details(wire.get(DETAILS), self.provider, None):
-            known[DETAILS] = ours.get(DETAILS)
-        if _blocks(known.get("content")) == _blocks(ours.get("content")):
-            known["content"] = ours.get("content")
-        return with_extra(message, known, ours, self.provider)
-
-    def encoded(self, message: Message) -> tuple[JSONObject, ...]:
-        return encode_segment(
-            [message], provider=self.provider, reasoning_field=self.reasoning_field, blobs={}
-        ).messages
-
-    def reasoning(self, wire: JSONObject) -> Iterator[AnyPart]:
-        """Return the reasoning, from blocks or from one field. If both are present, they have the same content."""
-        blocks = decode_details(wire.get(DETAILS), self.provider, self.model, is_reply=self.replied)
-        texts = [text for name in REASONING_FIELDS if isinstance(text := wire.get(name), str) and text]
-        if texts and not (blocks and details_text(wire[DETAILS])):
-            yield Reasoning(text=texts[0], provider=self.provider, model=self.model)
-        yield from blocks
-
-    def parts(self, content: JSON) -> Iterator[AnyPart]:
-        if isinstance(content, str):
-            if content:
-                yield Text(content)
-            return
-        for block in cast(list[JSONObject], content or []):
-            part = self.part(block)
-            if isinstance(part, ProviderBlock):
-                yield part
-                continue
-            ours = self.encoded(Message(role="user", parts=(part,)))
-            blocks = cast(list[JSONObject], _blocks(ours[0]["content"])) if ours else [cast(JSONObject, {})]
-            yield with_extra(part, block, blocks[0], self.provider)
-
-    def part(self, block: JSONObject) -> AnyPart:
-        match block.get("type"):
-            case "text":
-                return Text(block["text"])
-            case "image_url" if isinstance(block["image_url"], dict):
-                return media_from_url(cast(JSONObject, block["image_url"])["url"], "image/png")
-            case "input_audio" if isinstance(block["input_audio"], dict):
-                sound = cast(JSONObject, block["input_audio"])
-                data = decode_base64(sound["data"])
-                if data is not None and sound["format"] in MIME:
-                    return Media(mime_type=MIME[sound["format"]], data=data)
-            case "file" if isinstance(block.get("file"), dict):
-                file = cast(JSONObject, block["file"])
-                if "file_id" in file:
-                    return Media(mime_type="application/octet-stream", file_id=file["file_id"], provider=self.provider)
-                if found := from_data_url(file.get("file_data") or "", file.get("filename")):
-                    return found
-            case _:
-                pass
-        return ProviderBlock(provider=self.provider, data=block)
-
-    def call(self, call: JSONObject) -> AnyPart:
-        named = cast(JSONObject, call.get("function") or call.get("custom") or {})
-        if "name" not in named:
-            return ProviderBlock(provider=self.provider, data=call)
-        if self.replied:
-            call = _sendable_call(call)
-            named = cast(JSONObject, call.get("function") or call.get("custom"))
-        if not call.get("id"):
-            call = {**call, "id": generated_id(len(self.names))}
-        self.names[call["id"]] = named["name"]
-        made = tool_call(call["id"], named["name"], named.get("arguments") or named.get("input") or "")
-        ours = cast(list[JSONObject], self.encoded(Message(role="assistant", parts=(made,)))[0]["tool_calls"])[0]
-        return with_extra(made, call, ours, self.provider)
-
-    def old_call(self, function: JSONObject) -> AnyPart:
-        """Decode a legacy `function_call`, which has no id. Results refer to it by name."""
-        name = cast(str, function.get("name") or UNKNOWN_TOOL)
-        made = tool_call(f"function_{len(self.names)}", name, cast(str, function.get("arguments") or ""))
-        self.names[made.id] = name
-        self.waiting.add(made, name)
-        return made
-
-    def old_id(self, name: JSON) -> str:
-        found = self.waiting.pop(name) if isinstance(name, str) else None
-        return "" if found is None else found.id
-
-    def result(self, wire: JSONObject) -> ToolResult:
-        old = wire["role"] == "function"
-        call_id = self.old_id(wire.get("name")) if old else cast(str, wire.get("tool_call_id") or "")
-        content: JSON = wire.get("content")
-        inner = tuple(self.parts(content)) if isinstance(content, list) else ()
-        texts = tuple(part for part in inner if isinstance(part, Text | Media))
-        made = ToolResult(
-            call_id=call_id,
-            name=self.names.get(call_id) or cast(str, wire.get("name") or UNKNOWN_TOOL),
-            content=texts or (content if isinstance(content, str) else ""),
-        )
-        return with_extra(made, wire, self.encoded(Message(role="tool", parts=(made,)))[0], self.provider)
-
-    def tool(self, tool: JSONObject) -> Tool | NativeTool:
-        function = cast(JSONObject | None, tool.get("function"))
-        if function is None:
-            return NativeTool(provider=self.provider, data=tool)
-        made = decode_definition(function, "parameters")
-        ours = encode_tool(made)
-        rest = dict(own_extra(extra_of(tool, ours, self.provider), self.provider))
-        if inside := own_extra(extra_of(function, ours["function"], self.provider), self.provider):
-            rest["function"] = inside
-        return replace(made, extra={self.provider: rest}) if rest else made
 
 
 def _sendable_call(call: JSONObject) -> JSONObject:

@@ -35,6 +35,7 @@ from contextc.formats.lint_engine import (
     unknown_field_findings,
 )
 from contextc.formats.media_encoding import decode_base64
+from contextc.formats.openai_chat.codec import PARTS
 from contextc.formats.reasoning_policy import MIN_LENGTH, is_fernet_token, is_valid_signature
 from contextc.formats.request_settings import is_list, is_object, list_or_empty, object_or_empty
 from contextc.formats.rule_library import (
@@ -106,14 +107,6 @@ ROLES: dict[str, FieldTypes] = {
 }
 CALLS: FieldTypes = {"tool_calls?": list, "function_call?": dict}
 ROLE_FIELDS: dict[str, FieldTypes] = {role: {**fields, **CALLS} for role, fields in ROLES.items()}
-PARTS: dict[str, FieldTypes] = {
-    "text": {"text": str},
-    "image_url": {"image_url": (dict, str)},
-    "input_audio": {"input_audio": (dict, str)},
-    "file": {"file": dict},
-    "refusal": {"refusal": str},
-    "audio": {},
-}
 OTHER_VENDOR_PARTS: dict[str, FieldTypes] = {
     "audio_embeds": {},
     "audio_url": {"audio_url": (dict, str)},
@@ -127,7 +120,7 @@ OTHER_VENDOR_PARTS: dict[str, FieldTypes] = {
     "video_url": {"video_url": (dict, str)},
 }
 """Part types that OpenRouter, Mistral, Groq and vLLM accept in addition."""
-ALL_PARTS = {**OTHER_VENDOR_PARTS, **PARTS}
+ALL_PARTS = {**OTHER_VENDOR_PARTS, **PARTS.schemas}
 NESTED_FIELDS: dict[str, FieldTypes] = {
     "image_url": {"url": str},
     "input_audio": {"data": str, "format": str},
@@ -157,9 +150,6 @@ FIELDS = frozenset(
     )
 )
 """Fields that a message may have in requests, in returned replies, and at endpoints that accept more."""
-PART_FIELDS = {
-    kind: field_names(fields, "type", "cache_control", "prompt_cache_breakpoint") for kind, fields in PARTS.items()
-}
 CALL_FIELDS = frozenset(("id", "type", "index", "function", "custom", "extra_content"))
 CAMEL_CASE_NAMES = {"toolCalls": "tool_calls", "toolCallId": "tool_call_id", "functionCall": "function_call"}
 """Camel-case names that TypeScript programs use for fields of this format."""
@@ -176,8 +166,8 @@ def find_unknown_fields(sketch: ParsedRequest) -> Iterator[RuleFinding]:
                 yield from unknown_field_findings(
                     piece.wire[kind], field_names(NESTED_FIELDS[kind]), (*piece.path, kind)
                 )
-            elif piece.kind != "result" and (fields := PART_FIELDS.get(str(piece.wire.get("type")))):
-                yield from unknown_field_findings(piece.wire, fields, piece.path)
+            elif piece.kind != "result":
+                yield from PARTS.unknown_fields(piece.wire, piece.path)
 
 
 def vendor_group(body: JSONObject) -> Literal["openai", "other", ""]:
@@ -226,7 +216,8 @@ class _Reader(RequestReader):
             return wrong
         kind = block["type"]
         if (fields := ALL_PARTS.get(kind)) is None:
-            unknown = Fault("type", f"unknown part type {kind!r}.", detail=_wrong_value(kind, _join_names(PARTS)))
+            known = _join_names(PARTS.schemas)
+            unknown = Fault("type", f"unknown part type {kind!r}.", detail=_wrong_value(kind, known))
             return None if self.vendor == "other" else unknown
         if self.vendor != "other" and kind in NESTED_FIELDS:
             fields = {kind: dict}

@@ -115,11 +115,11 @@ class ResponsesCodec(BlockCodec):
     def encode_unmapped(self, part: AnyPart) -> JSONObject | None:
         return None
 
-    def comparable(self, wire: JSONObject, ours: JSONObject) -> JSONObject:
-        for name in ("content", "output"):
+    def extra(self, wire: JSONObject, ours: JSONObject) -> Extra | None:
+        for name in ("content", "output"):  # one text may be written in two ways
             if name in wire and name in ours and _blocks(wire[name], "input_text") == _blocks(ours[name], "input_text"):
-                return {**wire, name: ours[name]}
-        return wire
+                wire = {**wire, name: ours[name]}
+        return extra_of(wire, ours, self.extra_key)
 
     def said(self, message: Message) -> list[JSONObject]:
         """Encode a system, user or tool message: one message item, and an item for each result."""
@@ -233,7 +233,7 @@ class ResponsesCodec(BlockCodec):
             message = Message(role=role or "user", parts=tuple(self.parts(item.get("content"))))
             encoded = encode_segment([message], provider=self.provider, blobs={}).messages
             ours = encoded[0] if encoded else {}
-            return replace(message, extra=extra_of(self.comparable(item, ours), ours, self.extra_key))
+            return replace(message, extra=self.extra(item, ours))
         part = ITEMS.decode(item, self)
         if isinstance(part, ProviderBlock):
             return Message(role=role or ("user" if kind in INPUT_ITEMS else "assistant"), parts=(part,))
