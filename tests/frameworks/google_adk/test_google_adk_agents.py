@@ -21,6 +21,7 @@ from google.genai.errors import ServerError
 
 import contextc as cc
 from contextc.adapters.google_adk import ContextcPlugin
+from contextc.adapters.history_functions import history_functions
 from contextc.errors import ContextOverflow
 from contextc.inspection.preview import find_channels
 from contextc.inspection.request_timeline import load_unanswered_requests
@@ -426,3 +427,21 @@ def test_the_model_is_found_by_the_name_that_adk_has_for_it(model: str, expected
         assert names == [f"{USER} {SESSION}"]
         (channel,) = find_channels(store, names[0])
         assert f"{channel.provider}:{channel.model}" == expected
+
+
+def test_an_agent_searches_its_recorded_history() -> None:
+    """Guarantee 22.3: ADK runs the functions as any other tool."""
+    call = Reply(None, [ScriptedCall("search_history", {"query": "valve spring"})])
+    with cc.open_store("memory:") as store, FakeVendors(Scripted(["Noted.", call, "In spring."])) as fake:
+
+        async def work() -> str:
+            agent = make_agent(gemini(fake), tools=[*history_functions(store, SESSION)])
+            runner = make_runner(agent, [ContextcPlugin(store)])
+            await ask(runner, "The valve was replaced in spring.")
+            return find_answer(await ask(runner, "When was it replaced?"))
+
+        assert run(work()) == "In spring."
+        assert not fake.refused
+        results = [result.text for message in store.load(SESSION) for result in message.tool_results]
+    assert "r1 (user)" in results[0]
+    assert "The valve was replaced in spring." in results[0]

@@ -1,7 +1,7 @@
 """An agent as litellm's documentation writes one, on the strict fake vendors."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tests.fake_vendors.vendor import KEY
@@ -27,13 +27,21 @@ def question() -> list[Any]:
     return [SYSTEM, {"role": "user", "content": QUESTION}]
 
 
-def run(call: Callable[..., Any], messages: list[Any], **more: Any) -> list[Any]:
+def run(
+    call: Callable[..., Any],
+    messages: list[Any],
+    *,
+    tools: Sequence[Any] = TOOLS,
+    functions: Iterable[Callable[..., str]] = (read_page,),
+    **more: Any,
+) -> list[Any]:
     """Run the agent until it answers. The list of messages grows."""
+    named = {each.__name__: each for each in functions}
     while True:
-        reply = call(messages=messages, tools=TOOLS, **more).choices[0].message
+        reply = call(messages=messages, tools=tools, **more).choices[0].message
         messages.append(reply.model_dump(exclude_none=True, include=SENT_BACK))
         if not reply.tool_calls:
             return messages
         for each in reply.tool_calls:
-            result = read_page(**json.loads(each.function.arguments))
+            result = named[each.function.name](**json.loads(each.function.arguments))
             messages.append({"role": "tool", "tool_call_id": each.id, "content": result})

@@ -9,6 +9,7 @@ import openai
 import pytest
 
 import contextc as cc
+from contextc.adapters.history_functions import history_functions
 from contextc.adapters.litellm import Completions
 from contextc.inspection.request_timeline import load_timeline, load_unanswered_requests
 from tests.fake_vendors.fake import FakeVendors
@@ -191,3 +192,20 @@ def test_a_model_that_only_litellm_knows_is_recorded() -> None:
             Completions(store).completion(conversation="chat", messages=HELLO, **found)
         Completions(store, window=8_000).completion(conversation="chat", messages=HELLO, **found)
         assert [message.text for message in store.load("chat")] == ["How are you?", "Fine."]
+
+
+def test_an_agent_searches_its_recorded_history() -> None:
+    """Guarantee 22.3: the program runs the functions as its own, and defines them as it defines its own."""
+    call = Reply(None, [ScriptedCall("search_history", {"query": "valve spring"})])
+    with cc.open_store("memory:") as store, FakeVendors(Scripted(["Noted.", call, "In spring."])) as fake:
+        completions, functions = Completions(store), history_functions(store, "report")
+        formatter = cc.provider("openai-chat:gpt-4.1").formatter
+        tools = formatter.encode_tools([cc.tool(each).tool for each in functions])
+        messages: list[Any] = [SYSTEM]
+        for text in ("The valve was replaced in spring.", "When was it replaced?"):
+            messages.append({"role": "user", "content": text})
+            given = {"tools": tools, "functions": functions, "conversation": "report", **options(fake)}
+            run(completions.completion, messages, **given)
+        assert not fake.refused
+    assert "r1 (user)\nThe valve was replaced in spring." in messages[-2]["content"]
+    assert messages[-1]["content"] == "In spring."

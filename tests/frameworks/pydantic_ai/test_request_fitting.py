@@ -7,7 +7,8 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from pydantic_ai import Agent
+from openai import AsyncOpenAI
+from pydantic_ai import Agent, AgentRunResult
 from pydantic_ai.capabilities import ProcessHistory
 from pydantic_ai.conversation import Conversation
 from pydantic_ai.conversation_store import ConversationConflict
@@ -27,12 +28,17 @@ from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.usage import RequestUsage
 
 import contextc as cc
+from contextc.adapters.history_functions import history_functions
 from contextc.adapters.pydantic_ai import ContextcConversationStore, PrepareRequests
 from contextc.adapters.pydantic_ai.message_conversion import convert_messages
 from contextc.adapters.pydantic_ai.request_fitting import find_provider
 from contextc.errors import ContextOverflow
 from contextc.inspection.request_timeline import load_timeline
 from tests.conftest import often
+from tests.fake_vendors.fake import FakeVendors
+from tests.fake_vendors.replies import Reply, ScriptedCall
+from tests.fake_vendors.scripts import Scripted
+from tests.fake_vendors.vendor import KEY
 
 STEPS, PROCESSES, FULL = 14, 8, 60_000
 SIZES = (40, 900, 150, 4_000, 20, 2_200)
@@ -252,3 +258,23 @@ def test_eight_processes_on_one_conversation_lose_nothing(shared_address: str) -
         assert sorted(asked) == sorted(f"question {number}" for number in range(PROCESSES))
         assert [each.text for each in store.load("shared")] == [each.text for each in convert_messages(loaded.messages)]
         assert isinstance(loaded.messages[0], ModelRequest)
+
+
+def test_an_agent_searches_its_recorded_history(store: cc.Store) -> None:
+    """Guarantee 22.3: pydantic-ai runs the functions as any other tool."""
+    call = Reply(None, [ScriptedCall("search_history", {"query": "valve spring"})])
+
+    async def ask(address: str) -> AgentRunResult[str]:
+        async with AsyncOpenAI(base_url=address, api_key=KEY, max_retries=0) as client:
+            model = OpenAIChatModel("gpt-4.1", provider=OpenAIProvider(openai_client=client))
+            agent = Agent(model, tools=[*history_functions(store, "report")], capabilities=[PrepareRequests(store)])
+            conversation = Conversation(conversation_id="report")
+            first = await agent.run("The valve was replaced in spring.", conversation=conversation)
+            return await agent.run("When was it replaced?", conversation=first.conversation)
+
+    with FakeVendors(Scripted(["Noted.", call, "In spring."])) as fake:
+        second = asyncio.run(ask(fake.url("openai_chat")))
+        assert not fake.refused
+    results = [part.content for part in parts_of(second.all_messages()) if isinstance(part, ToolReturnPart)]
+    assert "r1 (user)\nThe valve was replaced in spring." in str(results[0])
+    assert second.output == "In spring."
