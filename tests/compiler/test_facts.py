@@ -79,11 +79,18 @@ def test_facts_of_a_message_include_arguments_and_results() -> None:
         ("Ошибка: файл не найден", ["Ошибка: файл не найден"]),
         ("网关错误\uff1a文件不存在。继续", ["错误\uff1a文件不存在"]),
         ("it is owned by Greta Novak-Okafor today", ["Greta Novak-Okafor"]),
+        ("firmado el 16 de enero de 2026 en Soria", ["16 de enero de 2026"]),
+        ("until 3 March 2026, or April 12, 2027.", ["April 12, 2027", "3 March 2026"]),
+        ("am 3. Mai 2026, до 7 марта 2026", ["7 марта 2026", "3. Mai 2026"]),
+        ("pay to ES84 4980 4800 today", ["ES84 4980 4800"]),
+        ("| 4452 | 7 | 1290 |", ["1290", "4452"]),
     ],
 )
 def test_a_figure_is_shown_with_what_it_is(text: str, entries: list[str]) -> None:
-    """In any script: the word before it and its unit. Error texts are shown to the end of the sentence."""
-    assert shown(cc.tool_result("1", "read", text)) == entries
+    """In any script: the word before it, its unit, and more groups of digits. Error texts are shown to the end of the
+    sentence, dates with their month in words.
+    """
+    assert sorted(shown(cc.tool_result("1", "read", text))) == sorted(entries)
 
 
 def test_facts_that_look_alike_in_many_messages_rank_last() -> None:

@@ -33,6 +33,13 @@ _MEASURE = re.compile(
     r"\d(?<![\w.,-]\d)\d*+(?:[.,]\d++)*+ (?:[mµn]?s|min|h|d|[kKMGT]i?B|B|[kMG]?Hz|[mk]?V|m?A|[kMG]?W|[kMG]?Wh"
     r"|[kcm]?m|[km]?g|m?l|px|pt|°[CF]|[kMG]?bps|rpm|[A-Z]{3})(?!\w)"
 )
+_DATE = re.compile(
+    r"\d(?<!\w\d)\d?+(?:\.|er|st|nd|rd|th)?+(?: [^\W\d_]{2}(?= ))?+ [^\W\d_]{3,12}+"
+    r"(?: [^\W\d_]{2}(?= ))?+,?+ \d{4}(?!\w)"
+    r"|\d(?<!\w\d)\d?+(?:st|nd|rd|th)?+, \d{4}(?!\w)"
+)
+"""A day, a month in words and a year, in most languages; or a day and a year after the name of a month."""
+_MORE_DIGITS = re.compile(r"(?: \d[\d.,:/-]*+){1,4}+")
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fff\u3005-\u3007\u3031-\ua4cf\uac00-\ud7ff\uf900-\ufaff"
 """Letters of languages that are written without spaces."""
 _UNSPACED_SIGNS = "\u3000-\u3004\u3008-\u3030\uff00-\uffef"
@@ -144,7 +151,7 @@ def rank_facts(messages: Iterable[tuple[int, Message]], most: int) -> list[Fact]
     roles: dict[str, str] = {}
     for index, (place, role, mentions) in enumerate(found):
         age = 1 - index / len(found)
-        costs = [log2(max(1.0, spread[each.shape] / common)) + each.cost for each in mentions]
+        costs = [2 * log2(max(1.0, spread[each.shape] / common)) + each.cost for each in mentions]
         chosen, alike = list[str](), Counter[str]()
         for at in sorted(range(len(mentions)), key=costs.__getitem__):
             text, shown, shape, _ = mentions[at]
@@ -246,7 +253,7 @@ def _find_facts(text: str) -> tuple[str, ...]:
     words = dict.fromkeys(chain.from_iterable(map(_split_token, dict.fromkeys(text.split()))))
     secrets = _find_secrets(text)
     facts = dict.fromkeys([error for error, is_error in _error_texts(text, words, secrets) if is_error])
-    facts |= dict.fromkeys(_MEASURE.findall(text))
+    facts |= dict.fromkeys(_MEASURE.findall(text)) | dict.fromkeys(_find_dates(text))
     found = [each.fact for word in words for each in _split(word) if word not in secrets]
     return tuple(facts | dict.fromkeys(found))
 
@@ -263,9 +270,10 @@ def _find_mentions(text: str) -> tuple[Mention, ...]:
         for word, at in first.items()
         if word[0].isupper() and (name := _name_at(words, at))
     ]
+    found += [Mention(date, date, "date", 0.0) for date in dict.fromkeys(_find_dates(text))]
     places = sorted([(at, word) for word, at in first.items() if _split(word) and word not in secrets])
     found += [_mention(each, words, at, secrets) for at, word in places for each in _split(word)]
-    return tuple(_choose_mentions(found))
+    return tuple(_choose_mentions(found, text))
 
 
 def _split_token(token: str) -> tuple[str, ...]:
@@ -281,13 +289,26 @@ def _split_short_token(token: str) -> tuple[str, ...]:
 _facts_of_texts, _mentions_of_texts = _TextCache(_find_facts), _TextCache(_find_mentions)
 
 
-def _choose_mentions(mentions: list[Mention]) -> list[Mention]:
+def _find_dates(text: str) -> list[str]:
+    dates: list[str] = []
+    for found in _DATE.finditer(text):
+        start = found.start()
+        if found[0][:-6].isalnum() and start > 1 and text[start - 1] == " ":  # "3, 2026": the month is before it
+            start = max(text.rfind(" ", 0, start - 1), text.rfind("\n", 0, start - 1)) + 1
+        if found.end() - start <= MAX_LABEL + MAX_UNIT:
+            dates.append(text[start : found.end()])
+    return dates
+
+
+def _choose_mentions(mentions: list[Mention], text: str) -> list[Mention]:
+    """Return the best mentions. What goes on in groups of digits, such as a number of an account, is shown whole."""
     alike = Counter[str]()
     chosen: list[Mention] = []
     for each in sorted(mentions, key=lambda each: each.cost):
         alike[each.shape] += 1
         if alike[each.shape] <= MAX_ALIKE:
-            chosen.append(each)
+            more = _MORE_DIGITS.match(text, end) if (end := text.find(each.shown) + len(each.shown)) else None
+            chosen.append(each._replace(shown=each.shown + more[0].rstrip(_AROUND)) if more else each)
             if len(chosen) == MAX_MENTIONS:
                 break
     allowed = {*without_credentials([each.shown for each in chosen])}
