@@ -301,7 +301,7 @@ def test_an_agent_of_a_framework_reads_what_its_request_left_out() -> None:
     history[2] = cc.tool_result(history[1].tool_calls[0].id, "read", f"The port is 8443. {'So. ' * 600}")
     preparer = RequestPreparer(store, "c", MODEL, window=6_000)
     sent = list_sent(preparer.prepare(history, tools=[cc.tool(search), cc.tool(fetch)]))
-    assert "8443" not in str(sent)
+    assert "The port is 8443." not in str(sent)
     assert "fetch_result" in str(sent)
     assert "r3 (tool, result of read)\nThe port is 8443." in search("which port")
     assert fetch("r3").startswith("The port is 8443.")
