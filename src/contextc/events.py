@@ -202,7 +202,8 @@ class CompactionFinished(Event, frozen=True, tag="compaction"):
 
     If `undone` is True, the summary of these messages was taken out of use. `score` is the share of the facts, open
     todos and sentences of people that the next request still has, and `missing` the number of the others. Between two
-    turns, `seq` is the last message of the conversation at that time.
+    turns, `seq` is the last message of the conversation at that time, and `usage` and `cost` are those of the requests
+    for the summary. Within a turn they are part of the turn's.
     """
 
     upto: int
@@ -213,6 +214,8 @@ class CompactionFinished(Event, frozen=True, tag="compaction"):
     score: float | None = None
     missing: int = 0
     seq: int = 0
+    usage: Usage | None = None
+    cost: float | None = None
 
 
 class UsageReport(Event, frozen=True, tag="usage"):

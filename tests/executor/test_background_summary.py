@@ -338,6 +338,9 @@ def test_people_get_their_own_summary_and_undo_takes_back_what_waits(store: cc.S
         asked = len(line.summaries)
         assert await executor.compact("demo", instructions="keep the names") is not None
         assert len(line.summaries) == asked + 1
+        told = [event for event in store.events("demo") if isinstance(event, CompactionFinished)][-1]
+        assert told.usage is not None
+        assert (told.usage.input, told.usage.output, (told.cost or 0) > 0) == (7, 3, True)
         assert [each.waits for each in executor.compiler.compactions("demo")] == [False]
         await executor.close()
 

@@ -8,7 +8,7 @@ conversation.
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from copy import copy
 from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
 from typing import Literal, Self, Unpack
 from weakref import WeakSet
 
@@ -21,6 +21,7 @@ from contextc.compiler.compaction import CompactionResult, compaction_event, tak
 from contextc.compiler.compaction_preview import CompactionPreview
 from contextc.compiler.compiler import AgentArguments, PromptSource, check_compile_arguments
 from contextc.compiler.draft import CompilerOptionArguments
+from contextc.compiler.summary_request import SummarizerInput
 from contextc.errors import InvalidSetting, UnknownConversation
 from contextc.events import AnyEvent
 from contextc.executor import agent_config
@@ -38,10 +39,12 @@ from contextc.executor.agent_config import (
     TurnOwner,
 )
 from contextc.executor.event_hub import event_hub, watch
-from contextc.executor.summaries import BackgroundSummaries, run_compaction
+from contextc.executor.summaries import BackgroundSummaries, ModelSummary, run_compaction
 from contextc.executor.summaries import summarize as summarize_messages
 from contextc.executor.turn import PROVIDER_COMPACTION_STATE, Turn, run_turn
-from contextc.messages import Message
+from contextc.executor.turn_store import add_usage
+from contextc.messages import Message, Usage
+from contextc.models import cost
 from contextc.prompts import PromptContext
 from contextc.providers import Provider
 from contextc.providers.client import Endpoint
@@ -353,7 +356,14 @@ class AgentExecutor(agent_config.FixedOptions):
         agent_config.check_summary_instructions(config.summarize, instructions)
         asked = config.arguments_for(conversation)
         both = "\n".join([each for each in (config.summary_instructions, instructions) if each.strip()])
-        append = partial(self._append_compaction, conversation)
+        used = list[Usage]()
+
+        async def counted(wanted: SummarizerInput) -> ModelSummary:
+            made = await summarize_messages(config, wanted)
+            used.extend([made.usage] if made.usage is not None else [])
+            return made
+
+        append = partial(self._append_compaction, conversation, used)
         await config.background.wait(conversation)
         done = await run_blocking(
             take_waiting_summary,
@@ -372,7 +382,7 @@ class AgentExecutor(agent_config.FixedOptions):
                 budget=config.budget,
                 **asked,
             )
-            done = await run_compaction(steps, partial(summarize_messages, config))
+            done = await run_compaction(steps, counted)
         event_hub(self.store).refresh(conversation)
         return done
 
@@ -421,10 +431,13 @@ class AgentExecutor(agent_config.FixedOptions):
         """Return the client of the provider, one for each event loop."""
         return self.config.clients.get()
 
-    def _append_compaction(self, conversation: str, tx: Transaction, done: CompactionResult) -> None:
-        event = replace_fields(compaction_event(done), time=now_ms(), agent=self.agent)
-        at = load_tip(tx, conversation)
-        turn_and_event_records.append_events(tx, at.conversation, [replace_fields(event, seq=at.seq)])
+    def _append_compaction(self, conversation: str, used: list[Usage], tx: Transaction, done: CompactionResult) -> None:
+        at, usage = load_tip(tx, conversation), reduce(add_usage, used) if used else None
+        spent = cost(self.provider.model, usage) if usage is not None else None
+        event = replace_fields(
+            compaction_event(done), time=now_ms(), agent=self.agent, seq=at.seq, usage=usage, cost=spent
+        )
+        turn_and_event_records.append_events(tx, at.conversation, [event])
 
     async def _queue(self, conversation: str, given: str | Message, kind: QueueKind) -> QueuedMessage:
         message = agent_config.input_message(given, self.agent)
