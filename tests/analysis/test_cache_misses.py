@@ -7,7 +7,7 @@ import pytest
 
 import contextc as cc
 from contextc.analysis import all_codes
-from contextc.analysis.cache_miss_causes import all_causes
+from contextc.analysis.cache_miss_causes import CAUSES as REGISTERED
 from tests.analysis.cached_client import FILE, MARK, MINUTE, MODEL, SYSTEM, Client, tool
 
 CAUSES = [
@@ -21,7 +21,7 @@ def test_each_cause_has_a_code() -> None:
     codes = [each for each in all_codes() if each.group == "cache"]
     assert [each.cause for each in codes] == CAUSES
     assert [each.code for each in codes] == [f"CAC{number:03}" for number in range(1, 17)]
-    assert sorted(all_causes()) == sorted(CAUSES)
+    assert sorted([code.cause for code, _ in REGISTERED]) == sorted(CAUSES)
     assert all(each.description and each.title and each.fix for each in codes)
 
 

@@ -1,7 +1,7 @@
 """The causes of cache misses: a request that used a cache, and one function per cause, in the order of the checks."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import cached_property
 from typing import Literal, TypeAlias
 
@@ -873,8 +873,3 @@ def _show_setting(request: RequestView, name: str) -> str:
         return "no media" if request.rows.media is None else "media"
     value = read_field(request.settings, name)
     return "not set" if value is None else shorten(value if isinstance(value, str) else encode(value).decode())
-
-
-def all_causes() -> Iterable[str]:
-    """Return the names of all causes."""
-    return [code.cause for code, _ in CAUSES]

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
+from contextc._common_prefix import count_common_prefix
 from contextc.analysis.cache_miss_causes import (
     CAUSES,
     COMPACTED,
@@ -30,7 +31,6 @@ from contextc.analysis.cache_miss_causes import (
 )
 from contextc.analysis.cache_model import (
     CACHING_STATUSES,
-    CacheBranch,
     CacheModel,
     CacheOutlook,
     CacheRules,
@@ -255,7 +255,9 @@ class _CacheHistory:
             is_compacted = following is not None and following.record.why in COMPACTED
             known = self._found.get(id(each.now))
             if known is None or known[0] != (reports, is_compacted):
-                explained = self._explain(_make_case(each, reports, following))
+                case = _make_case(each, reports, following)
+                cause = explain_miss(case)
+                explained = _explain_small_loss(case) if cause is None else _make_finding(self._view.name, case, *cause)
                 known = self._found[id(each.now)] = (reports, is_compacted), explained
             if isinstance(known[1], Finding):
                 found.append((each.now.channel, known[1]))
@@ -295,22 +297,14 @@ class _CacheHistory:
         is_first = outlook.comparison is None
         shown = outlook
         if is_first:
-            shown = compare_with_overlapping(rules, now, self._overlapping(now), self._ignored.paths)
+            own = [each.now for each in self._requests if each.now.channel != now.channel]
+            shown = compare_with_overlapping(rules, now, [*self._view.overlapping, *own], self._ignored.paths)
         detour = _find_detour(rules, model, outlook, previous, now)
         self._requests.append(_Request(now, rules, shown, previous, is_first, detour))
         model.add(rules, now, outlook)
         self._previous[flow] = now
         if previous is not None:
             self._following[id(previous)] = now
-
-    def _overlapping(self, now: RequestView) -> list[RequestView]:
-        """Return requests of other channels that may still have been answered when one began."""
-        own = [each.now for each in self._requests if each.now.channel != now.channel]
-        return [*self._view.overlapping, *own]
-
-    def _explain(self, case: MissCase) -> Finding | _SmallLoss | None:
-        found = explain_miss(case)
-        return _make_finding(self._view.name, case, *found) if found is not None else _explain_small_loss(case)
 
 
 def _make_case(each: _Request, reports: bool, following: RequestView | None) -> MissCase:
@@ -515,10 +509,7 @@ def _count_in_part(before: RequestView, now: RequestView, part: int) -> int | No
     one, other = ([each.key for section in some for each in section.elements] for some in sections)
     if one == other:
         return None
-    same = next(
-        (at for at, (old, new) in enumerate(zip(one, other, strict=False)) if old != new), min(map(len, (one, other)))
-    )
-    return same + now.head_start("system" if part else "tools")
+    return count_common_prefix(one, other) + now.head_start("system" if part else "tools")
 
 
 def _make_finding(conversation: str, case: MissCase, code: FindingCode, found: Diagnosis) -> Finding:
@@ -720,21 +711,16 @@ def _expect_read(rules: CacheRules, recent: Sequence[RequestView], now: RequestV
     if missed is not None:
         read = min(read, missed.read)
     usage = _make_usage(rules, now, read)
+    entries = branch.entries if branch is not None else []
     return ExpectedCache(
         usage=usage,
-        is_expired=_is_expired(branch, now.began),
+        is_expired=bool(entries) and all([each.is_probably_expired(now.began) for each in entries]),
         paid_again=possible - read,
         dollars=compute_miss_cost(now.price, usage, possible - read),
-        idle=now.began - max([each.ended for each in branch.entries]) if branch and branch.entries else 0,
-        life=max([each.life for each in branch.entries]) if branch and branch.entries else 0,
+        idle=now.began - max([each.ended for each in entries]) if entries else 0,
+        life=max([each.life for each in entries], default=0),
         missed=missed,
     )
-
-
-def _is_expired(branch: CacheBranch | None, time: int) -> bool:
-    if branch is None or not branch.entries:
-        return False
-    return all([each.is_probably_expired(time) for each in branch.entries])
 
 
 def _find_repeated_miss(conversation: str, recent: Sequence[RequestView]) -> RepeatedMiss | None:

@@ -4,6 +4,7 @@ import html
 import re
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import zip_longest
 from typing import Literal, NamedTuple, TypeAlias, cast
 
@@ -44,6 +45,7 @@ NUMBER = re.compile(r"\d[\d,.]*")
 RANDOM = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F-]{13,}|[0-9a-fA-F]{5,}|[A-Za-z0-9_-]{10,}|0?\.\d{6,}")
 SHORTENED = re.compile(r"truncat|omitted|cleared|elided|removed|too long|shortened|\[…|\[\.\.\.|pruned|compacted", re.I)
 SHORT_SHARE = 0.8
+SPACE = re.compile(r"\s+")
 SEPARATORS = " \t\r\n\"'`=<>()[]{};,|"
 
 
@@ -185,15 +187,9 @@ def _unescape(text: str) -> str:
         return text
 
 
-def _normalize(text: str) -> str:
-    return unicodedata.normalize("NFKC", text)
-
-
-def _without_space(text: str) -> str:
-    return re.sub(r"\s+", "", text)
-
-
-_FORMS: tuple[Callable[[str], str], ...] = (_normalize, _without_space, html.unescape, _unescape)
+_FORMS: tuple[Callable[[str], str], ...] = (
+    partial(unicodedata.normalize, "NFKC"), partial(SPACE.sub, ""), html.unescape, _unescape,
+)  # fmt: skip
 
 
 class LeafChange(NamedTuple):
@@ -208,7 +204,7 @@ def find_leaf(before: JSON, after: JSON, path: str = "") -> LeafChange:
     """Return the first difference of two JSON values in their own order."""
     if isinstance(before, dict) and isinstance(after, dict):
         one, other = cast(JSONObject, before), cast(JSONObject, after)
-        for name in _field_names(one, other):
+        for name in dict.fromkeys([*one, *other]):
             if name not in one or name not in other:
                 return LeafChange(f"{path}.{name}", one.get(name), other.get(name))
             if one[name] != other[name] or not _same_order(one[name], other[name]):
@@ -224,11 +220,6 @@ def find_leaf(before: JSON, after: JSON, path: str = "") -> LeafChange:
             f"{path}[{size}]", many[size] if len(many) > size else None, others[size] if len(others) > size else None
         )
     return LeafChange(path, before, after)
-
-
-def _field_names(one: JSONObject, other: JSONObject) -> Iterator[str]:
-    yield from one
-    yield from [name for name in other if name not in one]
 
 
 def _same_order(one: JSON, other: JSON) -> bool:

@@ -17,6 +17,7 @@ from contextc._common_prefix import count_common_prefix
 from contextc._json import encode
 from contextc.analysis.cache_misses import find_cache_misses, find_ignored_blocks
 from contextc.analysis.cache_model import CACHING_STATUSES, CacheModel, CacheRules, find_cache_rules
+from contextc.analysis.changed_content import count_common_end
 from contextc.analysis.conversation_loader import StoredConversation, load_conversation_view
 from contextc.analysis.element_costs import tool_name
 from contextc.analysis.request_view import RequestView, Rows, Section, make_element, with_long_writes
@@ -194,8 +195,8 @@ def _count_changed(one: Section, other: Section) -> int | None:
             continue
         old, new = before.text, now.text
         size = min(len(old), len(new))
-        start = next((at for at in range(size) if old[at] != new[at]), size)
-        end = next((at for at in range(size - start) if old[-1 - at] != new[-1 - at]), size - start)
+        start = count_common_prefix(old, new)
+        end = count_common_end(old, new, size - start)
         changed = len(new) - start - end
         if changed > max(1, len(new)) * CHANGED_SHARE:
             return None
@@ -355,7 +356,7 @@ def compute_replays(view: StoredConversation, compact_at: int | None = None) -> 
     if not requests:
         return WhatIf(conversation=view.name, paid=None, predicted=None, replays=())
     paid = sum([each.cost or 0.0 for each in requests])
-    base, _ = _replay(requests, [])
+    base, _ = _replay(requests)
     channels: dict[str, set[str]] = {}
     for each in find_cache_misses(view):
         channels.setdefault(each.cause, set()).add(each.channel)
@@ -377,7 +378,7 @@ def compute_replays(view: StoredConversation, compact_at: int | None = None) -> 
     ]
     replays: list[Replay] = []
     for name, title, change in changes[: -1 if reason else None]:
-        dollars, changed = _replay(requests, [change])
+        dollars, changed = _replay(requests, change)
         if changed:
             replays.append(Replay(name=name, title=title, cost=dollars, saved=base - dollars, requests=changed))
     replays.sort(key=lambda each: -each.saved)
@@ -430,11 +431,14 @@ def _is_replayed(request: RequestView) -> bool:
     )
 
 
-def _replay(requests: Sequence[RequestView], changes: Iterable[Change]) -> tuple[float, int]:
-    """Return the predicted cost of requests after some changes, and the number of changed requests."""
+def _replay(requests: Sequence[RequestView], change: Change | None = None) -> tuple[float, int]:
+    """Return the predicted cost of requests, as they are or after a change, and the number of changed requests."""
     replayed = [ChangedRequest(each) for each in requests]
-    for change in changes:
-        for some in _by_channel(replayed):
+    if change is not None:
+        by_channel: dict[str, list[ChangedRequest]] = {}
+        for each in replayed:
+            by_channel.setdefault(each.channel_id, []).append(each)
+        for some in by_channel.values():
             change(some)
     ignored = find_ignored_blocks(requests)
     models: dict[tuple[str, ...], CacheModel] = {}
@@ -447,13 +451,6 @@ def _replay(requests: Sequence[RequestView], changes: Iterable[Change]) -> tuple
         dollars += _price(request, rules, outlook.tokens) + request.spent
         model.add(rules, request, outlook)
     return dollars, sum([each.is_changed for each in replayed])
-
-
-def _by_channel(requests: Iterable[ChangedRequest]) -> list[list[ChangedRequest]]:
-    found: dict[str, list[ChangedRequest]] = {}
-    for each in requests:
-        found.setdefault(each.channel_id, []).append(each)
-    return list(found.values())
 
 
 def _price(request: ChangedRequest, rules: CacheRules, read: int) -> float:

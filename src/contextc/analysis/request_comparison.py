@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from contextc._common_prefix import count_common_prefix
 from contextc._json import JSON, JSONObject, as_object, decode_json, encode
 from contextc.analysis.cache_miss_causes import MissCase, compare_elements
 from contextc.analysis.cache_misses import compute_cost
@@ -579,8 +580,7 @@ def _find_break(
 
 def count_equal_items(old: Sequence[ComparedItem], new: Sequence[ComparedItem]) -> int:
     """Return the number of items at the beginning that two requests have in common."""
-    size = min(len(old), len(new))
-    return next((index for index in range(size) if old[index].key != new[index].key), size)
+    return count_common_prefix([each.key for each in old], [each.key for each in new])
 
 
 class _CacheFigures(Struct, frozen=True):

@@ -5,19 +5,18 @@ compared without cache breakpoints, which move with every request and do not bre
 that was recorded, as a sentence.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from contextc._json import JSONObject, decode
+from contextc._json import decode
 from contextc.compiler import ledger
 from contextc.compiler.manifest import RequestRecord, record_from_json
 from contextc.compiler.past_requests import (
     comparable_bytes,
-    find_epoch_start,
     find_request,
     head_without_marks,
     load_request_layout,
@@ -25,7 +24,7 @@ from contextc.compiler.past_requests import (
 from contextc.compiler.row_encoding import NewRow
 from contextc.compiler.step import Compiled
 from contextc.formats.base import Formatter, Request
-from contextc.inspection.line_details import is_system_first
+from contextc.inspection.line_details import is_system_first, load_whole_head
 from contextc.store import Store
 from contextc.store.backend_interface import Transaction
 from contextc.store.ledger_schema import Channel, StoredRow
@@ -154,7 +153,7 @@ def find_break(store: Store, channel: Channel, formatter: Formatter, request: in
         if ledger.load_replaced(tx, number, before.request) is not None:
             return PrefixBreak(why=describe_reason(record.why))
         rows = ledger.load_rows(tx, load_request_layout(tx, number, record)[0])
-        now = _WireRequest(_load_head(tx, number, record), _wire_messages(rows))
+        now = _WireRequest(ledger.load_head(tx, number, bytes.fromhex(record.head)), _wire_messages(rows))
         found = _find_difference(formatter, _load_wire_request(tx, number, before), now, record.why)
         # the recorded reason is about the previous request, which was refused
         return found if is_previous else replace(found, why="")
@@ -185,12 +184,7 @@ def describe_reason(why: str) -> str:
 
 def _load_wire_request(tx: Transaction, number: int, record: RequestRecord) -> _WireRequest:
     rows = ledger.load_rows(tx, load_request_layout(tx, number, record)[0])
-    whole = record if record.mode != "resume" else find_epoch_start(tx, number, record)
-    return _WireRequest(_load_head(tx, number, whole), _wire_messages(rows))
-
-
-def _load_head(tx: Transaction, number: int, record: RequestRecord) -> bytes | None:
-    return ledger.load_head(tx, number, bytes.fromhex(record.head))
+    return _WireRequest(load_whole_head(tx, number, record), _wire_messages(rows))
 
 
 def _wire_messages(rows: Iterable[StoredRow | NewRow]) -> list[bytes]:
@@ -212,9 +206,12 @@ def _find_difference(formatter: Formatter, before: _WireRequest, now: _WireReque
         around = [formatter.decode_request(head) for head in heads]
         if where := _differing_part(formatter, *around):
             names = formatter.prefix_settings
-            if where != "settings":
-                names = [name for name in heads[1].keys() - around[1].settings.keys() if _may_belong_to(name, where)]
-            return PrefixBreak(where=where, path=_differing_field(formatter, heads, names), why=reason)
+            if where != "settings":  # all other fields of the head are of its tools or of its system prompt
+                fields = heads[1].keys() - around[1].settings.keys()
+                names = [name for name in fields if ("tool" in name.lower()) == (where == "tools")]
+            name = next((name for name in heads[1] if name in names and heads[0].get(name) != heads[1][name]), "")
+            path = f"{name}[0]" if name == formatter.messages_key else name
+            return PrefixBreak(where=where, path=path, why=reason)
     at = _count_same_messages(before.messages, now.messages)
     same = sum(map(len, now.messages[:at]))
     if at in (len(before.messages), len(now.messages)):  # one is a prefix of the other
@@ -234,11 +231,6 @@ def _differing_part(formatter: Formatter, before: Request, now: Request) -> str:
     return "" if next(settings) == next(settings) else "settings"
 
 
-def _may_belong_to(name: str, part: str) -> bool:
-    """Return True if a field of a head can belong to its system prompt or to its tools."""
-    return ("tool" in name.lower()) == (part == "tools")
-
-
 def _count_same_messages(before: Sequence[bytes], now: Sequence[bytes]) -> int:
     """Return the number of leading messages that both have, in whatever form they were written."""
     at = 0
@@ -247,10 +239,3 @@ def _count_same_messages(before: Sequence[bytes], now: Sequence[bytes]) -> int:
             break
         at += 1
     return at
-
-
-def _differing_field(formatter: Formatter, heads: Sequence[JSONObject], names: Collection[str]) -> str:
-    """Return the first field, among `names`, that differs."""
-    before, now = heads
-    name = next((name for name in now if name in names and before.get(name) != now[name]), "")
-    return f"{name}[0]" if name == formatter.messages_key else name

@@ -21,7 +21,7 @@ from contextc.compiler.draft import Budget, CompilerOptionArguments
 from contextc.compiler.history_tools import FETCH_TOOL
 from contextc.compiler.ledger import load_messages_at
 from contextc.compiler.manifest import ManifestLine, RequestRecord, record_from_json
-from contextc.compiler.past_requests import find_epoch_start, find_request, load_channel_provider, load_records
+from contextc.compiler.past_requests import find_request, load_channel_provider, load_records
 from contextc.compiler.step import Compiled, build_lines
 from contextc.errors import (
     ContextOverflow,
@@ -33,6 +33,7 @@ from contextc.errors import (
 )
 from contextc.formats.base import Formatter
 from contextc.formats.registry import detect_tool_format
+from contextc.inspection.line_details import load_whole_head
 from contextc.inspection.request_details import (
     RequestDetails,
     is_new_item,
@@ -161,8 +162,7 @@ def load_last_head(store: Store, channel: Channel, provider: Provider) -> Reques
         if found is None or not last:
             return None
         state = state_from_json(found.state)
-        whole = last[0] if last[0].mode != "resume" else find_epoch_start(tx, found.number, last[0])
-        stored = ledger.load_head(tx, found.number, bytes.fromhex(whole.head))
+        stored = load_whole_head(tx, found.number, last[0])
         lead = load_messages_at(tx, state.lead or ())
         return (state, stored, "\n\n".join([message.text for message in lead.values()])) if stored else None
 

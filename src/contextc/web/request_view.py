@@ -13,7 +13,7 @@ from contextc.analysis.cache_misses import ExpectedCache
 from contextc.compiler import ledger
 from contextc.compiler.draft import Budget
 from contextc.compiler.manifest import Fragment, ObservedFacts
-from contextc.compiler.past_requests import find_channel_model
+from contextc.compiler.past_requests import compute_usage_cost
 from contextc.errors import UnknownChannel
 from contextc.formats.lint_engine import Violation
 from contextc.inspection.prefix_break import PrefixBreak
@@ -27,7 +27,6 @@ from contextc.inspection.request_details import (
     count_read_tokens,
 )
 from contextc.inspection.request_timeline import ReportedUsage, report_usage
-from contextc.models import cost
 from contextc.providers.registry import has_sessions
 from contextc.store import Store
 from contextc.store.ledger_schema import Channel, channel_id
@@ -277,7 +276,7 @@ class RequestSummary(Struct, frozen=True, kw_only=True):
     signed_lost: int
 
 
-class RequestView(RequestSummary, frozen=True, kw_only=True):
+class InspectedRequest(RequestSummary, frozen=True, kw_only=True):
     """A sent request. `cost` is in dollars, and null if prices or usage are not known.
 
     `number` is the number in the URL: of the request itself, or of a stored request without an answer. `observed` is
@@ -351,11 +350,12 @@ def budget_view(budget: Budget, parts: TokenDistribution, estimated: int) -> Bud
     return as_view(BudgetView, budget, **asdict(parts), how=count_origin(budget), estimated=estimated)
 
 
-def request_view(details: RequestDetails, format: str, prefix_break: PrefixBreak, number: int) -> RequestView:
-    known, usage = find_channel_model(details.channel), details.record.usage
-    dollars = cost(known, usage) if known is not None and usage is not None else None
+def request_view(details: RequestDetails, format: str, prefix_break: PrefixBreak, number: int) -> InspectedRequest:
+    dollars = compute_usage_cost(details.channel, details.record.usage)
     observed = observed_view(details.record.observed)
-    return RequestView(cost=dollars, number=number, observed=observed, **_summary_fields(details, format, prefix_break))
+    return InspectedRequest(
+        cost=dollars, number=number, observed=observed, **_summary_fields(details, format, prefix_break)
+    )
 
 
 def next_request_view(

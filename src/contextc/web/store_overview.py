@@ -108,10 +108,10 @@ class StoreOverview:
         self._titles: dict[int, tuple[object, str]] = {}
         self._findings: dict[int, tuple[tuple[int, ...], FindingsCount]] = {}
 
-    def refresh(self, *, with_titles: bool = False, seconds: float | None = None) -> int:
+    def refresh(self, *, with_titles: bool = False) -> int:
         """Read what has changed, for a limited time. Return the number of conversations that are not read yet."""
         with self._lock:
-            deadline = time.monotonic() + (REFRESH_SECONDS if seconds is None else seconds)
+            deadline = time.monotonic() + REFRESH_SECONDS
             if not self._missing:
                 self._find_missing()
             while self._missing:

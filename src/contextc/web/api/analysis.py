@@ -1,6 +1,7 @@
 """Analysis of a conversation: its timeline, sub-agents, findings, and tokens by cause."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -391,15 +392,11 @@ def _is_selected(finding: Finding, query: FindingsQuery) -> bool:
 
 def _finding_views(app: AppState, found: Sequence[Finding]) -> list[ConversationFinding]:
     others = {each.compared.conversation for finding in found for each in finding.evidence if each.compared is not None}
-    titles = {name: _find_title(app, name) for name in others}
+    titles = dict.fromkeys(others, "")
+    for name in others:
+        with suppress(UnknownConversation):
+            titles[name] = app.store.overview(name).title
     return [_finding_view(each, titles) for each in found]
-
-
-def _find_title(app: AppState, name: str) -> str:
-    try:
-        return app.store.overview(name).title
-    except UnknownConversation:
-        return ""
 
 
 def _finding_view(finding: Finding, titles: Mapping[str, str]) -> ConversationFinding:

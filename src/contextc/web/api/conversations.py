@@ -37,7 +37,7 @@ from contextc.store.turn_queue import PROCESS_LESS_STATES
 from contextc.tools.todos import Todo
 from contextc.web.app_state import AppState
 from contextc.web.http_errors import HTTPError
-from contextc.web.request_view import ChannelView, channel_views
+from contextc.web.request_view import ChannelView, as_view, channel_views
 from contextc.web.router import EmptyObject, EventStream, RawResponse, endpoint
 from contextc.web.turn_manager import ApprovalView
 
@@ -136,8 +136,9 @@ def load_conversation_view(app: AppState, name: str) -> ConversationView:
     if stored.running is not None and app.turns.running_turn(name) is None:
         app.last_turn(name)  # closes it if its process has ended
         stored = app.store.read(lambda tx: _load_stored_state(tx, name, agent))
-    return ConversationView(
-        **{field: getattr(stored, field) for field in stored.__struct_fields__},
+    return as_view(
+        ConversationView,
+        stored,
         approvals=app.turns.approvals(name),
         gauge=_context_use(app.store, name),
         channels=channel_views(app.store, name),
@@ -158,14 +159,11 @@ def _load_stored_state(tx: Transaction, name: str, agent: str) -> StoredConversa
     at, seen = load_tip(tx, name), load_overview(tx, name)
     running = _load_running_turn(tx, name, at.conversation, agent, is_held=seen.running)
     writing = partial_message_journal.load_partial(tx, name, agent) if running is not None else None
-    return StoredConversationState(
+    return as_view(
+        StoredConversationState,
+        seen,
         name=name,
-        title=seen.title,
         length=at.seq,
-        branches=seen.branches,
-        created=seen.created,
-        spoken=seen.spoken,
-        model=seen.model,
         excerpt="",
         tip=at.id.hex(),
         branch=at.branch,
@@ -176,16 +174,11 @@ def _load_stored_state(tx: Transaction, name: str, agent: str) -> StoredConversa
             QueuedInputView(number=each.number, kind=each.kind, text=each.message.text)
             for each in turn_and_event_records.load_queue(tx, at.conversation, agent)
         ],
-        pending=None if writing is None else PendingReplyView(uid=writing.uid, parts=writing.parts),
+        pending=None if writing is None else as_view(PendingReplyView, writing),
         todos=load_todos(tx, name, agent),
         last_event=turn_and_event_records.load_last_number(tx, "event", at.conversation),
         pinned=[where & SEQ_MASK for where in load_pinned_places(tx, at)],
-        observed=seen.observed,
-        parked=[
-            ParkedTurnView(agent=each.agent, turn=each.turn, parked=each.parked, reason=each.reason)
-            for each in load_parked(tx, name)
-        ]
-        or UNSET,
+        parked=[as_view(ParkedTurnView, each) for each in load_parked(tx, name)] or UNSET,
     )
 
 

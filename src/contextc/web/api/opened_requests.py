@@ -68,7 +68,9 @@ class OpenedRequest:
         self.counter = _counter(opened, self.model_facts)
         self.prompt, self.messages = _split_system_prompt(request)
         self.system = self.counter.count_system(self.prompt) + (self.counter.overhead if self.messages else 0)
-        self.tools = self.counter.count_tools(_tools(opened)) if request.tools else 0
+        self.tools = (
+            self.counter.count_tools(formatter(opened.format).encode_tools(request.tools)) if request.tools else 0
+        )
         self.formatter = formatter(opened.format) if opened.format != OWN_FORMAT else None
         self.tool_list = request.tools
         self.tokens = [self.counter.count_message(message) for message in self.messages]
@@ -174,10 +176,6 @@ def _split_system_prompt(request: Request) -> tuple[str, tuple[Message, ...]]:
     if request.messages and request.messages[0].role == "system":
         return request.messages[0].text, request.messages[1:]
     return "", request.messages
-
-
-def _tools(opened: OpenedInput) -> list[JSONObject]:
-    return formatter(opened.format).encode_tools(opened.request.tools)
 
 
 # ── inspection ────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -151,9 +151,18 @@ def show_overview(app: AppState, query: OverviewQuery) -> OverviewPage:
     selected = _sort(selected, query.sort, reverse=query.order == "down")
     shown = selected[query.skip : query.skip + query.limit]
     zone_name, zone = find_zone(query.zone)
-    entries = app.store.read(lambda tx: _load_entries(tx, shown))
+
+    def load_entries(tx: Transaction) -> dict[int, ConversationOverview]:
+        rows = list_rows_by_number(tx, [each.state.number for each in shown]) if shown else []
+        return {row.number: entry for row, entry in zip(rows, load_details(tx, rows), strict=True)}
+
+    entries = app.store.read(load_entries)
     return OverviewPage(
-        conversations=[_entry(each, entries[each.state.number]) for each in shown if each.state.number in entries],
+        conversations=[
+            as_view(OverviewEntry, each, conversation=entries[each.state.number], findings=each.findings or UNSET)
+            for each in shown
+            if each.state.number in entries
+        ],
         found=len(selected),
         pending=pending,
         totals=add_up(portions),
@@ -221,15 +230,6 @@ def _sort(selected: list[ConversationFigures], name: SortName, *, reverse: bool)
     with_value = [pair for pair in having if pair[0] is not None]
     with_value.sort(key=lambda pair: pair[0], reverse=reverse)  # pyright: ignore[reportArgumentType, reportCallIssue]
     return [each for _, each in with_value] + [each for value, each in having if value is None]
-
-
-def _load_entries(tx: Transaction, shown: list[ConversationFigures]) -> dict[int, ConversationOverview]:
-    rows = list_rows_by_number(tx, [each.state.number for each in shown]) if shown else []
-    return {row.number: entry for row, entry in zip(rows, load_details(tx, rows), strict=True)}
-
-
-def _entry(found: ConversationFigures, conversation: ConversationOverview) -> OverviewEntry:
-    return as_view(OverviewEntry, found, conversation=conversation, findings=found.findings or UNSET)
 
 
 # ── search ────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -66,9 +66,9 @@ from contextc.web.app_state import AppState
 from contextc.web.request_view import (
     CacheLoss,
     FindingView,
+    InspectedRequest,
     LineTextOptions,
     NextRequestView,
-    RequestView,
     SelectionView,
     as_view,
     expected_cache_view,
@@ -251,7 +251,7 @@ def show_request_of_message(app: AppState, name: str, number: int) -> RequestOfM
 
 
 @endpoint("GET", "/conversations/{name}/requests/{channel}/{number}", tag="requests")
-def show_request(app: AppState, name: str, channel: str, number: int) -> RequestView:
+def show_request(app: AppState, name: str, channel: str, number: int) -> InspectedRequest:
     """Return one request: its budget by kind, its shared prefix, and its cost."""
     found = find_channel(app.store, name, channel)
     formatter = load_channel_formatter(app.store, found)
