@@ -21,10 +21,9 @@ from rich.table import Table
 import contextc as cc
 from contextc.messages import encode_message, make_root_id
 from contextc.store import postgres
-from contextc.store.append_and_load import build_row, prepare_entry, validate_for
-from contextc.store.backend_interface import Row
-from contextc.store.message_rows import BranchTip
-from contextc.store.postgres_transaction import PostgresTransaction
+from contextc.store.message_log import BranchTip, build_row, prepare_entry, validate_for
+from contextc.store.postgres import PostgresTransaction
+from contextc.store.transaction_engine import Row
 from fleet import new_schema, running_server
 from measure import Cost, Goal, in_turn, show_goals, timed, wall
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import contextc as cc
 from contextc.doctor import repair_conversations, scan_store
-from contextc.store.backend_interface import Transaction
+from contextc.store.transaction_engine import Transaction
 from tests.conftest import often
 from tests.test_doctor_repair import asks, rows
 

@@ -13,8 +13,8 @@ import pytest
 import contextc as cc
 from contextc.doctor import Finding, RepairResult, repair_conversations, scan_store
 from contextc.messages import ValidatedMessage, canonical_content, decode_message, encode_message
-from contextc.store import append_and_load, message_rows
-from contextc.store.backend_interface import Transaction
+from contextc.store import message_log
+from contextc.store.transaction_engine import Transaction
 
 PROCESSES = multiprocessing.get_context("forkserver")
 PNG = b"\x89PNG-bytes"
@@ -53,7 +53,7 @@ def change(store: cc.Store, seq: int, how: Callable[[bytes], bytes]) -> None:
 
     def work(tx: Transaction) -> None:
         for where, body in tx.rows("SELECT place, body FROM message"):
-            if where & message_rows.SEQ_MASK == seq:
+            if where & message_log.SEQ_MASK == seq:
                 tx.run("UPDATE message SET body = ? WHERE place = ?", how(bytes(body)), where)
 
     store.write(work)
@@ -170,11 +170,11 @@ def test_blank_messages_are_left_out(store: cc.Store) -> None:
     blank = cc.user(" \n")
 
     def work(tx: Transaction) -> None:
-        append_and_load.insert_messages(
+        message_log.insert_messages(
             tx,
             "demo",
-            message_rows.load_tip(tx, "demo"),
-            [append_and_load.prepare_entry(ValidatedMessage(blank, canonical_content(blank), {}))],
+            message_log.load_tip(tx, "demo"),
+            [message_log.prepare_entry(ValidatedMessage(blank, canonical_content(blank), {}))],
         )
 
     store.write(work)

@@ -19,7 +19,7 @@ from contextc.inspection.request_timeline import SentRequest, load_timeline
 from contextc.interchange import export_archive, import_files, import_transcript
 from contextc.interchange.request_import_export import ArchiveFormat
 from contextc.store.ledger_schema import RowRange
-from contextc.store.message_rows import SEQ_MASK
+from contextc.store.message_log import SEQ_MASK
 from tests.transcript_files import CLAUDE_ID, GARDEN, TranscriptMessage, claude_lines, codex_lines
 
 MORE = (*GARDEN, ("user", "And in winter?"), ("assistant", "Moss."))

@@ -18,7 +18,7 @@ from contextc.inspection.request_timeline import load_timeline
 from contextc.interchange import import_files
 from contextc.interchange.sources.langgraph import LEAF_QUERY
 from contextc.store.ledger_schema import RowRange
-from contextc.store.message_rows import SEQ_MASK
+from contextc.store.message_log import SEQ_MASK
 
 
 def user(text: str) -> JSONObject:

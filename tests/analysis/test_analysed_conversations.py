@@ -13,8 +13,8 @@ from contextc.analysis.cost_by_cause import compute_composition, compute_costs, 
 from contextc.compiler import ledger
 from contextc.compiler.manifest import ObservedFacts, record_to_json
 from contextc.errors import StoreCorrupt, UnknownConversation
-from contextc.store.backend_interface import Transaction
 from contextc.store.ledger_schema import pack_record
+from contextc.store.transaction_engine import Transaction
 from tests.analysis.observed_run import ObservedRun, define_tool, find_by_request, words
 from tests.analysis.traces import load
 from tests.analysis.traces.measure import record

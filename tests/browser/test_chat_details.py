@@ -9,8 +9,8 @@ from playwright.sync_api import Page, expect
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.store import turn_and_event_records as records
-from contextc.store.message_rows import find_tip
+from contextc.store import turn_records as records
+from contextc.store.message_log import find_tip
 from contextc.store.submitted_turns import park_unknown_agent
 from contextc.web.app_state import ServerOptions
 from tests.browser.accessibility import shut_out

@@ -15,8 +15,8 @@ from contextc.events import (
     TurnFinish,
     UserNoticeCreated,
 )
-from contextc.store import turn_and_event_records
-from contextc.store.message_rows import load_tip
+from contextc.store import turn_records
+from contextc.store.message_log import load_tip
 from tests.browser.page_driver import MESSAGES, Person
 from tests.browser.scripted_model import Model, text_reply
 from tests.observation.test_observe import answer, chat
@@ -34,7 +34,7 @@ def talked(store: cc.Store) -> cc.Store:
     store.extend("demo", messages)
     answers = [message for message in store.load("demo") if message.role == "assistant"]
     texts = [event for turn, message in enumerate(answers, 1) for event in events_of(turn, message)]
-    store.write(lambda tx: turn_and_event_records.append_events(tx, load_tip(tx, "demo").conversation, texts))
+    store.write(lambda tx: turn_records.append_events(tx, load_tip(tx, "demo").conversation, texts))
     return store
 
 
@@ -146,7 +146,7 @@ def test_provider_failures_are_described_from_the_fields_of_the_event(store: cc.
     reply = store.append("demo", cc.assistant("Half", status="error", error=TEXT))
     at_reply = StepFinish(agent="assistant", turn=1, step=1, uid=reply.uid, seq=reply.seq)
     events: list[AnyEvent] = [at_reply, *(event for event, _ in FAILURES)]
-    store.write(lambda tx: turn_and_event_records.append_events(tx, load_tip(tx, "demo").conversation, events))
+    store.write(lambda tx: turn_records.append_events(tx, load_tip(tx, "demo").conversation, events))
     person.chat("demo")
     notices = person.page.get_by_test_id("notice-error").locator(".failure")
     expect(notices).to_have_text([text for _, text in FAILURES])

@@ -12,9 +12,9 @@ from contextc._json import JSONObject, encode
 from contextc.compiler import Compiled, ledger
 from contextc.compiler.ledger import split_chunk
 from contextc.messages import Message, decode_message
-from contextc.store.backend_interface import Transaction
 from contextc.store.ledger_schema import Channel, ChannelState, Item, LedgerRow
-from contextc.store.message_rows import SEQ_BITS, SEQ_MASK, make_place
+from contextc.store.message_log import SEQ_BITS, SEQ_MASK, make_place
+from contextc.store.transaction_engine import Transaction
 from tests.compiler.random_simulation import Simulation, mark_of
 from tests.compiler.simulated_providers import (
     MARK,

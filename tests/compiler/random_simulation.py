@@ -11,9 +11,9 @@ from contextc._json import encode
 from contextc.compiler.draft import CompilerOptionArguments
 from contextc.compiler.ledger import get_channel_cache
 from contextc.messages import Message
-from contextc.store.backend_interface import Transaction
 from contextc.store.ledger_schema import Channel
-from contextc.store.message_rows import find_tip, load_lineage, make_place, split_by_branch
+from contextc.store.message_log import find_tip, load_lineage, make_place, split_by_branch
+from contextc.store.transaction_engine import Transaction
 from tests.compiler.simulated_providers import MARK, SessionProvider, StatelessProvider
 
 AGENTS = ("coder", "tester")

@@ -11,8 +11,8 @@ import contextc as cc
 from contextc.compiler import Compiled, ledger
 from contextc.compiler.ledger import get_channel_cache
 from contextc.providers import Provider
-from contextc.store.backend_interface import Transaction
 from contextc.store.ledger_schema import Channel, ChannelState
+from contextc.store.transaction_engine import Transaction
 from tests.compiler.simulated_providers import ProviderDown, SessionProvider
 from tests.full_disk_sqlite import full_disk
 

@@ -9,7 +9,7 @@ import pytest
 import contextc as cc
 from contextc.compiler import ledger
 from contextc.compiler import step as compile_step
-from contextc.store.backend_interface import Transaction
+from contextc.store.transaction_engine import Transaction
 from tests.conftest import some
 
 PROVIDER = cc.provider("anthropic:claude-sonnet-4-5", window=4_000, output=500)

@@ -10,7 +10,7 @@ from contextc.analysis.conversation_loader import load_conversation_view
 from contextc.analysis.window_findings import lossy_compactions
 from contextc.compiler.compaction_receipt import MAX_LISTED, Receipt, examine, find_points
 from contextc.compiler.ledger import StoredSummary, load_latest_summary, save_summary
-from contextc.store.message_rows import load_tip, make_place
+from contextc.store.message_log import load_tip, make_place
 
 FACTS = ["src/pay/api.py", "ORD-5512", "retry_limit", "https://example.org/a?b=1", "v2.14.0"]
 

@@ -14,7 +14,7 @@ from contextc._json import JSONObject, decode, encode
 from contextc.compiler import Compiled
 from contextc.compiler.ledger import get_channel_cache
 from contextc.doctor import repair_conversations, scan_store
-from contextc.store.message_rows import SEQ_BITS
+from contextc.store.message_log import SEQ_BITS
 from tests.executor.scripted_provider import Say, Scripted
 
 LOST = "messages that were sent are missing from the conversation"

@@ -7,7 +7,7 @@ import pytest
 
 import contextc as cc
 from contextc.compiler import ledger
-from contextc.store.backend_interface import Transaction
+from contextc.store.transaction_engine import Transaction
 
 TOOL = cc.Tool(name="look_up")
 LOOKS_LIKE_A_CALL = 'He wrote {"type":"tool_call","id":"x"}],"author":"tester" there.'

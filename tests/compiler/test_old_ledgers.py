@@ -20,10 +20,10 @@ from contextc.compiler.manifest import Manifest
 from contextc.compiler.step import NEW_ENCODER
 from contextc.doctor import scan_store
 from contextc.events import encode_event
-from contextc.store import message_rows
+from contextc.store import message_log
 from contextc.store import session_transcripts as transcripts
 from contextc.store.session_transcripts import TranscriptKey
-from contextc.store.turn_and_event_records import load_trigger_states
+from contextc.store.turn_records import load_trigger_states
 
 GOLDEN = Path(__file__).parent.parent / "data" / "golden"
 
@@ -192,7 +192,7 @@ def test_turns_of_an_older_schema_are_what_they_were(opened: cc.Store, golden: G
         waiting = [f"{each.number} {each.kind} {each.message.text}" for each in opened.queued(name)]
         assert waiting == then.get("queued", [])
         remembered = opened.read(
-            lambda tx, name=name: load_trigger_states(tx, message_rows.load_tip(tx, name).conversation, "assistant")
+            lambda tx, name=name: load_trigger_states(tx, message_log.load_tip(tx, name).conversation, "assistant")
         )
         assert remembered == then.get("triggers", {})
 

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.compiler.ledger import get_channel_cache
-from contextc.store.backend_interface import Result, Transaction
 from contextc.store.sqlite import MemoryStore
+from contextc.store.transaction_engine import Result, Transaction
 
 READ = cc.Tool(name="read", description="Reads a file.", parameters={"type": "object", "properties": {}})
 CLAUDE = "anthropic:claude-sonnet-4-5"

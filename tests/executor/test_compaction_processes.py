@@ -18,8 +18,8 @@ import contextc as cc
 from contextc._json import decode
 from contextc.doctor import scan_store
 from contextc.events import CompactionFinished
-from contextc.store.backend_interface import Transaction
 from contextc.store.sqlite import SQLiteStore
+from contextc.store.transaction_engine import Transaction
 from tests.executor.scripted_provider import played
 from tests.executor.test_background_summary import SUMMARY, Writer, agent
 

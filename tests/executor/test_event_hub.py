@@ -18,7 +18,7 @@ from contextc.executor.event_hub import MAX_INBOX_EVENTS, POLLER_THREAD_NAME
 from contextc.executor.model_call import FIRST_BATCH_SECONDS
 from contextc.executor.turn_store import TurnStore
 from contextc.providers.client import Endpoint, ProviderCall
-from contextc.store.backend_interface import Result, Transaction
+from contextc.store.transaction_engine import Result, Transaction
 from tests.executor.scripted_provider import SONNET, Say, Scripted, add, call, kinds, played
 
 PROCESSES = multiprocessing.get_context("forkserver")

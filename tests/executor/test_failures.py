@@ -13,9 +13,8 @@ from contextc.events import AnyEvent, ToolProgress, ToolStart, TurnFinish
 from contextc.executor.turn_store import CANCELLED_REASON, INTERRUPTED_RESULT
 from contextc.messages import Media, Message, Text
 from contextc.providers.client import ProviderCall
-from contextc.store.backend_interface import Result, Transaction
 from contextc.store.postgres import PostgresStore, StoreConnection
-from contextc.store.transaction_engine import ConnectionLost
+from contextc.store.transaction_engine import ConnectionLost, Result, Transaction
 from contextc.tools import ToolContext, tool
 from tests.executor.scripted_provider import SONNET, Say, Scripted, add, call, kinds, played, taken_over
 from tests.executor.test_undocumented_replies import Raw

@@ -18,11 +18,10 @@ from contextc.events import ApprovalRequest, ToolStart
 from contextc.executor.agent_config import Approve
 from contextc.executor.turn_store import TurnStore
 from contextc.providers.client import ProviderCall
-from contextc.store.backend_interface import Result, Transaction
 from contextc.store.leases import RESULT_PROCESS_ENDED
 from contextc.store.postgres import PostgresStore, StoreConnection
 from contextc.store.sqlite import SQLiteStore
-from contextc.store.transaction_engine import ConnectionLost
+from contextc.store.transaction_engine import ConnectionLost, Result, Transaction
 from contextc.store.turn_controls import NOT_RUN_RESULT
 from contextc.tools import FunctionTool
 from tests.executor.scripted_provider import SONNET, Line, Say, Scripted, kinds, played, taken_over

@@ -10,7 +10,7 @@ from contextc._json import JSONObject, decode, encode
 from contextc.errors import InvalidInput, ProviderFailed
 from contextc.events import StepStart
 from contextc.providers.client import Endpoint, ProviderCall
-from contextc.store.message_rows import FIRST_UNANSWERED
+from contextc.store.message_log import FIRST_UNANSWERED
 from tests.executor.scripted_provider import SONNET, Say, Scripted, add, call, played, rebuilt
 
 REPLACED = "the request before it was replaced"

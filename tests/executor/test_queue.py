@@ -14,7 +14,7 @@ import contextc as cc
 from contextc._json import JSONObject
 from contextc.errors import ProviderFailed
 from contextc.events import AnyEvent, InputDequeued, InputQueued, TextDelta, TurnFinish, TurnStart
-from contextc.store.turn_and_event_records import QueuedMessage
+from contextc.store.turn_records import QueuedMessage
 from tests.executor.scripted_provider import FIRST_WORD, SONNET, Say, Scripted, add, call, kinds, played
 
 PROCESSES = multiprocessing.get_context("forkserver")

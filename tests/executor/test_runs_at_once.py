@@ -17,8 +17,8 @@ from contextc.executor.turn import Turn
 from contextc.executor.turn_store import TurnStore
 from contextc.prompts import PromptContext
 from contextc.providers.client import ProviderCall
-from contextc.store.conversation_types import agent_of, run_name
-from contextc.store.turn_and_event_records import TurnRecord
+from contextc.store.message_log import agent_of, run_name
+from contextc.store.turn_records import TurnRecord
 from tests.executor.scripted_provider import SONNET, Say, Scripted, add, call, played
 from tests.executor.test_own_sessions import MINE, Service
 

@@ -11,8 +11,8 @@ import pytest
 import contextc as cc
 from contextc.errors import StoreFull
 from contextc.events import TextDelta, TurnStart
-from contextc.store.backend_interface import Result, Transaction
 from contextc.store.sqlite import SQLiteStore
+from contextc.store.transaction_engine import Result, Transaction
 from contextc.tools import ToolContext
 from tests.conftest import some
 from tests.executor.scripted_provider import SONNET, Say, Scripted

@@ -10,7 +10,7 @@ from contextc._json import JSONObject
 from contextc.errors import AlreadyAnswered, InvalidSetting, TurnWaits
 from contextc.events import ApprovalRequest, ToolStart, TurnWaiting
 from contextc.providers.client import ProviderCall
-from contextc.store.backend_interface import Transaction
+from contextc.store.transaction_engine import Transaction
 from contextc.tools import FunctionTool
 from tests.executor.approval_shop import DONE, PATIENCE, PAYS, Shop, sound
 from tests.executor.scripted_provider import SONNET, Say, Scripted, kinds

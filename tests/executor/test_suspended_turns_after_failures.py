@@ -11,9 +11,9 @@ import pytest
 
 import contextc as cc
 from contextc.executor.turn_store import TurnStore
-from contextc.store.backend_interface import Result, Transaction
 from contextc.store.leases import RESULT_PROCESS_ENDED
 from contextc.store.sqlite import SQLiteStore
+from contextc.store.transaction_engine import Result, Transaction
 from contextc.tools import FunctionTool
 from tests.conftest import some
 from tests.executor.approval_shop import DONE, PAYS, Shop, sound

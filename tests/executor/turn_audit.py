@@ -30,7 +30,7 @@ from contextc.events import (
     TurnStart,
 )
 from contextc.messages import Message, ToolCall
-from contextc.store.turn_and_event_records import StepRecord
+from contextc.store.turn_records import StepRecord
 from tests.compiler.recorded_replay import begins_with, blocks
 from tests.executor.random_user import LOCKED_OUT, Played, Restless
 from tests.executor.recording_tools import Deed, Hands

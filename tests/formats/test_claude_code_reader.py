@@ -9,7 +9,7 @@ from contextc._json import JSON, JSONObject
 from contextc.formats.claude_code.codec import TOOL_PREFIX
 from contextc.formats.streams import Delta, StreamReader, note_event
 from contextc.messages import AnyPart
-from contextc.store.partial_message_journal import drop_incomplete_call, join_deltas, may_have_run
+from contextc.store.turn_records import drop_incomplete_call, join_deltas, may_have_run
 from tests.formats.claude_code_samples import FORM, STREAMS, assistant, outline, result, sample, text, use, user
 
 Substance = tuple[str, str, list[tuple[str, str, JSONObject]], list[tuple[str, str, str, bool]]]

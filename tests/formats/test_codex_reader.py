@@ -10,7 +10,7 @@ from contextc._json import JSONObject
 from contextc.formats.codex.codec import CALL_TYPES
 from contextc.formats.streams import Delta, StreamReader, note_event
 from contextc.messages import AnyPart
-from contextc.store.partial_message_journal import join_deltas
+from contextc.store.turn_records import join_deltas
 from tests.formats.codex_samples import FORM, TURNS, answer, called, lines, said
 
 SHOWN_AND_TAKEN_BACK = "retry"

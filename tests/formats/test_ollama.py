@@ -11,7 +11,7 @@ import contextc as cc
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import Request
 from contextc.formats.request_settings import OutputFormat, RequestSettings
-from contextc.store.partial_message_journal import join_deltas
+from contextc.store.turn_records import join_deltas
 from tests.formats.known import problems
 
 OLLAMA = cc.formats.OllamaFormatter()

@@ -10,7 +10,7 @@ from contextc.formats import formatter as named
 from contextc.formats.base import Formatter
 from contextc.formats.streams import Delta, StreamReader
 from contextc.messages import AnyPart
-from contextc.store.partial_message_journal import join_deltas
+from contextc.store.turn_records import join_deltas
 from tests.formats import traffic
 from tests.formats.known import having, known
 from tests.formats.test_streams import END, chunk, piece

@@ -11,7 +11,7 @@ from contextc.compiler.row_encoding import has_signed_reasoning
 from contextc.formats.base import Request
 from contextc.formats.openai_chat.codec import collect_events
 from contextc.formats.streams import Delta
-from contextc.store.partial_message_journal import join_deltas
+from contextc.store.turn_records import join_deltas
 from tests.formats.traffic import Exchange, accepted
 
 ROUTER = cc.OpenAIFormatter(provider="openrouter")

@@ -21,9 +21,9 @@ import contextc as cc
 from contextc._json import JSONObject
 from contextc.formats import format_names
 from contextc.interchange import export_lines, export_request
-from contextc.store import message_rows, session_transcripts
+from contextc.store import message_log, session_transcripts
 from contextc.store.session_transcripts import TranscriptKey
-from contextc.store.turn_and_event_records import load_trigger_states
+from contextc.store.turn_records import load_trigger_states
 from tests.golden.json_compare import mapped
 from tests.golden.scenario_script import LOOK
 
@@ -195,7 +195,7 @@ def stored(store: cc.Store) -> JSONObject:
 def _triggers(store: cc.Store, name: str) -> JSONObject:
     """What triggers remember."""
     return cast(
-        JSONObject, store.read(lambda tx: load_trigger_states(tx, message_rows.load_tip(tx, name).conversation,
+        JSONObject, store.read(lambda tx: load_trigger_states(tx, message_log.load_tip(tx, name).conversation,
         "assistant"))
     )  # fmt: skip
 

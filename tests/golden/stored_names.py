@@ -33,8 +33,8 @@ from contextc.messages import PART_TYPES, Message
 from contextc.prompts import PromptBuilder
 from contextc.providers.registry import provider_names
 from contextc.store.ledger_schema import ChannelState, LedgerRow
-from contextc.store.turn_and_event_records import QueuedMessage, StepRecord, TurnRecord
 from contextc.store.turn_controls import NOT_RUN_RESULT
+from contextc.store.turn_records import QueuedMessage, StepRecord, TurnRecord
 from contextc.tools.todos import TODO_TOOL, Todo
 from contextc.triggers import ResourceUsage, TriggerContext, default_triggers, resource_triggers
 from contextc.web.http_errors import error_status_and_body

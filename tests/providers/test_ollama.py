@@ -11,7 +11,7 @@ import contextc as cc
 from contextc._json import JSONObject, encode
 from contextc.providers import Provider, ProviderCall
 from contextc.providers.http_client import MalformedEvent, NDJSONParser
-from contextc.store.partial_message_journal import join_deltas
+from contextc.store.turn_records import join_deltas
 from tests.providers.loopback_server import Answer, loopback, refused
 
 KEY = "sk-test-0123456789abcdef"

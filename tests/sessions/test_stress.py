@@ -15,7 +15,7 @@ from time import monotonic
 import contextc as cc
 from contextc.messages import Message
 from contextc.providers.client import endpoint
-from contextc.store.turn_and_event_records import StepRecord
+from contextc.store.turn_records import StepRecord
 from tests.conftest import often
 from tests.fake_vendors import AcceptedRequest, FakeVendors, Fault, RandomFaults, RequestRecord, faults
 from tests.sessions.cli_agents import (

@@ -6,8 +6,7 @@ from typing import Literal
 
 import psycopg
 
-from contextc.store.postgres import PostgresStore, StoreConnection
-from contextc.store.postgres_transaction import PostgresTransaction
+from contextc.store.postgres import PostgresStore, PostgresTransaction, StoreConnection
 from contextc.store.transaction_engine import ConnectionLost
 
 

@@ -10,9 +10,9 @@ from contextc.errors import AlreadyAnswered, InvalidInput, UnknownApproval
 from contextc.events import ApprovalAnswered, StepFinish
 from contextc.executor.turn_store import TurnStore
 from contextc.store import Approval, leases
-from contextc.store.append_and_load import now_ms
 from contextc.store.approvals import EXPIRED
-from contextc.store.backend_interface import Transaction
+from contextc.store.message_log import now_ms
+from contextc.store.transaction_engine import Transaction
 from tests.compiler.test_attempts import loses_confirmation
 
 CALL = cc.ToolCall(id="c1", name="pay", arguments={"amount": 5})

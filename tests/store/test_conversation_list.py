@@ -8,12 +8,19 @@ import pytest
 import contextc as cc
 from contextc.errors import ConversationExists, InvalidInput, UnknownConversation
 from contextc.interchange import export_lines, import_lines
-from contextc.store import conversation_search
-from contextc.store.backend_interface import Row, Transaction
+from contextc.store import conversation_list
 from contextc.store.branches import count_branches, list_conversations
-from contextc.store.conversation_list import LIST_ORDER, SELECT_CONVERSATIONS, ConversationPage, load_page
-from contextc.store.conversation_search import SearchHit, search_conversations, search_messages
-from contextc.store.message_rows import LAST_ACTIVE
+from contextc.store.conversation_list import (
+    LIST_ORDER,
+    SELECT_CONVERSATIONS,
+    ConversationPage,
+    SearchHit,
+    load_page,
+    search_conversations,
+    search_messages,
+)
+from contextc.store.message_log import LAST_ACTIVE
+from contextc.store.transaction_engine import Row, Transaction
 
 
 def names(store: cc.Store, search: str = "") -> list[str]:
@@ -355,7 +362,7 @@ TITLES = {"x": "Ein Über-Titel", "ﬁle": "temperature 20\u212a"}
 
 def test_names_are_found_among_many(store: cc.Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Names that are not compared one by one are found by an index, where there is one, by the same rules."""
-    monkeypatch.setattr(conversation_search, "RECENT_NAMES", 2)
+    monkeypatch.setattr(conversation_list, "RECENT_NAMES", 2)
     for name in NAMES:
         store.begin(name)
     for name, title in TITLES.items():

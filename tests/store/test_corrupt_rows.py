@@ -7,7 +7,7 @@ import pytest
 import contextc as cc
 from contextc.doctor import repair_conversations, scan_store
 from contextc.interchange import export_lines
-from contextc.store.message_rows import SEQ_BITS, load_lineage
+from contextc.store.message_log import SEQ_BITS, load_lineage
 
 
 @pytest.fixture
@@ -147,7 +147,7 @@ def test_redacted_messages_and_forks_are_loaded(filled: cc.Store) -> None:
 
 def test_each_row_is_verified_once_by_an_open_store(filled: cc.Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Verifying costs as much as reading, so that a second load does not pay again."""
-    from contextc.store import append_and_load
+    from contextc.store import message_log
 
     seen: list[int] = []
 
@@ -155,8 +155,8 @@ def test_each_row_is_verified_once_by_an_open_store(filled: cc.Store, monkeypatc
         seen.append(message.seq)
         return original(message)
 
-    original = append_and_load.canonical_content
-    monkeypatch.setattr(append_and_load, "canonical_content", content_of)
+    original = message_log.canonical_content
+    monkeypatch.setattr(message_log, "canonical_content", content_of)
     filled.load("demo", after=1, until=3)
     filled.load("demo")
     filled.load("demo")

@@ -12,8 +12,8 @@ import pytest
 
 import contextc as cc
 from contextc.store import leases
-from contextc.store.backend_interface import Transaction
 from contextc.store.leases import current_process, has_ended, is_running
+from contextc.store.transaction_engine import Transaction
 from tests.store.test_leases import PROCESSES
 
 

@@ -17,16 +17,16 @@ from contextc.events import (
     TurnStart,
     UserNoticeCreated,
 )
-from contextc.store import turn_and_event_records
-from contextc.store.backend_interface import Row, Transaction
-from contextc.store.message_rows import load_tip
-from contextc.store.turn_and_event_records import TurnRecord, load_events_of_types
+from contextc.store import turn_records
+from contextc.store.message_log import load_tip
+from contextc.store.transaction_engine import Row, Transaction
+from contextc.store.turn_records import TurnRecord, load_events_of_types
 
 KINDS = (UserNoticeCreated, ErrorOccurred)
 
 
 def append_events(store: cc.Store, *events: AnyEvent, name: str = "demo") -> list[AnyEvent]:
-    return store.write(lambda tx: turn_and_event_records.append_events(tx, load_tip(tx, name).conversation, events))
+    return store.write(lambda tx: turn_records.append_events(tx, load_tip(tx, name).conversation, events))
 
 
 def found(
@@ -71,7 +71,7 @@ def test_a_turn_names_the_message_that_opened_it_unless_it_continues(store: cc.S
     """Guarantees 12.1, 12.2: the start of a turn has no uid; its record has. One that is resumed is further along."""
     message = store.append("demo", cc.user("hi"))
     store.write(
-        lambda tx: turn_and_event_records.insert_turn(
+        lambda tx: turn_records.insert_turn(
             tx,
             load_tip(tx, "demo").conversation,
             TurnRecord(number=0, agent="assistant", opened=1, opening=message.uid),

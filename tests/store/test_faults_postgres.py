@@ -8,10 +8,9 @@ import psycopg
 import pytest
 
 import contextc as cc
-from contextc.store.backend_interface import Result, Transaction
 from contextc.store.migrations import migrations
 from contextc.store.postgres import PostgresStore, StoreConnection
-from contextc.store.transaction_engine import ConnectionLost
+from contextc.store.transaction_engine import ConnectionLost, Result, Transaction
 
 
 def backend(tx: Transaction) -> int:

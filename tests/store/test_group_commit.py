@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import contextc as cc
-from contextc.store.backend_interface import Transaction
 from contextc.store.sqlite import MAX_GROUP_SIZE, WriteQueue
+from contextc.store.transaction_engine import Transaction
 
 PATIENCE = 120.0
 

@@ -15,8 +15,7 @@ from msgspec.structs import replace
 
 import contextc as cc
 from contextc.store import leases
-from contextc.store.backend_interface import Transaction
-from contextc.store.transaction_engine import Scheduler
+from contextc.store.transaction_engine import Scheduler, Transaction
 from tests.stress.suspended_process import suspend
 
 PROCESSES = multiprocessing.get_context("forkserver")

@@ -9,8 +9,8 @@ import pytest
 import contextc as cc
 from contextc.errors import InvalidInput
 from contextc.messages import AnyPart
-from contextc.store import leases, partial_message_journal
-from contextc.store.backend_interface import Transaction
+from contextc.store import leases, turn_records
+from contextc.store.transaction_engine import Transaction
 
 
 def deltas(store: cc.Store) -> int:
@@ -279,7 +279,7 @@ def test_ending_twice_is_ending_once(store: cc.Store) -> None:
 def test_writing_never_waits_for_the_disk(store: cc.Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Deltas are written on the event loop: one that waits for a slow disk holds up every other conversation."""
     reached, go_on = threading.Event(), threading.Event()
-    original = partial_message_journal.save_deltas
+    original = turn_records.save_deltas
 
     def journal(tx: Transaction, uid: str, number: int, parts: list[AnyPart]) -> None:
         reached.set()
@@ -290,7 +290,7 @@ def test_writing_never_waits_for_the_disk(store: cc.Store, monkeypatch: pytest.M
         stream = store.stream(lease)
         store._scheduler.stop()  # pyright: ignore[reportPrivateUsage]  # this test flushes itself
         stream.write("one ")
-        monkeypatch.setattr(partial_message_journal, "save_deltas", journal)
+        monkeypatch.setattr(turn_records, "save_deltas", journal)
         flushing = threading.Thread(target=stream.flush)
         flushing.start()
         assert reached.wait(60)

@@ -7,9 +7,9 @@ import psycopg
 import pytest
 
 import contextc as cc
-from contextc.store.backend_interface import Transaction
 from contextc.store.postgres import ConnectionSlots
 from contextc.store.sqlite import MemoryStore
+from contextc.store.transaction_engine import Transaction
 from tests.store.observed_postgres import Watched
 
 

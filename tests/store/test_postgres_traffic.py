@@ -10,9 +10,8 @@ import pytest
 
 import contextc as cc
 from contextc.store import leases
-from contextc.store.backend_interface import Transaction
-from contextc.store.postgres import PostgresStore
-from contextc.store.postgres_transaction import describe, merge_sql, translate_sql
+from contextc.store.postgres import PostgresStore, describe, merge_sql, translate_sql
+from contextc.store.transaction_engine import Transaction
 from tests.executor.scripted_provider import SONNET, Say, Scripted, add, call, played
 from tests.store.counted_postgres import CountedPostgres, Traffic, open_counted
 
@@ -136,7 +135,7 @@ def test_a_prepared_statement_that_fails_can_be_used_again(postgres_address: str
 
 
 def test_more_statements_than_are_kept_prepared_are_run(postgres_address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("contextc.store.postgres_transaction.PREPARED_STATEMENTS", 3)
+    monkeypatch.setattr("contextc.store.postgres.PREPARED_STATEMENTS", 3)
     with cc.open_store(f"{postgres_address}&prepare=1") as store:
         store.append("demo", cc.user("hello"))
         for number in [*range(8), *range(8)]:

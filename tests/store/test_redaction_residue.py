@@ -18,9 +18,9 @@ from contextc.errors import ProviderFailed
 from contextc.events import ToolProgress
 from contextc.interchange import export_lines, import_lines
 from contextc.store.history_index import update_index
-from contextc.store.message_rows import load_tip
+from contextc.store.message_log import load_tip
 from contextc.store.session_transcripts import EntryBatch, TranscriptKey, append_entries
-from contextc.store.turn_and_event_records import append_events
+from contextc.store.turn_records import append_events
 from tests.executor.scripted_provider import SONNET, Say, Scripted
 from tests.store.stored_text import find_secrets
 

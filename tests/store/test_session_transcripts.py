@@ -16,8 +16,8 @@ import contextc as cc
 from contextc._json import JSONObject
 from contextc.interchange import export_lines
 from contextc.store import session_transcripts
-from contextc.store.backend_interface import Transaction
 from contextc.store.session_transcripts import EntryBatch, TranscriptKey
+from contextc.store.transaction_engine import Transaction
 from tests.conftest import often
 
 PROCESSES = multiprocessing.get_context("forkserver")

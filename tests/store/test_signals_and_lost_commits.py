@@ -13,9 +13,8 @@ import pytest
 import contextc as cc
 from contextc.doctor import scan_store
 from contextc.store import branches
-from contextc.store.backend_interface import Result, Transaction
 from contextc.store.postgres import PostgresStore, StoreConnection
-from contextc.store.transaction_engine import ConnectionLost
+from contextc.store.transaction_engine import ConnectionLost, Result, Transaction
 
 
 class Late(Exception):

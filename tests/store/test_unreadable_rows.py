@@ -9,9 +9,9 @@ from contextc.doctor import scan_store
 from contextc.events import TextDelta
 from contextc.observation import limit_observed
 from contextc.store.approvals import Approval, insert_approvals
-from contextc.store.backend_interface import Transaction
-from contextc.store.message_rows import SEQ_BITS, load_tip
-from contextc.store.turn_and_event_records import (
+from contextc.store.message_log import SEQ_BITS, load_tip
+from contextc.store.transaction_engine import Transaction
+from contextc.store.turn_records import (
     StepRecord,
     TurnRecord,
     append_events,

@@ -8,7 +8,7 @@ import contextc as cc
 from contextc.errors import ProviderFailed
 from contextc.inspection.request_timeline import compute_total_cost, load_timeline, load_unanswered_requests
 from contextc.inspection.usage_by_conversation import QUARTER, UsagePortion, load_conversation_states, load_usage
-from contextc.store.backend_interface import Transaction
+from contextc.store.transaction_engine import Transaction
 from tests.executor.scripted_provider import SONNET, Say, Scripted, played
 from tests.observation.test_conversation_match import claude, claude_answer
 from tests.web.sample_conversations import Life

@@ -15,9 +15,9 @@ from time import perf_counter
 import contextc as cc
 from contextc.doctor import scan_store
 from contextc.messages import validate_message
-from contextc.store import append_and_load, message_rows
-from contextc.store.backend_interface import Transaction
-from contextc.store.message_rows import BranchTip
+from contextc.store import message_log
+from contextc.store.message_log import BranchTip
+from contextc.store.transaction_engine import Transaction
 
 WORDS = "the quick brown fox jumps over the lazy dog while nobody looks at it "
 CONVERSATIONS, MESSAGES, PART = 20_000, 50, 20
@@ -36,19 +36,19 @@ def build(path: Path, conversations: int, messages: int) -> None:
 
 def _fill(tx: Transaction, number: int, messages: int) -> None:
     at, rows = (
-        append_and_load.insert_conversation(tx, f"conversation {number:05}"),
+        message_log.insert_conversation(tx, f"conversation {number:05}"),
         list[tuple[int, bytes, int, bytes]](),
     )
     for seq in range(messages):
         make = cc.assistant if seq % 2 else cc.user
         time = 1_700_000_000_000 + (number * 60 + seq) * 1000
-        _, row = append_and_load.build_row(
-            at, append_and_load.prepare_entry(validate_message(make(f"{number} {seq} {WORDS * 4}", time=time)))
+        _, row = message_log.build_row(
+            at, message_log.prepare_entry(validate_message(make(f"{number} {seq} {WORDS * 4}", time=time)))
         )
         rows.append(row)
         at = BranchTip(at.conversation, at.tree, at.branch, at.revision, at.seq + 1, row[1], at.last_active)
     tx.run_many("INSERT INTO message (place, id, time, body) VALUES (?, ?, ?, ?)", rows)
-    message_rows.update_last_active(tx, f"conversation {number:05}")
+    message_log.update_last_active(tx, f"conversation {number:05}")
 
 
 def measured(path: Path) -> dict[str, float]:

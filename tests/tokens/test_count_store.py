@@ -10,7 +10,7 @@ from contextc.models.tokens import (
     save_calibration,
     save_counts,
 )
-from contextc.store.backend_interface import Transaction
+from contextc.store.transaction_engine import Transaction
 
 
 def test_counts_are_stored_by_content_and_tokenizer(store: cc.Store) -> None:

@@ -18,8 +18,8 @@ from msgspec.structs import replace
 import contextc as cc
 from contextc.errors import ProviderFailed
 from contextc.events import AnyEvent, TextDelta, TurnStart
-from contextc.store import turn_and_event_records
-from contextc.store.message_rows import load_tip
+from contextc.store import turn_records
+from contextc.store.message_log import load_tip
 from tests.executor.scripted_provider import SONNET, Say, Scripted, add, call
 
 KINDS = get_args(AnyEvent)
@@ -91,11 +91,11 @@ async def _resumed(store: cc.Store) -> None:
         if isinstance(event, TextDelta):
             break
     number = store.read(lambda tx: load_tip(tx, "resumed").conversation)
-    store.write(lambda tx: turn_and_event_records.mark_interrupted(tx, number, "assistant", 1, 1, "it died"))
+    store.write(lambda tx: turn_records.mark_interrupted(tx, number, "assistant", 1, 1, "it died"))
     turn.cancel()
     await turn.wait()
     started = TurnStart(agent="assistant", turn=1, seq=1, resumed=True)
-    store.write(lambda tx: turn_and_event_records.append_events(tx, number, [started]))
+    store.write(lambda tx: turn_records.append_events(tx, number, [started]))
     _ = [event async for event in executor.run("resumed", None)]
 
 

@@ -12,7 +12,7 @@ import contextc as cc
 from contextc.errors import StoreUnavailable
 from contextc.proxy.proxy_server import ProxyServer, listen
 from contextc.proxy.upstreams import load_upstreams
-from contextc.store.backend_interface import Transaction
+from contextc.store.transaction_engine import Transaction
 from contextc.web import change_feed
 from contextc.web.change_feed import ChangeFeed, FeedEntry
 from tests.observation.test_observe import answer, chat

@@ -7,7 +7,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import contextc as cc
-from contextc.store import turn_and_event_records
+from contextc.store import turn_records
 from tests.web.sample_conversations import SONNET, Life, provider_of
 
 STRANGE = ["a/b", "wide name", "100%", "x?y#z", "../up", "ünï", "a%2Fb", "…", "a+b", "emoji 🦊"]
@@ -137,8 +137,8 @@ def test_a_reply_on_its_way_is_there_as_far_as_it_has_come(client: TestClient, s
     """Guarantee 3.3: a page that is opened during a reply shows the partial reply."""
     store.append("demo", cc.user("hi"))
     with store.lease("demo") as lease:
-        turn = turn_and_event_records.TurnRecord(number=0, agent="assistant", started=7)
-        begun = store.write(lambda tx: turn_and_event_records.insert_turn(tx, lease.root, turn))
+        turn = turn_records.TurnRecord(number=0, agent="assistant", started=7)
+        begun = store.write(lambda tx: turn_records.insert_turn(tx, lease.root, turn))
         stream = store.stream(lease)
         stream.write("Once upon")
         stream.write(" a time")

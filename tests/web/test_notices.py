@@ -8,8 +8,8 @@ from starlette.testclient import TestClient
 import contextc as cc
 from contextc.errors import ProviderFailed
 from contextc.events import CompactionFinished, ErrorOccurred, RetryScheduled, StepFinish, TextDelta, UserNoticeCreated
-from contextc.store import turn_and_event_records
-from contextc.store.message_rows import load_tip
+from contextc.store import turn_records
+from contextc.store.message_log import load_tip
 from tests.executor.scripted_provider import SONNET, Say, Scripted, add, call
 
 
@@ -29,7 +29,7 @@ def test_notices_are_events_as_they_were_reported_and_where_they_happened(store:
         ErrorOccurred(kind="internal", error="no"),
     ]
     messages = [StepFinish(seq=1, uid="u"), TextDelta(uid="v", text="so"), *events]
-    store.write(lambda tx: turn_and_event_records.append_events(tx, load_tip(tx, "demo").conversation, messages))
+    store.write(lambda tx: turn_records.append_events(tx, load_tip(tx, "demo").conversation, messages))
     found = asked(client)
     assert [(each["after"], each["uid"]) for each in found] == [(1, "u")] * 4
     assert [each["event"] for each in found] == [
@@ -73,7 +73,7 @@ def test_a_compaction_of_messages_without_events_is_at_the_last_one(store: cc.St
     """Guarantee 12.2: an imported conversation can be compacted, too."""
     store.extend("demo", [cc.user("hi"), cc.assistant("Good.")])
     events = [CompactionFinished(upto=1, before=900, after=30, seq=2)]
-    store.write(lambda tx: turn_and_event_records.append_events(tx, load_tip(tx, "demo").conversation, events))
+    store.write(lambda tx: turn_records.append_events(tx, load_tip(tx, "demo").conversation, events))
     assert [each["after"] for each in asked(client)] == [2]
 
 

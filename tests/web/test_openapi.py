@@ -13,8 +13,8 @@ from starlette.testclient import TestClient
 import contextc as cc
 from contextc._json import JSON, JSONObject, decode, encode
 from contextc.events import CompactionFinished, ErrorOccurred, RetryScheduled, UserNoticeCreated
-from contextc.store import turn_and_event_records
-from contextc.store.message_rows import load_tip
+from contextc.store import turn_records
+from contextc.store.message_log import load_tip
 from contextc.web.api.openapi import build_document
 from contextc.web.router import load_endpoints
 from tests.web.conftest import Answer, Served
@@ -73,7 +73,7 @@ def places(store: cc.Store) -> dict[str, str]:
         RetryScheduled(kind="rate", seconds=1.5, attempt=1, error="slowly"),
         ErrorOccurred(kind="internal", error="no"),
     ]
-    store.write(lambda tx: turn_and_event_records.append_events(tx, load_tip(tx, "a/b").conversation, notices))
+    store.write(lambda tx: turn_records.append_events(tx, load_tip(tx, "a/b").conversation, notices))
     return {
         "name": "a/b",
         "channel": life.channel,

@@ -12,8 +12,8 @@ import contextc as cc
 from contextc._json import JSONObject
 from contextc.events import TurnFinish
 from contextc.executor import event_hub
-from contextc.store import turn_and_event_records
-from contextc.store.message_rows import find_tip
+from contextc.store import turn_records
+from contextc.store.message_log import find_tip
 from contextc.store.submitted_turns import park_unknown_agent
 from contextc.web.app_state import ServerOptions
 from contextc.worker import submit_sync
@@ -161,7 +161,7 @@ async def test_watchers_are_notified(new_postgres_address: str, monkeypatch: pyt
 def add_event(store: cc.Store, event: TurnFinish) -> None:
     root = store.read(lambda tx: tx.row("SELECT number FROM conversation WHERE name = 'demo'"))
     assert root is not None
-    store.write(lambda tx: turn_and_event_records.append_events(tx, root[0], [event]))
+    store.write(lambda tx: turn_records.append_events(tx, root[0], [event]))
 
 
 def user_message(text: str) -> dict[str, object]:

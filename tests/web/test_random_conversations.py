@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 
 from contextc.compiler import ledger
 from contextc.compiler.past_requests import explain
-from contextc.store.message_rows import FIRST_UNANSWERED, SEQ_MASK, make_place
+from contextc.store.message_log import FIRST_UNANSWERED, SEQ_MASK, make_place
 from contextc.web.app_state import ServerOptions
 from contextc.web.application import create_application
 from contextc.web.request_view import find_channel

@@ -13,8 +13,8 @@ from contextc.compiler.manifest import RequestRecord
 from contextc.compiler.past_requests import explain
 from contextc.inspection.request_timeline import SentRequest, UnansweredRequest, load_unanswered_requests, sum_costs
 from contextc.store.ledger_schema import Channel, channel_id
-from contextc.store.message_rows import FIRST_UNANSWERED
-from contextc.store.turn_and_event_records import StepRecord, TurnRecord
+from contextc.store.message_log import FIRST_UNANSWERED
+from contextc.store.turn_records import StepRecord, TurnRecord
 from contextc.web.request_view import find_channel
 from tests.executor.scripted_provider import Say, Scripted, played
 from tests.web.sample_conversations import GPT, SONNET, Asking, Life, provider_of, strings_in

@@ -17,7 +17,7 @@ from contextc.executor.turn import Turn
 from contextc.executor.turn_store import TurnStore
 from contextc.providers import Endpoint
 from contextc.providers.client import ProviderCall
-from contextc.store.turn_and_event_records import TurnRecord
+from contextc.store.turn_records import TurnRecord
 from contextc.web.app_state import AppState, ServerOptions
 from contextc.web.http_errors import HTTPError
 from contextc.web.turn_manager import MAX_EXECUTORS, ExecutorPool, RunningTurn, TurnManager

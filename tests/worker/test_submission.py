@@ -15,7 +15,7 @@ from contextc.executor import turn
 from contextc.executor.turn_store import TurnStore
 from contextc.providers.client import ProviderCall
 from contextc.store import Store, turn_queue
-from contextc.store.backend_interface import Transaction
+from contextc.store.transaction_engine import Transaction
 from contextc.worker import (
     TurnWorker,
     WorkerOptions,

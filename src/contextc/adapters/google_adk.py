@@ -29,7 +29,7 @@ from contextc.messages import Message, Usage
 from contextc.models import model as find_model
 from contextc.providers import Provider, provider_names
 from contextc.store import Store
-from contextc.store.conversation_types import DEFAULT_AGENT
+from contextc.store.message_log import DEFAULT_AGENT
 from contextc.tools.spec import Tool
 
 require_package("google.adk.plugins.base_plugin", "google-adk", "2.0")

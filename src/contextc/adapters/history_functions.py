@@ -16,7 +16,7 @@ from contextc.compiler.visibility import Viewer
 from contextc.messages import ToolCall
 from contextc.models.tokens import get_counter
 from contextc.store import Store
-from contextc.store.conversation_types import DEFAULT_AGENT
+from contextc.store.message_log import DEFAULT_AGENT
 
 
 class HistoryFunctions(NamedTuple):

@@ -22,7 +22,7 @@ from contextc.interchange.read_langchain import to_message
 from contextc.messages import Message, Text
 from contextc.providers import Provider, provider, provider_names
 from contextc.store import Store
-from contextc.store.conversation_types import DEFAULT_AGENT
+from contextc.store.message_log import DEFAULT_AGENT
 
 require_package("langchain.agents.middleware", "langchain", "1.1")
 

@@ -21,7 +21,7 @@ from contextc.adapters.request_preparation import WireRequest, WireRequests, fin
 from contextc.compiler.draft import CompilerOptionArguments
 from contextc.providers import Provider
 from contextc.store import Store
-from contextc.store.conversation_types import DEFAULT_AGENT
+from contextc.store.message_log import DEFAULT_AGENT
 
 require_package("litellm", "litellm", "1.80")
 

@@ -35,10 +35,10 @@ from contextc.errors import UnknownConversation, UnknownModel
 from contextc.formats.base import as_json
 from contextc.messages import Message, Usage
 from contextc.providers import Provider, provider
-from contextc.store import Store, append_and_load, open_store
-from contextc.store.backend_interface import Transaction
+from contextc.store import Store, message_log, open_store
 from contextc.store.branches import create_branch
-from contextc.store.message_rows import find_tip, load_context_start
+from contextc.store.message_log import find_tip, load_context_start
+from contextc.store.transaction_engine import Transaction
 from contextc.tools.spec import Tool
 
 with importing("openai-agents", at_least="0.23"):
@@ -143,16 +143,16 @@ class Session:
                 return None
             start = load_context_start(tx, here.branch, here.seq)
             for seq in range(here.seq, start, -1):
-                (message,) = append_and_load.load_between(tx, here.branch, seq - 1, seq)
+                (message,) = message_log.load_between(tx, here.branch, seq - 1, seq)
                 items = load_items(message, partial(_load_blob, tx)) if _is_visible(message) else []
                 if not items:
                     continue
                 tip = create_branch(tx, self.session_id, here, seq - 1, is_current=True)
                 rest = [
-                    append_and_load.prepare_entry(append_and_load.validate_for(each.message, self.session_id))
+                    message_log.prepare_entry(message_log.validate_for(each.message, self.session_id))
                     for each in decode_items(items[:-1])
                 ]
-                append_and_load.insert_messages(tx, self.session_id, tip, rest)
+                message_log.insert_messages(tx, self.session_id, tip, rest)
                 return items[-1]
             return None
 

@@ -44,11 +44,10 @@ from contextc.errors import InvalidSetting, StaleCompile, StoreCorrupt, UnknownM
 from contextc.formats import formatter
 from contextc.messages import AnyPart, Media, Message, ProviderBlock, Text, ToolCall, ToolResult, Usage
 from contextc.providers import Provider, provider, provider_names
-from contextc.store import Store, append_and_load
-from contextc.store.backend_interface import Transaction
+from contextc.store import Store, message_log
 from contextc.store.branches import create_branch, list_branches, switch_branch
-from contextc.store.conversation_types import DEFAULT_AGENT
-from contextc.store.message_rows import BranchTip, find_tip, load_context_start, load_tip_of_branch
+from contextc.store.message_log import DEFAULT_AGENT, BranchTip, find_tip, load_context_start, load_tip_of_branch
+from contextc.store.transaction_engine import Transaction
 from contextc.tools.spec import AnyTool
 
 if TYPE_CHECKING:
@@ -311,12 +310,11 @@ class RequestPreparer:
                 self._open = None
             replies = [replace(message, uid="") for message in produced]
             entries = [
-                append_and_load.prepare_entry(append_and_load.validate_for(message, self.conversation))
-                for message in following
+                message_log.prepare_entry(message_log.validate_for(message, self.conversation)) for message in following
             ]
 
             def append(tx: Transaction, stored: list[Message]) -> None:
-                append_and_load.append_messages(tx, self.conversation, entries)
+                message_log.append_messages(tx, self.conversation, entries)
 
             try:
                 stored = self.compiler.commit(
@@ -353,21 +351,21 @@ class RequestPreparer:
         self.compiler.abort(prepared.compiled, NO_REPLY)
 
     def _record(self, history: Sequence[Message], *, rewinds: bool, may_branch: bool = True) -> RecordedHistory:
-        entries: dict[int, append_and_load.PendingMessage] = {}
+        entries: dict[int, message_log.PendingMessage] = {}
 
-        def prepare(index: int) -> append_and_load.PendingMessage:
+        def prepare(index: int) -> message_log.PendingMessage:
             """Return the same entry if the transaction is repeated."""
             if index not in entries:
                 message = replace(history[index], uid="", id="", seq=0)
-                entries[index] = append_and_load.prepare_entry(
-                    append_and_load.validate_for(message, self.conversation, index=index)
+                entries[index] = message_log.prepare_entry(
+                    message_log.validate_for(message, self.conversation, index=index)
                 )
             return entries[index]
 
         def work(tx: Transaction) -> RecordedHistory:
             here = find_tip(tx, self.conversation, True)
             if here is None:
-                here = append_and_load.insert_conversation(tx, self.conversation) if history else None
+                here = message_log.insert_conversation(tx, self.conversation) if history else None
             if here is None:
                 return RecordedHistory([], [], None)
             stored, skipped, tip, alignment = self._find_branch(tx, here, history, rewinds, may_branch)
@@ -381,7 +379,7 @@ class RequestPreparer:
                 stored = stored[: alignment.stored]
             elif tip.branch != here.branch and (rest or rewinds):
                 tip = switch_branch(tx, self.conversation, tip)
-            added = append_and_load.insert_messages(tx, self.conversation, tip, rest) if rest else []
+            added = message_log.insert_messages(tx, self.conversation, tip, rest) if rest else []
             blocks = [
                 *alignment.blocks,
                 *[
@@ -426,7 +424,7 @@ class RequestPreparer:
         after = start
         if tip is not None and (tip.branch, tip.revision) == (at.branch, at.revision) and start <= tip.seq <= at.seq:
             known, after = [each for each in self._known if each.seq > start], tip.seq  # only appends followed
-        found = append_and_load.load_between(tx, at.branch, after, at.seq)
+        found = message_log.load_between(tx, at.branch, after, at.seq)
         return [*known, *[message for message in found if message.status == "sent"]], start
 
 
@@ -445,7 +443,7 @@ def load_messages(store: Store, conversation: str) -> list[Message]:
         if here is None:
             return []
         start = load_context_start(tx, here.branch, here.seq)
-        found = append_and_load.load_between(tx, here.branch, start, here.seq)
+        found = message_log.load_between(tx, here.branch, start, here.seq)
         return [message for message in found if message.status == "sent"]
 
     return store.read(work)

@@ -20,7 +20,7 @@ from contextc.errors import InvalidSetting
 from contextc.messages import Usage
 from contextc.providers import Provider
 from contextc.store import Store
-from contextc.store.conversation_types import DEFAULT_AGENT
+from contextc.store.message_log import DEFAULT_AGENT
 
 require_package("strands.middleware", "strands-agents", "1.60")
 

@@ -40,11 +40,11 @@ from contextc.inspection.request_timeline import Steps, decode_messages_at, find
 from contextc.linting import Violation, lint
 from contextc.providers.registry import format_of_provider
 from contextc.store import Store
-from contextc.store.backend_interface import Transaction
 from contextc.store.conversation_list import ObservedSource, load_sources
 from contextc.store.ledger_schema import Channel, ChannelState, Item, RowRange, StoredRow, channel_id, extend_layout
-from contextc.store.message_rows import FIRST_UNANSWERED, SEQ_MASK, find_tip, make_place
-from contextc.store.turn_and_event_records import StepRecord, load_steps, load_turns
+from contextc.store.message_log import FIRST_UNANSWERED, SEQ_MASK, find_tip, make_place
+from contextc.store.transaction_engine import Transaction
+from contextc.store.turn_records import StepRecord, load_steps, load_turns
 
 NO_HEAD = b"{}"
 

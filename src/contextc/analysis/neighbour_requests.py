@@ -17,9 +17,9 @@ from contextc.compiler import ledger
 from contextc.compiler.manifest import RequestRecord, record_from_json
 from contextc.errors import StoreCorrupt
 from contextc.inspection.prefix_break import MISSED_TOKENS
-from contextc.store.backend_interface import Transaction
 from contextc.store.conversation_list import ObservedSource
 from contextc.store.ledger_schema import Channel, ChannelState
+from contextc.store.transaction_engine import Transaction
 
 NEIGHBOURS = 32
 """The number of conversations before and after one that may have begun at the same time."""

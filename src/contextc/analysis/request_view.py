@@ -26,7 +26,7 @@ from contextc.messages import Usage
 from contextc.models import Model, Price
 from contextc.store.conversation_list import ObservedSource
 from contextc.store.ledger_schema import Channel, Item
-from contextc.store.turn_and_event_records import StepRecord
+from contextc.store.turn_records import StepRecord
 
 # ── elements ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 # The elements of a request: its tools, the blocks of its system prompt, and the content blocks of its messages.

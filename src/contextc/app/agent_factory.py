@@ -16,7 +16,7 @@ from contextc.prompts import PromptBuilder
 from contextc.providers import Endpoint, Provider, endpoint, provider
 from contextc.providers.registry import has_url, unknown_provider_message
 from contextc.store import Store
-from contextc.store.conversation_types import DEFAULT_AGENT
+from contextc.store.message_log import DEFAULT_AGENT
 from contextc.tools import FunctionTool
 from contextc.tools.builtin import command_tool, file_tools, todo_tool
 from contextc.tools.builtin.run_command import hide_environment

@@ -27,7 +27,7 @@ from contextc.errors import InvalidSetting
 from contextc.executor import AgentExecutor
 from contextc.inspection.preview import find_channels
 from contextc.providers import Endpoint
-from contextc.store.conversation_types import DEFAULT_AGENT
+from contextc.store.message_log import DEFAULT_AGENT
 
 NOTHING = "There is nothing old enough to summarize."
 SHOWN_LOST, MAX_QUOTED = 5, 60

@@ -27,8 +27,8 @@ from contextc.interchange import import_lines, import_requests
 from contextc.linting.request_reading import coerce_request, read_requests
 from contextc.providers import Provider, provider
 from contextc.store import Store, open_store
-from contextc.store.conversation_types import DEFAULT_AGENT
 from contextc.store.ledger_schema import Channel
+from contextc.store.message_log import DEFAULT_AGENT
 from contextc.tools.spec import NativeTool, Tool
 
 ModelOption = Annotated[

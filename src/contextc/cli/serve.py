@@ -46,7 +46,7 @@ from contextc.cli.server_access import (
 )
 from contextc.config import read_settings
 from contextc.errors import InvalidSetting
-from contextc.store.conversation_types import DEFAULT_AGENT
+from contextc.store.message_log import DEFAULT_AGENT
 from contextc.store.turn_queue import DEFAULT_QUEUE
 
 PORT = 8377

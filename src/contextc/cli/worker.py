@@ -17,7 +17,7 @@ from contextc.cli.inputs import StoreOption, open_configured_store
 from contextc.errors import InvalidSetting
 from contextc.executor import AgentExecutor
 from contextc.store import Store
-from contextc.store.conversation_types import DEFAULT_AGENT
+from contextc.store.message_log import DEFAULT_AGENT
 from contextc.store.turn_queue import DEFAULT_QUEUE
 from contextc.worker import TurnWorker, WorkerOptions, WorkerTurn, cancel_parked, parked_turns, resume_parked
 

@@ -32,7 +32,7 @@ from contextc.formats.media_encoding import bytes_of, describe_media, describe_t
 from contextc.messages import Media, Message, Reasoning, Text, ToolCall, ToolResult, escape_markers, read_text_file
 from contextc.models.model_info import find_entry
 from contextc.store.ledger_schema import Item
-from contextc.store.message_rows import SEQ_MASK
+from contextc.store.message_log import SEQ_MASK
 
 UNNAMED_AUTHOR = ""
 PLACEHOLDER_TOKENS = 40  # estimated tokens of a placeholder result

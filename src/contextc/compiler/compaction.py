@@ -37,10 +37,10 @@ from contextc.messages import Message, escape_markers, user, with_tags
 from contextc.models import Model
 from contextc.models.tokens import TokenCounter
 from contextc.providers import Provider
-from contextc.store import Store, append_and_load, turn_and_event_records
-from contextc.store.backend_interface import Transaction
+from contextc.store import Store, message_log, turn_records
 from contextc.store.ledger_schema import Item
-from contextc.store.message_rows import SEQ_MASK, BranchTip, load_context_start, load_tip
+from contextc.store.message_log import SEQ_MASK, BranchTip, load_context_start, load_tip
+from contextc.store.transaction_engine import Transaction
 
 if TYPE_CHECKING:
     from contextc.compiler.compiler import CompileArguments, MessageCompiler
@@ -328,7 +328,7 @@ def run_compaction_steps(
     overlay = ledger.StoredSummary(
         text=made.summary.text,
         made_by="digest" if fallback else "summarizer",
-        time=append_and_load.now_ms(),
+        time=message_log.now_ms(),
         humans=humans,
         opening=opening,
         seen=seen,
@@ -483,9 +483,9 @@ def undo_compaction(store: Store, conversation: str, agent: str) -> int | None:
                 break
         if upto is not None:
             event = CompactionFinished(
-                time=append_and_load.now_ms(), agent=agent, upto=upto, before=0, after=0, undone=True, seq=at.seq
+                time=message_log.now_ms(), agent=agent, upto=upto, before=0, after=0, undone=True, seq=at.seq
             )
-            turn_and_event_records.append_events(tx, at.conversation, [event])
+            turn_records.append_events(tx, at.conversation, [event])
         return upto
 
     return store.write(work)

@@ -11,7 +11,7 @@ from contextc.compiler.compaction import (
 from contextc.compiler.summary_request import SummarizerInput
 from contextc.messages import Usage
 from contextc.models import cost
-from contextc.store.message_rows import SEQ_MASK
+from contextc.store.message_log import SEQ_MASK
 
 REQUEST_TOKENS = 500
 """Tokens of a separate request for a summary besides the messages."""

@@ -76,13 +76,12 @@ from contextc.models.tokens import TokenCounter, get_counter, save_calibration, 
 from contextc.prompts import Prompt, PromptBuilder, PromptContext, PromptFragment
 from contextc.providers import Provider
 from contextc.providers import provider as provider_named
-from contextc.store import Lease, Reference, Store, append_and_load
-from contextc.store.backend_interface import Transaction
-from contextc.store.conversation_types import DEFAULT_AGENT
+from contextc.store import Lease, Reference, Store, message_log
 from contextc.store.ledger_schema import Channel, ProviderSession
-from contextc.store.message_rows import BranchTip as Tip
-from contextc.store.message_rows import check_name
+from contextc.store.message_log import DEFAULT_AGENT, check_name
+from contextc.store.message_log import BranchTip as Tip
 from contextc.store.store import Store as AnyStore
+from contextc.store.transaction_engine import Transaction
 from contextc.tools.spec import AnyTool, NativeTool, Tool, get_tool_name
 from contextc.tools.todos import Todo
 
@@ -774,7 +773,7 @@ class MessageCompiler:
             if not message.id
         ]
         usage = usage or next((message.usage for message in reversed([*there, *messages]) if message.usage), None)
-        entries = [append_and_load.prepare_entry(validate_message(message)) for message in messages]
+        entries = [message_log.prepare_entry(validate_message(message)) for message in messages]
         session_id = session_id or find_session_id(compiled, reply)
         calibration, sight = update_calibration(compiled, usage, self.loader.calibration), compiled.snapshot
 
@@ -789,7 +788,7 @@ class MessageCompiler:
             else:
                 at, number, version, attempt = locate_reply(tx, compiled)
                 found = load_streamed(tx, compiled, at, there) if there else []
-                stored = [*found, *append_and_load.insert_messages(tx, compiled.channel.conversation, at, entries)]
+                stored = [*found, *message_log.insert_messages(tx, compiled.channel.conversation, at, entries)]
             written = write_commit(
                 tx,
                 compiled,

@@ -22,7 +22,7 @@ from contextc.models.tokens import TokenCounter
 from contextc.prompts import Prompt
 from contextc.providers import Provider
 from contextc.store.ledger_schema import ChannelState, Item, StoredRow
-from contextc.store.message_rows import SEQ_MASK
+from contextc.store.message_log import SEQ_MASK
 
 # ── options and budget ────────────────────────────────────────────────────────────────────────────────────────────────
 # The options of a compiler, and the token budget of a request.

@@ -35,7 +35,7 @@ from contextc.errors import ContextOverflow
 from contextc.messages import Message, Text, ToolResult
 from contextc.models.tokens import estimate_next_input
 from contextc.store.ledger_schema import CallForm, Item, ItemKind, find_latest_copies
-from contextc.store.message_rows import SEQ_MASK
+from contextc.store.message_log import SEQ_MASK
 
 MIN_STUB_TOKENS = 48  # minimum tokens of a stub
 EXAMPLE_STUB = (

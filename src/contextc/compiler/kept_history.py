@@ -26,7 +26,7 @@ from contextc.formats.media_encoding import describe_media
 from contextc.messages import Media, Message, Tag, Text, escape_markers, escaped_line, with_tags
 from contextc.store.history_index import list_terms
 from contextc.store.ledger_schema import Item, ItemKind
-from contextc.store.message_rows import SEQ_MASK
+from contextc.store.message_log import SEQ_MASK
 
 WORDS_LEAD = (
     "Earlier messages of the user, word for word, already handled: do not answer them again. What they ask for in "

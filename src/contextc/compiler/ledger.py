@@ -20,9 +20,6 @@ from contextc.compiler.compaction_receipt import Receipt
 from contextc.errors import InvalidInput, StoreCorrupt
 from contextc.messages import Message, decode_message
 from contextc.store import Store
-from contextc.store.append_and_load import load_between
-from contextc.store.backend_interface import Transaction
-from contextc.store.conversation_types import DEFAULT_AGENT
 from contextc.store.ledger_schema import (
     Channel,
     ChannelState,
@@ -39,8 +36,9 @@ from contextc.store.ledger_schema import (
     unpack_record,
     unpack_wire,
 )
-from contextc.store.message_rows import (
+from contextc.store.message_log import (
     DECODE_ERRORS,
+    DEFAULT_AGENT,
     DOCTOR_HINT,
     FIRST_UNANSWERED,
     SEQ_BITS,
@@ -50,6 +48,7 @@ from contextc.store.message_rows import (
     decode_message_rows,
     decode_row,
     decode_rows,
+    load_between,
     load_context_start,
     load_lineage,
     load_tip,
@@ -58,7 +57,8 @@ from contextc.store.message_rows import (
     to_id,
 )
 from contextc.store.pins import load_pinned_places
-from contextc.store.turn_and_event_records import load_last_turn
+from contextc.store.transaction_engine import Transaction
+from contextc.store.turn_records import load_last_turn
 
 # ── summaries ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 # Summaries in the store.

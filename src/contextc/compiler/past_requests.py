@@ -33,9 +33,8 @@ from contextc.models import Model, cost, model
 from contextc.providers import Provider, provider
 from contextc.providers.registry import ProviderFacts
 from contextc.store import Store
-from contextc.store.backend_interface import Transaction
 from contextc.store.ledger_schema import Channel, ChannelState, Item, RowRange, StoredRow, extend_layout
-from contextc.store.message_rows import (
+from contextc.store.message_log import (
     FIRST_UNANSWERED,
     SEQ_BITS,
     SEQ_MASK,
@@ -43,6 +42,7 @@ from contextc.store.message_rows import (
     load_lineage,
     split_by_branch,
 )
+from contextc.store.transaction_engine import Transaction
 
 # ── bodies in elements ────────────────────────────────────────────────────────────────────────────────────────────────
 # Split the bytes of a request into its head and the elements of its conversation, and join them again to the byte.

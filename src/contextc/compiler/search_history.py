@@ -16,7 +16,6 @@ from contextc.errors import InvalidInput
 from contextc.messages import Message, Role, ToolCall, escape_markers, escaped_line, with_tags
 from contextc.models.tokens import TokenCounter
 from contextc.store import Store
-from contextc.store.backend_interface import Transaction
 from contextc.store.history_index import (
     Piece,
     QueryTerm,
@@ -33,7 +32,8 @@ from contextc.store.history_index import (
     split_pieces,
     update_index,
 )
-from contextc.store.message_rows import SEQ_MASK
+from contextc.store.message_log import SEQ_MASK
+from contextc.store.transaction_engine import Transaction
 
 MAX_TOKENS = 2_000
 """Tokens of all passages of one search, if the caller sets no other limit."""

@@ -72,9 +72,7 @@ from contextc.models import cost as price_of
 from contextc.models.tokens import MAX_FACTOR, MIN_FACTOR, Calibration, TokenCounter, load_calibration, load_counts
 from contextc.prompts import SEPARATOR, Prompt, heading_of
 from contextc.providers import Provider
-from contextc.store import Reference, Store, append_and_load
-from contextc.store.backend_interface import Transaction
-from contextc.store.conversation_types import Lease
+from contextc.store import Reference, Store, message_log
 from contextc.store.leases import check_lease
 from contextc.store.ledger_schema import (
     Channel,
@@ -88,11 +86,12 @@ from contextc.store.ledger_schema import (
     StoredRow,
     extend_layout,
 )
-from contextc.store.message_rows import (
+from contextc.store.message_log import (
     FIRST_UNANSWERED,
     SEQ_BITS,
     SEQ_MASK,
     BranchTip,
+    Lease,
     find_message,
     find_tip,
     load_lineage,
@@ -101,6 +100,7 @@ from contextc.store.message_rows import (
     set_last_active,
     split_by_branch,
 )
+from contextc.store.transaction_engine import Transaction
 from contextc.tools.spec import AnyTool, NativeTool, Tool
 
 if TYPE_CHECKING:
@@ -1436,9 +1436,7 @@ class CommitResult(NamedTuple):
     sealed: Sequence[StoredRow]
 
 
-def append_at_tip(
-    tx: Transaction, compiled: Compiled, entries: Sequence[append_and_load.PendingMessage]
-) -> Message | None:
+def append_at_tip(tx: Transaction, compiled: Compiled, entries: Sequence[message_log.PendingMessage]) -> Message | None:
     """Append a single reply with one statement that also checks that the conversation still ends where it was compiled.
 
     This is the fast path of a commit. The channel's version is checked when its state is written. Returns None, and
@@ -1450,8 +1448,8 @@ def append_at_tip(
     entry, at = entries[0], sight.tip
     if entry.admitted.blobs or entry.admitted.message.uid:
         return None
-    message, row = append_and_load.build_row(at, entry)
-    stored = tx.run(append_and_load.APPEND_AT_TIP, *append_and_load.values_at_tip(row, at))
+    message, row = message_log.build_row(at, entry)
+    stored = tx.run(message_log.APPEND_AT_TIP, *message_log.values_at_tip(row, at))
     if stored != 1:
         return None
     set_last_active(tx, at, message.time)
@@ -1593,7 +1591,7 @@ def write_commit(
         record,
         rows=last,
         layout=None if record.layout is None else layout,
-        time=messages[-1].time if messages else append_and_load.now_ms(),
+        time=messages[-1].time if messages else message_log.now_ms(),
         usage=usage,
         partial=bool(usage and usage.input and not compiled.measured_input(usage)),
         gave=session.id if session else "",
@@ -1682,7 +1680,7 @@ def save_unanswered(tx: Transaction, compiled: Compiled, usage: Usage | None) ->
         compiled.record,
         layout=layout,
         fragments=compiled.manifest.fragments,
-        time=append_and_load.now_ms(),
+        time=message_log.now_ms(),
         usage=usage,
         partial=bool(usage and usage.input and not compiled.measured_input(usage)),
     )
@@ -1761,7 +1759,7 @@ def find_earlier_commit(
     tx: Transaction,
     compiled: Compiled,
     streamed: Sequence[Message],
-    entries: Sequence[append_and_load.PendingMessage],
+    entries: Sequence[message_log.PendingMessage],
 ) -> tuple[list[Message], ChannelCacheEntry, BranchTip] | None:
     """Return the result of an earlier try of this commit that succeeded although its confirmation was lost."""
     at = find_tip(tx, compiled.channel.conversation, True)
@@ -1771,7 +1769,7 @@ def find_earlier_commit(
         return None
     if standing.chain != compiled.state.chain:
         return None
-    stored = [*load_streamed(tx, compiled, at, streamed), *append_and_load.find_stored(tx, entries)]
+    stored = [*load_streamed(tx, compiled, at, streamed), *message_log.find_stored(tx, entries)]
     shown = ChannelCacheEntry.from_rows(found[0], found[1], standing, ledger.load_rows(tx, standing.layout))
     return stored, shown, at
 

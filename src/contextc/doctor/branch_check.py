@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from contextc.doctor.findings import Finding, pluralize
 from contextc.errors import StoreCorrupt
-from contextc.store.backend_interface import Row, Transaction
 from contextc.store.leases import find_dead_turns
-from contextc.store.message_rows import SEQ_MASK, make_place, to_id, update_last_active
+from contextc.store.message_log import SEQ_MASK, make_place, to_id, update_last_active
+from contextc.store.transaction_engine import Row, Transaction
 
 DEPTH_BYTES = 4
 COLUMNS = "SELECT b.number, b.tree, b.parent, b.base_seq, b.base_id, b.conversation, m.place FROM branch b"

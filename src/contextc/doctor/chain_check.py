@@ -23,8 +23,7 @@ from contextc.messages import (
     decode_message,
     make_chain_id,
 )
-from contextc.store.backend_interface import Transaction
-from contextc.store.message_rows import (
+from contextc.store.message_log import (
     DECODE_ERRORS,
     SEQ_BITS,
     SEQ_MASK,
@@ -34,6 +33,7 @@ from contextc.store.message_rows import (
     to_id,
 )
 from contextc.store.redaction import get_repair_note
+from contextc.store.transaction_engine import Transaction
 
 # ── rows against their ids ────────────────────────────────────────────────────────────────────────────────────────────
 # Verification of the rows of a chain against their ids. An unreadable row is reported, never raised.

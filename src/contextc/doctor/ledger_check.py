@@ -23,9 +23,9 @@ from contextc.errors import StoreCorrupt
 from contextc.observation.redaction_patterns import CREDENTIAL_FIELDS
 from contextc.observation.request_rows import hash_head
 from contextc.store import Store
-from contextc.store.backend_interface import Transaction
 from contextc.store.ledger_schema import PACKED, Channel, ChannelState, RowRange, StoredRow
-from contextc.store.message_rows import SEQ_MASK, find_tip, make_place
+from contextc.store.message_log import SEQ_MASK, find_tip, make_place
+from contextc.store.transaction_engine import Transaction
 
 UNREADABLE = "the state of the channel could not be read"
 LOST_TEXT = "Messages that were sent on this channel are missing from the conversation, or were replaced."

@@ -49,11 +49,10 @@ from contextc.messages import (
     make_synthetic_result,
     validate_message,
 )
-from contextc.store import Store, append_and_load, message_rows
-from contextc.store.append_and_load import original_uid
-from contextc.store.backend_interface import Transaction
-from contextc.store.message_rows import DECODE_ERRORS, BranchTip, load_branch_end, make_place
+from contextc.store import Store, message_log
+from contextc.store.message_log import DECODE_ERRORS, BranchTip, load_branch_end, make_place, original_uid
 from contextc.store.redaction import REPAIR_KEY, get_repair_note
+from contextc.store.transaction_engine import Transaction
 
 DATA_ERRORS = (TypeError, ValueError, AttributeError, LookupError)
 """Exceptions that unexpected values in rows can cause."""
@@ -102,7 +101,7 @@ def _unchanged(name: str, error: Exception) -> RepairResult:
 
 
 def _repair_conversation(tx: Transaction, name: str, findings: list[Finding]) -> RepairResult:
-    message_rows.lock_tree(tx, name)
+    message_log.lock_tree(tx, name)
     tx.row(f"SELECT 1 FROM conversation WHERE name = ?{tx.dialect.row_lock}", name)
     if name in conversations_with_running_turn(tx):
         text = "A turn is running in it, so nothing was changed. Repair it when the turn has ended."
@@ -127,15 +126,15 @@ def _repair_conversation(tx: Transaction, name: str, findings: list[Finding]) ->
         begun[here.branch] = ChainRewriter(tx, name, branches, found).write(here).branch
         sql = "UPDATE conversation SET branch = ?, revision = revision + 1 WHERE name = ?"
         tx.run(sql, begun[here.branch], name)
-        message_rows.update_last_active(tx, name)
+        message_log.update_last_active(tx, name)
     answers = here.branch in begun or any(finding.healing == "append" for finding in findings)
     results = (
-        [append_and_load.prepare_entry(validate_message(_placeholder_result(asked))) for asked in found.open_calls]
+        [message_log.prepare_entry(validate_message(_placeholder_result(asked))) for asked in found.open_calls]
         if answers
         else []
     )
     if results:
-        append_and_load.append_messages(tx, name, results)
+        message_log.append_messages(tx, name, results)
     return _describe_result(tx, name, found, begun, len(results), before, repair_ledgers(tx, name))
 
 
@@ -150,7 +149,7 @@ def _load_head(tx: Transaction, name: str) -> tuple[BranchTip, dict[int, BranchR
         raise StoreCorrupt(
             f"Its current branch {branch} is missing, or belongs to another conversation", fix="Scan the store again."
         )
-    end, tip = message_rows.load_branch_end(tx, branch)
+    end, tip = message_log.load_branch_end(tx, branch)
     return BranchTip(number, tree, branch, revision, end, tip), branches
 
 
@@ -181,7 +180,7 @@ def _describe_result(
     turned = switched is not None and switched.fault is not None
     notes = [f"Its current branch is now branch {found.branch}."] if turned and found.branch not in started else []
     for old, new in started.items():
-        base = message_rows.load_base_seq(tx, new)
+        base = message_log.load_base_seq(tx, new)
         after = f"after message {base}" if base else "at the root"
         notes.append(f"Branch {new}, started {after}, has the repaired messages of branch {old}. Branch {old} stays.")
         notes += [f"The current branch is now branch {new}."] if old == found.branch else []
@@ -224,7 +223,7 @@ class ChainRewriter:
     def write(self, here: BranchTip) -> BranchTip:
         """Write the branch and return its head."""
         tx, base, line = self.tx, self.base, self.check.branch
-        number = append_and_load.insert_branch(
+        number = message_log.insert_branch(
             tx, self.conversation, tree=self.tree, parent=base.branch, base_seq=base.seq, base_id=base.id
         )
         edges = context_starts(tx, line)
@@ -250,11 +249,11 @@ class ChainRewriter:
             if self.marker:
                 message = _with_note(message, **self.marker)
                 self.marker = {}
-            uid = append_and_load.find_free_uid(self.tx, self.tree, original_uid(message.uid))
+            uid = message_log.find_free_uid(self.tx, self.tree, original_uid(message.uid))
             blobs = dict.fromkeys([media.blob for part in message.parts for media in media_of(part) if media.blob])
             admitted = ValidatedMessage(replace(message, uid=uid), canonical_content(message), blobs)
-            (stored,) = append_and_load.insert_messages(
-                self.tx, self.conversation, at, [append_and_load.prepare_entry(admitted)]
+            (stored,) = message_log.insert_messages(
+                self.tx, self.conversation, at, [message_log.prepare_entry(admitted)]
             )
             new = make_place(at.branch, stored.seq)
             if message.redacted:

@@ -39,7 +39,7 @@ from contextc.doctor.ledger_check import check_ledgers, check_observed
 from contextc.doctor.repair import repaired_branches
 from contextc.errors import StoreCorrupt, UnknownConversation
 from contextc.store import Store
-from contextc.store.message_rows import split_by_branch
+from contextc.store.message_log import split_by_branch
 
 Progress = Callable[[int, int], None]
 

@@ -5,8 +5,9 @@ from contextc._lazy import lazy_names
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from contextc.executor.agent import Agent, AgentResult, AgentRun
-    from contextc.executor.agent_config import Limits, Suspend
+    from contextc.executor.agent_config import Suspend
     from contextc.executor.agent_executor import AgentExecutor
+    from contextc.executor.limits import Limits
     from contextc.executor.turn import Turn
     from contextc.executor.turn_store import TurnResult
 
@@ -16,8 +17,9 @@ __getattr__ = lazy_names(
     __name__,
     {
         "agent": "Agent AgentResult AgentRun",
-        "agent_config": "Limits Suspend",
+        "agent_config": "Suspend",
         "agent_executor": "AgentExecutor",
+        "limits": "Limits",
         "turn": "Turn",
         "turn_store": "TurnResult",
     },

@@ -29,7 +29,6 @@ from contextc.executor import agent_config
 from contextc.executor.agent_config import (
     Approve,
     ContextSource,
-    Limits,
     PrepareMessages,
     ShouldContinue,
     Summarize,
@@ -37,6 +36,7 @@ from contextc.executor.agent_config import (
     TurnInput,
 )
 from contextc.executor.agent_executor import AgentExecutor
+from contextc.executor.limits import Limits
 from contextc.executor.turn import Turn, run_turn
 from contextc.executor.turn_store import TurnResult, add_usage
 from contextc.messages import Message, Usage, system
@@ -45,8 +45,7 @@ from contextc.providers import Provider
 from contextc.providers.client import Endpoint
 from contextc.providers.structured_output import accepts_schema, has_structured_output, structured_output_settings
 from contextc.store import Store, open_store
-from contextc.store.conversation_types import DEFAULT_AGENT
-from contextc.store.message_rows import check_name
+from contextc.store.message_log import DEFAULT_AGENT, check_name
 from contextc.store.store import Store as AnyStore
 from contextc.tools import ToolLike
 from contextc.tools.parameters import decode_hook, type_schema

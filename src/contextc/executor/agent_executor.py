@@ -30,7 +30,6 @@ from contextc.executor.agent_config import (
     Approve,
     ClientCache,
     ContextSource,
-    Limits,
     PrepareMessages,
     ShouldContinue,
     Summarize,
@@ -39,6 +38,7 @@ from contextc.executor.agent_config import (
     TurnOwner,
 )
 from contextc.executor.event_hub import event_hub, watch
+from contextc.executor.limits import Limits
 from contextc.executor.summaries import BackgroundSummaries, ModelSummary, run_compaction
 from contextc.executor.summaries import summarize as summarize_messages
 from contextc.executor.turn import PROVIDER_COMPACTION_STATE, Turn, run_turn
@@ -48,13 +48,11 @@ from contextc.models import cost
 from contextc.prompts import PromptContext
 from contextc.providers import Provider
 from contextc.providers.client import Endpoint
-from contextc.store import Store, turn_and_event_records
-from contextc.store.append_and_load import now_ms
-from contextc.store.backend_interface import Transaction
-from contextc.store.conversation_types import DEFAULT_AGENT
+from contextc.store import Store, turn_records
 from contextc.store.ledger_schema import Channel
-from contextc.store.message_rows import check_name, find_tip, load_tip
-from contextc.store.turn_and_event_records import QueuedMessage, QueueKind
+from contextc.store.message_log import DEFAULT_AGENT, check_name, find_tip, load_tip, now_ms
+from contextc.store.transaction_engine import Transaction
+from contextc.store.turn_records import QueuedMessage, QueueKind
 from contextc.tools import FunctionTool, ToolLike
 from contextc.tools.spec import NativeTool
 from contextc.triggers import ResourceUsage, Trigger, check_triggers, read_resources
@@ -437,7 +435,7 @@ class AgentExecutor(agent_config.FixedOptions):
         event = replace_fields(
             compaction_event(done), time=now_ms(), agent=self.agent, seq=at.seq, usage=usage, cost=spent
         )
-        turn_and_event_records.append_events(tx, at.conversation, [event])
+        turn_records.append_events(tx, at.conversation, [event])
 
     async def _queue(self, conversation: str, given: str | Message, kind: QueueKind) -> QueuedMessage:
         message = agent_config.input_message(given, self.agent)

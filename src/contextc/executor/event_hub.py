@@ -18,8 +18,8 @@ from contextc._worker_threads import run_blocking
 from contextc.errors import ContextcError, UnknownConversation
 from contextc.events import AnyEvent
 from contextc.store import Store
-from contextc.store.change_notifications import ChangeListener, merge_changes
-from contextc.store.turn_and_event_records import WatchedState, load_events_of_many, load_watched_states
+from contextc.store.transaction_engine import ChangeListener, merge_changes
+from contextc.store.turn_records import WatchedState, load_events_of_many, load_watched_states
 
 log = get_logger(__name__)
 MAX_INBOX_EVENTS = 2_000

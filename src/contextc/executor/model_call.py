@@ -39,8 +39,8 @@ from contextc.messages import (
 from contextc.providers import Provider
 from contextc.providers.client import Endpoint, Host, ProviderCall
 from contextc.providers.error_mapping import map_event
-from contextc.store import append_and_load
-from contextc.store.partial_message_journal import Piece, join_deltas
+from contextc.store import message_log
+from contextc.store.turn_records import Piece, join_deltas
 
 T = TypeVar("T")
 log = get_logger("contextc.executor")
@@ -121,11 +121,11 @@ class ReplyStream:
             role="assistant",
             author=record.author,
             run=record.run,
-            uid=append_and_load.new_uid(),
+            uid=message_log.new_uid(),
             turn=record.turn.number,
             step=step,
             status="pending",
-            time=append_and_load.now_ms(),
+            time=message_log.now_ms(),
             finish="tool_calls" if compiled.provider.runs_tools else None,  # read when an interrupted reply is found
         )
         self._uids = {0: self.first_message.uid}
@@ -331,7 +331,7 @@ class ReplyStream:
             elif isinstance(part, ToolCall):
                 self._asked.add(part.id)
             if self._message_index not in self._uids:
-                self._uids[self._message_index] = append_and_load.new_uid()
+                self._uids[self._message_index] = message_log.new_uid()
             self._unflushed.append((self._uids[self._message_index], part))
 
     def _read_event(self, event: JSONObject) -> Sequence[AnyPart]:

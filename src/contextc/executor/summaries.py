@@ -24,11 +24,10 @@ from contextc.messages import Message, Usage, escape_markers, system, user
 from contextc.models.tokens import get_counter
 from contextc.providers import Provider
 from contextc.providers.client import Endpoint, ProviderCall
-from contextc.store import turn_and_event_records as records
-from contextc.store.append_and_load import now_ms
-from contextc.store.backend_interface import Transaction
+from contextc.store import turn_records as records
 from contextc.store.leases import current_process, has_ended
-from contextc.store.message_rows import load_tip
+from contextc.store.message_log import load_tip, now_ms
+from contextc.store.transaction_engine import Transaction
 from contextc.tools.execution import is_async
 
 # ── the request for a summary ─────────────────────────────────────────────────────────────────────────────────────────

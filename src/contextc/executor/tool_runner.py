@@ -21,12 +21,13 @@ from contextc._worker_threads import CALLBACK_SLOTS, STORE_SLOTS, run_blocking, 
 from contextc.compiler.history_tools import HISTORY_TOOL_NAMES
 from contextc.errors import LeaseLost
 from contextc.events import ApprovalAnswered, ApprovalRequest, ToolProgress, ToolStart
-from contextc.executor.agent_config import MAX_TOOL_CALLS, AgentConfig, ApprovalAnswer, Approve, Suspend, is_client_tool
+from contextc.executor.agent_config import AgentConfig, ApprovalAnswer, Approve, Suspend, is_client_tool
 from contextc.executor.event_hub import watch
+from contextc.executor.limits import MAX_TOOL_CALLS
 from contextc.executor.turn_store import TurnStore
 from contextc.messages import Message, ToolCall, ToolResult
 from contextc.store import Approval, Store
-from contextc.store.append_and_load import now_ms
+from contextc.store.message_log import now_ms
 from contextc.store.turn_controls import NOT_RUN_RESULT
 from contextc.tools import FunctionTool, ToolContext, tool, unknown_tool_result
 from contextc.tools.spec import Tool

@@ -25,17 +25,9 @@ from contextc.compiler.ledger import SessionManager, load_messages_at
 from contextc.compiler.summary_request import SummarizerInput
 from contextc.errors import ContextcError, ContextOverflow, ConversationBusy, LeaseLost, ProviderFailed, describe_error
 from contextc.events import AnyEvent, ErrorOccurred, FailureDetails, RetryScheduled, ToolStart
-from contextc.executor.agent_config import (
-    MAX_CALLS_PER_REPLY,
-    MAX_COST,
-    MAX_SECONDS,
-    MAX_STEPS,
-    MAX_TOOL_CALLS,
-    AgentConfig,
-    Suspend,
-    with_client_tools,
-)
+from contextc.executor.agent_config import AgentConfig, Suspend, with_client_tools
 from contextc.executor.event_hub import Inbox, event_hub, watch_batches
+from contextc.executor.limits import MAX_CALLS_PER_REPLY, MAX_COST, MAX_SECONDS, MAX_STEPS, MAX_TOOL_CALLS
 from contextc.executor.model_call import (
     MAX_RETRIES,
     MAX_RETRY_SECONDS,
@@ -59,12 +51,10 @@ from contextc.prompts import PromptContext
 from contextc.providers import Provider
 from contextc.providers.client import Deliver, Endpoint
 from contextc.store.async_store import wait_for_lease
-from contextc.store.backend_interface import Transaction
-from contextc.store.conversation_types import Lease, run_name
-from contextc.store.message_rows import SEQ_MASK, find_tip, load_tip
-from contextc.store.partial_message_journal import drop_incomplete_call, may_have_run
-from contextc.store.turn_and_event_records import TurnRecord, load_last_turn
+from contextc.store.message_log import SEQ_MASK, Lease, find_tip, load_tip, run_name
+from contextc.store.transaction_engine import Transaction
 from contextc.store.turn_queue import PROCESS_LESS_STATES
+from contextc.store.turn_records import TurnRecord, drop_incomplete_call, load_last_turn, may_have_run
 from contextc.tools.todos import Todo
 from contextc.triggers import (
     Evaluation,

@@ -36,8 +36,9 @@ from contextc.events import (
     UsageReport,
     UserNoticeCreated,
 )
-from contextc.executor.agent_config import Limits, read_definitions
+from contextc.executor.agent_config import read_definitions
 from contextc.executor.event_hub import event_hub
+from contextc.executor.limits import Limits
 from contextc.messages import AnyPart, Message, Text, ToolCall, Usage, UserNotice, find_open_calls, validate_message
 from contextc.messages import ToolResult as ResultPart
 from contextc.models import Model, cost
@@ -45,23 +46,28 @@ from contextc.store import (
     Approval,
     Lease,
     Store,
-    append_and_load,
     approvals,
     branches,
     leases,
-    partial_message_journal,
+    message_log,
     turn_controls,
+    turn_records,
 )
-from contextc.store import turn_and_event_records as records
-from contextc.store.append_and_load import load_between, now_ms
-from contextc.store.backend_interface import Transaction
-from contextc.store.conversation_types import agent_of, run_name
-from contextc.store.message_rows import load_base_seq, load_tip
-from contextc.store.partial_message_journal import Piece, delta_events
+from contextc.store import turn_records as records
+from contextc.store.message_log import agent_of, load_base_seq, load_between, load_tip, now_ms, run_name
 from contextc.store.submitted_turns import take_submitted
-from contextc.store.turn_and_event_records import QueuedMessage, StepRecord, TurnRecord, UnstartedCalls, result_event
+from contextc.store.transaction_engine import Transaction
 from contextc.store.turn_controls import NOT_RUN_RESULT
 from contextc.store.turn_queue import PROCESS_LESS_STATES
+from contextc.store.turn_records import (
+    Piece,
+    QueuedMessage,
+    StepRecord,
+    TurnRecord,
+    UnstartedCalls,
+    delta_events,
+    result_event,
+)
 from contextc.tools.spec import Tool
 from contextc.tools.todos import Todo
 from contextc.triggers import Evaluation, ResourceUsage, Trigger, TriggerContext, TriggerMessage, TriggerTime
@@ -341,7 +347,7 @@ class TurnStore:
             if entries:  # input queued to steer an earlier turn comes before this input
                 _, taken = self._take_queued(tx, [each for each in waiting if each.kind == "steer"])
                 self._branch = load_tip(tx, self.conversation).branch
-                opened = append_and_load.append_messages(tx, self.conversation, entries)[-1]
+                opened = message_log.append_messages(tx, self.conversation, entries)[-1]
             elif only_submitted and (submitted := take_submitted(tx, self.conversation, self.agent)):
                 opened, taken = submitted, list[AnyEvent]()
             elif waiting:
@@ -377,13 +383,13 @@ class TurnStore:
                     last, holder, _ = leases.load_lease(tx, self.conversation, self.agent)
                     kept = last == self.lease.number and holder
                     return done, records.load_last_turn(tx, root, self.agent) if kept else None, []
-            partial_message_journal.prefetch_closing(tx, self.lease)
+            turn_records.prefetch_closing(tx, self.lease)
             *_, request = leases.check_lease_and_request(tx, self.lease, self.conversation)
             if request:
                 turn_controls.take_requests(tx, self.conversation, root, self.turn)
             if self.has_approvals:
                 approvals.withdraw(tx, root, self.turn.number)
-            for uid in partial_message_journal.list_open_of_turn(tx, self.conversation, self.agent, self.lease.number):
+            for uid in turn_records.list_open_of_turn(tx, self.conversation, self.agent, self.lease.number):
                 leases.close_stream(tx, self.conversation, uid, Message(role="assistant", status="error", error=error))
             events = [result_event(message, 0) for message in self._answer_open_calls(tx, why, self.turn)]
             end = replace(self.turn, state="finished", finish=finish, error=error, ended=now_ms())
@@ -473,7 +479,7 @@ class TurnStore:
         """Open a turn for a message, or for the message with a seq; 0 is the last message."""
         if not isinstance(at, Message):
             here = load_tip(tx, self.conversation)
-            at = append_and_load.load_between(tx, here.branch, (at or here.seq) - 1, at or here.seq)[0]
+            at = message_log.load_between(tx, here.branch, (at or here.seq) - 1, at or here.seq)[0]
         self._set_sender(tx, at)
         turn = TurnRecord(number=0, agent=self.agent, run=self.run, opened=at.seq, opening=at.uid, started=now_ms())
         return records.insert_turn(tx, self.lease.root, turn)
@@ -522,11 +528,11 @@ class TurnStore:
 
         def work(tx: Transaction) -> tuple[tuple[list[Message], list[Message]], list[AnyEvent]]:
             if stream:
-                partial_message_journal.delete_stream(tx, stream)
-            before = append_and_load.append_messages(tx, self.conversation, parts) if parts else []
+                turn_records.delete_stream(tx, stream)
+            before = message_log.append_messages(tx, self.conversation, parts) if parts else []
             taken = self._take_steering(tx, only_text=True) if parts else []
-            steered = append_and_load.load_messages(tx, self.conversation, after=before[-1].seq) if taken else []
-            stored = append_and_load.append_messages(tx, self.conversation, entries) if entries else []
+            steered = message_log.load_messages(tx, self.conversation, after=before[-1].seq) if taken else []
+            stored = message_log.append_messages(tx, self.conversation, entries) if entries else []
             self._save_states(tx, states)
             events: list[AnyEvent] = [
                 SystemMessageCreated(seq=message.seq, uid=message.uid, text=message.text, trigger=trigger.name)
@@ -631,7 +637,7 @@ class TurnStore:
             )
             finish, took = reply.finish or "", now_ms() - begun.started
             if stream:
-                partial_message_journal.delete_stream(tx, stream)
+                turn_records.delete_stream(tx, stream)
             step = replace(begun, state="finished", finish=finish, usage=spent, seq=reply.seq, milliseconds=took)
             records.save_step(tx, root, step)
             steps, tool_calls = self.turn.steps + 1, self.turn.tool_calls + calls
@@ -657,8 +663,8 @@ class TurnStore:
 
         def work(tx: Transaction) -> tuple[None, list[AnyEvent]]:
             if number == 0:
-                partial_message_journal.open_stream(tx, self.lease, beginning)
-            partial_message_journal.save_deltas(tx, beginning.uid, number, [part for _, part in pieces])
+                turn_records.open_stream(tx, self.lease, beginning)
+            turn_records.save_deltas(tx, beginning.uid, number, [part for _, part in pieces])
             return None, delta_events(pieces)
 
         self._write(work)
@@ -681,8 +687,8 @@ class TurnStore:
 
         def work(tx: Transaction) -> tuple[None, list[AnyEvent]]:
             if stream:
-                partial_message_journal.delete_stream(tx, stream)
-            stored = append_and_load.append_messages(tx, self.conversation, entries) if entries else []
+                turn_records.delete_stream(tx, stream)
+            stored = message_log.append_messages(tx, self.conversation, entries) if entries else []
             if self.step is not None:
                 usage, took = total_usage([*before, *partial]), now_ms() - self.step.started
                 failed = replace(self.step, state="failed", error=error, usage=usage, kept=kept, milliseconds=took)
@@ -716,7 +722,7 @@ class TurnStore:
         entry = self._result_entry(result, *[UserNotice(say.text) for _, say in hints])
 
         def work(tx: Transaction) -> tuple[Message, list[AnyEvent]]:
-            stored = append_and_load.append_messages(tx, self.conversation, [entry])[0]
+            stored = message_log.append_messages(tx, self.conversation, [entry])[0]
             self._save_states(tx, states)
             if applied is not None:
                 approvals.save_started(tx, applied)
@@ -732,7 +738,7 @@ class TurnStore:
         entries = [self._result_entry(result) for result in results]
 
         def work(tx: Transaction) -> tuple[list[Message], list[AnyEvent]]:
-            stored = append_and_load.append_messages(tx, self.conversation, entries)
+            stored = message_log.append_messages(tx, self.conversation, entries)
             return stored, [result_event(message, 0) for message in stored]
 
         return self._write(work)
@@ -839,7 +845,7 @@ class TurnStore:
         return turn_controls.end_waiting_turn(tx, self.conversation, self.lease.root, turn, SUPERSEDED, why)
 
     def _queue_input(
-        self, tx: Transaction, input: Sequence[Message], entries: Sequence[append_and_load.PendingMessage]
+        self, tx: Transaction, input: Sequence[Message], entries: Sequence[message_log.PendingMessage]
     ) -> list[AnyEvent]:
         """Queue the input of a turn that cannot be opened, because another one waits. Return the events.
 
@@ -848,7 +854,7 @@ class TurnStore:
         root = self.lease.root
         last = records.load_last_number(tx, "event", root)
         for message, entry in zip(input, entries, strict=True):
-            append_and_load.check_blobs(tx, self.conversation, entry.admitted.blobs)
+            message_log.check_blobs(tx, self.conversation, entry.admitted.blobs)
             records.enqueue_message(tx, root, self.agent, "follow-up", message)
         return records.load_events(tx, root, last, None)
 
@@ -927,12 +933,12 @@ class TurnStore:
         for name, state in states.items():
             records.save_trigger_states(tx, self.lease.root, self._audience_of(name), {name: state})
 
-    def _entry(self, message: Message) -> append_and_load.PendingMessage:
+    def _entry(self, message: Message) -> message_log.PendingMessage:
         if self.run is not None and message.role in ("assistant", "tool") and message.author == self.author:
             message = replace(message, run=message.run or self.run)
-        return append_and_load.prepare_entry(validate_message(message))
+        return message_log.prepare_entry(validate_message(message))
 
-    def _result_entry(self, *parts: AnyPart) -> append_and_load.PendingMessage:
+    def _result_entry(self, *parts: AnyPart) -> message_log.PendingMessage:
         step = self.step.index if self.step is not None else None
         return self._entry(Message(role="tool", parts=parts, author=self.author, turn=self.turn.number, step=step))
 
@@ -944,7 +950,7 @@ class TurnStore:
             if records.dequeue(tx, each.number):  # its uid may be taken, and its media removed, meanwhile
                 entry = self._entry(records.without_removed_media(tx, each.message))
                 entry = branches.with_free_uid(tx, load_tip(tx, self.conversation).tree, entry)
-                stored = append_and_load.append_messages(tx, self.conversation, [entry])[0]
+                stored = message_log.append_messages(tx, self.conversation, [entry])[0]
                 seq = stored.seq
                 events.append(InputDequeued(queued=each.number, seq=seq, uid=stored.uid))
         return seq, events
@@ -992,13 +998,13 @@ class TurnStore:
         start = turn.opened - 1
         if here.branch != leases.check_lease(tx, self.lease, self.conversation)[0]:  # rewound or edited meanwhile
             start = min(start, load_base_seq(tx, here.branch))
-        written = append_and_load.load_between(tx, here.branch, max(0, min(start, here.seq)), here.seq)
-        entries: list[append_and_load.PendingMessage] = []
+        written = message_log.load_between(tx, here.branch, max(0, min(start, here.seq)), here.seq)
+        entries: list[message_log.PendingMessage] = []
         for message, call in find_open_calls(written):
             if message.author == self.author and message.turn == turn.number:
                 text = (INTERRUPTED_RESULT if call.id in self.running_calls else NOT_RUN_RESULT).format(why=why)
                 entries.append(self._entry(leases.error_result(message, call, text)))
-        return append_and_load.append_messages(tx, self.conversation, entries) if entries else []
+        return message_log.append_messages(tx, self.conversation, entries) if entries else []
 
 
 def _notices(hints: Iterable[tuple[Trigger, TriggerMessage]]) -> list[AnyEvent]:

@@ -19,7 +19,7 @@ from contextc.formats.base import Formatter
 from contextc.messages import AnyPart, Media, Message, Reasoning, ToolCall, ToolResult, Usage, UserNotice, to_plain_text
 from contextc.models import Model, Price
 from contextc.models.model_info import MILLION, average_write_price
-from contextc.store.backend_interface import Transaction
+from contextc.store.transaction_engine import Transaction
 from contextc.tools.spec import AnyTool, Tool, get_tool_name
 
 LineCause: TypeAlias = Literal["system", "tool", "result", "history", "reasoning", "media"]

@@ -26,8 +26,8 @@ from contextc.compiler.step import Compiled
 from contextc.formats.base import Formatter, Request
 from contextc.inspection.line_details import is_system_first, load_whole_head
 from contextc.store import Store
-from contextc.store.backend_interface import Transaction
 from contextc.store.ledger_schema import Channel, StoredRow
+from contextc.store.transaction_engine import Transaction
 
 # ── the request before it ─────────────────────────────────────────────────────────────────────────────────────────────
 # The request that another one is compared with: the last one before it that was answered.

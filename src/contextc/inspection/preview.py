@@ -44,9 +44,9 @@ from contextc.messages import Media, Message, Text, assistant, system, user
 from contextc.prompts import Prompt, PromptBuilder, PromptFragment, hash_tools
 from contextc.providers import Provider
 from contextc.store import Store
-from contextc.store.backend_interface import Transaction
-from contextc.store.conversation_types import DEFAULT_AGENT
 from contextc.store.ledger_schema import Channel, ChannelState, Item, RowRange, state_from_json
+from contextc.store.message_log import DEFAULT_AGENT
+from contextc.store.transaction_engine import Transaction
 from contextc.tools.spec import NativeTool, Tool
 
 MAX_QUOTED = 80

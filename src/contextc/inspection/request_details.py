@@ -53,9 +53,9 @@ from contextc.inspection.line_details import (
 from contextc.inspection.prefix_break import load_compared_record
 from contextc.messages import AnyPart, Message, Usage
 from contextc.store import Store
-from contextc.store.backend_interface import Transaction
 from contextc.store.ledger_schema import Channel, Item, LedgerRow, RowRange
-from contextc.store.message_rows import SEQ_BITS, SEQ_MASK, load_lineage, split_by_branch
+from contextc.store.message_log import SEQ_BITS, SEQ_MASK, load_lineage, split_by_branch
+from contextc.store.transaction_engine import Transaction
 
 LINES_PER_BATCH = 500  # lines that a search loads per batch
 Reduction: TypeAlias = Literal["", "stub", "shortened"]

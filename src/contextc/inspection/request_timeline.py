@@ -23,10 +23,9 @@ from contextc.messages import Message, Usage
 from contextc.models import Model
 from contextc.models import cost as cost_of
 from contextc.store import Store
-from contextc.store.backend_interface import Transaction
 from contextc.store.conversation_list import ObservedThread, ParentRequest, load_thread_tree
 from contextc.store.ledger_schema import Channel, channel_id
-from contextc.store.message_rows import (
+from contextc.store.message_log import (
     DECODE_ERRORS,
     FIRST_UNANSWERED,
     SEQ_BITS,
@@ -39,7 +38,8 @@ from contextc.store.message_rows import (
     make_place,
     split_by_branch,
 )
-from contextc.store.turn_and_event_records import StepRecord, TurnRecord, load_events, load_last_number
+from contextc.store.transaction_engine import Transaction
+from contextc.store.turn_records import StepRecord, TurnRecord, load_events, load_last_number
 
 BLOCK_SIZE = 512
 T = TypeVar("T")

@@ -17,10 +17,10 @@ from contextc.compiler.past_requests import find_channel_model
 from contextc.inspection.request_timeline import Steps, find_step, index_steps
 from contextc.messages import Usage
 from contextc.models import Model, cost
-from contextc.store.backend_interface import Transaction
 from contextc.store.ledger_schema import Channel, unpack_record
-from contextc.store.message_rows import DECODE_ERRORS, SEQ_BITS, SEQ_MASK
-from contextc.store.turn_and_event_records import StepRecord, TurnRecord
+from contextc.store.message_log import DECODE_ERRORS, SEQ_BITS, SEQ_MASK
+from contextc.store.transaction_engine import Transaction
+from contextc.store.turn_records import StepRecord, TurnRecord
 
 QUARTER = 900_000
 """Milliseconds of a quarter of an hour."""

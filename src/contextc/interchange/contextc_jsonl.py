@@ -23,11 +23,10 @@ from contextc.messages import (
     make_chain_id,
     validate_message,
 )
-from contextc.store import Conversation, Store, append_and_load, message_rows, todos
-from contextc.store.append_and_load import load_and_verify
-from contextc.store.backend_interface import Transaction
+from contextc.store import Conversation, Store, message_log, turn_records
 from contextc.store.branches import load_conversation
-from contextc.store.message_rows import DOCTOR_HINT
+from contextc.store.message_log import DOCTOR_HINT, load_and_verify
+from contextc.store.transaction_engine import Transaction
 from contextc.tools.todos import Todo, numbered_todos
 
 VERSION, VERSION_WITHOUT_TODOS = 2, 1
@@ -143,10 +142,10 @@ def export_lines(store: Store, conversation: str, progress: Progress | None = No
 
 
 def _load_header(tx: Transaction, conversation: str) -> tuple[HeaderLine, list[BranchRange], list[TodosLine]]:
-    at = message_rows.load_tip(tx, conversation)
+    at = message_log.load_tip(tx, conversation)
     ranges = _branch_ranges(tx, conversation)
     lists = [
-        TodosLine(agent=agent, todos=tuple(todos.load_todos(tx, conversation, agent)))
+        TodosLine(agent=agent, todos=tuple(turn_records.load_todos(tx, conversation, agent)))
         for (agent,) in tx.rows("SELECT DISTINCT agent FROM todo WHERE conversation = ? ORDER BY agent", conversation)
     ]
     lines = tuple(
@@ -163,7 +162,7 @@ def _load_header(tx: Transaction, conversation: str) -> tuple[HeaderLine, list[B
     header = HeaderLine(
         version=VERSION if lists or any(line.pins for line in lines) else VERSION_WITHOUT_TODOS,
         conversation=conversation,
-        root=message_rows.load_root(tx, at.tree).hex(),
+        root=message_log.load_root(tx, at.tree).hex(),
         branch=at.branch,
         branches=lines,
         messages=sum(each.until - each.base for each in ranges),
@@ -173,9 +172,9 @@ def _load_header(tx: Transaction, conversation: str) -> tuple[HeaderLine, list[B
 
 def _marked_seqs(tx: Transaction, table: str, range_: BranchRange) -> tuple[int, ...]:
     """Return the seqs of a branch that a table lists."""
-    low, high = message_rows.make_place(range_.number, 0), message_rows.make_place(range_.number, range_.until)
+    low, high = message_log.make_place(range_.number, 0), message_log.make_place(range_.number, range_.until)
     rows = tx.rows(f"SELECT place FROM {table} WHERE place BETWEEN ? AND ? ORDER BY place", low, high)
-    return tuple(row[0] & message_rows.SEQ_MASK for row in rows)
+    return tuple(row[0] & message_log.SEQ_MASK for row in rows)
 
 
 def _branch_ranges(tx: Transaction, conversation: str) -> list[BranchRange]:
@@ -183,7 +182,7 @@ def _branch_ranges(tx: Transaction, conversation: str) -> list[BranchRange]:
     found: dict[int, BranchRange] = {}
     own = tx.rows("SELECT number, parent, base_seq FROM branch WHERE conversation = ?", conversation)
     for number, parent, base in own:
-        found[number] = BranchRange(number, parent, base, message_rows.load_branch_end(tx, number)[0], True)
+        found[number] = BranchRange(number, parent, base, message_log.load_branch_end(tx, number)[0], True)
     below = [(parent, base) for _, parent, base in own]
     while below:
         number, upto = below.pop()
@@ -200,7 +199,7 @@ def _branch_ranges(tx: Transaction, conversation: str) -> list[BranchRange]:
 
 
 def _load_lines(tx: Transaction, conversation: str, reach: BranchRange, after: int, upto: int) -> list[MessageLine]:
-    low, high = message_rows.make_place(reach.number, after + 1), message_rows.make_place(reach.number, upto)
+    low, high = message_log.make_place(reach.number, after + 1), message_log.make_place(reach.number, upto)
     keys = dict(
         tx.rows(
             "SELECT place, key FROM append_key WHERE conversation = ? AND place BETWEEN ? AND ?",
@@ -214,7 +213,7 @@ def _load_lines(tx: Transaction, conversation: str, reach: BranchRange, after: i
     except StoreCorrupt as error:
         raise StoreCorrupt(f"{error} {DAMAGED_BRANCH_FIX}") from error
     return [
-        MessageLine(branch=reach.number, message=each, key=keys.get(message_rows.make_place(reach.number, each.seq)))
+        MessageLine(branch=reach.number, message=each, key=keys.get(message_log.make_place(reach.number, each.seq)))
         for each in found
     ]
 
@@ -386,12 +385,12 @@ class _JSONLImport:
             if isinstance(line, BlobLine):
                 blobs[line.name] = _decode_blob(number, line)
             elif isinstance(line, TodosLine):
-                todos.replace_todos(tx, self.name, line.agent, list(line.todos))
+                turn_records.replace_todos(tx, self.name, line.agent, list(line.todos))
             elif isinstance(line, MessageLine):
-                place = message_rows.make_place(numbers[line.branch], line.message.seq)
+                place = message_log.make_place(numbers[line.branch], line.message.seq)
                 batch.append((place, line.message))
                 if used := {name: blobs.get(name) for name in blob_names(line.message)}:
-                    append_and_load.save_blobs(tx, self.name, place, used)
+                    message_log.save_blobs(tx, self.name, place, used)
                 if line.key is not None:
                     tx.run(
                         "INSERT INTO append_key (conversation, key, place) VALUES (?, ?, ?)", self.name, line.key, place
@@ -401,7 +400,7 @@ class _JSONLImport:
                     if self.progress:
                         self.progress(done, self.header.messages)
         self._write_messages(tx, tree[0], batch)
-        message_rows.update_last_active(tx, self.name)
+        message_log.update_last_active(tx, self.name)
         if self.progress:
             self.progress(self.header.messages, self.header.messages)
         return load_conversation(tx, self.name)
@@ -415,12 +414,12 @@ class _JSONLImport:
         numbers: dict[int, int] = {}
         for branch in sorted(self.header.branches, key=lambda each: each.number):
             if branch.parent is None:
-                head = append_and_load.insert_conversation(tx, self.name, bytes.fromhex(self.header.root))
+                head = message_log.insert_conversation(tx, self.name, bytes.fromhex(self.header.root))
                 numbers[branch.number] = head.branch
             else:
                 holder = _branch_holding(branches, branch.number, branch.base)
                 base = ids[holder, branch.base] if branch.base else self.header.root
-                numbers[branch.number] = append_and_load.insert_branch(
+                numbers[branch.number] = message_log.insert_branch(
                     tx,
                     self.name,
                     tree=min(numbers.values()),
@@ -431,9 +430,9 @@ class _JSONLImport:
             if not branch.own:
                 tx.run("UPDATE branch SET conversation = NULL WHERE number = ?", numbers[branch.number])
             for edge in branch.edges:
-                tx.run("INSERT INTO edge (place) VALUES (?)", message_rows.make_place(numbers[branch.number], edge))
+                tx.run("INSERT INTO edge (place) VALUES (?)", message_log.make_place(numbers[branch.number], edge))
             for pin in branch.pins:
-                tx.run("INSERT INTO pin (place) VALUES (?)", message_rows.make_place(numbers[branch.number], pin))
+                tx.run("INSERT INTO pin (place) VALUES (?)", message_log.make_place(numbers[branch.number], pin))
         tx.run("UPDATE conversation SET branch = ? WHERE name = ?", numbers[self.header.branch], self.name)
         if any(branch.pins for branch in self.header.branches):  # at revision 0, readers skip the pins
             tx.run("UPDATE conversation SET revision = revision + 1 WHERE name = ?", self.name)
@@ -474,7 +473,7 @@ def _check_todos(number: int, line: TodosLine, agents: set[str]) -> None:
         raise InvalidImport(f"a second todo list for agent {line.agent!r}", line=number)
     agents.add(line.agent)
     try:
-        message_rows.check_name(line.agent, "agent")
+        message_log.check_name(line.agent, "agent")
         if numbered_todos(line.todos) != list(line.todos):
             raise InvalidImport("todos must be numbered from 1, and each text must be a single line", line=number)
     except InvalidInput as error:

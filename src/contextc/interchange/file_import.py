@@ -61,9 +61,9 @@ from contextc.observation.exchange_parser import (
 )
 from contextc.observation.observed_request import IMPORTED, RecordOptions, StoredMessages
 from contextc.observation.recorder import ExchangeRecording, record_exchanges
-from contextc.store import Conversation, Store, append_and_load
-from contextc.store.backend_interface import Transaction
-from contextc.store.message_rows import SEQ_BITS, SEQ_MASK, find_tip, make_place
+from contextc.store import Conversation, Store, message_log
+from contextc.store.message_log import SEQ_BITS, SEQ_MASK, find_tip, make_place
+from contextc.store.transaction_engine import Transaction
 
 # ── model calls of a session ──────────────────────────────────────────────────────────────────────────────────────────
 # Recording of the model calls of an imported session, whose messages are in the store already.
@@ -117,7 +117,7 @@ def _prepare_calls(
         _make_input(call, elements),
         ObservedReply(status="ok" if call.finished else "unfinished", usage=call.usage),
         conversation,
-        began=call.began or call.ended or append_and_load.now_ms(),
+        began=call.began or call.ended or message_log.now_ms(),
         ended=call.ended,
         options=RecordOptions(key=f"{conversation}/{call.id}", inexact=True, stored=stored),
     )

@@ -41,9 +41,9 @@ from contextc.observation.reply_decoding import (
     is_reply,
     parse_events,
 )
-from contextc.store import Store, append_and_load
-from contextc.store.backend_interface import Transaction
+from contextc.store import Store, message_log
 from contextc.store.ledger_schema import Channel
+from contextc.store.transaction_engine import Transaction
 
 # ── entries ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 # Log entries: a request to a provider, and its reply, in the envelope of any logging tool.
@@ -660,7 +660,7 @@ class LogRecorder:
         return ExchangeRecording(
             given,
             answer,
-            began=exchange.time or append_and_load.now_ms(),
+            began=exchange.time or message_log.now_ms(),
             ended=exchange.ended,
             code=exchange.status,
             options=RecordOptions(key=logged.key, inexact=exchange.inexact, names=names),

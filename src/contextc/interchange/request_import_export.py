@@ -28,10 +28,10 @@ from contextc.interchange.log_import import StoredRequest
 from contextc.linting.request_reading import coerce_request
 from contextc.messages import Message, Usage, validate_message
 from contextc.providers.registry import snippet_tables
-from contextc.store import Conversation, Store, append_and_load, message_rows
-from contextc.store.backend_interface import Transaction
+from contextc.store import Conversation, Store, message_log
 from contextc.store.branches import load_conversation
 from contextc.store.ledger_schema import Channel
+from contextc.store.transaction_engine import Transaction
 
 
 class ImportedRequest(NamedTuple):
@@ -57,9 +57,9 @@ def import_requests(
     def work(tx: Transaction) -> list[Conversation]:
         made: list[Conversation] = []
         for done, (name, entries, _) in enumerate(read, 1):
-            if message_rows.find_tip(tx, name, lock=True) is not None:
+            if message_log.find_tip(tx, name, lock=True) is not None:
                 raise ConversationExists(name)
-            append_and_load.append_messages(tx, name, entries)
+            message_log.append_messages(tx, name, entries)
             made.append(load_conversation(tx, name))
             if progress:
                 progress(done, len(read))
@@ -68,9 +68,7 @@ def import_requests(
     return [ImportedRequest(made, each[2]) for made, each in zip(store.write(work), read, strict=True)]
 
 
-def _read_request(
-    form: Formatter, name: str, body: JSON
-) -> tuple[str, list[append_and_load.PendingMessage], list[str]]:
+def _read_request(form: Formatter, name: str, body: JSON) -> tuple[str, list[message_log.PendingMessage], list[str]]:
     shaped = coerce_request(form, body)
     request = form.decode_request(shaped.body)
     messages = [*([request.system] if request.system is not None else []), *request.messages]
@@ -90,7 +88,7 @@ def _read_request(
         )
     return (
         name,
-        [append_and_load.prepare_entry(validate_message(message)) for message in kept],
+        [message_log.prepare_entry(validate_message(message)) for message in kept],
         [str(note) for note in notes],
     )
 

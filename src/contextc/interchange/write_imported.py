@@ -28,12 +28,11 @@ from contextc.messages import (
     validate_message,
 )
 from contextc.observation.chain_writer import longer_results
-from contextc.store import Branch, Conversation, Store, append_and_load, branches, message_rows
-from contextc.store.append_and_load import PendingMessage, original_uid
-from contextc.store.backend_interface import Transaction
+from contextc.store import Branch, Conversation, Store, branches, message_log
 from contextc.store.leases import holds_none, may_take
-from contextc.store.message_rows import SEQ_BITS, SEQ_MASK
+from contextc.store.message_log import SEQ_BITS, SEQ_MASK, PendingMessage, original_uid
 from contextc.store.redaction import get_repair_note
+from contextc.store.transaction_engine import Transaction
 
 # ── what the store has already ────────────────────────────────────────────────────────────────────────────────────────
 # Tree of the stored messages of a conversation, and the match of an imported line with it.
@@ -76,11 +75,11 @@ class StoredTree:
         self._places: dict[int, int] = {}
         self._named: dict[MessageKey, list[StoredNode]] = {}
         self._instead: dict[int, StoredNode] = {}
-        head = message_rows.find_tip(tx, name, lock)
+        head = message_log.find_tip(tx, name, lock)
         self.is_new = head is None
         self.branch = head.branch if head is not None else 0
         if head is not None:
-            self.root.id = message_rows.load_root(tx, head.tree)
+            self.root.id = message_log.load_root(tx, head.tree)
             self._load(tx, head.tree)
 
     def find_next(self, node: StoredNode, message: Message) -> list[StoredNode]:
@@ -174,7 +173,7 @@ class StoredTree:
         """Return the message after which a branch starts; if it is missing, the last one before."""
         parent, seq, _ = table[number]
         while parent is not None and seq > 0:
-            if (found := nodes.get(message_rows.make_place(parent, seq))) is not None:
+            if (found := nodes.get(message_log.make_place(parent, seq))) is not None:
                 return found
             above, base, _ = table[parent]
             parent, seq = (parent, seq - 1) if seq - 1 > base else (above, min(seq, base))
@@ -183,7 +182,7 @@ class StoredTree:
     def _read(
         self, tx: Transaction, nodes: dict[int, StoredNode], number: int, upto: int, node: StoredNode
     ) -> StoredNode:
-        low, high = message_rows.make_place(number, 0), message_rows.make_place(number, upto)
+        low, high = message_log.make_place(number, 0), message_log.make_place(number, upto)
         for where, identity, body in tx.rows(
             "SELECT place, id, body FROM message WHERE place BETWEEN ? AND ? ORDER BY place", low, high
         ):
@@ -498,7 +497,7 @@ def _prepare_lines(lines: Sequence[Sequence[Message]]) -> list[EntryLine]:
         if id(message) not in made:
             taken = bool(message.uid) and message.uid in uids
             uids.add(message.uid)
-            made[id(message)] = append_and_load.prepare_entry(
+            made[id(message)] = message_log.prepare_entry(
                 validate_message(replace(message, uid="") if taken else message)
             )
     return [[made[id(message)] for message in line] for line in lines]
@@ -542,7 +541,7 @@ def _find_named_target(
 
 
 def _is_free_name(tx: Transaction, name: str) -> bool:
-    return message_rows.find_tip(tx, name, lock=True) is None
+    return message_log.find_tip(tx, name, lock=True) is None
 
 
 def _may_have_origin(tx: Transaction, name: str, origin: Origin) -> bool:
@@ -599,7 +598,7 @@ class _ImportTarget:
                 self._check_no_turn(tx)
             is_newer = self._switch_for(tx, way, line, matched, fresh=fresh)
             self._append(tx, way, line[matched:], progress if total > LONG_CONVERSATION else None, total)
-            current = message_rows.load_tip(tx, self.name).branch if is_newer else current
+            current = message_log.load_tip(tx, self.name).branch if is_newer else current
         if fresh:
             way, _ = self._match(self.lines[-1])
             current = self.stored.any_branch(way.nodes[0])
@@ -616,7 +615,7 @@ class _ImportTarget:
                 return ()
             way = after
             node = max(way.nodes, key=lambda each: (self.stored.is_current(each), each.branch))
-            found.append(message_rows.make_place(node.branch, node.seq))
+            found.append(message_log.make_place(node.branch, node.seq))
         return tuple(found)
 
     def _match(self, line: EntryLine) -> tuple[_TreePosition, int]:
@@ -697,8 +696,8 @@ class _ImportTarget:
         node = way.nodes[0]
         for start in range(0, len(rest), CHUNK):
             batch = rest[start : start + CHUNK]
-            stored = append_and_load.append_messages(tx, self.name, [self._free(tx, entry) for entry in batch])
-            branch = message_rows.load_tip(tx, self.name).branch
+            stored = message_log.append_messages(tx, self.name, [self._free(tx, entry) for entry in batch])
+            branch = message_log.load_tip(tx, self.name).branch
             for entry, message in zip(batch, stored, strict=True):
                 node = self.stored.add_message(node, branch, message)
                 way.next[id(entry)] = way = _TreePosition([node])
@@ -709,7 +708,7 @@ class _ImportTarget:
     def _free(self, tx: Transaction, entry: PendingMessage) -> PendingMessage:
         if self.stored.is_new or not entry.admitted.message.uid:
             return entry
-        return branches.with_free_uid(tx, message_rows.load_tip(tx, self.name).tree, entry)
+        return branches.with_free_uid(tx, message_log.load_tip(tx, self.name).tree, entry)
 
     def _check_no_turn(self, tx: Transaction) -> None:
         """Raise Conflict if a turn is running: it has exclusive access to the conversation."""

@@ -8,11 +8,9 @@ from msgspec.structs import replace
 
 from contextc._json import encode_canonical
 from contextc.messages import AnyPart, Media, Message, ToolCall, ToolResult, decode_message
-from contextc.store import append_and_load
-from contextc.store.append_and_load import original_uid
-from contextc.store.backend_interface import Transaction
+from contextc.store import message_log
 from contextc.store.branches import create_branch, switch_branch
-from contextc.store.message_rows import (
+from contextc.store.message_log import (
     DECODE_ERRORS,
     SEQ_BITS,
     SEQ_MASK,
@@ -20,9 +18,11 @@ from contextc.store.message_rows import (
     load_lineage,
     load_tip_of_branch,
     make_place,
+    original_uid,
     split_by_branch,
 )
 from contextc.store.redaction import get_repair_note
+from contextc.store.transaction_engine import Transaction
 
 # ── calls without ids ─────────────────────────────────────────────────────────────────────────────────────────────────
 # Numbering of tool calls that a client sends without ids, as those of Ollama.
@@ -179,7 +179,7 @@ def place_messages(
     executor holds the lease, everything new does. With `keeps_current`, the current branch stays as it is.
     """
     here = at if not last or is_on_branch(tx, at, last) else load_tip_of_branch(tx, name, at, last >> SEQ_BITS)
-    after = append_and_load.load_between(tx, here.branch, last & SEQ_MASK, here.seq)
+    after = message_log.load_between(tx, here.branch, last & SEQ_MASK, here.seq)
     matched: list[Message] = []
     ids: dict[str, str] = {}
     cursor = 0
@@ -253,10 +253,9 @@ def _is_lost(message: Message) -> bool:
 
 def append_messages(tx: Transaction, name: str, tip: BranchTip, messages: Sequence[Message]) -> list[Message]:
     entries = [
-        append_and_load.prepare_entry(append_and_load.validate_for(replace(message, uid=""), name))
-        for message in messages
+        message_log.prepare_entry(message_log.validate_for(replace(message, uid=""), name)) for message in messages
     ]
-    return append_and_load.insert_messages(tx, name, tip, entries) if entries else []
+    return message_log.insert_messages(tx, name, tip, entries) if entries else []
 
 
 def append_answers(tx: Transaction, name: str, tip: BranchTip, answers: Sequence[Message]) -> list[tuple[int, Message]]:

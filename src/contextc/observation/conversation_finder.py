@@ -33,10 +33,9 @@ from contextc.observation.exchange_parser import (
 )
 from contextc.observation.observed_request import NewNames, RecordOptions
 from contextc.observation.request_rows import is_model_output
-from contextc.store.append_and_load import load_messages
-from contextc.store.backend_interface import Transaction
 from contextc.store.ledger_schema import Channel, ChannelState, HeadHashes, RowRange, state_from_json, unpack_record
-from contextc.store.message_rows import SEQ_BITS, SEQ_MASK, BranchTip, decode_row, find_tip, make_place
+from contextc.store.message_log import SEQ_BITS, SEQ_MASK, BranchTip, decode_row, find_tip, load_messages, make_place
+from contextc.store.transaction_engine import Transaction
 
 # ── the stored index ──────────────────────────────────────────────────────────────────────────────────────────────────
 # The stored index of observed conversations: keys by which a request finds its conversation, sessions, and parents.

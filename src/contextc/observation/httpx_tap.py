@@ -19,7 +19,7 @@ from contextc.observation.observe_exchange import observe
 from contextc.observation.redaction_patterns import Redaction, compile_patterns, find_credentials, mask_value
 from contextc.providers.registry import formats_of_url
 from contextc.store import Store
-from contextc.store.append_and_load import now_ms
+from contextc.store.message_log import now_ms
 
 AnyClient = TypeVar("AnyClient")
 LIBRARIES = ("httpx", "httpx2")

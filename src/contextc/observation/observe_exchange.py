@@ -10,7 +10,7 @@ from contextc.observation.exchange_parser import as_bytes, parse_input, parse_re
 from contextc.observation.observed_request import ObservedRequest, RecordOptions
 from contextc.observation.recorder import record_exchange
 from contextc.observation.redaction_patterns import Redaction, find_credentials, make_redactor, mask_value
-from contextc.store import Store, append_and_load
+from contextc.store import Store, message_log
 
 
 def observe(
@@ -44,7 +44,7 @@ def observe(
     sub-agent, or the name of its conversation: then it is the last request of it. It counts for the first request of a
     conversation. `actions` are what the proxy found or changed.
     """
-    began = time or append_and_load.now_ms()
+    began = time or message_log.now_ms()
     if not isinstance(began, int) or not isinstance(ended or 0, int):
         raise InvalidInput("time and ended: expected Unix milliseconds", got=(time, ended))
     named = {"conversation": conversation, "url": url, "model": model, "provider": provider, "parent": parent}

@@ -14,9 +14,8 @@ from contextc.errors import InvalidSetting
 from contextc.observation.conversation_finder import load_observed_places
 from contextc.observation.observed_request import IMPORTED
 from contextc.store import Store
-from contextc.store.append_and_load import now_ms
-from contextc.store.backend_interface import Transaction
-from contextc.store.message_rows import SEQ_MASK, lock_tree, make_place
+from contextc.store.message_log import SEQ_MASK, lock_tree, make_place, now_ms
+from contextc.store.transaction_engine import Transaction
 
 Progress = Callable[[int, int], None]
 BATCH = 50

@@ -9,10 +9,10 @@ from typing import NamedTuple
 from contextc.observation.conversation_finder import load_record
 from contextc.observation.observed_request import ObservedRequest
 from contextc.store import Store
-from contextc.store.backend_interface import Transaction
 from contextc.store.conversation_list import RECENT_CONVERSATIONS
 from contextc.store.ledger_schema import Channel
-from contextc.store.message_rows import SEQ_MASK, make_place
+from contextc.store.message_log import SEQ_MASK, make_place
+from contextc.store.transaction_engine import Transaction
 
 
 class _Position(NamedTuple):

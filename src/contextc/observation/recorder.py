@@ -63,9 +63,7 @@ from contextc.observation.request_rows import (
     without_first,
     without_redacted,
 )
-from contextc.store import Store, append_and_load
-from contextc.store.backend_interface import Transaction
-from contextc.store.conversation_types import DEFAULT_AGENT
+from contextc.store import Store, message_log
 from contextc.store.ledger_schema import (
     Channel,
     ChannelState,
@@ -74,7 +72,8 @@ from contextc.store.ledger_schema import (
     extend_layout,
     pack_record,
 )
-from contextc.store.message_rows import (
+from contextc.store.message_log import (
+    DEFAULT_AGENT,
     SEQ_BITS,
     SEQ_MASK,
     BranchTip,
@@ -82,6 +81,7 @@ from contextc.store.message_rows import (
     load_tip_of_branch,
     make_place,
 )
+from contextc.store.transaction_engine import Transaction
 
 # ── channels in memory ────────────────────────────────────────────────────────────────────────────────────────────────
 # Channels as their last request left them, so that the next request of each reads no rows. Limited in bytes.
@@ -255,7 +255,7 @@ class ExchangeRecording:
             name, match, existing = finder.find_linked(tx, name, existing, place)
             place = 0
         channel = Channel(name, DEFAULT_AGENT, given.provider_name, given.model)
-        at = existing or append_and_load.insert_conversation(tx, name)
+        at = existing or message_log.insert_conversation(tx, name)
         if match is not None and (existing is None or not existing.seq):
             match = finder.add_parent(tx, match)
             session = given.ids.session or (IMPORTED if self.options.names is not None else "")
@@ -515,7 +515,7 @@ class ExchangeRecording:
             decoded = self.decoder.decode_from(start)
             decoded = [replace(message, time=self.began, uid="") for message in decoded if not is_blank(message)]
             for message in decoded:
-                append_and_load.validate_for(message, "")
+                message_log.validate_for(message, "")
         except (ContextcError, *DECODE_ERRORS) as error:
             return [], f"The messages could not be decoded ({error})"
         return decoded, ""

@@ -35,7 +35,7 @@ from contextc.messages import Message
 from contextc.observation.exchange_parser import ObservedReply
 from contextc.observation.limited_search import SearchTooSlow, find_spans
 from contextc.store import Store
-from contextc.store.backend_interface import Transaction
+from contextc.store.transaction_engine import Transaction
 
 Redaction: TypeAlias = bool | str | re.Pattern[str] | Sequence[str | re.Pattern[str]]
 """Names of `BUILTIN_PATTERNS` and regular expressions. True stands for all built-in patterns, False for none."""

@@ -17,9 +17,9 @@ from contextc.models.tokens import TokenCounter
 from contextc.observation.client_ids import attributions
 from contextc.observation.exchange_parser import ObservedInput, ParsedElements, decode_head
 from contextc.prompts import PromptBuilder, PromptFragment, hash_tools
-from contextc.store.backend_interface import Transaction
 from contextc.store.ledger_schema import HeadHashes, Item, LedgerRow, RowRange, StoredRow, extend_layout, pack_wire
-from contextc.store.message_rows import SEQ_BITS, SEQ_MASK, make_place
+from contextc.store.message_log import SEQ_BITS, SEQ_MASK, make_place
+from contextc.store.transaction_engine import Transaction
 from contextc.tools.spec import get_tool_name
 
 # ── the head ──────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -31,8 +31,8 @@ from contextc.errors import InvalidInput
 from contextc.messages import Message, remove_client_context
 from contextc.observation.redaction_patterns import BUILTIN_PATTERNS, Redactor, compile_patterns
 from contextc.store import Store
-from contextc.store.append_and_load import load_window
 from contextc.store.conversation_list import TITLE_MESSAGES, shorten_title
+from contextc.store.message_log import load_window
 
 # ── redaction ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 # Redaction of a shared file: texts, tool results, names of files, and patterns. The stored content does not change.

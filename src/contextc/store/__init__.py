@@ -9,10 +9,10 @@ from contextc._lazy import lazy_names
 from contextc.config import mask_secrets
 from contextc.errors import InvalidSetting
 from contextc.store.approvals import Approval
-from contextc.store.conversation_types import Branch, Conversation, Lease, Recovered, Reference
-from contextc.store.partial_message_journal import Stream
+from contextc.store.message_log import Branch, Conversation, Lease, Recovered, Reference
 from contextc.store.store import Store as AnyStore
 from contextc.store.turn_controls import TurnRequest
+from contextc.store.turn_records import Stream
 
 if TYPE_CHECKING:
     from contextc.store.async_store import AsyncStore, AsyncStream

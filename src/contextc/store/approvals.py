@@ -14,12 +14,10 @@ from msgspec.structs import replace
 from contextc._json import JSONObject, fix_surrogates_in_json
 from contextc.errors import AlreadyAnswered, InvalidInput, StoreCorrupt, UnknownApproval
 from contextc.events import ApprovalAnswered
-from contextc.store.append_and_load import now_ms
-from contextc.store.backend_interface import Row, Transaction
-from contextc.store.message_rows import decode_row
-from contextc.store.transaction_engine import log_warning
-from contextc.store.turn_and_event_records import append_events, load_turns_by_number
+from contextc.store.message_log import decode_row, now_ms
+from contextc.store.transaction_engine import Row, Transaction, log_warning
 from contextc.store.turn_queue import defer_continuation
+from contextc.store.turn_records import append_events, load_turns_by_number
 
 ApprovalState: TypeAlias = Literal["pending", "allowed", "denied", "withdrawn"]
 EXPIRED = "time-out"

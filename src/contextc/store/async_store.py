@@ -16,11 +16,10 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeAlias, TypeVa
 from contextc._worker_threads import run_blocking
 from contextc.errors import ContextcError, ConversationBusy, InvalidInput
 from contextc.messages import Message, Usage
-from contextc.store.backend_interface import Transaction
-from contextc.store.conversation_types import DEFAULT_AGENT, Lease
-from contextc.store.message_rows import check_name
-from contextc.store.partial_message_journal import Stream, StreamDelta, StreamStatus
+from contextc.store.message_log import DEFAULT_AGENT, Lease, check_name
 from contextc.store.store import Store
+from contextc.store.transaction_engine import Transaction
+from contextc.store.turn_records import Stream, StreamDelta, StreamStatus
 
 P = ParamSpec("P")
 T = TypeVar("T")

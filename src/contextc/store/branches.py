@@ -10,28 +10,26 @@ from msgspec.structs import replace
 
 from contextc.errors import ConversationExists, InvalidInput, StoreCorrupt, UnknownMessage
 from contextc.messages import Message, make_root_id
-from contextc.store.append_and_load import (
+from contextc.store.message_log import (
+    SEQ_MASK,
+    Branch,
+    BranchTip,
+    Conversation,
     HistoryDifference,
+    MessageLocation,
     PendingMessage,
+    Reference,
     VerifiedRanges,
+    check_name,
+    check_new_name,
     compare_histories,
     find_free_uid,
+    find_message,
+    find_tip,
     insert_branch,
     insert_conversation,
     insert_messages,
     load_between,
-    now_ms,
-)
-from contextc.store.backend_interface import Row, Transaction
-from contextc.store.conversation_types import Branch, Conversation, Reference
-from contextc.store.message_rows import (
-    SEQ_MASK,
-    BranchTip,
-    MessageLocation,
-    check_name,
-    check_new_name,
-    find_message,
-    find_tip,
     load_branch_end,
     load_context_start,
     load_root,
@@ -39,14 +37,15 @@ from contextc.store.message_rows import (
     load_tip_of_branch,
     lock_tree,
     make_place,
+    now_ms,
     to_id,
     update_last_active,
 )
 from contextc.store.redaction import delete_channels, delete_summaries, delete_unused_blobs
-from contextc.store.todos import copy_todos as copy_todos
-from contextc.store.transaction_engine import log_warning
-from contextc.store.turn_and_event_records import copy_trigger_states as copy_trigger_states
-from contextc.store.turn_and_event_records import delete_records as drop_turns
+from contextc.store.transaction_engine import Row, Transaction, log_warning
+from contextc.store.turn_records import copy_todos as copy_todos
+from contextc.store.turn_records import copy_trigger_states as copy_trigger_states
+from contextc.store.turn_records import delete_records as drop_turns
 
 
 def load_conversation(tx: Transaction, name: str) -> Conversation:

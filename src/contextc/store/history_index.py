@@ -22,8 +22,7 @@ from msgspec import Struct
 from contextc._json import JSON, JSONObject, encode
 from contextc.errors import StoreFull, StoreReadOnly
 from contextc.messages import Media, Message, decode_message, may_be_text, read_text_file
-from contextc.store.backend_interface import Transaction
-from contextc.store.message_rows import (
+from contextc.store.message_log import (
     SEQ_MASK,
     BranchTip,
     bytes_or_none,
@@ -37,6 +36,7 @@ from contextc.store.message_rows import (
     split_by_branch,
 )
 from contextc.store.store import Store as AnyStore
+from contextc.store.transaction_engine import Transaction
 
 # ── terms ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 # Split text into the terms of the full-text index, and a query into the terms to look up.

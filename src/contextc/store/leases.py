@@ -36,21 +36,27 @@ from contextc.errors import (
     StoreUnavailable,
 )
 from contextc.messages import AnyPart, Message, ToolCall, find_open_calls, tool_result, validate_message
-from contextc.store import approvals, partial_message_journal, turn_and_event_records
-from contextc.store.append_and_load import (
+from contextc.store import approvals, turn_records
+from contextc.store.message_log import (
+    DEFAULT_AGENT,
+    FIND_TIP_AND_NUMBERS,
+    Lease,
+    Recovered,
+    agent_of,
     append_messages,
+    check_name,
     find_free_uid,
+    find_tip,
     insert_conversation,
+    load_base_seq,
     load_messages,
+    load_tip,
     new_uid,
     now_ms,
     prepare_entry,
     validate_for,
 )
-from contextc.store.backend_interface import Transaction
-from contextc.store.conversation_types import DEFAULT_AGENT, Lease, Recovered, agent_of
-from contextc.store.message_rows import FIND_TIP_AND_NUMBERS, check_name, find_tip, load_base_seq, load_tip
-from contextc.store.transaction_engine import Connection, TransactionEngine, jitter, log_warning
+from contextc.store.transaction_engine import Connection, Transaction, TransactionEngine, jitter, log_warning
 
 PROC = "/proc"
 
@@ -295,7 +301,7 @@ def release(tx: Transaction, lease: Lease, *, failed: bool, is_ended: bool = Fal
         return
     messages = _answer_open_calls(tx, lease.conversation, lease.agent, since[:2], RESULT_TURN_FAILED) if failed else []
     ending = Message(role="assistant", status="error", error=INCOMPLETE_MESSAGE)
-    for uid in partial_message_journal.list_open_of_turn(tx, lease.conversation, lease.agent, lease.number):
+    for uid in turn_records.list_open_of_turn(tx, lease.conversation, lease.agent, lease.number):
         messages += close_stream(tx, lease.conversation, uid, ending)
     if not is_ended:
         _mark_interrupted(tx, lease.root, lease.agent, len(messages), INCOMPLETE_MESSAGE)
@@ -378,7 +384,7 @@ def _end_dead_turn(
     here = load_tip(tx, conversation, lock=True)
     why, answer = (PROCESS_ENDED, RESULT_PROCESS_ENDED) if has_ended(holder) else (NOT_RENEWED, RESULT_TAKEN_OVER)
     ending = Message(role="assistant", status="error", error=why)
-    open_streams = partial_message_journal.list_open_of_turn(tx, conversation, agent, number)
+    open_streams = turn_records.list_open_of_turn(tx, conversation, agent, number)
     messages = [message for uid in open_streams for message in close_stream(tx, conversation, uid, ending)]
     messages += _answer_open_calls(tx, conversation, agent, (row[0], row[1]), answer)
     _mark_interrupted(tx, here.conversation, agent, len(messages), why)
@@ -390,7 +396,7 @@ def _end_dead_turn(
 
 def _mark_interrupted(tx: Transaction, conversation: int, agent: str, messages: int, why: str) -> None:
     """Mark a running turn as interrupted. Approvals that its process was waiting for are withdrawn."""
-    turn = turn_and_event_records.mark_interrupted(tx, conversation, agent, now_ms(), messages, why)
+    turn = turn_records.mark_interrupted(tx, conversation, agent, now_ms(), messages, why)
     if turn is not None:
         approvals.withdraw(tx, conversation, turn.number, hosted_only=True)
 
@@ -400,18 +406,15 @@ def close_stream(tx: Transaction, conversation: str, uid: str, final: Message) -
 
     The reply becomes several messages if the provider ran tools within it.
     """
-    message = partial_message_journal.assemble_message(tx, uid, final)
+    message = turn_records.assemble_message(tx, uid, final)
     if message is None:  # closed by an earlier attempt whose commit was not confirmed
         return [load_messages(tx, conversation, until=uid, last=1)[0]]
-    partial_message_journal.delete_stream(tx, uid)
+    turn_records.delete_stream(tx, uid)
     free = find_free_uid(tx, load_tip(tx, conversation).tree, uid)  # another message may have taken the uid meanwhile
     return append_messages(
         tx,
         conversation,
-        [
-            prepare_entry(validate_message(each))
-            for each in partial_message_journal.split_reply(replace(message, uid=free))
-        ],
+        [prepare_entry(validate_message(each)) for each in turn_records.split_reply(replace(message, uid=free))],
     )
 
 
@@ -431,7 +434,7 @@ def _answer_open_calls(
     """
     here = load_tip(tx, conversation)
     start = since[1] if since[0] == here.branch else min(since[1], load_base_seq(tx, here.branch))
-    turn = turn_and_event_records.load_last_turn(tx, here.conversation, agent)
+    turn = turn_records.load_last_turn(tx, here.conversation, agent)
     turn = turn if turn is not None and turn.state == "running" else None
     if turn is not None:  # it may have been resumed after the reply with the calls
         start = max(0, min(start, turn.opened - 1, here.seq))
@@ -446,11 +449,7 @@ def _answer_open_calls(
 
     @cache
     def started(seq: int) -> Counter[str] | None:
-        return (
-            turn_and_event_records.count_started_calls(tx, here.conversation, turn.number, seq)
-            if turn is not None
-            else None
-        )
+        return turn_records.count_started_calls(tx, here.conversation, turn.number, seq) if turn is not None else None
 
     def may_have_run(message: Message, call: ToolCall) -> bool:
         if turn is None or message.turn != turn.number or (running := started(message.seq)) is None:
@@ -569,7 +568,7 @@ class LeaseManager(TransactionEngine[Connection]):
         self._losses: dict[Lease, Callable[[], None]] = {}
         self._end_requests: dict[Lease, Callable[[str], None]] = {}
         self.lease_queue = LeaseQueue()
-        self._streams: dict[str, partial_message_journal.Stream] = {}
+        self._streams: dict[str, turn_records.Stream] = {}
         self.recovered: tuple[Recovered, ...] = ()
         """Dead turns that this handle has recovered."""
 
@@ -691,7 +690,7 @@ class LeaseManager(TransactionEngine[Connection]):
         self.write(lambda tx: release(tx, lease, failed=failed))
         self.finish_release(lease)
 
-    def stream(self, lease: Lease, head: Message | None = None) -> partial_message_journal.Stream:
+    def stream(self, lease: Lease, head: Message | None = None) -> turn_records.Stream:
         """Open a stream for a message whose content is still arriving. Its end appends the message to the chain.
 
         `head` is the message without parts (role, run, step …); by default a reply of the lease's agent.
@@ -709,12 +708,12 @@ class LeaseManager(TransactionEngine[Connection]):
 
         def begin(tx: Transaction) -> None:
             check_lease(tx, lease, lease.conversation)
-            partial_message_journal.open_stream(tx, lease, head)
+            turn_records.open_stream(tx, lease, head)
 
         def save(number: int, parts: list[AnyPart]) -> None:
             def work(tx: Transaction) -> None:
                 check_lease(tx, lease, lease.conversation)
-                partial_message_journal.save_deltas(tx, uid, number, parts)
+                turn_records.save_deltas(tx, uid, number, parts)
 
             self.write(work, repeatable=True)
 
@@ -722,7 +721,7 @@ class LeaseManager(TransactionEngine[Connection]):
             def work(tx: Transaction) -> Message:
                 check_lease(tx, lease, lease.conversation)
                 if parts:
-                    partial_message_journal.save_deltas(tx, uid, number, parts)
+                    turn_records.save_deltas(tx, uid, number, parts)
                 return close_stream(tx, lease.conversation, uid, final)[-1]
 
             stored = self.write(work, repeatable=True)
@@ -734,8 +733,8 @@ class LeaseManager(TransactionEngine[Connection]):
                 stream.flush()
 
         self.write(begin, repeatable=True)
-        stream = self._streams[uid] = partial_message_journal.Stream(uid, lease, save, close)
-        stream.stop_journaling = self._scheduler.run_every(partial_message_journal.BATCH_SECONDS, flush)
+        stream = self._streams[uid] = turn_records.Stream(uid, lease, save, close)
+        stream.stop_journaling = self._scheduler.run_every(turn_records.BATCH_SECONDS, flush)
         return stream
 
     def recover(self) -> list[Recovered]:

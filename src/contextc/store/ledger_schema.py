@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from contextc._json import encode_canonical
 from contextc.messages import Role
-from contextc.store.conversation_types import agent_of
+from contextc.store.message_log import agent_of
 
 ItemKind: TypeAlias = Literal["message", "dynamic", "update", "summary", "words", "index", "notice", "late"]
 """A message of the log, or inserted text: a dynamic fragment; a changed system prompt in a session that keeps its old

@@ -2,18 +2,18 @@
 
 from contextc.errors import UnknownMessage
 from contextc.messages import Message
-from contextc.store.append_and_load import load_between
-from contextc.store.backend_interface import Transaction
-from contextc.store.conversation_types import Reference
-from contextc.store.message_rows import (
+from contextc.store.message_log import (
     SEQ_MASK,
     BranchTip,
+    Reference,
     find_message,
+    load_between,
     load_lineage,
     load_tip,
     make_place,
     split_by_branch,
 )
+from contextc.store.transaction_engine import Transaction
 
 MAX_CALL_DISTANCE = 500  # maximum distance between a call and its result, in messages
 

@@ -28,10 +28,7 @@ from contextc.messages import (
     encode_message,
     to_plain_text,
 )
-from contextc.store.append_and_load import original_uid
 from contextc.store.approvals import redact_approvals
-from contextc.store.backend_interface import Transaction
-from contextc.store.conversation_types import Reference
 from contextc.store.ledger_schema import (
     PACKED,
     ChannelState,
@@ -45,23 +42,25 @@ from contextc.store.ledger_schema import (
     unpack_record,
     unpack_wire,
 )
-from contextc.store.message_rows import (
+from contextc.store.message_log import (
     FIRST_UNANSWERED,
     SEQ_BITS,
     SEQ_MASK,
     BranchTip,
+    Reference,
     decode_row,
     find_message,
     load_lineage,
     load_tip,
     lock_tree,
     make_place,
+    original_uid,
     split_by_branch,
     to_id,
 )
 from contextc.store.session_transcripts import delete_of_conversation, redact_of_tree
-from contextc.store.transaction_engine import log_warning
-from contextc.store.turn_and_event_records import StepRecord, TurnRecord
+from contextc.store.transaction_engine import Transaction, log_warning
+from contextc.store.turn_records import StepRecord, TurnRecord
 
 # ── ledgers ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 # Redaction of ledgers: remove the content of redacted or deleted messages from what was sent to models.

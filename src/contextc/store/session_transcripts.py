@@ -13,9 +13,8 @@ from typing import NamedTuple, TypeAlias
 
 from contextc._json import JSON, JSONObject
 from contextc.errors import InvalidInput, UnknownConversation
-from contextc.store.append_and_load import now_ms
-from contextc.store.backend_interface import Transaction
-from contextc.store.message_rows import SEQ_MASK, check_name, decode_row, make_place
+from contextc.store.message_log import SEQ_MASK, check_name, decode_row, make_place, now_ms
+from contextc.store.transaction_engine import Transaction
 
 NAMES_PER_QUERY = 500
 UpdateSummary: TypeAlias = Callable[[JSONObject | None, list[JSONObject]], JSONObject]

@@ -30,11 +30,10 @@ from contextc.errors import (
     StoreUnavailable,
 )
 from contextc.store import open_for_inspection
-from contextc.store.append_and_load import now_ms
-from contextc.store.backend_interface import Dialect, LockedRows, Result, Row, Transaction
+from contextc.store.message_log import now_ms
 from contextc.store.migrations import migrations
 from contextc.store.store import Store
-from contextc.store.transaction_engine import jitter, log_warning
+from contextc.store.transaction_engine import Dialect, LockedRows, Result, Row, Transaction, jitter, log_warning
 
 # ── group commit ──────────────────────────────────────────────────────────────────────────────────────────────────────
 # Group commit: concurrent writers of one process share a transaction.

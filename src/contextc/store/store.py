@@ -11,28 +11,33 @@ from contextc.errors import InvalidInput, InvalidMessage, InvalidSetting, StoreC
 from contextc.events import AnyEvent
 from contextc.messages import Message, validate_message
 from contextc.store import (
-    append_and_load,
     branches,
+    conversation_list,
     leases,
-    message_rows,
-    partial_message_journal,
+    message_log,
     pins,
     redaction,
     session_transcripts,
+    turn_records,
 )
-from contextc.store import conversation_list as lists
-from contextc.store import conversation_search as searching
-from contextc.store import todos as todo_lists
-from contextc.store import turn_and_event_records as records
-from contextc.store.backend_interface import Transaction
+from contextc.store import turn_records as records
 from contextc.store.conversation_list import ConversationOverview, ConversationPage
-from contextc.store.conversation_types import DEFAULT_AGENT, Branch, Conversation, Lease, Reference
-from contextc.store.message_rows import DOCTOR_HINT, BranchTip, bytes_or_none, check_name
+from contextc.store.message_log import (
+    DEFAULT_AGENT,
+    DOCTOR_HINT,
+    Branch,
+    BranchTip,
+    Conversation,
+    Lease,
+    Reference,
+    bytes_or_none,
+    check_name,
+)
 from contextc.store.redaction import check_redacted_text
 from contextc.store.session_transcripts import TranscriptKey
-from contextc.store.transaction_engine import Connection
-from contextc.store.turn_and_event_records import QueuedMessage, QueueKind, StepRecord, TurnRecord
+from contextc.store.transaction_engine import Connection, Transaction
 from contextc.store.turn_controls import TurnControls
+from contextc.store.turn_records import QueuedMessage, QueueKind, StepRecord, TurnRecord
 from contextc.tools.todos import Todo, TodoChange, TodoState, numbered_todos, validated_text
 
 if TYPE_CHECKING:
@@ -49,7 +54,7 @@ class Store(TurnControls[Connection]):
     def __init__(self, address: str) -> None:
         super().__init__(address)
         self._tips: dict[str, BranchTip] = {}
-        self._verified = append_and_load.VerifiedRanges()
+        self._verified = message_log.VerifiedRanges()
 
     def initialize(self) -> None:
         """Migrate the schema, then recover dead turns."""
@@ -80,7 +85,7 @@ class Store(TurnControls[Connection]):
         returns the stored message. A `parent` that is followed by another message raises `StaleParent`.
         """
         try:
-            entry = append_and_load.prepare_entry(
+            entry = message_log.prepare_entry(
                 validate_message(message if lease is None else _with_author(message, lease))
             )
         except InvalidMessage as error:
@@ -93,7 +98,7 @@ class Store(TurnControls[Connection]):
         """Append several messages without others between them: all or none."""
         spoken = [message if lease is None else _with_author(message, lease) for message in _check_list(messages)]
         entries = [
-            append_and_load.prepare_entry(append_and_load.validate_for(message, conversation, index=index))
+            message_log.prepare_entry(message_log.validate_for(message, conversation, index=index))
             for index, message in enumerate(spoken)
         ]
         return self._append(conversation, entries, lease=lease) if entries else []
@@ -114,7 +119,7 @@ class Store(TurnControls[Connection]):
         """
 
         def work(tx: Transaction) -> list[Message]:
-            return append_and_load.load_messages(
+            return message_log.load_messages(
                 tx, conversation, last=last, after=after, until=until, branch=branch, verified=self._verified
             )
 
@@ -127,17 +132,17 @@ class Store(TurnControls[Connection]):
         new branch and the old one is kept. If the history matches another branch, that branch becomes current.
         """
         entries = [
-            append_and_load.prepare_entry(append_and_load.validate_for(message, conversation, index=index))
+            message_log.prepare_entry(message_log.validate_for(message, conversation, index=index))
             for index, message in enumerate(_check_list(history))
         ]
 
         def work(tx: Transaction) -> list[Message]:
-            here = message_rows.find_tip(tx, conversation, True)
+            here = message_log.find_tip(tx, conversation, True)
             if here is None:
-                return append_and_load.append_messages(tx, conversation, entries) if entries else []
-            if tx.is_retry and (stored := append_and_load.find_stored(tx, tails[-1])):
+                return message_log.append_messages(tx, conversation, entries) if entries else []
+            if tx.is_retry and (stored := message_log.find_stored(tx, tails[-1])):
                 return stored
-            open_now = partial_message_journal.list_open_uids(
+            open_now = turn_records.list_open_uids(
                 tx, conversation
             )  # a client may send a message that is still being written
             mine = [entry for entry in entries if entry.admitted.message.uid not in open_now]
@@ -146,7 +151,7 @@ class Store(TurnControls[Connection]):
             )
             tail = mine[len(mine) - difference.new_count :]
             tails.append([branches.with_free_uid(tx, here.tree, entry) for entry in tail])
-            return append_and_load.append_messages(tx, conversation, tails[-1]) if tails[-1] else []
+            return message_log.append_messages(tx, conversation, tails[-1]) if tails[-1] else []
 
         tails = [entries]
         return self.write(work, repeatable=True)
@@ -164,11 +169,11 @@ class Store(TurnControls[Connection]):
 
     def overview(self, name: str) -> ConversationOverview:
         """Return the list entry of a conversation: title, time of the last message, model."""
-        return self.read(lambda tx: lists.load_overview(tx, name))
+        return self.read(lambda tx: conversation_list.load_overview(tx, name))
 
     def set_title(self, conversation: str, title: str) -> ConversationOverview:
         """Set the title of a conversation, at most 200 characters. An empty one restores its first user message."""
-        return self.write(lambda tx: lists.set_title(tx, conversation, title), repeatable=True)
+        return self.write(lambda tx: conversation_list.set_title(tx, conversation, title), repeatable=True)
 
     def overviews(self, *, search: str = "", before: str = "", limit: int = 50) -> ConversationPage:
         """Return a page of conversations, most recently active first, optionally only those that contain `search`.
@@ -177,8 +182,8 @@ class Store(TurnControls[Connection]):
         page may therefore have fewer than `limit` entries, or none, and still have a next one.
         """
         if search.strip():
-            return self.read(lambda tx: searching.search_conversations(tx, search, before=before, limit=limit))
-        return self.read(lambda tx: lists.load_page(tx, before=before, limit=limit))
+            return self.read(lambda tx: conversation_list.search_conversations(tx, search, before=before, limit=limit))
+        return self.read(lambda tx: conversation_list.load_page(tx, before=before, limit=limit))
 
     def blob(self, name: str) -> bytes:
         """Return the bytes of a Media part by its `blob`."""
@@ -215,9 +220,7 @@ class Store(TurnControls[Connection]):
 
     def edit(self, conversation: str, target: Reference, message: Message) -> Message:
         """Replace a message on a new branch. The old message and its successors stay on their branch."""
-        entry = append_and_load.prepare_entry(
-            append_and_load.validate_for(replace(message, uid="", time=0), conversation)
-        )
+        entry = message_log.prepare_entry(message_log.validate_for(replace(message, uid="", time=0), conversation))
         return self.write(lambda tx: branches.edit(tx, conversation, target, entry))
 
     def switch(self, conversation: str, branch: int) -> Conversation:
@@ -239,8 +242,8 @@ class Store(TurnControls[Connection]):
         """Return the seqs of the pinned messages."""
         return self.read(
             lambda tx: [
-                where & message_rows.SEQ_MASK
-                for where in pins.load_pinned_places(tx, message_rows.load_tip(tx, conversation))
+                where & message_log.SEQ_MASK
+                for where in pins.load_pinned_places(tx, message_log.load_tip(tx, conversation))
             ]
         )
 
@@ -296,7 +299,7 @@ class Store(TurnControls[Connection]):
             raise InvalidSetting(
                 "age must be a timedelta above zero", got=age, fix="Pass an age such as timedelta(days=90)."
             )
-        before, total, after = append_and_load.now_ms() - int(age.total_seconds() * 1000), 0, -1
+        before, total, after = message_log.now_ms() - int(age.total_seconds() * 1000), 0, -1
 
         def work(tx: Transaction) -> tuple[int, int]:
             count, last = redaction.redact_older(tx, before, EXPIRE_BATCH, after)
@@ -349,15 +352,15 @@ class Store(TurnControls[Connection]):
         """Return the todo list of an agent in a conversation, in order."""
         check_name(agent, "agent")
         check_name(conversation)
-        rows = self.try_read_statement(todo_lists.LOAD_TODOS, agent, conversation)  # read in every step
+        rows = self.try_read_statement(turn_records.LOAD_TODOS, agent, conversation)  # read in every step
         if rows is None:
-            return self.read(lambda tx: todo_lists.load_todos(tx, conversation, agent))
-        return todo_lists.decode_todos(conversation, rows)
+            return self.read(lambda tx: turn_records.load_todos(tx, conversation, agent))
+        return turn_records.decode_todos(conversation, rows)
 
     def add_todo(self, conversation: str, text: str, *, agent: str = DEFAULT_AGENT) -> Todo:
         """Append an open todo to the list. The conversation is created if it does not exist."""
         line = validated_text(text)
-        return self.write(lambda tx: todo_lists.add_todo(tx, conversation, agent, line))
+        return self.write(lambda tx: turn_records.add_todo(tx, conversation, agent, line))
 
     def set_todo(
         self,
@@ -376,27 +379,27 @@ class Store(TurnControls[Connection]):
         self, conversation: str, changes: Iterable[TodoChange], *, agent: str = DEFAULT_AGENT
     ) -> list[Todo]:
         """Change several todos, all of them or none, and return the list."""
-        checked = todo_lists.check_changes(changes)
-        return self.write(lambda tx: todo_lists.change_todos(tx, conversation, agent, checked), repeatable=True)
+        checked = turn_records.check_changes(changes)
+        return self.write(lambda tx: turn_records.change_todos(tx, conversation, agent, checked), repeatable=True)
 
     def replace_todos(
         self, conversation: str, todos: Iterable[str | Todo], *, agent: str = DEFAULT_AGENT
     ) -> list[Todo]:
         """Replace the whole list, numbered from 1. The conversation is created if it does not exist."""
         listed = numbered_todos(todos)
-        return self.write(lambda tx: todo_lists.replace_todos(tx, conversation, agent, listed), repeatable=True)
+        return self.write(lambda tx: turn_records.replace_todos(tx, conversation, agent, listed), repeatable=True)
 
     # ── turns and events ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def turns(self, conversation: str, *, last: int | None = None) -> list[TurnRecord]:
         """Return the turns of a conversation, oldest first."""
         return self.read(
-            lambda tx: records.load_turns(tx, message_rows.load_tip(tx, conversation).conversation, last=last)
+            lambda tx: records.load_turns(tx, message_log.load_tip(tx, conversation).conversation, last=last)
         )
 
     def steps(self, conversation: str, turn: int | None = None) -> list[StepRecord]:
         """Return the steps of a turn, or of all turns."""
-        return self.read(lambda tx: records.load_steps(tx, message_rows.load_tip(tx, conversation).conversation, turn))
+        return self.read(lambda tx: records.load_steps(tx, message_log.load_tip(tx, conversation).conversation, turn))
 
     def events(self, conversation: str, *, after: int = 0, limit: int | None = None) -> list[AnyEvent]:
         """Return the events of a conversation after event `after`, in order."""
@@ -404,7 +407,7 @@ class Store(TurnControls[Connection]):
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
                 raise InvalidInput(f"{name} must be an integer, {least} or more", got=value)
         return self.read(
-            lambda tx: records.load_events(tx, message_rows.load_tip(tx, conversation).conversation, after, limit)
+            lambda tx: records.load_events(tx, message_log.load_tip(tx, conversation).conversation, after, limit)
         )
 
     def enqueue(
@@ -414,22 +417,20 @@ class Store(TurnControls[Connection]):
         check_name(agent, "agent")
         if kind not in ("steer", "follow-up"):
             raise InvalidInput('kind must be "steer" or "follow-up"', got=kind)
-        blobs = append_and_load.validate_for(message, conversation).blobs
+        blobs = message_log.validate_for(message, conversation).blobs
 
         def work(tx: Transaction) -> QueuedMessage:
-            here = message_rows.find_tip(tx, conversation, True) or append_and_load.insert_conversation(
-                tx, conversation
-            )
-            append_and_load.check_blobs(tx, conversation, blobs)
+            here = message_log.find_tip(tx, conversation, True) or message_log.insert_conversation(tx, conversation)
+            message_log.check_blobs(tx, conversation, blobs)
             return records.enqueue_message(tx, here.conversation, agent, kind, message)
 
         return self.write(work)
 
     def queued(self, conversation: str, agent: str = DEFAULT_AGENT) -> list[QueuedMessage]:
         """Return the queued input of an agent in order of arrival."""
-        return self.read(lambda tx: records.load_queue(tx, message_rows.load_tip(tx, conversation).conversation, agent))
+        return self.read(lambda tx: records.load_queue(tx, message_log.load_tip(tx, conversation).conversation, agent))
 
-    def _append_at_tip(self, conversation: str, entry: append_and_load.PendingMessage) -> Message | None:
+    def _append_at_tip(self, conversation: str, entry: message_log.PendingMessage) -> Message | None:
         """Append with a single statement at the tip that this handle last saw, the fast path of a plain append.
 
         The statement checks that the tip is unchanged. Return None if it changed, or if more than one row is needed.
@@ -437,8 +438,8 @@ class Store(TurnControls[Connection]):
         tip = self._tips.get(conversation)
         if tip is None or entry.admitted.blobs or entry.admitted.message.uid or entry.time // 1000 != tip.last_active:
             return None
-        message, values = append_and_load.build_row(tip, entry)
-        if not self._run_single_statement(append_and_load.APPEND_AT_TIP, append_and_load.values_at_tip(values, tip)):
+        message, values = message_log.build_row(tip, entry)
+        if not self._run_single_statement(message_log.APPEND_AT_TIP, message_log.values_at_tip(values, tip)):
             return None
         self._tips[conversation] = replace(tip, seq=message.seq, id=values[1])
         return message
@@ -451,7 +452,7 @@ class Store(TurnControls[Connection]):
     def _append(
         self,
         conversation: str,
-        entries: list[append_and_load.PendingMessage],
+        entries: list[message_log.PendingMessage],
         *,
         key: str | None = None,
         parent: Reference | None = None,
@@ -460,9 +461,9 @@ class Store(TurnControls[Connection]):
         def work(tx: Transaction) -> list[Message]:
             if lease is not None:
                 leases.check_lease(tx, lease, conversation)
-            stored = append_and_load.append_messages(tx, conversation, entries, key=key, parent=parent)
+            stored = message_log.append_messages(tx, conversation, entries, key=key, parent=parent)
             if plain:
-                ends.append(message_rows.load_tip(tx, conversation))
+                ends.append(message_log.load_tip(tx, conversation))
             return stored
 
         plain, ends = key is None and parent is None and lease is None, list[BranchTip]()

@@ -7,11 +7,10 @@ from typing import NamedTuple
 from contextc.errors import InvalidInput, KeyReused, UnknownMessage
 from contextc.events import ErrorOccurred
 from contextc.messages import Message
-from contextc.store import append_and_load, branches, turn_queue
-from contextc.store import turn_and_event_records as records
-from contextc.store.append_and_load import PendingMessage, now_ms
-from contextc.store.backend_interface import Transaction
-from contextc.store.message_rows import BranchTip, check_name, find_message, find_tip, load_tip
+from contextc.store import branches, message_log, turn_queue
+from contextc.store import turn_records as records
+from contextc.store.message_log import BranchTip, PendingMessage, check_name, find_message, find_tip, load_tip, now_ms
+from contextc.store.transaction_engine import Transaction
 from contextc.store.turn_queue import SELECT, WorkerTurn
 
 # ── submitted input ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -41,7 +40,7 @@ def submit_input(
     was used for other content.
     """
     check_name(key, "key")
-    here = find_tip(tx, conversation, True) or append_and_load.insert_conversation(tx, conversation)
+    here = find_tip(tx, conversation, True) or message_log.insert_conversation(tx, conversation)
     number = here.conversation
     after = records.load_last_number(tx, "event", number)
     digest = sha256(entry.admitted.content).digest()
@@ -50,12 +49,12 @@ def submit_input(
         if bytes(known[1]) != digest:
             raise KeyReused(conversation, key, seq=0)
         return SubmittedInput(conversation, agent, 0, known[0], after, False)
-    stored = append_and_load.find_by_key(tx, conversation, key, entry)
+    stored = message_log.find_by_key(tx, conversation, key, entry)
     if stored is not None:
         return SubmittedInput(conversation, agent, stored.seq, 0, after, False)
     seq, queued, uid = 0, 0, ""
     if has_work(tx, conversation, here, agent):
-        append_and_load.check_blobs(tx, conversation, entry.admitted.blobs)
+        message_log.check_blobs(tx, conversation, entry.admitted.blobs)
         queued = records.enqueue_message(tx, number, agent, "follow-up", message).number
         tx.run(
             "INSERT INTO queue_key (conversation, key, queued, digest) VALUES (?, ?, ?, ?)",
@@ -65,7 +64,7 @@ def submit_input(
             digest,
         )
     else:
-        appended = append_and_load.append_messages(tx, conversation, [entry], key=key)[0]
+        appended = message_log.append_messages(tx, conversation, [entry], key=key)[0]
         seq, uid = appended.seq, appended.uid
     turn_queue.submit_work(tx, conversation, number, agent, queue, submitted=uid)
     return SubmittedInput(conversation, agent, seq, queued, after, True)
@@ -81,16 +80,16 @@ def submit_messages(
     queue: str,
 ) -> SubmittedInput:
     """Submit several messages as the input of one turn. While the agent has other work, each is queued."""
-    here = find_tip(tx, conversation, True) or append_and_load.insert_conversation(tx, conversation)
+    here = find_tip(tx, conversation, True) or message_log.insert_conversation(tx, conversation)
     number = here.conversation
     after = records.load_last_number(tx, "event", number)
     seq, queued, uid = 0, 0, ""
     if has_work(tx, conversation, here, agent):
         for message, entry in zip(messages, entries, strict=True):
-            append_and_load.check_blobs(tx, conversation, entry.admitted.blobs)
+            message_log.check_blobs(tx, conversation, entry.admitted.blobs)
             queued = records.enqueue_message(tx, number, agent, "follow-up", message).number
     else:
-        appended = append_and_load.append_messages(tx, conversation, entries)[-1]
+        appended = message_log.append_messages(tx, conversation, entries)[-1]
         seq, uid = appended.seq, appended.uid
     turn_queue.submit_work(tx, conversation, number, agent, queue, submitted=uid)
     return SubmittedInput(conversation, agent, seq, queued, after, True)
@@ -106,7 +105,7 @@ def submit_unanswered(tx: Transaction, conversation: str, *, agent: str, queue: 
         seq = branches.find_unanswered(tx, conversation, agent)
         if not seq:
             return None
-        uid = append_and_load.load_between(tx, here.branch, seq - 1, seq)[0].uid
+        uid = message_log.load_between(tx, here.branch, seq - 1, seq)[0].uid
     turn_queue.submit_work(tx, conversation, here.conversation, agent, queue, submitted=uid)
     return SubmittedInput(conversation, agent, seq, waiting[0].number if waiting else 0, after, True)
 
@@ -218,7 +217,7 @@ def resume_parked(tx: Transaction, name: str, agent: str) -> WorkerTurn:
     is_over = turn is None or turn.state == "finished"
     if is_over and not find_submitted(tx, name, agent):
         seq = branches.find_unanswered(tx, name, agent)
-        uid = append_and_load.load_between(tx, here.branch, seq - 1, seq)[0].uid if seq else ""
+        uid = message_log.load_between(tx, here.branch, seq - 1, seq)[0].uid if seq else ""
     turn_queue.submit_work(tx, name, here.conversation, agent, parked.queue, submitted=uid)
     return parked
 

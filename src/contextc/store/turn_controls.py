@@ -10,16 +10,22 @@ from contextc.errors import InvalidInput
 from contextc.events import AnyEvent, TurnFinish
 from contextc.messages import Message, find_open_calls, validate_message
 from contextc.store import approvals
-from contextc.store import turn_and_event_records as records
-from contextc.store.append_and_load import append_messages, load_messages, now_ms, prepare_entry
+from contextc.store import turn_records as records
 from contextc.store.approvals import Approval
-from contextc.store.backend_interface import Transaction
-from contextc.store.conversation_types import DEFAULT_AGENT, agent_of
 from contextc.store.leases import LeaseManager, error_result
-from contextc.store.message_rows import check_name, load_tip
-from contextc.store.transaction_engine import Connection
-from contextc.store.turn_and_event_records import TurnRecord
+from contextc.store.message_log import (
+    DEFAULT_AGENT,
+    agent_of,
+    append_messages,
+    check_name,
+    load_messages,
+    load_tip,
+    now_ms,
+    prepare_entry,
+)
+from contextc.store.transaction_engine import Connection, Transaction
 from contextc.store.turn_queue import PROCESS_LESS_STATES, load_worker_turn
+from contextc.store.turn_records import TurnRecord
 
 # ── requests to end a turn ────────────────────────────────────────────────────────────────────────────────────────────
 # Requests to end a turn, from any process: `cancel` at once, `stop` after its step.

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from contextc._json import decode, encode
 from contextc.errors import InvalidSetting
-from contextc.store import turn_and_event_records as records
-from contextc.store.backend_interface import Transaction
-from contextc.store.message_rows import find_tip
-from contextc.store.turn_and_event_records import TurnRecord
+from contextc.store import turn_records as records
+from contextc.store.message_log import find_tip
+from contextc.store.transaction_engine import Transaction
+from contextc.store.turn_records import TurnRecord
 
 DEFAULT_QUEUE = "contextc"
 TASK_NAME = "contextc.run_turn"

@@ -16,9 +16,9 @@ from contextc.executor import AgentExecutor, Limits, Suspend
 from contextc.executor.event_hub import event_hub
 from contextc.providers import Endpoint
 from contextc.store import Store
-from contextc.store.conversation_types import DEFAULT_AGENT
 from contextc.store.leases import describe_process, load_holder
-from contextc.store.turn_and_event_records import TurnRecord
+from contextc.store.message_log import DEFAULT_AGENT
+from contextc.store.turn_records import TurnRecord
 from contextc.web.change_feed import ChangeFeed, DeletionEvents
 from contextc.web.http_errors import HTTPError
 from contextc.web.store_overview import StoreOverview

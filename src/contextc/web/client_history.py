@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 from contextc.messages import Media, Message, Text, validate_message
-from contextc.store.append_and_load import original_uid
-from contextc.store.message_rows import UID_PATTERN, check_name
+from contextc.store.message_log import UID_PATTERN, check_name, original_uid
 
 
 class ContinuationPoint(NamedTuple):

@@ -15,12 +15,11 @@ from contextc.executor.agent_config import TurnInput, input_message, input_messa
 from contextc.executor.event_hub import event_hub, watch_batches
 from contextc.messages import validate_message
 from contextc.store import Store, TurnRequest, turn_queue
-from contextc.store import turn_and_event_records as records
-from contextc.store.append_and_load import prepare_entry
-from contextc.store.backend_interface import Transaction
-from contextc.store.message_rows import check_name, check_new_name, find_tip, load_tip
+from contextc.store import turn_records as records
+from contextc.store.message_log import check_name, check_new_name, find_tip, load_tip, prepare_entry
 from contextc.store.submitted_turns import PARKED, submit_messages, submit_unanswered, take_submitted
-from contextc.store.turn_and_event_records import QueuedMessage, QueueKind, TurnRecord, load_events_of_types
+from contextc.store.transaction_engine import Transaction
+from contextc.store.turn_records import QueuedMessage, QueueKind, TurnRecord, load_events_of_types
 from contextc.web.http_errors import HTTPError
 from contextc.web.turn_manager import NOTHING_TO_ANSWER, WHO, ExecutorFactory, RunningTurn, TurnManager
 from contextc.worker import create_queue_tables

@@ -17,9 +17,9 @@ from contextc.errors import InvalidRequest, UnknownConversation
 from contextc.events import AnyEvent, TurnStart, encode_event
 from contextc.executor.event_hub import Inbox, event_hub, watch_batches
 from contextc.store import Store
-from contextc.store.backend_interface import Transaction
-from contextc.store.message_rows import SEQ_MASK, load_tip
-from contextc.store.turn_and_event_records import load_events_of_types
+from contextc.store.message_log import SEQ_MASK, load_tip
+from contextc.store.transaction_engine import Transaction
+from contextc.store.turn_records import load_events_of_types
 from contextc.web.app_state import AppState
 from contextc.web.turn_manager import RunningTurn
 

@@ -22,8 +22,8 @@ from contextc.inspection.usage_by_conversation import (
     load_usage,
 )
 from contextc.store import Store
-from contextc.store.backend_interface import Transaction
 from contextc.store.conversation_list import list_rows_by_number, load_details
+from contextc.store.transaction_engine import Transaction
 
 BATCH = 250
 REFRESH_SECONDS = 1.0

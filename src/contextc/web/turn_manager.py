@@ -30,12 +30,12 @@ from contextc.messages import ToolCall
 from contextc.providers import Endpoint
 from contextc.store import Approval, Store, TurnRequest
 from contextc.store.approvals import load_waiting_names
-from contextc.store.backend_interface import Transaction
 from contextc.store.conversation_list import ConversationOverview, mark_waiting
-from contextc.store.message_rows import find_tip
+from contextc.store.message_log import find_tip
 from contextc.store.submitted_turns import load_parked_reasons
-from contextc.store.turn_and_event_records import QueuedMessage, QueueKind, TurnRecord, load_last_turn
+from contextc.store.transaction_engine import Transaction
 from contextc.store.turn_queue import load_worker_turn
+from contextc.store.turn_records import QueuedMessage, QueueKind, TurnRecord, load_last_turn
 from contextc.web.http_errors import HTTPError
 
 # ── pool of executors with their provider clients, one for each model ─────────────────────────────────────────────────

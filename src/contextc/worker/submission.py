@@ -12,16 +12,13 @@ from contextc.executor.agent_config import input_message
 from contextc.executor.event_hub import event_hub
 from contextc.messages import Message, validate_message
 from contextc.store import Store, submitted_turns, turn_queue
-from contextc.store.append_and_load import prepare_entry
-from contextc.store.backend_interface import Transaction
-from contextc.store.change_notifications import create_triggers_sql
-from contextc.store.conversation_types import DEFAULT_AGENT
-from contextc.store.message_rows import check_name, check_new_name
+from contextc.store.message_log import DEFAULT_AGENT, check_name, check_new_name, prepare_entry
 from contextc.store.submitted_turns import SubmittedInput, submit_input
+from contextc.store.transaction_engine import Transaction, create_triggers_sql
 from contextc.store.turn_queue import DEFAULT_QUEUE, WorkerTurn
 
 if TYPE_CHECKING:
-    from contextc.store.postgres_transaction import PostgresTransaction
+    from contextc.store.postgres import PostgresTransaction
 
 
 # ── tables ────────────────────────────────────────────────────────────────────────────────────────────────────────────

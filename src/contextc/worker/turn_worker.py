@@ -23,11 +23,10 @@ from contextc.errors import ContextcError, ConversationBusy, InvalidInput, Lease
 from contextc.executor import AgentExecutor, Suspend
 from contextc.providers import Provider
 from contextc.store import Store, submitted_turns, turn_queue
-from contextc.store.backend_interface import Transaction
-from contextc.store.message_rows import find_tip
-from contextc.store.transaction_engine import jitter
-from contextc.store.turn_and_event_records import TurnRecord
+from contextc.store.message_log import find_tip
+from contextc.store.transaction_engine import Transaction, jitter
 from contextc.store.turn_queue import DEFAULT_QUEUE, TASK_NAME, QueuedJob
+from contextc.store.turn_records import TurnRecord
 from contextc.worker.submission import check_queue, create_queue_tables
 
 if TYPE_CHECKING:

@@ -34,10 +34,10 @@ from contextc.adapters.pydantic_ai.message_conversion import (
 from contextc.adapters.request_preparation import RequestPreparer, align_histories
 from contextc.messages import Message
 from contextc.providers import provider
-from contextc.store import Store, append_and_load, branches, session_transcripts
-from contextc.store.backend_interface import Transaction
-from contextc.store.message_rows import SEQ_MASK, find_tip
+from contextc.store import Store, branches, message_log, session_transcripts
+from contextc.store.message_log import SEQ_MASK, find_tip
 from contextc.store.session_transcripts import TranscriptKey, TranscriptRow
+from contextc.store.transaction_engine import Transaction
 
 PROJECT = "pydantic-ai"
 """The project of the transcripts that hold records and entries."""
@@ -126,7 +126,7 @@ def _write_record(
     name = record.conversation_id
     bodies = [_body(entry) for entry in entries]
     added = [
-        append_and_load.prepare_entry(append_and_load.validate_for(message, name))
+        message_log.prepare_entry(message_log.validate_for(message, name))
         for message in convert_messages([entry.message for entry in entries])
     ]
 
@@ -147,7 +147,7 @@ def _write_record(
             raise ConversationConflict(name)
         tip = ""
         if here is not None and stored is not None and is_extension and stored["tip"] == here.id.hex():
-            new = append_and_load.insert_messages(tx, name, here, added)
+            new = message_log.insert_messages(tx, name, here, added)
             tip = new[-1].id if new else here.id.hex()
         missing = list(_list_missing(tx, row, path, bodies))
         session_transcripts.save_transcript(tx, row, _summary(record, tip), [*missing, *bodies])
@@ -281,12 +281,12 @@ def _create_conversation(tx: Transaction, record: ConversationRecord, path: Sequ
     """Create the conversation of contextc: a fork, if the record is one and has the messages of the other."""
     source, history = record.forked_from, _messages(path)
     if source is not None and history and find_tip(tx, source, True) is not None:
-        stored = append_and_load.load_messages(tx, source)
+        stored = message_log.load_messages(tx, source)
         alignment = align_histories(stored, history)
         if alignment.given == len(history):
             branches.fork(tx, source, record.conversation_id, stored[alignment.stored - 1].seq)
             return
-    append_and_load.insert_conversation(tx, record.conversation_id)
+    message_log.insert_conversation(tx, record.conversation_id)
 
 
 def _restore(tx: Transaction, conversation_id: str) -> TranscriptRow | None:
@@ -296,7 +296,7 @@ def _restore(tx: Transaction, conversation_id: str) -> TranscriptRow | None:
         return row
     bodies: list[JSONObject] = []
     parent: str | None = None
-    for message in to_model_messages(append_and_load.load_messages(tx, conversation_id)):
+    for message in to_model_messages(message_log.load_messages(tx, conversation_id)):
         entry = ConversationEntry(parent_id=parent, message=message)
         bodies.append(_body(entry))
         parent = entry.id

@@ -31,7 +31,7 @@ from contextc.errors import InvalidInput, InvalidSetting
 from contextc.messages import Message
 from contextc.providers import Provider, provider
 from contextc.store import Store
-from contextc.store.conversation_types import DEFAULT_AGENT
+from contextc.store.message_log import DEFAULT_AGENT
 from contextc.tools.spec import Tool
 
 PROVIDER_NAMES = {"google": "gemini", "google-cloud": "gemini", "azure": "openai"}

@@ -21,7 +21,7 @@ from contextc.cli.inputs import (
     resolve_root,
 )
 from contextc.errors import InvalidSetting
-from contextc.store.conversation_types import DEFAULT_AGENT
+from contextc.store.message_log import DEFAULT_AGENT
 
 
 def run(

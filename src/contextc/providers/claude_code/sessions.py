@@ -14,7 +14,7 @@ from contextc.formats.claude_code.codec import UNKNOWN_MODEL_NAME, transcript_en
 from contextc.providers.claude_code.call_options import ClaudeCallOptions
 from contextc.providers.client import ProviderCall
 from contextc.store import Store, session_transcripts
-from contextc.store.message_rows import check_name
+from contextc.store.message_log import check_name
 from contextc.store.session_transcripts import EntryBatch, TranscriptKey
 
 if TYPE_CHECKING:

@@ -43,10 +43,9 @@ from contextc.events import (
 from contextc.executor.agent_config import add_definitions
 from contextc.messages import AnyPart, Media, Message, Reasoning, Text, Usage
 from contextc.store import Store
-from contextc.store.append_and_load import original_uid
-from contextc.store.backend_interface import Transaction
-from contextc.store.message_rows import load_tip
-from contextc.store.turn_and_event_records import load_events_of_types
+from contextc.store.message_log import load_tip, original_uid
+from contextc.store.transaction_engine import Transaction
+from contextc.store.turn_records import load_events_of_types
 from contextc.tools.function_tool import TOOL_NAME
 from contextc.tools.spec import Tool
 from contextc.web.app_state import AppState

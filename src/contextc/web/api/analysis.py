@@ -34,11 +34,11 @@ from contextc.inspection.request_timeline import (
     load_unanswered_requests,
     sum_costs,
 )
-from contextc.store.backend_interface import Transaction
 from contextc.store.conversation_list import ObservedSource, ParentRequest, load_parent_request, load_sources
 from contextc.store.ledger_schema import Channel, channel_id
-from contextc.store.message_rows import SEQ_MASK, load_tip
-from contextc.store.turn_and_event_records import TurnRecord
+from contextc.store.message_log import SEQ_MASK, load_tip
+from contextc.store.transaction_engine import Transaction
+from contextc.store.turn_records import TurnRecord
 from contextc.web.app_state import AppState
 from contextc.web.request_view import (
     ChannelView,

@@ -19,8 +19,7 @@ from contextc.inspection.request_timeline import compute_total_cost
 from contextc.interchange import export_lines
 from contextc.messages import AnyPart, Media, Message, ToolCall, ToolResult, system, user
 from contextc.sharing import SHARE_REDACTIONS, build_shared_file
-from contextc.store import Branch, Store, append_and_load, partial_message_journal, turn_and_event_records, turn_queue
-from contextc.store.backend_interface import Transaction
+from contextc.store import Branch, Store, partial_message_journal, turn_and_event_records, turn_queue
 from contextc.store.conversation_list import (
     MAX_GIVEN_TITLE,
     MAX_PAGE_SIZE,
@@ -28,12 +27,13 @@ from contextc.store.conversation_list import (
     ObservedSource,
     load_overview,
 )
-from contextc.store.message_rows import SEQ_MASK, load_context_start, load_tip, make_place
+from contextc.store.message_log import SEQ_MASK, load_context_start, load_tip, make_place
 from contextc.store.pins import load_pinned_places
 from contextc.store.submitted_turns import find_submitted, load_parked
-from contextc.store.todos import load_todos as load_todos
-from contextc.store.turn_and_event_records import QueueKind, load_events_of_types
+from contextc.store.transaction_engine import Transaction
 from contextc.store.turn_queue import PROCESS_LESS_STATES
+from contextc.store.turn_records import QueueKind, load_events_of_types
+from contextc.store.turn_records import load_todos as load_todos
 from contextc.tools.todos import Todo
 from contextc.web.app_state import AppState
 from contextc.web.http_errors import HTTPError
@@ -344,9 +344,7 @@ def messages(app: AppState, name: str, query: MessagesQuery) -> MessagesPage:
             raise InvalidInput("last cannot be combined with after or before", fix="Send only one of them.")
         before, limit = 1 << 31, query.last
     found = app.store.read(
-        lambda tx: append_and_load.load_window(
-            tx, name, after=query.after, before=before, limit=limit, branch=query.branch
-        )
+        lambda tx: message_log.load_window(tx, name, after=query.after, before=before, limit=limit, branch=query.branch)
     )
     return MessagesPage(messages=found.messages, length=found.length, branch=found.branch)
 

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from contextc._worker_threads import run_blocking
 from contextc.errors import InvalidRequest
 from contextc.proxy.proxy_status import ProxyStatus, read_statuses
-from contextc.store.message_rows import SEQ_MASK
+from contextc.store.message_log import SEQ_MASK
 from contextc.web.api.agui import AGUIEncoder
 from contextc.web.api.vercel import VercelEncoder
 from contextc.web.app_state import AppState

@@ -14,9 +14,14 @@ from contextc.config import mask_secrets, read_settings
 from contextc.errors import ContextcError, UnknownConversation
 from contextc.formats.registry import format_names
 from contextc.providers.availability import ProviderStatus, list_providers
-from contextc.store.backend_interface import Transaction
-from contextc.store.conversation_list import ConversationOverview, list_rows_by_number, load_details
-from contextc.store.conversation_search import MAX_HITS, search_messages
+from contextc.store.conversation_list import (
+    MAX_HITS,
+    ConversationOverview,
+    list_rows_by_number,
+    load_details,
+    search_messages,
+)
+from contextc.store.transaction_engine import Transaction
 from contextc.web.app_state import AppState
 from contextc.web.request_view import as_view
 from contextc.web.router import endpoint

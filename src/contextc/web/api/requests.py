@@ -58,9 +58,9 @@ from contextc.linting import lint
 from contextc.prompts import PromptContext
 from contextc.providers import Provider
 from contextc.providers.snippets import as_curl, as_python
-from contextc.store.append_and_load import now_ms
-from contextc.store.backend_interface import Transaction
 from contextc.store.ledger_schema import Channel
+from contextc.store.message_log import now_ms
+from contextc.store.transaction_engine import Transaction
 from contextc.tools.spec import Tool
 from contextc.web.app_state import AppState
 from contextc.web.request_view import (

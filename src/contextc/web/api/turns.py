@@ -10,11 +10,10 @@ from contextc.compiler.compaction import undo_compaction as undo_stored_compacti
 from contextc.compiler.compaction_preview import CompactionPreview
 from contextc.executor.event_hub import event_hub
 from contextc.messages import Message
-from contextc.store import turn_and_event_records
-from contextc.store.backend_interface import Transaction
-from contextc.store.conversation_types import DEFAULT_AGENT
-from contextc.store.message_rows import load_tip
-from contextc.store.turn_and_event_records import QueueKind
+from contextc.store import turn_records
+from contextc.store.message_log import DEFAULT_AGENT, load_tip
+from contextc.store.transaction_engine import Transaction
+from contextc.store.turn_records import QueueKind
 from contextc.web.app_state import AppState
 from contextc.web.http_errors import HTTPError
 from contextc.web.router import EmptyObject, endpoint
@@ -245,8 +244,8 @@ def withdraw(app: AppState, name: str, number: int) -> EmptyObject:
 
     def work(tx: Transaction) -> bool:
         at = load_tip(tx, name, lock=True)
-        waits = any(each.number == number for each in turn_and_event_records.load_queue(tx, at.conversation, agent))
-        return waits and turn_and_event_records.dequeue(tx, number)
+        waits = any(each.number == number for each in turn_records.load_queue(tx, at.conversation, agent))
+        return waits and turn_records.dequeue(tx, number)
 
     if not app.store.write(work):
         raise HTTPError(409, NOT_QUEUED, "NotWaiting")

@@ -31,8 +31,8 @@ from contextc.events import (
 from contextc.executor.tool_runner import DECLINED_RESULT
 from contextc.formats.vercel import VercelFormatter, ui_messages
 from contextc.messages import Message
-from contextc.store import Store, append_and_load
-from contextc.store.message_rows import load_tip
+from contextc.store import Store, message_log
+from contextc.store.message_log import load_tip
 from contextc.web.api.agui import PROCESS_ENDED
 from contextc.web.app_state import AppState
 from contextc.web.client_history import check_client_messages, find_continuation
@@ -329,7 +329,7 @@ def _rewind_and_new_messages(store: Store, agent: str, name: str, theirs: list[M
             store.rewind(name, where.after)
     return store.read(
         lambda tx: [
-            replace(message, uid=append_and_load.find_free_uid(tx, load_tip(tx, name).tree, message.uid))
+            replace(message, uid=message_log.find_free_uid(tx, load_tip(tx, name).tree, message.uid))
             for message in where.messages
         ]
     )

@@ -7,8 +7,8 @@ import pytest
 
 import contextc as cc
 from contextc.messages import canonical_content, make_chain_id, validate_message
-from contextc.store import append_and_load
-from contextc.store.backend_interface import Row, Transaction
+from contextc.store import message_log
+from contextc.store.transaction_engine import Row, Transaction
 
 
 def texts(messages: list[cc.Message]) -> list[str]:
@@ -232,7 +232,7 @@ def test_a_window_is_a_part_of_a_line_from_either_end(store: cc.Store) -> None:
 
     def seen(*, limit: int, branch: int | None = None, after: int = 0, before: int | None = None) -> list[str]:
         found = store.read(
-            lambda tx: append_and_load.load_window(tx, "demo", after=after, before=before, limit=limit, branch=branch)
+            lambda tx: message_log.load_window(tx, "demo", after=after, before=before, limit=limit, branch=branch)
         )
         assert found.length == (9 if branch == first else 5)
         return [message.text for message in found.messages]
@@ -250,35 +250,35 @@ def test_an_append_that_is_run_again_takes_no_other_message_for_its_own(store: c
     """If the answer to a commit was lost, no message with the same or a similar uid is returned in its place."""
     store.append("demo", cc.user("first", uid="x-abc"))
     store.append("demo", cc.user("other", uid="abc"))
-    entry = append_and_load.prepare_entry(validate_message(cc.user("second", uid="abc")))
-    unnamed = append_and_load.prepare_entry(validate_message(cc.user("third")))
+    entry = message_log.prepare_entry(validate_message(cc.user("second", uid="abc")))
+    unnamed = message_log.prepare_entry(validate_message(cc.user("third")))
     store.append("demo", cc.user("fourth", uid=f"mine-{unnamed.random_id:016x}"))
-    assert store.read(lambda tx: append_and_load.find_stored(tx, [entry, unnamed])) == []
+    assert store.read(lambda tx: message_log.find_stored(tx, [entry, unnamed])) == []
 
 
 def test_an_append_that_is_run_again_takes_no_equal_message_of_another_writer_for_its_own(store: cc.Store) -> None:
     """Two people may say the same in the same millisecond, and the one of them was stored: the other is not lost."""
     store.begin("demo")
     mine, other = (
-        append_and_load.prepare_entry(validate_message(cc.user("yes", time=1_700_000_000_000))) for _ in range(2)
+        message_log.prepare_entry(validate_message(cc.user("yes", time=1_700_000_000_000))) for _ in range(2)
     )
     with suppress(ZeroDivisionError):
         store.write(
-            lambda tx: (append_and_load.append_messages(tx, "demo", [mine]), 1 // 0)
+            lambda tx: (message_log.append_messages(tx, "demo", [mine]), 1 // 0)
         )  # it is undone, and has tried its place
-    (stored,) = store.write(lambda tx: append_and_load.append_messages(tx, "demo", [other]))
+    (stored,) = store.write(lambda tx: message_log.append_messages(tx, "demo", [other]))
     assert (stored.seq, mine.attempts) == (1, other.attempts)
-    assert store.read(lambda tx: append_and_load.find_stored(tx, [mine])) == []
-    assert store.read(lambda tx: append_and_load.find_stored(tx, [other])) == [stored]
+    assert store.read(lambda tx: message_log.find_stored(tx, [mine])) == []
+    assert store.read(lambda tx: message_log.find_stored(tx, [other])) == [stored]
 
 
 def test_an_append_that_is_run_again_finds_its_messages_at_any_depth_and_on_any_branch(store: cc.Store) -> None:
     """It must be found after any number of other messages, and after the conversation went on elsewhere."""
     entries = [
-        append_and_load.prepare_entry(validate_message(message))
+        message_log.prepare_entry(validate_message(message))
         for message in (cc.user("mine"), cc.user("named", uid="abc"))
     ]
-    stored = store.write(lambda tx: append_and_load.append_messages(tx, "demo", entries))
+    stored = store.write(lambda tx: message_log.append_messages(tx, "demo", entries))
     store.extend("demo", [cc.user(str(number)) for number in range(20)])
     store.rewind("demo", 1)
     store.append("demo", cc.user("elsewhere"))
@@ -293,5 +293,5 @@ def test_an_append_that_is_run_again_finds_its_messages_at_any_depth_and_on_any_
             asked.append(sql)
             return self.tx.row(sql, *values)
 
-    assert store.read(lambda tx: append_and_load.find_stored(cast(Transaction, Asked(tx)), entries)) == stored
+    assert store.read(lambda tx: message_log.find_stored(cast(Transaction, Asked(tx)), entries)) == stored
     assert len(asked) == len(entries), "one look-up by key for each"
