@@ -19,7 +19,7 @@ from contextc.inspection.request_timeline import compute_total_cost
 from contextc.interchange import export_lines
 from contextc.messages import AnyPart, Media, Message, ToolCall, ToolResult, system, user
 from contextc.sharing import SHARE_REDACTIONS, build_shared_file
-from contextc.store import Branch, Store, partial_message_journal, turn_and_event_records, turn_queue
+from contextc.store import Branch, Store, message_log, turn_queue, turn_records
 from contextc.store.conversation_list import (
     MAX_GIVEN_TITLE,
     MAX_PAGE_SIZE,
@@ -158,7 +158,7 @@ def _context_use(store: Store, name: str) -> ContextUseView | None:
 def _load_stored_state(tx: Transaction, name: str, agent: str) -> StoredConversationState:
     at, seen = load_tip(tx, name), load_overview(tx, name)
     running = _load_running_turn(tx, name, at.conversation, agent, is_held=seen.running)
-    writing = partial_message_journal.load_partial(tx, name, agent) if running is not None else None
+    writing = turn_records.load_partial(tx, name, agent) if running is not None else None
     return as_view(
         StoredConversationState,
         seen,
@@ -172,11 +172,11 @@ def _load_stored_state(tx: Transaction, name: str, agent: str) -> StoredConversa
         running=running,
         queued=[
             QueuedInputView(number=each.number, kind=each.kind, text=each.message.text)
-            for each in turn_and_event_records.load_queue(tx, at.conversation, agent)
+            for each in turn_records.load_queue(tx, at.conversation, agent)
         ],
         pending=None if writing is None else as_view(PendingReplyView, writing),
         todos=load_todos(tx, name, agent),
-        last_event=turn_and_event_records.load_last_number(tx, "event", at.conversation),
+        last_event=turn_records.load_last_number(tx, "event", at.conversation),
         pinned=[where & SEQ_MASK for where in load_pinned_places(tx, at)],
         parked=[as_view(ParkedTurnView, each) for each in load_parked(tx, name)] or UNSET,
     )
@@ -185,7 +185,7 @@ def _load_stored_state(tx: Transaction, name: str, agent: str) -> StoredConversa
 def _load_running_turn(
     tx: Transaction, name: str, conversation: int, agent: str, *, is_held: bool
 ) -> RunningTurnView | None:
-    turn = turn_and_event_records.load_last_turn(tx, conversation, agent)
+    turn = turn_records.load_last_turn(tx, conversation, agent)
     worker_turn = turn_queue.load_worker_turn(tx, conversation, agent)
     is_run_by_workers = worker_turn is not None
     if worker_turn is not None and worker_turn.parked:
@@ -197,7 +197,7 @@ def _load_running_turn(
     ):
         is_submitted = is_run_by_workers and find_submitted(tx, name, agent)
         return RunningTurnView(turn=0, step=0, started=0, model="") if is_submitted else None
-    step = turn_and_event_records.load_last_steps(tx, [conversation]).get(conversation)
+    step = turn_records.load_last_steps(tx, [conversation]).get(conversation)
     if step is None or step.turn != turn.number:
         return RunningTurnView(turn=turn.number, step=0, started=turn.started, model="")
     asked = f"{step.provider}:{step.model}" if step.provider else ""
