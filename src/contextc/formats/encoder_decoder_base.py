@@ -6,15 +6,7 @@ from typing import ClassVar, NamedTuple, TypeVar, cast
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, encode
-from contextc.formats.base import (
-    ConversionNote,
-    Formatter,
-    NoteAction,
-    Request,
-    extra_of,
-    merge_extra,
-    own_extra,
-)
+from contextc.formats.base import ConversionNote, Formatter, NoteAction, Request, extra_of, merge_extra, own_extra
 from contextc.formats.media_encoding import describe_media
 from contextc.formats.message_groups import APART_KEY
 from contextc.messages import AnyPart, Extra, Media, Message, ProviderBlock, Reasoning, Text, ToolCall, ToolResult

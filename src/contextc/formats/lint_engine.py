@@ -8,7 +8,6 @@ rule, reason, an example that breaks it, the repair, our message, and the provid
 Rules report what a provider refuses. The encoders of contextc are stricter.
 """
 
-import re
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
@@ -479,11 +478,6 @@ def find_duplicates(pieces: Iterable[RequestPart]) -> Iterator[RequestPart]:
         if piece.id in seen:
             yield piece
         seen.add(piece.id)
-
-
-def find_id_mismatches(pattern: re.Pattern[str], pieces: Iterable[RequestPart]) -> Iterator[tuple[RequestPart, str]]:
-    """Yield parts whose id does not match the provider's pattern, with the id."""
-    return ((piece, piece.id) for piece in pieces if not pattern.fullmatch(piece.id))
 
 
 def _sort_key(path: JSONPath) -> tuple[tuple[int, int | str], ...]:

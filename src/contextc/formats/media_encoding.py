@@ -73,12 +73,7 @@ def matches_type(mime_type: str, patterns: Sequence[str]) -> bool:
 
 
 def with_text_files(
-    message: Message,
-    blobs: Mapping[str, bytes],
-    native: Sequence[str],
-    shorten: ShortenFile,
-    *,
-    describe_others: bool,
+    message: Message, blobs: Mapping[str, bytes], native: Sequence[str], shorten: ShortenFile, *, describe_others: bool
 ) -> tuple[Message, list[Media]]:
     """Return the message with its text files as text, and these files.
 

@@ -114,34 +114,6 @@ class AnthropicCodec(BlockCodec):
         return None  # also blank text, and notices for the user
 
 
-def _is_text(part: Text) -> bool:
-    return bool(part.text.strip())
-
-
-def _is_signed(part: Reasoning) -> bool:
-    return part.data is None and bool(part.signature)
-
-
-def _is_redacted(part: Reasoning) -> bool:
-    return part.data is not None and bool(part.signature or part.data)
-
-
-def _write_arguments(call: ToolCall, codec: AnthropicCodec) -> JSON:
-    return codec.arguments_object(call)
-
-
-def _is_malformed(call: ToolCall) -> bool:
-    return call.malformed
-
-
-def _read_flag(value: JSON, codec: AnthropicCodec) -> bool:
-    return bool(value)
-
-
-def _read_result(content: JSON, codec: AnthropicCodec) -> str | tuple[Text | Media, ...]:
-    return result_content(content, codec.parts)
-
-
 def _write_result(result: ToolResult, codec: AnthropicCodec) -> JSON:
     return result.content if isinstance(result.content, str) else codec.blocks(result.content)
 
@@ -185,7 +157,9 @@ SERVER_CALL: FieldTypes = {"id": str, "name": str, "input": dict}
 SERVER_RESULT: FieldTypes = {"tool_use_id": str, "content": dict}
 BLOCKS = BlockTable(
     {
-        "text": Block(Text, {"text": Field(str, "text"), "citations?": list, **CACHE}, is_sent=_is_text),
+        "text": Block(
+            Text, {"text": Field(str, "text"), "citations?": list, **CACHE}, is_sent=lambda part: part.text.strip()
+        ),
         "image": Block(
             Media, {"source": dict, **CACHE, "transformations?": object}, decode=_decode_media, encode=_encode_media
         ),
@@ -199,16 +173,26 @@ BLOCKS = BlockTable(
         "thinking": Block(
             Reasoning,
             {"thinking": Field(str, "text"), "signature?": Field(str, "signature", default=None)},
-            is_sent=_is_signed,
+            is_sent=lambda part: part.data is None and part.signature,
             is_own=True,
         ),
-        "redacted_thinking": Block(Reasoning, {"data": Field(str, "data")}, is_sent=_is_redacted, is_own=True),
+        "redacted_thinking": Block(
+            Reasoning,
+            {"data": Field(str, "data")},
+            is_sent=lambda part: part.data is not None and (part.signature or part.data),
+            is_own=True,
+        ),
         "tool_use": Block(
             ToolCall,
             {
                 "id": Field(str, "id"),
                 "name": Field(str, "name"),
-                "input": Field(dict, "arguments", write=_write_arguments, is_held=_is_malformed),
+                "input": Field(
+                    dict,
+                    "arguments",
+                    write=lambda call, codec: codec.arguments_object(call),
+                    is_held=lambda call: call.malformed,
+                ),
                 **CACHE,
                 "caller?": object,
                 "toolset_name?": object,
@@ -218,8 +202,13 @@ BLOCKS = BlockTable(
             ToolResult,
             {
                 "tool_use_id": Field(str, "call_id"),
-                "content?": Field((str, list), "content", read=_read_result, write=_write_result),
-                "is_error?": Field(bool, "is_error", read=_read_flag, default=False),
+                "content?": Field(
+                    (str, list),
+                    "content",
+                    read=lambda content, codec: result_content(content, codec.parts),
+                    write=_write_result,
+                ),
+                "is_error?": Field(bool, "is_error", read=lambda value, codec: bool(value), default=False),
                 **CACHE,
                 "toolset_name?": object,
             },

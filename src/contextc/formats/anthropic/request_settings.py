@@ -54,12 +54,7 @@ def write_structured(settings: RequestSettings) -> JSONObject:
 
 
 SETTINGS = SettingsTable(
-    paths={
-        "model": "model",
-        "stop": "stop_sequences",
-        "stream": "stream",
-        "user": "metadata.user_id",
-    },
+    paths={"model": "model", "stop": "stop_sequences", "stream": "stream", "user": "metadata.user_id"},
     read_structured=read_structured,
     write_structured=write_structured,
     aliases={

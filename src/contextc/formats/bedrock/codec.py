@@ -771,10 +771,7 @@ class _Decoder:
         elif len(content) == 1 and "json" in content[0]:
             said = encode(content[0]["json"]).decode()
         return ToolResult(
-            call_id=call_id,
-            name=self.names.get(call_id, UNKNOWN_TOOL),
-            content=cast(str, said),
-            is_error=failed,
+            call_id=call_id, name=self.names.get(call_id, UNKNOWN_TOOL), content=cast(str, said), is_error=failed
         )
 
     def tools(self, given: list[JSONObject]) -> list[Tool | NativeTool]:

@@ -532,13 +532,7 @@ def _filter_blocks(body: JSONObject, stays: Callable[[list[JSONObject], JSONObje
 
 
 RULES = RuleSet(
-    "BED",
-    "bedrock",
-    parse_request,
-    coerce=coerce_value,
-    message=text_message,
-    block=text_block,
-    vendor="bedrock",
+    "BED", "bedrock", parse_request, coerce=coerce_value, message=text_message, block=text_block, vendor="bedrock"
 )
 rule = RULES.register
 PAIRING = PairingChecks.within(

@@ -53,16 +53,7 @@ class GeminiFormatter(CodecFormatter):
     name_codec = NameCodec("gemini", names=NAMES)
     strict_tools = False
     nested_extra = ("functionCall", "functionResponse", "inlineData", "fileData")
-    layout_extra = (
-        APART_KEY,
-        PLACED_KEY,
-        SPELLED_KEY,
-        URLSAFE_KEY,
-        BESIDE_KEY,
-        ROLE_KEY,
-        ALONE_KEY,
-        "parameters",
-    )
+    layout_extra = (APART_KEY, PLACED_KEY, SPELLED_KEY, URLSAFE_KEY, BESIDE_KEY, ROLE_KEY, ALONE_KEY, "parameters")
 
     def __init__(
         self,

@@ -32,10 +32,7 @@ class OpenAIFormatter(Formatter):
     stream_reader = ChatStreamReader
     reply_stream = ChatReplyStream
     rules = RULES
-    prefix_settings = (
-        *("reasoning_effort", "reasoning"),
-        *("response_format", "verbosity"),
-    )
+    prefix_settings = (*("reasoning_effort", "reasoning"), *("response_format", "verbosity"))
     settings = SETTINGS
     name_codec = NameCodec(
         "openai_chat",

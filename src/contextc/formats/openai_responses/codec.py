@@ -430,10 +430,7 @@ BLOCKS = BlockTable(
     {
         "input_text": Block(Text, {"text": str}, decode=_decode_text, encode=_encode_text),
         "input_image": Block(
-            Media,
-            {"image_url?": str, "file_id?": str, "detail?": object},
-            decode=_decode_media,
-            encode=_encode_media,
+            Media, {"image_url?": str, "file_id?": str, "detail?": object}, decode=_decode_media, encode=_encode_media
         ),
         "input_file": Block(
             Media,

@@ -18,10 +18,7 @@ MIN_OUTPUT_TOKENS = 16
 
 def read_structured(rest: JSONObject) -> dict[str, object]:
     found = read_tool_choice(
-        rest,
-        "tool_choice",
-        ANY_MODE,
-        lambda choice: choice.get("name") if choice.get("type") == "function" else None,
+        rest, "tool_choice", ANY_MODE, lambda choice: choice.get("name") if choice.get("type") == "function" else None
     )
     text = object_or_empty(rest.get("text"))
     form = object_or_empty(text.get("format"))
