@@ -28,6 +28,8 @@ from tests.golden.scenario import play
 from tests.golden.store_content import GOLDEN, SCHEMA, read, rows
 
 ADDED = (
+    "event.body<compaction>.cost",
+    "event.body<compaction>.usage.",
     "event.body<compaction>.missing",
     "event.body<compaction>.score",
     "event.body<compaction>.seq",
