@@ -15,7 +15,7 @@ from contextc.adapters.request_preparation import (
     keep_original,
     require_package,
 )
-from contextc.compiler.history_tools import HISTORY_TOOLS
+from contextc.compiler.history import HISTORY_TOOLS
 from contextc.errors import ContextOverflow, InvalidSetting
 from contextc.messages import Message
 

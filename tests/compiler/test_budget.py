@@ -6,7 +6,7 @@ import pytest
 
 import contextc as cc
 from contextc.compiler.fit_budget import STEPS_LEFT_OUT_TEXT
-from contextc.compiler.history_tools import HISTORY_TOOLS
+from contextc.compiler.history import HISTORY_TOOLS
 from tests.compiler.sized_conversations import (
     CLAUDE,
     LOOK,

@@ -5,7 +5,7 @@ import json
 import pytest
 
 import contextc as cc
-from contextc.compiler.history_tools import FORMER_FETCH_TOOL, HISTORY_TOOLS
+from contextc.compiler.history import FORMER_FETCH_TOOL, HISTORY_TOOLS
 
 SONNET = "anthropic:claude-sonnet-4-5"
 LOOK = cc.Tool(name="look", description="Looks.", parameters={"type": "object", "properties": {}})

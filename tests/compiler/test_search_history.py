@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import contextc as cc
-from contextc.compiler.search_history import HistoryPassage
+from contextc.compiler.history import HistoryPassage
 from contextc.store.history_index import PIECE_LENGTH, Section, list_terms, split_pieces, update_index
 
 SONNET = "anthropic:claude-sonnet-4-5"

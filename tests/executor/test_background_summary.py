@@ -10,8 +10,7 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject, encode
-from contextc.compiler.compaction import CompactionSteps
-from contextc.compiler.summary_request import LIVE_REQUEST, SummarizerInput
+from contextc.compiler.compaction import LIVE_REQUEST, CompactionSteps, SummarizerInput
 from contextc.errors import ProviderFailed
 from contextc.events import CompactionFinished, StepStart, TurnFinish
 from contextc.executor.summaries import SUMMARY_INSTRUCTIONS, BackgroundSummaries, summarize

@@ -7,7 +7,7 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject, decode, encode
-from contextc.compiler.summary_request import SummarizerInput
+from contextc.compiler.compaction import SummarizerInput
 from contextc.errors import ProviderFailed
 from contextc.events import AnyEvent, CompactionFinished, StepStart
 from contextc.executor.summaries import summarize_with_model

@@ -8,7 +8,7 @@ import pytest
 import contextc as cc
 from contextc._common_prefix import count_common_prefix
 from contextc._json import JSONObject, decode, encode
-from contextc.compiler.summary_request import LIVE_REQUEST
+from contextc.compiler.compaction import LIVE_REQUEST
 from contextc.events import CompactionFinished
 from contextc.executor.summaries import SUMMARY_INSTRUCTIONS
 from contextc.providers.client import Endpoint, ProviderCall

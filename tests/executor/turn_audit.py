@@ -13,8 +13,8 @@ from msgspec import Struct, field
 
 import contextc as cc
 from contextc._json import decode
-from contextc.compiler.history_tools import HISTORY_TOOL_NAMES
-from contextc.compiler.summary_request import LIVE_REQUEST
+from contextc.compiler.compaction import LIVE_REQUEST
+from contextc.compiler.history import HISTORY_TOOL_NAMES
 from contextc.errors import ContextOverflow, ProviderFailed
 from contextc.events import (
     AnyEvent,

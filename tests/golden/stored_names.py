@@ -19,7 +19,7 @@ from contextc.app.agent_factory import build_tools
 from contextc.cli import app
 from contextc.compiler.compaction import LEAD
 from contextc.compiler.draft import Budget, LeftOutMessage
-from contextc.compiler.history_tools import HISTORY_TOOLS
+from contextc.compiler.history import HISTORY_TOOLS
 from contextc.compiler.ledger import OpenAttempt, StoredSummary
 from contextc.compiler.manifest import Fragment, ManifestLine, RequestRecord
 from contextc.compiler.row_encoding import REMOVED_TEXT

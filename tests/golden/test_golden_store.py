@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 import contextc as cc
+from contextc.compiler.compaction import LIVE_REQUEST
 from contextc.compiler.ledger import OpenAttempt, StoredSummary
 from contextc.compiler.manifest import record_from_json, record_to_json
-from contextc.compiler.summary_request import LIVE_REQUEST
 from contextc.doctor import scan_store
 from contextc.events import AnyEvent, decode_event, encode_event
 from contextc.executor.summaries import SUMMARY_INSTRUCTIONS

@@ -7,7 +7,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import contextc as cc
-from contextc.compiler.history_tools import HISTORY_TOOL_NAMES
+from contextc.compiler.history import HISTORY_TOOL_NAMES
 from contextc.inspection.line_details import LineDetails, describe_parts, format_call, pair_details
 from tests.web.sample_conversations import SONNET, Asking, Life, provider_of
 

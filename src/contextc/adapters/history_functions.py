@@ -10,9 +10,7 @@ the framework's own. If `fetch_result` is among its tools, what an adapter leave
 from collections.abc import Callable
 from typing import NamedTuple
 
-from contextc.compiler.history_tools import FETCH_TOOL, SEARCH_TOOL
-from contextc.compiler.search_history import answer_call
-from contextc.compiler.visibility import Viewer
+from contextc.compiler.history import FETCH_TOOL, SEARCH_TOOL, Viewer, answer_call
 from contextc.messages import ToolCall
 from contextc.models.tokens import get_counter
 from contextc.store import Store

@@ -21,8 +21,7 @@ from contextc.cli.inputs import (
     read_system_prompt,
     resolve_root,
 )
-from contextc.compiler.compaction import CompactionResult, undo_compaction
-from contextc.compiler.compaction_preview import CompactionPreview
+from contextc.compiler.compaction import CompactionPreview, CompactionResult, undo_compaction
 from contextc.errors import InvalidSetting
 from contextc.executor import AgentExecutor
 from contextc.inspection.preview import find_channels

@@ -5,8 +5,8 @@ from contextc._lazy import lazy_names
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from contextc.compiler.compiler import MessageCompiler
+    from contextc.compiler.history import HistoryPassage
     from contextc.compiler.ledger import SessionManager
-    from contextc.compiler.search_history import HistoryPassage
     from contextc.compiler.step import Attempt, Compiled, Cost
 
 __all__ = ["Attempt", "Compiled", "Cost", "HistoryPassage", "MessageCompiler", "SessionManager"]
@@ -17,6 +17,6 @@ __getattr__ = lazy_names(
         "step": "Attempt Compiled Cost",
         "compiler": "MessageCompiler",
         "ledger": "SessionManager",
-        "search_history": "HistoryPassage",
+        "history": "HistoryPassage",
     },
 )

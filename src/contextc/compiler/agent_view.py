@@ -18,6 +18,7 @@ from typing import cast
 from msgspec.structs import replace
 
 from contextc.compiler.draft import Draft, DraftEntry, LeftOutMessage
+from contextc.compiler.history import Viewer
 from contextc.compiler.row_encoding import (
     apply_reasoning_policy,
     has_signed_reasoning,
@@ -27,7 +28,6 @@ from contextc.compiler.row_encoding import (
     select_results,
     write_text_files,
 )
-from contextc.compiler.visibility import Viewer
 from contextc.formats.media_encoding import bytes_of, describe_media, describe_text_file
 from contextc.messages import Media, Message, Reasoning, Text, ToolCall, ToolResult, escape_markers, read_text_file
 from contextc.models.model_info import find_entry

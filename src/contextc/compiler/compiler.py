@@ -18,29 +18,36 @@ from contextc._credential_mask import get_logger, mask_secrets
 from contextc._json import JSONObject, encode, encode_canonical, fix_surrogates, is_valid_text
 from contextc.compiler import ledger, past_requests, step
 from contextc.compiler.compaction import (
+    CompactionPreview,
     CompactionResult,
     CompactionSteps,
     StoredCompaction,
+    Summarizer,
     WithCompaction,
+    check_summarizer,
     complete_compaction,
     load_compaction,
     load_compactions,
+    preview_compaction,
     run_compaction_steps,
     undo_compaction,
 )
-from contextc.compiler.compaction_preview import CompactionPreview, preview_compaction
 from contextc.compiler.draft import CompilerOptionArguments, CompilerOptions
-from contextc.compiler.history_tools import (
+from contextc.compiler.history import (
     FETCH_TOOL,
+    MAX_TOKENS,
     SEARCH_TOOL,
+    HistoryPassage,
+    Viewer,
+    answer_call,
     can_offer_alone,
     choose_tools,
     forces_call,
     list_variants,
+    search_history,
 )
 from contextc.compiler.ledger import ChannelCacheEntry, ChannelSnapshot, get_channel_cache
 from contextc.compiler.manifest import Manifest
-from contextc.compiler.search_history import MAX_TOKENS, HistoryPassage, answer_call, search_history
 from contextc.compiler.step import (
     Attempt,
     CommitResult,
@@ -66,8 +73,6 @@ from contextc.compiler.step import (
     update_calibration,
     write_commit,
 )
-from contextc.compiler.summary_request import Summarizer, check_summarizer
-from contextc.compiler.visibility import Viewer
 from contextc.errors import ContextcError, InvalidInput, InvalidSetting, NothingNew, describe_error
 from contextc.formats.base import Formatter
 from contextc.formats.registry import detect_tool_format

@@ -16,7 +16,7 @@ from msgspec.json import Decoder, Encoder
 from msgspec.structs import astuple, replace
 
 from contextc._json import JSONObject, decode, encode, is_valid_text
-from contextc.compiler.compaction_receipt import Receipt
+from contextc.compiler.facts import Receipt
 from contextc.errors import InvalidInput, StoreCorrupt
 from contextc.messages import Message, decode_message
 from contextc.store import Store

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from contextc._json import JSON, JSONObject, as_object, decode, encode
 from contextc.compiler import ledger
 from contextc.compiler.compaction import load_compactions
-from contextc.compiler.compaction_receipt import describe_receipt
 from contextc.compiler.draft import DraftEntry, LeftOutMessage
+from contextc.compiler.facts import describe_receipt
 from contextc.compiler.ledger import MAX_LEADING, join_messages, load_messages_at, split_chunk
 from contextc.compiler.manifest import Fragment, Manifest, ManifestLine, ObservedFacts, RequestRecord, record_from_json
 from contextc.compiler.row_encoding import hash_chunks, in_blocks, render_item, slice_at_replies

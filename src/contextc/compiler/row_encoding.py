@@ -14,8 +14,7 @@ from msgspec.structs import replace
 
 from contextc._json import JSONObject
 from contextc.compiler.draft import Draft, DraftEntry
-from contextc.compiler.fetch_result import result_id
-from contextc.compiler.history_tools import FETCH_TOOL
+from contextc.compiler.history import FETCH_TOOL, result_id
 from contextc.compiler.ledger import join_messages, split_chunk
 from contextc.formats.base import (
     ConversionNote,

@@ -20,7 +20,7 @@ from contextc.compiler import ledger
 from contextc.compiler.agent_view import select_agent_view, view_inserted_messages
 from contextc.compiler.draft import Budget, CacheMark, CompilerOptions, Draft, DraftEntry, distribute, verify_draft
 from contextc.compiler.fit_budget import fit_budget
-from contextc.compiler.history_tools import FETCH_TOOL
+from contextc.compiler.history import FETCH_TOOL
 from contextc.compiler.ledger import (
     LOG_LOST,
     ChannelCache,

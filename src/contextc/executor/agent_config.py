@@ -21,9 +21,9 @@ from msgspec.structs import replace as replace_fields
 
 from contextc._json import JSONObject
 from contextc.compiler import MessageCompiler
+from contextc.compiler.compaction import check_instructions, check_summarizer, takes_instructions
 from contextc.compiler.compiler import AgentArguments
 from contextc.compiler.draft import CompilerOptions
-from contextc.compiler.summary_request import check_instructions, check_summarizer, takes_instructions
 from contextc.errors import InvalidInput, InvalidSetting
 from contextc.executor.limits import Limits
 from contextc.messages import Message, ToolCall, user

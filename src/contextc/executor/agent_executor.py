@@ -17,11 +17,15 @@ from msgspec.structs import replace as replace_fields
 from contextc._json import JSONObject
 from contextc._worker_threads import run_blocking
 from contextc.compiler import MessageCompiler
-from contextc.compiler.compaction import CompactionResult, compaction_event, take_waiting_summary
-from contextc.compiler.compaction_preview import CompactionPreview
+from contextc.compiler.compaction import (
+    CompactionPreview,
+    CompactionResult,
+    SummarizerInput,
+    compaction_event,
+    take_waiting_summary,
+)
 from contextc.compiler.compiler import AgentArguments, PromptSource, check_compile_arguments
 from contextc.compiler.draft import CompilerOptionArguments
-from contextc.compiler.summary_request import SummarizerInput
 from contextc.errors import InvalidSetting, UnknownConversation
 from contextc.events import AnyEvent
 from contextc.executor import agent_config

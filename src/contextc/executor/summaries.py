@@ -13,8 +13,7 @@ from contextc._credential_mask import get_logger
 from contextc._json import JSONObject, encode, fix_surrogates
 from contextc._worker_threads import CALLBACK_SLOTS, as_exception, ends_task, run_blocking, run_in_thread
 from contextc.compiler import Compiled
-from contextc.compiler.compaction import CompactionSteps
-from contextc.compiler.summary_request import SUMMARY_FORM, SummarizerInput, request_text, with_instructions
+from contextc.compiler.compaction import SUMMARY_FORM, CompactionSteps, SummarizerInput, request_text, with_instructions
 from contextc.errors import ContextcError, ProviderFailed
 from contextc.executor.agent_config import AgentConfig
 from contextc.executor.model_call import MAX_RETRIES, MAX_RETRY_SECONDS, retry_delay, stream_failure, valid_usage

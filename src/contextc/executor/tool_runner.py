@@ -18,7 +18,7 @@ from typing import cast
 from contextc._credential_mask import get_logger
 from contextc._json import encode_canonical
 from contextc._worker_threads import CALLBACK_SLOTS, STORE_SLOTS, run_blocking, run_in_thread, wait_until_done
-from contextc.compiler.history_tools import HISTORY_TOOL_NAMES
+from contextc.compiler.history import HISTORY_TOOL_NAMES
 from contextc.errors import LeaseLost
 from contextc.events import ApprovalAnswered, ApprovalRequest, ToolProgress, ToolStart
 from contextc.executor.agent_config import AgentConfig, ApprovalAnswer, Approve, Suspend, is_client_tool

@@ -18,11 +18,10 @@ from contextc._json import JSONObject, fix_surrogates
 from contextc._worker_threads import CALLBACK_SLOTS, as_exception, run_blocking
 from contextc.compiler import Compiled
 from contextc.compiler.agent_view import view_inserted_messages
-from contextc.compiler.compaction import CompactionSteps
+from contextc.compiler.compaction import CompactionSteps, SummarizerInput
 from contextc.compiler.compiler import AgentArguments
 from contextc.compiler.fit_budget import CALL_LEFT_OUT, SUMMED_UP
 from contextc.compiler.ledger import SessionManager, load_messages_at
-from contextc.compiler.summary_request import SummarizerInput
 from contextc.errors import ContextcError, ContextOverflow, ConversationBusy, LeaseLost, ProviderFailed, describe_error
 from contextc.events import AnyEvent, ErrorOccurred, FailureDetails, RetryScheduled, ToolStart
 from contextc.executor.agent_config import AgentConfig, Suspend, with_client_tools

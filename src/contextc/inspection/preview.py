@@ -18,7 +18,7 @@ from contextc._json import JSONObject, decode, encode
 from contextc.compiler import ledger
 from contextc.compiler.compiler import COMPILER_FIELDS, MessageCompiler
 from contextc.compiler.draft import Budget, CompilerOptionArguments
-from contextc.compiler.history_tools import FETCH_TOOL
+from contextc.compiler.history import FETCH_TOOL
 from contextc.compiler.ledger import load_messages_at
 from contextc.compiler.manifest import ManifestLine, RequestRecord, record_from_json
 from contextc.compiler.past_requests import find_request, load_channel_provider, load_records

@@ -5,9 +5,8 @@ from typing import Literal
 from msgspec import Struct
 
 from contextc._worker_threads import run_blocking
-from contextc.compiler.compaction import StoredCompaction, load_compactions
+from contextc.compiler.compaction import CompactionPreview, StoredCompaction, load_compactions
 from contextc.compiler.compaction import undo_compaction as undo_stored_compaction
-from contextc.compiler.compaction_preview import CompactionPreview
 from contextc.executor.event_hub import event_hub
 from contextc.messages import Message
 from contextc.store import turn_records
