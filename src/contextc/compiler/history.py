@@ -1,4 +1,4 @@
-"""What a model can find of messages that it is not shown: the tools `search_history` and `fetch_result`.
+"""The tools `search_history` and `fetch_result`, with which a model finds messages that it is not shown.
 
 An agent finds only what it may see; the pass over its view has the same rules.
 """
