@@ -2,7 +2,9 @@
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeAlias, cast
+from typing import TypeAlias, cast
+
+from msgspec import Struct
 
 from contextc._json import JSON, JSONObject, encode
 from contextc.formats.lint_engine import (
@@ -102,7 +104,7 @@ def no_facts(message: RequestMessage, part: RequestPart) -> dict[str, object]:
     return {}
 
 
-class PairingChecks(NamedTuple):
+class PairingChecks(Struct, frozen=True):
     """The checks that every call has one result, and every result a call."""
 
     match: Callable[[ParsedRequest], PairingErrors]
@@ -111,7 +113,11 @@ class PairingChecks(NamedTuple):
     @classmethod
     def within(cls, ends: ResultRange, facts: PartFacts = no_facts, *, merged: bool = False) -> "PairingChecks":
         """Return checks for results that come before an end, in messages as they are or in merged ones."""
-        return cls(lambda request: request.match_results(ends, merged=merged), facts)
+
+        def match(request: ParsedRequest) -> PairingErrors:
+            return request.match_results(ends, merged=merged)
+
+        return cls(match, facts)
 
     def unanswered(self, request: ParsedRequest) -> Iterator[RuleFinding]:
         return self._findings(self.match(request).unanswered_calls)

@@ -217,9 +217,10 @@ class ResponsesCodec(BlockCodec):
 
     def is_ours(self, part: ProviderBlock) -> bool:
         """Return True if a part came from this provider in this format, and not in Chat Completions."""
+        kind = as_object(part.data).get("type")
         if part.provider != self.provider or not isinstance(part.data, dict):
             return False
-        return bool(own_extra(part.extra, self.extra_key)) or part.data.get("type") not in CHAT_BLOCKS
+        return bool(own_extra(part.extra, self.extra_key)) or kind not in CHAT_BLOCKS
 
     def messages(self, items: Iterable[JSONObject]) -> list[Message]:
         """Return the items as messages. Consecutive items of the model become one message."""

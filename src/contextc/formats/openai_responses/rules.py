@@ -79,7 +79,7 @@ OTHER_VENDOR_SCHEMAS = {**ITEMS.schemas, "reasoning": {"summary?": list, "conten
 """Required fields of items at other vendors, which require fewer."""
 FOREIGN_FIELDS = ("tool_calls", "tool_call_id", "function_call", "toolCalls", "toolCallId")
 BLOCK_SCHEMAS = {kind: fields for kind, fields in BLOCKS.schemas.items() if kind != "text"}
-BLOCK_KINDS = {kind: part for kind, part in BLOCKS.part_kinds.items() if kind in BLOCK_SCHEMAS}
+BLOCK_KINDS: dict[str, PartKind] = {kind: part for kind, part in BLOCKS.part_kinds.items() if kind in BLOCK_SCHEMAS}
 REASONING_BLOCKS = {kind: BLOCK_SCHEMAS[kind] for kind in ("summary_text", "reasoning_text", "output_text")}
 PAIRS = {
     "function_call": "function_call_output",
