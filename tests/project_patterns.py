@@ -228,7 +228,7 @@ BUILT: dict[str, tuple[Callable[[], Iterable[re.Pattern[Any]]], str]] = {
         "search",
     ),
     "contextc.formats.bedrock.schema:_violated_constraint": (_bedrock_schemas, "fullmatch"),
-    "contextc.formats.identifiers:__init__": (lambda: (), "search"),  # values of the formats' modules
+    "contextc.formats.message_preparation:__init__": (lambda: (), "search"),  # values of the formats' modules
     "contextc.formats.rule_library:complete": (lambda: _texts([re.escape("{…}") + r",\s+…"]), "search"),
     "contextc.observation.client_ids:_session": (
         lambda: _texts([each.pattern for each in client_ids.known_clients()]),

@@ -10,7 +10,7 @@ import pytest
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.compiler.draft import CompilerOptionArguments
-from contextc.formats.reasoning_policy import ReasoningPolicy
+from contextc.formats.message_preparation import ReasoningPolicy
 
 BIG = cc.provider("openai-chat:gpt-4o")
 SMALL = cc.provider("openai-chat:gpt-4o", window=300, output=100)

@@ -7,7 +7,7 @@ Signatures of other origin are ignored. A signature for other text or another hi
 from base64 import b64encode, urlsafe_b64encode
 from hashlib import blake2b
 
-from contextc.formats.media_encoding import decode_base64
+from contextc.formats.message_preparation import decode_base64
 
 MAGIC = b"contextc stand-in 1 "
 SIZE = 20

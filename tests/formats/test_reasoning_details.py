@@ -7,7 +7,7 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.compiler.row_encoding import has_signed_reasoning
+from contextc.compiler.draft import has_signed_reasoning
 from contextc.formats.base import Request
 from contextc.formats.openai_chat.codec import collect_events
 from contextc.formats.streams import Delta

@@ -18,11 +18,10 @@ from contextc._json import JSONObject
 from contextc.app.agent_factory import build_tools
 from contextc.cli import app
 from contextc.compiler.compaction import LEAD
-from contextc.compiler.draft import Budget, LeftOutMessage
+from contextc.compiler.draft import REMOVED_TEXT, Budget, LeftOutMessage
 from contextc.compiler.history import HISTORY_TOOLS
 from contextc.compiler.ledger import OpenAttempt, StoredSummary
 from contextc.compiler.manifest import Fragment, ManifestLine, RequestRecord
-from contextc.compiler.row_encoding import REMOVED_TEXT
 from contextc.events import AnyEvent
 from contextc.executor.model_call import NO_RESULT_TEXT
 from contextc.executor.tool_runner import ALTERED_RESULT, DECLINED_RESULT, NO_APPROVER_RESULT

@@ -37,9 +37,8 @@ from msgspec.structs import replace
 from contextc._installed_packages import importing
 from contextc._json import JSON, JSONObject, encode_canonical, hash_blob
 from contextc.compiler import Compiled, MessageCompiler
-from contextc.compiler.draft import CompilerOptionArguments
+from contextc.compiler.draft import CompilerOptionArguments, list_blob_names
 from contextc.compiler.past_requests import SentMessage, list_sent_messages
-from contextc.compiler.row_encoding import list_blob_names
 from contextc.errors import InvalidSetting, StaleCompile, StoreCorrupt, UnknownModel
 from contextc.formats import formatter
 from contextc.messages import AnyPart, Media, Message, ProviderBlock, Text, ToolCall, ToolResult, Usage

@@ -12,10 +12,10 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, encode, find_json_problem
 from contextc.adapters.request_preparation import get_original, keep_original
-from contextc.compiler.row_encoding import list_blob_names
+from contextc.compiler.draft import list_blob_names
 from contextc.errors import ContextcError, InvalidMessage
 from contextc.formats import formatter
-from contextc.formats.encoder_decoder_base import UNKNOWN_TOOL
+from contextc.formats.base import UNKNOWN_TOOL
 from contextc.formats.openai_responses.codec import is_model_output
 from contextc.messages import AnyPart, Message, ProviderBlock, Role, ToolResult, validate_message
 

@@ -46,8 +46,8 @@ from contextc.analysis.conversation_loader import load_conversation_view, load_r
 from contextc.analysis.finding import Finding, FindingCode, RequestLoss, get_code
 from contextc.analysis.neighbour_requests import compare_with_overlapping
 from contextc.analysis.request_view import ConversationView, ElementParser, RequestView, Rows, with_long_writes
+from contextc.compiler.draft import NewRow
 from contextc.compiler.manifest import ObservedFacts, RequestRecord
-from contextc.compiler.row_encoding import NewRow
 from contextc.compiler.step import Compiled
 from contextc.inspection.line_details import compute_miss_cost
 from contextc.inspection.prefix_break import MISSED_TOKENS

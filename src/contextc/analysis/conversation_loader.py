@@ -22,6 +22,7 @@ from contextc.analysis.request_view import (
     Section,
 )
 from contextc.compiler import ledger
+from contextc.compiler.draft import hash_chunks
 from contextc.compiler.manifest import Fragment, RequestRecord, record_from_json
 from contextc.compiler.past_requests import (
     find_channel_model,
@@ -32,7 +33,6 @@ from contextc.compiler.past_requests import (
     rebuild,
     split_body,
 )
-from contextc.compiler.row_encoding import hash_chunks
 from contextc.compiler.step import OBSERVED
 from contextc.errors import ContextcError, StoreCorrupt
 from contextc.formats import formatter

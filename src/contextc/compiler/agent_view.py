@@ -17,9 +17,10 @@ from typing import cast
 
 from msgspec.structs import replace
 
-from contextc.compiler.draft import Draft, DraftEntry, LeftOutMessage
-from contextc.compiler.history import Viewer
-from contextc.compiler.row_encoding import (
+from contextc.compiler.draft import (
+    Draft,
+    DraftEntry,
+    LeftOutMessage,
     apply_reasoning_policy,
     has_signed_reasoning,
     list_media,
@@ -28,7 +29,8 @@ from contextc.compiler.row_encoding import (
     select_results,
     write_text_files,
 )
-from contextc.formats.media_encoding import bytes_of, describe_media, describe_text_file
+from contextc.compiler.history import Viewer
+from contextc.formats.message_preparation import bytes_of, describe_media, describe_text_file
 from contextc.messages import Media, Message, Reasoning, Text, ToolCall, ToolResult, escape_markers, read_text_file
 from contextc.models.model_info import find_entry
 from contextc.store.ledger_schema import Item

@@ -27,10 +27,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from contextc.compiler.agent_view import is_visible
-from contextc.compiler.draft import Draft, LeftOutMessage
+from contextc.compiler.draft import Draft, LeftOutMessage, render_item
 from contextc.compiler.facts import list_texts
 from contextc.compiler.kept_history import KeptHistory
-from contextc.compiler.row_encoding import render_item
 from contextc.errors import ContextOverflow
 from contextc.messages import Message, Text, ToolResult
 from contextc.models.tokens import estimate_next_input

@@ -1,7 +1,7 @@
 """The path of one request, after the arguments were resolved: load, head, passes, rows, manifest, begin, commit.
 
 `compile_request` loads the channel (`ledger.py`) into a draft (`draft.py`), runs the `PASSES` over it, encodes what is
-new (`row_encoding.py`) and returns a `Compiled`. That is the value that `begin` and `commit` work with.
+new as rows and returns a `Compiled`. That is the value that `begin` and `commit` work with.
 """
 
 import os
@@ -18,7 +18,26 @@ from msgspec.structs import replace
 from contextc._json import JSONObject, decode, encode, encode_canonical, id_text
 from contextc.compiler import ledger
 from contextc.compiler.agent_view import select_agent_view, view_inserted_messages
-from contextc.compiler.draft import Budget, CacheMark, CompilerOptions, Draft, DraftEntry, distribute, verify_draft
+from contextc.compiler.draft import (
+    AssembledRows,
+    Budget,
+    CacheMark,
+    CompilerOptions,
+    Draft,
+    DraftEntry,
+    FetchedMessages,
+    FetchMessages,
+    NewRow,
+    apply_reasoning_policy,
+    assemble_rows,
+    distribute,
+    has_signed_reasoning,
+    hash_chunks,
+    list_blob_names,
+    list_media,
+    render_item,
+    verify_draft,
+)
 from contextc.compiler.fit_budget import fit_budget
 from contextc.compiler.history import FETCH_TOOL
 from contextc.compiler.ledger import (
@@ -39,19 +58,6 @@ from contextc.compiler.ledger import (
     split_chunk,
 )
 from contextc.compiler.manifest import Fragment, Manifest, ManifestLine, RequestRecord, record_from_json, record_to_json
-from contextc.compiler.row_encoding import (
-    AssembledRows,
-    FetchedMessages,
-    FetchMessages,
-    NewRow,
-    apply_reasoning_policy,
-    assemble_rows,
-    has_signed_reasoning,
-    hash_chunks,
-    list_blob_names,
-    list_media,
-    render_item,
-)
 from contextc.errors import ContextOverflow, InvalidInput, StaleCompile
 from contextc.formats.base import Formatter, Request, as_json
 from contextc.formats.request_settings import RequestSettings

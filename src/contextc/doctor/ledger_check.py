@@ -15,9 +15,9 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, decode_json
 from contextc.compiler import ledger
+from contextc.compiler.draft import hash_chunks
 from contextc.compiler.ledger import LOG_LOST, has_lost_messages, is_summary_lost, is_tip_lost, without_rows
 from contextc.compiler.manifest import RequestRecord, record_from_json
-from contextc.compiler.row_encoding import hash_chunks
 from contextc.doctor.findings import Finding
 from contextc.errors import StoreCorrupt
 from contextc.observation.redaction_patterns import CREDENTIAL_FIELDS

@@ -11,8 +11,7 @@ from typing import Any, Literal, NamedTuple
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.base import append_text, extra_of
-from contextc.formats.encoder_decoder_base import PartEncoder
+from contextc.formats.base import PartEncoder, append_text, extra_of
 from contextc.formats.lint_engine import (
     FieldTypes,
     JSONPath,

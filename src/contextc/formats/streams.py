@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, encode, fix_surrogates, id_text
 from contextc.errors import InvalidInput
-from contextc.formats.identifiers import NameCodec
+from contextc.formats.message_preparation import NameCodec
 from contextc.messages import Message, Reasoning, Text, ToolCall, ToolResult, Usage, tool_call
 
 if TYPE_CHECKING:

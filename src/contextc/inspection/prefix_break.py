@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from contextc._json import decode
 from contextc.compiler import ledger
+from contextc.compiler.draft import NewRow
 from contextc.compiler.manifest import RequestRecord, record_from_json
 from contextc.compiler.past_requests import (
     comparable_bytes,
@@ -21,7 +22,6 @@ from contextc.compiler.past_requests import (
     head_without_marks,
     load_request_layout,
 )
-from contextc.compiler.row_encoding import NewRow
 from contextc.compiler.step import Compiled
 from contextc.formats.base import Formatter, Request
 from contextc.inspection.line_details import is_system_first, load_whole_head

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import cast
 
 from contextc._json import JSON, JSONObject, as_object, as_objects, encode
-from contextc.formats.media_encoding import decode_base64, from_data_url, guess_media_type
+from contextc.formats.message_preparation import decode_base64, from_data_url, guess_media_type
 from contextc.messages import (
     AnyPart,
     Media,

@@ -13,7 +13,7 @@ from msgspec.structs import asdict, replace
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import ConversionNote, Formatter, Request
-from contextc.formats.identifiers import IdentifierCodec
+from contextc.formats.message_preparation import IdentifierCodec
 from contextc.formats.registry import formatter
 from contextc.formats.request_settings import RequestSettings, ToolChoice, is_set
 from contextc.linting.lint_and_fix import find_model_facts, repair_request

@@ -28,8 +28,8 @@ from contextc.errors import (
     UnknownConversation,
 )
 from contextc.formats.base import EncodedSegment, Formatter, Request, as_json
-from contextc.formats.identifiers import NameCodec
 from contextc.formats.lint_engine import RuleFinding, format_path
+from contextc.formats.message_preparation import NameCodec
 from contextc.formats.openai_chat.rules import CAMEL_CASE_NAMES
 from contextc.formats.registry import detect_tool_format
 from contextc.formats.registry import formatter as named_formatter

@@ -14,10 +14,9 @@ from msgspec.structs import replace
 
 from contextc._common_prefix import count_common_prefix
 from contextc.compiler import ledger
-from contextc.compiler.draft import Budget
+from contextc.compiler.draft import Budget, has_signed_reasoning, hash_chunks, list_media
 from contextc.compiler.manifest import ObservedFacts, RequestRecord, record_to_json
 from contextc.compiler.past_requests import split_elements
-from contextc.compiler.row_encoding import has_signed_reasoning, hash_chunks, list_media
 from contextc.compiler.step import OBSERVED
 from contextc.errors import ContextcError, StoreCorrupt
 from contextc.messages import COMPACTION_SUMMARIES, Message

@@ -5,7 +5,7 @@ from typing import cast
 
 from contextc._json import JSONObject
 from contextc.formats.base import OPENING_TEXT
-from contextc.formats.media_encoding import describe_text_file
+from contextc.formats.message_preparation import describe_text_file
 from contextc.messages import Media, Reasoning, Text, escape_markers, read_text_file
 from tests.sdk_comparison.rewrites.bodies import RewriteContext
 

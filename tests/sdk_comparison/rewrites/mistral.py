@@ -2,7 +2,7 @@
 
 from contextc._json import JSONObject
 from contextc.formats.base import OPENING_TEXT
-from contextc.formats.media_encoding import to_data_url
+from contextc.formats.message_preparation import to_data_url
 from contextc.messages import Media
 from tests.sdk_comparison.rewrites.bodies import RewriteContext, tagged
 from tests.sdk_comparison.rewrites.openai import is_silent, listed

@@ -18,11 +18,8 @@ from contextc.formats.anthropic.codec import (
 from contextc.formats.anthropic.request_settings import SETTINGS
 from contextc.formats.anthropic.rules import RULES
 from contextc.formats.anthropic.streams import AnthropicReplyStream, AnthropicStreamReader, collect_events
-from contextc.formats.base import OPENING_TEXT, EncodedSegment, Request
-from contextc.formats.encoder_decoder_base import Codec, CodecFormatter, tag_system_blocks
-from contextc.formats.identifiers import IdentifierCodec, NameCodec
-from contextc.formats.message_groups import APART_KEY
-from contextc.formats.reasoning_policy import ReasoningPolicy
+from contextc.formats.base import OPENING_TEXT, Codec, CodecFormatter, EncodedSegment, Request, tag_system_blocks
+from contextc.formats.message_preparation import APART_KEY, IdentifierCodec, NameCodec, ReasoningPolicy
 from contextc.messages import PLACED_KEY, Message
 
 CACHE_CONTROL: JSONObject = {"type": "ephemeral"}

@@ -14,22 +14,24 @@ from typing import Any, cast
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, as_object
-from contextc.formats.base import EncodedSegment, Request, merge_extra, own_extra
-from contextc.formats.block_table import Block, BlockCodec, BlockTable, Field
-from contextc.formats.encoder_decoder_base import (
+from contextc.formats.base import (
     UNKNOWN_TOOL,
+    EncodedSegment,
+    Request,
     decode_definition,
     encode_definition,
     mark_apart,
+    merge_extra,
     other_fields,
+    own_extra,
     result_content,
     split_at_results,
     tag_system_blocks,
     with_extra,
 )
+from contextc.formats.block_table import Block, BlockCodec, BlockTable, Field
 from contextc.formats.lint_engine import FieldTypes
-from contextc.formats.media_encoding import bytes_of, decode_base64, encode_base64, guess_media_type
-from contextc.formats.message_groups import APART_KEY
+from contextc.formats.message_preparation import APART_KEY, bytes_of, decode_base64, encode_base64, guess_media_type
 from contextc.messages import (
     AnyPart,
     Extra,

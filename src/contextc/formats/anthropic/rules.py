@@ -12,7 +12,7 @@ from typing import cast
 from contextc._json import JSON, JSONObject, encode
 from contextc.formats.anthropic.codec import BLOCKS, SOURCE_TYPES
 from contextc.formats.anthropic.request_settings import DEFAULT_MAX_TOKENS
-from contextc.formats.encoder_decoder_base import tag_system_blocks
+from contextc.formats.base import tag_system_blocks
 from contextc.formats.lint_engine import (
     ROLES,
     TYPED,
@@ -35,7 +35,7 @@ from contextc.formats.lint_engine import (
     tagged_error,
     unknown_field_findings,
 )
-from contextc.formats.reasoning_policy import is_valid_signature
+from contextc.formats.message_preparation import is_valid_signature
 from contextc.formats.request_settings import is_list, is_object, list_or_empty, object_or_empty
 from contextc.formats.rule_library import (
     ROLE_ALIASES,

@@ -5,7 +5,7 @@ from typing import ClassVar, cast
 
 from contextc._json import JSONObject
 from contextc.formats.anthropic import AnthropicFormatter
-from contextc.formats.base import OPENING_TEXT, EncodedSegment, Request
+from contextc.formats.base import OPENING_TEXT, Codec, EncodedSegment, Request
 from contextc.formats.bedrock import codec
 from contextc.formats.bedrock.codec import (
     BETWEEN_KEY,
@@ -24,10 +24,7 @@ from contextc.formats.bedrock.codec import (
 from contextc.formats.bedrock.request_settings import SETTINGS
 from contextc.formats.bedrock.rules import RULES
 from contextc.formats.bedrock.streams import BedrockStreamReader
-from contextc.formats.encoder_decoder_base import Codec
-from contextc.formats.identifiers import IdentifierCodec, NameCodec
-from contextc.formats.message_groups import APART_KEY
-from contextc.formats.reasoning_policy import ReasoningPolicy
+from contextc.formats.message_preparation import APART_KEY, IdentifierCodec, NameCodec, ReasoningPolicy
 from contextc.formats.streams import StreamReader
 from contextc.messages import PLACED_KEY, Message
 from contextc.tools.spec import NativeTool, Tool

@@ -10,18 +10,23 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, as_objects, encode
 from contextc.formats.anthropic.codec import split_message
-from contextc.formats.base import EncodedSegment, Request, append_text, extra_of, merge_extra, own_extra, text_of
-from contextc.formats.encoder_decoder_base import (
+from contextc.formats.base import (
     UNKNOWN_TOOL,
+    EncodedSegment,
     PartEncoder,
+    Request,
+    append_text,
     encode_definition,
+    extra_of,
     generated_id,
     mark_apart,
+    merge_extra,
     other_fields,
+    own_extra,
     tag_system_blocks,
+    text_of,
 )
-from contextc.formats.media_encoding import decode_base64, encode_base64
-from contextc.formats.message_groups import APART_KEY
+from contextc.formats.message_preparation import APART_KEY, decode_base64, encode_base64
 from contextc.formats.request_settings import object_or_empty
 from contextc.messages import (
     AnyPart,

@@ -51,8 +51,7 @@ from contextc.formats.lint_engine import (
     results_in_next_message,
     schema_error,
 )
-from contextc.formats.media_encoding import decode_base64
-from contextc.formats.reasoning_policy import is_valid_signature
+from contextc.formats.message_preparation import decode_base64, is_valid_signature
 from contextc.formats.request_settings import is_list, is_object, list_or_empty, object_or_empty
 from contextc.formats.rule_library import (
     ROLE_ALIASES,

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from contextc._json import JSON, JSONObject
 from contextc.formats.lint_engine import TYPE_NAMES, JSONPath
-from contextc.formats.media_encoding import decode_base64
+from contextc.formats.message_preparation import decode_base64
 
 FaultKind: TypeAlias = Literal["shape", "value", "name"]
 S3_URI = r"s3://[a-z0-9][\.\-a-z0-9]{1,61}[a-z0-9](/.*)?"

@@ -28,10 +28,8 @@ from contextc.formats.claude_code.codec import (
 from contextc.formats.claude_code.request_settings import SETTINGS
 from contextc.formats.claude_code.rules import RULES
 from contextc.formats.claude_code.streams import ClaudeCodeStreamReader
-from contextc.formats.identifiers import IdentifierCodec, NameCodec
 from contextc.formats.lint_engine import RuleFinding, unknown_field_findings
-from contextc.formats.message_groups import APART_KEY
-from contextc.formats.reasoning_policy import ReasoningPolicy
+from contextc.formats.message_preparation import APART_KEY, IdentifierCodec, NameCodec, ReasoningPolicy
 from contextc.messages import Message
 from contextc.tools.spec import Tool
 

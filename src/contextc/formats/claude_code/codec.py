@@ -11,8 +11,16 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, encode_canonical
 from contextc.formats.anthropic import codec as anthropic
-from contextc.formats.base import OPENING_TEXT, ConversionNote, EncodedSegment, Request, own_extra
-from contextc.formats.encoder_decoder_base import decode_definition, encode_definition, with_extra
+from contextc.formats.base import (
+    OPENING_TEXT,
+    ConversionNote,
+    EncodedSegment,
+    Request,
+    decode_definition,
+    encode_definition,
+    own_extra,
+    with_extra,
+)
 from contextc.formats.streams import NOTE_EVENT
 from contextc.messages import SYSTEM_CONTEXT, AnyPart, Message, ProviderBlock, Text, ToolCall, ToolResult, system
 from contextc.tools.spec import NativeTool, Tool

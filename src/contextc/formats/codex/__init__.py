@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from contextc._json import JSONObject, id_text
-from contextc.formats.base import EncodedSegment, Request
+from contextc.formats.base import Codec, CodecFormatter, EncodedSegment, Request
 from contextc.formats.codex import codec
 from contextc.formats.codex.codec import (
     BARE_KEY,
@@ -19,9 +19,8 @@ from contextc.formats.codex.codec import (
 from contextc.formats.codex.request_settings import SETTINGS
 from contextc.formats.codex.rules import RULES
 from contextc.formats.codex.streams import CodexStreamReader
-from contextc.formats.encoder_decoder_base import Codec, CodecFormatter
 from contextc.formats.lint_engine import RuleFinding, make_finding
-from contextc.formats.reasoning_policy import ReasoningPolicy
+from contextc.formats.message_preparation import ReasoningPolicy
 from contextc.messages import Message, PairedHistory, ToolResult
 
 

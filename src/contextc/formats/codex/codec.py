@@ -7,17 +7,30 @@ from typing import ClassVar, Literal, NamedTuple, TypeAlias, assert_never, cast
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, encode, encode_canonical
-from contextc.formats.base import EncodedSegment, Request, append_text, extra_of, merge_extra, own_extra, text_of
-from contextc.formats.encoder_decoder_base import (
+from contextc.formats.base import (
     NO_PARAMETERS,
+    EncodedSegment,
     PartEncoder,
+    Request,
+    append_text,
     decode_definition,
+    extra_of,
+    merge_extra,
     other_fields,
+    own_extra,
+    text_of,
     with_extra,
 )
-from contextc.formats.identifiers import IdentifierCodec, NameCodec
 from contextc.formats.lint_engine import FieldTypes
-from contextc.formats.media_encoding import decode_base64, from_data_url, guess_media_type, media_from_url, to_data_url
+from contextc.formats.message_preparation import (
+    IdentifierCodec,
+    NameCodec,
+    decode_base64,
+    from_data_url,
+    guess_media_type,
+    media_from_url,
+    to_data_url,
+)
 from contextc.formats.openai_responses import OpenAIResponsesFormatter
 from contextc.formats.request_settings import object_or_empty
 from contextc.messages import (

@@ -5,8 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from contextc._json import JSONObject
-from contextc.formats.base import OPENING_TEXT, EncodedSegment, Request, own_extra
-from contextc.formats.encoder_decoder_base import Codec, CodecFormatter
+from contextc.formats.base import OPENING_TEXT, Codec, CodecFormatter, EncodedSegment, Request, own_extra
 from contextc.formats.gemini import codec
 from contextc.formats.gemini.codec import (
     ALONE_KEY,
@@ -25,9 +24,7 @@ from contextc.formats.gemini.codec import (
 from contextc.formats.gemini.request_settings import SETTINGS
 from contextc.formats.gemini.rules import NAMES, RULES, has_thinking_level, with_signatures
 from contextc.formats.gemini.streams import GeminiReplyStream, GeminiStreamReader
-from contextc.formats.identifiers import NameCodec
-from contextc.formats.message_groups import APART_KEY
-from contextc.formats.reasoning_policy import ReasoningPolicy
+from contextc.formats.message_preparation import APART_KEY, NameCodec, ReasoningPolicy
 from contextc.messages import PLACED_KEY, Message
 from contextc.tools.spec import NativeTool, Tool
 

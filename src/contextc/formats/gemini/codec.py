@@ -8,16 +8,20 @@ from typing import assert_never, cast
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, encode, encode_canonical
-from contextc.formats.base import EncodedSegment, Request, append_text, extra_of, merge_extra, own_extra
-from contextc.formats.encoder_decoder_base import (
+from contextc.formats.base import (
+    EncodedSegment,
     PartEncoder,
+    Request,
+    append_text,
+    extra_of,
     mark_apart,
+    merge_extra,
     other_fields,
+    own_extra,
     split_at_results,
     tag_system_blocks,
 )
-from contextc.formats.media_encoding import decode_base64, encode_base64
-from contextc.formats.message_groups import APART_KEY, OpenCalls
+from contextc.formats.message_preparation import APART_KEY, OpenCalls, decode_base64, encode_base64
 from contextc.formats.request_settings import object_or_empty as object_or_empty
 from contextc.messages import (
     AnyPart,

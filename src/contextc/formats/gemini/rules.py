@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import OPENING_TEXT, text_of
 from contextc.formats.gemini.codec import PLACEHOLDER_SIGNATURE
-from contextc.formats.identifiers import IdentifierCodec
 from contextc.formats.lint_engine import (
     UNKNOWN_NAME,
     Fault,
@@ -33,9 +32,13 @@ from contextc.formats.lint_engine import (
     schema_error,
     side_of,
 )
-from contextc.formats.media_encoding import decode_base64
-from contextc.formats.message_groups import OpenCalls
-from contextc.formats.reasoning_policy import MIN_LENGTH, is_intact_google_signature
+from contextc.formats.message_preparation import (
+    MIN_LENGTH,
+    IdentifierCodec,
+    OpenCalls,
+    decode_base64,
+    is_intact_google_signature,
+)
 from contextc.formats.request_settings import is_list, is_object, object_or_empty
 from contextc.formats.rule_library import (
     PairingChecks,

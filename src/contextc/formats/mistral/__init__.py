@@ -4,9 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
 from contextc._json import JSON, JSONObject, id_text
-from contextc.formats.base import OPENING_TEXT, EncodedSegment, Request
-from contextc.formats.encoder_decoder_base import Codec, CodecFormatter
-from contextc.formats.identifiers import IdentifierCodec, NameCodec
+from contextc.formats.base import OPENING_TEXT, Codec, CodecFormatter, EncodedSegment, Request
+from contextc.formats.message_preparation import IdentifierCodec, NameCodec, ReasoningPolicy
 from contextc.formats.mistral import codec
 from contextc.formats.mistral.codec import (
     AUDIO_TYPES,
@@ -24,7 +23,6 @@ from contextc.formats.mistral.codec import (
 from contextc.formats.mistral.request_settings import SETTINGS
 from contextc.formats.mistral.rules import RULES
 from contextc.formats.openai_chat.codec import encode_tool
-from contextc.formats.reasoning_policy import ReasoningPolicy
 from contextc.messages import Message
 
 PREFIX = "prefix"

@@ -8,21 +8,31 @@ from typing import assert_never, cast
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.base import EncodedSegment, Request, append_text, merge_extra, own_extra
-from contextc.formats.encoder_decoder_base import (
+from contextc.formats.base import (
     UNKNOWN_TOOL,
+    EncodedSegment,
     PartEncoder,
+    Request,
+    append_text,
     arguments_text,
     decode_definition,
     generated_id,
+    merge_extra,
     other_fields,
+    own_extra,
     simplify_content,
     tag_system_blocks,
     with_extra,
 )
-from contextc.formats.identifiers import IdentifierCodec
 from contextc.formats.lint_engine import FieldTypes
-from contextc.formats.media_encoding import decode_base64, from_data_url, guess_media_type, media_from_url, to_data_url
+from contextc.formats.message_preparation import (
+    IdentifierCodec,
+    decode_base64,
+    from_data_url,
+    guess_media_type,
+    media_from_url,
+    to_data_url,
+)
 from contextc.formats.openai_chat.codec import merge_call_fragment
 from contextc.formats.openai_chat.streams import ChatStreamReader
 from contextc.formats.streams import Delta

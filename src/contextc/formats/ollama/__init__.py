@@ -3,14 +3,12 @@
 from collections.abc import Mapping, Sequence
 
 from contextc._json import JSONObject
-from contextc.formats.base import EncodedSegment, Request
-from contextc.formats.encoder_decoder_base import Codec, CodecFormatter, merge_function_extra
-from contextc.formats.identifiers import NameCodec
+from contextc.formats.base import Codec, CodecFormatter, EncodedSegment, Request, merge_function_extra
+from contextc.formats.message_preparation import NameCodec, ReasoningPolicy
 from contextc.formats.ollama import codec
 from contextc.formats.ollama.codec import IMAGE_TYPES, OllamaStreamReader, encode_segment, encode_tool
 from contextc.formats.ollama.request_settings import SETTINGS
 from contextc.formats.ollama.rules import RULES
-from contextc.formats.reasoning_policy import ReasoningPolicy
 from contextc.formats.request_settings import object_or_empty
 from contextc.messages import Extra, Message
 

@@ -7,21 +7,26 @@ from typing import NamedTuple, assert_never, cast
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.base import EncodedSegment, Request, append_text, extra_of, merge_extra, own_extra, text_of
-from contextc.formats.encoder_decoder_base import (
+from contextc.formats.base import (
     NO_PARAMETERS,
     UNKNOWN_TOOL,
+    EncodedSegment,
     PartEncoder,
+    Request,
+    append_text,
     decode_definition,
     encode_definition,
+    extra_of,
     generated_id,
+    merge_extra,
     merge_function_extra,
     other_fields,
+    own_extra,
+    text_of,
     with_extra,
 )
 from contextc.formats.lint_engine import JSONPath
-from contextc.formats.media_encoding import decode_base64, encode_base64
-from contextc.formats.message_groups import OpenCalls
+from contextc.formats.message_preparation import OpenCalls, decode_base64, encode_base64
 from contextc.formats.request_settings import object_or_empty
 from contextc.formats.streams import Delta, StreamDecoder, StreamReader
 from contextc.messages import (

@@ -30,7 +30,7 @@ from contextc.formats.lint_engine import (
     schema_error,
     unknown_field_findings,
 )
-from contextc.formats.media_encoding import decode_base64, from_data_url
+from contextc.formats.message_preparation import decode_base64, from_data_url
 from contextc.formats.ollama.codec import (
     FIELD_TEXT,
     GO_KINDS,

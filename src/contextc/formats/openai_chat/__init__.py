@@ -4,15 +4,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
 from contextc._json import JSON, JSONObject, id_text
-from contextc.formats.base import EncodedSegment, Formatter, Request
-from contextc.formats.encoder_decoder_base import merge_function_extra
-from contextc.formats.identifiers import IdentifierCodec, NameCodec
+from contextc.formats.base import EncodedSegment, Formatter, Request, merge_function_extra
+from contextc.formats.message_preparation import IdentifierCodec, NameCodec, ReasoningPolicy
 from contextc.formats.openai_chat import codec
 from contextc.formats.openai_chat.codec import AUDIO_FORMATS, DOCUMENT_TYPES, encode_segment
 from contextc.formats.openai_chat.request_settings import SETTINGS
 from contextc.formats.openai_chat.rules import RULES
 from contextc.formats.openai_chat.streams import ChatReplyStream, ChatStreamReader
-from contextc.formats.reasoning_policy import ReasoningPolicy
 from contextc.messages import Extra, Message
 from contextc.tools.spec import Tool
 

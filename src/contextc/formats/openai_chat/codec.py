@@ -6,20 +6,24 @@ from typing import TypeAlias, TypeGuard, cast
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, as_object
-from contextc.formats.base import EncodedSegment, Request, append_text, extra_of, merge_extra, own_extra
-from contextc.formats.block_table import Block, BlockCodec, BlockTable
-from contextc.formats.encoder_decoder_base import (
+from contextc.formats.base import (
     UNKNOWN_TOOL,
+    EncodedSegment,
+    Request,
+    append_text,
     arguments_text,
     decode_definition,
     encode_definition,
+    extra_of,
     generated_id,
+    merge_extra,
     other_fields,
+    own_extra,
     simplify_content,
     with_extra,
 )
-from contextc.formats.media_encoding import decode_base64, encode_base64, from_data_url, media_from_url
-from contextc.formats.message_groups import OpenCalls
+from contextc.formats.block_table import Block, BlockCodec, BlockTable
+from contextc.formats.message_preparation import OpenCalls, decode_base64, encode_base64, from_data_url, media_from_url
 from contextc.messages import (
     AnyPart,
     Extra,

@@ -10,7 +10,6 @@ from copy import deepcopy
 from typing import Literal, cast
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.identifiers import IdentifierCodec
 from contextc.formats.lint_engine import (
     TYPED,
     Fault,
@@ -34,9 +33,14 @@ from contextc.formats.lint_engine import (
     schema_error,
     unknown_field_findings,
 )
-from contextc.formats.media_encoding import decode_base64
+from contextc.formats.message_preparation import (
+    MIN_LENGTH,
+    IdentifierCodec,
+    decode_base64,
+    is_fernet_token,
+    is_valid_signature,
+)
 from contextc.formats.openai_chat.codec import PARTS
-from contextc.formats.reasoning_policy import MIN_LENGTH, is_fernet_token, is_valid_signature
 from contextc.formats.request_settings import is_list, is_object, list_or_empty, object_or_empty
 from contextc.formats.rule_library import (
     ARGUMENT_NAMES,

@@ -8,8 +8,7 @@ from collections.abc import Iterable
 from typing import cast
 
 from contextc._json import JSON, JSONObject, as_object
-from contextc.formats.base import text_of
-from contextc.formats.encoder_decoder_base import generated_id
+from contextc.formats.base import generated_id, text_of
 from contextc.formats.openai_chat.codec import DETAILS, REASONING_FIELDS, details_text, merge_call_fragment
 from contextc.formats.streams import (
     Delta,

@@ -3,9 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.base import EncodedSegment, Request
-from contextc.formats.encoder_decoder_base import Codec, CodecFormatter
-from contextc.formats.identifiers import IdentifierCodec, NameCodec
+from contextc.formats.base import Codec, CodecFormatter, EncodedSegment, Request
+from contextc.formats.message_preparation import IdentifierCodec, NameCodec, ReasoningPolicy
 from contextc.formats.openai_chat.codec import DOCUMENT_TYPES
 from contextc.formats.openai_responses import codec
 from contextc.formats.openai_responses.codec import (
@@ -27,7 +26,6 @@ from contextc.formats.openai_responses.rules import (
     without_unstored_items,
 )
 from contextc.formats.openai_responses.streams import ResponsesReplyStream, ResponsesStreamReader
-from contextc.formats.reasoning_policy import ReasoningPolicy
 from contextc.messages import PLACED_KEY, AnyPart, Message, Reasoning
 
 

@@ -19,21 +19,25 @@ from typing import cast
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, as_object, encode, id_text
-from contextc.formats.base import EncodedSegment, Request, append_text, extra_of, merge_extra, own_extra
-from contextc.formats.block_table import Block, BlockCodec, BlockTable
-from contextc.formats.encoder_decoder_base import (
+from contextc.formats.base import (
     NO_PARAMETERS,
     UNKNOWN_TOOL,
+    EncodedSegment,
+    Request,
+    append_text,
     arguments_text,
     decode_definition,
     encode_definition,
+    extra_of,
+    merge_extra,
     other_fields,
+    own_extra,
     result_content,
     simplify_content,
 )
+from contextc.formats.block_table import Block, BlockCodec, BlockTable
 from contextc.formats.lint_engine import FieldTypes
-from contextc.formats.media_encoding import from_data_url, media_from_url, to_data_url
-from contextc.formats.message_groups import merge_neighbours
+from contextc.formats.message_preparation import from_data_url, media_from_url, merge_neighbours, to_data_url
 from contextc.formats.rule_library import without_fields
 from contextc.messages import (
     AnyPart,

@@ -10,7 +10,6 @@ from typing import cast
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, encode
-from contextc.formats.identifiers import IdentifierCodec
 from contextc.formats.lint_engine import (
     TYPED,
     Fault,
@@ -33,7 +32,13 @@ from contextc.formats.lint_engine import (
     tagged_error,
     unknown_field_findings,
 )
-from contextc.formats.media_encoding import decode_base64
+from contextc.formats.message_preparation import (
+    FERNET_FRAME,
+    MIN_LENGTH,
+    IdentifierCodec,
+    decode_base64,
+    is_fernet_token,
+)
 from contextc.formats.openai_chat.rules import wrong_type_text
 from contextc.formats.openai_responses.codec import (
     BLOCKS,
@@ -45,7 +50,6 @@ from contextc.formats.openai_responses.codec import (
     requires_following_item,
 )
 from contextc.formats.openai_responses.request_settings import MIN_OUTPUT_TOKENS
-from contextc.formats.reasoning_policy import FERNET_FRAME, MIN_LENGTH, is_fernet_token
 from contextc.formats.request_settings import is_list, is_object, list_or_empty, object_or_empty
 from contextc.formats.rule_library import (
     SAMPLING_SETTINGS,

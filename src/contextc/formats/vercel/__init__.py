@@ -3,10 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 from contextc._json import JSONObject
-from contextc.formats.base import EncodedSegment, Request
-from contextc.formats.encoder_decoder_base import Codec, CodecFormatter
-from contextc.formats.identifiers import NameCodec
-from contextc.formats.reasoning_policy import ReasoningPolicy
+from contextc.formats.base import Codec, CodecFormatter, EncodedSegment, Request
+from contextc.formats.message_preparation import NameCodec, ReasoningPolicy
 from contextc.formats.vercel import codec, ui_messages
 from contextc.formats.vercel.codec import (
     CARRIED_FIELDS,

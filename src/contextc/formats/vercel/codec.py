@@ -7,17 +7,21 @@ from typing import NamedTuple, TypeAlias, assert_never, cast
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, decode, encode
-from contextc.formats.base import EncodedSegment, Request, extra_of, merge_extra, own_extra
-from contextc.formats.encoder_decoder_base import (
+from contextc.formats.base import (
+    EncodedSegment,
     PartEncoder,
+    Request,
     as_text,
     decode_definition,
     encode_definition,
+    extra_of,
+    merge_extra,
+    own_extra,
     simplify_content,
     split_at_results,
     with_extra,
 )
-from contextc.formats.media_encoding import decode_base64, describe_media, encode_base64
+from contextc.formats.message_preparation import decode_base64, describe_media, encode_base64
 from contextc.formats.vercel import ui_messages
 from contextc.messages import (
     AnyPart,

@@ -32,8 +32,7 @@ from contextc.formats.lint_engine import (
     tagged_error,
     unknown_field_findings,
 )
-from contextc.formats.media_encoding import decode_base64
-from contextc.formats.reasoning_policy import MIN_LENGTH, is_protobuf_message
+from contextc.formats.message_preparation import MIN_LENGTH, decode_base64, is_protobuf_message
 from contextc.formats.request_settings import is_list, is_object, list_or_empty, object_or_empty
 from contextc.formats.rule_library import (
     ROLE_ALIASES,

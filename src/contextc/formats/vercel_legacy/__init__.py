@@ -3,10 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 from contextc._json import JSONObject
-from contextc.formats.base import EncodedSegment, Request
-from contextc.formats.encoder_decoder_base import Codec, CodecFormatter
-from contextc.formats.identifiers import NameCodec
-from contextc.formats.reasoning_policy import ReasoningPolicy
+from contextc.formats.base import Codec, CodecFormatter, EncodedSegment, Request
+from contextc.formats.message_preparation import NameCodec, ReasoningPolicy
 from contextc.formats.vercel_legacy import codec
 from contextc.formats.vercel_legacy.codec import encode_segment
 from contextc.formats.vercel_legacy.request_settings import SETTINGS

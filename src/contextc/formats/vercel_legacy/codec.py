@@ -6,19 +6,21 @@ from typing import NamedTuple, assert_never, cast
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, parse_object
-from contextc.formats.base import EncodedSegment, Request, merge_extra, own_extra
-from contextc.formats.encoder_decoder_base import (
+from contextc.formats.base import (
     UNKNOWN_TOOL,
+    EncodedSegment,
     PartEncoder,
+    Request,
     arguments_text,
     as_text,
     decode_definition,
     encode_definition,
+    merge_extra,
     other_fields,
+    own_extra,
     with_extra,
 )
-from contextc.formats.media_encoding import decode_base64, to_data_url
-from contextc.formats.message_groups import OpenCalls, merge_neighbours
+from contextc.formats.message_preparation import OpenCalls, decode_base64, merge_neighbours, to_data_url
 from contextc.messages import (
     AnyPart,
     Extra,

@@ -27,7 +27,7 @@ from contextc.formats.lint_engine import (
     schema_error,
     unknown_field_findings,
 )
-from contextc.formats.message_groups import OpenCalls
+from contextc.formats.message_preparation import OpenCalls
 from contextc.formats.request_settings import is_list, is_object, list_or_empty, object_or_empty
 from contextc.formats.rule_library import (
     ROLE_ALIASES,
